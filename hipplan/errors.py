@@ -1,0 +1,248 @@
+"""What can go wrong, said once: diagnostics, exceptions, exit codes and the table of error codes.
+
+A `Diagnostic` is a value: code, place, what, why, hint. Text, JSON and tests all come from it.
+This file imports nothing of hipplan, so every other file may import it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, ClassVar
+
+
+class ExitCode(IntEnum):
+    """How the command ends. Scripts branch on these, so the numbers never change."""
+
+    OK = 0
+    BUG = 1
+    INVALID = 2
+    MACHINE = 3
+    ROLLED_BACK = 4
+    LEAKED = 5
+    CHANGES = 6
+    INTERRUPTED = 130
+    TERMINATED = 143
+
+
+# Code -> title. HP0xx reading YAML, HP1xx the shape of a plan, HP2xx names and arithmetic of the plan alone,
+# HP3xx preflight against a machine, HP4xx driver and apply. `hipplan explain HPnnn` prints explain/HPnnn.md;
+# a test holds that each code has one.
+CODES: dict[str, str] = {
+    "HP001": "the file cannot be read",
+    "HP002": "the text is not UTF-8",
+    "HP003": "a character YAML does not allow",
+    "HP004": "the YAML is malformed",
+    "HP005": "a key stands twice",
+    "HP006": "a YAML tag, which a plan never needs",
+    "HP007": "a merge key, which YAML 1.2 does not have",
+    "HP008": "an alias that contains itself",
+    "HP009": "the document is too large, too deep or expands too far",
+    "HP010": "more or less than one document",
+    "HP011": "a key that is not a word",
+    "HP012": "a number out of bounds",
+    "HP013": "a byte size that cannot be read",
+    "HP020": "a $(...) expression that cannot be read",
+    "HP021": "a variable that is not defined",
+    "HP022": "an expression that has no value",
+    "HP023": "an expansion past the limit",
+    "HP024": "a repetition that cannot be read",
+    "HP025": "an include that cannot be used",
+    "HP101": "a key that a plan does not have",
+    "HP102": "a key that must be there",
+    "HP103": "a value of the wrong type",
+    "HP104": "a value that is not one of the choices",
+    "HP105": "a value outside its bounds",
+    "HP106": "a name that cannot be used",
+    "HP107": "keys that do not go together",
+    "HP108": "the version of the document",
+    "HP109": "something HIP cannot do",
+    "HP110": "the profile of a machine is not valid",
+    "HP201": "a device that does not exist",
+    "HP202": "an allocation that does not exist",
+    "HP203": "a stream that does not exist",
+    "HP204": "a name used twice",
+    "HP205": "mappings that overlap",
+    "HP206": "a mapping past the end of its reservation",
+    "HP207": "a mapping larger than its allocation",
+    "HP208": "a range past the end of its buffer",
+    "HP209": "a device as its own peer, or the same link twice",
+    "HP210": "a variable that is not declared",
+    "HP211": "an advice with or without a device",
+    "HP212": "a tensor that does not fit its region",
+    "HP251": "an allocation that nothing maps",
+    "HP252": "a peer link that nothing uses",
+    "HP253": "a mapping that nobody may access",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A piece of source text. Lines and columns count from 1; the end column is the one after the last character."""
+
+    file: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    text: str
+    """The whole source line that `line` names, without its line break."""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One message: what is wrong, where, why, and what to do about it."""
+
+    code: str
+    summary: str
+    span: Span | None = None
+    label: str = ""
+    """A few words beside the caret."""
+    why: str = ""
+    hint: str = ""
+    severity: str = "error"
+    """error or warning."""
+    notes: tuple[str, ...] = ()
+    """Further `name: text` lines, such as `driver: hipMemCreate -> hipErrorOutOfMemory (2)`."""
+
+    def __str__(self) -> str:
+        return render_diagnostic(self)
+
+    def to_json(self) -> dict[str, Any]:
+        span = self.span
+        return {
+            "code": self.code,
+            "severity": self.severity,
+            "summary": self.summary,
+            "label": self.label,
+            "why": self.why,
+            "hint": self.hint,
+            "notes": list(self.notes),
+            "span": None
+            if span is None
+            else {
+                "file": span.file,
+                "line": span.line,
+                "column": span.column,
+                "end_line": span.end_line,
+                "end_column": span.end_column,
+            },
+        }
+
+
+def render_diagnostic(diagnostic: Diagnostic) -> str:
+    """The text form: place and summary, the source line with a caret, then why, hint and notes."""
+    span = diagnostic.span
+    head = f"{diagnostic.severity}[{diagnostic.code}]: {diagnostic.summary}"
+    lines = [f"{span}: {head}" if span else head]
+    if span is not None and span.text.strip():
+        lines += _excerpt(span, diagnostic.label)
+    elif diagnostic.label:
+        lines.append(f"  {diagnostic.label}")
+    if diagnostic.why:
+        lines.append(f"  why:  {diagnostic.why}")
+    if diagnostic.hint:
+        lines.append(f"  hint: {diagnostic.hint}")
+    lines += [f"  {note}" for note in diagnostic.notes]
+    return "\n".join(lines)
+
+
+_EXCERPT_WIDTH = 160
+
+
+def _excerpt(span: Span, label: str) -> list[str]:
+    """The source line and the caret line under it. A very long line is cut around the place."""
+    text, start = span.text.rstrip(), span.column - 1
+    end = span.end_column - 1 if span.end_line == span.line else len(text)
+    offset = max(0, start - _EXCERPT_WIDTH // 2) if len(text) > _EXCERPT_WIDTH else 0
+    shown = text[offset : offset + _EXCERPT_WIDTH]
+    start, end = start - offset, min(end - offset, len(shown))
+    # Tabs stay tabs in the padding, so that the caret stands under its token however wide a tab is.
+    padding = "".join("\t" if c == "\t" else " " for c in shown[:start].ljust(start))
+    gutter = f"{span.line:>5} | "
+    caret = f"{'|':>7} {padding}{'^' * max(1, end - start)} {label}".rstrip()
+    return [gutter + _printable(shown), caret]
+
+
+def _printable(text: str) -> str:
+    """Control characters would move the terminal's cursor: show them as a replacement sign, one column each."""
+    return "".join(c if c.isprintable() or c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+class HipplanError(Exception):
+    """The root of everything hipplan raises on purpose. Its text is its rendered diagnostics."""
+
+    exit_code: ClassVar[ExitCode] = ExitCode.BUG
+
+    def __init__(self, diagnostics: Diagnostic | Iterable[Diagnostic]) -> None:
+        many = (diagnostics,) if isinstance(diagnostics, Diagnostic) else tuple(diagnostics)
+        self.diagnostics: tuple[Diagnostic, ...] = many
+        super().__init__(many)
+
+    def __str__(self) -> str:
+        return "\n".join(map(render_diagnostic, self.diagnostics))
+
+
+class PlanError(HipplanError):
+    """The plan is invalid; all diagnostics of all its files, in order."""
+
+    exit_code = ExitCode.INVALID
+
+
+class MachineError(HipplanError):
+    """The plan is fine, but this machine cannot hold it, or a machine profile is wrong."""
+
+    exit_code = ExitCode.MACHINE
+
+
+class RuntimeUnavailable(HipplanError):
+    """No HIP runtime that can be used was found."""
+
+    exit_code = ExitCode.MACHINE
+
+
+class LayoutInUse(HipplanError):
+    """A layout cannot be closed while views of it are out. Nothing was changed."""
+
+    exit_code = ExitCode.ROLLED_BACK
+
+
+class ApplyError(HipplanError):
+    """Applying a plan failed. Everything was undone, but for what `leaks` names."""
+
+    def __init__(
+        self,
+        diagnostics: Diagnostic | Iterable[Diagnostic],
+        *,
+        step: str = "",
+        call: str = "",
+        code: int = 0,
+        undone: int = 0,
+        leaks: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(diagnostics)
+        self.step = step
+        self.call = call
+        self.code = code
+        self.undone = undone
+        self.leaks = leaks
+
+    @property
+    def exit_code(self) -> ExitCode:  # type: ignore[override]  # an instance knows better than its class
+        return ExitCode.LEAKED if self.leaks else ExitCode.ROLLED_BACK
+
+
+class LeakError(HipplanError):
+    """Tearing down could not give something back; `leaks` names each object."""
+
+    exit_code = ExitCode.LEAKED
+
+    def __init__(
+        self, diagnostics: Diagnostic | Iterable[Diagnostic], *, leaks: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(diagnostics)
+        self.leaks = leaks

@@ -1,0 +1,366 @@
+"""YAML text -> plain data + positions.
+
+`load_yaml` reads one YAML 1.2 document of bounded size into dicts, lists, str, int, float, bool and None.
+`Source.span(path)` says where a piece of that data stands, for example ("devices", "gpu", "count"). The tree of
+positions is the tree of nodes that PyYAML's composer makes anyway: it is walked only when something is wrong,
+so a good plan pays nothing for it. Scalars resolve by the YAML 1.2 core schema: `no`, `on` and `10:00` are words.
+
+All mistakes of a document that can be found together are raised together, as PlanError.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import yaml
+
+from hipplan.errors import Diagnostic, PlanError, Span
+
+BYTES_MAX = 64 * 2**20
+DEPTH_MAX = 64
+ALIASED_VALUES_MAX = 100_000
+DIGITS_MAX = 40
+
+PathKey = tuple[Hashable, ...]
+
+_STR, _INT, _FLOAT, _BOOL, _NULL, _COLLECTION = "str", "int", "float", "bool", "null", "collection"
+_CONSTANTS: dict[str, tuple[str, bool | None]] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), (_NULL, None)),
+    **dict.fromkeys(("true", "True", "TRUE"), (_BOOL, True)),
+    **dict.fromkeys(("false", "False", "FALSE"), (_BOOL, False)),
+}
+_NUMBER_STARTS = frozenset("-+.0123456789")
+_INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOATING = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+# libyaml counts these five as line breaks, so the lines that are shown must be cut at the same places.
+_LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+
+
+class Source:
+    """One document: its data and where each piece of it was written."""
+
+    def __init__(self, name: str, text: str, data: Any, root: yaml.Node | None) -> None:
+        self.name = name
+        self.text = text
+        self.data = data
+        self._root = root
+        self._lines: list[str] | None = None
+        self._children: dict[int, dict[Any, tuple[yaml.Node, yaml.Node]]] = {}
+
+    def span(self, path: Sequence[Hashable] = (), *, key: bool = False) -> Span | None:
+        """Where the value (or the key) at `path` stands; of the nearest ancestor if it is not in the text."""
+        if self._root is None:
+            return None
+        key_node, node = None, self._root
+        for step in path:
+            found = self._children_of(node).get(step)
+            if found is None:
+                # What is missing is best shown at the key of the object that misses it, not at its whole body.
+                return self._node_span(key_node if key_node is not None else node)
+            key_node, node = found
+        return self._node_span(key_node if key and key_node is not None else node)
+
+    def text_span(self, line: int, column: int, length: int = 1) -> Span:
+        """A place that no node holds: both numbers count from 1."""
+        return Span(self.name, line, column, line, column + length, self._line(line))
+
+    def _node_span(self, node: yaml.Node) -> Span:
+        start, end = node.start_mark, node.end_mark
+        return Span(
+            self.name,
+            start.line + 1,
+            start.column + 1,
+            end.line + 1,
+            end.column + 1,
+            self._line(start.line + 1),
+        )
+
+    def _line(self, line: int) -> str:
+        if self._lines is None:
+            self._lines = _LINE_BREAK.split(self.text)
+        return self._lines[line - 1] if 0 < line <= len(self._lines) else ""
+
+    def _children_of(self, node: yaml.Node) -> dict[Any, tuple[yaml.Node, yaml.Node]]:
+        children = self._children.get(id(node))
+        if children is None:
+            if isinstance(node, yaml.MappingNode):
+                children = {key.value: (key, value) for key, value in node.value}
+            elif isinstance(node, yaml.SequenceNode):
+                children = {index: (item, item) for index, item in enumerate(node.value)}
+            else:
+                children = {}
+            self._children[id(node)] = children
+        return children
+
+
+def load_yaml(source: str | os.PathLike[str] | IO[Any], name: str | None = None) -> Source:
+    """Read one YAML document: from a path, an open stream, or a text (a str with a line break in it)."""
+    if isinstance(source, str) and _LINE_BREAK.search(source):
+        name, raw = name or "<text>", source
+    elif isinstance(source, (str, os.PathLike)):
+        name = name or os.fspath(source)
+        raw = _read_file(Path(source), name)
+    else:
+        name = name or str(getattr(source, "name", "<stream>"))
+        raw = source.read(BYTES_MAX + 1)
+    text = _decode(raw, name) if isinstance(raw, (bytes, bytearray)) else raw
+    if len(text) > BYTES_MAX:
+        raise _too_large(name)
+    return _Reader(name, text.removeprefix("\ufeff")).read()
+
+
+def _read_file(path: Path, name: str) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(BYTES_MAX + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise PlanError(Diagnostic("HP001", f"cannot read {name}: {reason}")) from None
+
+
+def _too_large(name: str) -> PlanError:
+    return PlanError(Diagnostic("HP009", f"{name} is larger than {BYTES_MAX // 2**20} MiB", hint="use each: or count: to repeat"))
+
+
+def _decode(raw: bytes | bytearray, name: str) -> str:
+    if len(raw) > BYTES_MAX:
+        raise _too_large(name)
+    try:
+        return bytes(raw).decode("utf-8")
+    except UnicodeDecodeError as error:
+        good = bytes(raw[: error.start]).decode("utf-8")
+        lines = _LINE_BREAK.split(good)
+        wide = raw[:2] in (b"\xff\xfe", b"\xfe\xff")
+        raise PlanError(
+            Diagnostic(
+                "HP002",
+                f"byte {error.start} (0x{raw[error.start]:02x}) is not UTF-8",
+                Span(name, len(lines), len(lines[-1]) + 1, len(lines), len(lines[-1]) + 2, ""),
+                hint="this looks like UTF-16; save it as UTF-8" if wide else "save the file as UTF-8",
+            )
+        ) from None
+
+
+class _TooDeep(Exception):
+    pass
+
+
+class _Resolver:
+    """YAML 1.2 core scalars, and a depth limit. Mixed into PyYAML's composer, which calls these for every node."""
+
+    depth = 0
+
+    def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
+        if kind is not yaml.ScalarNode:
+            return _COLLECTION
+        if not implicit[0]:
+            return _STR
+        if value in _CONSTANTS:
+            return _CONSTANTS[value][0]
+        if value[0] in _NUMBER_STARTS:
+            if _INTEGER.fullmatch(value):
+                return _INT
+            if _FLOATING.fullmatch(value):
+                return _FLOAT
+        return _STR
+
+    def descend_resolver(self, _parent: Any, index: Any) -> None:
+        self.depth += 1
+        if self.depth > DEPTH_MAX:
+            raise _TooDeep
+
+    def ascend_resolver(self) -> None:
+        self.depth -= 1
+
+
+try:
+    from yaml._yaml import CParser  # type: ignore[import-not-found,unused-ignore]
+
+    class _Composer(_Resolver, CParser):  # type: ignore[misc,unused-ignore]
+        """PyYAML's composer over libyaml."""
+
+except ImportError:  # PyYAML was built without libyaml: the same nodes, slower
+    from yaml.composer import Composer
+    from yaml.parser import Parser
+    from yaml.reader import Reader
+    from yaml.scanner import Scanner
+
+    class _Composer(_Resolver, Reader, Scanner, Parser, Composer):  # type: ignore[no-redef]
+        def __init__(self, text: str) -> None:
+            Reader.__init__(self, text)
+            Scanner.__init__(self)
+            Parser.__init__(self)
+            Composer.__init__(self)
+
+
+class _Reader:
+    """Turns one text into a Source; collects every mistake on the way."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self.source = Source(name, text, None, None)
+        self.found: list[Diagnostic] = []
+        self.seen: set[int] = set()
+        self.open: set[int] = set()
+        self.aliased = 0
+
+    def read(self) -> Source:
+        root = self._compose()
+        source = self.source
+        source._root = root
+        source.data = self._construct(root)
+        if self.found:
+            raise PlanError(self.found)
+        return source
+
+    def _compose(self) -> yaml.Node:
+        text = self.source.text
+        bad = _FORBIDDEN.search(text)
+        if bad:
+            raise PlanError(self._forbidden(bad.start()))
+        composer = _Composer(text)
+        try:
+            root: yaml.Node | None = composer.get_single_node()
+        except _TooDeep:
+            raise PlanError(
+                Diagnostic("HP009", f"nested deeper than {DEPTH_MAX} levels", self.source.text_span(1, 1))
+            ) from None
+        except yaml.MarkedYAMLError as error:
+            raise PlanError(self._malformed(error)) from None
+        except yaml.YAMLError as error:
+            raise PlanError(Diagnostic("HP004", str(error).splitlines()[0])) from None
+        if root is None:
+            raise PlanError(
+                Diagnostic("HP010", f"{self.source.name} is empty", hint="a plan begins with `hipplan: 1`")
+            )
+        return root
+
+    def _forbidden(self, index: int) -> Diagnostic:
+        text = self.source.text
+        lines = _LINE_BREAK.split(text[:index])
+        where = self.source.text_span(len(lines), len(lines[-1]) + 1)
+        what = "NUL" if text[index] == "\0" else f"U+{ord(text[index]):04X}"
+        why = "a byte order mark belongs at the very start" if text[index] == "\ufeff" else ""
+        return Diagnostic("HP003", f"the character {what} is not allowed in YAML", where, why=why, hint="remove it")
+
+    def _malformed(self, error: yaml.MarkedYAMLError) -> Diagnostic:
+        mark = error.problem_mark or error.context_mark
+        where = self.source.text_span(mark.line + 1, mark.column + 1) if mark else None
+        problem = error.problem or error.context or "this is not YAML"
+        if "another document" in problem:
+            return Diagnostic(
+                "HP010", "a second document begins here", where, hint="a plan is one document; remove `---`"
+            )
+        line = where.text if where else ""
+        hint = ""
+        if "tab" in problem or (where and line[: where.column].strip(" ") == "\t"):
+            hint = "indent with spaces: YAML does not allow tabs there"
+        elif "alias" in problem:
+            hint = "define the anchor with & before it is used"
+        context = f"{error.context}" if error.context and error.context_mark else ""
+        if context and error.context_mark.line != (mark.line if mark else -1):
+            context += f", begun in line {error.context_mark.line + 1}"
+        return Diagnostic("HP004", problem, where, why=context, hint=hint)
+
+    def _construct(self, node: yaml.Node) -> Any:
+        if isinstance(node, yaml.ScalarNode):
+            tag = node.tag
+            return node.value if tag == _STR else self._scalar(node)
+        if node.tag != _COLLECTION:
+            self._tagged(node)
+        identity = id(node)
+        if identity in self.seen and not self._alias_allowed(node):
+            return None
+        self.seen.add(identity)
+        self.open.add(identity)
+        value = self._mapping(node) if isinstance(node, yaml.MappingNode) else [self._construct(item) for item in node.value]
+        self.open.discard(identity)
+        return value
+
+    def _alias_allowed(self, node: yaml.Node) -> bool:
+        """An alias repeats its anchor's values: never inside itself, and not more than a bounded number of times."""
+        if id(node) in self.open:
+            self._report("HP008", "this anchor contains an alias of itself", node, hint="write the value out")
+            return False
+        if self.aliased > ALIASED_VALUES_MAX:
+            return False
+        self.aliased += 1 + len(node.value)
+        if self.aliased > ALIASED_VALUES_MAX:
+            self._report(
+                "HP009",
+                f"aliases expand to more than {ALIASED_VALUES_MAX} values",
+                node,
+                hint="use each: or count: to repeat",
+            )
+            return False
+        return True
+
+    def _mapping(self, node: yaml.MappingNode) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            if key_node.tag != _STR or not isinstance(key_node, yaml.ScalarNode):
+                self._bad_key(key_node)
+                continue
+            key = key_node.value
+            if key in result:
+                self._duplicate(node, key_node)
+            elif key == "<<" and not key_node.style:
+                self._report("HP007", "`<<` is a merge key of YAML 1.1", key_node, hint="repeat the keys, or use vars")
+            result[key] = self._construct(value_node)
+        return result
+
+    def _scalar(self, node: yaml.ScalarNode) -> Any:
+        tag, value = node.tag, node.value
+        if tag in (_BOOL, _NULL):
+            return _CONSTANTS[value][1]
+        if tag == _INT:
+            if len(value) > DIGITS_MAX:
+                self._report("HP012", f"an integer of {len(value)} digits", node, hint="numbers of a plan fit in 64 bits")
+                return 0
+            return int(value, 0 if value[:2] in ("0x", "0o") else 10)
+        if tag == _FLOAT:
+            if len(value) > DIGITS_MAX:
+                self._report("HP012", f"a number of {len(value)} digits", node)
+                return 0.0
+            return float(value.lower().replace(".inf", "inf").replace(".nan", "nan"))
+        self._tagged(node)
+        return None
+
+    def _tagged(self, node: yaml.Node) -> None:
+        self._report(
+            "HP006",
+            f"the tag {_short_tag(node.tag)} is not allowed",
+            node,
+            why="a plan holds plain data only; a tag could ask for a Python object",
+            hint="remove the tag; quote the value if it is meant to be text",
+        )
+
+    def _bad_key(self, node: yaml.Node) -> None:
+        if isinstance(node, yaml.ScalarNode) and node.tag in (_INT, _FLOAT, _BOOL, _NULL):
+            shown = node.value or "an empty key"
+            self._report("HP011", f"the key {shown} is read as {node.tag}", node, hint=f'quote it: "{node.value}"')
+        elif isinstance(node, yaml.ScalarNode):
+            self._tagged(node)
+        else:
+            self._report("HP011", "a list or mapping cannot be a key", node)
+
+    def _duplicate(self, node: yaml.MappingNode, key_node: yaml.ScalarNode) -> None:
+        first = next(key for key, _ in node.value if key.value == key_node.value)
+        self._report(
+            "HP005",
+            f"the key '{key_node.value}' stands twice",
+            key_node,
+            label=f"first in line {first.start_mark.line + 1}",
+            hint="keep one of them",
+        )
+
+    def _report(self, code: str, summary: str, node: yaml.Node, **more: str) -> None:
+        self.found.append(Diagnostic(code, summary, self.source._node_span(node), **more))  # type: ignore[arg-type]
+
+
+def _short_tag(tag: str) -> str:
+    return tag.replace("tag:yaml.org,2002:", "!!", 1)[:60]

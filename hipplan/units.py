@@ -1,0 +1,83 @@
+"""Byte sizes as people write them: 4194304, "64MiB", "1.5GiB", "2GB". Always an exact whole number of bytes."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+BYTES_MAX = 2**64
+
+_UNITS = {
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "PB": 10**15,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+    "PiB": 2**50,
+}
+_SIZE = re.compile(r"([0-9]{1,30})(?:\.([0-9]{1,30}))? ?([A-Za-z]*)")
+_BY_LOWER = {unit.lower(): unit for unit in _UNITS}
+
+
+class SizeError(ValueError):
+    """A byte size that cannot be read; the text says why and `hint` what to write."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+@lru_cache(maxsize=4096)  # a plan says the same few sizes thousands of times
+def parse_size(value: int | str) -> int:
+    """The number of bytes that a plan's `size` means. Raises SizeError."""
+    if isinstance(value, int):
+        return _bounded(value, str(value) if -BYTES_MAX < value < BYTES_MAX else "this number")
+    match = _SIZE.fullmatch(value)
+    if match is None:
+        raise SizeError(f"{_short(value)} is not a size", 'write bytes, or a number with a unit: 64MiB, 1.5GiB, 2GB')
+    whole, fraction, unit = match.groups()
+    if not unit:
+        if fraction:
+            raise SizeError(f"{value} bytes is not a whole number of bytes", "add a unit: 1.5GiB")
+        return _bounded(int(whole), value)
+    if unit not in _UNITS:
+        known = _BY_LOWER.get(unit.lower()) or _BY_LOWER.get(unit.lower() + "ib")
+        hint = f"write {value[: len(value) - len(unit)].rstrip()}{known}" if known else "units are KiB MiB GiB TiB (powers of 1024), KB MB GB TB (powers of 1000)"
+        raise SizeError(f"{_short(unit)} is not a unit of bytes", hint)
+    digits = fraction or ""
+    size, rest = divmod(int(whole + digits) * _UNITS[unit], 10 ** len(digits))
+    if rest:
+        raise SizeError(f"{value} is not a whole number of bytes", "use a smaller unit")
+    return _bounded(size, value)
+
+
+def format_size(size: int) -> str:
+    """The shortest exact form: 2MiB, 1.5GiB, 4097B; round decimal sizes stay binary, as drivers count."""
+    for unit in ("PiB", "TiB", "GiB", "MiB", "KiB"):
+        scale = _UNITS[unit]
+        if size >= scale and (size * 4) % scale == 0:
+            quarters = size * 4 // scale
+            return f"{quarters // 4}{('', '.25', '.5', '.75')[quarters % 4]}{unit}"
+    return f"{size}B"
+
+
+def round_up(size: int, step: int) -> int:
+    """The smallest multiple of `step` that is not below `size`."""
+    return -(-size // step) * step
+
+
+def _bounded(size: int, shown: str) -> int:
+    if size < 0:
+        raise SizeError(f"{shown} is negative", "a size counts bytes from 0")
+    if size >= BYTES_MAX:
+        raise SizeError(f"{shown} is past 2^64 bytes, the end of every address space", "use a smaller size")
+    return size
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:37] + "...")
