@@ -1,0 +1,41 @@
+"""The nouns of a plan, as pydantic models. Their docstrings are the manual: docs/plan-reference.md comes from them."""
+
+from hipplan.model.base import PlanModel
+from hipplan.model.buffers import (
+    Advice,
+    Anonymous,
+    AttachTo,
+    Buffer,
+    ByteRange,
+    DeviceBuffer,
+    ManagedBuffer,
+    PinnedBuffer,
+    Prefetch,
+    RegisteredBuffer,
+)
+from hipplan.model.devices import DeviceSelector, PeerLink, Requires, Stream
+from hipplan.model.plan import Plan
+from hipplan.model.virtual import Access, Allocation, Mapping, Reservation
+
+__all__ = [
+    "Access",
+    "Advice",
+    "Allocation",
+    "Anonymous",
+    "AttachTo",
+    "Buffer",
+    "ByteRange",
+    "DeviceBuffer",
+    "DeviceSelector",
+    "ManagedBuffer",
+    "Mapping",
+    "PeerLink",
+    "PinnedBuffer",
+    "Plan",
+    "PlanModel",
+    "Prefetch",
+    "RegisteredBuffer",
+    "Requires",
+    "Reservation",
+    "Stream",
+]

@@ -1,0 +1,61 @@
+"""What every model shares: strictness, and the scalar types of a plan."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from hipplan.units import SizeError, parse_size
+
+COUNT_MAX = 1_000_000
+
+
+class PlanModel(BaseModel):
+    """Unknown keys are errors, nothing is converted quietly, nothing changes after reading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+
+
+def refuse(code: str, message: str, *, at: str = "", why: str = "", hint: str = "") -> PydanticCustomError:
+    """The error a validator raises: a hipplan code and what goes with it. `at` names the key to point at."""
+    context = {"message": message, "at": at, "why": why, "hint": hint}
+    return PydanticCustomError(code, "{message}", context)  # type: ignore[arg-type]
+
+
+def _size(value: Any) -> int:
+    # bool is an int to Python, but `size: true` is a mistake.
+    if value.__class__ is not str and value.__class__ is not int:
+        kind = {"bool": "true or false", "float": "a fraction", "NoneType": "nothing"}.get(value.__class__.__name__, "a list or mapping")
+        raise refuse("HP103", f"a byte size is needed here, not {kind}", hint="write bytes, or 64MiB")
+    try:
+        return parse_size(value)
+    except SizeError as error:
+        raise refuse("HP013", str(error), hint=error.hint) from None
+
+
+def _positive_size(value: Any) -> int:
+    size = _size(value)
+    if size == 0:
+        raise refuse("HP105", "a size of 0 bytes", why="HIP refuses it or returns a null pointer", hint="leave the object out")
+    return size
+
+
+_SIZE_SCHEMA = {
+    "anyOf": [
+        {"type": "integer", "minimum": 0, "exclusiveMaximum": 2**64},
+        {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? ?([KMGTP]i?B|B)?$"},
+    ]
+}
+Offset = Annotated[int, BeforeValidator(_size), WithJsonSchema(_SIZE_SCHEMA)]
+"""Bytes from 0; a number or a text such as 64MiB."""
+
+Size = Annotated[int, BeforeValidator(_positive_size), WithJsonSchema(_SIZE_SCHEMA)]
+"""Bytes, at least 1; a number or a text such as 64MiB."""
+
+Count = Annotated[int, Field(ge=1, le=COUNT_MAX)]
+
+NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*$"
+Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=256)]
+"""What a plan calls an object: letters, digits, `_` and `-`, parts joined by dots."""

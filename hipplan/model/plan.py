@@ -1,0 +1,76 @@
+"""The document itself."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Union
+
+from pydantic import Field
+
+from hipplan.model.base import Name, PlanModel
+from hipplan.model.buffers import Buffer
+from hipplan.model.devices import DeviceSelector, PeerLink, Requires, Stream
+from hipplan.model.virtual import Allocation, Reservation
+
+Scalar = Union[int, bool, str]
+
+
+class Plan(PlanModel):
+    """A GPU memory layout: what is allocated, where it appears, who may use it."""
+
+    hipplan: Literal[1]
+    """The version of the document: 1.
+
+    Errors: HP108 another version.
+    """
+
+    name: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    """What reports call the plan. Left out: the name of the file.
+    """
+
+    description: Annotated[str, Field(max_length=10_000)] | None = None
+    """For people.
+    """
+
+    vars: dict[str, Scalar] = {}
+    """Names for values, used as $(name) anywhere below; --var name=value overrides.
+
+    Errors: HP021 an undefined name; HP210 --var with an undeclared one.
+    """
+
+    requires: Requires = Requires()
+    """What the runtime and the devices must have.
+    """
+
+    devices: dict[Name, DeviceSelector] = {}
+    """Which GPUs, by name. Left out: gpu.0, gpu.1, ... by ordinal, as many as the plan names.
+    """
+
+    peers: Literal["all"] | list[PeerLink] = []
+    """Which devices may reach each other's buffers: `all`, or a list of directed links.
+
+    Source: hipDeviceEnablePeerAccess.
+    """
+
+    allocations: dict[Name, Allocation] = {}
+    """Physical memory by name.
+
+    Source: hipMemCreate.
+    """
+
+    reservations: dict[Name, Reservation] = {}
+    """Address ranges by name, with what is mapped in them.
+
+    Source: hipMemAddressReserve, hipMemMap, hipMemSetAccess.
+    """
+
+    streams: dict[Name, Stream] = {}
+    """Streams by name.
+
+    Source: hipStreamCreateWithFlags.
+    """
+
+    buffers: dict[Name, Buffer] = {}
+    """Memory that comes with its address, by name.
+
+    Source: hipMalloc, hipHostMalloc, hipHostRegister, hipMallocManaged.
+    """
