@@ -1,0 +1,257 @@
+"""A machine profile: what a machine has. Facts with their sources, no wishes.
+
+    machine = load_machine("mi300x-8")      # a shipped profile by name, or a YAML file by path
+    machine.devices[0].memory               # bytes; None where nobody knows
+    machine.can_access(0, 1)                # may device 0 reach device 1?
+    sim_profile(machine)                    # the same for the simulator, as key=value lines
+
+A figure that is not known is None and stands in `unknown`; preflight skips the rules that would need it.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from importlib import resources
+from itertools import permutations
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import yaml
+from pydantic import Field, ValidationError
+
+from hipplan.errors import Diagnostic, MachineError
+from hipplan.model.base import Offset, PlanModel, Size
+from hipplan.model.translate import suggest, translate
+from hipplan.source import load_yaml
+
+if TYPE_CHECKING:
+    from importlib.abc import Traversable
+
+LinkType = Literal["xgmi", "pcie", "nvlink", "hypertransport", "qpi", "infiniband", "unknown"]
+
+
+class MachineDevice(PlanModel):
+    """One HIP device."""
+
+    name: str
+    """What the runtime calls it, as "AMD Instinct MI300X"."""
+
+    arch: str | None = None
+    """Instruction set, as gfx942; sm_90 for NVIDIA. Source: hipDeviceProp_t.gcnArchName."""
+
+    uuid: Annotated[str, Field(pattern=r"^(GPU-)?[0-9A-Fa-f-]{16,36}$")] | None = None
+    """Its identity. A profile of a kind of machine has none. Source: hipDeviceGetUuid."""
+
+    pci: Annotated[str, Field(pattern=r"^[0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]$")] | None = None
+    """Where it sits. A profile of a kind of machine has none. Source: hipDeviceGetPCIBusId."""
+
+    memory: Size | None = None
+    """Device memory. Unit: bytes. Source: hipDeviceTotalMem."""
+
+    in_use: Offset = 0
+    """What was not free when it was measured, or what is known to be taken. Unit: bytes. Source: hipMemGetInfo."""
+
+    multiprocessors: Annotated[int, Field(ge=1)] | None = None
+    """Compute units. Source: hipDeviceAttributeMultiprocessorCount."""
+
+    vmm: bool | None = None
+    """Virtual memory management. Source: hipDeviceAttributeVirtualMemoryManagementSupported."""
+
+    managed: bool | None = None
+    """hipMallocManaged. Source: hipDeviceAttributeManagedMemory."""
+
+    concurrent_managed: bool | None = None
+    """Managed memory used by host and device at once. Source: hipDeviceAttributeConcurrentManagedAccess."""
+
+    xnack: bool | None = None
+    """Page faults on the device are on. Source: hipDeviceAttributePageableMemoryAccess."""
+
+    host_visible: bool | None = None
+    """The host may touch device memory through its address. Source: hipDeviceProp_t.isLargeBar, integrated devices."""
+
+    integrated: bool | None = None
+    """Shares its memory with the host. Source: hipDeviceAttributeIntegrated."""
+
+    granularity_minimum: Size | None = None
+    """What the size of an allocation must be a multiple of. Unit: bytes. Source: hipMemGetAllocationGranularity."""
+
+    granularity_recommended: Size | None = None
+    """What it better is a multiple of. Unit: bytes. Source: hipMemGetAllocationGranularity."""
+
+    shareable_posix_fd: bool | None = None
+    """Allocations can be exported as file descriptors (HIP 6.2 and later). Source: hipMemExportToShareableHandle."""
+
+
+class Link(PlanModel):
+    """One device can reach the memory of another. Directed: each direction has its own entry."""
+
+    source: Annotated[int, Field(ge=0)]
+    """The ordinal of the device that reaches out."""
+
+    target: Annotated[int, Field(ge=0)]
+    """The ordinal of the device whose memory is reached."""
+
+    type: LinkType = "unknown"
+    """Over what. Source: hipExtGetLinkTypeAndHopCount."""
+
+    hops: Annotated[int, Field(ge=0)] | None = None
+    """How many links lie between. Source: hipExtGetLinkTypeAndHopCount."""
+
+
+class Mesh(PlanModel):
+    """A group of devices each of which can reach each other one, in both directions."""
+
+    devices: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=256)]
+    """Their ordinals."""
+
+    type: LinkType = "unknown"
+    """Over what. Source: hipExtGetLinkTypeAndHopCount."""
+
+    hops: Annotated[int, Field(ge=0)] | None = None
+    """How many links lie between. Source: hipExtGetLinkTypeAndHopCount."""
+
+
+class Limits(PlanModel):
+    """What the operating system allows a process."""
+
+    open_files: Annotated[int, Field(ge=1)] | None = None
+    """Open file descriptors, hard limit; AMD takes one per allocation. Source: getrlimit(RLIMIT_NOFILE)."""
+
+    mappings: Annotated[int, Field(ge=1)] | None = None
+    """Memory mappings. Source: /proc/sys/vm/max_map_count."""
+
+
+class SourceNote(PlanModel):
+    """Where a figure comes from."""
+
+    figure: str
+    """The figure, as devices.memory."""
+
+    source: str
+    """Title and address of a public document, or how it was measured."""
+
+
+class Machine(PlanModel):
+    """What one machine, or one kind of machine, has."""
+
+    name: str
+    """What reports call it."""
+
+    description: str = ""
+    """For people."""
+
+    hip_version: Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+){1,2}$")] | None = None
+    """The HIP runtime, as "7.2.53211". Source: hipRuntimeGetVersion."""
+
+    runtime: Literal["amd", "cuda", "sim"] = "amd"
+    """Which runtime drives such a machine."""
+
+    host_memory: Size | None = None
+    """Memory of the host. Unit: bytes. Source: sysconf(_SC_PHYS_PAGES)."""
+
+    devices: list[MachineDevice]
+    """In the order of HIP's ordinals."""
+
+    links: list[Link] = []
+    """Who can reach whom, pair by pair. A pair that neither links nor meshes name cannot."""
+
+    meshes: list[Mesh] = []
+    """Groups in which everyone reaches everyone."""
+
+    limits: Limits = Limits()
+    """What the operating system allows."""
+
+    sources: list[SourceNote] = []
+    """Where each figure comes from."""
+
+    unknown: list[str] = []
+    """Figures that nobody knows, by name."""
+
+    @cached_property
+    def _reachable(self) -> dict[tuple[int, int], Link]:
+        meshed = {
+            (a, b): Link(source=a, target=b, type=mesh.type, hops=mesh.hops)
+            for mesh in self.meshes
+            for a, b in permutations(mesh.devices, 2)
+        }
+        return meshed | {(link.source, link.target): link for link in self.links}
+
+    def link(self, source: int, target: int) -> Link | None:
+        """The link from one device to another, None if it cannot be reached."""
+        return self._reachable.get((source, target))
+
+    def can_access(self, source: int, target: int) -> bool:
+        """Whether device `source` can reach the memory of `target`. A device always reaches its own."""
+        return source == target or (source, target) in self._reachable
+
+
+def machine_names() -> list[str]:
+    """The shipped profiles."""
+    return sorted(entry.name[:-5] for entry in _shipped().iterdir() if entry.name.endswith(".yaml"))
+
+
+def _shipped() -> Traversable:
+    return resources.files("hipplan") / "machines"
+
+
+def load_machine(name_or_path: str | os.PathLike[str]) -> Machine:
+    """A shipped profile by name, or any profile by path. Raises MachineError with every mistake of the file."""
+    given = os.fspath(name_or_path)
+    if given in machine_names():
+        source = load_yaml((_shipped() / f"{given}.yaml").read_text("utf-8"), f"{given}.yaml")
+    elif Path(given).is_file() or os.sep in given or given.endswith((".yaml", ".yml")):
+        source = load_yaml(Path(given))
+    else:
+        hint = suggest(given, machine_names()) or f"one of {', '.join(machine_names())}, or a path to a profile"
+        raise MachineError(Diagnostic("HP110", f"there is no machine profile '{given}'", hint=hint))
+    try:
+        return Machine.model_validate(source.data)
+    except ValidationError as error:
+        raise MachineError(translate(error, Machine, source.data, source.span)) from None
+
+
+def to_yaml(machine: Machine) -> str:
+    """The profile as a document that load_machine reads back to an equal Machine."""
+    data = machine.model_dump(exclude_none=True, exclude_defaults=True)
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100)
+
+
+def diff(a: Machine, b: Machine) -> list[tuple[str, Any, Any]]:
+    """Where two profiles differ: (figure, in a, in b). Names, notes and sources are not compared."""
+    ours, theirs = _figures(a), _figures(b)
+    return [
+        (figure, ours.get(figure), theirs.get(figure))
+        for figure in dict.fromkeys([*ours, *theirs])
+        if ours.get(figure) != theirs.get(figure)
+    ]
+
+
+def _figures(machine: Machine) -> dict[str, Any]:
+    figures: dict[str, Any] = {
+        "hip_version": machine.hip_version,
+        "runtime": machine.runtime,
+        "host_memory": machine.host_memory,
+    }
+    figures |= {f"limits.{key}": value for key, value in machine.limits}
+    for ordinal, device in enumerate(machine.devices):
+        figures |= {f"devices.{ordinal}.{key}": value for key, value in device}
+    for (source, target), link in sorted(machine._reachable.items()):
+        figures[f"links.{source}.{target}"] = f"{link.type},{link.hops}"
+    return {figure: value for figure, value in figures.items() if value is not None}
+
+
+def sim_profile(machine: Machine) -> str:
+    """The profile as the simulator reads it: one key=value a line, figures that are not known left out."""
+    lines = [f"hip_version={machine.hip_version}"] if machine.hip_version else []
+    lines += [f"host_memory={machine.host_memory}"] if machine.host_memory else []
+    for ordinal, device in enumerate(machine.devices):
+        for key, value in device:
+            if value is None or key in ("concurrent_managed", "shareable_posix_fd"):
+                continue
+            shown = value.removeprefix("GPU-").replace("-", "").rjust(32, "0") if key == "uuid" else value
+            lines.append(f"device.{ordinal}.{key}={int(shown) if isinstance(shown, bool) else shown}")
+    for (source, target), link in sorted(machine._reachable.items()):
+        lines.append(f"link.{source}.{target}={link.type},{1 if link.hops is None else link.hops}")
+    lines.append(f"limit.mappings={machine.limits.mappings or 0}")
+    return "\n".join(lines) + "\n"
