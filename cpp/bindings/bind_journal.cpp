@@ -1,0 +1,110 @@
+// The journal: Python decides the steps, the native side owns what they make.
+#include "bindings.hpp"
+#include "core/journal.hpp"
+
+namespace hipplan {
+namespace {
+
+using journal_class = py::class_<journal>;
+
+void bind_creation(journal_class& self) {
+  self.def("create_allocation", &journal::create_allocation, py::arg("name"), py::arg("size"),
+           py::arg("properties"), no_gil())
+      .def("import_allocation", &journal::import_allocation, py::arg("name"), py::arg("size"),
+           py::arg("descriptor"), no_gil())
+      .def("reserve", &journal::reserve, py::arg("name"), py::arg("size"), py::arg("alignment"),
+           py::arg("address"), no_gil())
+      .def("map", &journal::map, py::arg("name"), py::arg("range"), py::arg("offset"), py::arg("allocation"),
+           py::arg("size"), no_gil())
+      .def(
+          "create_device_buffer",
+          [](journal& j, std::string name, int device, std::size_t size) {
+            return j.create_device_buffer(std::move(name), device_id{device}, size);
+          },
+          py::arg("name"), py::arg("device"), py::arg("size"), no_gil())
+      .def(
+          "create_pinned_buffer",
+          [](journal& j, std::string name, int device, std::size_t size, unsigned flags) {
+            return j.create_pinned_buffer(std::move(name), device_id{device}, size, flags);
+          },
+          py::arg("name"), py::arg("device"), py::arg("size"), py::arg("flags"), no_gil())
+      .def(
+          "register_buffer",
+          [](journal& j, std::string name, int device, std::uintptr_t address, std::size_t size,
+             unsigned flags) { return j.register_buffer(std::move(name), device_id{device}, address, size, flags); },
+          py::arg("name"), py::arg("device"), py::arg("address"), py::arg("size"), py::arg("flags"), no_gil())
+      .def(
+          "create_managed_buffer",
+          [](journal& j, std::string name, int device, std::size_t size, unsigned flags) {
+            return j.create_managed_buffer(std::move(name), device_id{device}, size, flags);
+          },
+          py::arg("name"), py::arg("device"), py::arg("size"), py::arg("flags"), no_gil())
+      .def(
+          "create_stream",
+          [](journal& j, std::string name, int device) {
+            return j.create_stream(std::move(name), device_id{device});
+          },
+          py::arg("name"), py::arg("device"), no_gil())
+      .def(
+          "enable_peer",
+          [](journal& j, std::string name, int device, int peer) {
+            return j.enable_peer(std::move(name), device_id{device}, device_id{peer});
+          },
+          py::arg("name"), py::arg("device"), py::arg("peer"), no_gil(),
+          "0 when it was on already: nothing to undo.");
+}
+
+void bind_changes(journal_class& self) {
+  self.def(
+          "set_access",
+          [](journal& j, entry_id mapping, const std::vector<std::tuple<unsigned, int, unsigned>>& rights) {
+            std::vector<hip::hipMemAccessDesc> native;
+            native.reserve(rights.size());
+            for (const auto& [type, id, flags] : rights) {
+              native.push_back({{static_cast<hip::hipMemLocationType>(type), id},
+                                static_cast<hip::hipMemAccessFlags>(flags)});
+            }
+            j.set_access(mapping, native);
+          },
+          py::arg("mapping"), py::arg("rights"), no_gil(), "rights: (location type, id, flags) each.")
+      .def(
+          "advise",
+          [](journal& j, entry_id buffer, std::size_t offset, std::size_t size, unsigned advice, int device) {
+            j.advise(buffer, offset, size, static_cast<hip::hipMemoryAdvise>(advice), device_id{device});
+          },
+          py::arg("buffer"), py::arg("offset"), py::arg("size"), py::arg("advice"), py::arg("device"), no_gil())
+      .def(
+          "prefetch",
+          [](journal& j, entry_id buffer, std::size_t offset, std::size_t size, int device, entry_id stream) {
+            j.prefetch(buffer, offset, size, device_id{device}, stream);
+          },
+          py::arg("buffer"), py::arg("offset"), py::arg("size"), py::arg("device"), py::arg("stream"), no_gil())
+      .def("attach", &journal::attach, py::arg("buffer"), py::arg("stream"), py::arg("flags"), no_gil())
+      .def("synchronize_stream", &journal::synchronize_stream, py::arg("stream"), no_gil());
+}
+
+}  // namespace
+
+void bind_journal(py::module_& module) {
+  py::class_<leak>(module, "Leak", "What an undo could not give back.")
+      .def_readonly("name", &leak::name)
+      .def_readonly("identity", &leak::identity)
+      .def_property_readonly("call", [](const leak& self) { return self.error.call(); })
+      .def_property_readonly("code", [](const leak& self) { return self.error.code(); })
+      .def_property_readonly("error", [](const leak& self) { return self.error.name(); })
+      .def_property_readonly("arguments", [](const leak& self) { return self.error.arguments(); });
+  py::class_<undo_report>(module, "UndoReport")
+      .def_readonly("undone", &undo_report::undone)
+      .def_readonly("leaks", &undo_report::leaks);
+  journal_class self(module, "Journal", "Owns what a layout made, in order; undone in reverse.");
+  self.def(py::init<runtime_ptr>(), py::arg("runtime"))
+      .def("__len__", &journal::size, no_gil())
+      .def("address", &journal::address, py::arg("entry"), no_gil())
+      .def("handle", &journal::handle, py::arg("allocation"), no_gil())
+      .def("undo_all", &journal::undo_all, no_gil())
+      .def("undo", py::overload_cast<entry_id>(&journal::undo), py::arg("entry"), no_gil());
+  bind_creation(self);
+  bind_changes(self);
+}
+
+}  // namespace hipplan

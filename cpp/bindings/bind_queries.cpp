@@ -1,0 +1,100 @@
+// What HIP can tell, as methods of the runtime.
+#include "bindings.hpp"
+#include "core/queries.hpp"
+
+namespace hipplan {
+namespace {
+
+using runtime_class = py::class_<hip::runtime, std::shared_ptr<hip::runtime>>;
+
+// A query of one device.
+template <auto Query>
+auto on_device() {
+  return [](hip::runtime& self, int device) { return Query(self, device_id{device}); };
+}
+
+void bind_devices(runtime_class& runtime) {
+  runtime.def("device_count", &device_count, no_gil())
+      .def("device_name", on_device<device_name>(), py::arg("device"), no_gil())
+      .def("device_arch", on_device<device_arch>(), py::arg("device"), no_gil())
+      .def(
+          "device_uuid",
+          [](hip::runtime& self, int device) { return py::bytes(device_uuid(self, device_id{device})); },
+          py::arg("device"))
+      .def("pci_bus_id", on_device<pci_bus_id>(), py::arg("device"), no_gil())
+      .def("device_total_bytes", on_device<device_total_bytes>(), py::arg("device"), no_gil())
+      .def("memory_info", on_device<memory_info>(), py::arg("device"), no_gil(), "(free, total) in bytes.")
+      .def("synchronize", on_device<synchronize>(), py::arg("device"), no_gil())
+      .def(
+          "device_attribute",
+          [](hip::runtime& self, int device, int attribute) {
+            return device_attribute(self, device_id{device}, attribute);
+          },
+          py::arg("device"), py::arg("attribute"), no_gil())
+      .def(
+          "can_access_peer",
+          [](hip::runtime& self, int device, int peer) {
+            return can_access_peer(self, device_id{device}, device_id{peer});
+          },
+          py::arg("device"), py::arg("peer"), no_gil())
+      .def(
+          "link",
+          [](hip::runtime& self, int from, int to) { return link(self, device_id{from}, device_id{to}); },
+          py::arg("from_"), py::arg("to"), no_gil(), "(type, hops), or None where the runtime cannot tell.");
+}
+
+void bind_memory(runtime_class& runtime) {
+  runtime
+      .def("granularity", &granularity, py::arg("properties"), py::arg("recommended"), no_gil())
+      .def(
+          "access",
+          [](hip::runtime& self, int device, std::uintptr_t address) {
+            return access(self, device_id{device}, address);
+          },
+          py::arg("device"), py::arg("address"), no_gil(), "0 none, 1 read, 3 read and write.")
+      .def("properties_of", &properties_of, py::arg("handle"), no_gil())
+      .def("export_descriptor", &export_descriptor, py::arg("handle"), no_gil())
+      .def(
+          "range_attribute",
+          [](hip::runtime& self, std::uintptr_t address, std::size_t size, unsigned attribute) {
+            return range_attribute(self, address, size, static_cast<hip::hipMemRangeAttribute>(attribute));
+          },
+          py::arg("address"), py::arg("size"), py::arg("attribute"), no_gil())
+      .def("accessed_by", &accessed_by, py::arg("address"), py::arg("size"), no_gil())
+      .def(
+          "pointer_attributes",
+          [](hip::runtime& self, std::uintptr_t address) { return pointer_attributes(self, address); },
+          py::arg("address"), no_gil())
+      .def("address_range_of", &address_range_of, py::arg("address"), no_gil(), "(base, size).")
+      .def("host_flags", &host_flags, py::arg("address"), no_gil())
+      .def("device_pointer", &device_pointer, py::arg("host_address"), no_gil());
+}
+
+}  // namespace
+
+void bind_queries(py::module_& module) {
+  py::class_<allocation_properties>(module, "AllocationProperties", "What hipMemCreate is asked for.")
+      .def(py::init([](int device, unsigned type, unsigned location_type, unsigned handle_type) {
+             return allocation_properties{static_cast<hip::hipMemAllocationType>(type),
+                                          static_cast<hip::hipMemLocationType>(location_type), device,
+                                          static_cast<hip::hipMemAllocationHandleType>(handle_type)};
+           }),
+           py::arg("device"), py::arg("type") = 1u, py::arg("location_type") = 1u, py::arg("handle_type") = 0u)
+      .def_property_readonly("device", [](const allocation_properties& self) { return self.location_id; })
+      .def_property_readonly("type", [](const allocation_properties& self) { return +self.type; })
+      .def_property_readonly("location_type",
+                             [](const allocation_properties& self) { return +self.location_type; })
+      .def_property_readonly("handle_type",
+                             [](const allocation_properties& self) { return +self.handle_type; });
+  using attributes = hip::hipPointerAttribute_t;
+  py::class_<attributes>(module, "PointerAttributes", "hipPointerGetAttributes.")
+      .def_property_readonly("type", [](const attributes& self) { return +self.type; })
+      .def_property_readonly("device", [](const attributes& self) { return self.device; })
+      .def_property_readonly("managed", [](const attributes& self) { return self.isManaged != 0; })
+      .def_property_readonly("flags", [](const attributes& self) { return self.allocationFlags; });
+  auto runtime = py::reinterpret_borrow<runtime_class>(module.attr("Runtime"));
+  bind_devices(runtime);
+  bind_memory(runtime);
+}
+
+}  // namespace hipplan

@@ -1,0 +1,117 @@
+// The runtime: opening, faults and traces, the simulator's own calls, moving bytes.
+#include "bindings.hpp"
+#include "core/transfer.hpp"
+#include "hip/runtime.hpp"
+
+namespace hipplan {
+namespace {
+
+using runtime_class = py::class_<hip::runtime, std::shared_ptr<hip::runtime>>;
+
+template <class Function>
+Function* simulator_call(const hip::runtime& runtime, const char* name) {
+  if (auto* found = reinterpret_cast<Function*>(runtime.symbol(name))) return found;
+  throw std::invalid_argument(runtime.path() + " is not the simulator: it has no " + name);
+}
+
+void configure(const hip::runtime& runtime, const std::string& profile) {
+  if (simulator_call<int(const char*)>(runtime, "hipsim_configure")(profile.c_str()) == 0) return;
+  throw std::invalid_argument(simulator_call<const char*()>(runtime, "hipsim_last_message")());
+}
+
+std::string ledger(const hip::runtime& runtime) {
+  auto* const read = simulator_call<std::size_t(char*, std::size_t)>(runtime, "hipsim_ledger");
+  std::string text(read(nullptr, 0), '\0');
+  for (;;) {  // it may have grown between the two calls
+    const auto needed = read(text.data(), text.size());
+    const bool fits = needed <= text.size();
+    text.resize(needed);
+    if (fits) break;
+  }
+  while (!text.empty() && text.back() == '\0') text.pop_back();
+  return text;
+}
+
+void write(hip::runtime& runtime, std::uintptr_t address, std::string_view bytes) {
+  copy(runtime, address, reinterpret_cast<std::uintptr_t>(bytes.data()), bytes.size());
+}
+
+std::string read(hip::runtime& runtime, std::uintptr_t address, std::size_t size_bytes) {
+  std::string out(size_bytes, '\0');
+  copy(runtime, reinterpret_cast<std::uintptr_t>(out.data()), address, size_bytes);
+  return out;
+}
+
+void bind_faults(runtime_class& runtime) {
+  runtime
+      .def(
+          "arm_faults",
+          [](hip::runtime& self, const std::string& rules) {
+            self.intercepts().arm(hip::parse_fault_rules(rules));
+          },
+          py::arg("rules"), no_gil(),
+          "Fails chosen calls: 'hipMemMap@3=hipErrorOutOfMemory; *@10+=999'. Empty disarms. ValueError.")
+      .def("faults_fired", [](hip::runtime& self) { return self.intercepts().fired(); }, no_gil())
+      .def("calls_counted", [](hip::runtime& self) { return self.intercepts().calls(); }, no_gil(),
+           "Calls since arm_faults, while armed.")
+      .def(
+          "trace_to", [](hip::runtime& self, const std::string& path) { self.intercepts().trace_to(path); },
+          py::arg("path"), no_gil(), "Appends a JSON line per driver call; an empty path stops. OSError.");
+}
+
+void bind_bytes(runtime_class& runtime) {
+  runtime
+      .def(
+          "fill",
+          [](hip::runtime& self, std::uintptr_t address, int value, std::size_t size) {
+            fill(self, address, value, size);
+          },
+          py::arg("address"), py::arg("value"), py::arg("size"), no_gil())
+      .def("copy", &copy, py::arg("to"), py::arg("from_"), py::arg("size"), no_gil())
+      .def(
+          "copy_peer",
+          [](hip::runtime& self, std::uintptr_t to, int to_device, std::uintptr_t from, int from_device,
+             std::size_t size) { copy_peer(self, to, device_id{to_device}, from, device_id{from_device}, size); },
+          py::arg("to"), py::arg("to_device"), py::arg("from_"), py::arg("from_device"), py::arg("size"),
+          no_gil())
+      .def(
+          "write",
+          [](hip::runtime& self, std::uintptr_t address, const py::bytes& data) {
+            const std::string_view bytes = data;
+            const py::gil_scoped_release release;
+            write(self, address, bytes);
+          },
+          py::arg("address"), py::arg("data"))
+      .def(
+          "read",
+          [](hip::runtime& self, std::uintptr_t address, std::size_t size) {
+            std::string out;
+            {
+              const py::gil_scoped_release release;
+              out = read(self, address, size);
+            }
+            return py::bytes(out);
+          },
+          py::arg("address"), py::arg("size"));
+}
+
+}  // namespace
+
+void bind_runtime(py::module_& module) {
+  module.def("loaded_libraries", &hip::loaded_libraries, py::arg("prefix"), no_gil(),
+             "Paths of loaded libraries whose file name starts with prefix.");
+  runtime_class runtime(module, "Runtime", "A shared library with HIP's C ABI.");
+  runtime
+      .def_static("open", &hip::runtime::open, py::arg("path"), no_gil(),
+                  "Opens a library and fills the function table. RuntimeUnusable.")
+      .def_property_readonly("path", &hip::runtime::path)
+      .def_property_readonly("version", &hip::runtime::version)
+      .def_property_readonly("retries", &hip::runtime::retries)
+      .def("configure", &configure, py::arg("profile"), no_gil(),
+           "Simulator only: becomes another machine. ValueError while objects are alive.")
+      .def("ledger", &ledger, no_gil(), "Simulator only: everything alive, as JSON.");
+  bind_faults(runtime);
+  bind_bytes(runtime);
+}
+
+}  // namespace hipplan

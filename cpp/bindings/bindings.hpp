@@ -1,0 +1,19 @@
+// One function per topic; module.cpp only lists them.
+#pragma once
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+namespace hipplan {
+
+namespace py = pybind11;
+
+/// Every call that may wait for the driver or a native lock runs without the GIL.
+using no_gil = py::call_guard<py::gil_scoped_release>;
+
+void bind_errors(py::module_& module);
+void bind_runtime(py::module_& module);
+void bind_queries(py::module_& module);
+void bind_journal(py::module_& module);
+
+}  // namespace hipplan

@@ -1,0 +1,34 @@
+#include "address_range.hpp"
+
+namespace hipplan {
+
+address_range address_range::reserve(runtime_ptr runtime, std::string name, std::size_t size_bytes,
+                                     std::size_t alignment_bytes, std::uintptr_t wanted) {
+  void* out = nullptr;
+  const auto result = until_ready(*runtime, [&] {
+    return runtime->hipMemAddressReserve(&out, size_bytes, alignment_bytes, reinterpret_cast<void*>(wanted), 0);
+  });
+  runtime->check(result, "hipMemAddressReserve",
+                 "address range '" + name + "' of " + std::to_string(size_bytes) + " bytes",
+                 "size=" + std::to_string(size_bytes) + ", alignment=" + std::to_string(alignment_bytes) +
+                     ", addr=" + hexadecimal(wanted));
+  return {std::move(runtime), std::move(name), reinterpret_cast<std::uintptr_t>(out), size_bytes};
+}
+
+void address_range::release() {
+  const auto runtime = take();
+  if (*pieces_ != 0) {
+    throw hip::hip_error(hip::hipErrorIllegalState, "hipMemAddressFree", identify(),
+                         "not called: " + std::to_string(*pieces_) + " mapping(s) inside are still mapped");
+  }
+  const auto free = [&] { return runtime->hipMemAddressFree(reinterpret_cast<void*>(address_), size_bytes_); };
+  runtime->check(until_ready(*runtime, free), "hipMemAddressFree", identify(),
+                 "ptr=" + hexadecimal(address_) + ", size=" + std::to_string(size_bytes_));
+}
+
+std::string address_range::identify() const {
+  return "address range '" + name() + "' of " + std::to_string(size_bytes_) + " bytes at " +
+         hexadecimal(address_);
+}
+
+}  // namespace hipplan

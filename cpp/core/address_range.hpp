@@ -1,0 +1,35 @@
+// Reserved addresses with nothing behind them. hipMemAddressReserve / hipMemAddressFree.
+#pragma once
+
+#include "owned.hpp"
+
+namespace hipplan {
+
+class address_range : public owned {
+ public:
+  /// size_bytes: a multiple of the minimum granularity. alignment_bytes: 0 or a power of two; HIP may not
+  /// honour it, so the caller looks at address(). wanted: a hint, 0 for none.
+  /// Throws hip_error: hipErrorOutOfMemory (2, also for bad arguments up to 6.3), hipErrorInvalidValue.
+  [[nodiscard]] static address_range reserve(runtime_ptr runtime, std::string name, std::size_t size_bytes,
+                                             std::size_t alignment_bytes, std::uintptr_t wanted);
+  address_range(address_range&&) noexcept = default;
+  ~address_range() { destroy(*this); }
+  /// Throws hip_error; empty afterwards in both cases. While mappings that could not be unmapped remain
+  /// inside, HIP is not asked: it would refuse and forget the range (hipErrorIllegalState, "not called").
+  void release();
+
+  [[nodiscard]] std::uintptr_t address() const noexcept { return address_; }
+  [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
+  [[nodiscard]] std::string identify() const;
+
+ private:
+  friend class mapping;
+  address_range(runtime_ptr runtime, std::string name, std::uintptr_t address, std::size_t size_bytes)
+      : owned(std::move(runtime), std::move(name)), address_(address), size_bytes_(size_bytes) {}
+
+  std::uintptr_t address_;
+  std::size_t size_bytes_;
+  std::shared_ptr<std::size_t> pieces_ = std::make_shared<std::size_t>(0);  // mapped now, shared with them
+};
+
+}  // namespace hipplan

@@ -1,0 +1,124 @@
+#include "buffer.hpp"
+
+#include "scoped_device.hpp"
+
+namespace hipplan {
+namespace {
+
+std::string describe(const char* kind, const std::string& name, std::size_t size_bytes) {
+  return std::string(kind) + " buffer '" + name + "' of " + std::to_string(size_bytes) + " bytes";
+}
+
+std::string describe(const char* kind, const buffer& owner) {
+  return describe(kind, owner.name(), owner.size_bytes()) + " at " + hexadecimal(owner.address());
+}
+
+std::string sized(std::size_t size_bytes, device_id device) {
+  return "size=" + std::to_string(size_bytes) + " on " + text(device);
+}
+
+std::string ranged(const void* pointer, std::size_t size_bytes, device_id device) {
+  return "ptr=" + hexadecimal(pointer) + ", count=" + std::to_string(size_bytes) + ", " + text(device);
+}
+
+}  // namespace
+
+device_buffer device_buffer::create(runtime_ptr runtime, std::string name, device_id device,
+                                    std::size_t size_bytes) {
+  const scoped_device current(*runtime, device);
+  void* pointer = nullptr;
+  const auto result = until_ready(*runtime, [&] { return runtime->hipMalloc(&pointer, size_bytes); });
+  runtime->check(result, "hipMalloc", describe("device", name, size_bytes), sized(size_bytes, device));
+  return {std::move(runtime), std::move(name), pointer, size_bytes};
+}
+
+void device_buffer::release() {
+  const auto runtime = take();
+  runtime->check(until_ready(*runtime, [&] { return runtime->hipFree(pointer()); }), "hipFree", identify(),
+                 "ptr=" + hexadecimal(address()));
+}
+
+std::string device_buffer::identify() const { return describe("device", *this); }
+
+pinned_buffer pinned_buffer::create(runtime_ptr runtime, std::string name, device_id device,
+                                    std::size_t size_bytes, unsigned int flags) {
+  const scoped_device current(*runtime, device);
+  void* pointer = nullptr;
+  const auto result =
+      until_ready(*runtime, [&] { return runtime->hipHostMalloc(&pointer, size_bytes, flags); });
+  runtime->check(result, "hipHostMalloc", describe("pinned", name, size_bytes),
+                 sized(size_bytes, device) + ", flags=" + hexadecimal(flags));
+  return {std::move(runtime), std::move(name), pointer, size_bytes};
+}
+
+void pinned_buffer::release() {
+  const auto runtime = take();
+  runtime->check(until_ready(*runtime, [&] { return runtime->hipHostFree(pointer()); }), "hipHostFree",
+                 identify(), "ptr=" + hexadecimal(address()));
+}
+
+std::string pinned_buffer::identify() const { return describe("pinned", *this); }
+
+registered_buffer registered_buffer::create(runtime_ptr runtime, std::string name, device_id device,
+                                            std::uintptr_t address, std::size_t size_bytes,
+                                            unsigned int flags) {
+  const scoped_device current(*runtime, device);
+  void* const pointer = reinterpret_cast<void*>(address);
+  const auto result =
+      until_ready(*runtime, [&] { return runtime->hipHostRegister(pointer, size_bytes, flags); });
+  runtime->check(result, "hipHostRegister", describe("registered", name, size_bytes),
+                 "ptr=" + hexadecimal(address) + ", " + sized(size_bytes, device) +
+                     ", flags=" + hexadecimal(flags));
+  return {std::move(runtime), std::move(name), pointer, size_bytes};
+}
+
+void registered_buffer::release() {
+  const auto runtime = take();
+  runtime->check(until_ready(*runtime, [&] { return runtime->hipHostUnregister(pointer()); }),
+                 "hipHostUnregister", identify(), "ptr=" + hexadecimal(address()));
+}
+
+std::string registered_buffer::identify() const { return describe("registered", *this); }
+
+managed_buffer managed_buffer::create(runtime_ptr runtime, std::string name, device_id device,
+                                      std::size_t size_bytes, unsigned int flags) {
+  const scoped_device current(*runtime, device);
+  void* pointer = nullptr;
+  const auto result =
+      until_ready(*runtime, [&] { return runtime->hipMallocManaged(&pointer, size_bytes, flags); });
+  runtime->check(result, "hipMallocManaged", describe("managed", name, size_bytes),
+                 sized(size_bytes, device) + ", flags=" + std::to_string(flags));
+  return {std::move(runtime), std::move(name), pointer, size_bytes};
+}
+
+void managed_buffer::release() {
+  const auto runtime = take();
+  runtime->check(until_ready(*runtime, [&] { return runtime->hipFree(pointer()); }), "hipFree", identify(),
+                 "ptr=" + hexadecimal(address()));
+}
+
+std::string managed_buffer::identify() const { return describe("managed", *this); }
+
+void managed_buffer::advise(hip::runtime& runtime, std::size_t offset_bytes, std::size_t size_bytes,
+                            hip::hipMemoryAdvise advice, device_id device) const {
+  const auto result = until_ready(
+      runtime, [&] { return runtime.hipMemAdvise(at(offset_bytes), size_bytes, advice, device.value); });
+  runtime.check(result, "hipMemAdvise", identify(),
+                ranged(at(offset_bytes), size_bytes, device) + ", advice=" + std::to_string(advice));
+}
+
+void managed_buffer::prefetch(hip::runtime& runtime, std::size_t offset_bytes, std::size_t size_bytes,
+                              device_id device, hip::hipStream_t stream) const {
+  const auto result = until_ready(
+      runtime, [&] { return runtime.hipMemPrefetchAsync(at(offset_bytes), size_bytes, device.value, stream); });
+  runtime.check(result, "hipMemPrefetchAsync", identify(), ranged(at(offset_bytes), size_bytes, device));
+}
+
+void managed_buffer::attach(hip::runtime& runtime, hip::hipStream_t stream, unsigned int flags) const {
+  const auto result =
+      until_ready(runtime, [&] { return runtime.hipStreamAttachMemAsync(stream, pointer(), 0, flags); });
+  runtime.check(result, "hipStreamAttachMemAsync", identify(),
+                "stream=" + hexadecimal(stream) + ", flags=" + std::to_string(flags));
+}
+
+}  // namespace hipplan

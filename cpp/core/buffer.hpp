@@ -1,0 +1,104 @@
+// Memory whose address comes with it, in the four kinds HIP has: device, pinned, registered, managed.
+#pragma once
+
+#include "owned.hpp"
+
+namespace hipplan {
+
+/// Address and size, and how an owner of both names itself.
+class buffer : public owned {
+ public:
+  buffer(buffer&&) noexcept = default;
+  [[nodiscard]] std::uintptr_t address() const noexcept { return address_; }
+  [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
+  [[nodiscard]] void* pointer() const noexcept { return reinterpret_cast<void*>(address_); }
+
+ protected:
+  buffer(runtime_ptr runtime, std::string name, void* pointer, std::size_t size_bytes)
+      : owned(std::move(runtime), std::move(name)),
+        address_(reinterpret_cast<std::uintptr_t>(pointer)),
+        size_bytes_(size_bytes) {}
+  ~buffer() = default;
+
+ private:
+  std::uintptr_t address_;
+  std::size_t size_bytes_;
+};
+
+/// hipMalloc / hipFree on one device. hipFree waits for the device's streams.
+class device_buffer : public buffer {
+ public:
+  /// Throws hip_error: hipErrorOutOfMemory, hipErrorInvalidDevice.
+  [[nodiscard]] static device_buffer create(runtime_ptr runtime, std::string name, device_id device,
+                                            std::size_t size_bytes);
+  device_buffer(device_buffer&&) noexcept = default;
+  ~device_buffer() { destroy(*this); }
+  void release();
+  [[nodiscard]] std::string identify() const;
+
+ private:
+  using buffer::buffer;
+};
+
+/// hipHostMalloc / hipHostFree: page-locked host memory that devices reach.
+class pinned_buffer : public buffer {
+ public:
+  /// device: current during the call, which decides the context (and the NUMA node where asked for).
+  /// flags: hipHostMalloc*. Throws hip_error: hipErrorOutOfMemory, hipErrorInvalidValue.
+  [[nodiscard]] static pinned_buffer create(runtime_ptr runtime, std::string name, device_id device,
+                                            std::size_t size_bytes, unsigned int flags);
+  pinned_buffer(pinned_buffer&&) noexcept = default;
+  ~pinned_buffer() { destroy(*this); }
+  void release();
+  [[nodiscard]] std::string identify() const;
+
+ private:
+  using buffer::buffer;
+};
+
+/// hipHostRegister / hipHostUnregister: host memory of the caller's, pinned while this lives.
+class registered_buffer : public buffer {
+ public:
+  /// Throws hip_error: hipErrorInvalidValue, hipErrorOutOfMemory.
+  [[nodiscard]] static registered_buffer create(runtime_ptr runtime, std::string name, device_id device,
+                                                std::uintptr_t address, std::size_t size_bytes,
+                                                unsigned int flags);
+  registered_buffer(registered_buffer&&) noexcept = default;
+  ~registered_buffer() { destroy(*this); }
+  void release();
+  [[nodiscard]] std::string identify() const;
+
+ private:
+  using buffer::buffer;
+};
+
+/// hipMallocManaged / hipFree: one address on host and devices.
+class managed_buffer : public buffer {
+ public:
+  /// flags: hipMemAttachGlobal or hipMemAttachHost. device: the owner HIP records (current in the call).
+  /// Throws hip_error: hipErrorOutOfMemory, hipErrorInvalidValue.
+  [[nodiscard]] static managed_buffer create(runtime_ptr runtime, std::string name, device_id device,
+                                             std::size_t size_bytes, unsigned int flags);
+  managed_buffer(managed_buffer&&) noexcept = default;
+  ~managed_buffer() { destroy(*this); }
+  void release();
+  [[nodiscard]] std::string identify() const;
+
+  /// hipMemAdvise on a part. Throws hip_error: hipErrorInvalidValue, hipErrorInvalidDevice.
+  void advise(hip::runtime& runtime, std::size_t offset_bytes, std::size_t size_bytes,
+              hip::hipMemoryAdvise advice, device_id device) const;
+  /// hipMemPrefetchAsync on a part; enqueued on the stream (null: the device's own), not awaited.
+  /// Throws hip_error: hipErrorInvalidValue, hipErrorInvalidDevice.
+  void prefetch(hip::runtime& runtime, std::size_t offset_bytes, std::size_t size_bytes, device_id device,
+                hip::hipStream_t stream) const;
+  /// hipStreamAttachMemAsync on the whole buffer; flags: hipMemAttach*. Throws hip_error.
+  void attach(hip::runtime& runtime, hip::hipStream_t stream, unsigned int flags) const;
+
+ private:
+  using buffer::buffer;
+  [[nodiscard]] void* at(std::size_t offset_bytes) const noexcept {
+    return reinterpret_cast<void*>(address() + offset_bytes);
+  }
+};
+
+}  // namespace hipplan

@@ -1,0 +1,204 @@
+#include "journal.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace hipplan {
+
+journal::~journal() {
+  if (!runtime_->may_call()) return;  // a forked child or the end: nothing of this is ours to undo
+  try {
+    for (const auto& leak : undo_all().leaks) report_leak(leak.error.what());
+  } catch (const std::exception& error) {
+    report_leak(error.what());
+  }
+}
+
+template <class Make>
+entry_id journal::add(Make make) {
+  const std::lock_guard lock(mutex_);
+  slots_.push_back(std::make_unique<slot>(slot{next_id_, {}}));
+  try {
+    make(slots_.back()->what);
+  } catch (...) {
+    slots_.pop_back();
+    throw;
+  }
+  if (std::holds_alternative<std::monostate>(slots_.back()->what)) {
+    slots_.pop_back();  // there was nothing to own
+    return 0;
+  }
+  return next_id_++;
+}
+
+entry_id journal::create_allocation(std::string name, std::size_t size_bytes,
+                                    const allocation_properties& properties) {
+  return add([&](owner& out) {
+    out.emplace<allocation>(allocation::create(runtime_, std::move(name), size_bytes, properties));
+  });
+}
+
+entry_id journal::import_allocation(std::string name, std::size_t size_bytes, int descriptor) {
+  return add([&](owner& out) {
+    out.emplace<allocation>(allocation::import(runtime_, std::move(name), size_bytes, descriptor));
+  });
+}
+
+entry_id journal::reserve(std::string name, std::size_t size_bytes, std::size_t alignment_bytes,
+                          std::uintptr_t wanted) {
+  return add([&](owner& out) {
+    out.emplace<address_range>(
+        address_range::reserve(runtime_, std::move(name), size_bytes, alignment_bytes, wanted));
+  });
+}
+
+entry_id journal::map(std::string name, entry_id range, std::size_t offset_bytes, entry_id memory,
+                      std::size_t size_bytes) {
+  return add([&](owner& out) {
+    out.emplace<mapping>(mapping::map(runtime_, std::move(name), get<address_range>(range), offset_bytes,
+                                      get<allocation>(memory), size_bytes));
+  });
+}
+
+entry_id journal::create_device_buffer(std::string name, device_id device, std::size_t size_bytes) {
+  return add([&](owner& out) {
+    out.emplace<device_buffer>(device_buffer::create(runtime_, std::move(name), device, size_bytes));
+  });
+}
+
+entry_id journal::create_pinned_buffer(std::string name, device_id device, std::size_t size_bytes,
+                                       unsigned int flags) {
+  return add([&](owner& out) {
+    out.emplace<pinned_buffer>(pinned_buffer::create(runtime_, std::move(name), device, size_bytes, flags));
+  });
+}
+
+entry_id journal::register_buffer(std::string name, device_id device, std::uintptr_t address,
+                                  std::size_t size_bytes, unsigned int flags) {
+  return add([&](owner& out) {
+    out.emplace<registered_buffer>(
+        registered_buffer::create(runtime_, std::move(name), device, address, size_bytes, flags));
+  });
+}
+
+entry_id journal::create_managed_buffer(std::string name, device_id device, std::size_t size_bytes,
+                                        unsigned int flags) {
+  return add([&](owner& out) {
+    out.emplace<managed_buffer>(managed_buffer::create(runtime_, std::move(name), device, size_bytes, flags));
+  });
+}
+
+entry_id journal::create_stream(std::string name, device_id device) {
+  return add([&](owner& out) { out.emplace<stream>(stream::create(runtime_, std::move(name), device)); });
+}
+
+entry_id journal::enable_peer(std::string name, device_id device, device_id peer) {
+  return add([&](owner& out) {
+    if (auto link = peer_link::enable(runtime_, std::move(name), device, peer)) {
+      out.emplace<peer_link>(std::move(*link));
+    }
+  });
+}
+
+void journal::set_access(entry_id mapped, std::span<const hip::hipMemAccessDesc> rights) {
+  const std::lock_guard lock(mutex_);
+  get<mapping>(mapped).set_access(*runtime_, rights);
+}
+
+void journal::advise(entry_id buffer, std::size_t offset_bytes, std::size_t size_bytes,
+                     hip::hipMemoryAdvise advice, device_id device) {
+  const std::lock_guard lock(mutex_);
+  get<managed_buffer>(buffer).advise(*runtime_, offset_bytes, size_bytes, advice, device);
+}
+
+void journal::prefetch(entry_id buffer, std::size_t offset_bytes, std::size_t size_bytes, device_id device,
+                       entry_id queue) {
+  const std::lock_guard lock(mutex_);
+  const auto native = queue == 0 ? nullptr : get<stream>(queue).get();
+  get<managed_buffer>(buffer).prefetch(*runtime_, offset_bytes, size_bytes, device, native);
+}
+
+void journal::attach(entry_id buffer, entry_id queue, unsigned int flags) {
+  const std::lock_guard lock(mutex_);
+  const auto native = queue == 0 ? nullptr : get<stream>(queue).get();
+  get<managed_buffer>(buffer).attach(*runtime_, native, flags);
+}
+
+void journal::synchronize_stream(entry_id queue) {
+  hip::hipStream_t native{};
+  std::string subject = "the null stream";
+  if (queue != 0) {
+    const std::lock_guard lock(mutex_);
+    native = get<stream>(queue).get();
+    subject = get<stream>(queue).identify();
+  }
+  runtime_->check(runtime_->hipStreamSynchronize(native), "hipStreamSynchronize", subject);
+}
+
+std::uintptr_t journal::address(entry_id entry) const {
+  const std::lock_guard lock(mutex_);
+  return std::visit(
+      [](const auto& what) -> std::uintptr_t {
+        if constexpr (requires { what.address(); }) return what.address();
+        throw std::out_of_range("this journal entry has no address");
+      },
+      find(entry).what);
+}
+
+std::uintptr_t journal::handle(entry_id memory) const {
+  const std::lock_guard lock(mutex_);
+  return reinterpret_cast<std::uintptr_t>(get<allocation>(memory).get());
+}
+
+std::size_t journal::size() const {
+  const std::lock_guard lock(mutex_);
+  return slots_.size();
+}
+
+undo_report journal::undo_all() {
+  const std::lock_guard lock(mutex_);
+  undo_report report;
+  for (; !slots_.empty(); slots_.pop_back()) undo(*slots_.back(), report);
+  return report;
+}
+
+undo_report journal::undo(entry_id entry) {
+  const std::lock_guard lock(mutex_);
+  undo_report report;
+  (void)find(entry);
+  const auto at = std::ranges::lower_bound(slots_, entry, {}, [](const auto& one) { return one->id; });
+  undo(**at, report);
+  slots_.erase(at);
+  return report;
+}
+
+void journal::undo(slot& entry, undo_report& report) {
+  std::visit(
+      [&](auto& what) {
+        if constexpr (requires { what.release(); }) {
+          try {
+            what.release();
+            ++report.undone;
+          } catch (const hip::hip_error& error) {
+            report.leaks.push_back({what.name(), what.identify(), error});
+          }
+        }
+      },
+      entry.what);
+}
+
+const journal::slot& journal::find(entry_id entry) const {
+  const auto at = std::ranges::lower_bound(slots_, entry, {}, [](const auto& one) { return one->id; });
+  if (at == slots_.end() || (*at)->id != entry) {
+    throw std::out_of_range("journal has no entry " + std::to_string(entry));
+  }
+  return **at;
+}
+
+template <class Kind>
+const Kind& journal::get(entry_id entry) const {
+  if (const auto* what = std::get_if<Kind>(&find(entry).what)) return *what;
+  throw std::out_of_range("journal entry " + std::to_string(entry) + " is of another kind");
+}
+
+}  // namespace hipplan

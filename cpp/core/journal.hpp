@@ -1,0 +1,101 @@
+// The journal: owns everything a layout made, in the order it was made.
+//
+// Each method makes one state-changing driver call. The slot that will own the object exists before the
+// call and is filled within it, so nothing (an interrupt, no memory for the slot) can fall between an
+// object and its owner. Roll back and teardown are one loop over the slots in reverse.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <variant>
+#include <vector>
+
+#include "buffer.hpp"
+#include "mapping.hpp"
+#include "peer_link.hpp"
+#include "stream.hpp"
+
+namespace hipplan {
+
+/// Names one entry of one journal; never used twice.
+using entry_id = std::uint64_t;
+
+/// What an undo could not give back.
+struct leak {
+  std::string name;      ///< the plan's name for the object
+  std::string identity;  ///< kind, size, address
+  hip::hip_error error;
+};
+
+/// What came of undoing a journal or a part of it.
+struct undo_report {
+  std::size_t undone = 0;
+  std::vector<leak> leaks;
+};
+
+class journal {
+ public:
+  explicit journal(runtime_ptr runtime) : runtime_(std::move(runtime)) {}
+  journal(const journal&) = delete;
+  journal& operator=(const journal&) = delete;
+  /// Undoes what is left; failures go to the leak log.
+  ~journal();
+
+  // Each throws what the owner's create throws, and then has added nothing.
+  entry_id create_allocation(std::string name, std::size_t size_bytes, const allocation_properties& properties);
+  entry_id import_allocation(std::string name, std::size_t size_bytes, int descriptor);
+  entry_id reserve(std::string name, std::size_t size_bytes, std::size_t alignment_bytes, std::uintptr_t wanted);
+  entry_id map(std::string name, entry_id range, std::size_t offset_bytes, entry_id memory, std::size_t size_bytes);
+  entry_id create_device_buffer(std::string name, device_id device, std::size_t size_bytes);
+  entry_id create_pinned_buffer(std::string name, device_id device, std::size_t size_bytes, unsigned int flags);
+  entry_id register_buffer(std::string name, device_id device, std::uintptr_t address, std::size_t size_bytes,
+                           unsigned int flags);
+  entry_id create_managed_buffer(std::string name, device_id device, std::size_t size_bytes, unsigned int flags);
+  entry_id create_stream(std::string name, device_id device);
+  /// 0 when the link was on already: then there is nothing to undo.
+  entry_id enable_peer(std::string name, device_id device, device_id peer);
+
+  // Changes to what an entry owns; giving the object back undoes them too. Throw std::out_of_range when
+  // the entry is unknown or of another kind.
+  void set_access(entry_id mapping, std::span<const hip::hipMemAccessDesc> rights);
+  void advise(entry_id buffer, std::size_t offset_bytes, std::size_t size_bytes, hip::hipMemoryAdvise advice,
+              device_id device);
+  /// stream 0: the current device's null stream.
+  void prefetch(entry_id buffer, std::size_t offset_bytes, std::size_t size_bytes, device_id device,
+                entry_id stream);
+  void attach(entry_id buffer, entry_id stream, unsigned int flags);
+  /// Waits for a stream (hipStreamSynchronize). Throws hip_error.
+  void synchronize_stream(entry_id stream);
+
+  [[nodiscard]] std::uintptr_t address(entry_id entry) const;
+  [[nodiscard]] std::uintptr_t handle(entry_id allocation) const;
+  [[nodiscard]] std::size_t size() const;
+
+  /// Undoes every entry, latest first; one that fails does not stop the others.
+  [[nodiscard]] undo_report undo_all();
+  /// Undoes one entry, wherever it stands.
+  [[nodiscard]] undo_report undo(entry_id entry);
+
+ private:
+  // Empty only while the call that fills it runs.
+  using owner = std::variant<std::monostate, allocation, address_range, mapping, device_buffer, pinned_buffer,
+                             registered_buffer, managed_buffer, stream, peer_link>;
+  struct slot {
+    entry_id id;
+    owner what;
+  };
+
+  template <class Make>
+  entry_id add(Make make);
+  template <class Kind>
+  const Kind& get(entry_id entry) const;
+  const slot& find(entry_id entry) const;
+  static void undo(slot& entry, undo_report& report);
+
+  runtime_ptr runtime_;
+  mutable std::mutex mutex_;
+  std::vector<std::unique_ptr<slot>> slots_;  // by pointer: owners do not move-assign; ids ascend
+  entry_id next_id_ = 1;
+};
+
+}  // namespace hipplan

@@ -1,0 +1,39 @@
+#include "leak_log.hpp"
+
+#include <mutex>
+#include <utility>
+
+
+namespace hipplan {
+namespace {
+
+// Never destroyed: owners in static storage of other libraries may still report at exit.
+struct log_state {
+  std::mutex mutex;
+  std::vector<std::string> lines;
+};
+
+log_state& state() {
+  static auto* const instance = new log_state;
+  return *instance;
+}
+
+}  // namespace
+
+void report_leak(const std::string& what) noexcept {
+  try {
+    auto& log = state();
+    const std::lock_guard lock(log.mutex);
+    log.lines.push_back(what);
+  } catch (...) {  // out of memory: the line is lost, the process is not
+  }
+}
+
+std::vector<std::string> take_leaks() {
+  auto& log = state();
+  const std::lock_guard lock(log.mutex);
+  return std::exchange(log.lines, {});
+}
+
+
+}  // namespace hipplan

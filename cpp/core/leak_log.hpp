@@ -1,0 +1,15 @@
+// Where destructors report what they could not give back. Named releases throw instead.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace hipplan {
+
+/// Adds a line; never throws (out of memory drops the line).
+void report_leak(const std::string& what) noexcept;
+
+/// Takes all lines since the last call.
+[[nodiscard]] std::vector<std::string> take_leaks();
+
+}  // namespace hipplan

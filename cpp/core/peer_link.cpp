@@ -1,0 +1,41 @@
+#include "peer_link.hpp"
+
+#include "scoped_device.hpp"
+
+namespace hipplan {
+namespace {
+
+std::string describe(device_id device, device_id peer) {
+  return "peer access of " + text(device) + " to " + text(peer);
+}
+
+}  // namespace
+
+std::optional<peer_link> peer_link::enable(runtime_ptr runtime, std::string name, device_id device,
+                                           device_id peer) {
+  const scoped_device current(*runtime, device);
+  const auto result =
+      until_ready(*runtime, [&] { return runtime->hipDeviceEnablePeerAccess(peer.value, 0); });
+  if (result == hip::hipErrorPeerAccessAlreadyEnabled) {
+    runtime->forget_last_error();
+    return std::nullopt;
+  }
+  runtime->check(result, "hipDeviceEnablePeerAccess", describe(device, peer),
+                 "peer=" + std::to_string(peer.value) + " with " + text(device) + " current");
+  return peer_link(std::move(runtime), std::move(name), device, peer);
+}
+
+void peer_link::release() {
+  const auto runtime = take();
+  const scoped_device current(*runtime, device_);
+  const auto result = until_ready(*runtime, [&] { return runtime->hipDeviceDisablePeerAccess(peer_.value); });
+  if (result == hip::hipErrorPeerAccessNotEnabled) {
+    runtime->forget_last_error();
+    return;
+  }
+  runtime->check(result, "hipDeviceDisablePeerAccess", identify(), "peer=" + std::to_string(peer_.value));
+}
+
+std::string peer_link::identify() const { return describe(device_, peer_); }
+
+}  // namespace hipplan

@@ -1,0 +1,55 @@
+// What HIP can tell about devices and memory, for machine profiles and for reading back what was done.
+// Nothing here changes state but the calling thread's current device, which is set back.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "allocation.hpp"
+#include "hip/runtime.hpp"
+#include "units.hpp"
+
+namespace hipplan {
+
+/// Zero when the runtime says there is no device.
+[[nodiscard]] int device_count(hip::runtime& runtime);
+[[nodiscard]] std::string device_name(hip::runtime& runtime, device_id device);
+/// gcnArchName, such as "gfx942:sramecc+:xnack-"; empty where the runtime cannot tell.
+[[nodiscard]] std::string device_arch(hip::runtime& runtime, device_id device);
+/// Sixteen bytes; empty where the runtime cannot tell.
+[[nodiscard]] std::string device_uuid(hip::runtime& runtime, device_id device);
+/// "0000:c1:00.0".
+[[nodiscard]] std::string pci_bus_id(hip::runtime& runtime, device_id device);
+[[nodiscard]] std::size_t device_total_bytes(hip::runtime& runtime, device_id device);
+/// hipMemGetInfo of a device: {free, total} bytes. Counts other processes too.
+[[nodiscard]] std::pair<std::size_t, std::size_t> memory_info(hip::runtime& runtime, device_id device);
+/// Nothing where the runtime does not know the attribute.
+[[nodiscard]] std::optional<int> device_attribute(hip::runtime& runtime, device_id device, int attribute);
+[[nodiscard]] bool can_access_peer(hip::runtime& runtime, device_id device, device_id peer);
+/// hipExtGetLinkTypeAndHopCount: {type, hops}; nothing where the runtime cannot tell.
+[[nodiscard]] std::optional<std::pair<unsigned, unsigned>> link(hip::runtime& runtime, device_id from, device_id to);
+void synchronize(hip::runtime& runtime, device_id device);
+
+/// Bytes; of exactly the properties that hipMemCreate will get.
+[[nodiscard]] std::size_t granularity(hip::runtime& runtime, const allocation_properties& properties,
+                                      bool recommended);
+/// 0 none, 1 read, 3 read and write.
+[[nodiscard]] unsigned long long access(hip::runtime& runtime, device_id device, std::uintptr_t address);
+[[nodiscard]] allocation_properties properties_of(hip::runtime& runtime, std::uintptr_t handle);
+/// A new descriptor of a shareable allocation, the caller's to close.
+[[nodiscard]] int export_descriptor(hip::runtime& runtime, std::uintptr_t handle);
+
+/// One integer of hipMemRangeGetAttribute over a managed range.
+[[nodiscard]] int range_attribute(hip::runtime& runtime, std::uintptr_t address, std::size_t size_bytes,
+                                  hip::hipMemRangeAttribute attribute);
+/// The devices advised with SetAccessedBy over the whole range.
+[[nodiscard]] std::vector<int> accessed_by(hip::runtime& runtime, std::uintptr_t address, std::size_t size_bytes);
+[[nodiscard]] hip::hipPointerAttribute_t pointer_attributes(hip::runtime& runtime, std::uintptr_t address);
+/// {base, size} of the allocation or mapped piece around an address.
+[[nodiscard]] std::pair<std::uintptr_t, std::size_t> address_range_of(hip::runtime& runtime, std::uintptr_t address);
+[[nodiscard]] unsigned int host_flags(hip::runtime& runtime, std::uintptr_t address);
+[[nodiscard]] std::uintptr_t device_pointer(hip::runtime& runtime, std::uintptr_t host_address);
+
+}  // namespace hipplan

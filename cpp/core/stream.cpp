@@ -1,0 +1,24 @@
+#include "stream.hpp"
+
+#include "scoped_device.hpp"
+
+namespace hipplan {
+
+stream stream::create(runtime_ptr runtime, std::string name, device_id device) {
+  const scoped_device current(*runtime, device);
+  hip::hipStream_t native{};
+  const auto result = until_ready(
+      *runtime, [&] { return runtime->hipStreamCreateWithFlags(&native, hip::hipStreamNonBlocking); });
+  runtime->check(result, "hipStreamCreateWithFlags", "stream '" + name + "'", text(device));
+  return {std::move(runtime), std::move(name), native};
+}
+
+void stream::release() {
+  const auto runtime = take();
+  runtime->check(until_ready(*runtime, [&] { return runtime->hipStreamDestroy(stream_); }), "hipStreamDestroy",
+                 identify(), "stream=" + hexadecimal(stream_));
+}
+
+std::string stream::identify() const { return "stream '" + name() + "'"; }
+
+}  // namespace hipplan

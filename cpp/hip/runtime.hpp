@@ -1,0 +1,86 @@
+// A runtime: a shared library with HIP's C ABI, opened by name, its functions in one table.
+//
+// Every driver call of hipplan goes through a runtime's methods, one per line of hip_calls.def, each run
+// through the interceptor. A runtime is never dlclosed: the driver keeps threads and exit handlers.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "error.hpp"
+#include "hip_abi.h"
+#include "intercept.hpp"
+
+namespace hip {
+
+using namespace hip_abi;  // the X-macro's parameter lists name HIP's types plainly
+
+struct function_table {
+#define HIP_CALL(name, params, args) hipError_t(*name) params = nullptr;
+#include "hip_calls.def"
+};
+
+class runtime {
+ public:
+  /// Opens a library and fills the table; the same path gives the same runtime.
+  /// Throws runtime_unusable: not found, a required function missing, or a HIP version below 6.1.
+  [[nodiscard]] static std::shared_ptr<runtime> open(const std::string& path);
+
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+  /// hipRuntimeGetVersion: major * 10^7 + minor * 10^5 + patch.
+  [[nodiscard]] int version() const noexcept { return version_; }
+  [[nodiscard]] interceptor& intercepts() noexcept { return interceptor_; }
+  /// Calls made again because the driver said NotReady, since the runtime was opened.
+  [[nodiscard]] std::uint64_t retries() const noexcept { return retries_.load(); }
+  void count_retry() noexcept { ++retries_; }
+  /// A symbol beyond HIP's ABI (the simulator's own calls); null where the library has none.
+  [[nodiscard]] void* symbol(const char* name) const noexcept;
+
+  /// False in a forked child and after shutdown(): then no owner may call the driver any more.
+  [[nodiscard]] bool may_call() const noexcept;
+  /// The process is ending: from here on owners give up what they hold without a driver call.
+  static void shutdown() noexcept;
+
+  /// Takes back the thread's last error. Not a call of the plan: neither counted nor made to fail.
+  void forget_last_error() noexcept { table_.hipGetLastError(); }
+  /// Throws hip_error unless the result is success. The thread's last error is taken back, so that a
+  /// framework in the same process does not find ours (PyTorch asks hipGetLastError after each launch).
+  void check(hipError_t result, const char* call, const std::string& subject, const std::string& arguments = {});
+
+#define HIP_COMMA_ARGS(...) __VA_OPT__(, ) __VA_ARGS__
+#define HIP_CALL(name, params, args) \
+  hipError_t name params { return interceptor_.run(#name, #args, table_.name HIP_COMMA_ARGS args); }
+#define HIP_CALL_OPTIONAL(name, params, args)       \
+  hipError_t name params {                          \
+    if (!table_.name) return hipErrorNotSupported;  \
+    return interceptor_.run(#name, #args, table_.name HIP_COMMA_ARGS args); \
+  }
+#include "hip_calls.def"
+#undef HIP_COMMA_ARGS
+
+ private:
+  runtime(std::string path, void* library);
+  void require_version();
+  void fill_table();
+
+  std::string path_;
+  void* library_;
+  int version_ = 0;
+  pid_t owner_process_;
+  function_table table_;
+  interceptor interceptor_;
+  std::atomic<std::uint64_t> retries_{0};
+};
+
+/// Paths of all libraries loaded in this process whose file name starts with `prefix` (dl_iterate_phdr).
+[[nodiscard]] std::vector<std::string> loaded_libraries(const std::string& prefix);
+
+/// Oldest HIP version whose virtual memory management works on Linux.
+inline constexpr int oldest_version = 60100000;
+
+}  // namespace hip
