@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from hipplan.units import SizeError, parse_size
 
-COUNT_MAX = 1_000_000
+COUNT_MAX = 250_000
 
 
 class PlanModel(BaseModel):

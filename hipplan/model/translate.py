@@ -40,7 +40,7 @@ def translate(error: ValidationError, model: type[BaseModel], data: Any, span: S
     """Every error of a document as a diagnostic, in the order of the file."""
     found: dict[tuple[Path, str, str], Diagnostic] = {}
     for details in error.errors(include_url=False):
-        path, at_key = _path_in(data, details["loc"])
+        path, at_key = path_in(data, details["loc"])
         diagnostic = _diagnostic(details, model, data, path, at_key, span)
         found.setdefault((path, diagnostic.code, diagnostic.summary), diagnostic)
     return sorted(found.values(), key=_place)
@@ -56,16 +56,18 @@ def _place(diagnostic: Diagnostic) -> tuple[int, int]:
     return (diagnostic.span.line, diagnostic.span.column) if diagnostic.span else (0, 0)
 
 
-def _path_in(data: Any, loc: tuple[int | str, ...]) -> tuple[Path, bool]:
+def path_in(data: Any, loc: tuple[int | str, ...]) -> tuple[Path, bool]:
     """pydantic's location as a path of the document: without the names it gives to branches of unions."""
     path: list[Hashable] = []
-    at_key = False
+    at_key = tagged = False
     for index, step in enumerate(loc):
         if step == "[key]":
             at_key = True
+        elif not tagged and isinstance(data, dict) and data.get("kind") == step:
+            tagged = True  # the branch of a union, which pydantic puts first; a key of that name may follow
         elif isinstance(data, dict) and step in data:
             path.append(step)
-            data = data[step]
+            data, tagged = data[step], False
         elif isinstance(data, list) and isinstance(step, int):
             path.append(step)
             data = data[step] if step < len(data) else None

@@ -1,0 +1,126 @@
+"""The one way in: `load(source, vars)` -> LoadedPlan, or PlanError with every mistake of the plan.
+
+What a LoadedPlan gives the compiler
+------------------------------------
+    loaded.plan                 the Plan as written (after vars, each and include), counts not yet spread
+    loaded.objects              the Objects: every concrete thing by its concrete name, in the order written
+    loaded.span(*path)          Span of a path in the document, e.g. ("reservations", "model", "mappings", 0, "at");
+                                of the nearest ancestor if that is not written; None if there is no text at all
+    loaded.warnings             diagnostics that do not stop anything
+    loaded.source_name          what messages call the document
+    loaded.digest               sha256 of the expanded document: the same for the same layout
+
+Objects (hipplan/objects.py) hold `devices`, `peers`, `allocations`, `reservations`, `streams` and `buffers`. Each
+thing carries `name`, `spec` (its model) and `path` (for span), and whatever of its names has been resolved:
+devices are names from `objects.devices` or "host", `count` is spread into name.0, name.1, ..., patterns such as
+`kv.*` are spread into one mapping each, access is a dict of device name -> "none" | "r" | "rw".
+
+`source` may be a path, an open stream, a text (a str with a line break), or data already in Python (a dict).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import IO, Any
+
+from pydantic import ValidationError
+
+from hipplan.errors import Diagnostic, PlanError, Span
+from hipplan.expand import Expanded, expand
+from hipplan.model import Plan
+from hipplan.model.translate import path_in, translate
+from hipplan.objects import Objects, Path
+from hipplan.resolve import resolve
+
+PlanSource = str | os.PathLike[str] | IO[Any] | Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class LoadedPlan:
+    """A plan that is known to be good by itself; whether a machine can hold it is the compiler's question."""
+
+    plan: Plan
+    objects: Objects
+    warnings: tuple[Diagnostic, ...]
+    _document: Expanded
+
+    def span(self, *path: Hashable, key: bool = False) -> Span | None:
+        """Where the value (or the key) at `path` was written."""
+        return self._document.span(path, key=key)
+
+    @property
+    def source_name(self) -> str:
+        return self._document.name
+
+    @cached_property
+    def digest(self) -> str:
+        text = json.dumps(self._document.data, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def load(source: PlanSource, vars: Mapping[str, Any] | None = None) -> LoadedPlan:
+    """Read, expand, validate and resolve one plan. Raises PlanError with all diagnostics of all its files."""
+    document = expand(source, vars or {})
+    plan, found, broken = _validate(document)
+    objects, more = resolve(plan, document.span, broken)
+    found = sorted([*found, *more], key=_place)
+    if any(diagnostic.severity == "error" for diagnostic in found):
+        raise PlanError(found)
+    return LoadedPlan(plan, objects, tuple(found), document)
+
+
+def _validate(document: Expanded) -> tuple[Plan, list[Diagnostic], frozenset[str]]:
+    """The plan, or of a plan with mistakes the part that is good, so that its names can be checked all the same."""
+    try:
+        return Plan.model_validate(document.data), [], frozenset()
+    except ValidationError as error:
+        found = translate(error, Plan, document.data, document.span)
+        good, broken = _without_the_wrong(document.data, error)
+    try:
+        return Plan.model_validate(good), found, broken
+    except ValidationError:
+        raise PlanError(found) from None
+
+
+def _without_the_wrong(data: Any, error: ValidationError) -> tuple[Any, frozenset[str]]:
+    """The document less its unknown keys and each named object that has another mistake; the names as noun:name."""
+    wrong: set[tuple[Any, Any]] = set()
+    unknown: list[Path] = []
+    for details in error.errors(include_url=False, include_input=False):
+        path = path_in(data, details["loc"])[0]
+        if details["type"] == "extra_forbidden":
+            unknown.append(path)
+        else:
+            wrong.add(((*path, "", ""))[:2])
+    good = _copied(data) if isinstance(data, dict) else {}
+    for *owner, key in unknown:
+        _at(good, owner).pop(key)
+    for noun, name in wrong:
+        things = good.get(noun)
+        if isinstance(things, dict) and name in things:
+            del things[name]
+        else:
+            good.pop(noun, None)
+    return {**good, "hipplan": 1}, frozenset(f"{noun}:{name}" for noun, name in wrong)
+
+
+def _copied(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _copied(value) for key, value in data.items()}
+    return [_copied(value) for value in data] if isinstance(data, list) else data
+
+
+def _at(data: Any, path: Sequence[Hashable]) -> Any:
+    for step in path:
+        data = data[step]
+    return data
+
+
+def _place(diagnostic: Diagnostic) -> tuple[str, int, int]:
+    span = diagnostic.span
+    return (span.file, span.line, span.column) if span else ("", 0, 0)
