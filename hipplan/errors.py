@@ -7,7 +7,7 @@ This file imports nothing of hipplan, so every other file may import it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any, ClassVar
 
@@ -89,6 +89,9 @@ class Span:
     text: str
     """The whole source line that `line` names, without its line break."""
 
+    expansion: str = ""
+    """For what `each` repeats: which repetition this is about."""
+
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}"
 
@@ -130,6 +133,7 @@ class Diagnostic:
                 "column": span.column,
                 "end_line": span.end_line,
                 "end_column": span.end_column,
+                "expansion": span.expansion,
             },
         }
 
@@ -143,12 +147,32 @@ def render_diagnostic(diagnostic: Diagnostic) -> str:
         lines += _excerpt(span, diagnostic.label)
     elif diagnostic.label:
         lines.append(f"  {diagnostic.label}")
+    if span is not None and span.expansion:
+        lines.append(f"  in:   {span.expansion}")
     if diagnostic.why:
         lines.append(f"  why:  {diagnostic.why}")
     if diagnostic.hint:
         lines.append(f"  hint: {diagnostic.hint}")
     lines += [f"  {note}" for note in diagnostic.notes]
     return "\n".join(lines)
+
+
+def in_order(found: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """By place. A mistake in something repeated is told once: the first repetition stands for the others."""
+    groups: dict[object, list[Diagnostic]] = {}
+    for number, diagnostic in enumerate(sorted(found, key=_place)):
+        repeated = diagnostic.span is not None and diagnostic.span.expansion
+        key = (diagnostic.code, _place(diagnostic)) if repeated else number
+        groups.setdefault(key, []).append(diagnostic)
+    return [
+        replace(first, notes=(*first.notes, f"and: {len(more)} more of this each")) if more else first
+        for first, *more in groups.values()
+    ]
+
+
+def _place(diagnostic: Diagnostic) -> tuple[str, int, int]:
+    span = diagnostic.span
+    return (span.file, span.line, span.column) if span else ("", 0, 0)
 
 
 _EXCERPT_WIDTH = 160

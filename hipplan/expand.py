@@ -1,27 +1,314 @@
-"""vars, $(...), each and include: from a document as written to the document meant."""
+"""vars, $(...), each and include: from a document as written to the document meant.
+
+`each` repeats a named thing, or an item of a list:
+
+    weights: {each: gpu, device: $(each), size: 1GiB}            # weights.0 on gpu.0, weights.1 on gpu.1, ...
+    layer:   {each: {layer: 80, rank: gpu}, device: $(rank), ..} # layer.0.0, layer.0.1, ..., layer.79.7
+
+It takes a number (0 up to it), a family of devices, a list, {from, count, step}, or a mapping of names to those, whose
+product is taken. Inside, $(each) or the given names are the current values, $(rank.index) the number of a value in its
+list, $(index) the number of the repetition. A name with $(...) in it is used as it comes out, without a number.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+import re
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
-from hipplan.errors import Span
-from hipplan.source import Source, load_yaml
+from hipplan.errors import Diagnostic, PlanError, Span, in_order
+from hipplan.expression import ExpressionError, Value, substitute
+from hipplan.include import NOUNS, Documents, Entry
+from hipplan.model.base import COUNT_MAX
+from hipplan.model.translate import suggest
+from hipplan.source import DEPTH_MAX, Source, load_yaml
+
+VALUES_MAX = 2_000_000
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_CAUSES = ("$(", "each", "include")
+
+Path = tuple[Hashable, ...]
+Scope = Mapping[str, Value]
 
 
 class Expanded:
     """A document with all its parameters filled in, and where each piece of it was written."""
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self.name = source.name
-        self.data = source.data
+    def __init__(self, root: Source, data: Any) -> None:
+        self.name = root.name
+        self.data = data
+        self.found: list[Diagnostic] = list(root.found)
+        """What is wrong with single things, which are left out of the data; the rest can still be checked."""
+        self.broken: frozenset[str] = frozenset()
+        """Their names, as noun:name."""
+        self._root = root
+        self._origins: dict[Path, tuple[Source, Path, str]] = {}
 
     def span(self, path: Sequence[Hashable], *, key: bool = False) -> Span | None:
-        return self._source.span(path, key=key)
+        """The place the user wrote; for a repeated thing with the repetition it comes from."""
+        path = tuple(path)
+        for length in range(len(path), 0, -1):
+            if path[:length] in self._origins:
+                source, origin, expansion = self._origins[path[:length]]
+                span = source.span((*origin, *path[length:]), key=key)
+                return replace(span, expansion=expansion) if span and expansion else span
+        return self._root.span(path, key=key)
+
+    def came_from(self, path: Path, source: Source, origin: Path, expansion: str) -> None:
+        if path != origin or source is not self._root or expansion:
+            self._origins[path] = (source, origin, expansion)
 
 
-def expand(source: Any, given: Mapping[str, Any]) -> Expanded:
+def expand(source: Any, given: Mapping[str, Any], *, include_anywhere: bool = False) -> Expanded:
+    """Read a document and fill in everything. Raises PlanError with all mistakes found on the way."""
     if isinstance(source, Mapping):
-        return Expanded(Source("<data>", "", dict(source), None))
-    return Expanded(load_yaml(source))
+        root = Source("<data>", "", dict(source), None)
+    else:
+        root = load_yaml(source)
+        if not given and not any(cause in root.text for cause in _CAUSES):
+            return Expanded(root, root.data)
+    if not isinstance(root.data, dict):
+        return Expanded(root, root.data)
+    return _Expander(Documents(root, include_anywhere), given).run()
+
+
+class _TooMuch(Exception):
+    pass
+
+
+class _Place:
+    """Where the walk is: in the document meant (`path`) and in the file (`source`, `origin`)."""
+
+    __slots__ = ("expansion", "origin", "path", "source")
+
+    def __init__(self, source: Source, path: Path, origin: Path, expansion: str = "") -> None:
+        self.source = source
+        self.path = path
+        self.origin = origin
+        self.expansion = expansion
+
+    def child(self, step: Hashable, origin: Hashable) -> _Place:
+        return _Place(self.source, (*self.path, step), (*self.origin, origin), self.expansion)
+
+
+class _Expander:
+    def __init__(self, documents: Documents, given: Mapping[str, Any]) -> None:
+        self.documents = documents
+        self.given = given
+        self.found = documents.found
+        self.broken: set[Path] = set()
+        self.values = 0
+        self.scope: dict[str, Value] = {}
+        self.families: dict[str, list[str]] = {}
+        self.out = Expanded(documents.root, None)
+
+    def run(self) -> Expanded:
+        root = self.documents.root
+        self._variables()
+        if len(self.found) > len(root.found):  # nothing that uses a wrong variable or an unread file could be told from a mistake
+            raise PlanError(in_order(self.found))
+        data: dict[str, Any] = {}
+        try:
+            for noun, entries in self.documents.nouns.items():
+                data[noun] = self._named(noun, entries)
+                if noun == "devices":
+                    self._find_families(data[noun])
+            for key, value in root.data.items():
+                if key not in data and key not in ("include", "vars"):
+                    data[key] = self._walk(value, self.scope, _Place(root, (key,), (key,)))
+        except _TooMuch:
+            raise PlanError(in_order(self.found)) from None
+        for noun, *names in self.broken:
+            if not names:
+                data.pop(noun, None)
+            elif noun in data:
+                data[noun].pop(names[0], None)
+        if self.scope:
+            data["vars"] = self.scope
+        self.out.data = data
+        self.out.found = self.found
+        self.out.broken = frozenset(":".join(map(str, path)) for path in self.broken)
+        return self.out
+
+    # Variables
+
+    def _variables(self) -> None:
+        declared = self.documents.vars
+        for name, value in self.given.items():
+            if name not in declared:
+                hint = suggest(name, declared) or "declare it under vars: with a default"
+                self.found.append(Diagnostic("HP210", f"the plan has no variable '{name}'", hint=hint))
+            else:
+                self.scope[name] = _like(value, declared[name].value)
+        for name, entry in declared.items():
+            place = _Place(entry.source, ("vars", name), ("vars", name))
+            if not _NAME.fullmatch(name):
+                self._report("HP106", f"'{name[:60]}' cannot be a variable", place, key=True, hint="letters, digits and _, beginning with a letter")
+            elif name not in self.scope:
+                value = self._walk(entry.value, self.scope, place)
+                if isinstance(value, (int, str)):
+                    self.scope[name] = value
+                else:
+                    self.scope[name] = 0
+                    self._report("HP103", f"the variable '{name}' must be an integer, true, false or text", place)
+
+    def _find_families(self, devices: Mapping[str, Any]) -> None:
+        for name, selector in devices.items():
+            count = selector.get("count") if isinstance(selector, dict) else None
+            counted = isinstance(count, int) and 0 < count <= COUNT_MAX
+            self.families[name] = [f"{name}.{i}" for i in range(count)] if counted else [name]  # type: ignore[arg-type]
+            if "." in name:
+                self.families.setdefault(name.rpartition(".")[0], []).append(name)
+
+    # The walk
+
+    def _named(self, noun: str, entries: Mapping[str, Entry]) -> dict[str, Any]:
+        """The things of one noun; one with `each` becomes many."""
+        result: dict[str, Any] = {}
+        for entry in entries.values():
+            place = _Place(entry.source, (noun, entry.name), (noun, entry.name))
+            for suffix, scope, expansion, value in self._repeat(entry.value, self.scope, place):
+                name = entry.name
+                if "$(" in name:
+                    name = str(self._text(name, scope, place, key=True))
+                elif suffix:
+                    name += suffix
+                made = _Place(entry.source, (noun, name), place.origin, f"{name} ({expansion})" if expansion else "")
+                if name in result:
+                    self._report("HP204", f"the name '{name}' is used twice", made, key=True, hint="use the variables of each in the name")
+                self.out.came_from(made.path, entry.source, made.origin, made.expansion)
+                result[name] = self._walk(value, scope, made)
+        return result
+
+    def _walk(self, value: Any, scope: Scope, place: _Place) -> Any:
+        self.values += 1
+        if self.values > VALUES_MAX or len(place.path) > DEPTH_MAX:
+            self._report("HP023", f"this expands to more than {VALUES_MAX} values", place, hint="use count: for equal things")
+            raise _TooMuch
+        if isinstance(value, str):
+            return self._text(value, scope, place) if "$(" in value else value
+        if isinstance(value, dict):
+            return self._mapping(value, scope, place)
+        if isinstance(value, list):
+            return self._list(value, scope, place)
+        return value
+
+    def _mapping(self, value: Mapping[str, Any], scope: Scope, place: _Place) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        for written, inner in value.items():
+            key = written
+            if isinstance(written, str) and "$(" in written:
+                key = str(self._text(written, scope, place.child(written, written), key=True))
+                if key in result:
+                    self._report("HP005", f"the key '{key}' stands twice", place.child(written, written), key=True)
+                self.out.came_from((*place.path, key), place.source, (*place.origin, written), place.expansion)
+            result[key] = self._walk(inner, scope, place.child(key, written))
+        return result
+
+    def _list(self, value: Sequence[Any], scope: Scope, place: _Place) -> list[Any]:
+        result: list[Any] = []
+        moved = False
+        for index, item in enumerate(value):
+            for suffix, inner, expansion, body in self._repeat(item, scope, place.child(len(result), index)):
+                made = place.child(len(result), index)
+                moved = moved or bool(suffix)
+                if expansion:
+                    made.expansion = f"{place.expansion}, {expansion}" if place.expansion else expansion
+                if moved:
+                    self.out.came_from(made.path, place.source, made.origin, made.expansion)
+                result.append(self._walk(body, inner, made))
+        return result
+
+    def _text(self, text: str, scope: Scope, place: _Place, *, key: bool = False) -> Value:
+        try:
+            return substitute(text, scope, lambda name: suggest(name, scope))
+        except ExpressionError as error:
+            span = place.source.span(place.origin, key=key)
+            if span is not None:
+                span = replace(_within(span, text, error.start, error.length), expansion=place.expansion)
+            self.found.append(replace(error.diagnostic, span=span))
+            self._leave_out(place)
+            return 1 if text.startswith("$(") and text.endswith(")") else text
+
+    # each
+
+    def _repeat(self, value: Any, scope: Scope, place: _Place) -> Iterator[tuple[str, Scope, str, Any]]:
+        """(suffix of the name, scope, what this repetition is, the thing without each) for each repetition."""
+        if not isinstance(value, dict) or "each" not in value:
+            yield "", scope, "", value
+            return
+        body = {key: inner for key, inner in value.items() if key != "each"}
+        each = value["each"]
+        where = place.child("each", "each")
+        named = each if isinstance(each, dict) and "count" not in each else {"each": each}
+        domains: list[list[Value]] = []
+        total = 1
+        for name, domain in named.items():
+            if not isinstance(name, str) or not _NAME.fullmatch(name):
+                self._report("HP024", f"'{name}' cannot be the name of a value", where, hint="letters, digits and _")
+                return
+            values = self._domain(self._walk(domain, scope, where), where.child(name, name))
+            total *= len(values)
+            domains.append(values)
+        if total > COUNT_MAX:
+            self._report("HP023", f"this repeats {total} times", where, why=f"a plan has at most {COUNT_MAX} objects", hint="use fewer, larger ones")
+            return
+        for number, choice in enumerate(product(*(enumerate(values) for values in domains))):
+            inner: dict[str, Value] = {**scope, "index": number}
+            for name, (index, item) in zip(named, choice):
+                inner[name] = item
+                inner[f"{name}.index"] = index
+            shown = ", ".join(f"{name}={item}" for name, (_, item) in zip(named, choice))
+            yield "".join(f".{index}" for index, _ in choice), inner, shown, body
+
+    def _domain(self, domain: Any, place: _Place) -> list[Value]:
+        """The values that one name of an `each` goes through."""
+        if isinstance(domain, str) and domain in self.families:
+            return list(self.families[domain])
+        if isinstance(domain, list) and all(isinstance(item, (int, str)) for item in domain):
+            return domain
+        if isinstance(domain, dict) and "count" in domain and domain.keys() <= {"from", "count", "step"}:
+            start, count, step = (domain.get(key, default) for key, default in (("from", 0), ("count", 0), ("step", 1)))
+        else:
+            start, count, step = 0, domain, 1
+        if all(type(number) is int for number in (start, count, step)) and 0 <= count <= COUNT_MAX:
+            return [start + step * i for i in range(count)]
+        if isinstance(domain, str):
+            hint = suggest(domain, self.families) or "a family is defined under devices:, as gpu: {count: 8}"
+            self._report("HP024", f"there is no family of devices '{domain[:60]}'", place, hint=hint)
+        else:
+            self._report("HP024", "each cannot go through this", place, hint="a number, a family of devices, a list, or {from: 4, count: 8, step: 2}")
+        return []
+
+    def _report(self, code: str, summary: str, place: _Place, *, key: bool = False, **more: str) -> None:
+        span = place.source.span(place.origin, key=key)
+        if span is not None and place.expansion:
+            span = replace(span, expansion=place.expansion)
+        self.found.append(Diagnostic(code, summary, span, **more))  # type: ignore[arg-type]
+        self._leave_out(place)
+
+    def _leave_out(self, place: _Place) -> None:
+        """The named thing that holds this place: by its name as made, and by the one as written."""
+        length = 2 if place.path[0] in NOUNS else 1
+        self.broken |= {place.path[:length], place.origin[:length]}
+
+
+def _like(value: Any, default: Any) -> Value:
+    """A value from the command line is text: it becomes what the plan's own default is."""
+    if isinstance(value, str) and isinstance(default, bool):
+        return {"true": True, "false": False}.get(value, value)
+    if isinstance(value, str) and isinstance(default, int) and re.fullmatch(r"-?[0-9]{1,20}", value):
+        return int(value)
+    return value if isinstance(value, (int, str)) else str(value)
+
+
+def _within(span: Span, text: str, start: int, length: int) -> Span:
+    """The part of a one-line value: behind an opening quote if there is one."""
+    begin = span.column - 1
+    for offset in (0, 1):
+        if span.text.startswith(text, begin + offset):
+            column = span.column + offset + start
+            return replace(span, column=column, end_line=span.line, end_column=column + length)
+    return span

@@ -30,7 +30,7 @@ from typing import IO, Any
 
 from pydantic import ValidationError
 
-from hipplan.errors import Diagnostic, PlanError, Span
+from hipplan.errors import Diagnostic, PlanError, Span, in_order
 from hipplan.expand import Expanded, expand
 from hipplan.model import Plan
 from hipplan.model.translate import path_in, translate
@@ -63,15 +63,17 @@ class LoadedPlan:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def load(source: PlanSource, vars: Mapping[str, Any] | None = None) -> LoadedPlan:
+def load(
+    source: PlanSource, vars: Mapping[str, Any] | None = None, *, include_anywhere: bool = False
+) -> LoadedPlan:
     """Read, expand, validate and resolve one plan. Raises PlanError with all diagnostics of all its files."""
-    document = expand(source, vars or {})
+    document = expand(source, vars or {}, include_anywhere=include_anywhere)
     plan, found, broken = _validate(document)
-    objects, more = resolve(plan, document.span, broken)
-    found = sorted([*found, *more], key=_place)
-    if any(diagnostic.severity == "error" for diagnostic in found):
-        raise PlanError(found)
-    return LoadedPlan(plan, objects, tuple(found), document)
+    objects, more = resolve(plan, document.span, broken | document.broken)
+    told = in_order([*document.found, *found, *more])
+    if any(diagnostic.severity == "error" for diagnostic in told):
+        raise PlanError(told)
+    return LoadedPlan(plan, objects, tuple(told), document)
 
 
 def _validate(document: Expanded) -> tuple[Plan, list[Diagnostic], frozenset[str]]:
@@ -84,7 +86,7 @@ def _validate(document: Expanded) -> tuple[Plan, list[Diagnostic], frozenset[str
     try:
         return Plan.model_validate(good), found, broken
     except ValidationError:
-        raise PlanError(found) from None
+        raise PlanError(in_order([*document.found, *found])) from None
 
 
 def _without_the_wrong(data: Any, error: ValidationError) -> tuple[Any, frozenset[str]]:
@@ -119,8 +121,3 @@ def _at(data: Any, path: Sequence[Hashable]) -> Any:
     for step in path:
         data = data[step]
     return data
-
-
-def _place(diagnostic: Diagnostic) -> tuple[str, int, int]:
-    span = diagnostic.span
-    return (span.file, span.line, span.column) if span else ("", 0, 0)

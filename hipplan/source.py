@@ -48,6 +48,8 @@ class Source:
         self.name = name
         self.text = text
         self.data = data
+        self.found: list[Diagnostic] = []
+        """Mistakes that leave the data readable (a key that stands twice): told together with later ones."""
         self._root = root
         self._lines: list[str] | None = None
         self._children: dict[int, dict[Any, tuple[yaml.Node, yaml.Node]]] = {}
@@ -213,8 +215,9 @@ class _Reader:
         source = self.source
         source._root = root
         source.data = self._construct(root)
-        if self.found:
+        if any(diagnostic.code != "HP005" for diagnostic in self.found):
             raise PlanError(self.found)
+        source.found = self.found
         return source
 
     def _compose(self) -> yaml.Node:
@@ -308,7 +311,9 @@ class _Reader:
             key = key_node.value
             if key in result:
                 self._duplicate(node, key_node)
-            elif key == "<<" and not key_node.style:
+                self._construct(value_node)
+                continue
+            if key == "<<" and not key_node.style:
                 self._report("HP007", "`<<` is a merge key of YAML 1.1", key_node, hint="repeat the keys, or use vars")
             result[key] = self._construct(value_node)
         return result

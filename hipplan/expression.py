@@ -1,0 +1,176 @@
+"""$(...): names, integers, sizes and + - * // % with parentheses. A parser of its own, never Python's eval.
+
+    substitute("layer.$(i)", {"i": 3})      -> "layer.3"        a text with expressions in it stays a text
+    substitute("$(i * 64MiB)", {"i": 3})    -> 201326592        a lone expression keeps its type
+
+`$$(` stands for a literal `$(`. Everything is bounded: length, nesting, values below 2^64.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from hipplan.errors import Diagnostic
+from hipplan.units import BYTES_MAX, SizeError, parse_size
+
+Value = int | bool | str
+TEXT_MAX = 4096
+NESTING_MAX = 32
+
+_TOKEN = re.compile(
+    r" *(?:(?P<size>[0-9]+(?:\.[0-9]+)?[KMGTP]i?B\b)|(?P<int>0x[0-9A-Fa-f]+|[0-9]+)(?![A-Za-z_.0-9])"
+    r"|(?P<name>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)|(?P<op>//|[-+*%()]))"
+)
+
+
+class ExpressionError(Exception):
+    """What is wrong with an expression, and where in the text: `start` counts characters from 0."""
+
+    def __init__(self, code: str, summary: str, start: int, length: int = 1, hint: str = "") -> None:
+        super().__init__(summary)
+        self.diagnostic = Diagnostic(code, summary, hint=hint)
+        self.start = start
+        self.length = length
+
+
+def substitute(text: str, scope: Mapping[str, Value], suggest: Callable[[str], str] = lambda _: "") -> Value:
+    """The text with its expressions filled in. Raises ExpressionError; `suggest` gives the hint for an unknown name."""
+    if len(text) > TEXT_MAX:
+        raise ExpressionError("HP020", f"a text with expressions is at most {TEXT_MAX} characters", 0)
+    parts: list[str] = []
+    end = 0
+    while (start := text.find("$(", end)) >= 0:
+        if start > end and text[start - 1] == "$":
+            parts.append(text[end : start - 1] + "$(")
+            end = start + 2
+            continue
+        parser = _Parser(text, start + 2, scope, suggest)
+        value = parser.whole()
+        if start == 0 and parser.at == len(text):
+            return value
+        parts += [text[end:start], str(value).lower() if isinstance(value, bool) else str(value)]
+        end = parser.at
+    result = "".join(parts) + text[end:]
+    if len(result) > TEXT_MAX:
+        raise ExpressionError("HP022", f"this becomes a text of more than {TEXT_MAX} characters", 0, len(text))
+    return result
+
+
+class _Parser:
+    """Recursive descent over one $(...); computes while it reads."""
+
+    def __init__(self, text: str, at: int, scope: Mapping[str, Value], suggest: Callable[[str], str]) -> None:
+        self.text = text
+        self.at = at
+        self.begin = at - 2
+        self.scope = scope
+        self.suggest = suggest
+        self.depth = 0
+        self.kind = ""
+        self.token = ""
+        self.start = at
+        self.next()
+
+    def next(self) -> None:
+        match = _TOKEN.match(self.text, self.at)
+        if match is None:
+            rest = self.text[self.at :].lstrip(" ")
+            self.start = len(self.text) - len(rest)
+            if not rest:
+                raise ExpressionError("HP020", "$( without its )", self.begin, 2, hint="close it with )")
+            raise ExpressionError(
+                "HP020",
+                f"'{rest[0]}' has no meaning in an expression",
+                self.start,
+                hint="an expression holds names, integers, sizes, + - * // % and parentheses",
+            )
+        self.kind = match.lastgroup or ""
+        self.token = match[self.kind]
+        self.start, self.at = match.start(self.kind), match.end()
+
+    def whole(self) -> Value:
+        value = self.sum()
+        if self.token != ")":
+            raise self.unexpected()
+        return value
+
+    def sum(self) -> Value:
+        value = self.product()
+        while self.kind == "op" and self.token in "+-":
+            operator, place = self.token, self.start
+            left = self.number(value, place)
+            self.next()
+            right = self.number(self.product(), place)
+            value = self.bounded(left + right if operator == "+" else left - right, place)
+        return value
+
+    def product(self) -> Value:
+        value = self.atom()
+        while self.token in ("*", "//", "%"):
+            operator, place = self.token, self.start
+            left = self.number(value, place)
+            self.next()
+            right = self.number(self.atom(), place)
+            if operator != "*" and right == 0:
+                raise ExpressionError("HP022", "division by zero", place, len(operator))
+            result = left * right if operator == "*" else left // right if operator == "//" else left % right
+            value = self.bounded(result, place)
+        return value
+
+    def atom(self) -> Value:
+        kind, token, start = self.kind, self.token, self.start
+        if kind == "op" and token in "-(":
+            self.depth += 1
+            if self.depth > NESTING_MAX:
+                raise ExpressionError("HP020", f"nested deeper than {NESTING_MAX} levels", start)
+            self.next()
+            value = self.negated(start) if token == "-" else self.parenthesised()
+            self.depth -= 1
+            return value
+        if kind == "op":
+            raise self.unexpected()
+        value = self.lookup(token, start) if kind == "name" else self.literal(kind, token, start)
+        self.next()
+        return value
+
+    def negated(self, start: int) -> int:
+        return -self.number(self.atom(), start)
+
+    def parenthesised(self) -> Value:
+        value = self.sum()
+        if self.token != ")":
+            raise self.unexpected()
+        self.next()
+        return value
+
+    def literal(self, kind: str, token: str, start: int) -> int:
+        try:
+            return parse_size(token if kind == "size" or len(token) > 20 else int(token, 16 if "x" in token else 10))
+        except SizeError as error:
+            raise ExpressionError("HP022", str(error), start, len(token), error.hint) from None
+
+    def lookup(self, name: str, start: int) -> Value:
+        if name not in self.scope:
+            raise ExpressionError("HP021", f"the variable '{name}' is not defined", start, len(name), self.suggest(name))
+        return self.scope[name]
+
+    def number(self, value: Value, place: int) -> int:
+        """The operand of an operator: a number, or a text that is a size."""
+        if isinstance(value, str):
+            try:
+                return parse_size(value)
+            except SizeError:
+                pass
+        if isinstance(value, (bool, str)):
+            shown = str(value).lower() if isinstance(value, bool) else repr(value[:40])
+            raise ExpressionError("HP022", f"{shown} is not a number", place, hint="only numbers and sizes can be calculated with")
+        return value
+
+    def bounded(self, value: int, place: int) -> int:
+        if abs(value) >= BYTES_MAX:
+            raise ExpressionError("HP022", "the result is past 2^64", place)
+        return value
+
+    def unexpected(self) -> ExpressionError:
+        return ExpressionError("HP020", f"'{self.token}' is not expected here", self.start, len(self.token))

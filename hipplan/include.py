@@ -1,0 +1,129 @@
+"""include: - a plan made of several files.
+
+`include: kv.yaml`, or a list of them, at the top of a plan. An included file is a plan of its own that may hold vars,
+devices and the nouns, and may include further files. Paths are relative to the file that names them and stay in the
+folder of the root plan. Each file is read once; a name defined in two files is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hipplan.errors import Diagnostic, PlanError
+from hipplan.source import Source, load_yaml
+
+NOUNS = ("devices", "allocations", "reservations", "streams", "buffers", "regions")
+FILES_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One named thing of one noun, as written in one file."""
+
+    source: Source
+    name: str
+    value: Any
+
+
+class Documents:
+    """The root document and what it includes; names are checked, nothing is expanded yet."""
+
+    def __init__(self, root: Source, anywhere: bool = False) -> None:
+        self.root = root
+        self.found: list[Diagnostic] = list(root.found)
+        self.vars: dict[str, Entry] = {}
+        self.nouns: dict[str, dict[str, Entry]] = {}
+        """In the order of NOUNS, so that devices, which each speaks of, come first."""
+        self._anywhere = anywhere
+        self._folder = Path(root.name).resolve().parent
+        self._read: set[Path] = {Path(root.name).resolve()}
+        self._gather(root)
+        self.nouns = {noun: self.nouns[noun] for noun in NOUNS if noun in self.nouns}
+
+    def _gather(self, source: Source) -> None:
+        """Included things first, as if their text stood where the include stands."""
+        data = source.data
+        if not isinstance(data, dict):
+            return
+        named = data.get("include", [])
+        for index, name in enumerate(named if isinstance(named, list) else [named]):
+            path = ("include", index) if isinstance(named, list) else ("include",)
+            included = self._open(source, name, path)
+            if included is not None:
+                self._gather(included)
+        for noun in ("vars", *NOUNS):
+            things = data.get(noun)
+            if isinstance(things, dict):
+                for name, value in things.items():
+                    self._add(noun, Entry(source, name, value))
+
+    def _add(self, noun: str, entry: Entry) -> None:
+        if noun == "vars":
+            self.vars[entry.name] = entry  # the including file has the last word
+            return
+        things = self.nouns.setdefault(noun, {})
+        first = things.setdefault(entry.name, entry)
+        if first is not entry:
+            where = first.source.span((noun, entry.name), key=True)
+            self._report(
+                "HP204",
+                f"the name '{entry.name}' is used twice",
+                entry.source,
+                (noun, entry.name),
+                key=True,
+                label=f"also in {where}" if where else "",
+                hint="rename one of them",
+            )
+
+    def _open(self, source: Source, name: Any, path: tuple[Hashable, ...]) -> Source | None:
+        if not isinstance(name, str) or not name or "\0" in name:
+            self._report("HP025", "include takes the path of a plan, or a list of them", source, path)
+            return None
+        file = (Path(source.name).resolve().parent / name).resolve()
+        if not self._anywhere and not file.is_relative_to(self._folder):
+            self._report(
+                "HP025",
+                f"{name} lies outside the folder of the plan",
+                source,
+                path,
+                why="a plan from elsewhere should not read files of yours",
+                hint="move it below the plan, or allow it: load(..., include_anywhere=True), --include-anywhere",
+            )
+        elif file in self._read:
+            self._report("HP025", f"{name} is included already", source, path, hint="include each file once")
+        elif len(self._read) >= FILES_MAX:
+            self._report("HP025", f"more than {FILES_MAX} files", source, path)
+        else:
+            self._read.add(file)
+            return self._load(file, source, name, path)
+        return None
+
+    def _load(self, file: Path, source: Source, name: str, path: tuple[Hashable, ...]) -> Source | None:
+        try:
+            included = load_yaml(file, str(Path(source.name).parent / name))
+        except PlanError as error:
+            unreadable = any(diagnostic.code == "HP001" for diagnostic in error.diagnostics)
+            if unreadable:
+                self._report("HP025", error.diagnostics[0].summary, source, path)
+            else:
+                self.found += error.diagnostics
+            return None
+        allowed = {"hipplan", "name", "description", "include", "vars", *NOUNS}
+        data = included.data
+        if not isinstance(data, dict):
+            self._report("HP025", f"{name} is not a plan", included, (), hint="an included file is a mapping")
+            return None
+        if data.get("hipplan") != 1:
+            self._report("HP108", "an included plan says its version too", included, ("hipplan",), hint="write hipplan: 1")
+        for key in data.keys() - allowed:
+            self._report("HP025", f"an included plan cannot say '{key}'", included, (key,), key=True, hint="say it in the root plan")
+        for noun in ("vars", *NOUNS):
+            if noun in data and not isinstance(data[noun], dict):
+                self._report("HP103", f"'{noun}' must be a mapping", included, (noun,))
+        return included
+
+    def _report(self, code: str, summary: str, source: Source, path: tuple[Hashable, ...], *, key: bool = False, **more: str) -> None:
+        self.found.append(Diagnostic(code, summary, source.span(path, key=key), **more))  # type: ignore[arg-type]
