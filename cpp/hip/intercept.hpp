@@ -47,7 +47,7 @@ class trace_arguments {
   explicit trace_arguments(const char* stringified_names) : names_(stringified_names) {}
   template <class... Values>
   std::string json(Values... values) {
-    out_ = "{";
+    out_.assign(1, '{');  // not = "{": GCC 12 at -O3 then warns of an overlap that cannot be
     (add(values), ...);
     return out_ + "}";
   }
