@@ -1,0 +1,175 @@
+#include "access.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "process.hpp"
+
+namespace hipsim {
+namespace {
+
+constexpr std::size_t bounce_bytes = std::size_t{1} << 20;
+constexpr std::uint64_t no_end = std::numeric_limits<std::uint64_t>::max();
+
+// A run of bytes behind consecutive addresses: in a memory file, or where the CPU itself can reach them.
+struct part {
+  memory_file* file = nullptr;
+  std::uint64_t offset = 0;  ///< in the file; an address where there is none
+  std::uint64_t bytes = 0;
+};
+
+part part_at(const machine& m, std::uintptr_t address, std::uint64_t bytes) {
+  if (const auto piece = containing(m.mappings, address); piece != m.mappings.end()) {
+    const auto into = address - piece->first;
+    const auto& memory = m.memory_of(piece->second).memory;
+    return {memory.file(), memory.offset() + into, std::min(bytes, piece->second.bytes - into)};
+  }
+  const auto found = containing(m.blocks, address);
+  if (found != m.blocks.end() && found->second.kind == block_kind::device) {
+    const auto& memory = found->second.memory;
+    return {memory.file(), memory.offset() + (address - found->first), bytes};
+  }
+  return {nullptr, address, bytes};
+}
+
+void copy_part(const part& to, const part& from, std::uint64_t bytes) {
+  if (!to.file && !from.file) {
+    std::memmove(reinterpret_cast<void*>(to.offset), reinterpret_cast<void*>(from.offset), bytes);
+  } else if (!to.file) {
+    from.file->read(from.offset, reinterpret_cast<void*>(to.offset), bytes);
+  } else if (!from.file) {
+    to.file->write(to.offset, reinterpret_cast<void*>(from.offset), bytes);
+  } else {
+    std::vector<std::byte> bounce(std::min<std::uint64_t>(bytes, bounce_bytes));
+    for (std::uint64_t done = 0; done < bytes; done += bounce.size()) {
+      const auto step = std::min<std::uint64_t>(bytes - done, bounce.size());
+      from.file->read(from.offset + done, bounce.data(), step);
+      to.file->write(to.offset + done, bounce.data(), step);
+    }
+  }
+}
+
+void repeat(std::byte* out, std::size_t bytes, std::uint32_t value, std::size_t width) {
+  for (std::size_t i = 0; i < bytes; i += width) std::memcpy(out + i, &value, std::min(width, bytes - i));
+}
+
+void fill_file(const part& to, std::uint32_t value, std::size_t width) {
+  std::uint64_t at = to.offset;
+  const std::uint64_t end = to.offset + to.bytes;
+  std::vector<std::byte> pattern(std::min<std::uint64_t>(to.bytes, bounce_bytes));
+  repeat(pattern.data(), pattern.size(), value, width);
+  // Whole pages of zeros are given back: clearing 192 GiB on a laptop must not commit them.
+  const std::uint64_t hole = page_ceiling(at);
+  const std::uint64_t hole_end = end & ~(page_bytes - 1);
+  if (value == 0 && hole < hole_end) {
+    to.file->write(at, pattern.data(), hole - at);
+    to.file->discard(hole, hole_end - hole);
+    at = hole_end;
+  }
+  while (at < end) {
+    const auto step = std::min<std::uint64_t>(end - at, pattern.size());
+    to.file->write(at, pattern.data(), step);
+    at += step;
+  }
+}
+
+std::string place(std::uintptr_t address) { return "address " + hex(address); }
+
+// Walks the mapped pieces under a range and asks each whether one of `devices` has the right.
+std::string mapped_refusal(const machine& m, std::uintptr_t address, std::uint64_t bytes, bool write,
+                           std::uint64_t devices) {
+  const auto end = address + bytes;
+  while (address < end) {
+    const auto piece = containing(m.mappings, address);
+    if (piece == m.mappings.end()) return place(address) + " is reserved but not mapped";
+    const auto granted = write ? piece->second.writers : piece->second.readers;
+    if ((granted & devices) == 0) {
+      const bool readable = (piece->second.readers & devices) != 0;
+      return "no device that takes part may " + std::string(write ? "write " : "read ") + place(address) +
+             (readable ? ": the mapping is read-only" : ": hipMemSetAccess granted nothing");
+    }
+    address = piece->first + piece->second.bytes;
+  }
+  return {};
+}
+
+bool is_reserved(const machine& m, std::uintptr_t address) {
+  return containing(m.reservations, address) != m.reservations.end();
+}
+
+}  // namespace
+
+std::uint64_t room_at(const machine& m, std::uintptr_t address) {
+  if (const auto range = containing(m.reservations, address); range != m.reservations.end()) {
+    const bool mapped = containing(m.mappings, address) != m.mappings.end();
+    return mapped ? range->second.bytes - (address - range->first) : 0;
+  }
+  const auto found = containing(m.blocks, address);
+  return found == m.blocks.end() ? no_end : found->second.bytes - (address - found->first);
+}
+
+bool is_known(const machine& m, std::uintptr_t address) {
+  return containing(m.mappings, address) != m.mappings.end() ||
+         containing(m.blocks, address) != m.blocks.end();
+}
+
+int owner_of(const machine& m, std::uintptr_t address) {
+  if (const auto piece = containing(m.mappings, address); piece != m.mappings.end()) {
+    return m.memory_of(piece->second).device;
+  }
+  const auto found = containing(m.blocks, address);
+  const bool on_device = found != m.blocks.end() && found->second.kind == block_kind::device;
+  return on_device ? found->second.device : host_device;
+}
+
+std::string copy_refusal(const machine& m, std::uintptr_t address, std::uint64_t bytes, bool write,
+                         std::uint64_t engines) {
+  if (!is_reserved(m, address)) return {};
+  if (write && m.quirk("read_only_not_enforced")) write = false;
+  return mapped_refusal(m, address, bytes, write, engines);
+}
+
+std::string kernel_refusal(const machine& m, std::uintptr_t address, std::uint64_t bytes, bool write, int device) {
+  const auto bit = std::uint64_t{1} << device;
+  if (bytes > room_at(m, address)) return place(address) + " + " + std::to_string(bytes) + " runs past its memory";
+  if (is_reserved(m, address)) return mapped_refusal(m, address, bytes, write, bit);
+  const auto found = containing(m.blocks, address);
+  if (found == m.blocks.end()) {
+    if (m.has_xnack()) return {};
+    return place(address) + " is pageable host memory and XNACK is off";
+  }
+  const auto& block = found->second;
+  const bool reachable = block.kind != block_kind::device || block.device == device ||
+                         (m.devices[static_cast<std::size_t>(device)].peers >> block.device & 1) != 0;
+  if (reachable) return {};
+  return place(address) + " is memory of device " + std::to_string(block.device) + " and device " +
+         std::to_string(device) + " has no peer access to it";
+}
+
+void copy_bytes(const machine& m, std::uintptr_t to, std::uintptr_t from, std::uint64_t bytes) {
+  while (bytes > 0) {
+    const auto target = part_at(m, to, bytes);
+    const auto source = part_at(m, from, target.bytes);
+    copy_part(target, source, source.bytes);
+    to += source.bytes;
+    from += source.bytes;
+    bytes -= source.bytes;
+  }
+}
+
+void fill_bytes(const machine& m, std::uintptr_t to, std::uint64_t bytes, std::uint32_t value, int width) {
+  while (bytes > 0) {
+    const auto target = part_at(m, to, bytes);
+    if (target.file) {
+      fill_file(target, value, static_cast<std::size_t>(width));
+    } else {
+      repeat(reinterpret_cast<std::byte*>(target.offset), target.bytes, value, static_cast<std::size_t>(width));
+    }
+    to += target.bytes;
+    bytes -= target.bytes;
+  }
+}
+
+}  // namespace hipsim

@@ -1,0 +1,137 @@
+#include "address_space.hpp"
+
+#include <sys/mman.h>
+
+#include <new>
+
+namespace hipsim {
+namespace {
+
+constexpr std::uint64_t arena_bytes = std::uint64_t{64} << 30;
+constexpr std::uint64_t single_bytes_min = std::uint64_t{1} << 30;
+
+std::uintptr_t map_nothing(std::uintptr_t where, std::uint64_t bytes, int extra_flags) {
+  void* const got = mmap(reinterpret_cast<void*>(where), bytes, PROT_NONE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | extra_flags, -1, 0);
+  return got == MAP_FAILED ? 0 : reinterpret_cast<std::uintptr_t>(got);
+}
+
+std::uintptr_t aligned_up(std::uintptr_t address, std::uint64_t alignment) {
+  return (address + alignment - 1) & ~(alignment - 1);
+}
+
+}  // namespace
+
+std::uintptr_t address_space::reserve(std::uint64_t bytes, std::uint64_t alignment, std::uintptr_t hint) {
+  if (alignment < page_bytes) alignment = page_bytes;
+  if (bytes == 0 || bytes + alignment < bytes) return 0;
+  if (hint != 0 && hint % alignment == 0) {
+    if (const auto address = at_hint(bytes, hint)) return address;
+  }
+  if (bytes < single_bytes_min && alignment < single_bytes_min) {
+    if (const auto address = from_arena(bytes, alignment)) return address;
+  }
+  return by_itself(bytes, alignment);
+}
+
+void address_space::release(std::uintptr_t address, std::uint64_t bytes) {
+  if (const auto single = singles_.find(address); single != singles_.end()) {
+    singles_.erase(single);
+    munmap(reinterpret_cast<void*>(address), bytes);
+    return;
+  }
+  add_free(address, bytes);
+}
+
+std::uintptr_t address_space::from_arena(std::uint64_t bytes, std::uint64_t alignment) {
+  const std::uint64_t enough = bytes + (alignment - page_bytes);  // holds an aligned part wherever it starts
+  auto fit = free_by_size_.lower_bound({enough, 0});
+  if (fit == free_by_size_.end()) {
+    std::uint64_t grow = arena_bytes;
+    std::uintptr_t arena = map_nothing(0, grow, 0);
+    if (arena == 0) arena = map_nothing(0, grow = 2 * single_bytes_min, 0);  // under a limit on address space
+    if (arena == 0) return 0;
+    add_free(arena, grow);
+    fit = free_by_size_.lower_bound({enough, 0});
+  }
+  const std::uintptr_t start = aligned_up(fit->second, alignment);
+  carve(free_.find(fit->second), start, bytes);
+  return start;
+}
+
+std::uintptr_t address_space::at_hint(std::uint64_t bytes, std::uintptr_t hint) {
+  auto range = free_.upper_bound(hint);
+  if (range != free_.begin()) {
+    --range;
+    if (hint + bytes <= range->first + range->second) {
+      carve(range, hint, bytes);
+      return hint;
+    }
+  }
+  const auto got = map_nothing(hint, bytes, MAP_FIXED_NOREPLACE);
+  if (got == 0) return 0;
+  if (got != hint) {  // a kernel before 4.17 takes the flag for a mere hint
+    munmap(reinterpret_cast<void*>(got), bytes);
+    return 0;
+  }
+  singles_[hint] = bytes;
+  return hint;
+}
+
+std::uintptr_t address_space::by_itself(std::uint64_t bytes, std::uint64_t alignment) {
+  const std::uint64_t slack = alignment - page_bytes;
+  const auto got = map_nothing(0, bytes + slack, 0);
+  if (got == 0) return 0;
+  const auto start = aligned_up(got, alignment);
+  if (start > got) munmap(reinterpret_cast<void*>(got), start - got);
+  if (const auto tail = got + slack - start; tail > 0) munmap(reinterpret_cast<void*>(start + bytes), tail);
+  singles_[start] = bytes;
+  return start;
+}
+
+void address_space::add_free(std::uintptr_t address, std::uint64_t bytes) {
+  auto next = free_.lower_bound(address);
+  if (next != free_.end() && address + bytes == next->first) {
+    bytes += next->second;
+    const auto merged = next++;
+    remove_free(merged);
+  }
+  if (next != free_.begin()) {
+    const auto previous = std::prev(next);
+    if (previous->first + previous->second == address) {
+      address = previous->first;
+      bytes += previous->second;
+      remove_free(previous);
+    }
+  }
+  free_[address] = bytes;
+  free_by_size_.insert({bytes, address});
+}
+
+void address_space::remove_free(std::map<std::uintptr_t, std::uint64_t>::iterator range) {
+  free_by_size_.erase({range->second, range->first});
+  free_.erase(range);
+}
+
+void address_space::carve(std::map<std::uintptr_t, std::uint64_t>::iterator range, std::uintptr_t address,
+                          std::uint64_t bytes) {
+  const auto [start, length] = *range;
+  remove_free(range);
+  if (address > start) add_free(start, address - start);
+  if (const auto end = start + length; address + bytes < end) add_free(address + bytes, end - address - bytes);
+}
+
+void show_to_cpu(std::uintptr_t address, std::uint64_t bytes, int rights, int descriptor, std::uint64_t offset) {
+  void* const where = reinterpret_cast<void*>(address);
+  if (mmap(where, bytes, rights, MAP_SHARED | MAP_FIXED, descriptor, static_cast<off_t>(offset)) == MAP_FAILED) {
+    throw std::bad_alloc();
+  }
+  // As the GPU driver does: a forked child has no part in device memory, so it cannot write its parent's.
+  (void)madvise(where, bytes, MADV_DONTFORK);
+}
+
+bool hide_from_cpu(std::uintptr_t address, std::uint64_t bytes) noexcept {
+  return map_nothing(address, bytes, MAP_FIXED) != 0;
+}
+
+}  // namespace hipsim

@@ -1,0 +1,52 @@
+// Addresses for simulated memory: PROT_NONE ranges of this process, handed out and taken back.
+//
+// Small ranges come from arenas, so they cost no system call and no kernel mapping each (the kernel allows
+// 65,530 per process); large and hinted ones are mapped by themselves.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <utility>
+
+namespace hipsim {
+
+inline constexpr std::uint64_t page_bytes = 4096;
+
+[[nodiscard]] constexpr std::uint64_t page_ceiling(std::uint64_t bytes) {
+  return (bytes + page_bytes - 1) & ~(page_bytes - 1);
+}
+
+class address_space {
+ public:
+  address_space() = default;
+  address_space(const address_space&) = delete;
+  address_space& operator=(const address_space&) = delete;
+
+  /// An inaccessible range of `bytes` (a multiple of the page), at `hint` if that is free, aligned to
+  /// `alignment` (0 or a power of two). 0: no address space left.
+  [[nodiscard]] std::uintptr_t reserve(std::uint64_t bytes, std::uint64_t alignment, std::uintptr_t hint);
+  /// Takes back what reserve() gave. The range must be inaccessible again.
+  void release(std::uintptr_t address, std::uint64_t bytes);
+
+ private:
+  [[nodiscard]] std::uintptr_t from_arena(std::uint64_t bytes, std::uint64_t alignment);
+  [[nodiscard]] std::uintptr_t at_hint(std::uint64_t bytes, std::uintptr_t hint);
+  [[nodiscard]] std::uintptr_t by_itself(std::uint64_t bytes, std::uint64_t alignment);
+  void add_free(std::uintptr_t address, std::uint64_t bytes);
+  void remove_free(std::map<std::uintptr_t, std::uint64_t>::iterator range);
+  void carve(std::map<std::uintptr_t, std::uint64_t>::iterator range, std::uintptr_t address, std::uint64_t bytes);
+
+  std::map<std::uintptr_t, std::uint64_t> free_;                    // inside arenas, by address, coalesced
+  std::set<std::pair<std::uint64_t, std::uintptr_t>> free_by_size_;  // the same, for best fit
+  std::map<std::uintptr_t, std::uint64_t> singles_;                 // mapped by themselves
+};
+
+/// Makes part of a reserved range show a memory file to the CPU (rights: PROT_READ and PROT_WRITE bits).
+/// Throws std::bad_alloc where the kernel has no room for another mapping.
+void show_to_cpu(std::uintptr_t address, std::uint64_t bytes, int rights, int descriptor, std::uint64_t offset);
+/// Makes it inaccessible again. Returns false where the kernel refuses.
+bool hide_from_cpu(std::uintptr_t address, std::uint64_t bytes) noexcept;
+
+}  // namespace hipsim

@@ -1,0 +1,170 @@
+// hipDeviceGetAttribute and both layouts of the device properties.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+
+#include "calls/support.hpp"
+
+namespace hipsim::calls {
+namespace {
+
+// gfx90a -> 9.0, gfx942 -> 9.4, gfx1100 -> 11.0: all but the last two digits, then the last but one.
+std::pair<int, int> capability(const std::string& arch) {
+  const auto digits = arch.starts_with("gfx") ? arch.substr(3, arch.find(':') - 3) : std::string{};
+  if (digits.size() < 3) return {0, 0};
+  const auto minor = digits.substr(digits.size() - 2, 1);
+  return {std::atoi(digits.substr(0, digits.size() - 2).c_str()),
+          static_cast<int>(std::strtol(minor.c_str(), nullptr, 16))};
+}
+
+std::string arch_name(const machine& m, int device) {
+  const auto& arch = m.shape(device).arch;
+  const bool can_xnack = arch == "gfx90a" || arch == "gfx942" || arch == "gfx950";
+  if (!can_xnack) return arch;
+  return arch + ":sramecc+" + (m.shape(device).xnack ? ":xnack+" : ":xnack-");
+}
+
+int pci_part(const std::string& pci, std::size_t at, std::size_t digits) {
+  return static_cast<int>(std::strtol(pci.substr(at, digits).c_str(), nullptr, 16));
+}
+
+int warp_size(const machine& m, int device) { return capability(m.shape(device).arch).first >= 10 ? 32 : 64; }
+
+// The limits of a compute device that a memory program may print; the same for every gfx9 device.
+std::optional<int> compute_limit(unsigned int attribute) {
+  switch (attribute) {
+    case 2: return 8;                                  // async engines
+    case 7: case 8: return 1;                          // compute preemption, concurrent kernels
+    case 26: case 27: case 28: case 56: return 1024;   // block dimensions, threads per block
+    case 29: return 2147483647;                        // grid x
+    case 30: case 31: return 65535;                    // grid y, z
+    case 57: return 2048;                              // threads per multiprocessor
+    case 58: return 2147483647;                        // pitch
+    case 71: case 72: return 65536;                    // registers
+    case 74: case 75: case 76: return 65536;           // shared memory
+    case 78: return 1;                                 // stream priorities
+    case 81: case 82: return 256;                      // texture alignment, pitch alignment
+    default: return std::nullopt;
+  }
+}
+
+std::optional<int> memory_attribute(const machine& m, hipDeviceAttribute_t attribute, int device) {
+  const auto& shape = m.shape(device);
+  switch (attribute) {
+    case hipDeviceAttributeCanMapHostMemory:
+    case hipDeviceAttributeCanUseHostPointerForRegisteredMem:
+    case hipDeviceAttributeUnifiedAddressing:
+    case hipDeviceAttributeHostRegisterSupported:
+    case hipDeviceAttributeHostNativeAtomicSupported:
+    case hipDeviceAttributeFineGrainSupport:
+    case hipDeviceAttributeIsLargeBar: return 1;
+    case hipDeviceAttributeConcurrentManagedAccess:
+    case hipDeviceAttributeManagedMemory: return m.has_hmm();
+    case hipDeviceAttributePageableMemoryAccess: return m.has_xnack();
+    case hipDeviceAttributeDirectManagedMemAccessFromHost:
+    case hipDeviceAttributePageableMemoryAccessUsesHostPageTables:
+    case hipDeviceAttributeIntegrated: return shape.integrated;
+    case hipDeviceAttributeVirtualMemoryManagementSupported: return shape.vmm;
+    // The simulator has hipMallocAsync but no pools of one's own.
+    case hipDeviceAttributeMemoryPoolsSupported:
+    case hipDeviceAttributeMemoryPoolSupportedHandleTypes: return 0;
+    case hipDeviceAttributeTotalGlobalMem:
+      return static_cast<int>(std::min<std::uint64_t>(shape.memory_bytes, 2147483647));
+    default: return std::nullopt;
+  }
+}
+
+std::optional<int> identity_attribute(const machine& m, hipDeviceAttribute_t attribute, int device) {
+  const auto& shape = m.shape(device);
+  switch (attribute) {
+    case hipDeviceAttributeComputeCapabilityMajor: return capability(shape.arch).first;
+    case hipDeviceAttributeComputeCapabilityMinor: return capability(shape.arch).second;
+    case hipDeviceAttributeMultiprocessorCount: return shape.multiprocessors;
+    case hipDeviceAttributePciDomainID: return pci_part(shape.pci, 0, 4);
+    case hipDeviceAttributePciBusId: return pci_part(shape.pci, 5, 2);
+    case hipDeviceAttributePciDeviceId: return pci_part(shape.pci, 8, 2);
+    case hipDeviceAttributeWarpSize: return warp_size(m, device);
+    default: return std::nullopt;
+  }
+}
+
+// Attributes that exist in the headers but say nothing a memory program needs answer 0.
+bool is_attribute(const machine& m, unsigned int attribute) {
+  const unsigned int last = m.rules.uncached_type ? 92 : 91;
+  return attribute <= last || (attribute >= 10000 && attribute <= 10020);
+}
+
+template <class Value>
+void put(void* base, std::size_t offset, Value value) {
+  std::memcpy(static_cast<char*>(base) + offset, &value, sizeof value);
+}
+
+void put_text(void* base, std::size_t offset, const std::string& text) {
+  std::strncpy(static_cast<char*>(base) + offset, text.c_str(), 255);
+}
+
+// Where each layout keeps what (facts taken from both headers, in bytes).
+struct layout {
+  std::size_t size, total, warp, major, minor, processors, domain, bus, device, map_host, arch, integrated,
+      large_bar, managed, concurrent, pageable, threads, shared;
+};
+constexpr layout r0000{792, 256, 276, 328, 332, 336, 364, 368, 372, 388, 396, 652, 764, 772, 780, 784, 280, 264};
+constexpr layout r0600{1472, 288, 308, 360, 364, 388, 592, 584, 588, 400, 1160, 396, 1464, 652, 676, 672, 320, 296};
+
+hipError_t fill(void* prop, int device, const layout& at) {
+  if (!prop) return hipErrorInvalidValue;
+  const reading m;
+  if (!m->is_device(device)) return hipErrorInvalidDevice;
+  const auto& shape = m->shape(device);
+  const auto [major, minor] = capability(shape.arch);
+  std::memset(prop, 0, at.size);
+  put_text(prop, 0, shape.name);
+  put_text(prop, at.arch, arch_name(*m, device));
+  put<std::size_t>(prop, at.total, shape.memory_bytes);
+  put<std::size_t>(prop, at.shared, 65536);
+  put(prop, at.warp, warp_size(*m, device));
+  put(prop, at.major, major);
+  put(prop, at.minor, minor);
+  put(prop, at.processors, shape.multiprocessors);
+  put(prop, at.threads, 1024);
+  put(prop, at.domain, pci_part(shape.pci, 0, 4));
+  put(prop, at.bus, pci_part(shape.pci, 5, 2));
+  put(prop, at.device, pci_part(shape.pci, 8, 2));
+  put(prop, at.map_host, 1);
+  put(prop, at.integrated, int{shape.integrated});
+  put(prop, at.large_bar, 1);
+  put(prop, at.managed, int{m->has_hmm()});
+  put(prop, at.concurrent, int{m->has_hmm()});
+  put(prop, at.pageable, int{m->has_xnack()});
+  if (at.size == r0600.size) std::memcpy(static_cast<char*>(prop) + 256, shape.uuid.data(), 16);
+  return hipSuccess;
+}
+
+}  // namespace
+
+hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t attribute, int device) {
+  if (!value) return hipErrorInvalidValue;
+  const reading m;
+  if (!m->is_device(device)) return hipErrorInvalidDevice;
+  if (!is_attribute(*m, attribute)) return hipErrorInvalidValue;
+  auto answer = memory_attribute(*m, attribute, device);
+  if (!answer) answer = identity_attribute(*m, attribute, device);
+  if (!answer) answer = compute_limit(attribute);
+  *value = answer.value_or(0);
+  return hipSuccess;
+}
+
+hipError_t hipDeviceComputeCapability(int* major, int* minor, hipDevice_t device) {
+  if (!major || !minor) return hipErrorInvalidValue;
+  const reading m;
+  if (!m->is_device(device)) return hipErrorInvalidDevice;
+  std::tie(*major, *minor) = capability(m->shape(device).arch);
+  return hipSuccess;
+}
+
+hipError_t hipGetDevicePropertiesR0600(hipDeviceProp_tR0600* prop, int device) { return fill(prop, device, r0600); }
+
+hipError_t hipGetDeviceProperties(hipDeviceProp_tR0000* prop, int device) { return fill(prop, device, r0000); }
+
+}  // namespace hipsim::calls

@@ -1,0 +1,75 @@
+// Primary contexts. On AMD a context is its device; the handle carries the ordinal and nothing else.
+#include "calls/support.hpp"
+
+namespace hipsim::calls {
+namespace {
+
+constexpr std::uint64_t context_base = 0x51ac'0000'0000'0000;  // not canonical, and never zero
+
+hipCtx_t context_of(int device) {
+  return reinterpret_cast<hipCtx_t>(context_base + static_cast<std::uint64_t>(device));
+}
+
+}  // namespace
+
+hipError_t hipDevicePrimaryCtxGetState(hipDevice_t device, unsigned int* flags, int* active) {
+  if (!flags || !active) return hipErrorInvalidValue;
+  const reading m;
+  if (!m->is_device(device)) return hipErrorInvalidDevice;
+  *flags = 0;
+  *active = m->devices[static_cast<std::size_t>(device)].context_references > 0;
+  return hipSuccess;
+}
+
+hipError_t hipDevicePrimaryCtxRetain(hipCtx_t* context, hipDevice_t device) {
+  if (!context) return hipErrorInvalidValue;
+  writing m;
+  if (!m->is_device(device)) return hipErrorInvalidDevice;
+  ++m->at(device).context_references;
+  *context = context_of(device);
+  return hipSuccess;
+}
+
+hipError_t hipDevicePrimaryCtxRelease(hipDevice_t device) {
+  writing m;
+  if (!m->is_device(device)) return hipErrorInvalidDevice;
+  auto& references = m->at(device).context_references;
+  if (references > 0) --references;
+  return hipSuccess;
+}
+
+hipError_t hipDevicePrimaryCtxReset(hipDevice_t device) {
+  return reading()->is_device(device) ? hipSuccess : hipErrorInvalidDevice;
+}
+
+hipError_t hipDevicePrimaryCtxSetFlags(hipDevice_t device, unsigned int) {
+  return reading()->is_device(device) ? hipErrorNotSupported : hipErrorInvalidDevice;
+}
+
+hipError_t hipCtxGetCurrent(hipCtx_t* context) {
+  if (!context) return hipErrorInvalidValue;
+  *context = context_of(current_device());
+  return hipSuccess;
+}
+
+hipError_t hipCtxSetCurrent(hipCtx_t context) {
+  if (!context) return hipSuccess;
+  const auto device = static_cast<std::int64_t>(id_of(context) - context_base);
+  if (device < 0 || device >= reading()->device_count()) return hipErrorInvalidContext;
+  process::thread().device = static_cast<int>(device);
+  return hipSuccess;
+}
+
+hipError_t hipCtxGetDevice(hipDevice_t* device) {
+  if (!device) return hipErrorInvalidValue;
+  *device = current_device();
+  return hipSuccess;
+}
+
+hipError_t hipCtxSynchronize() { return hipSuccess; }
+
+// Success and no effect, in every release.
+hipError_t hipCtxEnablePeerAccess(hipCtx_t, unsigned int) { return hipSuccess; }
+hipError_t hipCtxDisablePeerAccess(hipCtx_t) { return hipSuccess; }
+
+}  // namespace hipsim::calls

@@ -1,0 +1,106 @@
+// hipMalloc, hipFree and the other ways to get and return device memory.
+#include <sys/mman.h>
+
+#include <new>
+
+#include "calls/support.hpp"
+
+namespace hipsim::calls {
+namespace {
+
+constexpr std::size_t pitch_alignment_bytes = 256;
+
+// Largest single allocation: a share of the device's memory; up to 6.x also the host's.
+std::uint64_t largest_allocation(const machine& m, int device) {
+  const auto& shape = m.shape(device);
+  const auto share = static_cast<std::uint64_t>(static_cast<unsigned __int128>(shape.memory_bytes) *
+                                                m.profile.max_allocation_percent / 100);
+  return m.rules.single_allocation_within_host_memory ? std::min(share, m.profile.host_memory_bytes) : share;
+}
+
+hipError_t allocate(void** ptr, std::size_t size, int device, std::uint32_t flags) {
+  if (!ptr) return hipErrorInvalidValue;
+  *ptr = nullptr;
+  if (size == 0) return hipSuccess;
+  writing m;
+  if (size > largest_allocation(*m, device)) return hipErrorOutOfMemory;
+  const auto bytes = page_ceiling(size);
+  if (bytes > m->free_bytes(device)) return hipErrorOutOfMemory;
+  block fresh;
+  fresh.kind = block_kind::device;
+  fresh.bytes = size;
+  fresh.device = device;
+  fresh.flags = flags;
+  fresh.memory = m->at(device).pool.take(bytes);
+  const auto address = m->addresses.reserve(bytes, 0, 0);
+  if (address == 0) return hipErrorOutOfMemory;
+  if (m->shape(device).host_visible) {
+    show_to_cpu(address, bytes, PROT_READ | PROT_WRITE, fresh.memory.file()->descriptor(), fresh.memory.offset());
+  }
+  m->charge(device, bytes);
+  m->blocks.emplace(address, std::move(fresh));
+  *ptr = pointer_to(address);
+  return hipSuccess;
+}
+
+}  // namespace
+
+hipError_t hipMalloc(void** ptr, std::size_t size) { return allocate(ptr, size, current_device(), 0); }
+
+hipError_t hipExtMallocWithFlags(void** ptr, std::size_t size, unsigned int flags) {
+  // default 0, fine-grained 1, signal 2 (8 bytes only), uncached 3, contiguous 4
+  if (!ptr || flags > 4 || (flags == 2 && size != 8)) return hipErrorInvalidValue;
+  return allocate(ptr, size, current_device(), flags);
+}
+
+hipError_t hipMallocAsync(void** ptr, std::size_t size, hipStream_t stream) {
+  if (!ptr) return hipErrorInvalidValue;
+  int device = 0;
+  if (const auto code = stream_device("hipMallocAsync", *reading(), stream, device); code != hipSuccess) return code;
+  return allocate(ptr, size, device, 0);
+}
+
+hipError_t hipMallocPitch(void** ptr, std::size_t* pitch, std::size_t width, std::size_t height) {
+  if (!ptr || !pitch) return hipErrorInvalidValue;
+  *ptr = nullptr;
+  *pitch = 0;
+  if (width == 0 || height == 0) return hipSuccess;
+  const std::size_t row = (width + pitch_alignment_bytes - 1) & ~(pitch_alignment_bytes - 1);
+  std::size_t bytes = 0;
+  if (row < width || __builtin_mul_overflow(row, height, &bytes)) return hipErrorOutOfMemory;
+  const auto code = allocate(ptr, bytes, current_device(), 0);
+  if (code == hipSuccess) *pitch = row;
+  return code;
+}
+
+hipError_t hipMemAllocPitch(hipDeviceptr_t* ptr, std::size_t* pitch, std::size_t width, std::size_t height,
+                            unsigned int element) {
+  if (element != 4 && element != 8 && element != 16) return hipErrorInvalidValue;
+  return hipMallocPitch(ptr, pitch, width, height);
+}
+
+hipError_t hipFree(void* ptr) {
+  if (!ptr) return hipSuccess;
+  writing m;
+  const auto address = address_of(ptr);
+  const auto found = containing(m->blocks, address);
+  if (found == m->blocks.end() || found->second.kind == block_kind::registered) {
+    const bool mapped = containing(m->mappings, address) != m->mappings.end();
+    return mapped ? undefined("hipFree", hex(address) + " is mapped virtual memory") : hipErrorInvalidValue;
+  }
+  if (found->first != address && !m->quirk("free_interior_pointer")) {
+    note("hipFree", hex(address) + " is inside an allocation, not its start; 6.3 would free all of it");
+    return hipErrorInvalidValue;
+  }
+  m->drop_block(found);
+  return hipSuccess;
+}
+
+hipError_t hipFreeAsync(void* ptr, hipStream_t stream) {
+  if (!ptr) return hipErrorInvalidValue;
+  int device = 0;
+  if (const auto code = stream_device("hipFreeAsync", *reading(), stream, device); code != hipSuccess) return code;
+  return hipFree(ptr);
+}
+
+}  // namespace hipsim::calls

@@ -1,0 +1,66 @@
+// hipMemset and its element-wise relatives.
+#include "access.hpp"
+#include "calls/support.hpp"
+
+namespace hipsim::calls {
+namespace {
+
+hipError_t fill(const char* function, void* dst, std::uint32_t value, int width, std::size_t count,
+                hipStream_t stream) {
+  if (count == 0) return hipSuccess;
+  if (!dst) return hipErrorInvalidValue;
+  const reading m;
+  int engine = 0;
+  if (const auto code = stream_device(function, *m, stream, engine); code != hipSuccess) return code;
+  const auto to = address_of(dst);
+  std::uint64_t bytes = 0;
+  if (__builtin_mul_overflow(count, static_cast<std::size_t>(width), &bytes)) return hipErrorInvalidValue;
+  // A kernel does the filling, so the program's own memory is out of its reach.
+  if (!is_known(*m, to) || wraps(to, bytes) || bytes > room_at(*m, to)) return hipErrorInvalidValue;
+  const int owner = owner_of(*m, to);
+  const auto engines = std::uint64_t{1} << engine | (owner == host_device ? 0 : std::uint64_t{1} << owner);
+  if (const auto problem = copy_refusal(*m, to, bytes, true, engines); !problem.empty()) {
+    note(function, problem);
+    return hipErrorInvalidValue;
+  }
+  fill_bytes(*m, to, bytes, value, width);
+  return hipSuccess;
+}
+
+std::uint32_t byte_of(int value) { return static_cast<unsigned char>(value); }
+
+}  // namespace
+
+hipError_t hipMemset(void* dst, int value, std::size_t sizeBytes) {
+  return fill("hipMemset", dst, byte_of(value), 1, sizeBytes, nullptr);
+}
+
+hipError_t hipMemsetAsync(void* dst, int value, std::size_t sizeBytes, hipStream_t stream) {
+  return fill("hipMemsetAsync", dst, byte_of(value), 1, sizeBytes, stream);
+}
+
+hipError_t hipMemsetD8(hipDeviceptr_t dst, unsigned char value, std::size_t count) {
+  return fill("hipMemsetD8", dst, value, 1, count, nullptr);
+}
+
+hipError_t hipMemsetD8Async(hipDeviceptr_t dst, unsigned char value, std::size_t count, hipStream_t stream) {
+  return fill("hipMemsetD8Async", dst, value, 1, count, stream);
+}
+
+hipError_t hipMemsetD16(hipDeviceptr_t dst, unsigned short value, std::size_t count) {
+  return fill("hipMemsetD16", dst, value, 2, count, nullptr);
+}
+
+hipError_t hipMemsetD16Async(hipDeviceptr_t dst, unsigned short value, std::size_t count, hipStream_t stream) {
+  return fill("hipMemsetD16Async", dst, value, 2, count, stream);
+}
+
+hipError_t hipMemsetD32(hipDeviceptr_t dst, int value, std::size_t count) {
+  return fill("hipMemsetD32", dst, static_cast<std::uint32_t>(value), 4, count, nullptr);
+}
+
+hipError_t hipMemsetD32Async(hipDeviceptr_t dst, int value, std::size_t count, hipStream_t stream) {
+  return fill("hipMemsetD32Async", dst, static_cast<std::uint32_t>(value), 4, count, stream);
+}
+
+}  // namespace hipsim::calls

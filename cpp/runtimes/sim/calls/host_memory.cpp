@@ -1,0 +1,137 @@
+// Pinned and registered host memory.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <vector>
+
+#include "calls/support.hpp"
+
+namespace hipsim {
+
+std::uintptr_t host_pages(std::uint64_t bytes) {
+  void* const got = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return got == MAP_FAILED ? 0 : reinterpret_cast<std::uintptr_t>(got);
+}
+
+}  // namespace hipsim
+
+namespace hipsim::calls {
+namespace {
+
+hipError_t allocate(void** ptr, std::size_t size, unsigned int flags) {
+  if (!ptr) return hipErrorInvalidValue;
+  *ptr = nullptr;
+  if (size == 0) return hipSuccess;
+  writing m;
+  const auto bytes = page_ceiling(size);
+  if (bytes < size || bytes > m->free_bytes(host_device)) return hipErrorOutOfMemory;
+  const auto address = host_pages(bytes);
+  if (address == 0) return hipErrorOutOfMemory;
+  m->charge(host_device, bytes);
+  block fresh;
+  fresh.kind = block_kind::pinned;
+  fresh.bytes = size;
+  fresh.device = current_device();
+  fresh.flags = flags;
+  m->blocks.emplace(address, std::move(fresh));
+  *ptr = pointer_to(address);
+  return hipSuccess;
+}
+
+// Pinning needs pages; mincore refuses a range with a hole.
+bool has_pages(std::uintptr_t address, std::uint64_t bytes) {
+  constexpr std::uint64_t step = std::uint64_t{1} << 30;
+  std::vector<unsigned char> residency(std::min(page_ceiling(bytes) + page_bytes, step) / page_bytes);
+  const auto end = page_ceiling(address + bytes);
+  for (auto at = address & ~(page_bytes - 1); at < end; at += step) {
+    if (mincore(pointer_to(at), std::min(step, end - at), residency.data()) != 0) return false;
+  }
+  return true;
+}
+
+bool register_flags_allowed(const machine& m, unsigned int flags) {
+  if (m.rules.register_any_low_flags) return flags <= 15;
+  const unsigned int known = hipHostRegisterPortable | hipHostRegisterMapped | hipHostRegisterReadOnly | 0x80000000u |
+                             (m.rules.register_io_memory ? hipHostRegisterIoMemory : 0u);
+  return (flags & ~known) == 0;
+}
+
+}  // namespace
+
+hipError_t hipHostMalloc(void** ptr, std::size_t size, unsigned int flags) {
+  if (!ptr) return hipErrorInvalidValue;
+  if (size == 0) {
+    *ptr = nullptr;
+    return hipSuccess;
+  }
+  const bool coherent = (flags & hipHostMallocCoherent) != 0;
+  const bool non_coherent = (flags & hipHostMallocNonCoherent) != 0;
+  const bool uncached = (flags & hipHostMallocUncached) != 0 && reading()->rules.uncached_host_flag;
+  if (coherent + non_coherent + uncached > 1) return hipErrorInvalidValue;
+  return allocate(ptr, size, flags);
+}
+
+hipError_t hipMallocHost(void** ptr, std::size_t size) { return allocate(ptr, size, 0); }
+
+hipError_t hipMemAllocHost(void** ptr, std::size_t size) { return allocate(ptr, size, 0); }
+
+hipError_t hipHostAlloc(void** ptr, std::size_t size, unsigned int flags) {
+  const unsigned int known = reading()->rules.uncached_host_flag ? 7 | hipHostMallocUncached : 7;
+  if (!ptr || (flags & ~known) != 0) return hipErrorInvalidValue;
+  return allocate(ptr, size, flags);
+}
+
+hipError_t hipHostFree(void* ptr) { return hipFree(ptr); }  // each takes the other's memory
+
+hipError_t hipFreeHost(void* ptr) { return hipFree(ptr); }
+
+hipError_t hipHostRegister(void* hostPtr, std::size_t sizeBytes, unsigned int flags) {
+  if (!hostPtr || sizeBytes == 0) return hipErrorInvalidValue;
+  writing m;
+  const auto address = address_of(hostPtr);
+  if (!register_flags_allowed(*m, flags) || wraps(address, sizeBytes)) return hipErrorInvalidValue;
+  if (sizeBytes > m->free_bytes(host_device) || !has_pages(address, sizeBytes)) return hipErrorInvalidValue;
+  if (m->blocks.contains(address)) {
+    note("hipHostRegister", hex(address) + " is known already; the first record stays, as in 6.x and 7.x");
+    return hipSuccess;
+  }
+  m->charge(host_device, sizeBytes);
+  block fresh;
+  fresh.kind = block_kind::registered;
+  fresh.bytes = sizeBytes;
+  fresh.device = current_device();
+  fresh.flags = flags;
+  m->blocks.emplace(address, std::move(fresh));
+  return hipSuccess;
+}
+
+hipError_t hipHostUnregister(void* hostPtr) {
+  if (!hostPtr) return hipErrorInvalidValue;
+  writing m;
+  const auto found = m->blocks.find(address_of(hostPtr));
+  if (found == m->blocks.end() || found->second.kind != block_kind::registered) {
+    return hipErrorHostMemoryNotRegistered;
+  }
+  m->drop_block(found);
+  return hipSuccess;
+}
+
+hipError_t hipHostGetDevicePointer(void** devPtr, void* hostPtr, unsigned int flags) {
+  if (!devPtr || flags != 0) return hipErrorInvalidValue;
+  const reading m;
+  const auto found = containing(m->blocks, address_of(hostPtr));
+  if (found == m->blocks.end() || found->second.kind == block_kind::device) return hipErrorInvalidValue;
+  *devPtr = hostPtr;
+  return hipSuccess;
+}
+
+hipError_t hipHostGetFlags(unsigned int* flags, void* hostPtr) {
+  if (!flags || !hostPtr) return hipErrorInvalidValue;
+  const reading m;
+  const auto found = containing(m->blocks, address_of(hostPtr));
+  if (found == m->blocks.end() || found->second.kind == block_kind::device) return hipErrorInvalidValue;
+  *flags = found->second.flags;
+  return hipSuccess;
+}
+
+}  // namespace hipsim::calls

@@ -1,0 +1,181 @@
+// Managed memory: allocation, advice, prefetch. What it left behind is asked for in managed_queries.cpp.
+#include <sys/mman.h>
+
+#include "access.hpp"
+#include "calls/support.hpp"
+
+namespace hipsim {
+std::uintptr_t host_pages(std::uint64_t bytes);  // calls/host_memory.cpp
+}
+
+namespace hipsim::calls {
+namespace {
+
+bool is_location(const machine& m, int device) { return device == hipCpuDeviceId || m.is_device(device); }
+
+// HMM works on whole pages: a range is rounded outward.
+struct page_range {
+  block* owner;
+  std::uint64_t from;
+  std::uint64_t to;
+};
+
+page_range pages(machine& m, std::uintptr_t address, std::uint64_t count) {
+  const auto found = containing(m.blocks, address);
+  if (found == m.blocks.end() || found->second.kind != block_kind::managed) return {nullptr, 0, 0};
+  const auto into = address - found->first;
+  return {&found->second, into & ~(page_bytes - 1), page_ceiling(into + count)};
+}
+
+bool is_advice(unsigned int advice) {
+  return (advice >= hipMemAdviseSetReadMostly && advice <= hipMemAdviseUnsetAccessedBy) ||
+         advice == hipMemAdviseSetCoarseGrain || advice == hipMemAdviseUnsetCoarseGrain;
+}
+
+void set_accessed_by(managed_state& state, int device, bool on) {
+  if (device == hipCpuDeviceId) {
+    state.accessed_by_cpu = on;
+    return;
+  }
+  const auto bit = std::uint64_t{1} << device;
+  state.accessed_by = on ? state.accessed_by | bit : state.accessed_by & ~bit;
+}
+
+void advise_run(managed_state& state, hipMemoryAdvise advice, int device) {
+  switch (advice) {
+    case hipMemAdviseSetReadMostly: state.read_mostly = true; break;
+    case hipMemAdviseUnsetReadMostly: state.read_mostly = false; break;
+    case hipMemAdviseSetPreferredLocation: state.preferred = device; break;
+    case hipMemAdviseUnsetPreferredLocation: state.preferred = no_location; break;
+    case hipMemAdviseSetAccessedBy: set_accessed_by(state, device, true); break;
+    case hipMemAdviseUnsetAccessedBy: set_accessed_by(state, device, false); break;
+    case hipMemAdviseSetCoarseGrain: state.coarse_grain = true; break;
+    case hipMemAdviseUnsetCoarseGrain: state.coarse_grain = false; break;
+  }
+}
+
+bool ignores_device(unsigned int advice) {
+  return advice == hipMemAdviseSetReadMostly || advice == hipMemAdviseUnsetReadMostly;
+}
+
+hipError_t check_device(const machine& m, hipMemoryAdvise advice, int device) {
+  return ignores_device(advice) || is_location(m, device) ? hipSuccess : hipErrorInvalidDevice;
+}
+
+hipError_t advise(machine& m, const void* ptr, std::size_t count, hipMemoryAdvise advice, int device) {
+  if (m.rules.advise_checks_device_first) {
+    if (const auto code = check_device(m, advice, device); code != hipSuccess) return code;
+  }
+  if (!ptr || count == 0) return hipErrorInvalidValue;
+  if (!m.rules.advise_checks_device_first) {
+    if (const auto code = check_device(m, advice, device); code != hipSuccess) return code;
+  }
+  if (!m.has_hmm()) return hipSuccess;  // ignored, unknown advice too
+  if (count > room_at(m, address_of(ptr)) || !is_advice(advice)) return hipErrorInvalidValue;
+  const auto range = pages(m, address_of(ptr), count);
+  if (!range.owner) {
+    const bool pageable = !is_known(m, address_of(ptr)) && m.has_xnack();
+    return pageable ? hipSuccess : hipErrorInvalidValue;
+  }
+  range.owner->managed.update(range.from, range.to, [&](auto& state) { advise_run(state, advice, device); });
+  return hipSuccess;
+}
+
+hipError_t prefetch(const char* function, machine& m, const void* ptr, std::size_t count, int device,
+                    hipStream_t stream) {
+  if (!ptr || count == 0) return hipErrorInvalidValue;
+  int engine = 0;
+  if (const auto code = stream_device(function, m, stream, engine); code != hipSuccess) return code;
+  const bool too_long = count > room_at(m, address_of(ptr));
+  const bool bad_device = !is_location(m, device);
+  if (m.rules.prefetch_checks_range_first && too_long) return hipErrorInvalidValue;
+  if (bad_device) return hipErrorInvalidDevice;
+  if (too_long) return hipErrorInvalidValue;
+  const bool pageable = !is_known(m, address_of(ptr));
+  if (pageable && device != hipCpuDeviceId && !m.has_xnack()) return hipErrorNotSupported;
+  const auto range = pages(m, address_of(ptr), count);
+  if (m.has_hmm() && range.owner) {
+    range.owner->managed.update(range.from, range.to, [&](auto& state) { state.last_prefetch = device; });
+  }
+  return hipSuccess;
+}
+
+// The device that a location of the _v2 calls names; false: no such kind of location.
+bool device_of(const machine&, hipMemLocation location, int& device) {
+  switch (location.type) {
+    case hipMemLocationTypeDevice: device = location.id; return true;
+    case hipMemLocationTypeHost:
+    case hipMemLocationTypeHostNuma:
+    case hipMemLocationTypeHostNumaCurrent: device = hipCpuDeviceId; return true;
+    default: return false;
+  }
+}
+
+}  // namespace
+
+hipError_t hipMallocManaged(void** ptr, std::size_t size, unsigned int flags) {
+  const bool known_flags = flags == hipMemAttachGlobal || flags == hipMemAttachHost;
+  if (!ptr || size == 0 || !known_flags) return hipErrorInvalidValue;
+  writing m;
+  const auto bytes = page_ceiling(size);
+  if (bytes < size || bytes > m->free_bytes(host_device)) return hipErrorOutOfMemory;
+  const auto address = host_pages(bytes);
+  if (address == 0) return hipErrorOutOfMemory;
+  m->charge(host_device, bytes);
+  block fresh;
+  fresh.kind = block_kind::managed;
+  fresh.bytes = size;
+  fresh.device = current_device();
+  fresh.flags = flags;
+  fresh.managed = managed_ranges(bytes);
+  m->blocks.emplace(address, std::move(fresh));
+  *ptr = pointer_to(address);
+  return hipSuccess;
+}
+
+hipError_t hipMemAdvise(const void* ptr, std::size_t count, hipMemoryAdvise advice, int device) {
+  writing m;
+  return advise(*m, ptr, count, advice, device);
+}
+
+hipError_t hipMemAdvise_v2(const void* ptr, std::size_t count, hipMemoryAdvise advice, hipMemLocation location) {
+  writing m;
+  if (!m->rules.location_calls) return hipErrorNotSupported;
+  if (!ptr || count == 0) return hipErrorInvalidValue;
+  int device = 0;
+  if (!device_of(*m, location, device)) return hipErrorInvalidValue;
+  return advise(*m, ptr, count, advice, device);
+}
+
+hipError_t hipMemPrefetchAsync(const void* ptr, std::size_t count, int device, hipStream_t stream) {
+  writing m;
+  return prefetch("hipMemPrefetchAsync", *m, ptr, count, device, stream);
+}
+
+hipError_t hipMemPrefetchAsync_v2(const void* ptr, std::size_t count, hipMemLocation location, unsigned int flags,
+                                  hipStream_t stream) {
+  writing m;
+  if (!m->rules.location_calls) return hipErrorNotSupported;
+  int device = 0;
+  if (flags != 0 || !device_of(*m, location, device)) return hipErrorInvalidValue;
+  return prefetch("hipMemPrefetchAsync_v2", *m, ptr, count, device, stream);
+}
+
+hipError_t hipStreamAttachMemAsync(hipStream_t stream, void* ptr, std::size_t length, unsigned int flags) {
+  if (!ptr) return hipErrorInvalidValue;
+  const reading m;
+  int engine = 0;
+  if (const auto code = stream_device("hipStreamAttachMemAsync", *m, stream, engine); code != hipSuccess) return code;
+  const bool known_flags = flags == hipMemAttachGlobal || flags == hipMemAttachHost || flags == hipMemAttachSingle;
+  if (!known_flags || (flags == hipMemAttachSingle && !stream)) return hipErrorInvalidValue;
+  const auto found = containing(m->blocks, address_of(ptr));
+  if (found == m->blocks.end()) {
+    const bool pageable = !is_known(*m, address_of(ptr)) && m->has_xnack() && length != 0;
+    return pageable ? hipSuccess : hipErrorInvalidValue;
+  }
+  if (found->second.kind == block_kind::device) return hipErrorInvalidValue;
+  const bool whole = length == 0 || length == found->second.bytes;
+  return whole ? hipSuccess : hipErrorInvalidValue;  // and no effect at all, as on AMD
+}
+
+}  // namespace hipsim::calls

@@ -1,0 +1,78 @@
+// Peer access between devices, and what joins them.
+#include "calls/support.hpp"
+
+namespace hipsim::calls {
+namespace {
+
+bool is_peer(const machine& m, int device, int peer) {
+  return m.is_device(peer) && peer != device && m.profile.linked(device, peer);
+}
+
+// The numbers of hsa_amd_link_info_type_t. NVLink has none; XGMI is what a HIP program can make of it.
+std::uint32_t link_number(link_type type) { return type == link_type::pcie ? 2 : 4; }
+
+}  // namespace
+
+hipError_t hipDeviceCanAccessPeer(int* canAccessPeer, int device, int peer) {
+  if (!canAccessPeer) return hipErrorInvalidValue;
+  *canAccessPeer = 0;
+  if (device == peer) return hipSuccess;  // before the range: (99, 99) is no error
+  const reading m;
+  if (!m->is_device(device) || !m->is_device(peer)) return hipErrorInvalidDevice;
+  *canAccessPeer = m->profile.linked(device, peer);
+  return hipSuccess;
+}
+
+hipError_t hipDeviceEnablePeerAccess(int peer, unsigned int flags) {
+  if (flags != 0) return hipErrorInvalidValue;
+  writing m;
+  const int device = current_device();
+  if (!is_peer(*m, device, peer)) return hipErrorInvalidDevice;
+  auto& peers = m->at(device).peers;
+  const auto bit = std::uint64_t{1} << peer;
+  if ((peers & bit) != 0) return hipErrorPeerAccessAlreadyEnabled;
+  peers |= bit;
+  return hipSuccess;
+}
+
+hipError_t hipDeviceDisablePeerAccess(int peer) {
+  writing m;
+  const int device = current_device();
+  if (!is_peer(*m, device, peer)) return hipErrorInvalidDevice;
+  auto& peers = m->at(device).peers;
+  const auto bit = std::uint64_t{1} << peer;
+  if ((peers & bit) == 0) return hipErrorPeerAccessNotEnabled;
+  peers &= ~bit;
+  return hipSuccess;
+}
+
+hipError_t hipDeviceGetP2PAttribute(int* value, hipDeviceP2PAttr attribute, int srcDevice, int dstDevice) {
+  if (!value) return hipErrorInvalidValue;
+  const reading m;
+  if (srcDevice == dstDevice || !m->is_device(srcDevice) || !m->is_device(dstDevice)) return hipErrorInvalidDevice;
+  const auto link = m->profile.links.find({srcDevice, dstDevice});
+  const bool linked = link != m->profile.links.end();
+  const bool xgmi = linked && link->second.type != link_type::pcie;
+  switch (attribute) {
+    case hipDevP2PAttrPerformanceRank:
+      *value = linked ? static_cast<int>(link_number(link->second.type)) : 0;
+      return hipSuccess;
+    case hipDevP2PAttrAccessSupported:
+    case hipDevP2PAttrHipArrayAccessSupported: *value = linked; return hipSuccess;
+    case hipDevP2PAttrNativeAtomicSupported: *value = xgmi; return hipSuccess;
+  }
+  return hipErrorInvalidValue;
+}
+
+hipError_t hipExtGetLinkTypeAndHopCount(int device1, int device2, std::uint32_t* linkType, std::uint32_t* hopCount) {
+  if (!linkType || !hopCount || device1 == device2 || device1 < 0 || device2 < 0) return hipErrorInvalidValue;
+  const reading m;
+  if (!m->is_device(device1) || !m->is_device(device2)) return hipErrorInvalidDevice;
+  const auto link = m->profile.links.find({device1, device2});
+  if (link == m->profile.links.end()) return hipErrorInvalidHandle;
+  *linkType = link_number(link->second.type);
+  *hopCount = static_cast<std::uint32_t>(link->second.hops);
+  return hipSuccess;
+}
+
+}  // namespace hipsim::calls

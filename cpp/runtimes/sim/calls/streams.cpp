@@ -1,0 +1,176 @@
+// Streams and events. All work is carried out by the call that orders it, so streams are always idle and a
+// missing synchronisation is not caught here; what remains are handles, and their rules.
+#include <chrono>
+
+#include "calls/support.hpp"
+
+namespace hipsim::calls {
+namespace {
+
+constexpr std::uint64_t legacy_stream = 1;      // hipStreamLegacy
+constexpr std::uint64_t per_thread_stream = 2;  // hipStreamPerThread
+constexpr int priority_least = 1;
+constexpr int priority_greatest = -1;
+
+std::uint64_t now_ns() {
+  using namespace std::chrono;
+  return static_cast<std::uint64_t>(duration_cast<nanoseconds>(steady_clock::now().time_since_epoch()).count());
+}
+
+hipError_t check_stream(const char* function, hipStream_t stream) {
+  int device = 0;
+  return stream_device(function, *reading(), stream, device);
+}
+
+hipError_t bad_event(const char* function, hipEvent_t event) {
+  note(function, hex(id_of(event)) + " is no event");
+  return hipErrorInvalidHandle;
+}
+
+}  // namespace
+
+hipError_t stream_device(const char* function, const machine& m, hipStream_t stream, int& device) {
+  device = current_device();
+  const auto id = id_of(stream);
+  if (id == 0 || id == legacy_stream || id == per_thread_stream) return hipSuccess;
+  const auto found = m.streams.find(id);
+  if (found == m.streams.end()) {
+    if (m.rules.checks_streams) return hipErrorContextIsDestroyed;
+    return undefined(function, hex(id) + " is no stream");
+  }
+  device = found->second.device;
+  return hipSuccess;
+}
+
+hipError_t hipStreamCreateWithPriority(hipStream_t* stream, unsigned int flags, int priority) {
+  if (!stream || flags > hipStreamNonBlocking) return hipErrorInvalidValue;
+  writing m;
+  const auto id = m->new_id();
+  // A priority out of range is brought into it.
+  priority = std::min(std::max(priority, priority_greatest), priority_least);
+  m->streams[id] = {current_device(), flags, priority};
+  *stream = reinterpret_cast<hipStream_t>(id);
+  return hipSuccess;
+}
+
+hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned int flags) {
+  return hipStreamCreateWithPriority(stream, flags, 0);
+}
+
+hipError_t hipStreamCreate(hipStream_t* stream) { return hipStreamCreateWithPriority(stream, hipStreamDefault, 0); }
+
+hipError_t hipDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  if (least) *least = priority_least;
+  if (greatest) *greatest = priority_greatest;
+  return hipSuccess;
+}
+
+hipError_t hipStreamDestroy(hipStream_t stream) {
+  writing m;
+  if (m->streams.erase(id_of(stream)) != 0) return hipSuccess;
+  if (id_of(stream) <= per_thread_stream) return hipErrorInvalidHandle;  // null and built-in streams stay
+  int device = 0;
+  return stream_device("hipStreamDestroy", *m, stream, device);
+}
+
+hipError_t hipStreamSynchronize(hipStream_t stream) { return check_stream("hipStreamSynchronize", stream); }
+
+hipError_t hipStreamQuery(hipStream_t stream) { return check_stream("hipStreamQuery", stream); }
+
+hipError_t hipStreamWaitEvent(hipStream_t stream, hipEvent_t event, unsigned int flags) {
+  if (!event || flags != 0) return event ? hipErrorInvalidValue : hipErrorInvalidHandle;
+  if (!reading()->events.contains(id_of(event))) return bad_event("hipStreamWaitEvent", event);
+  return check_stream("hipStreamWaitEvent", stream);
+}
+
+hipError_t hipStreamAddCallback(hipStream_t stream, hipStreamCallback_t callback, void* userData, unsigned int flags) {
+  if (!callback || flags != 0) return hipErrorInvalidValue;
+  const auto code = check_stream("hipStreamAddCallback", stream);
+  if (code == hipSuccess) callback(stream, hipSuccess, userData);
+  return code;
+}
+
+hipError_t hipLaunchHostFunc(hipStream_t stream, hipHostFn_t function, void* userData) {
+  if (!function) return hipErrorInvalidValue;
+  const auto code = check_stream("hipLaunchHostFunc", stream);
+  if (code == hipSuccess) function(userData);
+  return code;
+}
+
+hipError_t hipStreamGetFlags(hipStream_t stream, unsigned int* flags) {
+  if (!flags) return hipErrorInvalidValue;
+  if (const auto code = check_stream("hipStreamGetFlags", stream); code != hipSuccess) return code;
+  const reading m;
+  const auto found = m->streams.find(id_of(stream));
+  *flags = found == m->streams.end() ? hipStreamDefault : found->second.flags;
+  return hipSuccess;
+}
+
+hipError_t hipStreamGetPriority(hipStream_t stream, int* priority) {
+  if (!priority) return hipErrorInvalidValue;
+  if (const auto code = check_stream("hipStreamGetPriority", stream); code != hipSuccess) return code;
+  const reading m;
+  const auto found = m->streams.find(id_of(stream));
+  *priority = found == m->streams.end() ? 0 : found->second.priority;
+  return hipSuccess;
+}
+
+hipError_t hipStreamGetDevice(hipStream_t stream, hipDevice_t* device) {
+  if (!device) return hipErrorInvalidValue;
+  return stream_device("hipStreamGetDevice", *reading(), stream, *device);
+}
+
+hipError_t hipEventCreateWithFlags(hipEvent_t* event, unsigned int flags) {
+  constexpr unsigned int known = 0xe0000007;  // blocking, no timing, interprocess, release scopes
+  if (!event || (flags & ~known) != 0) return hipErrorInvalidValue;
+  writing m;
+  const auto id = m->new_id();
+  m->events[id].flags = flags;
+  *event = reinterpret_cast<hipEvent_t>(id);
+  return hipSuccess;
+}
+
+hipError_t hipEventCreate(hipEvent_t* event) { return hipEventCreateWithFlags(event, 0); }
+
+hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream) {
+  if (const auto code = check_stream("hipEventRecord", stream); code != hipSuccess) return code;
+  writing m;
+  const auto found = m->events.find(id_of(event));
+  if (found == m->events.end()) return bad_event("hipEventRecord", event);
+  found->second.recorded = true;
+  found->second.recorded_ns = now_ns();
+  return hipSuccess;
+}
+
+hipError_t hipEventRecordWithFlags(hipEvent_t event, hipStream_t stream, unsigned int flags) {
+  return flags > 1 ? hipErrorInvalidValue : hipEventRecord(event, stream);
+}
+
+hipError_t hipEventQuery(hipEvent_t event) {
+  return reading()->events.contains(id_of(event)) ? hipSuccess : bad_event("hipEventQuery", event);
+}
+
+hipError_t hipEventSynchronize(hipEvent_t event) {
+  return reading()->events.contains(id_of(event)) ? hipSuccess : bad_event("hipEventSynchronize", event);
+}
+
+hipError_t hipEventElapsedTime(float* ms, hipEvent_t start, hipEvent_t stop) {
+  if (!ms) return hipErrorInvalidValue;
+  const reading m;
+  const auto first = m->events.find(id_of(start));
+  const auto second = m->events.find(id_of(stop));
+  if (first == m->events.end() || second == m->events.end()) return bad_event("hipEventElapsedTime", start);
+  const bool timed = ((first->second.flags | second->second.flags) & hipEventDisableTiming) == 0;
+  if (!timed || !first->second.recorded || !second->second.recorded) return hipErrorInvalidHandle;
+  const auto took_ns = static_cast<std::int64_t>(second->second.recorded_ns - first->second.recorded_ns);
+  *ms = static_cast<float>(static_cast<double>(took_ns) / 1e6);
+  return hipSuccess;
+}
+
+hipError_t hipEventDestroy(hipEvent_t event) {
+  if (!event) return hipErrorInvalidHandle;
+  writing m;
+  return m->events.erase(id_of(event)) != 0 ? hipSuccess : bad_event("hipEventDestroy", event);
+}
+
+}  // namespace hipsim::calls

@@ -1,0 +1,123 @@
+// hipMemSetAccess, hipMemGetAccess.
+#include "calls/support.hpp"
+
+namespace hipsim::calls {
+namespace {
+
+using piece_iterator = std::map<std::uintptr_t, mapping>::iterator;
+
+bool known_flags(unsigned int flags) { return flags == 0 || flags == 1 || flags == 3; }
+
+// The pieces that [address, address + size) names, as [first, last); empty if this release refuses the range.
+struct piece_range {
+  piece_iterator first;
+  piece_iterator last;
+  [[nodiscard]] bool empty() const { return first == last; }
+};
+
+piece_range pieces_at(machine& m, std::uintptr_t address, std::size_t size) {
+  const auto none = piece_range{m.mappings.end(), m.mappings.end()};
+  auto first = m.mappings.find(address);
+  if (first == m.mappings.end()) return none;
+  const auto place = first->second.reservation;
+  auto measured = first;
+  if (m.quirk("set_access_sums_from_start")) measured = m.mappings.lower_bound(place);
+  std::uint64_t sum = 0;
+  while (measured != m.mappings.end() && measured->second.reservation == place && sum < size) {
+    const auto end = measured->first + measured->second.bytes;
+    sum += measured->second.bytes;
+    if (++measured != m.mappings.end() && measured->first != end) break;
+  }
+  // Before 7.0 the last piece may stick out beyond the size: all of it changes.
+  const bool covered = m.rules.whole_pieces_only ? sum == size : sum >= size;
+  if (!covered) return none;
+  auto last = first;
+  for (std::uint64_t reached = 0; last != m.mappings.end() && reached < size; ++last) reached += last->second.bytes;
+  return {first, last};
+}
+
+void set_bit(std::uint64_t& word, int device, bool on) {
+  const auto bit = std::uint64_t{1} << device;
+  word = on ? word | bit : word & ~bit;
+}
+
+// A device may be given access to what it owns or can reach over a link.
+bool reachable(const machine& m, int device, const mapping& piece) {
+  const int owner = m.memory_of(piece).device;
+  return owner == host_device || owner == device || m.profile.linked(device, owner);
+}
+
+bool host_may_have_access(const machine& m, const mapping& piece) {
+  return m.memory_of(piece).device == host_device || m.rules.host_access_to_device_memory;
+}
+
+hipError_t grant_to_host(machine& m, piece_range range, unsigned int flags) {
+  for (auto it = range.first; it != range.last; ++it) {
+    if (!host_may_have_access(m, it->second)) return hipErrorInvalidValue;
+  }
+  for (auto it = range.first; it != range.last; ++it) {
+    it->second.host_may_read = flags != 0;
+    it->second.host_may_write = flags == hipMemAccessFlagsProtReadWrite;
+    m.update_cpu_view(it->first, it->second);
+  }
+  return hipSuccess;
+}
+
+hipError_t grant_to_device(machine& m, piece_range range, int device, unsigned int flags) {
+  for (auto it = range.first; it != range.last; ++it) {
+    if (!reachable(m, device, it->second)) {
+      note("hipMemSetAccess", "device " + std::to_string(device) + " has no link to device " +
+                                  std::to_string(m.memory_of(it->second).device));
+      return hipErrorInvalidValue;
+    }
+  }
+  for (auto it = range.first; it != range.last; ++it) {
+    set_bit(it->second.readers, device, flags != 0);
+    set_bit(it->second.writers, device, flags == hipMemAccessFlagsProtReadWrite);
+    m.update_cpu_view(it->first, it->second);
+  }
+  return hipSuccess;
+}
+
+hipError_t apply(machine& m, piece_range range, const hipMemAccessDesc& desc) {
+  if (!known_flags(desc.flags)) return hipErrorInvalidValue;
+  // 6.x takes every location for a device without looking at its type.
+  const bool types_count = m.rules.whole_pieces_only;
+  if (types_count && desc.location.type != hipMemLocationTypeDevice) {
+    const bool numa = desc.location.type == hipMemLocationTypeHostNuma ||
+                      desc.location.type == hipMemLocationTypeHostNumaCurrent;
+    const bool valid = desc.location.type == hipMemLocationTypeHost ? m.rules.host_location
+                                                                    : numa && m.rules.numa_locations;
+    return valid ? grant_to_host(m, range, desc.flags) : hipErrorInvalidValue;
+  }
+  if (!m.is_device(desc.location.id)) return hipErrorInvalidValue;
+  return grant_to_device(m, range, desc.location.id, desc.flags);
+}
+
+}  // namespace
+
+hipError_t hipMemSetAccess(void* ptr, std::size_t size, const hipMemAccessDesc* desc, std::size_t count) {
+  if (!ptr || size == 0 || !desc || count == 0) return hipErrorInvalidValue;
+  writing m;
+  const auto range = pieces_at(*m, address_of(ptr), size);
+  if (range.empty()) return hipErrorInvalidValue;
+  // One after another: those before a bad one stay applied.
+  for (std::size_t i = 0; i < count; ++i) {
+    if (const auto code = apply(*m, range, desc[i]); code != hipSuccess) return code;
+  }
+  return hipSuccess;
+}
+
+hipError_t hipMemGetAccess(unsigned long long* flags, const hipMemLocation* location, void* ptr) {
+  if (!flags || !location || !ptr) return hipErrorInvalidValue;
+  const reading m;
+  if (location->type != hipMemLocationTypeDevice || !m->is_device(location->id)) return hipErrorInvalidValue;
+  const auto piece = containing(m->mappings, address_of(ptr));
+  if (piece == m->mappings.end()) return hipErrorInvalidValue;
+  const bool reads = (piece->second.readers >> location->id & 1) != 0;
+  const bool writes = (piece->second.writers >> location->id & 1) != 0;
+  *flags = writes ? hipMemAccessFlagsProtReadWrite : reads ? hipMemAccessFlagsProtRead : hipMemAccessFlagsProtNone;
+  return hipSuccess;
+}
+
+}  // namespace hipsim::calls

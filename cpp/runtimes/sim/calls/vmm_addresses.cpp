@@ -1,0 +1,44 @@
+// hipMemAddressReserve, hipMemAddressFree.
+#include "calls/support.hpp"
+
+namespace hipsim::calls {
+
+hipError_t hipMemAddressReserve(void** ptr, std::size_t size, std::size_t alignment, void* addr,
+                                unsigned long long flags) {
+  if (!ptr || flags != 0) return hipErrorInvalidValue;
+  writing m;
+  const auto granularity = m->shape(0).granularity_minimum;  // always device 0's
+  const bool power_of_two = (alignment & (alignment - 1)) == 0;
+  if (size == 0 || size % granularity != 0 || !power_of_two) {
+    return static_cast<hipError_t>(m->rules.reserve_bad_size_code);
+  }
+  *ptr = nullptr;
+  if (!m->shape(0).vmm) return hipErrorOutOfMemory;  // as where the driver has no virtual memory management
+  const auto address = m->addresses.reserve(size, alignment, address_of(addr));
+  if (address == 0) return hipErrorOutOfMemory;
+  m->reservations[address].bytes = size;
+  *ptr = pointer_to(address);
+  return hipSuccess;
+}
+
+hipError_t hipMemAddressFree(void* ptr, std::size_t size) {
+  if (!ptr || size == 0) return hipErrorInvalidValue;
+  writing m;
+  const auto found = containing(m->reservations, address_of(ptr));
+  if (found == m->reservations.end() || found->second.forgotten) {
+    return undefined("hipMemAddressFree", hex(address_of(ptr)) + " is in no reservation");
+  }
+  // HIP looks the range up by any address in it and ignores the size; both are worth a word.
+  if (found->first != address_of(ptr) || found->second.bytes != size) {
+    note("hipMemAddressFree", "frees the whole reservation at " + hex(found->first) + " of " +
+                                  std::to_string(found->second.bytes) + " bytes, whatever was asked");
+  }
+  if (found->second.mappings > 0 || found->second.stuck) {
+    if (!m->rules.address_free_reports_use || m->quirk("address_free_forgets")) found->second.forgotten = true;
+    return m->rules.address_free_reports_use ? hipErrorUnknown : hipSuccess;
+  }
+  m->drop_reservation(found);
+  return hipSuccess;
+}
+
+}  // namespace hipsim::calls

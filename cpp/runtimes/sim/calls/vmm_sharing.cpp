@@ -1,0 +1,70 @@
+// Handles between processes: a descriptor of the memory file out, the same memory in.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "calls/support.hpp"
+
+namespace hipsim::calls {
+namespace {
+
+// The meaning of osHandle changed between releases; both are taken. Descriptors are small, pointers are not.
+constexpr std::uintptr_t descriptors_end = 1'000'000;
+
+int descriptor_of(void* os_handle) {
+  const auto value = address_of(os_handle);
+  return value < descriptors_end ? static_cast<int>(value) : *static_cast<int*>(os_handle);
+}
+
+}  // namespace
+
+hipError_t hipMemExportToShareableHandle(void* shareableHandle, hipMemGenericAllocationHandle_t handle,
+                                         hipMemAllocationHandleType handleType, unsigned long long flags) {
+  if (flags != 0 || !handle || !shareableHandle) return hipErrorInvalidValue;
+  const reading m;
+  if (!m->rules.exports_descriptors) return hipErrorNotSupported;
+  const auto found = m->allocations.find(id_of(handle));
+  if (found == m->allocations.end()) {
+    return undefined("hipMemExportToShareableHandle", hex(id_of(handle)) + " is no handle");
+  }
+  if (handleType != hipMemHandleTypePosixFileDescriptor || found->second.properties.handle_type != handleType) {
+    return hipErrorInvalidValue;
+  }
+  const int descriptor = fcntl(found->second.memory->memory.file()->descriptor(), F_DUPFD_CLOEXEC, 0);
+  if (descriptor < 0) {
+    note("hipMemExportToShareableHandle", "no file descriptor left");
+    return hipErrorInvalidValue;
+  }
+  *static_cast<int*>(shareableHandle) = descriptor;
+  return hipSuccess;
+}
+
+hipError_t hipMemImportFromShareableHandle(hipMemGenericAllocationHandle_t* handle, void* osHandle,
+                                           hipMemAllocationHandleType shHandleType) {
+  if (!handle || !osHandle) return hipErrorInvalidValue;
+  writing m;
+  if (!m->rules.exports_descriptors) return hipErrorNotSupported;
+  const int descriptor = descriptor_of(osHandle);
+  int owner = 0;
+  if (!is_memory_file(descriptor, owner)) {
+    note("hipMemImportFromShareableHandle", "descriptor " + std::to_string(descriptor) + " was not exported by HIP");
+    return hipErrorInvalidValue;
+  }
+  auto file = memory_file::duplicate(descriptor);
+  auto memory = m->known_memory(file->identity());
+  if (!memory) {  // another process's: it was charged there
+    memory = std::make_shared<physical>();
+    memory->device = m->is_device(owner) ? owner : owner == host_device ? host_device : current_device();
+    memory->bytes = file->bytes();
+    memory->identity = file->identity();
+    memory->memory = extent(std::move(file), 0, memory->bytes);
+  }
+  allocation_properties properties;
+  properties.type = hipMemAllocationTypePinned;
+  properties.location_type = hipMemLocationTypeDevice;
+  properties.location_id = m->rules.imports_know_owner ? memory->device : current_device();
+  if (m->rules.imports_know_handle_type) properties.handle_type = shHandleType;
+  *handle = reinterpret_cast<hipMemGenericAllocationHandle_t>(m->add_allocation(std::move(memory), properties));
+  return hipSuccess;
+}
+
+}  // namespace hipsim::calls

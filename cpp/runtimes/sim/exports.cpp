@@ -1,0 +1,127 @@
+// The exported functions: guards only, generated from the lists of calls.
+#include <cstring>
+#include <new>
+#include <string_view>
+#include <system_error>
+
+#include "calls.hpp"
+#include "process.hpp"
+
+namespace hipsim {
+namespace {
+
+using hip_abi::hipError_t;
+
+// These report errors and so leave the thread's record alone.
+consteval bool keeps_last_error(std::string_view name) {
+  return name == "hipGetLastError" || name == "hipPeekAtLastError" || name == "hipExtGetLastError";
+}
+
+// These answer without any device; every other call says NoDevice before it looks at its arguments.
+consteval bool needs_no_device(std::string_view name) {
+  return keeps_last_error(name) || name == "hipGetDeviceCount" || name == "hipSetDevice" ||
+         name == "hipRuntimeGetVersion" || name == "hipDriverGetVersion" || name == "hipDrvGetErrorName" ||
+         name == "hipDrvGetErrorString" || name == "hipGetProcAddress";
+}
+
+// A trace shows structs passed by value by their telling field.
+template <class Value>
+auto traceable(Value value) { return value; }
+inline int traceable(hip_abi::hipMemLocation location) { return location.id; }
+
+hipError_t code_of_exception(const char* function) noexcept {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return hip_abi::hipErrorOutOfMemory;
+  } catch (const bad_host_pointer& error) {
+    note(function, error.what());
+    return hip_abi::hipErrorInvalidValue;
+  } catch (const std::system_error& error) {
+    note(function, error.what());
+    const bool no_descriptor = error.code().value() == EMFILE || error.code().value() == ENFILE;
+    return no_descriptor ? hip_abi::hipErrorOutOfMemory : hip_abi::hipErrorUnknown;
+  } catch (const std::exception& error) {
+    note(function, error.what());
+  } catch (...) {
+    note(function, "an exception of unknown type");
+  }
+  return hip_abi::hipErrorUnknown;
+}
+
+void record(std::uint32_t code) {
+  auto& thread = process::thread();
+  thread.last_result = code;
+  const bool is_error = code != hip_abi::hipSuccess && code != hip_abi::hipErrorNotReady;
+  const reading machine;
+  if (is_error || !machine->rules.keeps_only_errors) thread.last_error = code;
+}
+
+template <bool KeepsLastError, bool NeedsNoDevice, class Function, class... Arguments>
+hipError_t guard(const char* name, const char* names, Function function, Arguments... arguments) noexcept {
+  hipError_t code = hip_abi::hipErrorUnknown;
+  try {
+    auto& here = process::instance();
+    if (here.is_forked_child()) {
+      note(name, "refused in a forked child: HIP was started by the parent (exec, or start HIP after fork)");
+      return hip_abi::hipErrorNotInitialized;
+    }
+    if (here.broken()) return hip_abi::hipErrorInvalidDevice;
+    const auto call = [&](auto...) -> hipError_t {
+      try {
+        if (!NeedsNoDevice && reading()->device_count() == 0) return hip_abi::hipErrorNoDevice;
+        return function(arguments...);
+      } catch (...) {
+        return code_of_exception(name);
+      }
+    };
+    code = here.interceptor.run(name, names, call, traceable(arguments)...);
+    if (!KeepsLastError) record(code);
+  } catch (...) {
+    code = code_of_exception(name);
+  }
+  return code;
+}
+
+}  // namespace
+}  // namespace hipsim
+
+#define HIPSIM_EXPORT extern "C" __attribute__((visibility("default")))
+#define HIPSIM_FOLLOWING(...) __VA_OPT__(, ) __VA_ARGS__
+#define HIPSIM_GUARD(name, parameters, arguments)                                                        \
+  HIPSIM_EXPORT hip_abi::hipError_t name parameters {                                                    \
+    return hipsim::guard<hipsim::keeps_last_error(#name), hipsim::needs_no_device(#name)>(               \
+        #name, #arguments, &hipsim::calls::name HIPSIM_FOLLOWING arguments);                             \
+  }
+
+using namespace hip_abi;  // the lists name HIP's types without a namespace
+
+#define HIP_CALL HIPSIM_GUARD
+#define HIP_CALL_OPTIONAL HIPSIM_GUARD
+#include "hip/hip_calls.def"
+#define HIP_CALL HIPSIM_GUARD
+#include "extra_calls.def"
+
+namespace hipsim {
+
+// For hipGetProcAddress: every name that the lists export.
+void* exported(std::string_view wanted) {
+  struct named {
+    const char* name;
+    void* address;
+  };
+#define HIPSIM_ROW(name, parameters, arguments) {#name, reinterpret_cast<void*>(&::name)},
+#define HIP_CALL HIPSIM_ROW
+#define HIP_CALL_OPTIONAL HIPSIM_ROW
+  static const named names[] = {
+#include "hip/hip_calls.def"
+#define HIP_CALL HIPSIM_ROW
+#include "extra_calls.def"
+  };
+  for (const auto& entry : names) {
+    if (wanted == entry.name) return entry.address;
+  }
+  return nullptr;
+}
+
+}  // namespace hipsim

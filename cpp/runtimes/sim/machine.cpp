@@ -1,0 +1,144 @@
+#include "machine.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <new>
+
+namespace hipsim {
+
+machine::machine(machine_profile shape) : profile(std::move(shape)), rules(profile.version) {
+  for (int i = 0; i < static_cast<int>(profile.devices.size()); ++i) {
+    devices.emplace_back(i);
+    devices.back().in_use_bytes = this->shape(i).in_use_bytes;
+  }
+}
+
+bool machine::has_hmm() const {
+  return std::all_of(profile.devices.begin(), profile.devices.end(), [](auto& d) { return d.managed; });
+}
+
+bool machine::has_xnack() const {
+  return std::all_of(profile.devices.begin(), profile.devices.end(), [](auto& d) { return d.xnack; });
+}
+
+std::uint64_t machine::free_bytes(int device) const {
+  const bool on_host = device == host_device;
+  const auto& state = on_host ? host : devices[static_cast<std::size_t>(device)];
+  const auto total = on_host ? profile.host_memory_bytes : shape(device).memory_bytes;
+  const auto taken = state.used_bytes + state.in_use_bytes;
+  return taken >= total ? 0 : total - taken;
+}
+
+bool machine::empty() const {
+  const bool no_peers = std::all_of(devices.begin(), devices.end(), [](auto& d) { return d.peers == 0; });
+  return blocks.empty() && reservations.empty() && mappings.empty() && allocations.empty() &&
+         streams.empty() && events.empty() && no_peers;
+}
+
+void machine::charge(int device, std::uint64_t bytes) {
+  if (bytes > free_bytes(device)) throw std::bad_alloc();
+  at(device).used_bytes += bytes;
+}
+
+std::shared_ptr<physical> machine::take_memory(int device, std::uint64_t bytes, bool file_of_its_own) {
+  auto memory = std::make_shared<physical>();
+  memory->device = device;
+  memory->bytes = bytes;
+  if (file_of_its_own) {
+    auto file = std::make_shared<memory_file>(memory_file_name(device), bytes);
+    memory->identity = file->identity();
+    memory->memory = extent(std::move(file), 0, bytes);
+  } else {
+    memory->memory = at(device).pool.take(bytes);
+  }
+  charge(device, bytes);
+  memory->charged_bytes = bytes;
+  if (memory->identity != 0) by_identity_[memory->identity] = memory;
+  return memory;
+}
+
+std::shared_ptr<physical> machine::known_memory(std::uint64_t identity) const {
+  const auto found = by_identity_.find(identity);
+  return found == by_identity_.end() ? nullptr : found->second.lock();
+}
+
+std::uint64_t machine::add_allocation(std::shared_ptr<physical> memory, const allocation_properties& p) {
+  const auto id = new_id();
+  if (memory->identity != 0) by_identity_[memory->identity] = memory;
+  allocations.emplace(id, allocation{std::move(memory), p, 1, 0});
+  return id;
+}
+
+void machine::drop_reference(std::uint64_t id) {
+  --allocations.at(id).references;
+  drop_if_unused(id, nullptr);
+}
+
+void machine::drop_mapping(std::map<std::uintptr_t, mapping>::iterator piece, bool keep_reservation_busy) {
+  const auto [address, gone] = *piece;
+  if (gone.cpu_rights != 0) hide_from_cpu(address, gone.bytes);
+  mappings.erase(piece);
+  auto& place = reservations.at(gone.reservation);
+  --place.mappings;
+  place.stuck = place.stuck || keep_reservation_busy;
+  --allocations.at(gone.allocation).mappings;
+  drop_if_unused(gone.allocation, &place);
+}
+
+void machine::drop_if_unused(std::uint64_t id, reservation* last_place) {
+  const auto found = allocations.find(id);
+  if (found->second.references > 0 || found->second.mappings > 0) return;
+  const auto memory = std::move(found->second.memory);
+  allocations.erase(found);
+  if (memory.use_count() > 1) return;  // imported in this process as well
+  if (memory->identity != 0) by_identity_.erase(memory->identity);
+  if (last_place && memory->device != host_device && quirk("free_memory_with_reservation")) {
+    last_place->withheld[memory->device] += memory->charged_bytes;
+  } else {
+    credit(memory->device, memory->charged_bytes);
+  }
+}
+
+void machine::update_cpu_view(std::uintptr_t address, mapping& piece) {
+  const auto& memory = memory_of(piece);
+  const bool visible = memory.device != host_device && shape(memory.device).host_visible;
+  int rights = PROT_NONE;
+  if (piece.host_may_read || (visible && piece.readers != 0)) rights |= PROT_READ;
+  if (piece.host_may_write || (visible && piece.writers != 0)) rights |= PROT_READ | PROT_WRITE;
+  if (rights == piece.cpu_rights) return;
+  if (rights == PROT_NONE) {
+    hide_from_cpu(address, piece.bytes);
+  } else {
+    show_to_cpu(address, piece.bytes, rights, memory.memory.file()->descriptor(), memory.memory.offset());
+  }
+  piece.cpu_rights = rights;
+}
+
+void machine::drop_block(std::map<std::uintptr_t, block>::iterator it) {
+  const auto address = it->first;
+  auto& gone = it->second;
+  const auto bytes = page_ceiling(gone.bytes);
+  switch (gone.kind) {
+    case block_kind::device:
+      if (shape(gone.device).host_visible) hide_from_cpu(address, bytes);
+      addresses.release(address, bytes);
+      credit(gone.device, bytes);
+      break;
+    case block_kind::pinned:
+    case block_kind::managed:
+      munmap(reinterpret_cast<void*>(address), bytes);
+      credit(host_device, bytes);
+      break;
+    case block_kind::registered: credit(host_device, gone.bytes); break;
+  }
+  blocks.erase(it);
+}
+
+void machine::drop_reservation(std::map<std::uintptr_t, reservation>::iterator it) {
+  for (const auto& [device, bytes] : it->second.withheld) credit(device, bytes);
+  addresses.release(it->first, page_ceiling(it->second.bytes));
+  reservations.erase(it);
+}
+
+}  // namespace hipsim

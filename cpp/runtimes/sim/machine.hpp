@@ -1,0 +1,176 @@
+// The simulated machine: everything that is alive, in tables ordered by address. Pure state, no HIP types.
+//
+// Rules of HIP (which argument is checked first, which code it gives) stand in calls/; here is only what is
+// true. A machine has no lock of its own: process.hpp hands it out locked.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "address_space.hpp"
+#include "managed_ranges.hpp"
+#include "memory_file.hpp"
+#include "personality.hpp"
+#include "profile.hpp"
+
+namespace hipsim {
+
+inline constexpr int host_device = -1;
+
+/// Physical memory, alive as long as a handle to it is.
+struct physical {
+  int device = 0;  ///< whose memory it is; host_device: the host's
+  std::uint64_t bytes = 0;
+  std::uint64_t charged_bytes = 0;  ///< 0 for what another process was charged for
+  std::uint64_t identity = 0;       ///< of its own file; 0: it lies in the device's file
+  extent memory;
+};
+
+/// What hipMemCreate was given, kept to be told back.
+struct allocation_properties {
+  std::uint32_t type = 0;
+  std::uint32_t handle_type = 0;
+  std::uint32_t location_type = 0;
+  std::int32_t location_id = 0;
+  void* win32_metadata = nullptr;
+  std::uint8_t compression = 0;
+  std::uint8_t rdma = 0;
+  std::uint16_t usage = 0;
+};
+
+/// A handle. It lives while the program's references or its mappings do.
+struct allocation {
+  std::shared_ptr<physical> memory;
+  allocation_properties properties;
+  std::uint32_t references = 1;  ///< create, import and counting retains, minus releases
+  std::uint32_t mappings = 0;
+};
+
+struct reservation {
+  std::uint64_t bytes = 0;
+  std::uint64_t mappings = 0;
+  bool forgotten = false;         ///< quirk address_free_forgets
+  bool stuck = false;             ///< quirk unmap_pieces_leaks
+  std::map<int, std::uint64_t> withheld;  ///< quirk free_memory_with_reservation: bytes by device
+};
+
+/// A piece: one handle's memory at one address.
+struct mapping {
+  std::uint64_t bytes = 0;
+  std::uint64_t allocation = 0;
+  std::uintptr_t reservation = 0;
+  std::uint64_t readers = 0;  ///< one bit per device
+  std::uint64_t writers = 0;
+  bool host_may_read = false;
+  bool host_may_write = false;
+  int cpu_rights = 0;  ///< what the CPU sees now, as PROT_ bits
+};
+
+enum class block_kind { device, pinned, managed, registered };
+
+/// Memory that one call gave together with its address.
+struct block {
+  block_kind kind = block_kind::device;
+  std::uint64_t bytes = 0;  ///< as asked for; pages are rounded up
+  int device = 0;           ///< current at the call
+  std::uint32_t flags = 0;
+  extent memory;          ///< device memory only
+  managed_ranges managed;  ///< managed memory only
+};
+
+struct stream {
+  int device = 0;
+  std::uint32_t flags = 0;
+  int priority = 0;
+};
+
+struct event {
+  std::uint32_t flags = 0;
+  bool recorded = false;
+  std::uint64_t recorded_ns = 0;
+};
+
+struct device_state {
+  explicit device_state(int ordinal) : pool(ordinal) {}
+  memory_pool pool;
+  std::uint64_t used_bytes = 0;
+  std::uint64_t in_use_bytes = 0;  ///< by others
+  std::uint64_t peers = 0;         ///< devices whose memory this one's kernels may reach
+  std::uint32_t context_references = 0;
+};
+
+/// The entry of an address-ordered table that holds `address`, or end().
+template <class Table>
+[[nodiscard]] auto containing(Table& table, std::uintptr_t address) {
+  auto it = table.upper_bound(address);
+  if (it == table.begin()) return table.end();
+  --it;
+  return address - it->first < it->second.bytes ? it : table.end();
+}
+
+class machine {
+ public:
+  explicit machine(machine_profile shape);
+
+  const machine_profile profile;
+  const personality rules;
+
+  address_space addresses;
+  std::vector<device_state> devices;
+  device_state host{host_device};
+  std::map<std::uintptr_t, block> blocks;
+  std::map<std::uintptr_t, reservation> reservations;
+  std::map<std::uintptr_t, mapping> mappings;
+  std::unordered_map<std::uint64_t, allocation> allocations;
+  std::unordered_map<std::uint64_t, stream> streams;
+  std::unordered_map<std::uint64_t, event> events;
+
+  [[nodiscard]] int device_count() const { return static_cast<int>(devices.size()); }
+  [[nodiscard]] bool is_device(int ordinal) const { return ordinal >= 0 && ordinal < device_count(); }
+  [[nodiscard]] const device_profile& shape(int device) const {
+    return profile.devices[static_cast<std::size_t>(device)];
+  }
+  [[nodiscard]] device_state& at(int device) {
+    return device == host_device ? host : devices[static_cast<std::size_t>(device)];
+  }
+  [[nodiscard]] bool quirk(const char* name) const { return profile.quirks.contains(name); }
+  /// Managed memory is real only if the driver of every device has HMM; likewise XNACK.
+  [[nodiscard]] bool has_hmm() const;
+  [[nodiscard]] bool has_xnack() const;
+  [[nodiscard]] std::uint64_t free_bytes(int device) const;
+  [[nodiscard]] bool empty() const;
+
+  /// Takes memory from a device or the host. Throws std::bad_alloc if it has not that much left.
+  void charge(int device, std::uint64_t bytes);
+  void credit(int device, std::uint64_t bytes) { at(device).used_bytes -= bytes; }
+
+  /// A number that no object had or will have and that faults when used as an address.
+  [[nodiscard]] std::uint64_t new_id() { return next_id_ += 16; }
+
+  [[nodiscard]] std::shared_ptr<physical> take_memory(int device, std::uint64_t bytes, bool file_of_its_own);
+  /// The memory behind a descriptor, if this process knows it already.
+  [[nodiscard]] std::shared_ptr<physical> known_memory(std::uint64_t identity) const;
+  [[nodiscard]] std::uint64_t add_allocation(std::shared_ptr<physical> memory, const allocation_properties& p);
+  /// Drops one reference of the program or of a mapping; the memory goes with the last of both.
+  void drop_reference(std::uint64_t id);
+  void drop_mapping(std::map<std::uintptr_t, mapping>::iterator piece, bool keep_reservation_busy = false);
+  /// Brings what the CPU sees of a piece in line with the rights that were granted.
+  void update_cpu_view(std::uintptr_t address, mapping& piece);
+  [[nodiscard]] const physical& memory_of(const mapping& piece) const {
+    return *allocations.at(piece.allocation).memory;
+  }
+
+  void drop_block(std::map<std::uintptr_t, block>::iterator it);
+  void drop_reservation(std::map<std::uintptr_t, reservation>::iterator it);
+
+ private:
+  void drop_if_unused(std::uint64_t id, reservation* last_place);
+
+  std::uint64_t next_id_ = 0x51a0'0000'0000'0000;  // not canonical: dereferencing one faults
+  std::unordered_map<std::uint64_t, std::weak_ptr<physical>> by_identity_;
+};
+
+}  // namespace hipsim

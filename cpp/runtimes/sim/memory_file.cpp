@@ -1,0 +1,115 @@
+#include "memory_file.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <new>
+#include <string_view>
+#include <system_error>
+
+namespace hipsim {
+namespace {
+
+constexpr std::uint64_t pool_bytes = std::uint64_t{1} << 62;
+constexpr std::string_view name_prefix = "hipsim-device-";
+
+[[noreturn]] void throw_errno(const char* what) {
+  throw std::system_error(errno, std::generic_category(), what);
+}
+
+[[noreturn]] void throw_transfer_error(const char* what) {
+  if (errno == EFAULT) throw bad_host_pointer(what);
+  if (errno == ENOSPC || errno == ENOMEM) throw std::bad_alloc();  // the real machine is out of memory
+  throw_errno(what);
+}
+
+}  // namespace
+
+memory_file::memory_file(const std::string& name, std::uint64_t bytes)
+    : descriptor_(memfd_create(name.c_str(), MFD_CLOEXEC)) {
+  if (descriptor_ < 0) throw_errno("memfd_create");
+  if (ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0) {
+    const int error = errno;
+    close(descriptor_);
+    errno = error;
+    throw_errno("ftruncate");
+  }
+}
+
+std::shared_ptr<memory_file> memory_file::duplicate(int descriptor) {
+  const int copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+  if (copy < 0) throw_errno("dup");
+  return std::shared_ptr<memory_file>(new memory_file(copy));
+}
+
+memory_file::~memory_file() { close(descriptor_); }
+
+std::uint64_t memory_file::bytes() const {
+  struct stat status {};
+  if (fstat(descriptor_, &status) != 0) throw_errno("fstat");
+  return static_cast<std::uint64_t>(status.st_size);
+}
+
+std::uint64_t memory_file::identity() const {
+  struct stat status {};
+  if (fstat(descriptor_, &status) != 0) throw_errno("fstat");
+  return static_cast<std::uint64_t>(status.st_ino);  // memory files share one kernel-internal mount
+}
+
+void memory_file::read(std::uint64_t offset, void* to, std::size_t bytes) const {
+  auto* out = static_cast<std::byte*>(to);
+  while (bytes > 0) {
+    const auto done = pread(descriptor_, out, bytes, static_cast<off_t>(offset));
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) throw_transfer_error("the CPU cannot write the destination");
+    if (done == 0) throw std::runtime_error("a shared memory file was cut short");
+    out += done;
+    offset += static_cast<std::uint64_t>(done);
+    bytes -= static_cast<std::size_t>(done);
+  }
+}
+
+void memory_file::write(std::uint64_t offset, const void* from, std::size_t bytes) {
+  const auto* in = static_cast<const std::byte*>(from);
+  while (bytes > 0) {
+    const auto done = pwrite(descriptor_, in, bytes, static_cast<off_t>(offset));
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) throw_transfer_error("the CPU cannot read the source");
+    in += done;
+    offset += static_cast<std::uint64_t>(done);
+    bytes -= static_cast<std::size_t>(done);
+  }
+}
+
+void memory_file::discard(std::uint64_t offset, std::uint64_t bytes) noexcept {
+  // Failure only keeps pages committed that nobody can reach any more.
+  (void)fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                  static_cast<off_t>(bytes));
+}
+
+std::string memory_file_name(int device) { return std::string(name_prefix) + std::to_string(device); }
+
+bool is_memory_file(int descriptor, int& device) {
+  char target[128];
+  const auto link = "/proc/self/fd/" + std::to_string(descriptor);
+  const auto length = readlink(link.c_str(), target, sizeof target);
+  if (length <= 0) return false;
+  std::string_view name(target, static_cast<std::size_t>(length));
+  const std::string prefix = "/memfd:" + std::string(name_prefix);
+  if (!name.starts_with(prefix)) return false;
+  name.remove_prefix(prefix.size());
+  return std::from_chars(name.data(), name.data() + name.size(), device).ec == std::errc{};
+}
+
+extent memory_pool::take(std::uint64_t bytes) {
+  if (!file_) file_ = std::make_shared<memory_file>(memory_file_name(device_), pool_bytes);
+  extent out(file_, next_, bytes);
+  next_ += bytes;
+  return out;
+}
+
+}  // namespace hipsim

@@ -1,0 +1,92 @@
+// Real memory behind simulated devices: sparse memory files, read and written by offset.
+//
+// One file holds all ordinary memory of a device, so 100,000 allocations cost one descriptor; only memory
+// that may be handed to another process has a file of its own. Nothing is mapped for a copy: pread and
+// pwrite are the private alias, and a bad host pointer gives EFAULT instead of a dead process.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+namespace hipsim {
+
+/// The CPU cannot read or write the caller's pointer.
+struct bad_host_pointer : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+class memory_file {
+ public:
+  /// Throws std::system_error (EMFILE and ENFILE: no descriptor left).
+  explicit memory_file(const std::string& name, std::uint64_t bytes);
+  /// Takes a duplicate of a descriptor that came from another memory_file, maybe of another process.
+  [[nodiscard]] static std::shared_ptr<memory_file> duplicate(int descriptor);
+  ~memory_file();
+  memory_file(const memory_file&) = delete;
+  memory_file& operator=(const memory_file&) = delete;
+
+  [[nodiscard]] int descriptor() const { return descriptor_; }
+  [[nodiscard]] std::uint64_t bytes() const;
+  /// Same for every descriptor of one file, in every process.
+  [[nodiscard]] std::uint64_t identity() const;
+
+  void read(std::uint64_t offset, void* to, std::size_t bytes) const;
+  void write(std::uint64_t offset, const void* from, std::size_t bytes);
+  /// Gives the pages back to the kernel; they read as zero afterwards.
+  void discard(std::uint64_t offset, std::uint64_t bytes) noexcept;
+
+ private:
+  explicit memory_file(int owned_descriptor) : descriptor_(owned_descriptor) {}
+  int descriptor_;
+};
+
+/// Whether a descriptor names a memory file of the simulator, and the device it was made for, else -1.
+[[nodiscard]] bool is_memory_file(int descriptor, int& device);
+/// The file name that is_memory_file() reads back.
+[[nodiscard]] std::string memory_file_name(int device);
+
+/// A part of a memory file. The last owner gives the pages back.
+class extent {
+ public:
+  extent() = default;
+  extent(std::shared_ptr<memory_file> file, std::uint64_t offset, std::uint64_t bytes)
+      : file_(std::move(file)), offset_(offset), bytes_(bytes) {}
+  extent(extent&& other) noexcept = default;
+  extent& operator=(extent&& other) noexcept {
+    std::swap(file_, other.file_);
+    std::swap(offset_, other.offset_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~extent() {
+    // A file of its own goes with its last descriptor, which may be in another process.
+    if (file_ && file_.use_count() > 1) file_->discard(offset_, bytes_);
+  }
+
+  [[nodiscard]] memory_file* file() const { return file_.get(); }
+  [[nodiscard]] std::uint64_t offset() const { return offset_; }
+  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
+
+ private:
+  std::shared_ptr<memory_file> file_;
+  std::uint64_t offset_ = 0;
+  std::uint64_t bytes_ = 0;
+};
+
+/// All ordinary memory of one location. Offsets are never used twice: 2^62 bytes outlast any process, and
+/// allocations made in a row lie in a row, so that the kernel merges their mappings.
+class memory_pool {
+ public:
+  explicit memory_pool(int device) : device_(device) {}
+  [[nodiscard]] extent take(std::uint64_t bytes);
+
+ private:
+  int device_;
+  std::shared_ptr<memory_file> file_;
+  std::uint64_t next_ = 0;
+};
+
+}  // namespace hipsim

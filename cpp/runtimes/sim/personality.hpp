@@ -1,0 +1,62 @@
+// What differs between HIP releases, decided once from the version. Facts and quirks are kept apart: here
+// stand the documented answers of a release, in machine_profile::quirks its defects.
+#pragma once
+
+#include <cstdint>
+
+#include "profile.hpp"
+
+namespace hipsim {
+
+struct personality {
+  explicit personality(const hip_version& v)
+      : keeps_only_errors(v.at_least(7, 0)),
+        checks_streams(!v.at_least(7, 0)),
+        reserve_bad_size_code(v.at_least(7, 0) ? 1 : 2),
+        create_bad_device_code(v.at_least(7, 0) ? 101 : 1),
+        address_free_reports_use(v.at_least(6, 3)),
+        exports_descriptors(v.at_least(6, 2)),
+        imports_know_handle_type(v.at_least(6, 3)),
+        imports_know_owner(v.at_least(7, 15)),
+        uncached_type(v.at_least(7, 0)),
+        host_location(v.at_least(7, 2)),
+        numa_locations(v.at_least(7, 15)),
+        fabric_handles(v.at_least(7, 14)),
+        whole_pieces_only(v.at_least(7, 0)),
+        host_access_to_device_memory(v.at_least(7, 15)),
+        retain_counts(v.at_least(7, 12)),
+        location_calls(v.at_least(7, 1)),
+        advise_checks_device_first(!v.at_least(7, 1)),
+        prefetch_checks_range_first(!v.at_least(7, 0)),
+        register_any_low_flags(!v.at_least(7, 0)),
+        register_io_memory(!v.at_least(7, 0) || v.at_least(7, 2)),
+        uncached_host_flag(v.at_least(7, 0)),
+        null_pointer_attributes(v.at_least(7, 0)),
+        single_allocation_within_host_memory(!v.at_least(7, 0)) {}
+
+  bool keeps_only_errors;        ///< a success leaves the thread's last error as it was
+  bool checks_streams;           ///< an unknown stream is ContextIsDestroyed instead of undefined
+  std::uint32_t reserve_bad_size_code;
+  std::uint32_t create_bad_device_code;
+  bool address_free_reports_use;  ///< freeing a range that holds mappings fails instead of leaking
+  bool exports_descriptors;
+  bool imports_know_handle_type;
+  bool imports_know_owner;
+  bool uncached_type;
+  bool host_location;
+  bool numa_locations;
+  bool fabric_handles;
+  bool whole_pieces_only;  ///< SetAccess and Unmap take whole, and several, pieces
+  bool host_access_to_device_memory;
+  bool retain_counts;
+  bool location_calls;  ///< hipMemAdvise_v2 and hipMemPrefetchAsync_v2
+  bool advise_checks_device_first;
+  bool prefetch_checks_range_first;
+  bool register_any_low_flags;
+  bool register_io_memory;
+  bool uncached_host_flag;
+  bool null_pointer_attributes;
+  bool single_allocation_within_host_memory;
+};
+
+}  // namespace hipsim

@@ -1,0 +1,82 @@
+#include "process.hpp"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+
+#include "ledger.hpp"
+
+namespace hipsim {
+namespace {
+
+std::FILE* open_log() {
+  const char* path = std::getenv("HIPSIM_LOG");
+  if (!path || !*path || std::strcmp(path, "stderr") == 0) return stderr;
+  if (std::strcmp(path, "none") == 0) return nullptr;
+  std::FILE* file = std::fopen(path, "ae");
+  if (!file) std::fprintf(stderr, "hipsim: cannot write the log %s: %s\n", path, std::strerror(errno));
+  return file ? file : stderr;
+}
+
+}  // namespace
+
+process& process::instance() {
+  static process* const only = new process;  // leaked: see the top of process.hpp
+  return *only;
+}
+
+thread_state& process::thread() {
+  thread_local thread_state state;
+  const auto generation = instance().generation_.load(std::memory_order_acquire);
+  if (state.generation != generation) state = {0, 0, 0, generation};
+  return state;
+}
+
+process::process() : log_(open_log()) {
+  try {
+    const char* text = std::getenv("HIPSIM_PROFILE");
+    machine_ = std::make_unique<machine>(visible(text && *text ? parse_profile(text) : default_profile()));
+    if (const char* rules = std::getenv("HIPSIM_FAIL")) interceptor.arm(hip::parse_fault_rules(rules));
+    if (const char* path = std::getenv("HIPSIM_TRACE")) interceptor.trace_to(path);
+  } catch (const std::exception& error) {
+    // The real library's answer to a failed start is hipErrorInvalidDevice from every call.
+    std::fprintf(stderr, "hipsim: cannot start: %s\n", error.what());
+    broken_ = true;
+    if (!machine_) machine_ = std::make_unique<machine>(machine_profile{});
+  }
+  // The child must neither wait for a lock that a thread it has not got holds, nor change shared memory.
+  pthread_atfork(nullptr, nullptr, [] { instance().forked_.store(true, std::memory_order_relaxed); });
+  write_ledger_at_exit();
+}
+
+machine_profile process::visible(machine_profile profile) {
+  return visible_part(profile, std::getenv("ROCR_VISIBLE_DEVICES"), std::getenv("HIP_VISIBLE_DEVICES"),
+                      std::getenv("CUDA_VISIBLE_DEVICES"));
+}
+
+void process::configure(const char* profile_text) {
+  auto profile = profile_text && *profile_text ? parse_profile(profile_text) : default_profile();
+  auto fresh = std::make_unique<machine>(visible(std::move(profile)));
+  const std::unique_lock lock(lock_);
+  if (!machine_->empty()) throw std::logic_error("objects of the present machine are still alive");
+  machine_ = std::move(fresh);
+  generation_.fetch_add(1, std::memory_order_release);
+}
+
+void process::note(const char* function, const std::string& message) {
+  if (!log_) return;
+  const std::lock_guard lock(log_lock_);
+  std::fprintf(log_, "hipsim: %s: %s\n", function, message.c_str());
+  std::fflush(log_);
+}
+
+std::string hex(std::uint64_t value) {
+  char text[19];
+  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+}  // namespace hipsim

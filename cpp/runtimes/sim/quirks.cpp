@@ -1,0 +1,27 @@
+// The list of quirks: known defects of real releases, off unless a profile switches them on.
+#include "profile.hpp"
+
+namespace hipsim {
+
+const std::vector<quirk_description>& known_quirks() {
+  static const std::vector<quirk_description> quirks = {
+      {"map_failure_hidden",
+       "hipMemMap returns Success whatever happened (up to 7.2); the failure shows at hipMemSetAccess"},
+      {"set_access_sums_from_start",
+       "hipMemSetAccess measures `size` from the reservation's first piece (7.0 to 7.2, rocm-systems 2516)"},
+      {"unmap_size_unchecked", "hipMemUnmap with a wrong size returns Success and drops a reference (6.2, 6.3)"},
+      {"unmap_pieces_leaks",
+       "hipMemUnmap over several pieces leaves the reservation in use (ROCR-Runtime 285, before 7.0)"},
+      {"address_free_forgets",
+       "hipMemAddressFree of a range in use fails and drops the record all the same: it can never be freed"},
+      {"create_on_current_device", "hipMemCreate takes the memory of the current device (7.0 to 10.x)"},
+      {"create_takes_descriptor", "every hipMemCreate holds a file descriptor, as ROCr's does"},
+      {"free_memory_with_reservation",
+       "memory of unmapped, released pieces comes back when the reservation is freed (ROCm 6021)"},
+      {"read_only_not_enforced", "copies and fills write into read-only mappings (6.x and 7.x on Linux)"},
+      {"free_interior_pointer", "hipFree of an interior pointer frees the whole allocation (6.3)"},
+  };
+  return quirks;
+}
+
+}  // namespace hipsim

@@ -1,0 +1,75 @@
+// The functions the simulator lacks, each refusing by name, and the few that return something else than a code.
+#include <cstddef>
+#include <cstdio>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "extra_abi.h"
+#include "process.hpp"
+
+#define HIPSIM_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace hipsim {
+namespace {
+
+// One line per function and process: a program that polls must not fill the log.
+hip_abi::hipError_t refuse(const char* name) noexcept {
+  try {
+    static auto& seen = *new std::set<std::string>;
+    static std::mutex lock;
+    const std::lock_guard guard(lock);
+    if (seen.insert(name).second) {
+      std::fprintf(stderr, "hipsim: %s is not simulated: hipErrorNotSupported (docs/simulator.md)\n", name);
+    }
+    process::thread().last_error = hip_abi::hipErrorNotSupported;
+    process::thread().last_result = hip_abi::hipErrorNotSupported;
+  } catch (...) {
+  }
+  return hip_abi::hipErrorNotSupported;
+}
+
+}  // namespace
+}  // namespace hipsim
+
+// Arguments travel in registers the callee may ignore, so one shape without parameters serves all.
+#define HIP_REFUSED(name) \
+  HIPSIM_EXPORT hip_abi::hipError_t name() { return hipsim::refuse(#name); }
+#include "refused_calls.def"
+
+// What a compiled program calls at load time for its kernels. Registration is accepted, so that programs with
+// kernels they never launch run; a launch is refused above.
+#define HIPSIM_REGISTERS(name) \
+  HIPSIM_EXPORT void name() {}
+HIPSIM_REGISTERS(__hipRegisterFunction)
+HIPSIM_REGISTERS(__hipRegisterManagedVar)
+HIPSIM_REGISTERS(__hipRegisterSurface)
+HIPSIM_REGISTERS(__hipRegisterTexture)
+HIPSIM_REGISTERS(__hipRegisterVar)
+HIPSIM_REGISTERS(__hipUnregisterFatBinary)
+
+HIPSIM_EXPORT void** __hipRegisterFatBinary(const void*) {
+  static void* module = nullptr;
+  return &module;
+}
+
+#define HIP_REFUSED_INTERNAL(name) \
+  HIPSIM_EXPORT hip_abi::hipError_t name() { return hipsim::refuse(#name); }
+HIP_REFUSED_INTERNAL(__hipPushCallConfiguration)
+HIP_REFUSED_INTERNAL(__hipPopCallConfiguration)
+
+HIPSIM_EXPORT const char* hipApiName(std::uint32_t) { return "unknown"; }
+HIPSIM_EXPORT const char* hipKernelNameRef(const void*) { return ""; }
+HIPSIM_EXPORT const char* hipKernelNameRefByPtr(const void*, hip_abi::hipStream_t) { return ""; }
+HIPSIM_EXPORT int hipGetStreamDeviceId(hip_abi::hipStream_t) {
+  hipsim::refuse("hipGetStreamDeviceId");
+  return -1;
+}
+
+struct hipsim_channel_desc {
+  int x, y, z, w;
+  unsigned int kind;
+};
+HIPSIM_EXPORT hipsim_channel_desc hipCreateChannelDesc(int x, int y, int z, int w, unsigned int kind) {
+  return {x, y, z, w, kind};
+}
