@@ -15,7 +15,9 @@ COUNT_MAX = 250_000
 class PlanModel(BaseModel):
     """Unknown keys are errors, nothing is converted quietly, nothing changes after reading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+    # pydantic could take the docstrings of fields itself (use_attribute_docstrings), but it parses the source anew at
+    # each start, a tenth of the time `validate` takes. hipplan/model/describe.py does it when somebody wants to read.
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
 def refuse(code: str, message: str, *, at: str = "", why: str = "", hint: str = "") -> PydanticCustomError:
