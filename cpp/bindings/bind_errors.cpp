@@ -1,4 +1,6 @@
 // hip_error and runtime_unusable as Python exceptions.
+#include <system_error>
+
 #include "bindings.hpp"
 #include "hip/error.hpp"
 
@@ -32,6 +34,9 @@ void bind_errors(py::module_& module) {
       if (pointer) std::rethrow_exception(pointer);
     } catch (const hip::hip_error& error) {
       set_python_error(error);
+    } catch (const std::system_error& error) {
+      const auto arguments = py::make_tuple(error.code().value(), error.what());
+      PyErr_SetObject(PyExc_OSError, arguments.ptr());
     }
   });
 }

@@ -45,6 +45,15 @@ void bind_creation(journal_class& self) {
             return j.create_stream(std::move(name), device_id{device});
           },
           py::arg("name"), py::arg("device"), no_gil())
+      .def("map_file", &journal::map_file, py::arg("name"), py::arg("path"), py::arg("size"),
+           py::arg("read_only"), no_gil(), "Host memory of a file. OSError, ValueError.")
+      .def(
+          "map_anonymous",
+          [](journal& j, std::string name, std::size_t size, int numa_node, int pages) {
+            return j.map_anonymous(std::move(name), size, numa_node, static_cast<huge_pages>(pages));
+          },
+          py::arg("name"), py::arg("size"), py::arg("numa_node"), py::arg("huge_pages"), no_gil(),
+          "huge_pages: 0 none, 1 transparent, 2 of 2 MiB, 3 of 1 GiB. OSError.")
       .def(
           "enable_peer",
           [](journal& j, std::string name, int device, int peer) {
@@ -100,6 +109,7 @@ void bind_journal(py::module_& module) {
   self.def(py::init<runtime_ptr>(), py::arg("runtime"))
       .def("__len__", &journal::size, no_gil())
       .def("address", &journal::address, py::arg("entry"), no_gil())
+      .def("size_bytes", &journal::size_bytes, py::arg("entry"), no_gil())
       .def("handle", &journal::handle, py::arg("allocation"), no_gil())
       .def("undo_all", &journal::undo_all, no_gil())
       .def("undo", py::overload_cast<entry_id>(&journal::undo), py::arg("entry"), no_gil());

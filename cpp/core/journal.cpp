@@ -92,6 +92,18 @@ entry_id journal::create_stream(std::string name, device_id device) {
   return add([&](owner& out) { out.emplace<stream>(stream::create(runtime_, std::move(name), device)); });
 }
 
+entry_id journal::map_file(std::string name, const std::string& path, std::size_t size_bytes, bool read_only) {
+  return add([&](owner& out) {
+    out.emplace<host_region>(host_region::map_file(std::move(name), path, size_bytes, read_only));
+  });
+}
+
+entry_id journal::map_anonymous(std::string name, std::size_t size_bytes, int numa_node, huge_pages pages) {
+  return add([&](owner& out) {
+    out.emplace<host_region>(host_region::map_anonymous(std::move(name), size_bytes, numa_node, pages));
+  });
+}
+
 entry_id journal::enable_peer(std::string name, device_id device, device_id peer) {
   return add([&](owner& out) {
     if (auto link = peer_link::enable(runtime_, std::move(name), device, peer)) {
@@ -141,6 +153,16 @@ std::uintptr_t journal::address(entry_id entry) const {
       [](const auto& what) -> std::uintptr_t {
         if constexpr (requires { what.address(); }) return what.address();
         throw std::out_of_range("this journal entry has no address");
+      },
+      find(entry).what);
+}
+
+std::size_t journal::size_bytes(entry_id entry) const {
+  const std::lock_guard lock(mutex_);
+  return std::visit(
+      [](const auto& what) -> std::size_t {
+        if constexpr (requires { what.size_bytes(); }) return what.size_bytes();
+        throw std::out_of_range("this journal entry has no size");
       },
       find(entry).what);
 }

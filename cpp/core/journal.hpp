@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "buffer.hpp"
+#include "host_region.hpp"
 #include "mapping.hpp"
 #include "peer_link.hpp"
 #include "stream.hpp"
@@ -52,6 +53,8 @@ class journal {
                            unsigned int flags);
   entry_id create_managed_buffer(std::string name, device_id device, std::size_t size_bytes, unsigned int flags);
   entry_id create_stream(std::string name, device_id device);
+  entry_id map_file(std::string name, const std::string& path, std::size_t size_bytes, bool read_only);
+  entry_id map_anonymous(std::string name, std::size_t size_bytes, int numa_node, huge_pages pages);
   /// 0 when the link was on already: then there is nothing to undo.
   entry_id enable_peer(std::string name, device_id device, device_id peer);
 
@@ -69,6 +72,7 @@ class journal {
 
   [[nodiscard]] std::uintptr_t address(entry_id entry) const;
   [[nodiscard]] std::uintptr_t handle(entry_id allocation) const;
+  [[nodiscard]] std::size_t size_bytes(entry_id entry) const;
   [[nodiscard]] std::size_t size() const;
 
   /// Undoes every entry, latest first; one that fails does not stop the others.
@@ -79,7 +83,7 @@ class journal {
  private:
   // Empty only while the call that fills it runs.
   using owner = std::variant<std::monostate, allocation, address_range, mapping, device_buffer, pinned_buffer,
-                             registered_buffer, managed_buffer, stream, peer_link>;
+                             registered_buffer, managed_buffer, stream, peer_link, host_region>;
   struct slot {
     entry_id id;
     owner what;

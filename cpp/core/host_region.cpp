@@ -1,0 +1,97 @@
+#include "host_region.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <system_error>
+#include <utility>
+
+namespace hipplan {
+namespace {
+
+constexpr int mpol_bind = 2;            // linux/mempolicy.h, which not every libc brings
+constexpr int map_huge_shift = 26;      // linux/mman.h
+constexpr unsigned long nodes_max = 1024;
+
+[[noreturn]] void fail(const std::string& what) {
+  throw std::system_error(errno, std::generic_category(), what);
+}
+
+std::size_t round_up(std::size_t size_bytes, std::size_t step) { return (size_bytes + step - 1) / step * step; }
+
+struct descriptor {
+  int value;
+  ~descriptor() {
+    if (value >= 0) close(value);
+  }
+};
+
+void bind_to_node(void* address, std::size_t size_bytes, int node) {
+  unsigned long mask[nodes_max / (8 * sizeof(unsigned long))] = {};
+  mask[static_cast<unsigned>(node) / (8 * sizeof(unsigned long))] |=
+      1UL << (static_cast<unsigned>(node) % (8 * sizeof(unsigned long)));
+  if (syscall(SYS_mbind, address, size_bytes, mpol_bind, mask, nodes_max, 0) != 0) {
+    fail("mbind to NUMA node " + std::to_string(node));
+  }
+}
+
+}  // namespace
+
+host_region::host_region(std::string name, void* address, std::size_t size_bytes, std::size_t mapped_bytes)
+    : name_(std::move(name)),
+      address_(reinterpret_cast<std::uintptr_t>(address)),
+      size_bytes_(size_bytes),
+      mapped_bytes_(mapped_bytes) {}
+
+host_region::host_region(host_region&& other) noexcept
+    : name_(std::move(other.name_)),
+      address_(std::exchange(other.address_, 0)),
+      size_bytes_(other.size_bytes_),
+      mapped_bytes_(other.mapped_bytes_) {}
+
+host_region::~host_region() {
+  // A forked child has its own copy of the mapping, so this is right there too.
+  if (address_ != 0) munmap(reinterpret_cast<void*>(address_), mapped_bytes_);
+}
+
+host_region host_region::map_file(std::string name, const std::string& path, std::size_t size_bytes,
+                                  bool read_only) {
+  const descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  if (file.value < 0) fail(path);
+  struct stat facts {};
+  if (fstat(file.value, &facts) != 0) fail(path);
+  if (!S_ISREG(facts.st_mode)) throw std::invalid_argument(path + " is not a regular file");
+  const auto there = static_cast<std::size_t>(facts.st_size);
+  if (size_bytes == 0) size_bytes = there;
+  if (there == 0) throw std::invalid_argument(path + " is empty");
+  if (size_bytes > there) {
+    throw std::invalid_argument(path + " has " + std::to_string(there) + " bytes, fewer than the " +
+                                std::to_string(size_bytes) + " asked for");
+  }
+  void* const address = mmap(nullptr, size_bytes, read_only ? PROT_READ : PROT_READ | PROT_WRITE,
+                             read_only ? MAP_SHARED : MAP_PRIVATE, file.value, 0);
+  if (address == MAP_FAILED) fail("mmap of " + path);
+  return {std::move(name), address, size_bytes, size_bytes};
+}
+
+host_region host_region::map_anonymous(std::string name, std::size_t size_bytes, int numa_node,
+                                       huge_pages pages) {
+  int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+  std::size_t mapped = size_bytes;
+  if (pages == huge_pages::two_mib || pages == huge_pages::one_gib) {
+    const int page_bits = pages == huge_pages::two_mib ? 21 : 30;
+    flags |= MAP_HUGETLB | page_bits << map_huge_shift;
+    mapped = round_up(size_bytes, std::size_t{1} << page_bits);
+  }
+  void* const address = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, flags, -1, 0);
+  if (address == MAP_FAILED) fail("mmap of " + std::to_string(mapped) + " bytes");
+  host_region out(std::move(name), address, size_bytes, mapped);
+  if (pages == huge_pages::transparent && madvise(address, mapped, MADV_HUGEPAGE) != 0) fail("madvise");
+  if (numa_node >= 0) bind_to_node(address, mapped, numa_node);
+  return out;
+}
+
+}  // namespace hipplan

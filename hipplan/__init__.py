@@ -1,0 +1,70 @@
+"""hipplan: one YAML plan for a GPU experiment's memory, checked without a GPU, applied all or nothing.
+
+    plan = hipplan.load("plan.yaml", vars={"kv_chunks": 128})
+    program = hipplan.compile(plan, machine=hipplan.machine("mi300x-8"))
+    with hipplan.apply(plan) as layout:
+        layout["scratch"].address, layout["scratch"].size
+
+Everything is loaded when it is first used, so importing hipplan is quick, and loading and compiling plans
+needs no compiled part.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hipplan.api import apply
+    from hipplan.compiler import compile  # noqa: A004
+    from hipplan.errors import (
+        ApplyError,
+        Diagnostic,
+        HipplanError,
+        LeakError,
+        MachineError,
+        PlanError,
+        RuntimeUnavailable,
+    )
+    from hipplan.layout import Layout
+    from hipplan.load import LoadedPlan, load
+    from hipplan.machine import Machine, load_machine as machine
+    from hipplan.program import Program
+
+__version__ = "0.1.0"
+
+_WHERE = {
+    "ApplyError": "errors",
+    "Diagnostic": "errors",
+    "HipplanError": "errors",
+    "Layout": "layout",
+    "LeakError": "errors",
+    "LoadedPlan": "load",
+    "Machine": "machine",
+    "MachineError": "errors",
+    "PlanError": "errors",
+    "Program": "program",
+    "RuntimeUnavailable": "errors",
+    "apply": "api",
+    "compile": "compiler",
+    "load": "load",
+    "machine": "machine.load_machine",
+}
+__all__ = sorted(_WHERE)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    where = _WHERE.get(name)
+    if where is None:
+        raise AttributeError(f"module 'hipplan' has no attribute {name!r}")
+    module, _, attribute = where.partition(".")
+    try:
+        value = getattr(import_module(f"hipplan.{module}"), attribute or name)
+    except ModuleNotFoundError as error:
+        if error.name == "hipplan._core":
+            from hipplan.missing import compiled_part_missing
+
+            raise compiled_part_missing() from None
+        raise
+    globals()[name] = value
+    return value

@@ -1,0 +1,345 @@
+"""compile(plan, machine) -> Program.
+
+Pure: no clock, no driver, no files, so the same plan and machine give the same steps. Their order: peer
+links, allocations, then each reservation with its mappings and their access, streams, buffers with advice
+and prefetch, and last the waits for what was enqueued. Teardown is the reverse.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import Any
+
+from hipplan import preflight, steps
+from hipplan.errors import MachineError
+from hipplan.findings import Findings
+from hipplan.load import LoadedPlan
+from hipplan.machine import Machine
+from hipplan.model import DeviceBuffer, ManagedBuffer, PinnedBuffer, RegisteredBuffer
+from hipplan.objects import (
+    HOST,
+    ResolvedAllocation,
+    ResolvedBuffer,
+    ResolvedMapping,
+    ResolvedReservation,
+)
+from hipplan.placement import place
+from hipplan.program import Program, Resource
+from hipplan.units import round_up
+
+FALLBACK_GRANULARITY = 2 * 2**20
+"""What is assumed where a profile does not know its granularity: 2 MiB is a multiple of every known one."""
+
+PAGE = 4096
+"""What HIP aligns every reservation to without being asked."""
+
+_ADVICE = {
+    "read_mostly": 1,
+    "unset_read_mostly": 2,
+    "preferred_location": 3,
+    "unset_preferred_location": 4,
+    "accessed_by": 5,
+    "unset_accessed_by": 6,
+    "coarse_grain": 100,
+    "unset_coarse_grain": 101,
+}
+_ATTACH = {"global": 1, "host": 2, "single": 4}
+_MEMORY_TYPE = {"pinned": 1, "uncached": 0x40000000}
+_HUGE_PAGES = {"none": 0, "transparent": 1, "2MiB": 2, "1GiB": 3}
+_HANDLE_TYPE = {"none": 0, "posix_fd": 1}
+
+
+def compile(plan: LoadedPlan, machine: Machine, current_device: int = 0) -> Program:  # noqa: A001
+    """The steps a plan needs on a machine, and what they give.
+
+    current_device: the ordinal that `current: true` selectors mean.
+    Raises MachineError with every reason why this machine cannot hold the plan (HP3xx).
+    """
+    findings = Findings()
+    devices = place(plan, machine, current_device, findings)
+    if findings.errors:  # the rules below speak of devices that were found
+        raise MachineError(findings.all)
+    building = _Compiler(plan, machine, devices, findings)
+    building.run()
+    preflight.check(plan, machine, devices, building.resources, findings)
+    if findings.errors:
+        raise MachineError(findings.all)
+    return Program(
+        name=plan.plan.name or plan.source_name,
+        source=plan.source_name,
+        digest=plan.digest,
+        machine=machine.name,
+        devices=devices,
+        steps=tuple(building.steps),
+        resources=tuple(building.resources),
+        warnings=(*plan.warnings, *findings.warnings),
+        gpu_required=plan.plan.requires.gpu,
+    )
+
+
+class _Compiler:
+    def __init__(
+        self, plan: LoadedPlan, machine: Machine, devices: dict[str, int], findings: Findings
+    ) -> None:
+        self.plan = plan
+        self.machine = machine
+        self.devices = devices
+        self.findings = findings
+        self.steps: list[steps.Step] = []
+        self.resources: list[Resource] = []
+        self.padded: dict[str, int] = {}
+        self.enqueued: dict[str, None] = {}  # streams with work to wait for, in order; "" is the null stream
+
+    def run(self) -> None:
+        objects = self.plan.objects
+        for peer in objects.peers:
+            name = f"{peer.device}->{peer.peer}"
+            span = self.plan.span(*peer.path)
+            device, other = self.devices[peer.device], self.devices[peer.peer]
+            self.steps.append(steps.EnablePeer(name=name, device=device, peer=other, origin=span))
+            self.resources.append(Resource(name=name, kind="peer", device=peer.device))
+        for allocation in objects.allocations.values():
+            self._allocation(allocation)
+        for reservation in objects.reservations.values():
+            self._reservation(reservation)
+        for stream in objects.streams.values():
+            self.steps.append(
+                steps.CreateStream(
+                    name=stream.name,
+                    device=self.devices[stream.device],
+                    origin=self.plan.span(*stream.path),
+                )
+            )
+            self.resources.append(Resource(name=stream.name, kind="stream", device=stream.device))
+        for buffer in objects.buffers.values():
+            self._buffer(buffer)
+        self.steps += [steps.AwaitStream(name=stream) for stream in self.enqueued]
+
+    def ordinal(self, device: str) -> int:
+        return steps.HOST if device == HOST else self.devices[device]
+
+    def granularity(self, device: str, which: str) -> int:
+        """Bytes; of the device, or of host memory, where every known runtime says a page."""
+        if device == HOST:
+            return PAGE
+        known = self.machine.devices[self.devices[device]]
+        return getattr(known, f"granularity_{which}") or FALLBACK_GRANULARITY
+
+    def _allocation(self, allocation: ResolvedAllocation) -> None:
+        spec = allocation.spec
+        size = round_up(spec.size, self.granularity(allocation.device, spec.granularity))
+        self.padded[allocation.name] = size
+        span = self.plan.span(*allocation.path)
+        if spec.bind is not None:
+            self.steps.append(
+                steps.ImportAllocation(
+                    name=allocation.name, bind=spec.bind, size=size, origin=span
+                )
+            )
+        else:
+            on_host = allocation.device == HOST
+            self.steps.append(
+                steps.CreateAllocation(
+                    name=allocation.name,
+                    device=0 if on_host else self.devices[allocation.device],
+                    size=size,
+                    memory_type=_MEMORY_TYPE[spec.type],
+                    location_type=2 if on_host else 1,
+                    handle_type=_HANDLE_TYPE[spec.shareable],
+                    origin=span,
+                )
+            )
+        self.resources.append(
+            Resource(
+                name=allocation.name,
+                kind="allocation",
+                device=allocation.device,
+                asked=spec.size,
+                size=size,
+            )
+        )
+
+    def _reservation(self, reservation: ResolvedReservation) -> None:
+        spec = reservation.spec
+        placed = self._placed(reservation)
+        step = max([self._step_of(m) for m in reservation.mappings] or [FALLBACK_GRANULARITY])
+        end = max((at + size for _, at, size in placed), default=0)
+        size = round_up(spec.size or end, step)
+        alignment = spec.alignment or 0
+        exact = spec.address_policy == "exact"
+        self.steps.append(
+            steps.Reserve(
+                name=reservation.name,
+                size=size,
+                alignment=alignment,
+                slack=alignment if alignment > PAGE and not exact else 0,
+                address=spec.address or 0,
+                exact=exact,
+                origin=self.plan.span(*reservation.path),
+            )
+        )
+        asked = spec.size or size
+        self.resources.append(
+            Resource(name=reservation.name, kind="reservation", device="", asked=asked, size=size)
+        )
+        preflight.check_range(self.plan, reservation, placed, size, step, self.findings)
+        for mapping, at, mapped in placed:
+            self._mapping(reservation.name, mapping, at, mapped)
+
+    def _step_of(self, mapping: ResolvedMapping) -> int:
+        """The granularity of what is mapped: what its place and size must be multiples of."""
+        allocation = self.plan.objects.allocations[mapping.allocation]
+        return self.granularity(allocation.device, "minimum")
+
+    def _placed(self, reservation: ResolvedReservation) -> list[tuple[ResolvedMapping, int, int]]:
+        """(mapping, offset, padded size) in bytes; a mapping without a place follows the one before it."""
+        out = []
+        end = 0
+        for mapping in reservation.mappings:
+            whole = self.padded[mapping.allocation]
+            size = whole if mapping.whole else round_up(mapping.size, self._step_of(mapping))
+            at = end if mapping.follows else mapping.at
+            out.append((mapping, at, min(size, whole)))
+            end = at + min(size, whole)
+        return out
+
+    def _mapping(self, reservation: str, mapping: ResolvedMapping, at: int, size: int) -> None:
+        span = self.plan.span(*mapping.path)
+        self.steps.append(
+            steps.Map(
+                name=mapping.name,
+                reservation=reservation,
+                allocation=mapping.allocation,
+                offset=at,
+                size=size,
+                origin=span,
+            )
+        )
+        access = tuple((who, right) for who, right in mapping.access.items() if right != "none")
+        if access:
+            rights = tuple((self.ordinal(who), right) for who, right in access)
+            self.steps.append(steps.SetAccess(name=mapping.name, rights=rights, origin=span))
+        self.resources.append(
+            Resource(
+                name=mapping.name,
+                kind="mapping",
+                device=self.plan.objects.allocations[mapping.allocation].device,
+                asked=mapping.size,
+                size=size,
+                access=access,
+                inside=reservation,
+                offset=at,
+                memory=mapping.allocation,
+            )
+        )
+
+    def _buffer(self, buffer: ResolvedBuffer) -> None:
+        spec = buffer.spec
+        common: dict[str, Any] = {
+            "name": buffer.name,
+            "device": self.devices[buffer.device],
+            "origin": self.plan.span(*buffer.path),
+        }
+        size = spec.size or 0
+        if isinstance(spec, DeviceBuffer):
+            self.steps.append(steps.CreateDeviceBuffer(size=spec.size, **common))
+        elif isinstance(spec, PinnedBuffer):
+            flags = _pinned_flags(spec)
+            self.steps.append(steps.CreatePinnedBuffer(size=spec.size, flags=flags, **common))
+        elif isinstance(spec, RegisteredBuffer):
+            size = spec.anonymous.size if spec.anonymous else size
+            self.steps.append(_register(spec, size, self.plan.source_name, common))
+        else:
+            self._managed(buffer, spec, common)
+        self.resources.append(
+            Resource(
+                name=buffer.name,
+                kind=spec.kind,
+                device=HOST if spec.kind in ("pinned", "registered") else buffer.device,
+                asked=size,
+                size=size,
+            )
+        )
+
+    def _managed(
+        self, buffer: ResolvedBuffer, spec: ManagedBuffer, common: dict[str, Any]
+    ) -> None:
+        self.steps.append(
+            steps.CreateManagedBuffer(size=spec.size, flags=_ATTACH[spec.attach], **common)
+        )
+        if spec.attach_to is not None:
+            self.steps.append(
+                steps.AttachStream(
+                    name=buffer.name,
+                    stream=spec.attach_to.stream,
+                    mode=spec.attach_to.mode,
+                    flags=_ATTACH[spec.attach_to.mode],
+                    origin=self.plan.span(*buffer.path, "attach_to"),
+                )
+            )
+            self.enqueued[spec.attach_to.stream] = None
+        for number, advice in enumerate(spec.advice):
+            at, size = _range(advice.range, spec.size)
+            self.steps.append(
+                steps.Advise(
+                    name=buffer.name,
+                    advice=advice.advise,
+                    value=_ADVICE[advice.advise],
+                    # HIP ignores the device where the plan has none, but still checks that it exists.
+                    device=self.ordinal(advice.device) if advice.device else 0,
+                    offset=at,
+                    size=size,
+                    origin=self.plan.span(*buffer.path, "advice", number),
+                )
+            )
+        for number, prefetch in enumerate(spec.prefetch):
+            at, size = _range(prefetch.range, spec.size)
+            stream = prefetch.stream or ""
+            self.steps.append(
+                steps.Prefetch(
+                    name=buffer.name,
+                    device=self.ordinal(prefetch.to),
+                    offset=at,
+                    size=size,
+                    stream=stream,
+                    origin=self.plan.span(*buffer.path, "prefetch", number),
+                )
+            )
+            self.enqueued[stream] = None
+
+
+def _register(
+    spec: RegisteredBuffer, size: int, document: str, common: dict[str, Any]
+) -> steps.RegisterBuffer:
+    fresh = spec.anonymous
+    return steps.RegisterBuffer(
+        size=size,
+        flags=spec.portable * 1 | spec.mapped * 2 | spec.read_only * 8,
+        file=str(PurePath(document).parent / spec.file) if spec.file else "",
+        bind=spec.bind or "",
+        read_only=spec.read_only,
+        numa_node=-1 if fresh is None or fresh.numa_node is None else fresh.numa_node,
+        huge_pages=0 if fresh is None else _HUGE_PAGES[fresh.huge_pages],
+        **common,
+    )
+
+
+def _range(part: object, whole: int) -> tuple[int, int]:
+    """(offset, size) in bytes of a range of a buffer."""
+    if part is None:
+        return 0, whole
+    at: int = part.at  # type: ignore[attr-defined]
+    return at, part.size or whole - at  # type: ignore[attr-defined]
+
+
+def _pinned_flags(spec: PinnedBuffer) -> int:
+    """hipHostMalloc's flag word."""
+    coherency = {None: 0, True: 0x40000000, False: 0x80000000}[spec.coherent]
+    return (
+        spec.portable * 1
+        | spec.mapped * 2
+        | spec.write_combined * 4
+        | spec.uncached * 0x10000000
+        | spec.numa_user * 0x20000000
+        | coherency
+    )

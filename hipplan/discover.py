@@ -1,0 +1,116 @@
+"""Measures this machine's profile through a runtime."""
+
+from __future__ import annotations
+
+import os
+import resource
+from pathlib import Path
+
+from hipplan import _core
+from hipplan.errors import Diagnostic, RuntimeUnavailable
+from hipplan.machine import Limits, Link, LinkType, Machine, MachineDevice, SourceNote
+from hipplan.runtimes import Chosen
+
+_INTEGRATED = 16
+_MANAGED = 24
+_MULTIPROCESSORS = 63
+_PAGEABLE = 65
+_CONCURRENT_MANAGED = 9
+_VMM = 89
+_LARGE_BAR = 10011
+
+_LINK_TYPES: dict[int, LinkType] = {0: "hypertransport", 1: "qpi", 2: "pcie", 3: "infiniband", 4: "xgmi"}
+
+
+def discover(chosen: Chosen, name: str = "") -> Machine:
+    """What this machine has, as the runtime tells it. Raises RuntimeUnavailable (HP407) if it cannot tell."""
+    runtime = chosen.runtime
+    try:
+        count = runtime.device_count()
+        devices = [_device(runtime, ordinal) for ordinal in range(count)]
+        links = [
+            _link(runtime, chosen.kind, a, b)
+            for a in range(count)
+            for b in range(count)
+            if a != b and runtime.can_access_peer(a, b)
+        ]
+    except _core.HipError as error:
+        raise RuntimeUnavailable(
+            Diagnostic("HP407", f"the runtime does not tell what this machine is: {error.name}", why=str(error))
+        ) from error
+    return Machine(
+        name=name or os.uname().nodename,
+        hip_version=version_text(runtime.version),
+        runtime=chosen.kind if chosen.kind in ("amd", "cuda", "sim") else "amd",  # type: ignore[arg-type]
+        host_memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        devices=devices,
+        links=links,
+        limits=Limits(open_files=_open_files(), mappings=_mappings()),
+        sources=[SourceNote(figure="all", source=f"measured through {runtime.path}")],
+    )
+
+
+def version_text(version: int) -> str:
+    """hipRuntimeGetVersion's integer as "7.2.53211"."""
+    return f"{version // 10_000_000}.{version // 100_000 % 100}.{version % 100_000}"
+
+
+def _device(runtime: _core.Runtime, ordinal: int) -> MachineDevice:
+    def flag(attribute: int) -> bool | None:
+        value = runtime.device_attribute(ordinal, attribute)
+        return None if value is None else bool(value)
+
+    free, total = runtime.memory_info(ordinal)
+    vmm = flag(_VMM) or False  # an attribute that is not known means no
+    grain: dict[str, int] = {}
+    if vmm:
+        properties = _core.AllocationProperties(ordinal)
+        grain["granularity_minimum"] = runtime.granularity(properties, False)
+        grain["granularity_recommended"] = runtime.granularity(properties, True)
+    return MachineDevice(
+        name=runtime.device_name(ordinal),
+        arch=runtime.device_arch(ordinal) or None,
+        uuid=_uuid(runtime.device_uuid(ordinal)),
+        pci=runtime.pci_bus_id(ordinal).lower() or None,
+        memory=total,
+        in_use=total - free,
+        multiprocessors=runtime.device_attribute(ordinal, _MULTIPROCESSORS) or None,
+        vmm=vmm,
+        managed=flag(_MANAGED),
+        concurrent_managed=flag(_CONCURRENT_MANAGED),
+        xnack=flag(_PAGEABLE),
+        host_visible=bool(flag(_LARGE_BAR) or flag(_INTEGRATED)),
+        integrated=flag(_INTEGRATED),
+        **grain,
+    )
+
+
+def _uuid(raw: bytes) -> str | None:
+    """AMD's sixteen bytes are hexadecimal text, NVIDIA's are raw."""
+    if not raw.strip(b"\0"):
+        return None
+    try:
+        text = raw.decode("ascii")
+        int(text, 16)
+    except ValueError:
+        text = raw.hex()
+    return f"GPU-{text}"
+
+
+def _link(runtime: _core.Runtime, kind: str, source: int, target: int) -> Link:
+    told = runtime.link(source, target)
+    if told is None:
+        return Link(source=source, target=target)
+    return Link(source=source, target=target, type=_LINK_TYPES.get(told[0], "unknown"), hops=told[1])
+
+
+def _open_files() -> int | None:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return None if hard == resource.RLIM_INFINITY else hard
+
+
+def _mappings() -> int | None:
+    try:
+        return int(Path("/proc/sys/vm/max_map_count").read_text())
+    except (OSError, ValueError):
+        return None

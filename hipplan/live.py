@@ -1,0 +1,116 @@
+"""The table of live objects, by plan name: where steps meet the native journal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hipplan import _core
+from hipplan.errors import ApplyError, Diagnostic
+from hipplan.steps import CreateAllocation, ImportAllocation, RegisterBuffer, Reserve
+from hipplan.units import round_up
+
+
+class Live:
+    """What a layout has made so far. The journal owns it; this only knows the names.
+
+    bind: what the caller of apply passes by name: an object with the buffer protocol for a registered
+    buffer, a file descriptor for an imported allocation. Kept alive as long as the layout.
+    """
+
+    def __init__(self, runtime: _core.Runtime, bind: Mapping[str, Any]) -> None:
+        self.runtime = runtime
+        self.journal = _core.Journal(runtime)
+        self._bind = dict(bind)
+        self._entries: dict[str, int] = {}
+        self._offsets: dict[str, int] = {}
+
+    def add(self, name: str, entry: int) -> None:
+        """Names a journal entry; 0 (a peer link that was on already) is not ours and gets no name."""
+        if entry:
+            self._entries[name] = entry
+
+    def entry(self, name: str) -> int:
+        return self._entries[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def address(self, name: str) -> int:
+        """Where an object begins; of a reservation its aligned base."""
+        return self.journal.address(self._entries[name]) + self._offsets.get(name, 0)
+
+    def size(self, name: str) -> int:
+        """Bytes of an object, as the native owner knows them."""
+        return self.journal.size_bytes(self._entries[name])
+
+    def handle(self, name: str) -> int:
+        return self.journal.handle(self._entries[name])
+
+    def offset(self, reservation: str) -> int:
+        """Bytes from the start of the reserved range to its aligned base."""
+        return self._offsets[reservation]
+
+    def create_allocation(self, step: CreateAllocation) -> int:
+        properties = _core.AllocationProperties(
+            step.device, step.memory_type, step.location_type, step.handle_type
+        )
+        return self.journal.create_allocation(step.name, step.size, properties)
+
+    def add_range(self, step: Reserve, entry: int) -> None:
+        """Names a reservation and finds its aligned base. ApplyError HP404 if `exact` was not given."""
+        self.add(step.name, entry)
+        address = self.journal.address(entry)
+        if step.exact and address != step.address:
+            raise ApplyError(
+                Diagnostic(
+                    "HP404",
+                    f"'{step.name}' cannot be at {step.address:#x}: something else is there",
+                    step.origin,
+                    why=f"HIP placed it at {address:#x}, and the plan's address_policy is exact",
+                    hint="choose another address, or address_policy: prefer",
+                )
+            )
+        base = round_up(address, step.alignment) if step.slack else address
+        self._offsets[step.name] = base - address
+
+    def register_buffer(self, step: RegisterBuffer) -> int:
+        """Pins host memory: of a file, bound by the caller, or fresh. The driver call comes last."""
+        journal = self.journal
+        if step.bind:
+            address, size = self._bound_memory(step)
+        else:
+            name = f"{step.name} (host memory)"
+            if step.file:
+                region = journal.map_file(name, step.file, step.size, step.read_only)
+            else:
+                region = journal.map_anonymous(name, step.size, step.numa_node, step.huge_pages)
+            address, size = journal.address(region), journal.size_bytes(region)
+        return journal.register_buffer(step.name, step.device, address, size, step.flags)
+
+    def bound(self, name: str, step: ImportAllocation | RegisterBuffer) -> Any:
+        """What the caller of apply passed under a name. ApplyError HP405 if it passed nothing."""
+        if name in self._bind:
+            return self._bind[name]
+        raise ApplyError(
+            Diagnostic(
+                "HP405",
+                f"nothing is bound to '{name}', which '{step.name}' needs",
+                step.origin,
+                hint=f"pass bind={{'{name}': ...}} to hipplan.apply",
+            )
+        )
+
+    def _bound_memory(self, step: RegisterBuffer) -> tuple[int, int]:
+        given = self.bound(step.bind, step)
+        try:
+            address, size, read_only = _core.buffer_info(given)
+        except (BufferError, TypeError) as error:
+            summary = f"what is bound to '{step.bind}' is no memory"
+            hint = "pass an object with the buffer protocol, such as a NumPy array"
+            raise ApplyError(Diagnostic("HP405", summary, step.origin, why=str(error), hint=hint)) from None
+        if step.size > size or size == 0 or (read_only and not step.read_only):
+            short = "read-only" if step.size <= size and size else f"{size} bytes"
+            summary = f"what is bound to '{step.bind}' does not fit '{step.name}': it is {short}"
+            raise ApplyError(Diagnostic("HP405", summary, step.origin))
+        return address, step.size or size

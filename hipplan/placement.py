@@ -1,0 +1,86 @@
+"""Which GPU each device name of a plan means on a given machine."""
+
+from __future__ import annotations
+
+from hipplan.errors import Diagnostic
+from hipplan.findings import Findings
+from hipplan.load import LoadedPlan
+from hipplan.machine import Machine
+from hipplan.objects import ResolvedDevice
+
+
+def place(
+    plan: LoadedPlan, machine: Machine, current_device: int, findings: Findings
+) -> dict[str, int]:
+    """Device name -> ordinal. HP310: no such device, or one device under two names; HP311: its arch."""
+    placed: dict[str, int] = {}
+    by_ordinal: dict[int, str] = {}
+    for name, device in plan.objects.devices.items():
+        ordinal = _ordinal(device, machine, current_device)
+        span = plan.span(*device.path)
+        if ordinal is None or ordinal >= len(machine.devices):
+            findings.add(_no_such_device(name, device, machine, span))
+            continue
+        if twin := by_ordinal.get(ordinal):
+            summary = f"'{name}' and '{twin}' are the same device {ordinal}"
+            findings.add(Diagnostic("HP310", summary, span, hint="choose another device"))
+            continue
+        _check_arch(name, device, machine, ordinal, plan, findings)
+        placed[name] = ordinal
+        by_ordinal[ordinal] = name
+    return placed
+
+
+def _ordinal(device: ResolvedDevice, machine: Machine, current_device: int) -> int | None:
+    if device.ordinal is not None:
+        return device.ordinal
+    selector = device.selector
+    if selector.current:
+        return current_device
+    for ordinal, there in enumerate(machine.devices):
+        if selector.uuid and there.uuid and _bare(there.uuid) == _bare(selector.uuid):
+            return ordinal
+        if selector.pci and there.pci and there.pci.lower().endswith(selector.pci.lower()):
+            return ordinal
+    return None
+
+
+def _bare(uuid: str) -> str:
+    return uuid.removeprefix("GPU-").replace("-", "").lower()
+
+
+def _no_such_device(
+    name: str, device: ResolvedDevice, machine: Machine, span: object
+) -> Diagnostic:
+    selector = device.selector
+    if selector.uuid or selector.pci:
+        asked = f"uuid {selector.uuid}" if selector.uuid else f"pci {selector.pci}"
+        have = ", ".join(str(d.uuid if selector.uuid else d.pci) for d in machine.devices)
+        why = f"{machine.name} has {have or 'no device'}"
+        summary = f"no device with {asked} for '{name}'"
+    else:
+        count = len(machine.devices)
+        why = f"{machine.name} has {count} device{'s' if count != 1 else ''}"
+        summary = f"there is no device {device.ordinal} for '{name}'"
+    hint = "look at `hipplan machine`, and at ROCR_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES"
+    return Diagnostic("HP310", summary, span, why=why, hint=hint)  # type: ignore[arg-type]
+
+
+def _check_arch(
+    name: str,
+    device: ResolvedDevice,
+    machine: Machine,
+    ordinal: int,
+    plan: LoadedPlan,
+    findings: Findings,
+) -> None:
+    wanted, have = device.selector.arch, machine.devices[ordinal].arch
+    if wanted is None or have is None:
+        return
+    # "gfx942" accepts "gfx942:sramecc+:xnack-"; a feature that is named must be there.
+    parts = have.split(":")
+    if all(part in parts for part in wanted.split(":")):
+        return
+    summary = f"'{name}' must be {wanted}, but device {ordinal} is {have}"
+    span = plan.span(*device.path, "arch")
+    findings.add(Diagnostic("HP311", summary, span, hint="choose another device, or drop arch"))

@@ -1,0 +1,292 @@
+"""What cannot work on this machine, said before the first driver call. Each rule has a code (HP3xx)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hipplan.errors import Diagnostic
+from hipplan.findings import Findings
+from hipplan.load import LoadedPlan
+from hipplan.machine import Machine, MachineDevice
+from hipplan.model import ManagedBuffer, PinnedBuffer, RegisteredBuffer
+from hipplan.objects import HOST, ResolvedMapping, ResolvedReservation
+from hipplan.program import Resource
+from hipplan.units import format_size
+
+Placed = tuple[ResolvedMapping, int, int]
+
+OPEN_FILES_MARGIN = 64
+"""Descriptors left for everything else in the process."""
+
+
+def check(
+    plan: LoadedPlan,
+    machine: Machine,
+    devices: dict[str, int],
+    resources: Sequence[Resource],
+    findings: Findings,
+) -> None:
+    """Every rule that looks at the whole plan."""
+    rules = _Rules(plan, machine, devices, resources, findings)
+    rules.requirements()
+    rules.capacity()
+    rules.host_memory()
+    rules.virtual_memory()
+    rules.managed_memory()
+    rules.peers()
+    rules.access()
+    rules.descriptors()
+    rules.releases()
+
+
+def check_range(
+    plan: LoadedPlan,
+    reservation: ResolvedReservation,
+    placed: Sequence[Placed],
+    size: int,
+    step: int,
+    findings: Findings,
+) -> None:
+    """One reservation: places and sizes against the granularity, and overlap once padded (HP302)."""
+    spec, path = reservation.spec, reservation.path
+    if spec.address is not None and spec.address % step:
+        findings.add(_misaligned(f"the address of '{reservation.name}'", spec.address, step,
+                                 plan.span(*path, "address")))  # fmt: skip
+    before_end, before_name = 0, ""
+    for mapping, at, mapped in sorted(placed, key=lambda one: one[1]):
+        span = plan.span(*mapping.path, "at")
+        if at % step:
+            findings.add(_misaligned(f"mapping '{mapping.name}'", at, step, span))
+        elif at < before_end:
+            findings.add(
+                Diagnostic(
+                    "HP302",
+                    f"mapping '{mapping.name}' begins inside '{before_name}' once that is padded",
+                    span,
+                    why=f"'{before_name}' ends at {format_size(before_end)} after rounding up",
+                    hint=f"use {format_size(before_end)}, or leave `at` out",
+                )
+            )
+        elif at + mapped > size:
+            findings.add(
+                Diagnostic(
+                    "HP302",
+                    f"mapping '{mapping.name}' ends past '{reservation.name}' once it is padded",
+                    span,
+                    why=f"it ends at {format_size(at + mapped)}, the reservation at {format_size(size)}",
+                    hint=f"reserve at least {format_size(at + mapped)}",
+                )
+            )
+        before_end, before_name = at + mapped, mapping.name
+
+
+def _misaligned(what: str, value: int, step: int, span: object) -> Diagnostic:
+    below = value // step * step
+    return Diagnostic(
+        "HP302",
+        f"{what} cannot start at {format_size(value)}",
+        span,  # type: ignore[arg-type]
+        label=f"not a multiple of {format_size(step)}",
+        why=f"memory is mapped in steps of {format_size(step)} (minimum granularity)",
+        hint=f"use {format_size(below)} or {format_size(below + step)}",
+    )
+
+
+class _Rules:
+    def __init__(
+        self,
+        plan: LoadedPlan,
+        machine: Machine,
+        devices: dict[str, int],
+        resources: Sequence[Resource],
+        findings: Findings,
+    ) -> None:
+        self.plan = plan
+        self.objects = plan.objects
+        self.machine = machine
+        self.devices = devices
+        self.resources = resources
+        self.findings = findings
+
+    def add(self, code: str, summary: str, *path: object, why: str = "", hint: str = "") -> None:
+        span = self.plan.span(*path) if path else None  # type: ignore[arg-type]
+        self.findings.add(Diagnostic(code, summary, span, why=why, hint=hint))
+
+    def device(self, name: str) -> MachineDevice:
+        return self.machine.devices[self.devices[name]]
+
+    def requirements(self) -> None:
+        requires, machine = self.plan.plan.requires, self.machine
+        version = machine.hip_version
+        if requires.hip and version and not requires.hip_allows(version):
+            self.add("HP312", f"the plan requires HIP {requires.hip}, {machine.name} has {version}",
+                     "requires", "hip", hint="use another ROCm release")  # fmt: skip
+        for flag, fact in (("vmm", "vmm"), ("managed", "concurrent_managed"), ("xnack", "xnack")):
+            if not getattr(requires, flag):
+                continue
+            for name in self.devices:
+                if getattr(self.device(name), fact) is False:
+                    hint = "set HSA_XNACK=1" if flag == "xnack" else "use another machine"
+                    self.add("HP313", f"the plan requires {flag}, which {name} does not have",
+                             "requires", flag, hint=hint)  # fmt: skip
+
+    def capacity(self) -> None:
+        """HP301: device memory, padding and what is in use counted."""
+        for name in self.devices:
+            there = self.device(name)
+            if there.memory is None:
+                continue
+            taken = [r for r in self.resources if r.kind in ("allocation", "device") and r.device == name]
+            needed = sum(resource.size for resource in taken)
+            free = there.memory - there.in_use
+            if needed <= free:
+                continue
+            largest = max(taken, key=lambda resource: resource.size)
+            noun = "allocations" if largest.kind == "allocation" else "buffers"
+            path = getattr(self.objects, noun)[largest.name].path
+            self.add(
+                "HP301",
+                f"{name} needs {format_size(needed)}, {format_size(needed - free)} more than is free",
+                *path,
+                "size",
+                why=f"{there.name} has {format_size(there.memory)}, {format_size(there.in_use)} in use; "
+                f"'{largest.name}' is the largest of {len(taken)}",
+                hint="make it smaller, or move some of it to another device",
+            )
+
+    def host_memory(self) -> None:
+        """HP303: memory of the host."""
+        if self.machine.host_memory is None:
+            return
+        taken = [r for r in self.resources if r.device == HOST and r.kind != "mapping"]
+        needed = sum(resource.size for resource in taken)
+        if needed > self.machine.host_memory:
+            largest = max(taken, key=lambda resource: resource.size)
+            noun = "allocations" if largest.kind == "allocation" else "buffers"
+            self.add(
+                "HP303",
+                f"the plan needs {format_size(needed)} of host memory, the host has "
+                f"{format_size(self.machine.host_memory)}",
+                *getattr(self.objects, noun)[largest.name].path,
+                hint="make the pinned and registered buffers smaller",
+            )
+
+    def virtual_memory(self) -> None:
+        """HP304: a device without virtual memory management."""
+        for allocation in self.objects.allocations.values():
+            if allocation.device != HOST and self.device(allocation.device).vmm is False:
+                self.add(
+                    "HP304",
+                    f"{allocation.device} has no virtual memory management",
+                    *allocation.path,
+                    why="hipDeviceAttributeVirtualMemoryManagementSupported is 0",
+                    hint="use buffers (hipMalloc) instead of allocations",
+                )
+
+    def managed_memory(self) -> None:
+        """HP305: a device without managed memory."""
+        for buffer in self.objects.buffers.values():
+            if isinstance(buffer.spec, ManagedBuffer) and self.device(buffer.device).managed is False:
+                self.add(
+                    "HP305",
+                    f"{buffer.device} has no managed memory",
+                    *buffer.path,
+                    why="hipDeviceAttributeManagedMemory is 0",
+                    hint="use a device and a pinned buffer",
+                )
+
+    def peers(self) -> None:
+        """HP306: a peer link between devices that do not reach each other."""
+        for peer in self.objects.peers:
+            source, target = self.devices[peer.device], self.devices[peer.peer]
+            if not self.machine.can_access(source, target):
+                self.add(
+                    "HP306",
+                    f"{peer.device} cannot reach {peer.peer}",
+                    *peer.path,
+                    why=f"{self.machine.name} has no link from device {source} to device {target}",
+                    hint="look at `hipplan machine`; copies work without a link, through the host",
+                )
+
+    def access(self) -> None:
+        """HP307: access to a mapping for a device that does not reach its memory."""
+        for reservation in self.objects.reservations.values():
+            for mapping in reservation.mappings:
+                owner = self.objects.allocations[mapping.allocation].device
+                for who, right in mapping.access.items():
+                    if HOST in (who, owner) or right == "none":
+                        continue
+                    if not self.machine.can_access(self.devices[who], self.devices[owner]):
+                        self.add(
+                            "HP307",
+                            f"{who} cannot be given access to '{mapping.name}' on {owner}",
+                            *mapping.path,
+                            why=f"{self.machine.name} has no link from {who} to {owner}",
+                            hint="leave the device out of access",
+                        )
+
+    def descriptors(self) -> None:
+        """HP308: AMD's runtime takes a file descriptor for each allocation."""
+        limit = self.machine.limits.open_files
+        count = len(self.objects.allocations)
+        if self.machine.runtime == "amd" and limit and count + OPEN_FILES_MARGIN > limit:
+            self.add(
+                "HP308",
+                f"{count} allocations need as many file descriptors, the limit is {limit}",
+                "allocations",
+                why=f"each hipMemCreate takes one; {OPEN_FILES_MARGIN} are left for the process",
+                hint="use fewer, larger allocations, or raise the hard limit (ulimit -Hn)",
+            )
+
+    def releases(self) -> None:
+        """HP309: what this HIP release, or CUDA, does not do."""
+        version = _numbers(self.machine.hip_version)
+        for allocation in self.objects.allocations.values():
+            self._allocation_release(allocation.name, version)
+        for reservation in self.objects.reservations.values():
+            for mapping in reservation.mappings:
+                self._mapping_release(mapping, version)
+        for buffer in self.objects.buffers.values():
+            spec = buffer.spec
+            if isinstance(spec, PinnedBuffer) and spec.uncached and version and version < (7, 0):
+                self.add("HP309", "uncached pinned memory needs HIP 7.0", *buffer.path, "uncached")
+            if isinstance(spec, RegisteredBuffer) and self.machine.runtime == "cuda":
+                self._registered_on_cuda(buffer.path, spec)
+
+    def _allocation_release(self, name: str, version: tuple[int, ...]) -> None:
+        allocation = self.objects.allocations[name]
+        spec, path = allocation.spec, allocation.path
+        cuda = self.machine.runtime == "cuda"
+        if spec.type == "uncached" and (cuda or (version and version < (7, 0))):
+            self.add("HP309", "uncached allocations need HIP 7.0.2 on AMD", *path, "type",
+                     hint="use type: pinned")  # fmt: skip
+        if allocation.device == HOST and version and version < (7, 2) and not cuda:
+            self.add("HP309", f"allocations on the host need HIP 7.2, {self.machine.name} has "
+                     f"{self.machine.hip_version}", *path, "device", hint="use a pinned buffer")  # fmt: skip
+        if spec.shareable == "none" or allocation.device == HOST:
+            return
+        possible = self.device(allocation.device).shareable_posix_fd
+        if possible is False or (version and version < (6, 2)):
+            self.add("HP309", f"'{name}' cannot be shared on {self.machine.name}", *path, "shareable",
+                     why="sharing through a file descriptor works since HIP 6.2")  # fmt: skip
+
+    def _mapping_release(self, mapping: ResolvedMapping, version: tuple[int, ...]) -> None:
+        owner = self.objects.allocations[mapping.allocation].device
+        if self.machine.runtime == "cuda" and not mapping.whole:
+            self.add("HP309", f"'{mapping.name}' maps a part of '{mapping.allocation}'",
+                     *mapping.path, "size", why="CUDA maps whole allocations only",
+                     hint="make the allocation as large as the mapping")  # fmt: skip
+        if mapping.access.get(HOST, "none") != "none" and owner != HOST and version < (7, 11):
+            self.add("HP309", f"the host cannot be given access to '{mapping.name}' on {owner}",
+                     *mapping.path, why="up to HIP 7.2 only host-located memory can be",
+                     hint="leave host out of access")  # fmt: skip
+
+    def _registered_on_cuda(self, path: tuple[object, ...], spec: RegisteredBuffer) -> None:
+        if spec.file is None and spec.read_only:
+            self.add("HP309", "read_only is for files on CUDA", *path, "read_only",
+                     why="registering private memory read-only was seen not to return",
+                     hint="leave read_only out")  # fmt: skip
+
+
+def _numbers(version: str | None) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")) if version else ()

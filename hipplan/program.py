@@ -1,0 +1,61 @@
+"""What the compiler makes of a plan: the steps in order, and the resources they give, for people and reports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hipplan.errors import Diagnostic
+from hipplan.steps import Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """One object of a layout as a user sees it."""
+
+    name: str
+    kind: str
+    """allocation, reservation, mapping, device, pinned, registered, managed, stream or peer."""
+    device: str
+    """The plan's name for where it is; `host`, or empty where that means nothing."""
+    asked: int = 0
+    """Bytes the plan asked for."""
+    size: int = 0
+    """Bytes it takes: asked, padded."""
+    access: tuple[tuple[str, str], ...] = ()
+    """(device name, right) of a mapping."""
+    inside: str = ""
+    """The reservation a mapping lies in."""
+    offset: int = 0
+    """Bytes from the start of `inside`."""
+    memory: str = ""
+    """The allocation behind a mapping."""
+
+    @property
+    def waste(self) -> int:
+        """Bytes that are only padding."""
+        return self.size - self.asked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A plan made concrete for one machine. Deterministic: the same plan and machine give an equal program."""
+
+    name: str
+    source: str
+    """What messages call the document."""
+    digest: str
+    machine: str
+    devices: dict[str, int]
+    """The plan's device names -> ordinals."""
+    steps: tuple[Step, ...]
+    resources: tuple[Resource, ...]
+    warnings: tuple[Diagnostic, ...] = ()
+    gpu_required: bool = False
+
+    def bytes_by_device(self) -> dict[str, int]:
+        """Device memory that the plan takes, padding included, by device name."""
+        out = dict.fromkeys(self.devices, 0)
+        for resource in self.resources:
+            if resource.kind in ("allocation", "device") and resource.device in out:
+                out[resource.device] += resource.size
+        return out

@@ -1,0 +1,156 @@
+"""Choosing a runtime: a shared library with HIP's C ABI (amd, cuda, sim, or any by path)."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from hipplan import _core
+from hipplan.errors import Diagnostic, RuntimeUnavailable
+from hipplan.machine import Machine, load_machine, sim_profile
+
+DEFAULT_SIM_MACHINE = "sim-2"
+CHOICES = ("auto", "amd", "cuda", "sim")
+
+_lock = threading.Lock()
+_sim_profile: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """An open runtime and how it was chosen."""
+
+    kind: str
+    """amd, cuda, sim, or path."""
+    runtime: _core.Runtime
+    notice: str
+    """What the user should know about the choice; empty if nothing."""
+
+
+def choose(wanted: str | None = None, machine: Machine | None = None) -> Chosen:
+    """Opens a runtime.
+
+    wanted: auto, amd, cuda, sim or a path; None: HIPPLAN_RUNTIME, else auto. `auto` takes amd if it has a
+    device, else cuda if it has one, else the simulator, and says so in `notice`.
+    machine: what the simulator is to be; only for sim.
+    Raises RuntimeUnavailable (HP407) with what was looked at.
+    """
+    wanted = wanted or os.environ.get("HIPPLAN_RUNTIME") or "auto"
+    if wanted == "sim":
+        return Chosen("sim", _simulator(machine), "")
+    if wanted == "amd":
+        return Chosen("amd", _with_devices(_amd(), "amd"), "")
+    if wanted == "cuda":
+        return Chosen("cuda", _with_devices(_open(str(_beside("libhipcuda.so"))), "cuda"), "")
+    if wanted != "auto":
+        if os.sep not in wanted and not wanted.endswith(".so"):
+            hint = f"one of {', '.join(CHOICES)}, or a path such as ./libamdhip64.so.7"
+            raise RuntimeUnavailable(Diagnostic("HP407", f"there is no runtime '{wanted}'", hint=hint))
+        return Chosen("path", _open(wanted), "")
+    if machine is not None and machine.runtime == "sim":
+        return Chosen("sim", _simulator(machine), "")
+    return _auto(machine)
+
+
+def _auto(machine: Machine | None) -> Chosen:
+    reasons = []
+    for kind in ("amd", "cuda"):
+        try:
+            return choose(kind)
+        except RuntimeUnavailable as error:
+            reasons.append(f"{kind}: {error.diagnostics[0].summary}")
+    notice = f"no GPU found, so this is the simulator: nothing touches real hardware ({'; '.join(reasons)})"
+    return Chosen("sim", _simulator(machine), notice)
+
+
+def _beside(name: str) -> Path:
+    """A library of ours, beside the compiled module."""
+    return Path(_core.__file__).with_name(name)
+
+
+def _simulator(machine: Machine | None) -> _core.Runtime:
+    global _sim_profile
+    runtime = _open(str(_beside("libhipsim.so")))
+    profile = sim_profile(machine or load_machine(DEFAULT_SIM_MACHINE))
+    with _lock:
+        if profile == _sim_profile or (machine is None and _sim_profile is not None):
+            return runtime
+        if machine is None and "HIPSIM_PROFILE" in os.environ:
+            return runtime  # `hipplan sim` has said what it is
+        try:
+            runtime.configure(profile)
+        except ValueError as error:
+            name = machine.name if machine else DEFAULT_SIM_MACHINE
+            hint = "close the layouts that are open on the other machine first"
+            raise RuntimeUnavailable(
+                Diagnostic("HP407", f"the simulator cannot become {name}", why=str(error), hint=hint)
+            ) from None
+        _sim_profile = profile
+    return runtime
+
+
+def _amd() -> _core.Runtime:
+    """ROCm's library: the copy this process has loaded already, else the first that opens."""
+    looked: list[str] = []
+    for candidate in _amd_candidates():
+        try:
+            return _core.Runtime.open(candidate)
+        except _core.RuntimeUnusable as error:
+            looked.append(str(error))
+    told = [line for line in looked if "cannot open shared object" not in line]
+    summary = told[0] if told else "no HIP library was found"
+    raise RuntimeUnavailable(
+        Diagnostic(
+            "HP407",
+            summary,
+            why="looked at " + ", ".join(dict.fromkeys(_amd_candidates())),
+            hint="install ROCm 6.1 or later, or set ROCM_PATH; --runtime sim needs no GPU",
+        )
+    )
+
+
+def _amd_candidates() -> Iterator[str]:
+    # A second copy would not share pointers with the first (PyTorch for ROCm brings its own).
+    yield from _core.loaded_libraries("libamdhip64.so")
+    folders = [os.environ.get("ROCM_PATH"), "/opt/rocm"]
+    names = ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so", "libamdhip64.so.5")
+    for folder in dict.fromkeys(filter(None, folders)):
+        for name in names:
+            path = Path(folder, "lib", name)
+            if path.exists():
+                yield str(path)
+    yield from names
+
+
+def _open(path: str) -> _core.Runtime:
+    try:
+        return _core.Runtime.open(path)
+    except _core.RuntimeUnusable as error:
+        raise RuntimeUnavailable(Diagnostic("HP407", str(error))) from None
+
+
+def _with_devices(runtime: _core.Runtime, kind: str) -> _core.Runtime:
+    if count_devices(runtime, kind):
+        return runtime
+    vendor = {"amd": "AMD", "cuda": "NVIDIA"}[kind]
+    raise RuntimeUnavailable(
+        Diagnostic(
+            "HP407",
+            f"no {vendor} device was found",
+            why=f"{runtime.path} says so",
+            hint="look at the driver and the visibility variables; --runtime sim needs no GPU",
+        )
+    )
+
+
+def count_devices(runtime: _core.Runtime, kind: str) -> int:
+    """Devices a runtime has; RuntimeUnavailable if it cannot even be asked."""
+    try:
+        return runtime.device_count()
+    except _core.HipError as error:
+        raise RuntimeUnavailable(
+            Diagnostic("HP407", f"the {kind} runtime does not start: {error.name}", why=str(error))
+        ) from None

@@ -1,0 +1,82 @@
+"""Giving back: wait for the devices that can reach the memory, then the journal in reverse.
+
+The same for roll back and teardown. A failure does not stop the rest: it is reported by name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hipplan import _core
+from hipplan.errors import Diagnostic
+from hipplan.live import Live
+from hipplan.program import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One thing that could not be undone, or waited for."""
+
+    name: str
+    """The plan's name."""
+    identity: str
+    """Kind, size, address."""
+    call: str
+    error: str
+    code: int
+    arguments: str
+    lost: bool
+    """False for a wait that failed: then nothing is lost by it."""
+
+    def diagnostic(self, origin: object = None) -> Diagnostic:
+        summary = f"{self.identity} was not given back" if self.lost else f"{self.identity} is not idle"
+        note = f"driver: {self.call}({self.arguments}) -> {self.error} ({self.code})"
+        hint = "it is free again when the process ends" if self.lost else "the device may be lost"
+        return Diagnostic("HP403" if self.lost else "HP406", summary, origin, hint=hint, notes=(note,))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """What came of giving back."""
+
+    count: int
+    """Objects given back."""
+    failures: tuple[Failure, ...]
+
+    @property
+    def leaks(self) -> tuple[str, ...]:
+        """Names of what was lost."""
+        return tuple(failure.name for failure in self.failures if failure.lost)
+
+    def diagnostics(self) -> list[Diagnostic]:
+        return [failure.diagnostic() for failure in self.failures]
+
+    def summary(self) -> str:
+        left = f"{len(self.leaks)} left behind" if self.leaks else "nothing left behind"
+        return f"{self.count} of {self.count + len(self.leaks)} objects given back, {left}"
+
+
+def undo(program: Program, live: Live) -> Undone:
+    """Undoes everything the journal holds. Never raises for the driver's sake."""
+    failures = list(_wait(program, live))
+    report = live.journal.undo_all()
+    failures += [
+        Failure(leak.name, leak.identity, leak.call, leak.error, leak.code, leak.arguments, lost=True)
+        for leak in report.leaks
+    ]
+    return Undone(report.undone, tuple(failures))
+
+
+def _wait(program: Program, live: Live) -> list[Failure]:
+    """hipMemUnmap does not synchronise, so every device of the plan is waited for first."""
+    if not len(live.journal):
+        return []
+    failures = []
+    for name, ordinal in program.devices.items():
+        try:
+            live.runtime.synchronize(ordinal)
+        except _core.HipError as error:
+            failures.append(
+                Failure(name, f"device '{name}'", error.call, error.name, error.code, error.arguments, lost=False)
+            )
+    return failures
