@@ -1,0 +1,79 @@
+// What the library exports: every call of hip_calls.def, each behind one guard, and hipcuda_message.
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string_view>
+
+#include "calls.hpp"
+
+namespace {
+
+using namespace hipcuda;
+
+/// What must stand before a call looks at its arguments; HIP answers NoDevice before anything else.
+enum class needs { nothing, device, context };
+
+constexpr needs needs_of(std::string_view call) {
+  for (const auto each : {"hipGetDeviceCount", "hipSetDevice", "hipRuntimeGetVersion", "hipDriverGetVersion",
+                          "hipGetLastError"}) {
+    if (call == each) return needs::nothing;
+  }
+  for (const auto each : {"hipInit", "hipGetDevice", "hipDeviceGetName", "hipDeviceTotalMem",
+                          "hipDeviceGetPCIBusId", "hipDeviceGetAttribute", "hipDeviceGetUuid",
+                          "hipGetDevicePropertiesR0600", "hipDeviceCanAccessPeer", "hipDeviceGetP2PAttribute",
+                          "hipExtGetLinkTypeAndHopCount"}) {
+    if (call == each) return needs::device;  // a question about a device creates no context on it
+  }
+  return needs::context;
+}
+
+template <needs Needs, class Call>
+void run(Call call) {
+  if constexpr (Needs == needs::context) {
+    const context_scope scope(current_device());
+    call();
+  } else {
+    if constexpr (Needs == needs::device) driver();
+    call();
+  }
+}
+
+/// Nothing thrown leaves the library.
+template <needs Needs, class Call>
+hipError_t guarded(const char* name, Call call) noexcept {
+  hipError_t code = hipErrorUnknown;
+  try {
+    run<Needs>(call);
+    return hipSuccess;
+  } catch (const failure& failed) {
+    if (!failed.is_new) return failed.code;
+    code = failed.code;
+  } catch (const std::bad_alloc&) {
+    code = hipErrorOutOfMemory;
+  } catch (const std::exception& unexpected) {
+    std::fprintf(stderr, "libhipcuda: %s: %s\n", name, unexpected.what());
+  } catch (...) {
+    std::fprintf(stderr, "libhipcuda: %s: unknown exception\n", name);
+  }
+  record_error(code);
+  return code;
+}
+
+}  // namespace
+
+#define HIPCUDA_EXPORT extern "C" __attribute__((visibility("default")))
+
+#define HIP_CALL(name, parameters, arguments)                                          \
+  HIPCUDA_EXPORT hipError_t name parameters {                                          \
+    return guarded<needs_of(#name)>(#name, [&] { hipcuda::name arguments; });          \
+  }
+#include "hip/hip_calls.def"
+
+/// Why this runtime has no device, in one sentence; empty while it has one. Never null, valid for ever.
+HIPCUDA_EXPORT const char* hipcuda_message() {
+  try {
+    return no_device_reason();
+  } catch (...) {
+    return "libhipcuda could not start: out of memory";
+  }
+}

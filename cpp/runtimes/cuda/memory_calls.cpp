@@ -1,0 +1,158 @@
+// Ordinary, pinned and registered memory; copies and fills.
+#include <initializer_list>
+
+#include "calls.hpp"
+#include "pointers.hpp"
+
+namespace hipcuda {
+namespace {
+
+/// HIP runs a copy or fill where the memory is; on the null stream CUDA tries the current context alone and
+/// refuses with InvalidValue what that one cannot reach. Then the owners' contexts get their turn. CUDA does
+/// not order the null streams of two devices: this waits for both. (Any other stream knows its context.)
+template <class Call>
+void run_on_null_stream(std::initializer_list<const void*> pointers, Call call) {
+  CUresult result = call();
+  for (const void* ptr : pointers) {
+    if (result != CUDA_ERROR_INVALID_VALUE) break;
+    const int owner = ask_about(ptr).device;
+    if (!is_device(owner) || owner == current_device()) continue;
+    check(driver().cuStreamSynchronize(nullptr));
+    const context_scope scope(owner);
+    result = call();
+    if (result == CUDA_SUCCESS) result = driver().cuStreamSynchronize(nullptr);
+  }
+  check(result);
+}
+
+/// False: nothing to copy. The kind is checked and not used: the addresses tell whose memory it is.
+bool is_copy(const void* dst, const void* src, std::size_t bytes, hipMemcpyKind kind) {
+  if (bytes == 0) return false;
+  require(dst && src);
+  require(kind <= hipMemcpyDefault, hipErrorInvalidMemcpyDirection);
+  return true;
+}
+
+/// hipFree and hipHostFree take each other's memory.
+void free_any(void* ptr) {
+  if (!ptr) return;
+  const pointer_facts facts = ask_about(ptr);
+  const bool on_host = facts.type == CU_MEMORYTYPE_HOST && !facts.is_managed;
+  check(on_host ? driver().cuMemFreeHost(ptr) : driver().cuMemFree_v2(to_address(ptr)));
+}
+
+}  // namespace
+
+void hipMalloc(void** ptr, std::size_t size) {
+  require(ptr);
+  *ptr = nullptr;
+  if (size == 0) return;
+  CUdeviceptr address = 0;
+  check(driver().cuMemAlloc_v2(&address, size));
+  *ptr = to_pointer(address);
+}
+
+void hipFree(void* ptr) { free_any(ptr); }
+
+void hipHostMalloc(void** ptr, std::size_t size, unsigned int flags) {
+  require(ptr);
+  *ptr = nullptr;
+  const unsigned int wanted = host_malloc_flags(flags);
+  if (size != 0) check(driver().cuMemHostAlloc(ptr, size, wanted));
+}
+
+void hipHostFree(void* ptr) { free_any(ptr); }
+
+void hipHostRegister(void* hostPtr, std::size_t sizeBytes, unsigned int flags) {
+  require(hostPtr && sizeBytes != 0);
+  check(driver().cuMemHostRegister_v2(hostPtr, sizeBytes, host_register_flags(flags)));
+}
+
+void hipHostUnregister(void* hostPtr) {
+  require(hostPtr);
+  const CUresult result = driver().cuMemHostUnregister(hostPtr);
+  require(result != CUDA_ERROR_INVALID_VALUE, hipErrorHostMemoryNotRegistered);  // pinned, not registered
+  check(result);
+}
+
+void hipHostGetDevicePointer(void** devPtr, void* hostPtr, unsigned int flags) {
+  require(devPtr && hostPtr && flags == 0);
+  CUdeviceptr address = 0;
+  check(driver().cuMemHostGetDevicePointer_v2(&address, hostPtr, flags));
+  *devPtr = to_pointer(address);
+}
+
+void hipHostGetFlags(unsigned int* flags, void* hostPtr) {
+  require(flags && hostPtr);
+  check(driver().cuMemHostGetFlags(flags, hostPtr));
+}
+
+void hipPointerGetAttributes(hipPointerAttribute_t* attributes, const void* ptr) {
+  if (!attributes || !ptr) return;  // HIP 7: a null argument is a Success
+  const pointer_facts facts = ask_about(ptr);
+  *attributes = {};
+  attributes->type = to_hip(static_cast<CUmemorytype>(facts.type), facts.is_managed != 0);
+  attributes->device = hipInvalidDeviceId;
+  if (attributes->type == hipMemoryTypeUnregistered) return;
+  attributes->device = facts.device;
+  // CUDA hides the address from a current device without access; HIP names it, and it is the same one.
+  attributes->devicePointer = facts.on_device ? to_pointer(facts.on_device) : const_cast<void*>(ptr);
+  attributes->hostPointer = facts.on_host;
+  attributes->isManaged = facts.is_managed != 0;
+  if (attributes->type == hipMemoryTypeHost) {
+    const auto result = driver().cuMemHostGetFlags(&attributes->allocationFlags, const_cast<void*>(ptr));
+    if (result != CUDA_ERROR_INVALID_VALUE) check(result);  // registered: the driver does not say
+  }
+}
+
+void hipMemGetAddressRange(void** base, std::size_t* size, void* ptr) {
+  CUdeviceptr found = 0;
+  std::size_t bytes = 0;
+  const CUresult result = driver().cuMemGetAddressRange_v2(&found, &bytes, to_address(ptr));
+  if (result == CUDA_ERROR_NOT_FOUND || result == CUDA_ERROR_INVALID_VALUE) {
+    const auto piece = piece_at(to_address(ptr));  // a mapping that the current device may not access
+    require(piece.has_value(), hipErrorNotFound);
+    found = piece->base;
+    bytes = piece->size;
+  } else {
+    check(result);
+  }
+  if (base) *base = to_pointer(found);
+  if (size) *size = bytes;
+}
+
+void hipMemcpy(void* dst, const void* src, std::size_t sizeBytes, hipMemcpyKind kind) {
+  if (!is_copy(dst, src, sizeBytes, kind)) return;
+  const auto call = [&] { return driver().cuMemcpy(to_address(dst), to_address(src), sizeBytes); };
+  run_on_null_stream({dst, src}, call);
+}
+
+void hipMemcpyAsync(void* dst, const void* src, std::size_t sizeBytes, hipMemcpyKind kind,
+                    hipStream_t stream) {
+  if (!is_copy(dst, src, sizeBytes, kind)) return;
+  const auto call = [&] {
+    return driver().cuMemcpyAsync(to_address(dst), to_address(src), sizeBytes, to_cuda(stream));
+  };
+  if (stream) return check(call());
+  run_on_null_stream({dst, src}, call);
+}
+
+void hipMemset(void* dst, int value, std::size_t sizeBytes) {
+  if (sizeBytes == 0) return;
+  require(dst);
+  const auto byte = static_cast<unsigned char>(value);
+  run_on_null_stream({dst}, [&] { return driver().cuMemsetD8_v2(to_address(dst), byte, sizeBytes); });
+}
+
+void hipMemsetAsync(void* dst, int value, std::size_t sizeBytes, hipStream_t stream) {
+  if (sizeBytes == 0) return;
+  require(dst);
+  const auto byte = static_cast<unsigned char>(value);
+  const auto call = [&] {
+    return driver().cuMemsetD8Async(to_address(dst), byte, sizeBytes, to_cuda(stream));
+  };
+  if (stream) return check(call());
+  run_on_null_stream({dst}, call);
+}
+
+}  // namespace hipcuda

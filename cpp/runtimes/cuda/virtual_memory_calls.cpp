@@ -1,0 +1,144 @@
+// Virtual memory management: addresses, allocations, mappings, access, sharing.
+#include <fcntl.h>
+
+#include <cstdint>
+#include <span>
+
+#include "calls.hpp"
+#include "pointers.hpp"
+
+namespace hipcuda {
+namespace {
+
+bool is_access(hipMemAccessFlags flags) {
+  return flags == hipMemAccessFlagsProtNone || flags == hipMemAccessFlagsProtRead ||
+         flags == hipMemAccessFlagsProtReadWrite;
+}
+
+/// HIP's answer to a device that is none is InvalidValue in the calls that use this; CUDA's is InvalidDevice.
+void require_location(const hipMemLocation& location) {
+  require(location.type != hipMemLocationTypeDevice || is_device(location.id));
+}
+
+/// What hipMemImportFromShareableHandle's osHandle means changed in HIP 7: a pointer to the descriptor
+/// before, the descriptor itself since. No descriptor is as large as the lowest address.
+int descriptor_of(void* os_handle) {
+  constexpr std::uintptr_t descriptor_limit = 1'000'000;
+  const auto number = reinterpret_cast<std::uintptr_t>(os_handle);
+  return number < descriptor_limit ? static_cast<int>(number) : *static_cast<const int*>(os_handle);
+}
+
+}  // namespace
+
+void hipMemAddressReserve(void** ptr, std::size_t size, std::size_t alignment, void* addr,
+                          unsigned long long flags) {
+  require(ptr && size != 0 && flags == 0);
+  CUdeviceptr base = 0;
+  *ptr = nullptr;
+  check(driver().cuMemAddressReserve(&base, size, alignment, to_address(addr), flags));
+  *ptr = to_pointer(base);
+}
+
+void hipMemAddressFree(void* ptr, std::size_t size) {
+  require(ptr && size != 0);
+  check(driver().cuMemAddressFree(to_address(ptr), size));
+}
+
+void hipMemCreate(hipMemGenericAllocationHandle_t* handle, std::size_t size, const hipMemAllocationProp* prop,
+                  unsigned long long flags) {
+  require(handle && size != 0 && prop && flags == 0);
+  const CUmemAllocationProp wanted = to_cuda(*prop);
+  CUmemGenericAllocationHandle created = 0;
+  check(driver().cuMemCreate(&created, size, &wanted, flags));
+  *handle = to_hip(created);
+}
+
+void hipMemRelease(hipMemGenericAllocationHandle_t handle) {
+  require(handle);
+  check(driver().cuMemRelease(to_cuda(handle)));
+}
+
+void hipMemMap(void* ptr, std::size_t size, std::size_t offset, hipMemGenericAllocationHandle_t handle,
+               unsigned long long flags) {
+  require(ptr && size != 0 && offset == 0 && handle && flags == 0);
+  check(driver().cuMemMap(to_address(ptr), size, offset, to_cuda(handle), flags));
+}
+
+void hipMemUnmap(void* ptr, std::size_t size) {
+  require(ptr && size != 0);
+  require_whole_pieces(ptr, size);
+  check(driver().cuMemUnmap(to_address(ptr), size));
+}
+
+void hipMemSetAccess(void* ptr, std::size_t size, const hipMemAccessDesc* desc, std::size_t count) {
+  require(ptr && size != 0 && desc && count != 0);
+  for (const hipMemAccessDesc& each : std::span(desc, count)) {
+    require(is_access(each.flags));
+    require_location(each.location);
+  }
+  require_whole_pieces(ptr, size);
+  check(driver().cuMemSetAccess(to_address(ptr), size, to_cuda(desc), count));
+}
+
+void hipMemGetAccess(unsigned long long* flags, const hipMemLocation* location, void* ptr) {
+  require(flags && location && ptr);
+  require(location->type == hipMemLocationTypeDevice);  // no release of HIP tells the host's access
+  require_location(*location);
+  const CUmemLocation asked = to_cuda(*location);
+  check(driver().cuMemGetAccess(flags, &asked, to_address(ptr)));
+}
+
+void hipMemGetAllocationGranularity(std::size_t* granularity, const hipMemAllocationProp* prop,
+                                    hipMemAllocationGranularity_flags option) {
+  require(granularity && prop);
+  require(option == hipMemAllocationGranularityMinimum || option == hipMemAllocationGranularityRecommended);
+  require_location(prop->location);
+  const CUmemAllocationProp asked = to_cuda(*prop);
+  check(driver().cuMemGetAllocationGranularity(granularity, &asked,
+                                               static_cast<CUmemAllocationGranularity_flags>(option)));
+}
+
+void hipMemGetAllocationPropertiesFromHandle(hipMemAllocationProp* prop,
+                                             hipMemGenericAllocationHandle_t handle) {
+  require(prop && handle);
+  CUmemAllocationProp found{};
+  check(driver().cuMemGetAllocationPropertiesFromHandle(&found, to_cuda(handle)));
+  *prop = to_hip(found);
+}
+
+void hipMemExportToShareableHandle(void* shareableHandle, hipMemGenericAllocationHandle_t handle,
+                                   hipMemAllocationHandleType handleType, unsigned long long flags) {
+  require(shareableHandle && handle && flags == 0);
+  require(handleType == hipMemHandleTypePosixFileDescriptor);  // the only type hipMemCreate lets through
+  check(driver().cuMemExportToShareableHandle(shareableHandle, to_cuda(handle),
+                                              CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, flags));
+}
+
+void hipMemImportFromShareableHandle(hipMemGenericAllocationHandle_t* handle, void* osHandle,
+                                     hipMemAllocationHandleType shHandleType) {
+  require(handle && osHandle);
+  require(shHandleType == hipMemHandleTypePosixFileDescriptor, hipErrorNotSupported);
+  const int descriptor = descriptor_of(osHandle);
+  require(fcntl(descriptor, F_GETFD) != -1);
+  CUmemGenericAllocationHandle imported = 0;
+  void* const by_value = reinterpret_cast<void*>(static_cast<std::uintptr_t>(descriptor));
+  const CUresult result =
+      driver().cuMemImportFromShareableHandle(&imported, by_value, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  require(result != CUDA_ERROR_UNKNOWN);  // CUDA's word for a descriptor of something else
+  check(result);
+  *handle = to_hip(imported);
+}
+
+void hipMemRetainAllocationHandle(hipMemGenericAllocationHandle_t* handle, void* addr) {
+  require(handle && addr);
+  CUmemGenericAllocationHandle retained = 0;
+  check(driver().cuMemRetainAllocationHandle(&retained, addr));
+  *handle = to_hip(retained);
+}
+
+void hipMemMapArrayAsync(hipArrayMapInfo* mapInfoList, unsigned int count, hipStream_t) {
+  require(mapInfoList && count != 0);
+  fail(hipErrorNotSupported);  // as every HIP runtime on AMD's hardware
+}
+
+}  // namespace hipcuda
