@@ -83,7 +83,7 @@ std::string mapped_refusal(const machine& m, std::uintptr_t address, std::uint64
   const auto end = address + bytes;
   while (address < end) {
     const auto piece = containing(m.mappings, address);
-    if (piece == m.mappings.end()) return place(address) + " is reserved but not mapped";
+    if (piece == m.mappings.end()) return place(address) + " is not mapped";
     const auto granted = write ? piece->second.writers : piece->second.readers;
     if ((granted & devices) == 0) {
       const bool readable = (piece->second.readers & devices) != 0;
@@ -133,8 +133,8 @@ std::string copy_refusal(const machine& m, std::uintptr_t address, std::uint64_t
 
 std::string kernel_refusal(const machine& m, std::uintptr_t address, std::uint64_t bytes, bool write, int device) {
   const auto bit = std::uint64_t{1} << device;
-  if (bytes > room_at(m, address)) return place(address) + " + " + std::to_string(bytes) + " runs past its memory";
   if (is_reserved(m, address)) return mapped_refusal(m, address, bytes, write, bit);
+  if (bytes > room_at(m, address)) return place(address) + " + " + std::to_string(bytes) + " runs past its memory";
   const auto found = containing(m.blocks, address);
   if (found == m.blocks.end()) {
     if (m.has_xnack()) return {};

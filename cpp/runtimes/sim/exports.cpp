@@ -1,5 +1,7 @@
 // The exported functions: guards only, generated from the lists of calls.
-#include <cstring>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
 #include <new>
 #include <string_view>
 #include <system_error>
@@ -49,12 +51,18 @@ hipError_t code_of_exception(const char* function) noexcept {
   return hip_abi::hipErrorUnknown;
 }
 
+// Without the log's lock: a thread that the child has not got may hold it.
+void say_once_in_child(const char* function) {
+  static std::atomic<bool> said{false};
+  if (said.exchange(true)) return;
+  std::fprintf(stderr, "hipsim: %s: refused in a forked child, as its parent had started HIP\n", function);
+}
+
 void record(std::uint32_t code) {
   auto& thread = process::thread();
   thread.last_result = code;
   const bool is_error = code != hip_abi::hipSuccess && code != hip_abi::hipErrorNotReady;
-  const reading machine;
-  if (is_error || !machine->rules.keeps_only_errors) thread.last_error = code;
+  if (is_error || !process::instance().keeps_only_errors()) thread.last_error = code;
 }
 
 template <bool KeepsLastError, bool NeedsNoDevice, class Function, class... Arguments>
@@ -63,13 +71,13 @@ hipError_t guard(const char* name, const char* names, Function function, Argumen
   try {
     auto& here = process::instance();
     if (here.is_forked_child()) {
-      note(name, "refused in a forked child: HIP was started by the parent (exec, or start HIP after fork)");
+      say_once_in_child(name);
       return hip_abi::hipErrorNotInitialized;
     }
     if (here.broken()) return hip_abi::hipErrorInvalidDevice;
     const auto call = [&](auto...) -> hipError_t {
       try {
-        if (!NeedsNoDevice && reading()->device_count() == 0) return hip_abi::hipErrorNoDevice;
+        if (!NeedsNoDevice && !here.has_devices()) return hip_abi::hipErrorNoDevice;
         return function(arguments...);
       } catch (...) {
         return code_of_exception(name);

@@ -3,15 +3,34 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <new>
 
 namespace hipsim {
 
 machine::machine(machine_profile shape) : profile(std::move(shape)), rules(profile.version) {
   for (int i = 0; i < static_cast<int>(profile.devices.size()); ++i) {
-    devices.emplace_back(i);
+    devices.emplace_back(owner_name(i));
     devices.back().in_use_bytes = this->shape(i).in_use_bytes;
   }
+}
+
+std::string machine::owner_name(int device) const {
+  if (device == host_device) return "host";
+  std::string out;
+  char digits[3];
+  for (const unsigned char byte : shape(device).uuid) {
+    std::snprintf(digits, sizeof digits, "%02x", byte);
+    out += digits;
+  }
+  return out;
+}
+
+int machine::owner_named(const std::string& owner, int otherwise) const {
+  for (int device = host_device; device < static_cast<int>(profile.devices.size()); ++device) {
+    if (owner_name(device) == owner) return device;
+  }
+  return otherwise;
 }
 
 bool machine::has_hmm() const {
@@ -46,7 +65,7 @@ std::shared_ptr<physical> machine::take_memory(int device, std::uint64_t bytes, 
   memory->device = device;
   memory->bytes = bytes;
   if (file_of_its_own) {
-    auto file = std::make_shared<memory_file>(memory_file_name(device), bytes);
+    auto file = std::make_shared<memory_file>(owner_name(device), bytes);
     memory->identity = file->identity();
     memory->memory = extent(std::move(file), 0, bytes);
   } else {

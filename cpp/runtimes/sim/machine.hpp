@@ -94,7 +94,7 @@ struct event {
 };
 
 struct device_state {
-  explicit device_state(int ordinal) : pool(ordinal) {}
+  explicit device_state(std::string owner) : pool(std::move(owner)) {}
   memory_pool pool;
   std::uint64_t used_bytes = 0;
   std::uint64_t in_use_bytes = 0;  ///< by others
@@ -120,7 +120,7 @@ class machine {
 
   address_space addresses;
   std::vector<device_state> devices;
-  device_state host{host_device};
+  device_state host{"host"};
   std::map<std::uintptr_t, block> blocks;
   std::map<std::uintptr_t, reservation> reservations;
   std::map<std::uintptr_t, mapping> mappings;
@@ -149,6 +149,11 @@ class machine {
 
   /// A number that no object had or will have and that faults when used as an address.
   [[nodiscard]] std::uint64_t new_id() { return next_id_ += 16; }
+
+  /// The name by which memory of a device (or host_device) is known to other processes, and back: the
+  /// current process may not see that device, then `otherwise`.
+  [[nodiscard]] std::string owner_name(int device) const;
+  [[nodiscard]] int owner_named(const std::string& owner, int otherwise) const;
 
   [[nodiscard]] std::shared_ptr<physical> take_memory(int device, std::uint64_t bytes, bool file_of_its_own);
   /// The memory behind a descriptor, if this process knows it already.

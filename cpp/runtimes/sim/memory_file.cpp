@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <new>
 #include <string_view>
 #include <system_error>
@@ -15,7 +14,7 @@ namespace hipsim {
 namespace {
 
 constexpr std::uint64_t pool_bytes = std::uint64_t{1} << 62;
-constexpr std::string_view name_prefix = "hipsim-device-";
+constexpr std::string_view name_prefix = "hipsim-";
 
 [[noreturn]] void throw_errno(const char* what) {
   throw std::system_error(errno, std::generic_category(), what);
@@ -29,8 +28,8 @@ constexpr std::string_view name_prefix = "hipsim-device-";
 
 }  // namespace
 
-memory_file::memory_file(const std::string& name, std::uint64_t bytes)
-    : descriptor_(memfd_create(name.c_str(), MFD_CLOEXEC)) {
+memory_file::memory_file(const std::string& owner, std::uint64_t bytes)
+    : descriptor_(memfd_create((std::string(name_prefix) + owner).c_str(), MFD_CLOEXEC)) {
   if (descriptor_ < 0) throw_errno("memfd_create");
   if (ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0) {
     const int error = errno;
@@ -91,22 +90,19 @@ void memory_file::discard(std::uint64_t offset, std::uint64_t bytes) noexcept {
                   static_cast<off_t>(bytes));
 }
 
-std::string memory_file_name(int device) { return std::string(name_prefix) + std::to_string(device); }
-
-bool is_memory_file(int descriptor, int& device) {
+std::string owner_of_memory_file(int descriptor) {
   char target[128];
   const auto link = "/proc/self/fd/" + std::to_string(descriptor);
   const auto length = readlink(link.c_str(), target, sizeof target);
-  if (length <= 0) return false;
-  std::string_view name(target, static_cast<std::size_t>(length));
+  if (length <= 0) return {};
+  const std::string_view name(target, static_cast<std::size_t>(length));
   const std::string prefix = "/memfd:" + std::string(name_prefix);
-  if (!name.starts_with(prefix)) return false;
-  name.remove_prefix(prefix.size());
-  return std::from_chars(name.data(), name.data() + name.size(), device).ec == std::errc{};
+  if (!name.starts_with(prefix)) return {};
+  return std::string(name.substr(prefix.size(), name.find(' ') - prefix.size()));  // " (deleted)" follows
 }
 
 extent memory_pool::take(std::uint64_t bytes) {
-  if (!file_) file_ = std::make_shared<memory_file>(memory_file_name(device_), pool_bytes);
+  if (!file_) file_ = std::make_shared<memory_file>(owner_, pool_bytes);
   extent out(file_, next_, bytes);
   next_ += bytes;
   return out;

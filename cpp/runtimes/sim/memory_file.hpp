@@ -21,7 +21,7 @@ struct bad_host_pointer : std::runtime_error {
 class memory_file {
  public:
   /// Throws std::system_error (EMFILE and ENFILE: no descriptor left).
-  explicit memory_file(const std::string& name, std::uint64_t bytes);
+  memory_file(const std::string& owner, std::uint64_t bytes);
   /// Takes a duplicate of a descriptor that came from another memory_file, maybe of another process.
   [[nodiscard]] static std::shared_ptr<memory_file> duplicate(int descriptor);
   ~memory_file();
@@ -43,10 +43,9 @@ class memory_file {
   int descriptor_;
 };
 
-/// Whether a descriptor names a memory file of the simulator, and the device it was made for, else -1.
-[[nodiscard]] bool is_memory_file(int descriptor, int& device);
-/// The file name that is_memory_file() reads back.
-[[nodiscard]] std::string memory_file_name(int device);
+/// The owner that a memory file of the simulator was made for ("" for any other descriptor). An owner is a
+/// device's UUID in hex, the same in every process whatever its visibility mask, or "host".
+[[nodiscard]] std::string owner_of_memory_file(int descriptor);
 
 /// A part of a memory file. The last owner gives the pages back.
 class extent {
@@ -80,11 +79,11 @@ class extent {
 /// allocations made in a row lie in a row, so that the kernel merges their mappings.
 class memory_pool {
  public:
-  explicit memory_pool(int device) : device_(device) {}
+  explicit memory_pool(std::string owner) : owner_(std::move(owner)) {}
   [[nodiscard]] extent take(std::uint64_t bytes);
 
  private:
-  int device_;
+  std::string owner_;
   std::shared_ptr<memory_file> file_;
   std::uint64_t next_ = 0;
 };

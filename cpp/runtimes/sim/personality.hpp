@@ -32,7 +32,13 @@ struct personality {
         register_io_memory(!v.at_least(7, 0) || v.at_least(7, 2)),
         uncached_host_flag(v.at_least(7, 0)),
         null_pointer_attributes(v.at_least(7, 0)),
-        single_allocation_within_host_memory(!v.at_least(7, 0)) {}
+        single_allocation_within_host_memory(!v.at_least(7, 0)),
+        reserve_alignment_in_granules(!v.at_least(6, 2)),
+        last_attribute(v.at_least(7, 14)   ? 95
+                       : v.at_least(7, 13) ? 94
+                       : v.at_least(7, 12) ? 93
+                       : v.at_least(7, 0)  ? 92
+                                           : 91) {}
 
   bool keeps_only_errors;        ///< a success leaves the thread's last error as it was
   bool checks_streams;           ///< an unknown stream is ContextIsDestroyed instead of undefined
@@ -57,6 +63,8 @@ struct personality {
   bool uncached_host_flag;
   bool null_pointer_attributes;
   bool single_allocation_within_host_memory;
+  bool reserve_alignment_in_granules;
+  std::uint32_t last_attribute;  ///< of the numbers shared with CUDA
 };
 
 }  // namespace hipsim

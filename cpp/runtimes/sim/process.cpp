@@ -21,6 +21,14 @@ std::FILE* open_log() {
   return file ? file : stderr;
 }
 
+// As this process sees it, under the visibility masks of its environment.
+std::unique_ptr<machine> machine_from(const char* profile_text) {
+  const auto whole = profile_text && *profile_text ? parse_profile(profile_text) : default_profile();
+  return std::make_unique<machine>(visible_part(whole, std::getenv("ROCR_VISIBLE_DEVICES"),
+                                                std::getenv("HIP_VISIBLE_DEVICES"),
+                                                std::getenv("CUDA_VISIBLE_DEVICES")));
+}
+
 }  // namespace
 
 process& process::instance() {
@@ -38,31 +46,31 @@ thread_state& process::thread() {
 process::process() : log_(open_log()) {
   try {
     const char* text = std::getenv("HIPSIM_PROFILE");
-    machine_ = std::make_unique<machine>(visible(text && *text ? parse_profile(text) : default_profile()));
+    adopt(machine_from(text));
     if (const char* rules = std::getenv("HIPSIM_FAIL")) interceptor.arm(hip::parse_fault_rules(rules));
     if (const char* path = std::getenv("HIPSIM_TRACE")) interceptor.trace_to(path);
   } catch (const std::exception& error) {
     // The real library's answer to a failed start is hipErrorInvalidDevice from every call.
     std::fprintf(stderr, "hipsim: cannot start: %s\n", error.what());
     broken_ = true;
-    if (!machine_) machine_ = std::make_unique<machine>(machine_profile{});
+    if (!machine_) adopt(std::make_unique<machine>(machine_profile{}));
   }
   // The child must neither wait for a lock that a thread it has not got holds, nor change shared memory.
   pthread_atfork(nullptr, nullptr, [] { instance().forked_.store(true, std::memory_order_relaxed); });
   write_ledger_at_exit();
 }
 
-machine_profile process::visible(machine_profile profile) {
-  return visible_part(profile, std::getenv("ROCR_VISIBLE_DEVICES"), std::getenv("HIP_VISIBLE_DEVICES"),
-                      std::getenv("CUDA_VISIBLE_DEVICES"));
+void process::adopt(std::unique_ptr<machine> fresh) {
+  machine_ = std::move(fresh);
+  has_devices_.store(machine_->device_count() > 0, std::memory_order_relaxed);
+  keeps_only_errors_.store(machine_->rules.keeps_only_errors, std::memory_order_relaxed);
 }
 
 void process::configure(const char* profile_text) {
-  auto profile = profile_text && *profile_text ? parse_profile(profile_text) : default_profile();
-  auto fresh = std::make_unique<machine>(visible(std::move(profile)));
+  auto fresh = machine_from(profile_text);
   const std::unique_lock lock(lock_);
   if (!machine_->empty()) throw std::logic_error("objects of the present machine are still alive");
-  machine_ = std::move(fresh);
+  adopt(std::move(fresh));
   generation_.fetch_add(1, std::memory_order_release);
 }
 

@@ -30,6 +30,9 @@ class process {
 
   hip::interceptor interceptor;
 
+  /// Asked on every call, so kept where no lock is needed.
+  [[nodiscard]] bool has_devices() const { return has_devices_.load(std::memory_order_relaxed); }
+  [[nodiscard]] bool keeps_only_errors() const { return keeps_only_errors_.load(std::memory_order_relaxed); }
   [[nodiscard]] bool broken() const { return broken_; }           ///< the environment could not be read
   [[nodiscard]] bool is_forked_child() const { return forked_.load(std::memory_order_relaxed); }
   /// Replaces the machine. Throws std::invalid_argument, std::logic_error if anything is alive.
@@ -42,12 +45,14 @@ class process {
   friend class reading;
   friend class writing;
   process();
-  [[nodiscard]] static machine_profile visible(machine_profile profile);
+  void adopt(std::unique_ptr<machine> fresh);
 
   std::shared_mutex lock_;
   std::unique_ptr<machine> machine_;
   std::atomic<std::uint64_t> generation_{1};
   std::atomic<bool> forked_{false};
+  std::atomic<bool> has_devices_{false};
+  std::atomic<bool> keeps_only_errors_{false};
   bool broken_ = false;
   std::mutex log_lock_;
   std::FILE* log_ = nullptr;

@@ -142,7 +142,8 @@ void set_device_key(machine_profile& machine, std::string_view rest, std::string
   const auto setter = device_keys().find(rest.substr(dot + 1));
   if (setter == device_keys().end()) throw std::invalid_argument("unknown device key");
   const auto index = static_cast<std::size_t>(ordinal(rest.substr(0, dot)));
-  if (index >= machine.devices.size()) machine.devices.resize(index + 1);
+  if (index > machine.devices.size()) throw std::invalid_argument("devices are listed from 0 on, without gaps");
+  if (index == machine.devices.size()) machine.devices.emplace_back();
   setter->second(machine.devices[index], value);
 }
 

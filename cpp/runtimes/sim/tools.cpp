@@ -27,6 +27,7 @@ template <class Work>
 int attempt(Work work) noexcept {
   try {
     last_message.clear();
+    if (process::instance().is_forked_child()) return failed(3, "a forked child has no part in the simulator");
     return work();
   } catch (const std::logic_error& error) {
     const bool bad_text = dynamic_cast<const std::invalid_argument*>(&error) != nullptr;

@@ -45,6 +45,7 @@ std::optional<int> compute_limit(unsigned int attribute) {
     case 74: case 75: case 76: return 65536;           // shared memory
     case 78: return 1;                                 // stream priorities
     case 81: case 82: return 256;                      // texture alignment, pitch alignment
+    case 93: return 1;                                 // DMA-BUF
     default: return std::nullopt;
   }
 }
@@ -91,8 +92,7 @@ std::optional<int> identity_attribute(const machine& m, hipDeviceAttribute_t att
 
 // Attributes that exist in the headers but say nothing a memory program needs answer 0.
 bool is_attribute(const machine& m, unsigned int attribute) {
-  const unsigned int last = m.rules.uncached_type ? 92 : 91;
-  return attribute <= last || (attribute >= 10000 && attribute <= 10020);
+  return attribute <= m.rules.last_attribute || (attribute >= 10000 && attribute <= 10020);
 }
 
 template <class Value>

@@ -13,7 +13,10 @@ hipError_t copy_checked(const char* function, const machine& m, void* dst, const
   const auto to = address_of(dst);
   const auto from = address_of(src);
   if (wraps(to, bytes) || wraps(from, bytes)) return hipErrorInvalidValue;
-  if (bytes > room_at(m, to) || bytes > room_at(m, from)) return hipErrorInvalidValue;
+  if (bytes > room_at(m, to) || bytes > room_at(m, from)) {
+    note(function, std::to_string(bytes) + " bytes run past the memory known at " + hex(to) + " or " + hex(from));
+    return hipErrorInvalidValue;
+  }
   const auto engines = bit(engine) | bit(owner_of(m, to)) | bit(owner_of(m, from));
   auto problem = copy_refusal(m, from, bytes, false, engines);
   if (problem.empty()) problem = copy_refusal(m, to, bytes, true, engines);

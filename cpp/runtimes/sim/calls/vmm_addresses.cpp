@@ -9,7 +9,8 @@ hipError_t hipMemAddressReserve(void** ptr, std::size_t size, std::size_t alignm
   writing m;
   const auto granularity = m->shape(0).granularity_minimum;  // always device 0's
   const bool power_of_two = (alignment & (alignment - 1)) == 0;
-  if (size == 0 || size % granularity != 0 || !power_of_two) {
+  const bool in_granules = alignment % granularity == 0 || !m->rules.reserve_alignment_in_granules;
+  if (size == 0 || size % granularity != 0 || !power_of_two || !in_granules) {
     return static_cast<hipError_t>(m->rules.reserve_bad_size_code);
   }
   *ptr = nullptr;

@@ -44,8 +44,8 @@ hipError_t hipMemImportFromShareableHandle(hipMemGenericAllocationHandle_t* hand
   writing m;
   if (!m->rules.exports_descriptors) return hipErrorNotSupported;
   const int descriptor = descriptor_of(osHandle);
-  int owner = 0;
-  if (!is_memory_file(descriptor, owner)) {
+  const auto owner = owner_of_memory_file(descriptor);
+  if (owner.empty()) {
     note("hipMemImportFromShareableHandle", "descriptor " + std::to_string(descriptor) + " was not exported by HIP");
     return hipErrorInvalidValue;
   }
@@ -53,7 +53,7 @@ hipError_t hipMemImportFromShareableHandle(hipMemGenericAllocationHandle_t* hand
   auto memory = m->known_memory(file->identity());
   if (!memory) {  // another process's: it was charged there
     memory = std::make_shared<physical>();
-    memory->device = m->is_device(owner) ? owner : owner == host_device ? host_device : current_device();
+    memory->device = m->owner_named(owner, current_device());
     memory->bytes = file->bytes();
     memory->identity = file->identity();
     memory->memory = extent(std::move(file), 0, memory->bytes);
