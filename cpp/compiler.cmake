@@ -1,5 +1,4 @@
-# What every C++ target shares. The compiler itself is chosen before CMake runs (scripts in the Makefile or
-# the environment's CXX): hipcc where one is found, else the host's compiler.
+# What every C++ target shares.
 
 option(HIPPLAN_WERROR "Warnings are errors (CI)" OFF)
 set(HIPPLAN_SANITIZE "" CACHE STRING "Sanitizers, such as address,undefined or thread")
@@ -14,3 +13,11 @@ if(HIPPLAN_SANITIZE)
   target_compile_options(hipplan_flags INTERFACE -fsanitize=${HIPPLAN_SANITIZE} -fno-omit-frame-pointer -g)
   target_link_options(hipplan_flags INTERFACE -fsanitize=${HIPPLAN_SANITIZE})
 endif()
+
+get_filename_component(compiler_name ${CMAKE_CXX_COMPILER} NAME)
+if(compiler_name MATCHES "hipcc")
+  # The core has no device code: plain C++, not HIP. hipcc links libamdhip64 by itself; nothing needs it.
+  target_compile_options(hipplan_flags INTERFACE "SHELL:-x c++" -D__HIP_PLATFORM_AMD__)
+  target_link_options(hipplan_flags INTERFACE -Wl,--as-needed)
+endif()
+message(STATUS "hipplan: compiling with ${CMAKE_CXX_COMPILER}")

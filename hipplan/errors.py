@@ -79,7 +79,8 @@ CODES: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A piece of source text. Lines and columns count from 1; the end column is the one after the last character."""
+    """A piece of source text. Lines and columns count from 1; the end column is the one after the last
+    character."""
 
     file: str
     line: int
@@ -193,7 +194,8 @@ def _excerpt(span: Span, label: str) -> list[str]:
 
 
 def _printable(text: str) -> str:
-    """Control characters would move the terminal's cursor: show them as a replacement sign, one column each."""
+    """Control characters would move the terminal's cursor: show them as a replacement sign, one column
+    each."""
     return "".join(c if c.isprintable() or c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
@@ -266,7 +268,13 @@ class LeakError(HipplanError):
     exit_code = ExitCode.LEAKED
 
     def __init__(
-        self, diagnostics: Diagnostic | Iterable[Diagnostic], *, leaks: tuple[str, ...] = ()
+        self,
+        diagnostics: Diagnostic | Iterable[Diagnostic],
+        *,
+        leaks: tuple[str, ...] = (),
+        undone: Any = None,
     ) -> None:
         super().__init__(diagnostics)
         self.leaks = leaks
+        self.undone = undone
+        """What was given back and what was not (hipplan.undo.Undone)."""

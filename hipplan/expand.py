@@ -5,9 +5,12 @@
     weights: {each: gpu, device: $(each), size: 1GiB}            # weights.0 on gpu.0, weights.1 on gpu.1, ...
     layer:   {each: {layer: 80, rank: gpu}, device: $(rank), ..} # layer.0.0, layer.0.1, ..., layer.79.7
 
-It takes a number (0 up to it), a family of devices, a list, {from, count, step}, or a mapping of names to those, whose
-product is taken. Inside, $(each) or the given names are the current values, $(rank.index) the number of a value in its
-list, $(index) the number of the repetition. A name with $(...) in it is used as it comes out, without a number.
+It takes a number (0 up to it), a family of devices, a list, {from, count, step}, or a mapping of names to
+those, whose
+product is taken. Inside, $(each) or the given names are the current values, $(rank.index) the number of a
+value in its
+list, $(index) the number of the repetition. A name with $(...) in it is used as it comes out, without a
+number.
 """
 
 from __future__ import annotations
@@ -107,7 +110,9 @@ class _Expander:
     def run(self) -> Expanded:
         root = self.documents.root
         self._variables()
-        if len(self.found) > len(root.found):  # nothing that uses a wrong variable or an unread file could be told from a mistake
+        if len(self.found) > len(
+            root.found
+        ):  # nothing that uses a wrong variable or an unread file could be told from a mistake
             raise PlanError(in_order(self.found))
         data: dict[str, Any] = {}
         try:
@@ -145,14 +150,24 @@ class _Expander:
         for name, entry in declared.items():
             place = _Place(entry.source, ("vars", name), ("vars", name))
             if not _NAME.fullmatch(name):
-                self._report("HP106", f"'{name[:60]}' cannot be a variable", place, key=True, hint="letters, digits and _, beginning with a letter")
+                self._report(
+                    "HP106",
+                    f"'{name[:60]}' cannot be a variable",
+                    place,
+                    key=True,
+                    hint="letters, digits and _, beginning with a letter",
+                )
             elif name not in self.scope:
                 value = self._walk(entry.value, self.scope, place)
                 if isinstance(value, (int, str)):
                     self.scope[name] = value
                 else:
                     self.scope[name] = 0
-                    self._report("HP103", f"the variable '{name}' must be an integer, true, false or text", place)
+                    self._report(
+                        "HP103",
+                        f"the variable '{name}' must be an integer, true, false or text",
+                        place,
+                    )
 
     def _find_families(self, devices: Mapping[str, Any]) -> None:
         for name, selector in devices.items():
@@ -175,9 +190,20 @@ class _Expander:
                     name = str(self._text(name, scope, place, key=True))
                 elif suffix:
                     name += suffix
-                made = _Place(entry.source, (noun, name), place.origin, f"{name} ({expansion})" if expansion else "")
+                made = _Place(
+                    entry.source,
+                    (noun, name),
+                    place.origin,
+                    f"{name} ({expansion})" if expansion else "",
+                )
                 if name in result:
-                    self._report("HP204", f"the name '{name}' is used twice", made, key=True, hint="use the variables of each in the name")
+                    self._report(
+                        "HP204",
+                        f"the name '{name}' is used twice",
+                        made,
+                        key=True,
+                        hint="use the variables of each in the name",
+                    )
                 self.out.came_from(made.path, entry.source, made.origin, made.expansion)
                 result[name] = self._walk(value, scope, made)
         return result
@@ -185,7 +211,12 @@ class _Expander:
     def _walk(self, value: Any, scope: Scope, place: _Place) -> Any:
         self.values += 1
         if self.values > VALUES_MAX or len(place.path) > DEPTH_MAX:
-            self._report("HP023", f"this expands to more than {VALUES_MAX} values", place, hint="use count: for equal things")
+            self._report(
+                "HP023",
+                f"this expands to more than {VALUES_MAX} values",
+                place,
+                hint="use count: for equal things",
+            )
             raise _TooMuch
         if isinstance(value, str):
             return self._text(value, scope, place) if "$(" in value else value
@@ -202,8 +233,15 @@ class _Expander:
             if isinstance(written, str) and "$(" in written:
                 key = str(self._text(written, scope, place.child(written, written), key=True))
                 if key in result:
-                    self._report("HP005", f"the key '{key}' stands twice", place.child(written, written), key=True)
-                self.out.came_from((*place.path, key), place.source, (*place.origin, written), place.expansion)
+                    self._report(
+                        "HP005",
+                        f"the key '{key}' stands twice",
+                        place.child(written, written),
+                        key=True,
+                    )
+                self.out.came_from(
+                    (*place.path, key), place.source, (*place.origin, written), place.expansion
+                )
             result[key] = self._walk(inner, scope, place.child(key, written))
         return result
 
@@ -235,7 +273,8 @@ class _Expander:
     # each
 
     def _repeat(self, value: Any, scope: Scope, place: _Place) -> Iterator[tuple[str, Scope, str, Any]]:
-        """(suffix of the name, scope, what this repetition is, the thing without each) for each repetition."""
+        """(suffix of the name, scope, what this repetition is, the thing without each) for each
+        repetition."""
         if not isinstance(value, dict) or "each" not in value:
             yield "", scope, "", value
             return
@@ -247,13 +286,24 @@ class _Expander:
         total = 1
         for name, domain in named.items():
             if not isinstance(name, str) or not _NAME.fullmatch(name):
-                self._report("HP024", f"'{name}' cannot be the name of a value", where, hint="letters, digits and _")
+                self._report(
+                    "HP024",
+                    f"'{name}' cannot be the name of a value",
+                    where,
+                    hint="letters, digits and _",
+                )
                 return
             values = self._domain(self._walk(domain, scope, where), where.child(name, name))
             total *= len(values)
             domains.append(values)
         if total > COUNT_MAX:
-            self._report("HP023", f"this repeats {total} times", where, why=f"a plan has at most {COUNT_MAX} objects", hint="use fewer, larger ones")
+            self._report(
+                "HP023",
+                f"this repeats {total} times",
+                where,
+                why=f"a plan has at most {COUNT_MAX} objects",
+                hint="use fewer, larger ones",
+            )
             return
         for number, choice in enumerate(product(*(enumerate(values) for values in domains))):
             inner: dict[str, Value] = {**scope, "index": number}
@@ -270,7 +320,9 @@ class _Expander:
         if isinstance(domain, list) and all(isinstance(item, (int, str)) for item in domain):
             return domain
         if isinstance(domain, dict) and "count" in domain and domain.keys() <= {"from", "count", "step"}:
-            start, count, step = (domain.get(key, default) for key, default in (("from", 0), ("count", 0), ("step", 1)))
+            start, count, step = (
+                domain.get(key, default) for key, default in (("from", 0), ("count", 0), ("step", 1))
+            )
         else:
             start, count, step = 0, domain, 1
         if all(type(number) is int for number in (start, count, step)) and 0 <= count <= COUNT_MAX:
@@ -279,7 +331,12 @@ class _Expander:
             hint = suggest(domain, self.families) or "a family is defined under devices:, as gpu: {count: 8}"
             self._report("HP024", f"there is no family of devices '{domain[:60]}'", place, hint=hint)
         else:
-            self._report("HP024", "each cannot go through this", place, hint="a number, a family of devices, a list, or {from: 4, count: 8, step: 2}")
+            self._report(
+                "HP024",
+                "each cannot go through this",
+                place,
+                hint="a number, a family of devices, a list, or {from: 4, count: 8, step: 2}",
+            )
         return []
 
     def _report(self, code: str, summary: str, place: _Place, *, key: bool = False, **more: str) -> None:

@@ -35,7 +35,8 @@ class ExpressionError(Exception):
 
 
 def substitute(text: str, scope: Mapping[str, Value], suggest: Callable[[str], str] = lambda _: "") -> Value:
-    """The text with its expressions filled in. Raises ExpressionError; `suggest` gives the hint for an unknown name."""
+    """The text with its expressions filled in. Raises ExpressionError; `suggest` gives the hint for an
+    unknown name."""
     if len(text) > TEXT_MAX:
         raise ExpressionError("HP020", f"a text with expressions is at most {TEXT_MAX} characters", 0)
     parts: list[str] = []
@@ -53,7 +54,9 @@ def substitute(text: str, scope: Mapping[str, Value], suggest: Callable[[str], s
         end = parser.at
     result = "".join(parts) + text[end:]
     if len(result) > TEXT_MAX:
-        raise ExpressionError("HP022", f"this becomes a text of more than {TEXT_MAX} characters", 0, len(text))
+        raise ExpressionError(
+            "HP022", f"this becomes a text of more than {TEXT_MAX} characters", 0, len(text)
+        )
     return result
 
 
@@ -146,13 +149,21 @@ class _Parser:
 
     def literal(self, kind: str, token: str, start: int) -> int:
         try:
-            return parse_size(token if kind == "size" or len(token) > 20 else int(token, 16 if "x" in token else 10))
+            return parse_size(
+                token if kind == "size" or len(token) > 20 else int(token, 16 if "x" in token else 10)
+            )
         except SizeError as error:
             raise ExpressionError("HP022", str(error), start, len(token), error.hint) from None
 
     def lookup(self, name: str, start: int) -> Value:
         if name not in self.scope:
-            raise ExpressionError("HP021", f"the variable '{name}' is not defined", start, len(name), self.suggest(name))
+            raise ExpressionError(
+                "HP021",
+                f"the variable '{name}' is not defined",
+                start,
+                len(name),
+                self.suggest(name),
+            )
         return self.scope[name]
 
     def number(self, value: Value, place: int) -> int:
@@ -164,7 +175,12 @@ class _Parser:
                 pass
         if isinstance(value, (bool, str)):
             shown = str(value).lower() if isinstance(value, bool) else repr(value[:40])
-            raise ExpressionError("HP022", f"{shown} is not a number", place, hint="only numbers and sizes can be calculated with")
+            raise ExpressionError(
+                "HP022",
+                f"{shown} is not a number",
+                place,
+                hint="only numbers and sizes can be calculated with",
+            )
         return value
 
     def bounded(self, value: int, place: int) -> int:

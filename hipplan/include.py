@@ -1,7 +1,9 @@
 """include: - a plan made of several files.
 
-`include: kv.yaml`, or a list of them, at the top of a plan. An included file is a plan of its own that may hold vars,
-devices and the nouns, and may include further files. Paths are relative to the file that names them and stay in the
+`include: kv.yaml`, or a list of them, at the top of a plan. An included file is a plan of its own that may
+hold vars,
+devices and the nouns, and may include further files. Paths are relative to the file that names them and
+stay in the
 folder of the root plan. Each file is read once; a name defined in two files is an error.
 """
 
@@ -117,13 +119,35 @@ class Documents:
             self._report("HP025", f"{name} is not a plan", included, (), hint="an included file is a mapping")
             return None
         if data.get("hipplan") != 1:
-            self._report("HP108", "an included plan says its version too", included, ("hipplan",), hint="write hipplan: 1")
+            self._report(
+                "HP108",
+                "an included plan says its version too",
+                included,
+                ("hipplan",),
+                hint="write hipplan: 1",
+            )
         for key in data.keys() - allowed:
-            self._report("HP025", f"an included plan cannot say '{key}'", included, (key,), key=True, hint="say it in the root plan")
+            self._report(
+                "HP025",
+                f"an included plan cannot say '{key}'",
+                included,
+                (key,),
+                key=True,
+                hint="say it in the root plan",
+            )
         for noun in ("vars", *NOUNS):
             if noun in data and not isinstance(data[noun], dict):
                 self._report("HP103", f"'{noun}' must be a mapping", included, (noun,))
         return included
 
-    def _report(self, code: str, summary: str, source: Source, path: tuple[Hashable, ...], *, key: bool = False, **more: str) -> None:
+    def _report(
+        self,
+        code: str,
+        summary: str,
+        source: Source,
+        path: tuple[Hashable, ...],
+        *,
+        key: bool = False,
+        **more: str,
+    ) -> None:
         self.found.append(Diagnostic(code, summary, source.span(path, key=key), **more))  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from typing import Any
 from typing_extensions import Self
 
 from hipplan import _core
-from hipplan.errors import Diagnostic, LeakError
+from hipplan.errors import LeakError
 from hipplan.live import Live
 from hipplan.program import Program, Resource
 from hipplan.undo import Undone, undo
@@ -108,7 +108,7 @@ class Layout:
         _open.discard(self)
         undone = undo(self.program, self._live)
         if undone.failures:
-            raise LeakError(undone.diagnostics(), leaks=undone.leaks)
+            raise LeakError(undone.diagnostics(), leaks=undone.leaks, undone=undone)
         return undone
 
     def __enter__(self) -> Self:
@@ -141,6 +141,3 @@ def _close_all() -> None:
         except LeakError as leak:
             log.error("%s", leak)
     _core.shutdown()
-
-
-__all__ = ["Diagnostic", "Layout", "Piece"]

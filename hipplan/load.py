@@ -4,15 +4,19 @@ What a LoadedPlan gives the compiler
 ------------------------------------
     loaded.plan                 the Plan as written (after vars, each and include), counts not yet spread
     loaded.objects              the Objects: every concrete thing by its concrete name, in the order written
-    loaded.span(*path)          Span of a path in the document, e.g. ("reservations", "model", "mappings", 0, "at");
-                                of the nearest ancestor if that is not written; None if there is no text at all
+    loaded.span(*path)          Span of a path in the document, e.g. ("reservations", "model", "mappings",
+    0, "at");
+                                of the nearest ancestor if that is not written; None if there is no text at
+                                all
     loaded.warnings             diagnostics that do not stop anything
     loaded.source_name          what messages call the document
     loaded.digest               sha256 of the expanded document: the same for the same layout
 
-Objects (hipplan/objects.py) hold `devices`, `peers`, `allocations`, `reservations`, `streams` and `buffers`. Each
+Objects (hipplan/objects.py) hold `devices`, `peers`, `allocations`, `reservations`, `streams` and
+`buffers`. Each
 thing carries `name`, `spec` (its model) and `path` (for span), and whatever of its names has been resolved:
-devices are names from `objects.devices` or "host", `count` is spread into name.0, name.1, ..., patterns such as
+devices are names from `objects.devices` or "host", `count` is spread into name.0, name.1, ..., patterns
+such as
 `kv.*` are spread into one mapping each, access is a dict of device name -> "none" | "r" | "rw".
 
 `source` may be a path, an open stream, a text (a str with a line break), or data already in Python (a dict).
@@ -81,7 +85,8 @@ def load(
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Everything made while loading stays, so looking through it for garbage again and again is wasted: 3 x the time."""
+    """Everything made while loading stays, so looking through it for garbage again and again is wasted: 3 x
+    the time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -92,7 +97,8 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 def _validate(document: Expanded) -> tuple[Plan, list[Diagnostic], frozenset[str]]:
-    """The plan, or of a plan with mistakes the part that is good, so that its names can be checked all the same."""
+    """The plan, or of a plan with mistakes the part that is good, so that its names can be checked all the
+    same."""
     try:
         return Plan.model_validate(document.data), [], frozenset()
     except ValidationError as error:
@@ -105,7 +111,8 @@ def _validate(document: Expanded) -> tuple[Plan, list[Diagnostic], frozenset[str
 
 
 def _without_the_wrong(data: Any, error: ValidationError) -> tuple[Any, frozenset[str]]:
-    """The document less its unknown keys and each named object that has another mistake; the names as noun:name."""
+    """The document less its unknown keys and each named object that has another mistake; the names as
+    noun:name."""
     wrong: set[tuple[Any, Any]] = set()
     unknown: list[Path] = []
     for details in error.errors(include_url=False, include_input=False):

@@ -50,7 +50,8 @@ class MachineDevice(PlanModel):
     """Device memory. Unit: bytes. Source: hipDeviceTotalMem."""
 
     in_use: Offset = 0
-    """What was not free when it was measured, or what is known to be taken. Unit: bytes. Source: hipMemGetInfo."""
+    """What was not free when it was measured, or what is known to be taken. Unit: bytes. Source:
+    hipMemGetInfo."""
 
     multiprocessors: Annotated[int, Field(ge=1)] | None = None
     """Compute units. Source: hipDeviceAttributeMultiprocessorCount."""
@@ -68,19 +69,22 @@ class MachineDevice(PlanModel):
     """Page faults on the device are on. Source: hipDeviceAttributePageableMemoryAccess."""
 
     host_visible: bool | None = None
-    """The host may touch device memory through its address. Source: hipDeviceProp_t.isLargeBar, integrated devices."""
+    """The host may touch device memory through its address. Source: hipDeviceProp_t.isLargeBar, integrated
+    devices."""
 
     integrated: bool | None = None
     """Shares its memory with the host. Source: hipDeviceAttributeIntegrated."""
 
     granularity_minimum: Size | None = None
-    """What the size of an allocation must be a multiple of. Unit: bytes. Source: hipMemGetAllocationGranularity."""
+    """What the size of an allocation must be a multiple of. Unit: bytes. Source:
+    hipMemGetAllocationGranularity."""
 
     granularity_recommended: Size | None = None
     """What it better is a multiple of. Unit: bytes. Source: hipMemGetAllocationGranularity."""
 
     shareable_posix_fd: bool | None = None
-    """Allocations can be exported as file descriptors (HIP 6.2 and later). Source: hipMemExportToShareableHandle."""
+    """Allocations can be exported as file descriptors (HIP 6.2 and later). Source:
+    hipMemExportToShareableHandle."""
 
 
 class Link(PlanModel):
@@ -196,14 +200,17 @@ def _shipped() -> Traversable:
 
 
 def load_machine(name_or_path: str | os.PathLike[str]) -> Machine:
-    """A shipped profile by name, or any profile by path. Raises MachineError with every mistake of the file."""
+    """A shipped profile by name, or any profile by path. Raises MachineError with every mistake of the
+    file."""
     given = os.fspath(name_or_path)
     if given in machine_names():
         source = load_yaml((_shipped() / f"{given}.yaml").read_text("utf-8"), f"{given}.yaml")
     elif Path(given).is_file() or os.sep in given or given.endswith((".yaml", ".yml")):
         source = load_yaml(Path(given))
     else:
-        hint = suggest(given, machine_names()) or f"one of {', '.join(machine_names())}, or a path to a profile"
+        hint = (
+            suggest(given, machine_names()) or f"one of {', '.join(machine_names())}, or a path to a profile"
+        )
         raise MachineError(Diagnostic("HP110", f"there is no machine profile '{given}'", hint=hint))
     try:
         return Machine.model_validate(source.data)

@@ -16,7 +16,8 @@ HOST = "host"
 
 @dataclass(frozen=True, slots=True)
 class ResolvedDevice:
-    """A device by its name in the plan. `ordinal` is None if uuid, pci or current chooses it on the machine."""
+    """A device by its name in the plan. `ordinal` is None if uuid, pci or current chooses it on the
+    machine."""
 
     name: str
     selector: DeviceSelector
@@ -86,7 +87,8 @@ class ResolvedStream:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedBuffer:
-    """`device` is where a device buffer is; for the other kinds the device that is current during the call."""
+    """`device` is where a device buffer is; for the other kinds the device that is current during the
+    call."""
 
     name: str
     spec: Buffer

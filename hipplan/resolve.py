@@ -1,6 +1,7 @@
 """Plan -> Objects: spreads counts and patterns, resolves names, checks the arithmetic of the plan alone.
 
-It goes on after a mistake, so that one run tells them all; what depends on something wrong is left out quietly.
+It goes on after a mistake, so that one run tells them all; what depends on something wrong is left out
+quietly.
 """
 
 from __future__ import annotations
@@ -80,7 +81,9 @@ class _Resolver:
         }
         buffers = {}
         for name, path, buffer in self._spread("buffers", plan.buffers):
-            buffers[name] = ResolvedBuffer(name, buffer, self._device(buffer.device, (*path, "device"), first), path)
+            buffers[name] = ResolvedBuffer(
+                name, buffer, self._device(buffer.device, (*path, "device"), first), path
+            )
             if isinstance(buffer, ManagedBuffer):
                 self._check_managed(buffer, path, streams)
         peers = tuple(self._peers())
@@ -95,8 +98,12 @@ class _Resolver:
         if not selectors:
             highest = max(self._default_ordinals(), default=0)
             for ordinal in range(highest + 1):
-                self.devices[f"gpu.{ordinal}"] = ResolvedDevice(f"gpu.{ordinal}", _NO_SELECTOR, ordinal, ("devices",))
-        taken = {s.ordinal + i for s in selectors.values() if s.ordinal is not None for i in range(s.count or 1)}
+                self.devices[f"gpu.{ordinal}"] = ResolvedDevice(
+                    f"gpu.{ordinal}", _NO_SELECTOR, ordinal, ("devices",)
+                )
+        taken = {
+            s.ordinal + i for s in selectors.values() if s.ordinal is not None for i in range(s.count or 1)
+        }
         free = 0
         for name, path, selector in self._spread("devices", selectors, {}):
             ordinal: int | None = None
@@ -112,19 +119,30 @@ class _Resolver:
             for family in _families_of(name):
                 self.families.setdefault(family, []).append(name)
         if HOST in selectors:
-            self._report("HP106", "host cannot be the name of a device", ("devices", HOST), why="host means the CPU")
+            self._report(
+                "HP106",
+                "host cannot be the name of a device",
+                ("devices", HOST),
+                why="host means the CPU",
+            )
 
     def _default_ordinals(self) -> Iterator[int]:
         """The ordinals of the gpu.N that a plan without devices: speaks of."""
         plan = self.plan
-        names: list[str | None] = [x.device for part in (plan.allocations, plan.streams, plan.buffers) for x in part.values()]  # type: ignore[attr-defined]
-        names += [name for link in plan.peers if not isinstance(link, str) for name in (link.device, link.peer)]
+        names: list[str | None] = [
+            x.device for part in (plan.allocations, plan.streams, plan.buffers) for x in part.values()
+        ]  # type: ignore[attr-defined]
+        names += [
+            name for link in plan.peers if not isinstance(link, str) for name in (link.device, link.peer)
+        ]
         for reservation in plan.reservations.values():
             names += reservation.access
             names += [name for mapping in reservation.mappings for name in mapping.access or ()]
         for buffer in plan.buffers.values():
             if isinstance(buffer, ManagedBuffer):
-                names += [advice.device for advice in buffer.advice] + [prefetch.to for prefetch in buffer.prefetch]
+                names += [advice.device for advice in buffer.advice] + [
+                    prefetch.to for prefetch in buffer.prefetch
+                ]
         for name in set(names):
             match = _DEFAULT_DEVICE.fullmatch(name or "")
             if match and int(match[1]) < 1024:
@@ -177,11 +195,24 @@ class _Resolver:
         seen: set[tuple[str, str]] = set()
         for index, link in enumerate(links):
             path = ("peers", index)
-            known = [self._device(link.device, (*path, "device"), ""), self._device(link.peer, (*path, "peer"), "")]
+            known = [
+                self._device(link.device, (*path, "device"), ""),
+                self._device(link.peer, (*path, "peer"), ""),
+            ]
             if link.device == link.peer:
-                self._report("HP209", f"{link.peer} cannot be a peer of itself", (*path, "peer"), hint="name another device")
+                self._report(
+                    "HP209",
+                    f"{link.peer} cannot be a peer of itself",
+                    (*path, "peer"),
+                    hint="name another device",
+                )
             elif (link.device, link.peer) in seen:
-                self._report("HP209", f"the link from {link.device} to {link.peer} stands twice", path, hint="remove one")
+                self._report(
+                    "HP209",
+                    f"the link from {link.device} to {link.peer} stands twice",
+                    path,
+                    hint="remove one",
+                )
             elif all(known):
                 yield ResolvedPeer(link.device, link.peer, path)
             seen.add((link.device, link.peer))
@@ -206,7 +237,14 @@ class _Resolver:
                 if size > whole:
                     self._too_much(mapping, allocation, whole, where)
                 yield ResolvedMapping(
-                    f"{name}[{number}]", allocation, start, follows, size, mapping.size is None, access, where
+                    f"{name}[{number}]",
+                    allocation,
+                    start,
+                    follows,
+                    size,
+                    mapping.size is None,
+                    access,
+                    where,
                 )
                 end, at, number = start + size, None, number + 1
 
@@ -222,7 +260,10 @@ class _Resolver:
             hint = f"it has a count: write {name}.* for all of them, or {members[0]}"
         else:
             patterns = [f"{family}.*" for family in self.allocation_families]
-            hint = suggest(name, [*self.allocations, *patterns]) or f"the allocations are {_listed(self.allocations)}"
+            hint = (
+                suggest(name, [*self.allocations, *patterns])
+                or f"the allocations are {_listed(self.allocations)}"
+            )
         self._report("HP202", f"there is no allocation '{name}'", (*path, "allocation"), hint=hint)
         return ()
 
@@ -285,7 +326,9 @@ class _Resolver:
             at = "size" if part.size is not None and part.at < whole else "at"
             self._report(
                 "HP208",
-                f"the range ends at {format_size(end)}, past the end of the buffer" if part.size else "the range begins past the end of the buffer",
+                f"the range ends at {format_size(end)}, past the end of the buffer"
+                if part.size
+                else "the range begins past the end of the buffer",
                 (*path, "range", at),
                 why=f"the buffer has {format_size(whole)}",
                 hint="leave size out: the range then goes to the end",
@@ -294,12 +337,16 @@ class _Resolver:
     def _check_stream(self, name: str | None, streams: dict[str, ResolvedStream], path: Path) -> None:
         if name is None or name in streams or self._is_broken("streams", name):
             return
-        hint = suggest(name, streams) or (f"the streams are {_listed(streams)}" if streams else "define it under streams:")
+        hint = suggest(name, streams) or (
+            f"the streams are {_listed(streams)}" if streams else "define it under streams:"
+        )
         self._report("HP203", f"there is no stream '{name}'", (*path, "stream"), hint=hint)
 
     # Names
 
-    def _spread(self, noun: str, things: dict[str, T], seen: dict[str, Path] | None = None) -> Iterator[tuple[str, Path, T]]:
+    def _spread(
+        self, noun: str, things: dict[str, T], seen: dict[str, Path] | None = None
+    ) -> Iterator[tuple[str, Path, T]]:
         """Each thing by its concrete names: `kv` with a count of 2 is kv.0 and kv.1."""
         taken = self.names if seen is None else seen
         for written, thing in things.items():
@@ -329,12 +376,19 @@ class _Resolver:
     def _within_budget(self, path: Path) -> bool:
         self.budget -= 1
         if self.budget == -1:
-            self._report("HP023", f"this makes more than {COUNT_MAX} objects", path, hint="use fewer, larger ones")
+            self._report(
+                "HP023",
+                f"this makes more than {COUNT_MAX} objects",
+                path,
+                hint="use fewer, larger ones",
+            )
         return self.budget >= 0
 
     def _is_broken(self, noun: str, name: str) -> bool:
         """Whether the definition of a name is wrong already, which has been said."""
-        return bool(self.broken) and any(f"{noun}:{part}" in self.broken for part in (name.removesuffix(".*"), *_families_of(name)))
+        return bool(self.broken) and any(
+            f"{noun}:{part}" in self.broken for part in (name.removesuffix(".*"), *_families_of(name))
+        )
 
     def _report(self, code: str, summary: str, path: Path, *, key: bool = False, **more: str) -> None:
         self.found.append(Diagnostic(code, summary, self.span(path, key=key), **more))  # type: ignore[arg-type]

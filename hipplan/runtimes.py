@@ -30,6 +30,12 @@ class Chosen:
     """What the user should know about the choice; empty if nothing."""
 
 
+def version_of(runtime: _core.Runtime) -> str:
+    """The runtime's HIP version, and whose library it is: "HIP 7.2 (libhipsim.so)"."""
+    version = runtime.version
+    return f"HIP {version // 10_000_000}.{version // 100_000 % 100} ({Path(runtime.path).name})"
+
+
 def choose(wanted: str | None = None, machine: Machine | None = None) -> Chosen:
     """Opens a runtime.
 

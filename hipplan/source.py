@@ -1,9 +1,11 @@
 """YAML text -> plain data + positions.
 
 `load_yaml` reads one YAML 1.2 document of bounded size into dicts, lists, str, int, float, bool and None.
-`Source.span(path)` says where a piece of that data stands, for example ("devices", "gpu", "count"). The tree of
+`Source.span(path)` says where a piece of that data stands, for example ("devices", "gpu", "count"). The
+tree of
 positions is the tree of nodes that PyYAML's composer makes anyway: it is walked only when something is wrong,
-so a good plan pays nothing for it. Scalars resolve by the YAML 1.2 core schema: `no`, `on` and `10:00` are words.
+so a good plan pays nothing for it. Scalars resolve by the YAML 1.2 core schema: `no`, `on` and `10:00` are
+words.
 
 All mistakes of a document that can be found together are raised together, as PlanError.
 """
@@ -35,7 +37,9 @@ _CONSTANTS: dict[str, tuple[str, bool | None]] = {
 }
 _NUMBER_STARTS = frozenset("-+.0123456789")
 _INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
-_FLOATING = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_FLOATING = re.compile(
+    r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
+)
 # libyaml counts these five as line breaks, so the lines that are shown must be cut at the same places.
 _LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
@@ -62,7 +66,8 @@ class Source:
         for step in path:
             found = self._children_of(node).get(step)
             if found is None:
-                # What is missing is best shown at the key of the object that misses it, not at its whole body.
+                # What is missing is best shown at the key of the object that misses it, not at its whole
+                # body.
                 return self._node_span(key_node if key_node is not None else node)
             key_node, node = found
         return self._node_span(key_node if key and key_node is not None else node)
@@ -126,7 +131,13 @@ def _read_file(path: Path, name: str) -> bytes:
 
 
 def _too_large(name: str) -> PlanError:
-    return PlanError(Diagnostic("HP009", f"{name} is larger than {BYTES_MAX // 2**20} MiB", hint="use each: or count: to repeat"))
+    return PlanError(
+        Diagnostic(
+            "HP009",
+            f"{name} is larger than {BYTES_MAX // 2**20} MiB",
+            hint="use each: or count: to repeat",
+        )
+    )
 
 
 def _decode(raw: bytes | bytearray, name: str) -> str:
@@ -153,7 +164,8 @@ class _TooDeep(Exception):
 
 
 class _Resolver:
-    """YAML 1.2 core scalars, and a depth limit. Mixed into PyYAML's composer, which calls these for every node."""
+    """YAML 1.2 core scalars, and a depth limit. Mixed into PyYAML's composer, which calls these for every
+    node."""
 
     depth = 0
 
@@ -248,7 +260,13 @@ class _Reader:
         where = self.source.text_span(len(lines), len(lines[-1]) + 1)
         what = "NUL" if text[index] == "\0" else f"U+{ord(text[index]):04X}"
         why = "a byte order mark belongs at the very start" if text[index] == "\ufeff" else ""
-        return Diagnostic("HP003", f"the character {what} is not allowed in YAML", where, why=why, hint="remove it")
+        return Diagnostic(
+            "HP003",
+            f"the character {what} is not allowed in YAML",
+            where,
+            why=why,
+            hint="remove it",
+        )
 
     def _malformed(self, error: yaml.MarkedYAMLError) -> Diagnostic:
         mark = error.problem_mark or error.context_mark
@@ -256,7 +274,10 @@ class _Reader:
         problem = error.problem or error.context or "this is not YAML"
         if "another document" in problem:
             return Diagnostic(
-                "HP010", "a second document begins here", where, hint="a plan is one document; remove `---`"
+                "HP010",
+                "a second document begins here",
+                where,
+                hint="a plan is one document; remove `---`",
             )
         line = where.text if where else ""
         hint = ""
@@ -280,12 +301,17 @@ class _Reader:
             return None
         self.seen.add(identity)
         self.open.add(identity)
-        value = self._mapping(node) if isinstance(node, yaml.MappingNode) else [self._construct(item) for item in node.value]
+        value = (
+            self._mapping(node)
+            if isinstance(node, yaml.MappingNode)
+            else [self._construct(item) for item in node.value]
+        )
         self.open.discard(identity)
         return value
 
     def _alias_allowed(self, node: yaml.Node) -> bool:
-        """An alias repeats its anchor's values: never inside itself, and not more than a bounded number of times."""
+        """An alias repeats its anchor's values: never inside itself, and not more than a bounded number of
+        times."""
         if id(node) in self.open:
             self._report("HP008", "this anchor contains an alias of itself", node, hint="write the value out")
             return False
@@ -314,7 +340,12 @@ class _Reader:
                 self._construct(value_node)
                 continue
             if key == "<<" and not key_node.style:
-                self._report("HP007", "`<<` is a merge key of YAML 1.1", key_node, hint="repeat the keys, or use vars")
+                self._report(
+                    "HP007",
+                    "`<<` is a merge key of YAML 1.1",
+                    key_node,
+                    hint="repeat the keys, or use vars",
+                )
             result[key] = self._construct(value_node)
         return result
 
@@ -324,7 +355,12 @@ class _Reader:
             return _CONSTANTS[value][1]
         if tag == _INT:
             if len(value) > DIGITS_MAX:
-                self._report("HP012", f"an integer of {len(value)} digits", node, hint="numbers of a plan fit in 64 bits")
+                self._report(
+                    "HP012",
+                    f"an integer of {len(value)} digits",
+                    node,
+                    hint="numbers of a plan fit in 64 bits",
+                )
                 return 0
             return int(value, 0 if value[:2] in ("0x", "0o") else 10)
         if tag == _FLOAT:
@@ -347,7 +383,12 @@ class _Reader:
     def _bad_key(self, node: yaml.Node) -> None:
         if isinstance(node, yaml.ScalarNode) and node.tag in (_INT, _FLOAT, _BOOL, _NULL):
             shown = node.value or "an empty key"
-            self._report("HP011", f"the key {shown} is read as {node.tag}", node, hint=f'quote it: "{node.value}"')
+            self._report(
+                "HP011",
+                f"the key {shown} is read as {node.tag}",
+                node,
+                hint=f'quote it: "{node.value}"',
+            )
         elif isinstance(node, yaml.ScalarNode):
             self._tagged(node)
         else:

@@ -1,4 +1,5 @@
-"""Byte sizes as people write them: 4194304, "64MiB", "1.5GiB", "2GB". Always an exact whole number of bytes."""
+"""Byte sizes as people write them: 4194304, "64MiB", "1.5GiB", "2GB". Always an exact whole number of
+bytes."""
 
 from __future__ import annotations
 
@@ -39,7 +40,10 @@ def parse_size(value: int | str) -> int:
         return _bounded(value, str(value) if -BYTES_MAX < value < BYTES_MAX else "this number")
     match = _SIZE.fullmatch(value)
     if match is None:
-        raise SizeError(f"{_short(value)} is not a size", 'write bytes, or a number with a unit: 64MiB, 1.5GiB, 2GB')
+        raise SizeError(
+            f"{_short(value)} is not a size",
+            "write bytes, or a number with a unit: 64MiB, 1.5GiB, 2GB",
+        )
     whole, fraction, unit = match.groups()
     if not unit:
         if fraction:
@@ -47,7 +51,11 @@ def parse_size(value: int | str) -> int:
         return _bounded(int(whole), value)
     if unit not in _UNITS:
         known = _BY_LOWER.get(unit.lower()) or _BY_LOWER.get(unit.lower() + "ib")
-        hint = f"write {value[: len(value) - len(unit)].rstrip()}{known}" if known else "units are KiB MiB GiB TiB (powers of 1024), KB MB GB TB (powers of 1000)"
+        hint = (
+            f"write {value[: len(value) - len(unit)].rstrip()}{known}"
+            if known
+            else "units are KiB MiB GiB TiB (powers of 1024), KB MB GB TB (powers of 1000)"
+        )
         raise SizeError(f"{_short(unit)} is not a unit of bytes", hint)
     digits = fraction or ""
     size, rest = divmod(int(whole + digits) * _UNITS[unit], 10 ** len(digits))

@@ -1,4 +1,5 @@
-"""The nouns of a plan, as pydantic models. Their docstrings are the manual: docs/plan-reference.md comes from them."""
+"""The nouns of a plan, as pydantic models. Their docstrings are the manual: docs/plan-reference.md comes
+from them."""
 
 from hipplan.model.base import PlanModel
 from hipplan.model.buffers import (

@@ -15,8 +15,10 @@ COUNT_MAX = 250_000
 class PlanModel(BaseModel):
     """Unknown keys are errors, nothing is converted quietly, nothing changes after reading."""
 
-    # pydantic could take the docstrings of fields itself (use_attribute_docstrings), but it parses the source anew at
-    # each start, a tenth of the time `validate` takes. hipplan/model/describe.py does it when somebody wants to read.
+    # pydantic could take the docstrings of fields itself (use_attribute_docstrings), but it parses the
+    # source anew at
+    # each start, a tenth of the time `validate` takes. hipplan/model/describe.py does it when somebody
+    # wants to read.
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
@@ -29,7 +31,9 @@ def refuse(code: str, message: str, *, at: str = "", why: str = "", hint: str = 
 def _size(value: Any) -> int:
     # bool is an int to Python, but `size: true` is a mistake.
     if value.__class__ is not str and value.__class__ is not int:
-        kind = {"bool": "true or false", "float": "a fraction", "NoneType": "nothing"}.get(value.__class__.__name__, "a list or mapping")
+        kind = {"bool": "true or false", "float": "a fraction", "NoneType": "nothing"}.get(
+            value.__class__.__name__, "a list or mapping"
+        )
         raise refuse("HP103", f"a byte size is needed here, not {kind}", hint="write bytes, or 64MiB")
     try:
         return parse_size(value)
@@ -40,7 +44,12 @@ def _size(value: Any) -> int:
 def _positive_size(value: Any) -> int:
     size = _size(value)
     if size == 0:
-        raise refuse("HP105", "a size of 0 bytes", why="HIP refuses it or returns a null pointer", hint="leave the object out")
+        raise refuse(
+            "HP105",
+            "a size of 0 bytes",
+            why="HIP refuses it or returns a null pointer",
+            hint="leave the object out",
+        )
     return size
 
 

@@ -42,7 +42,8 @@ class Advice(PlanModel):
     """
 
     device: str | None = None
-    """Whom the advice is about: a device of the plan, or `host`. Only preferred_location and accessed_by have one.
+    """Whom the advice is about: a device of the plan, or `host`. Only preferred_location and accessed_by
+    have one.
 
     Errors: HP201 no such device; HP211 missing where needed, or given where HIP ignores it.
     Source: hipMemAdvise(device).
@@ -59,14 +60,26 @@ class Advice(PlanModel):
     def _device_where_needed(self) -> Self:
         needed = self.advise in ("preferred_location", "accessed_by", "unset_accessed_by")
         if needed and self.device is None:
-            raise refuse("HP211", f"{self.advise} needs a device", at="advise", hint="add device: gpu.0, or device: host")
+            raise refuse(
+                "HP211",
+                f"{self.advise} needs a device",
+                at="advise",
+                hint="add device: gpu.0, or device: host",
+            )
         if not needed and self.device is not None:
-            raise refuse("HP211", f"{self.advise} has no device", at="device", why="HIP ignores it there", hint="remove device")
+            raise refuse(
+                "HP211",
+                f"{self.advise} has no device",
+                at="device",
+                why="HIP ignores it there",
+                hint="remove device",
+            )
         return self
 
 
 class Prefetch(PlanModel):
-    """Move a range of managed memory before it is used (hipMemPrefetchAsync). Awaited before the plan counts as applied."""
+    """Move a range of managed memory before it is used (hipMemPrefetchAsync). Awaited before the plan
+    counts as applied."""
 
     to: str
     """Where: a device of the plan, or `host`.
@@ -76,7 +89,8 @@ class Prefetch(PlanModel):
     """
 
     stream: str | None = None
-    """On which stream of the plan. Left out: the null stream of the device (of the first device, if to: host).
+    """On which stream of the plan. Left out: the null stream of the device (of the first device, if to:
+    host).
 
     Errors: HP203 no such stream.
     Source: hipMemPrefetchAsync(stream).
@@ -91,7 +105,8 @@ class Prefetch(PlanModel):
 
 
 class AttachTo(PlanModel):
-    """Tie a managed buffer to a stream (hipStreamAttachMemAsync). HIP accepts it and, on AMD, does nothing with it."""
+    """Tie a managed buffer to a stream (hipStreamAttachMemAsync). HIP accepts it and, on AMD, does nothing
+    with it."""
 
     stream: str
     """Which stream of the plan.
@@ -175,7 +190,8 @@ class PinnedBuffer(_Buffer):
     """
 
     coherent: bool | None = None
-    """true: fine-grained, seen by host and device while a kernel runs; false: coarse-grained, faster. Left out: HIP chooses.
+    """true: fine-grained, seen by host and device while a kernel runs; false: coarse-grained, faster. Left
+    out: HIP chooses.
 
     Source: hipHostMallocCoherent, hipHostMallocNonCoherent.
     """
@@ -196,7 +212,13 @@ class PinnedBuffer(_Buffer):
     @model_validator(mode="after")
     def _one_coherency(self) -> Self:
         if self.uncached and self.coherent is not None:
-            raise refuse("HP107", "uncached and coherent exclude each other", at="coherent", why="hipHostMalloc gives InvalidValue", hint="keep one")
+            raise refuse(
+                "HP107",
+                "uncached and coherent exclude each other",
+                at="coherent",
+                why="hipHostMalloc gives InvalidValue",
+                hint="keep one",
+            )
         return self
 
 
@@ -223,7 +245,8 @@ class Anonymous(PlanModel):
 
 
 class RegisteredBuffer(_Buffer):
-    """Host memory that existed before, pinned for the devices (hipHostRegister). Exactly one of file, bind and anonymous."""
+    """Host memory that existed before, pinned for the devices (hipHostRegister). Exactly one of file, bind
+    and anonymous."""
 
     kind: Literal["registered"]
     """registered."""
@@ -282,16 +305,26 @@ class RegisteredBuffer(_Buffer):
     def _one_origin(self) -> Self:
         said = [key for key in ("file", "bind", "anonymous") if getattr(self, key) is not None]
         if not said:
-            raise refuse("HP107", "registered memory must come from somewhere", hint="add file:, bind: or anonymous:")
+            raise refuse(
+                "HP107",
+                "registered memory must come from somewhere",
+                hint="add file:, bind: or anonymous:",
+            )
         if len(said) > 1:
-            raise refuse("HP107", f"{said[0]} and {said[1]} both say where the memory comes from", at=said[1], hint="keep one")
+            raise refuse(
+                "HP107",
+                f"{said[0]} and {said[1]} both say where the memory comes from",
+                at=said[1],
+                hint="keep one",
+            )
         if self.anonymous is not None and self.size is not None:
             raise refuse("HP107", "the size stands in anonymous already", at="size", hint="remove size")
         return self
 
 
 class ManagedBuffer(_Buffer):
-    """Memory that host and devices share under one address, moved by advice, prefetch and touch (hipMallocManaged)."""
+    """Memory that host and devices share under one address, moved by advice, prefetch and touch
+    (hipMallocManaged)."""
 
     kind: Literal["managed"]
     """managed."""
@@ -304,7 +337,8 @@ class ManagedBuffer(_Buffer):
     """
 
     device: Name | None = None
-    """The device that is current during the call, which HIP records as owner. Left out: the first device of the plan.
+    """The device that is current during the call, which HIP records as owner. Left out: the first device of
+    the plan.
 
     Errors: HP201 no such device.
     Source: hipSetDevice before hipMallocManaged.

@@ -1,4 +1,5 @@
-"""The docstrings of the models' fields: for the reference and the JSON schema. Read from the source, on demand."""
+"""The docstrings of the models' fields: for the reference and the JSON schema. Read from the source, on
+demand."""
 
 from __future__ import annotations
 
@@ -26,5 +27,7 @@ def _docs_of_class(owner: type) -> dict[str, str]:
         field.target.id: inspect.cleandoc(text.value.value)
         for field, text in zip(definition.body, definition.body[1:])
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
+        if isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
     }

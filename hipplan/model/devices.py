@@ -18,7 +18,9 @@ _COMPARE = {
     "<": lambda a, b: a < b,
 }
 _CLAUSE = re.compile(r"(>=|<=|==|>|<) ?([0-9]{1,4}(?:\.[0-9]{1,9}){0,2})")
-_CLAUSES = r"^(>=|<=|==|>|<) ?[0-9]{1,4}(\.[0-9]{1,9}){0,2}(, ?(>=|<=|==|>|<) ?[0-9]{1,4}(\.[0-9]{1,9}){0,2})*$"
+_CLAUSES = (
+    r"^(>=|<=|==|>|<) ?[0-9]{1,4}(\.[0-9]{1,9}){0,2}(, ?(>=|<=|==|>|<) ?[0-9]{1,4}(\.[0-9]{1,9}){0,2})*$"
+)
 
 
 class Requires(PlanModel):
@@ -50,7 +52,8 @@ class Requires(PlanModel):
     """
 
     xnack: bool = False
-    """true asks for page faults on the device (HSA_XNACK=1), without which managed memory does not migrate on touch.
+    """true asks for page faults on the device (HSA_XNACK=1), without which managed memory does not migrate
+    on touch.
 
     Source: hipDeviceAttributePageableMemoryAccess.
     """
@@ -66,21 +69,26 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 class DeviceSelector(PlanModel):
-    """Which GPU a name of the plan means. At most one of ordinal, uuid, pci and current; none: the next free ordinal."""
+    """Which GPU a name of the plan means. At most one of ordinal, uuid, pci and current; none: the next
+    free ordinal."""
 
     ordinal: Annotated[int, Field(ge=0, le=1023)] | None = None
-    """The number HIP gives the device in this process, after the visibility variables. With count: the first one.
+    """The number HIP gives the device in this process, after the visibility variables. With count: the
+    first one.
 
     Source: hipSetDevice.
     """
 
     uuid: Annotated[str, Field(pattern=r"^(GPU-)?[0-9A-Fa-f-]{16,36}$")] | None = None
-    """The device's own identity, as `hipplan machine` prints it; independent of order and of visibility variables.
+    """The device's own identity, as `hipplan machine` prints it; independent of order and of visibility
+    variables.
 
     Source: hipDeviceGetUuid.
     """
 
-    pci: Annotated[str, Field(pattern=r"^([0-9A-Fa-f]{4}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]$")] | None = None
+    pci: Annotated[str, Field(pattern=r"^([0-9A-Fa-f]{4}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]$")] | None = (
+        None
+    )
     """Where the device sits, as "0000:c1:00.0".
 
     Source: hipDeviceGetPCIBusId.
@@ -93,7 +101,8 @@ class DeviceSelector(PlanModel):
     """
 
     count: Count | None = None
-    """How many devices this name stands for: `gpu: {count: 2}` is gpu.0 and gpu.1. Left out: one, without a number.
+    """How many devices this name stands for: `gpu: {count: 2}` is gpu.0 and gpu.1. Left out: one, without a
+    number.
 
     Errors: HP107 together with uuid, pci or current.
     Source: ours.
@@ -110,9 +119,19 @@ class DeviceSelector(PlanModel):
         said = [key for key in ("ordinal", "uuid", "pci") if getattr(self, key) is not None]
         said += ["current"] if self.current else []
         if len(said) > 1:
-            raise refuse("HP107", f"{said[0]} and {said[1]} both choose the device", at=said[1], hint="keep one of them")
+            raise refuse(
+                "HP107",
+                f"{said[0]} and {said[1]} both choose the device",
+                at=said[1],
+                hint="keep one of them",
+            )
         if self.count is not None and said and said[0] != "ordinal":
-            raise refuse("HP107", f"{said[0]} names one device, count asks for several", at="count", hint="leave count out")
+            raise refuse(
+                "HP107",
+                f"{said[0]} names one device, count asks for several",
+                at="count",
+                hint="leave count out",
+            )
         return self
 
 

@@ -32,8 +32,26 @@ _TYPES = {
     "model_type": "a mapping",
     "model_attributes_type": "a mapping",
 }
-_BOUNDS = {"greater_than", "greater_than_equal", "less_than", "less_than_equal", "string_too_long", "string_too_short", "too_long", "too_short", "int_parsing_size"}
-_NAMES = {dict: "a mapping", list: "a list", str: "text", int: "an integer", float: "a fraction", bool: "true or false", type(None): "nothing"}
+_BOUNDS = {
+    "greater_than",
+    "greater_than_equal",
+    "less_than",
+    "less_than_equal",
+    "string_too_long",
+    "string_too_short",
+    "too_long",
+    "too_short",
+    "int_parsing_size",
+}
+_NAMES = {
+    dict: "a mapping",
+    list: "a list",
+    str: "text",
+    int: "an integer",
+    float: "a fraction",
+    bool: "true or false",
+    type(None): "nothing",
+}
 
 
 def translate(error: ValidationError, model: type[BaseModel], data: Any, span: SpanOf) -> list[Diagnostic]:
@@ -76,7 +94,9 @@ def path_in(data: Any, loc: tuple[int | str, ...]) -> tuple[Path, bool]:
     return tuple(path), at_key
 
 
-def _diagnostic(details: ErrorDetails, model: type[BaseModel], data: Any, path: Path, at_key: bool, span: SpanOf) -> Diagnostic:
+def _diagnostic(
+    details: ErrorDetails, model: type[BaseModel], data: Any, path: Path, at_key: bool, span: SpanOf
+) -> Diagnostic:
     kind, context = details["type"], details.get("ctx", {})
     name = path[-1] if path else "the document"
     if kind in CODES:
@@ -89,17 +109,38 @@ def _diagnostic(details: ErrorDetails, model: type[BaseModel], data: Any, path: 
         missing = name if kind == "missing" else _unquoted(context["discriminator"])
         owner = path[:-1] if kind == "missing" else path
         of = f"'{owner[-1]}'" if owner else "the document"
-        return Diagnostic("HP102", f"{of} needs the key '{missing}'", span(owner, key=True), hint=f"add {missing}:")
+        return Diagnostic(
+            "HP102",
+            f"{of} needs the key '{missing}'",
+            span(owner, key=True),
+            hint=f"add {missing}:",
+        )
     if kind in ("literal_error", "union_tag_invalid"):
         key = "expected" if kind == "literal_error" else "expected_tags"
         if kind == "union_tag_invalid":
             path = (*path, _unquoted(context["discriminator"]))
-        return _not_a_choice(details["input"], path, re.findall(r"'([^']*)'|(\d+)", context[key]), context.get("tag"), span(path))
+        return _not_a_choice(
+            details["input"],
+            path,
+            re.findall(r"'([^']*)'|(\d+)", context[key]),
+            context.get("tag"),
+            span(path),
+        )
     if at_key:
-        return Diagnostic("HP106", f"'{_cut(name)}' cannot be a name", span(path, key=True), hint="letters, digits, _ and -, beginning with a letter; parts joined by dots")
+        return Diagnostic(
+            "HP106",
+            f"'{_cut(name)}' cannot be a name",
+            span(path, key=True),
+            hint="letters, digits, _ and -, beginning with a letter; parts joined by dots",
+        )
     if kind in _TYPES:
         got = _NAMES.get(type(details["input"]), "something else")
-        return Diagnostic("HP103", f"'{name}' must be {_TYPES[kind]}, not {got}", span(path), hint=_type_hint(kind, details["input"]))
+        return Diagnostic(
+            "HP103",
+            f"'{name}' must be {_TYPES[kind]}, not {got}",
+            span(path),
+            hint=_type_hint(kind, details["input"]),
+        )
     code = "HP105" if kind in _BOUNDS or kind == "string_pattern_mismatch" else "HP103"
     return Diagnostic(code, f"'{name}': {details['msg'][0].lower()}{details['msg'][1:]}", span(path))
 
@@ -110,11 +151,18 @@ def _unknown_key(name: Hashable, known: list[str], where: Span | None) -> Diagno
     return Diagnostic("HP101", f"there is no key '{_cut(name)}' here", where, why=why, hint=hint)
 
 
-def _not_a_choice(given: Any, path: Path, choices: list[tuple[str, str]], tag: Any, where: Span | None) -> Diagnostic:
+def _not_a_choice(
+    given: Any, path: Path, choices: list[tuple[str, str]], tag: Any, where: Span | None
+) -> Diagnostic:
     known = [a or b for a, b in choices]
     value = tag if tag is not None else given
     if path == ("hipplan",):
-        return Diagnostic("HP108", f"this hipplan reads version 1 of a plan, not {_cut(value)}", where, hint="write hipplan: 1")
+        return Diagnostic(
+            "HP108",
+            f"this hipplan reads version 1 of a plan, not {_cut(value)}",
+            where,
+            hint="write hipplan: 1",
+        )
     return Diagnostic(
         "HP104",
         f"'{path[-1]}' cannot be {_cut(value)}",
@@ -138,7 +186,9 @@ def fields_at(model: type[BaseModel], data: Any, path: Path) -> list[str]:
         data = data[step] if isinstance(data, (dict, list)) else None
         annotation = _step_into(annotation, step)
     for candidate in _models(annotation):
-        kinds = get_args(candidate.model_fields["kind"].annotation) if "kind" in candidate.model_fields else ()
+        kinds = (
+            get_args(candidate.model_fields["kind"].annotation) if "kind" in candidate.model_fields else ()
+        )
         if not kinds or (isinstance(data, dict) and data.get("kind") in kinds):
             return list(candidate.model_fields)
     return []

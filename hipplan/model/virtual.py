@@ -1,4 +1,5 @@
-"""Virtual memory management: allocations without address, reservations without memory, mappings between them."""
+"""Virtual memory management: allocations without address, reservations without memory, mappings between
+them."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ class Allocation(PlanModel):
     """Physical memory on one device, with no address yet (hipMemCreate)."""
 
     device: str | None = None
-    """Where the memory is: a device of the plan, or `host` (HIP 7.2 and later). Left out: the first device of the plan.
+    """Where the memory is: a device of the plan, or `host` (HIP 7.2 and later). Left out: the first device
+    of the plan.
 
     Errors: HP201 no such device.
     Source: hipMemAllocationProp.location.
@@ -66,14 +68,25 @@ class Allocation(PlanModel):
     @model_validator(mode="after")
     def _import(self) -> Self:
         if self.bind is not None and self.shareable == "none":
-            raise refuse("HP107", "an imported allocation must say how it is shared", at="bind", hint="add shareable: posix_fd")
+            raise refuse(
+                "HP107",
+                "an imported allocation must say how it is shared",
+                at="bind",
+                hint="add shareable: posix_fd",
+            )
         if self.bind is not None and self.count is not None:
-            raise refuse("HP107", "one descriptor cannot become several allocations", at="count", hint="use each: with a bind of its own")
+            raise refuse(
+                "HP107",
+                "one descriptor cannot become several allocations",
+                at="count",
+                hint="use each: with a bind of its own",
+            )
         return self
 
 
 class Mapping(PlanModel):
-    """One allocation placed in a reservation (hipMemMap). Without access nobody can use it, not even its own device."""
+    """One allocation placed in a reservation (hipMemMap). Without access nobody can use it, not even its
+    own device."""
 
     allocation: str
     """Which allocation, or `name.*` for all of a counted one, in order, back to back.
@@ -93,7 +106,8 @@ class Mapping(PlanModel):
     """How much of the allocation is mapped, from its first byte on. Unit: bytes. Left out: all of it.
 
     Errors: HP207 more than the allocation has.
-    Source: hipMemMap(size). The offset into the allocation is 0 in every HIP release, so there is no field for it.
+    Source: hipMemMap(size). The offset into the allocation is 0 in every HIP release, so there is no field
+    for it.
     """
 
     access: Access | None = None
@@ -118,7 +132,8 @@ class Reservation(PlanModel):
     """The address is a multiple of this. Unit: bytes, a power of two. Left out: what the runtime gives.
 
     Errors: HP105 not a power of two.
-    Source: hipMemAddressReserve(alignment); HIP 6.x to 10.x check but ignore it, so hipplan reserves more and aligns.
+    Source: hipMemAddressReserve(alignment); HIP 6.x to 10.x check but ignore it, so hipplan reserves more
+    and aligns.
     """
 
     address: Annotated[int, Field(ge=1, lt=2**64)] | None = None
@@ -152,7 +167,12 @@ class Reservation(PlanModel):
         if self.size is None and not self.mappings:
             raise refuse("HP107", "a reservation needs a size or mappings", hint="add size: 1GiB")
         if self.address_policy == "exact" and self.address is None:
-            raise refuse("HP107", "an exact address policy needs an address", at="address_policy", hint="add address: 0x...")
+            raise refuse(
+                "HP107",
+                "an exact address policy needs an address",
+                at="address_policy",
+                hint="add address: 0x...",
+            )
         if self.alignment is not None and self.alignment & (self.alignment - 1):
             raise refuse("HP105", "the alignment is not a power of two", at="alignment", hint="use 2MiB")
         return self

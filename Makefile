@@ -1,0 +1,62 @@
+# The developer's loop. `make demo` and `make test` need only Python 3.10+, its venv module and a C++ compiler.
+#
+#   make demo    build, install into .venv, apply the quickstart on the simulator
+#   make test    the whole test suite
+#   make check   linters and type checks
+#
+# CXX=g++ make ... chooses the compiler; left alone it is hipcc where one is found, else the host's own.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+ifeq ($(origin CXX),default)
+CXX :=
+unexport CXX
+else
+export CXX
+endif
+
+SOURCES := $(shell find cpp hipplan -type f -not -name '*.pyc') CMakeLists.txt pyproject.toml
+
+.PHONY: demo test check conformance clean
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/installed
+	$(BIN)/hipplan apply plans/quickstart.yaml --once --runtime sim
+
+test: $(VENV)/installed
+	$(BIN)/python -m pytest
+
+conformance: $(VENV)/installed
+	HIPPLAN_CONFORMANCE_RUNTIME="$(or $(RUNTIME),sim)" $(BIN)/python -m pytest tests/conformance
+
+check: $(VENV)/checkers
+	sh tools/check.sh $(BIN)
+
+# Editable, so Python sources need no reinstall; the C++ is rebuilt in build/ when a source changed.
+$(VENV)/installed: $(VENV)/ready $(SOURCES)
+	@test -n "$(CXX)" || command -v hipcc c++ g++ clang++ >/dev/null \
+	  || { echo "No C++ compiler was found. Install one: sudo apt-get install g++" >&2; exit 1; }
+	@test "$$(cat $(VENV)/compiler 2>/dev/null)" = "$(CXX)" || rm -rf build/editable
+	$(BIN)/pip install --quiet --no-build-isolation --editable . -C build-dir=build/editable $(PIP_FLAGS)
+	@echo "$(CXX)" >$(VENV)/compiler
+	@touch $@
+
+$(VENV)/ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+	  || { echo "Python 3.10 or later is needed; this is $$($(PYTHON) --version). Try PYTHON=python3.11 make" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+	  || { echo "Python's venv module is missing. Install it: sudo apt-get install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check "pip>=25.1"
+	$(BIN)/pip install --quiet scikit-build-core "pybind11>=2.13" "cmake>=3.22" ninja
+	$(BIN)/pip install --quiet --group test
+	@touch $@
+
+$(VENV)/checkers: $(VENV)/installed
+	$(BIN)/pip install --quiet --group check
+	@touch $@
+
+clean:
+	rm -rf build $(VENV)

@@ -1,0 +1,166 @@
+"""Programs, layouts and machines as text for people and as JSON for programs.
+
+JSON carries `format_version`; it grows when a key changes its meaning or goes away, not when one is added.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from hipplan.program import Program, Resource
+from hipplan.steps import Step
+from hipplan.units import format_size
+
+if TYPE_CHECKING:
+    from hipplan.layout import Layout
+    from hipplan.undo import Undone
+
+FORMAT_VERSION = 1
+
+
+def console() -> Console:
+    """Standard output. Wide when it is no terminal, so that nothing is cut in a file or a pipe."""
+    width = None if sys.stdout.isatty() else 200
+    return Console(width=width, highlight=False, soft_wrap=False)
+
+
+def step_json(step: Step) -> dict[str, Any]:
+    """One step: the call, the name, its own fields, and where the plan asks for it."""
+    own = {f.name: getattr(step, f.name) for f in fields(step) if f.name not in ("name", "origin")}
+    origin = None if step.origin is None else str(step.origin)
+    return {"call": step.call, "name": step.name, "describe": step.describe(), "origin": origin, **own}
+
+
+def resource_json(resource: Resource) -> dict[str, Any]:
+    out: dict[str, Any] = {
+        "name": resource.name,
+        "kind": resource.kind,
+        "device": resource.device,
+        "asked": resource.asked,
+        "size": resource.size,
+        "waste": resource.waste,
+    }
+    if resource.kind == "mapping":
+        out |= {
+            "access": dict(resource.access),
+            "reservation": resource.inside,
+            "offset": resource.offset,
+            "allocation": resource.memory,
+        }
+    return out
+
+
+def program_json(program: Program) -> dict[str, Any]:
+    return {
+        "format_version": FORMAT_VERSION,
+        "plan": program.name,
+        "digest": program.digest,
+        "machine": program.machine,
+        "devices": program.devices,
+        "bytes_by_device": program.bytes_by_device(),
+        "steps": [step_json(step) for step in program.steps],
+        "resources": [resource_json(resource) for resource in program.resources],
+        "warnings": [warning.to_json() for warning in program.warnings],
+    }
+
+
+def layout_json(layout: Layout) -> dict[str, Any]:
+    program = layout.program
+    resources = []
+    for resource in program.resources:
+        address = layout[resource.name].address
+        shown = None if address is None else f"{address:#x}"
+        resources.append(resource_json(resource) | {"address": shown})
+    return {
+        "format_version": FORMAT_VERSION,
+        "event": "applied",
+        "plan": program.name,
+        "digest": program.digest,
+        "machine": program.machine,
+        "runtime": layout.runtime.path,
+        "notice": layout.notice,
+        "steps": len(program.steps),
+        "resources": resources,
+        "checks": [{"name": c.name, "what": c.what, "current": c.current} for c in layout.checks],
+        "warnings": [warning.to_json() for warning in program.warnings],
+    }
+
+
+def undone_json(undone: Undone) -> dict[str, Any]:
+    return {
+        "format_version": FORMAT_VERSION,
+        "event": "torn down",
+        "given_back": undone.count,
+        "leaks": list(undone.leaks),
+        "diagnostics": [one.to_json() for one in undone.diagnostics()],
+    }
+
+
+def steps_table(steps: Iterable[Step]) -> Table:
+    table = _table(("step", "right"), ("call", "left"), ("name", "left"), ("", "left"))
+    for number, step in enumerate(steps, 1):
+        table.add_row(str(number), step.call, Text(step.name), Text(step.describe()))
+    return table
+
+
+def resources_table(resources: Sequence[Resource], layout: Layout | None = None) -> Table:
+    """Each resource; of a live layout with its address and what was read back."""
+    columns = [("name", "left"), ("kind", "left"), ("device", "left"), ("asked", "right"), ("padded", "right")]
+    columns += [("address", "right"), ("access", "left"), ("verified", "left")] if layout else [("access", "left")]
+    table = _table(*columns)
+    verified = _verified(layout) if layout else {}
+    for resource in resources:
+        sized = resource.size > 0
+        row = [
+            Text(resource.name),
+            resource.kind,
+            Text(resource.device),
+            format_size(resource.asked) if sized else "",
+            format_size(resource.size) if sized else "",
+        ]
+        if layout:
+            address = layout[resource.name].address
+            row.append("" if address is None else f"{address:#x}")
+        row.append(Text(_access(resource)))
+        if layout:
+            row.append(Text(verified.get(resource.name, "")))
+        table.add_row(*row)
+    return table
+
+
+def _access(resource: Resource) -> str:
+    if resource.kind == "mapping":
+        return ", ".join(f"{who}: {right}" for who, right in resource.access) or "nobody"
+    if resource.kind == "device":
+        return f"{resource.device}, and its peers"
+    return "host and devices" if resource.kind in ("managed", "pinned", "registered") else ""
+
+
+def _verified(layout: Layout) -> dict[str, str]:
+    counted: dict[str, int] = {}
+    for check in layout.checks:
+        counted[check.name] = counted.get(check.name, 0) + 1
+    return {name: f"{count} check{'s' if count > 1 else ''}" for name, count in counted.items()}
+
+
+def totals(program: Program) -> str:
+    """Device memory by device, and what padding costs."""
+    parts = [f"{name} {format_size(size)}" for name, size in program.bytes_by_device().items() if size]
+    waste = sum(r.waste for r in program.resources if r.kind in ("allocation", "device"))
+    padding = f", {format_size(waste)} of it padding" if waste else ""
+    return f"device memory: {', '.join(parts) or 'none'}{padding}"
+
+
+def _table(*columns: tuple[str, str]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for name, justify in columns:
+        table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    return table
