@@ -61,7 +61,7 @@ def prepare(plan: LoadedPlan, chosen: Chosen, profile: Machine | None) -> Progra
         summary = "the plan requires a GPU, and this is the simulator"
         span = plan.span("requires", "gpu")
         raise MachineError(Diagnostic("HP313", summary, span, hint="run it where there is a GPU"))
-    machine = discover(chosen, profile.name if profile else "")
+    machine = discover(chosen)
     program = compile_plan(plan, machine, current_device=0)
     _raise_open_files(len(plan.objects.allocations))
     return program

@@ -73,7 +73,7 @@ def compile(plan: LoadedPlan, machine: Machine, current_device: int = 0) -> Prog
         steps=tuple(building.steps),
         resources=tuple(building.resources),
         warnings=(*plan.warnings, *findings.warnings),
-        gpu_required=plan.plan.requires.gpu,
+        ranges_told=all(device.concurrent_managed for device in machine.devices),
     )
 
 

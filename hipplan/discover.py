@@ -22,14 +22,14 @@ _LARGE_BAR = 10011
 _LINK_TYPES: dict[int, LinkType] = {0: "hypertransport", 1: "qpi", 2: "pcie", 3: "infiniband", 4: "xgmi"}
 
 
-def discover(chosen: Chosen, name: str = "") -> Machine:
+def discover(chosen: Chosen) -> Machine:
     """What this machine has, as the runtime tells it. Raises RuntimeUnavailable (HP407) if it cannot tell."""
     runtime = chosen.runtime
     try:
         count = runtime.device_count()
         devices = [_device(runtime, ordinal) for ordinal in range(count)]
         links = [
-            _link(runtime, chosen.kind, a, b)
+            _link(runtime, a, b)
             for a in range(count)
             for b in range(count)
             if a != b and runtime.can_access_peer(a, b)
@@ -39,7 +39,7 @@ def discover(chosen: Chosen, name: str = "") -> Machine:
             Diagnostic("HP407", f"the runtime does not tell what this machine is: {error.name}", why=str(error))
         ) from error
     return Machine(
-        name=name or os.uname().nodename,
+        name=chosen.machine or os.uname().nodename,
         hip_version=version_text(runtime.version),
         runtime=chosen.kind if chosen.kind in ("amd", "cuda", "sim") else "amd",  # type: ignore[arg-type]
         host_memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
@@ -97,7 +97,7 @@ def _uuid(raw: bytes) -> str | None:
     return f"GPU-{text}"
 
 
-def _link(runtime: _core.Runtime, kind: str, source: int, target: int) -> Link:
+def _link(runtime: _core.Runtime, source: int, target: int) -> Link:
     told = runtime.link(source, target)
     if told is None:
         return Link(source=source, target=target)

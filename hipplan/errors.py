@@ -247,15 +247,20 @@ class ApplyError(HipplanError):
         step: str = "",
         call: str = "",
         code: int = 0,
-        undone: int = 0,
-        leaks: tuple[str, ...] = (),
+        undone: Any = None,
     ) -> None:
         super().__init__(diagnostics)
         self.step = step
+        """Name of the object whose step failed."""
         self.call = call
         self.code = code
         self.undone = undone
-        self.leaks = leaks
+        """What was given back and what was not (hipplan.undo.Undone); None if nothing had been made."""
+
+    @property
+    def leaks(self) -> tuple[str, ...]:
+        """Names of what could not be given back."""
+        return () if self.undone is None else tuple(self.undone.leaks)
 
     @property
     def exit_code(self) -> ExitCode:  # type: ignore[override]  # an instance knows better than its class

@@ -108,7 +108,7 @@ class Layout:
         _open.discard(self)
         undone = undo(self.program, self._live)
         if undone.failures:
-            raise LeakError(undone.diagnostics(), leaks=undone.leaks, undone=undone)
+            raise LeakError(undone.diagnostics(), undone=undone)
         return undone
 
     def __enter__(self) -> Self:

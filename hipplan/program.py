@@ -50,7 +50,9 @@ class Program:
     steps: tuple[Step, ...]
     resources: tuple[Resource, ...]
     warnings: tuple[Diagnostic, ...] = ()
-    gpu_required: bool = False
+    ranges_told: bool = False
+    """Managed ranges tell their attributes. Without driver support (HMM) advice succeeds, does nothing and
+    cannot be asked."""
 
     def bytes_by_device(self) -> dict[str, int]:
         """Device memory that the plan takes, padding included, by device name."""

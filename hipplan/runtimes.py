@@ -28,6 +28,8 @@ class Chosen:
     runtime: _core.Runtime
     notice: str
     """What the user should know about the choice; empty if nothing."""
+    machine: str = ""
+    """Name of the profile that the simulator has become; empty for real machines."""
 
 
 def version_of(runtime: _core.Runtime) -> str:
@@ -46,7 +48,7 @@ def choose(wanted: str | None = None, machine: Machine | None = None) -> Chosen:
     """
     wanted = wanted or os.environ.get("HIPPLAN_RUNTIME") or "auto"
     if wanted == "sim":
-        return Chosen("sim", _simulator(machine), "")
+        return _chosen_simulator(machine)
     if wanted == "amd":
         return Chosen("amd", _with_devices(_amd(), "amd"), "")
     if wanted == "cuda":
@@ -57,7 +59,7 @@ def choose(wanted: str | None = None, machine: Machine | None = None) -> Chosen:
             raise RuntimeUnavailable(Diagnostic("HP407", f"there is no runtime '{wanted}'", hint=hint))
         return Chosen("path", _open(wanted), "")
     if machine is not None and machine.runtime == "sim":
-        return Chosen("sim", _simulator(machine), "")
+        return _chosen_simulator(machine)
     return _auto(machine)
 
 
@@ -69,7 +71,12 @@ def _auto(machine: Machine | None) -> Chosen:
         except RuntimeUnavailable as error:
             reasons.append(f"{kind}: {error.diagnostics[0].summary}")
     notice = f"no GPU found, so this is the simulator: nothing touches real hardware ({'; '.join(reasons)})"
-    return Chosen("sim", _simulator(machine), notice)
+    return _chosen_simulator(machine, notice)
+
+
+def _chosen_simulator(machine: Machine | None, notice: str = "") -> Chosen:
+    name = machine.name if machine else DEFAULT_SIM_MACHINE
+    return Chosen("sim", _simulator(machine), notice, name)
 
 
 def _beside(name: str) -> Path:
@@ -81,11 +88,11 @@ def _simulator(machine: Machine | None) -> _core.Runtime:
     global _sim_profile
     runtime = _open(str(_beside("libhipsim.so")))
     profile = sim_profile(machine or load_machine(DEFAULT_SIM_MACHINE))
+    if machine is None and "HIPSIM_PROFILE" in os.environ:
+        return runtime  # `hipplan sim` has said what it is
     with _lock:
-        if profile == _sim_profile or (machine is None and _sim_profile is not None):
+        if profile == _sim_profile:
             return runtime
-        if machine is None and "HIPSIM_PROFILE" in os.environ:
-            return runtime  # `hipplan sim` has said what it is
         try:
             runtime.configure(profile)
         except ValueError as error:

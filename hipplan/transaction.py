@@ -77,11 +77,11 @@ def _failed(
         call, code = "", 0
     else:
         if undone.failures:
-            error.__cause__ = ApplyError(undone.diagnostics(), leaks=undone.leaks)
+            error.__cause__ = ApplyError(undone.diagnostics(), undone=undone)
         return error
     found += undone.diagnostics()
     name = step.name if step is not None else ""
-    return ApplyError(found, step=name, call=call, code=code, undone=undone.count, leaks=undone.leaks)
+    return ApplyError(found, step=name, call=call, code=code, undone=undone)
 
 
 def _driver_failure(

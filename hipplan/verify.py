@@ -11,7 +11,6 @@ from functools import singledispatch
 from itertools import pairwise
 
 from hipplan import steps
-from hipplan._core import HipError
 from hipplan.live import Live
 from hipplan.program import Program
 
@@ -149,23 +148,16 @@ class _Piece:
 
 def _managed_checks(program: Program, live: Live) -> Iterator[Check]:
     """Range attributes of managed buffers, piece by piece between the ends of all advised ranges."""
+    if not program.ranges_told:
+        return
     advised: dict[str, list[steps.Advise | steps.Prefetch]] = {}
     for step in program.steps:
         if isinstance(step, (steps.Advise, steps.Prefetch)):
             advised.setdefault(step.name, []).append(step)
     sizes = {s.name: s.size for s in program.steps if isinstance(s, steps.CreateManagedBuffer)}
     for name, todo in advised.items():
-        if not _tells_attributes(live):
-            yield Check(name, "advice", "not told by this runtime", "not told by this runtime")
-            continue
         for piece in _pieces(todo, sizes[name]):
             yield from _piece_checks(name, piece, live)
-
-
-def _tells_attributes(live: Live) -> bool:
-    """Without driver support for managed memory (HMM) advice succeeds, does nothing, and cannot be asked."""
-    concurrent_managed_access = 9
-    return bool(live.runtime.device_attribute(0, concurrent_managed_access))
 
 
 def _pieces(todo: list[steps.Advise | steps.Prefetch], whole: int) -> list[_Piece]:
@@ -194,6 +186,3 @@ def _piece_checks(name: str, piece: _Piece, live: Live) -> Iterator[Check]:
 
 def mismatches(checks: tuple[Check, ...]) -> list[Check]:
     return [check for check in checks if not check.ok]
-
-
-__all__ = ["Check", "HipError", "mismatches", "verify"]

@@ -1,4 +1,6 @@
 // The runtime: opening, faults and traces, the simulator's own calls, moving bytes.
+#include <cstring>
+
 #include "bindings.hpp"
 #include "core/transfer.hpp"
 #include "hip/runtime.hpp"
@@ -21,14 +23,12 @@ void configure(const hip::runtime& runtime, const std::string& profile) {
 
 std::string ledger(const hip::runtime& runtime) {
   auto* const read = simulator_call<std::size_t(char*, std::size_t)>(runtime, "hipsim_ledger");
-  std::string text(read(nullptr, 0), '\0');
-  for (;;) {  // it may have grown between the two calls
-    const auto needed = read(text.data(), text.size());
-    const bool fits = needed <= text.size();
+  std::string text;
+  for (std::size_t needed = read(nullptr, 0); needed > text.size();) {  // it may grow between two calls
     text.resize(needed);
-    if (fits) break;
+    needed = read(text.data(), text.size() + 1);  // as snprintf: a std::string has room for the final zero
   }
-  while (!text.empty() && text.back() == '\0') text.pop_back();
+  text.resize(std::strlen(text.c_str()));
   return text;
 }
 

@@ -5,8 +5,8 @@
 namespace hipplan {
 namespace {
 
-std::string describe(device_id device, device_id peer) {
-  return "peer access of " + text(device) + " to " + text(peer);
+std::string describe(const std::string& name, device_id device, device_id peer) {
+  return "peer access '" + name + "' of " + text(device) + " to " + text(peer);
 }
 
 }  // namespace
@@ -20,7 +20,7 @@ std::optional<peer_link> peer_link::enable(runtime_ptr runtime, std::string name
     runtime->forget_last_error();
     return std::nullopt;
   }
-  runtime->check(result, "hipDeviceEnablePeerAccess", describe(device, peer),
+  runtime->check(result, "hipDeviceEnablePeerAccess", describe(name, device, peer),
                  "peer=" + std::to_string(peer.value) + " with " + text(device) + " current");
   return peer_link(std::move(runtime), std::move(name), device, peer);
 }
@@ -36,6 +36,6 @@ void peer_link::release() {
   runtime->check(result, "hipDeviceDisablePeerAccess", identify(), "peer=" + std::to_string(peer_.value));
 }
 
-std::string peer_link::identify() const { return describe(device_, peer_); }
+std::string peer_link::identify() const { return describe(name(), device_, peer_); }
 
 }  // namespace hipplan

@@ -1,0 +1,103 @@
+"""Every test runs on the simulator unless told otherwise, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PLANS = sorted((ROOT / "plans").glob("*.yaml"))
+
+Key = tuple[str, str]
+"""What makes an object of the ledger recognisable: its noun, and its address, handle or devices."""
+
+
+class Simulator:
+    """The simulator in this process, for tests that look behind hipplan's back."""
+
+    def __init__(self) -> None:
+        from hipplan.runtimes import choose
+
+        self.runtime = choose("sim").runtime
+
+    def ledger(self) -> dict[str, Any]:
+        """Everything alive, as the simulator itself counts it."""
+        found: dict[str, Any] = json.loads(self.runtime.ledger())
+        return found
+
+    def alive(self) -> set[Key]:
+        """The objects somebody made and nobody gave back. Memory that only a mapping holds is not one."""
+        ledger = self.ledger()
+        found = {("allocation", a["handle"]) for a in ledger["allocations"] if a["references"]}
+        for noun in ("reservation", "mapping", "buffer"):
+            found |= {(noun, one["address"]) for one in ledger[f"{noun}s"]}
+        found |= {("stream", one["stream"]) for one in ledger["streams"]}
+        return found | {("peer", f"{one['device']}->{one['peer']}") for one in ledger["peers"]}
+
+    def free_everything(self) -> None:
+        """Gives back what a test leaked on purpose, through the C ABI alone."""
+        self.runtime.arm_faults("")
+        hip = ctypes.CDLL(self.runtime.path)
+        ledger = self.ledger()
+
+        def done(code: int) -> None:
+            assert code == 0
+
+        for one in ledger["mappings"]:
+            done(hip.hipMemUnmap(_pointer(one["address"]), ctypes.c_size_t(one["size"])))
+        for one in ledger["reservations"]:
+            done(hip.hipMemAddressFree(_pointer(one["address"]), ctypes.c_size_t(one["size"])))
+        for one in ledger["allocations"]:
+            for _ in range(one["references"]):
+                done(hip.hipMemRelease(_pointer(one["handle"])))
+        for one in ledger["buffers"]:
+            free = {"pinned": hip.hipHostFree, "registered": hip.hipHostUnregister}.get(one["kind"], hip.hipFree)
+            done(free(_pointer(one["address"])))
+        for one in ledger["streams"]:
+            done(hip.hipStreamDestroy(_pointer(one["stream"])))
+        for one in ledger["peers"]:
+            done(hip.hipSetDevice(one["device"]) or hip.hipDeviceDisablePeerAccess(one["peer"]))
+        done(hip.hipSetDevice(0))
+
+
+def _pointer(text: str) -> ctypes.c_void_p:
+    return ctypes.c_void_p(int(text, 16))
+
+
+def keys_of(failures: Iterable[Any]) -> set[Key]:
+    """What the failures of an undo say is left, in the words of the ledger."""
+    found = set()
+    for failure in failures:
+        noun = {"hipMemRelease": "allocation", "hipMemAddressFree": "reservation", "hipMemUnmap": "mapping"}
+        if not failure.lost:
+            continue
+        if "peer access" in failure.identity:
+            found.add(("peer", "->".join(re.findall(r"device (\d+)", failure.identity))))
+        elif "stream" in failure.identity:
+            found.add(("stream", re.findall(r"stream=(0x[0-9a-f]+)", failure.arguments)[0]))
+        else:
+            where = re.findall(r"0x[0-9a-f]+", f"{failure.identity} {failure.arguments}")
+            found.add((noun.get(failure.call, "buffer"), where[-1]))
+    return found
+
+
+@pytest.fixture
+def sim() -> Iterator[Simulator]:
+    """The simulator as two linked GPUs; fails the test that leaves anything alive."""
+    from hipplan import _core
+
+    simulator = Simulator()
+    assert simulator.alive() == set()
+    yield simulator
+    simulator.runtime.arm_faults("")
+    left = simulator.alive()
+    simulator.free_everything()
+
+    assert left == set()
+    assert _core.take_leaks() == []
