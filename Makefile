@@ -8,6 +8,7 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+BUILD ?= build/editable
 BIN := $(VENV)/bin
 
 ifeq ($(origin CXX),default)
@@ -38,8 +39,8 @@ check: $(VENV)/checkers
 $(VENV)/installed: $(VENV)/ready $(SOURCES)
 	@test -n "$(CXX)" || command -v hipcc c++ g++ clang++ >/dev/null \
 	  || { echo "No C++ compiler was found. Install one: sudo apt-get install g++" >&2; exit 1; }
-	@test "$$(cat $(VENV)/compiler 2>/dev/null)" = "$(CXX)" || rm -rf build/editable
-	$(BIN)/pip install --quiet --no-build-isolation --editable . -C build-dir=build/editable $(PIP_FLAGS)
+	@test "$$(cat $(VENV)/compiler 2>/dev/null)" = "$(CXX)" || rm -rf $(BUILD)
+	$(BIN)/pip install --quiet --no-build-isolation --editable . -C build-dir=$(BUILD) $(PIP_FLAGS)
 	@echo "$(CXX)" >$(VENV)/compiler
 	@touch $@
 
