@@ -1,0 +1,129 @@
+"""Which runtime the conformance suite runs on, what that runtime can do, and the table at the end.
+
+HIPPLAN_CONFORMANCE_RUNTIME: sim (default), amd, cuda, or a path. On a runtime that can change its machine (the
+simulator), every test runs once in each personality and must leave nothing alive.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from ctypes import c_int
+
+import pytest
+
+from .hip import Hip
+from .sim import PERSONALITIES, TWO_DEVICES, Simulator, library_path
+
+_TABLE: dict[str, Counter[str]] = defaultdict(Counter)
+
+
+def _runtime_path() -> str:
+    wanted = os.environ.get("HIPPLAN_CONFORMANCE_RUNTIME", "sim")
+    if wanted == "sim":
+        os.environ.setdefault("HIPSIM_LOG", "none")  # half of this suite is refused on purpose
+        return library_path()
+    if wanted == "cuda":
+        return library_path().replace("libhipsim", "libhipcuda")
+    return "libamdhip64.so" if wanted == "amd" else wanted
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "function(name): the HIP function a test is about")
+    config.addinivalue_line("markers", "needs(*what): capabilities without which a test is skipped")
+
+
+@pytest.fixture(scope="session")
+def runtime() -> Hip:
+    path = _runtime_path()
+    try:
+        return Hip(path)
+    except OSError as error:
+        pytest.skip(f"no runtime: {error}")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "hip" in metafunc.fixturenames:
+        simulated = os.environ.get("HIPPLAN_CONFORMANCE_RUNTIME", "sim") == "sim"
+        metafunc.parametrize("hip", list(PERSONALITIES) if simulated else ["native"], indirect=True)
+
+
+@pytest.fixture
+def hip(request: pytest.FixtureRequest, runtime: Hip) -> Iterator[Hip]:
+    """A runtime with nothing alive; device 0 is current and no error is pending."""
+    simulator = Simulator(runtime) if hasattr(runtime.library, "hipsim_configure") else None
+    if simulator:
+        simulator.configure(f"hip_version={PERSONALITIES[request.param]}\n{TWO_DEVICES}")
+    _skip_without(request, runtime)
+    runtime.hipSetDevice(0)
+    runtime.hipGetLastError()
+    yield runtime
+    if simulator:
+        simulator.fail()
+        assert simulator.alive() == {}
+
+
+@pytest.fixture
+def simulator(hip: Hip) -> Simulator:
+    """The simulator's own interface; tests of it are skipped on runtimes without one."""
+    if not hasattr(hip.library, "hipsim_configure"):
+        pytest.skip("this runtime has no simulator interface")
+    return Simulator(hip)
+
+
+def _capabilities(hip: Hip) -> set[str]:
+    if hip.devices == 0:
+        return set()
+    has = {"device"}
+    has |= {"two devices"} if hip.devices >= 2 else set()
+    has |= {"vmm"} if hip.attribute(89) else set()
+    has |= {"managed"} if hip.attribute(24) and hip.attribute(9) else set()
+    if hip.devices >= 2:
+        value = hip.get("hipDeviceCanAccessPeer", c_int, 0, 1)
+        has |= {"peers"} if value else set()
+    if hip.devices >= 3:
+        value = hip.get("hipDeviceCanAccessPeer", c_int, 0, 2)
+        has |= {"a device out of reach"} if not value else set()
+    has |= {"export"} if hip.version >= (6, 2) else set()
+    has |= {"host location"} if hip.version >= (7, 2) else set()
+    has |= {"location calls"} if hip.version >= (7, 1) else set()
+    if hasattr(hip.library, "hipsim_configure"):
+        has |= {"handle checks", "pageable refused"}
+    elif not hip.attribute(65):
+        has |= {"pageable refused"}
+    return has
+
+
+def _skip_without(request: pytest.FixtureRequest, hip: Hip) -> None:
+    marker_needs = {what for mark in request.node.iter_markers("needs") for what in mark.args}
+    missing = ({"device"} | marker_needs) - _capabilities(hip)
+    if missing:
+        pytest.skip("this runtime lacks: " + ", ".join(sorted(missing)))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    function = dict(report.user_properties).get("function")
+    if function and (report.when == "call" or (report.when == "setup" and report.outcome != "passed")):
+        _TABLE[str(function)][report.outcome] += 1
+    elif function and report.when == "teardown" and report.outcome == "failed":
+        _TABLE[str(function)]["failed"] += 1
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    mark = item.get_closest_marker("function")
+    if mark:
+        item.user_properties.append(("function", mark.args[0]))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if not _TABLE:
+        return
+    terminalreporter.section("conformance: function x (passed, failed, skipped)")
+    for function, counts in sorted(_TABLE.items()):
+        numbers = "  ".join(f"{counts[outcome]:4d}" for outcome in ("passed", "failed", "skipped"))
+        terminalreporter.write_line(f"{function:<44}{numbers}")
+    total = sum((counts for counts in _TABLE.values()), Counter[str]())
+    numbers = "  ".join(f"{total[outcome]:4d}" for outcome in ("passed", "failed", "skipped"))
+    terminalreporter.write_line(f"{f'{len(_TABLE)} functions':<44}{numbers}")
