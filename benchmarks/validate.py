@@ -2,7 +2,8 @@
 
     python benchmarks/validate.py [--objects 10000] [--rounds 7]
 
-Prints the median of the rounds' ratios: load (read, validate, cross-check) against PyYAML's own C loader, growth from
+Prints the median of the rounds' ratios: load (read, validate, cross-check) against PyYAML's own C loader,
+growth from
 10,000 to 100,000 objects, and the start of a process against `import yaml, pydantic`.
 """
 
@@ -29,9 +30,14 @@ def plan_of(objects: int) -> str:
     """A plan that writes out `objects` objects: half allocations, half mappings, as a generator would."""
     half = objects // 2
     lines = ["hipplan: 1", "devices:", "  gpu: {count: 8}", "allocations:"]
-    lines += [f"  layer_{i}: {{device: gpu.{i % 8}, size: {CHUNK}, granularity: recommended}}" for i in range(half)]
+    lines += [
+        f"  layer_{i}: {{device: gpu.{i % 8}, size: {CHUNK}, granularity: recommended}}" for i in range(half)
+    ]
     lines += ["reservations:", "  model:", "    access: {gpu.0: rw, gpu.1: r}", "    mappings:"]
-    lines += [f"      - {{allocation: layer_{i}, at: {i * 64 * 2**20}, access: {{gpu.{i % 8}: rw}}}}" for i in range(half)]
+    lines += [
+        f"      - {{allocation: layer_{i}, at: {i * 64 * 2**20}, access: {{gpu.{i % 8}: rw}}}}"
+        for i in range(half)
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -42,10 +48,12 @@ def timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def ratio(ours: Callable[[], object], theirs: Callable[[], object], rounds: int) -> tuple[float, float, float]:
+def ratio(
+    ours: Callable[[], object], theirs: Callable[[], object], rounds: int
+) -> tuple[float, float, float]:
     """Medians of ours, theirs and of the ratio, taken in turns so that both see the same machine."""
     pairs = [(timed(ours), timed(theirs)) for _ in range(rounds)]
-    a, b = zip(*pairs)
+    a, b = zip(*pairs, strict=True)
     return statistics.median(a), statistics.median(b), statistics.median(x / y for x, y in pairs)
 
 
@@ -68,13 +76,19 @@ def main() -> None:
         ours, theirs, times = ratio(
             lambda: load(plan), lambda: yaml.load(plan.read_text(), yaml.CSafeLoader), given.rounds
         )
-        print(f"load, {given.objects} objects: {ours:.3f} s; PyYAML C loader {theirs:.3f} s; ratio {times:.2f} (limit 1.30)")
+        print(
+            f"load, {given.objects} objects: {ours:.3f} s; PyYAML C loader {theirs:.3f} s; ratio {times:.2f} (limit 1.30)"
+        )
         ours, theirs, times = ratio(lambda: load(big), lambda: load(plan), 1)
         print(f"load, {10 * given.objects} objects: {ours:.3f} s; growth for 10 x the objects {times:.1f}")
         ours, theirs, times = ratio(
-            started(f"from hipplan.load import load; load({str(small)!r})"), started("import yaml, pydantic"), given.rounds
+            started(f"from hipplan.load import load; load({str(small)!r})"),
+            started("import yaml, pydantic"),
+            given.rounds,
         )
-        print(f"start, small plan: {ours:.3f} s; import yaml, pydantic {theirs:.3f} s; ratio {times:.2f} (limit 2.50)")
+        print(
+            f"start, small plan: {ours:.3f} s; import yaml, pydantic {theirs:.3f} s; ratio {times:.2f} (limit 2.50)"
+        )
 
 
 if __name__ == "__main__":

@@ -6,9 +6,11 @@ This file imports nothing of hipplan, so every other file may import it.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from itertools import islice
 from typing import Any, ClassVar
 
 
@@ -158,6 +160,14 @@ def render_diagnostic(diagnostic: Diagnostic) -> str:
     return "\n".join(lines)
 
 
+def suggest(word: object, known: Iterable[str]) -> str:
+    """`did you mean 'x'?` for the nearest of the names that exist; nothing if none is near."""
+    if len(str(word)) > 80:
+        return ""
+    near = difflib.get_close_matches(str(word), islice(known, 1000), n=1, cutoff=0.6)
+    return f"did you mean '{near[0]}'?" if near else ""
+
+
 def in_order(found: Iterable[Diagnostic]) -> list[Diagnostic]:
     """By place. A mistake in something repeated is told once: the first repetition stands for the others."""
     groups: dict[object, list[Diagnostic]] = {}
@@ -225,13 +235,13 @@ class MachineError(HipplanError):
     exit_code = ExitCode.MACHINE
 
 
-class RuntimeUnavailable(HipplanError):
+class RuntimeUnavailable(HipplanError):  # noqa: N818
     """No HIP runtime that can be used was found."""
 
     exit_code = ExitCode.MACHINE
 
 
-class LayoutInUse(HipplanError):
+class LayoutInUse(HipplanError):  # noqa: N818
     """A layout cannot be closed while views of it are out. Nothing was changed."""
 
     exit_code = ExitCode.ROLLED_BACK

@@ -2,15 +2,13 @@
 
 `each` repeats a named thing, or an item of a list:
 
-    weights: {each: gpu, device: $(each), size: 1GiB}            # weights.0 on gpu.0, weights.1 on gpu.1, ...
+    weights: {each: gpu, device: $(each), size: 1GiB}            # weights.0 on gpu.0, weights.1 on gpu.1
     layer:   {each: {layer: 80, rank: gpu}, device: $(rank), ..} # layer.0.0, layer.0.1, ..., layer.79.7
 
 It takes a number (0 up to it), a family of devices, a list, {from, count, step}, or a mapping of names to
-those, whose
-product is taken. Inside, $(each) or the given names are the current values, $(rank.index) the number of a
-value in its
-list, $(index) the number of the repetition. A name with $(...) in it is used as it comes out, without a
-number.
+those, whose product is taken. Inside, $(each) or the given names are the current values, $(rank.index) is the
+number of a value in its list, $(index) the number of the repetition. A name with $(...) in it is used as it
+comes out, without a number.
 """
 
 from __future__ import annotations
@@ -21,12 +19,12 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from hipplan.errors import Diagnostic, PlanError, Span, in_order
+from hipplan.errors import Diagnostic, PlanError, Span, in_order, suggest
 from hipplan.expression import ExpressionError, Value, substitute
 from hipplan.include import NOUNS, Documents, Entry
 from hipplan.model.base import COUNT_MAX
-from hipplan.model.translate import suggest
-from hipplan.source import DEPTH_MAX, Source, load_yaml
+from hipplan.source import Source, load_yaml
+from hipplan.yaml12 import DEPTH_MAX
 
 VALUES_MAX = 2_000_000
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -77,7 +75,7 @@ def expand(source: Any, given: Mapping[str, Any], *, include_anywhere: bool = Fa
     return _Expander(Documents(root, include_anywhere), given).run()
 
 
-class _TooMuch(Exception):
+class _TooMuch(Exception):  # noqa: N818
     pass
 
 
@@ -125,11 +123,9 @@ class _Expander:
                     data[key] = self._walk(value, self.scope, _Place(root, (key,), (key,)))
         except _TooMuch:
             raise PlanError(in_order(self.found)) from None
-        for noun, *names in self.broken:
-            if not names:
-                data.pop(noun, None)
-            elif noun in data:
-                data[noun].pop(names[0], None)
+        for path in self.broken:
+            things = data.get(str(path[0]), {})
+            things.pop(path[1], None) if len(path) > 1 else data.pop(str(path[0]), None)
         if self.scope:
             data["vars"] = self.scope
         self.out.data = data
@@ -307,10 +303,10 @@ class _Expander:
             return
         for number, choice in enumerate(product(*(enumerate(values) for values in domains))):
             inner: dict[str, Value] = {**scope, "index": number}
-            for name, (index, item) in zip(named, choice):
+            for name, (index, item) in zip(named, choice, strict=True):
                 inner[name] = item
                 inner[f"{name}.index"] = index
-            shown = ", ".join(f"{name}={item}" for name, (_, item) in zip(named, choice))
+            shown = ", ".join(f"{name}={item}" for name, (_, item) in zip(named, choice, strict=True))
             yield "".join(f".{index}" for index, _ in choice), inner, shown, body
 
     def _domain(self, domain: Any, place: _Place) -> list[Value]:

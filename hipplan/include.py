@@ -1,10 +1,8 @@
 """include: - a plan made of several files.
 
-`include: kv.yaml`, or a list of them, at the top of a plan. An included file is a plan of its own that may
-hold vars,
-devices and the nouns, and may include further files. Paths are relative to the file that names them and
-stay in the
-folder of the root plan. Each file is read once; a name defined in two files is an error.
+`include: kv.yaml`, or a list of them, at the top of a plan. An included file is a plan of its own that may hold
+vars, devices and the nouns, and may include further files. Paths are relative to the file that names them and
+stay in the folder of the root plan. Each file is read once; a name defined in two files is an error.
 """
 
 from __future__ import annotations
@@ -92,7 +90,7 @@ class Documents:
                 source,
                 path,
                 why="a plan from elsewhere should not read files of yours",
-                hint="move it below the plan, or allow it: load(..., include_anywhere=True), --include-anywhere",
+                hint="move it below the plan, or allow it with load(..., include_anywhere=True)",
             )
         elif file in self._read:
             self._report("HP025", f"{name} is included already", source, path, hint="include each file once")

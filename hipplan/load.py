@@ -1,23 +1,17 @@
 """The one way in: `load(source, vars)` -> LoadedPlan, or PlanError with every mistake of the plan.
 
-What a LoadedPlan gives the compiler
-------------------------------------
-    loaded.plan                 the Plan as written (after vars, each and include), counts not yet spread
-    loaded.objects              the Objects: every concrete thing by its concrete name, in the order written
-    loaded.span(*path)          Span of a path in the document, e.g. ("reservations", "model", "mappings",
-    0, "at");
-                                of the nearest ancestor if that is not written; None if there is no text at
-                                all
-    loaded.warnings             diagnostics that do not stop anything
-    loaded.source_name          what messages call the document
-    loaded.digest               sha256 of the expanded document: the same for the same layout
+    loaded.plan            the Plan as written (after vars, each and include), counts not yet spread
+    loaded.objects         the Objects: every concrete thing by its concrete name, in the order written
+    loaded.span(*path)     Span of a path in the document: ("reservations", "model", "mappings", 0, "at");
+                           of the nearest ancestor if that is not written; None if there is no text at all
+    loaded.warnings        diagnostics that do not stop anything
+    loaded.source_name     what messages call the document
+    loaded.digest          sha256 of the expanded document: the same for the same layout
 
-Objects (hipplan/objects.py) hold `devices`, `peers`, `allocations`, `reservations`, `streams` and
-`buffers`. Each
-thing carries `name`, `spec` (its model) and `path` (for span), and whatever of its names has been resolved:
-devices are names from `objects.devices` or "host", `count` is spread into name.0, name.1, ..., patterns
-such as
-`kv.*` are spread into one mapping each, access is a dict of device name -> "none" | "r" | "rw".
+Objects (hipplan/objects.py) hold `devices`, `peers`, `allocations`, `reservations`, `streams` and `buffers`.
+Each thing carries `name`, `spec` (its model) and `path` (for span), and its names are resolved: devices are
+names from `objects.devices` or "host", `count` is spread into name.0, name.1, ..., a pattern such as `kv.*`
+into one mapping each, and access is a dict of device name -> "none" | "r" | "rw".
 
 `source` may be a path, an open stream, a text (a str with a line break), or data already in Python (a dict).
 """
@@ -70,7 +64,10 @@ class LoadedPlan:
 
 
 def load(
-    source: PlanSource, vars: Mapping[str, Any] | None = None, *, include_anywhere: bool = False
+    source: PlanSource,
+    vars: Mapping[str, Any] | None = None,  # noqa: A002
+    *,
+    include_anywhere: bool = False,
 ) -> LoadedPlan:
     """Read, expand, validate and resolve one plan. Raises PlanError with all diagnostics of all its files."""
     with _no_garbage_collection():
@@ -113,7 +110,7 @@ def _validate(document: Expanded) -> tuple[Plan, list[Diagnostic], frozenset[str
 def _without_the_wrong(data: Any, error: ValidationError) -> tuple[Any, frozenset[str]]:
     """The document less its unknown keys and each named object that has another mistake; the names as
     noun:name."""
-    wrong: set[tuple[Any, Any]] = set()
+    wrong: set[Path] = set()
     unknown: list[Path] = []
     for details in error.errors(include_url=False, include_input=False):
         path = path_in(data, details["loc"])[0]

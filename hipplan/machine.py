@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import yaml
 from pydantic import Field, ValidationError
 
-from hipplan.errors import Diagnostic, MachineError
+from hipplan.errors import Diagnostic, MachineError, suggest
 from hipplan.model.base import Offset, PlanModel, Size
-from hipplan.model.translate import suggest, translate
+from hipplan.model.translate import translate
 from hipplan.source import load_yaml
 
 if TYPE_CHECKING:

@@ -1,11 +1,9 @@
 """YAML text -> plain data + positions.
 
 `load_yaml` reads one YAML 1.2 document of bounded size into dicts, lists, str, int, float, bool and None.
-`Source.span(path)` says where a piece of that data stands, for example ("devices", "gpu", "count"). The
-tree of
-positions is the tree of nodes that PyYAML's composer makes anyway: it is walked only when something is wrong,
-so a good plan pays nothing for it. Scalars resolve by the YAML 1.2 core schema: `no`, `on` and `10:00` are
-words.
+`Source.span(path)` says where a piece of that data stands, for example ("devices", "gpu", "count"). The tree
+of positions is the tree of nodes that PyYAML's composer makes anyway: it is walked only when something is
+wrong, so a good plan pays nothing for it.
 
 All mistakes of a document that can be found together are raised together, as PlanError.
 """
@@ -21,25 +19,24 @@ from typing import IO, Any
 import yaml
 
 from hipplan.errors import Diagnostic, PlanError, Span
+from hipplan.yaml12 import (
+    COLLECTION,
+    DEPTH_MAX,
+    DIGITS_MAX,
+    FLOAT,
+    INT,
+    SCALARS,
+    STR,
+    Composer,
+    TooDeep,
+    scalar,
+)
 
 BYTES_MAX = 64 * 2**20
-DEPTH_MAX = 64
 ALIASED_VALUES_MAX = 100_000
-DIGITS_MAX = 40
 
 PathKey = tuple[Hashable, ...]
 
-_STR, _INT, _FLOAT, _BOOL, _NULL, _COLLECTION = "str", "int", "float", "bool", "null", "collection"
-_CONSTANTS: dict[str, tuple[str, bool | None]] = {
-    **dict.fromkeys(("", "~", "null", "Null", "NULL"), (_NULL, None)),
-    **dict.fromkeys(("true", "True", "TRUE"), (_BOOL, True)),
-    **dict.fromkeys(("false", "False", "FALSE"), (_BOOL, False)),
-}
-_NUMBER_STARTS = frozenset("-+.0123456789")
-_INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
-_FLOATING = re.compile(
-    r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
-)
 # libyaml counts these five as line breaks, so the lines that are shown must be cut at the same places.
 _LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
@@ -107,6 +104,7 @@ class Source:
 
 def load_yaml(source: str | os.PathLike[str] | IO[Any], name: str | None = None) -> Source:
     """Read one YAML document: from a path, an open stream, or a text (a str with a line break in it)."""
+    raw: str | bytes
     if isinstance(source, str) and _LINE_BREAK.search(source):
         name, raw = name or "<text>", source
     elif isinstance(source, (str, os.PathLike)):
@@ -115,7 +113,7 @@ def load_yaml(source: str | os.PathLike[str] | IO[Any], name: str | None = None)
     else:
         name = name or str(getattr(source, "name", "<stream>"))
         raw = source.read(BYTES_MAX + 1)
-    text = _decode(raw, name) if isinstance(raw, (bytes, bytearray)) else raw
+    text = _decode(raw, name) if isinstance(raw, bytes) else raw
     if len(text) > BYTES_MAX:
         raise _too_large(name)
     return _Reader(name, text.removeprefix("\ufeff")).read()
@@ -140,13 +138,13 @@ def _too_large(name: str) -> PlanError:
     )
 
 
-def _decode(raw: bytes | bytearray, name: str) -> str:
+def _decode(raw: bytes, name: str) -> str:
     if len(raw) > BYTES_MAX:
         raise _too_large(name)
     try:
-        return bytes(raw).decode("utf-8")
+        return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        good = bytes(raw[: error.start]).decode("utf-8")
+        good = raw[: error.start].decode("utf-8")
         lines = _LINE_BREAK.split(good)
         wide = raw[:2] in (b"\xff\xfe", b"\xfe\xff")
         raise PlanError(
@@ -157,59 +155,6 @@ def _decode(raw: bytes | bytearray, name: str) -> str:
                 hint="this looks like UTF-16; save it as UTF-8" if wide else "save the file as UTF-8",
             )
         ) from None
-
-
-class _TooDeep(Exception):
-    pass
-
-
-class _Resolver:
-    """YAML 1.2 core scalars, and a depth limit. Mixed into PyYAML's composer, which calls these for every
-    node."""
-
-    depth = 0
-
-    def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
-        if kind is not yaml.ScalarNode:
-            return _COLLECTION
-        if not implicit[0]:
-            return _STR
-        if value in _CONSTANTS:
-            return _CONSTANTS[value][0]
-        if value[0] in _NUMBER_STARTS:
-            if _INTEGER.fullmatch(value):
-                return _INT
-            if _FLOATING.fullmatch(value):
-                return _FLOAT
-        return _STR
-
-    def descend_resolver(self, _parent: Any, index: Any) -> None:
-        self.depth += 1
-        if self.depth > DEPTH_MAX:
-            raise _TooDeep
-
-    def ascend_resolver(self) -> None:
-        self.depth -= 1
-
-
-try:
-    from yaml._yaml import CParser  # type: ignore[import-not-found,unused-ignore]
-
-    class _Composer(_Resolver, CParser):  # type: ignore[misc,unused-ignore]
-        """PyYAML's composer over libyaml."""
-
-except ImportError:  # PyYAML was built without libyaml: the same nodes, slower
-    from yaml.composer import Composer
-    from yaml.parser import Parser
-    from yaml.reader import Reader
-    from yaml.scanner import Scanner
-
-    class _Composer(_Resolver, Reader, Scanner, Parser, Composer):  # type: ignore[no-redef]
-        def __init__(self, text: str) -> None:
-            Reader.__init__(self, text)
-            Scanner.__init__(self)
-            Parser.__init__(self)
-            Composer.__init__(self)
 
 
 class _Reader:
@@ -237,10 +182,10 @@ class _Reader:
         bad = _FORBIDDEN.search(text)
         if bad:
             raise PlanError(self._forbidden(bad.start()))
-        composer = _Composer(text)
+        composer = Composer(text)
         try:
             root: yaml.Node | None = composer.get_single_node()
-        except _TooDeep:
+        except TooDeep:
             raise PlanError(
                 Diagnostic("HP009", f"nested deeper than {DEPTH_MAX} levels", self.source.text_span(1, 1))
             ) from None
@@ -285,16 +230,16 @@ class _Reader:
             hint = "indent with spaces: YAML does not allow tabs there"
         elif "alias" in problem:
             hint = "define the anchor with & before it is used"
-        context = f"{error.context}" if error.context and error.context_mark else ""
-        if context and error.context_mark.line != (mark.line if mark else -1):
-            context += f", begun in line {error.context_mark.line + 1}"
+        begun, context = error.context_mark, error.context or ""
+        if context and begun and mark and begun.line != mark.line:
+            context += f", begun in line {begun.line + 1}"
         return Diagnostic("HP004", problem, where, why=context, hint=hint)
 
     def _construct(self, node: yaml.Node) -> Any:
         if isinstance(node, yaml.ScalarNode):
             tag = node.tag
-            return node.value if tag == _STR else self._scalar(node)
-        if node.tag != _COLLECTION:
+            return node.value if tag == STR else self._scalar(node)
+        if node.tag != COLLECTION:
             self._tagged(node)
         identity = id(node)
         if identity in self.seen and not self._alias_allowed(node):
@@ -331,7 +276,7 @@ class _Reader:
     def _mapping(self, node: yaml.MappingNode) -> dict[str, Any]:
         result: dict[str, Any] = {}
         for key_node, value_node in node.value:
-            if key_node.tag != _STR or not isinstance(key_node, yaml.ScalarNode):
+            if key_node.tag != STR or not isinstance(key_node, yaml.ScalarNode):
                 self._bad_key(key_node)
                 continue
             key = key_node.value
@@ -350,26 +295,14 @@ class _Reader:
         return result
 
     def _scalar(self, node: yaml.ScalarNode) -> Any:
-        tag, value = node.tag, node.value
-        if tag in (_BOOL, _NULL):
-            return _CONSTANTS[value][1]
-        if tag == _INT:
-            if len(value) > DIGITS_MAX:
-                self._report(
-                    "HP012",
-                    f"an integer of {len(value)} digits",
-                    node,
-                    hint="numbers of a plan fit in 64 bits",
-                )
-                return 0
-            return int(value, 0 if value[:2] in ("0x", "0o") else 10)
-        if tag == _FLOAT:
-            if len(value) > DIGITS_MAX:
-                self._report("HP012", f"a number of {len(value)} digits", node)
-                return 0.0
-            return float(value.lower().replace(".inf", "inf").replace(".nan", "nan"))
-        self._tagged(node)
-        return None
+        if node.tag not in SCALARS:
+            self._tagged(node)
+            return None
+        if node.tag in (INT, FLOAT) and len(node.value) > DIGITS_MAX:
+            summary = f"a number of {len(node.value)} digits"
+            self._report("HP012", summary, node, hint="numbers of a plan fit in 64 bits")
+            return 0
+        return scalar(node.tag, node.value)
 
     def _tagged(self, node: yaml.Node) -> None:
         self._report(
@@ -381,7 +314,7 @@ class _Reader:
         )
 
     def _bad_key(self, node: yaml.Node) -> None:
-        if isinstance(node, yaml.ScalarNode) and node.tag in (_INT, _FLOAT, _BOOL, _NULL):
+        if isinstance(node, yaml.ScalarNode) and node.tag in SCALARS:
             shown = node.value or "an empty key"
             self._report(
                 "HP011",

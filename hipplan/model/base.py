@@ -25,7 +25,7 @@ class PlanModel(BaseModel):
 def refuse(code: str, message: str, *, at: str = "", why: str = "", hint: str = "") -> PydanticCustomError:
     """The error a validator raises: a hipplan code and what goes with it. `at` names the key to point at."""
     context = {"message": message, "at": at, "why": why, "hint": hint}
-    return PydanticCustomError(code, "{message}", context)  # type: ignore[arg-type]
+    return PydanticCustomError(code, "{message}", context)
 
 
 def _size(value: Any) -> int:

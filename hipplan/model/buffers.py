@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Union
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 from typing_extensions import Self
@@ -370,6 +370,6 @@ class ManagedBuffer(_Buffer):
 
 
 Buffer = Annotated[
-    Union[DeviceBuffer, PinnedBuffer, RegisteredBuffer, ManagedBuffer],
+    DeviceBuffer | PinnedBuffer | RegisteredBuffer | ManagedBuffer,
     Field(discriminator="kind"),
 ]

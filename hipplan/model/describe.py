@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import inspect
 from functools import cache
+from itertools import pairwise
 
 from pydantic import BaseModel
 
@@ -25,7 +26,7 @@ def _docs_of_class(owner: type) -> dict[str, str]:
     assert isinstance(definition, ast.ClassDef)
     return {
         field.target.id: inspect.cleandoc(text.value.value)
-        for field, text in zip(definition.body, definition.body[1:])
+        for field, text in pairwise(definition.body)
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
         if isinstance(text, ast.Expr)
         and isinstance(text.value, ast.Constant)

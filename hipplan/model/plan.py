@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Union
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -11,7 +11,7 @@ from hipplan.model.buffers import Buffer
 from hipplan.model.devices import DeviceSelector, PeerLink, Requires, Stream
 from hipplan.model.virtual import Allocation, Reservation
 
-Scalar = Union[int, bool, str]
+Scalar = int | bool | str
 
 
 class Plan(PlanModel):

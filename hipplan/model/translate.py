@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from hipplan.errors import CODES, Diagnostic, Span
+from hipplan.errors import CODES, Diagnostic, Span, suggest
 
 SpanOf = Callable[..., "Span | None"]
 Path = tuple[Hashable, ...]
@@ -62,12 +61,6 @@ def translate(error: ValidationError, model: type[BaseModel], data: Any, span: S
         diagnostic = _diagnostic(details, model, data, path, at_key, span)
         found.setdefault((path, diagnostic.code, diagnostic.summary), diagnostic)
     return sorted(found.values(), key=_place)
-
-
-def suggest(word: object, known: Iterable[str]) -> str:
-    """`did you mean 'x'?` for the nearest of the names that exist; nothing if none is near."""
-    near = difflib.get_close_matches(str(word), list(known), n=1, cutoff=0.6)
-    return f"did you mean '{near[0]}'?" if near else ""
 
 
 def _place(diagnostic: Diagnostic) -> tuple[int, int]:
@@ -183,7 +176,7 @@ def fields_at(model: type[BaseModel], data: Any, path: Path) -> list[str]:
     """The keys that the object at `path` may have: what "did you mean" chooses from."""
     annotation: Any = model
     for step in path:
-        data = data[step] if isinstance(data, (dict, list)) else None
+        data = _get(data, step)
         annotation = _step_into(annotation, step)
     for candidate in _models(annotation):
         kinds = (
@@ -192,6 +185,10 @@ def fields_at(model: type[BaseModel], data: Any, path: Path) -> list[str]:
         if not kinds or (isinstance(data, dict) and data.get("kind") in kinds):
             return list(candidate.model_fields)
     return []
+
+
+def _get(data: Any, step: Any) -> Any:
+    return data[step] if isinstance(data, (dict, list)) else None
 
 
 def _step_into(annotation: Any, step: Hashable) -> Any:

@@ -1,0 +1,49 @@
+"""Plan -> Objects: spreads counts and patterns, resolves names, checks the arithmetic of the plan alone.
+
+It goes on after a mistake, so that one run tells them all; what depends on something wrong is left out.
+"""
+
+from __future__ import annotations
+
+from hipplan.errors import Diagnostic
+from hipplan.model import Plan
+from hipplan.objects import Objects, ResolvedAllocation, ResolvedBuffer, ResolvedReservation, ResolvedStream
+from hipplan.resolve.buffers import check_buffer
+from hipplan.resolve.devices import Devices
+from hipplan.resolve.mappings import Mappings
+from hipplan.resolve.names import Names, SpanOf
+from hipplan.resolve.unused import warn_of_unused
+
+
+def resolve(
+    plan: Plan, span: SpanOf, broken: frozenset[str] = frozenset()
+) -> tuple[Objects, list[Diagnostic]]:
+    """The objects of a plan and everything that is wrong with it.
+
+    `broken` are names (as noun:name) whose own definition is wrong already; who refers to them is not told.
+    """
+    names = Names(span, broken)
+    devices = Devices(plan, names)
+    allocations = {
+        name: ResolvedAllocation(name, spec, devices.location(spec.device, (*path, "device")), path)
+        for name, path, spec in names.spread("allocations", plan.allocations)
+    }
+    streams = {
+        name: ResolvedStream(name, devices.device(spec.device, (*path, "device")), path)
+        for name, path, spec in names.spread("streams", plan.streams)
+    }
+    mappings = Mappings(names, devices, allocations)
+    reservations = {
+        name: ResolvedReservation(name, spec, mappings.of(name, spec, path), path)
+        for name, path, spec in names.spread("reservations", plan.reservations)
+    }
+    buffers = {
+        name: ResolvedBuffer(name, spec, devices.device(spec.device, (*path, "device")), path)
+        for name, path, spec in names.spread("buffers", plan.buffers)
+    }
+    for buffer in buffers.values():
+        check_buffer(buffer, names, devices, streams)
+    objects = Objects(devices.all, devices.peers(plan.peers), allocations, reservations, streams, buffers)
+    if not names.found and not broken:
+        warn_of_unused(objects, plan, names)
+    return objects, names.found

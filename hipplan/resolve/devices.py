@@ -1,0 +1,137 @@
+"""Devices by name: which there are, who is meant, who may access, who is whose peer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import permutations
+from typing import Literal
+
+from hipplan.model import Access, DeviceSelector, ManagedBuffer, PeerLink, Plan
+from hipplan.objects import HOST, Path, ResolvedDevice, ResolvedPeer
+from hipplan.resolve.names import Names, families
+
+ORDINAL_MAX = 1023
+_DEFAULT_NAME = re.compile(r"gpu\.(0|[1-9][0-9]{0,3})")
+
+
+class Devices:
+    """The devices of one plan."""
+
+    def __init__(self, plan: Plan, names: Names) -> None:
+        self.all: dict[str, ResolvedDevice] = {}
+        self._names = names
+        if plan.devices:
+            self._select(plan.devices)
+        else:
+            self._default(max(_ordinals_spoken_of(plan), default=0))
+        self._families = families(self.all)
+        self._first = next(iter(self.all), "gpu.0")
+
+    def device(self, name: str | None, path: Path) -> str:
+        """The device of this name; the first one of the plan if none is said."""
+        if name is not None and name in self.all:
+            return name
+        if name is not None:
+            self._missing(name, path)
+        return self._first
+
+    def location(self, name: str | None, path: Path) -> str:
+        """A device, or the host."""
+        return HOST if name == HOST else self.device(name, path)
+
+    def access(self, access: Access, path: Path) -> dict[str, str]:
+        """Patterns first, so that a device named by itself has the last word."""
+        resolved: dict[str, str] = {}
+        for name, right in access.items():
+            if name.endswith(".*"):
+                if name[:-2] not in self._families:
+                    self._missing(name, (*path, name), key=True)
+                resolved.update(dict.fromkeys(self._families.get(name[:-2], ()), right))
+        for name, right in access.items():
+            if name in self.all or name == HOST:
+                resolved[name] = right
+            elif not name.endswith(".*"):
+                self._missing(name, (*path, name), key=True)
+        return resolved
+
+    def peers(self, links: Literal["all"] | list[PeerLink]) -> tuple[ResolvedPeer, ...]:
+        """Directed links, each once."""
+        if links == "all":
+            return tuple(ResolvedPeer(*pair, ("peers",)) for pair in permutations(self.all, 2))
+        resolved: dict[tuple[str, str], ResolvedPeer] = {}
+        for index, link in enumerate(links):
+            path, pair = ("peers", index), (link.device, link.peer)
+            self.device(link.device, (*path, "device"))
+            self.device(link.peer, (*path, "peer"))
+            if link.device == link.peer:
+                at = (*path, "peer")
+                self._names.report(
+                    "HP209", f"{link.peer} cannot be a peer of itself", at, hint="name another device"
+                )
+            elif pair in resolved:
+                summary = f"the link from {link.device} to {link.peer} stands twice"
+                self._names.report("HP209", summary, path, hint="remove one")
+            else:
+                resolved[pair] = ResolvedPeer(*pair, path)
+        return tuple(resolved.values())
+
+    def _select(self, selectors: dict[str, DeviceSelector]) -> None:
+        taken = {
+            selector.ordinal + i
+            for selector in selectors.values()
+            if selector.ordinal is not None
+            for i in range(selector.count or 1)
+        }
+        free = 0
+        for name, path, selector in self._names.spread("devices", selectors, {}):
+            ordinal: int | None = None
+            if selector.ordinal is not None:
+                ordinal = selector.ordinal + (int(name.rpartition(".")[2]) if selector.count else 0)
+            elif not (selector.uuid or selector.pci or selector.current):
+                while free in taken:
+                    free += 1
+                ordinal = free
+                taken.add(free)
+            self.all[name] = ResolvedDevice(name, selector, ordinal, path)
+        if HOST in selectors:
+            at = ("devices", HOST)
+            self._names.report(
+                "HP106", "host cannot be the name of a device", at, key=True, why="it means the CPU"
+            )
+
+    def _default(self, highest: int) -> None:
+        selector = DeviceSelector()
+        for ordinal in range(highest + 1):
+            self.all[f"gpu.{ordinal}"] = ResolvedDevice(f"gpu.{ordinal}", selector, ordinal, ("devices",))
+
+    def _missing(self, name: str, path: Path, *, key: bool = False) -> None:
+        members = self._families.get(name.removesuffix(".*"))
+        hint = f"it stands for several: write one of them, as {members[0]}" if members else ""
+        if _DEFAULT_NAME.fullmatch(name) and int(name[4:]) > ORDINAL_MAX:
+            hint = f"ordinals go up to {ORDINAL_MAX}"
+        self._names.missing("HP201", "devices", name, path, {**self.all, HOST: None}, key=key, hint=hint)
+
+
+def _ordinals_spoken_of(plan: Plan) -> Iterator[int]:
+    """The N of every gpu.N that a plan without devices: names."""
+    for name in set(_names_spoken_of(plan)):
+        match = _DEFAULT_NAME.fullmatch(name or "")
+        if match and int(match[1]) <= ORDINAL_MAX:
+            yield int(match[1])
+
+
+def _names_spoken_of(plan: Plan) -> Iterator[str | None]:
+    yield from (spec.device for spec in plan.allocations.values())
+    yield from (spec.device for spec in plan.streams.values())
+    for link in plan.peers if plan.peers != "all" else ():
+        yield from (link.device, link.peer)
+    for reservation in plan.reservations.values():
+        yield from reservation.access
+        for mapping in reservation.mappings:
+            yield from mapping.access or ()
+    for buffer in plan.buffers.values():
+        yield buffer.device
+        if isinstance(buffer, ManagedBuffer):
+            yield from (advice.device for advice in buffer.advice)
+            yield from (prefetch.to for prefetch in buffer.prefetch)

@@ -1,0 +1,104 @@
+"""Names: counts spread, duplicates found, references explained. Collects what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar
+
+from hipplan.errors import Diagnostic, Span, suggest
+from hipplan.model.base import COUNT_MAX
+from hipplan.objects import Path
+
+SpanOf = Callable[..., "Span | None"]
+SUGGESTIONS_MAX = 50
+T = TypeVar("T")
+
+
+class Names:
+    """The one namespace of a plan's things (devices have their own), and the diagnostics found so far."""
+
+    def __init__(self, span: SpanOf, broken: frozenset[str]) -> None:
+        self.span = span
+        self.found: list[Diagnostic] = []
+        self._broken = broken
+        self._taken: dict[str, Path] = {}
+        self._budget = COUNT_MAX
+        self._suggestions = SUGGESTIONS_MAX
+
+    def spread(
+        self, noun: str, things: Mapping[str, T], taken: dict[str, Path] | None = None
+    ) -> Iterator[tuple[str, Path, T]]:
+        """Each thing by its concrete names: `kv` with a count of 2 is kv.0 and kv.1."""
+        taken = self._taken if taken is None else taken
+        for written, thing in things.items():
+            path = (noun, written)
+            count = getattr(thing, "count", None)
+            for name in (written,) if count is None else (f"{written}.{i}" for i in range(count)):
+                if not self.within_budget(path):
+                    return
+                if taken.setdefault(name, path) is path:
+                    yield name, path, thing
+                else:
+                    self._twice(name, taken[name], path)
+
+    def within_budget(self, path: Path) -> bool:
+        """Counts one more object; False, and said once, when there are too many."""
+        self._budget -= 1
+        if self._budget == -1:
+            self.report(
+                "HP023", f"this makes more than {COUNT_MAX} objects", path, hint="use fewer, larger ones"
+            )
+        return self._budget >= 0
+
+    def missing(
+        self, code: str, noun: str, name: str, path: Path, known: Mapping[str, object], **more: object
+    ) -> None:
+        """A reference to what does not exist, unless its definition has been called wrong already."""
+        parts = (name.removesuffix(".*"), *families_of(name))
+        if self._broken and any(f"{noun}:{part}" in self._broken for part in parts):
+            return
+        hint = str(more.pop("hint", "")) or self._nearest(name, known)
+        hint = hint or (f"there are {_listed(known)}" if known else f"define it under {noun}:")
+        self.report(code, f"there is no {noun[:-1]} '{name}'", path, key=bool(more.get("key")), hint=hint)
+
+    def report(self, code: str, summary: str, path: Path, *, key: bool = False, **more: str) -> None:
+        """One more diagnostic, at the value (or the key) of a path."""
+        self.found.append(Diagnostic(code, summary, self.span(path, key=key), **more))  # type: ignore[arg-type]
+
+    def _nearest(self, name: str, known: Mapping[str, object]) -> str:
+        """Looking for the nearest of many names is slow: the first mistakes get it, the thousandth not."""
+        self._suggestions -= 1
+        return suggest(name, known) if self._suggestions >= 0 else ""
+
+    def _twice(self, name: str, first: Path, path: Path) -> None:
+        where = self.span(first, key=True)
+        self.report(
+            "HP204",
+            f"the name '{name}' is used twice",
+            path,
+            key=True,
+            label=f"also in {first[0]}, line {where.line}" if where else f"also in {first[0]}",
+            why="all nouns but devices share their names: layout['name'] is one thing",
+            hint="rename one of them",
+        )
+
+
+def families_of(name: str) -> list[str]:
+    """layer.3.1 belongs to layer and to layer.3."""
+    parts = name.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts))]
+
+
+def families(names: Iterable[str]) -> dict[str, list[str]]:
+    """Family -> its members, in order: what `kv.*` stands for."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        if "." in name:
+            for family in families_of(name):
+                found.setdefault(family, []).append(name)
+    return found
+
+
+def _listed(names: Iterable[str], most: int = 6) -> str:
+    known = list(names)
+    return ", ".join(known[:most]) + (f" and {len(known) - most} more" if len(known) > most else "")
