@@ -1,0 +1,123 @@
+"""hipMalloc and the other ways to get device memory."""
+
+import ctypes
+from ctypes import c_size_t, c_void_p
+
+import pytest
+
+from .hip import CONTEXT_DESTROYED, DANGLING, GIB, INVALID_VALUE, MIB, OUT_OF_MEMORY, SUCCESS, Hip
+
+MALLOC = pytest.mark.function("hipMalloc")
+PITCH = pytest.mark.function("hipMallocPitch")
+
+
+@MALLOC
+def test_a_null_output_is_invalid(hip: Hip) -> None:
+    assert hip.hipMalloc(None, MIB) == INVALID_VALUE
+
+
+@MALLOC
+def test_size_zero_is_a_null_pointer(hip: Hip) -> None:
+    address = c_void_p(7)
+
+    assert hip.hipMalloc(ctypes.byref(address), 0) == SUCCESS
+    assert address.value is None
+
+
+@MALLOC
+@pytest.mark.parametrize("size", [1 << 62, (1 << 64) - 1])
+def test_too_much_is_out_of_memory(hip: Hip, size: int) -> None:
+    assert hip.hipMalloc(ctypes.byref(c_void_p()), size) == OUT_OF_MEMORY
+
+
+@MALLOC
+def test_a_full_device_is_out_of_memory(hip: Hip, simulator: object) -> None:
+    with hip.buffer(10 * GIB):
+        assert hip.hipMalloc(ctypes.byref(c_void_p()), 10 * GIB) == OUT_OF_MEMORY
+
+
+@MALLOC
+@pytest.mark.parametrize("size", [1, 100, 4097])
+def test_addresses_are_aligned_to_256_bytes(hip: Hip, size: int) -> None:
+    with hip.buffer(size) as address:
+        assert address % 256 == 0
+
+
+@MALLOC
+def test_memory_is_charged_and_returned(hip: Hip) -> None:
+    before = hip.free_memory()
+    with hip.buffer(64 * MIB):
+        assert hip.free_memory() <= before - 64 * MIB
+    assert hip.free_memory() == before
+
+
+@MALLOC
+@pytest.mark.needs("two devices")
+def test_memory_is_on_the_current_device(hip: Hip) -> None:
+    hip.hipSetDevice(1)
+    before = hip.free_memory()
+    with hip.buffer(64 * MIB):
+        assert hip.free_memory() <= before - 64 * MIB
+
+
+@MALLOC
+def test_data_survives_and_buffers_do_not_overlap(hip: Hip) -> None:
+    with hip.buffer(4096) as first, hip.buffer(4096) as second:
+        hip.write(first, b"1" * 4096)
+        hip.write(second, b"2" * 4096)
+
+        assert hip.read(first, 4096) == b"1" * 4096
+        assert hip.read(second, 4096) == b"2" * 4096
+
+
+@pytest.mark.function("hipExtMallocWithFlags")
+def test_flags_are_checked(hip: Hip) -> None:
+    address = c_void_p()
+    assert hip.hipExtMallocWithFlags(ctypes.byref(address), MIB, 99) == INVALID_VALUE
+    assert hip.hipExtMallocWithFlags(ctypes.byref(address), MIB, 1) == SUCCESS
+    assert hip.hipFree(address) == SUCCESS
+
+
+@PITCH
+def test_rows_are_padded_to_256_bytes(hip: Hip) -> None:
+    address, pitch = c_void_p(), c_size_t()
+
+    assert hip.hipMallocPitch(ctypes.byref(address), ctypes.byref(pitch), 300, 10) == SUCCESS
+    assert pitch.value == 512
+    assert hip.write(address.value or 0, bytes(5120)) == SUCCESS
+    assert hip.hipFree(address) == SUCCESS
+
+
+@PITCH
+def test_nulls_and_nothing(hip: Hip) -> None:
+    address, pitch = c_void_p(), c_size_t()
+    assert hip.hipMallocPitch(None, ctypes.byref(pitch), 1, 1) == INVALID_VALUE
+    assert hip.hipMallocPitch(ctypes.byref(address), None, 1, 1) == INVALID_VALUE
+    assert hip.hipMallocPitch(ctypes.byref(address), ctypes.byref(pitch), 0, 1) == SUCCESS
+    assert address.value is None
+
+
+@pytest.mark.function("hipMemAllocPitch")
+def test_the_element_size_is_4_8_or_16(hip: Hip) -> None:
+    address, pitch = c_void_p(), c_size_t()
+    assert hip.hipMemAllocPitch(ctypes.byref(address), ctypes.byref(pitch), 1, 1, 3) == INVALID_VALUE
+    assert hip.hipMemAllocPitch(ctypes.byref(address), ctypes.byref(pitch), 1, 1, 4) == SUCCESS
+    assert hip.hipFree(address) == SUCCESS
+
+
+@pytest.mark.function("hipMallocAsync")
+def test_stream_ordered_memory(hip: Hip) -> None:
+    address = c_void_p()
+    with hip.stream() as stream:
+        assert hip.hipMallocAsync(None, MIB, stream) == INVALID_VALUE
+        assert hip.hipMallocAsync(ctypes.byref(address), MIB, stream) == SUCCESS
+        assert hip.hipFreeAsync(address, stream) == SUCCESS
+
+
+@pytest.mark.function("hipFreeAsync")
+@pytest.mark.needs("handle checks")
+def test_stream_ordered_free_checks_pointer_and_stream(hip: Hip) -> None:
+    bad_stream = INVALID_VALUE if hip.version >= (7, 0) else CONTEXT_DESTROYED
+    assert hip.hipFreeAsync(None, None) == INVALID_VALUE
+    with hip.buffer(MIB) as address:
+        assert hip.hipFreeAsync(address, DANGLING) == bad_stream
