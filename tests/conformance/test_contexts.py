@@ -1,0 +1,35 @@
+"""Primary contexts: on AMD, the device itself."""
+
+import ctypes
+from ctypes import c_int, c_uint, c_void_p
+
+import pytest
+
+from .hip import INVALID_DEVICE, INVALID_VALUE, SUCCESS, Hip
+
+
+@pytest.mark.function("hipDevicePrimaryCtxRetain")
+def test_retain_and_release_show_in_the_state(hip: Hip) -> None:
+    flags, active = c_uint(), c_int()
+
+    def state() -> int:
+        code = hip.hipDevicePrimaryCtxGetState(0, ctypes.byref(flags), ctypes.byref(active))
+        assert code == SUCCESS
+        return active.value
+
+    assert hip.get("hipDevicePrimaryCtxRetain", c_void_p, 0)
+    assert state() == 1
+    assert hip.hipDevicePrimaryCtxRelease(0) == SUCCESS
+    assert hip.hipDevicePrimaryCtxRetain(None, 0) == INVALID_VALUE
+    assert hip.hipDevicePrimaryCtxRetain(ctypes.byref(c_void_p()), 99) == INVALID_DEVICE
+
+
+@pytest.mark.function("hipCtxSetCurrent")
+@pytest.mark.needs("two devices")
+def test_setting_a_context_current_chooses_its_device(hip: Hip) -> None:
+    context = hip.get("hipDevicePrimaryCtxRetain", c_void_p, 1)
+    assert hip.hipCtxSetCurrent(context) == SUCCESS
+    assert hip.get("hipGetDevice", c_int) == hip.get("hipCtxGetDevice", c_int) == 1
+    assert hip.get("hipCtxGetCurrent", c_void_p) == context
+    assert hip.hipCtxSynchronize() == SUCCESS
+    assert hip.hipDevicePrimaryCtxRelease(1) == SUCCESS

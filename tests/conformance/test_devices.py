@@ -1,0 +1,235 @@
+"""Devices: counting, choosing, naming, measuring."""
+
+import ctypes
+import threading
+from ctypes import c_char, c_int, c_size_t, c_ubyte, c_uint
+
+import pytest
+
+from .hip import INVALID_DEVICE, INVALID_VALUE, SUCCESS, Hip
+
+
+def about(function: str) -> pytest.MarkDecorator:
+    return pytest.mark.function(function)
+
+
+bad_device = pytest.mark.parametrize("device", [-1, 99])
+
+
+@about("hipInit")
+def test_flags_of_init_must_be_zero(hip: Hip) -> None:
+    assert (hip.hipInit(0), hip.hipInit(1)) == (SUCCESS, INVALID_VALUE)
+
+
+@about("hipRuntimeGetVersion")
+def test_the_version_is_major_minor_patch_in_one_number(hip: Hip) -> None:
+    assert hip.hipRuntimeGetVersion(None) == INVALID_VALUE
+    assert hip.get("hipRuntimeGetVersion", c_int) >= 60_000_000
+
+
+@about("hipDriverGetVersion")
+def test_the_driver_has_a_version(hip: Hip) -> None:
+    assert hip.hipDriverGetVersion(None) == INVALID_VALUE
+    assert hip.get("hipDriverGetVersion", c_int) > 0
+
+
+@about("hipGetDeviceCount")
+def test_count(hip: Hip) -> None:
+    assert hip.hipGetDeviceCount(None) == INVALID_VALUE
+    assert hip.get("hipGetDeviceCount", c_int) >= 1
+
+
+@about("hipSetDevice")
+@bad_device
+def test_a_bad_device_cannot_be_chosen(hip: Hip, device: int) -> None:
+    assert hip.hipSetDevice(device) == INVALID_DEVICE
+    assert hip.get("hipGetDevice", c_int) == 0
+
+
+@about("hipGetDevice")
+def test_the_current_device_of_null_is_invalid(hip: Hip) -> None:
+    assert hip.hipGetDevice(None) == INVALID_VALUE
+
+
+@about("hipSetDevice")
+@pytest.mark.needs("two devices")
+def test_the_current_device_is_per_thread_and_starts_at_0(hip: Hip) -> None:
+    seen: list[int] = []
+    hip.hipSetDevice(1)
+    thread = threading.Thread(target=lambda: seen.append(hip.get("hipGetDevice", c_int)))
+    thread.start()
+    thread.join()
+
+    assert seen == [0]
+    assert hip.get("hipGetDevice", c_int) == 1
+
+
+@about("hipDeviceGet")
+@bad_device
+def test_device_get(hip: Hip, device: int) -> None:
+    assert hip.hipDeviceGet(None, 0) == INVALID_VALUE
+    assert hip.hipDeviceGet(ctypes.byref(c_int()), device) == INVALID_DEVICE
+    assert hip.get("hipDeviceGet", c_int, 0) == 0
+
+
+@about("hipDeviceGetName")
+@bad_device
+def test_name(hip: Hip, device: int) -> None:
+    name = (c_char * 64)()
+    assert hip.hipDeviceGetName(name, 64, device) == INVALID_DEVICE
+    assert hip.hipDeviceGetName(None, 64, 0) == INVALID_VALUE
+    assert hip.hipDeviceGetName(name, 64, 0) == SUCCESS
+    assert name.value
+
+
+@about("hipDeviceTotalMem")
+@bad_device
+def test_total_memory(hip: Hip, device: int) -> None:
+    assert hip.hipDeviceTotalMem(None, 0) == INVALID_VALUE
+    assert hip.hipDeviceTotalMem(ctypes.byref(c_size_t()), device) == INVALID_DEVICE
+    assert hip.get("hipDeviceTotalMem", c_size_t, 0) > 1 << 20
+
+
+@about("hipDeviceGetPCIBusId")
+def test_pci_address_there_and_back(hip: Hip) -> None:
+    text = (c_char * 32)()
+    assert hip.hipDeviceGetPCIBusId(text, 32, 99) == INVALID_DEVICE
+    assert hip.hipDeviceGetPCIBusId(text, 32, 0) == SUCCESS
+    domain, bus, rest = text.value.decode().split(":")
+    assert int(domain, 16) == hip.attribute(69)
+    assert int(bus, 16) == hip.attribute(67)
+    assert int(rest.split(".")[0], 16) == hip.attribute(68)
+    assert hip.get("hipDeviceGetByPCIBusId", c_int, text.value) == 0
+
+
+@about("hipDeviceGetByPCIBusId")
+def test_an_unknown_pci_address_is_invalid(hip: Hip) -> None:
+    assert hip.hipDeviceGetByPCIBusId(ctypes.byref(c_int()), b"ffff:ff:1f.7") == INVALID_VALUE
+    assert hip.hipDeviceGetByPCIBusId(None, b"0000:00:00.0") == INVALID_VALUE
+
+
+@about("hipDeviceGetUuid")
+@pytest.mark.needs("two devices")
+def test_uuids_differ(hip: Hip) -> None:
+    uuids = [bytes(hip.get("hipDeviceGetUuid", c_ubyte * 16, device)) for device in (0, 1)]
+
+    assert uuids[0] != uuids[1]
+    assert hip.hipDeviceGetUuid(None, 0) == INVALID_VALUE
+    assert hip.hipDeviceGetUuid((c_ubyte * 16)(), 99) == INVALID_DEVICE
+
+
+@about("hipDeviceGetAttribute")
+def test_attribute_of_bad_arguments(hip: Hip) -> None:
+    out = ctypes.byref(c_int())
+    assert hip.hipDeviceGetAttribute(None, 24, 0) == INVALID_VALUE
+    assert hip.hipDeviceGetAttribute(out, 24, 99) == INVALID_DEVICE
+    assert hip.hipDeviceGetAttribute(out, 777, 0) == INVALID_VALUE
+
+
+@about("hipDeviceGetAttribute")
+@pytest.mark.parametrize("attribute", [3, 24, 65, 85, 89, 90])
+def test_what_is_a_flag_is_0_or_1(hip: Hip, attribute: int) -> None:
+    assert hip.attribute(attribute) in (0, 1)
+
+
+@about("hipDeviceGetAttribute")
+def test_the_total_memory_attribute_is_capped_at_31_bits(hip: Hip) -> None:
+    total = hip.get("hipDeviceTotalMem", c_size_t, 0)
+    assert hip.attribute(84) == min(total, 2**31 - 1)
+
+
+@about("hipDeviceGetAttribute")
+@pytest.mark.parametrize(("attribute", "since"), [(92, (7, 0)), (93, (7, 12)), (94, (7, 13)), (95, (7, 14)), (96, (9, 0))])
+def test_attributes_came_with_releases(
+    hip: Hip, simulator: object, attribute: int, since: tuple[int, int]
+) -> None:
+    code = hip.hipDeviceGetAttribute(ctypes.byref(c_int()), attribute, 0)
+
+    assert code == (SUCCESS if hip.version >= since else INVALID_VALUE)
+
+
+@about("hipDeviceComputeCapability")
+def test_capability_follows_the_architecture(hip: Hip, simulator: object) -> None:
+    major, minor = c_int(), c_int()
+    got = []
+    for device in (0, 2):
+        hip.hipDeviceComputeCapability(ctypes.byref(major), ctypes.byref(minor), device)
+        got.append((major.value, minor.value))
+
+    assert got == [(9, 4), (9, 0)]
+    assert got[0] == (hip.attribute(23), hip.attribute(61))
+
+
+@about("hipGetDevicePropertiesR0600")
+def test_properties_agree_with_the_single_questions(hip: Hip) -> None:
+    raw = ctypes.create_string_buffer(1472)
+    assert hip.hipGetDevicePropertiesR0600(None, 0) == INVALID_VALUE
+    assert hip.hipGetDevicePropertiesR0600(raw, 99) == INVALID_DEVICE
+    assert hip.hipGetDevicePropertiesR0600(raw, 0) == SUCCESS
+
+    def number(offset: int, type: type = c_int) -> int:
+        value: int = type.from_buffer(raw, offset).value
+        return value
+
+    assert number(288, c_size_t) == hip.get("hipDeviceTotalMem", c_size_t, 0)
+    assert (number(360), number(364)) == (hip.attribute(23), hip.attribute(61))
+    assert (number(584), number(588), number(592)) == (hip.attribute(67), hip.attribute(68), hip.attribute(69))
+    assert (number(652), number(676)) == (hip.attribute(24), hip.attribute(9))
+    assert number(308) == hip.attribute(87)
+    assert raw.raw[1160:1163] == b"gfx" or raw.raw[1160:1162] == b"sm"
+
+
+@about("hipGetDeviceProperties")
+def test_the_plain_symbol_keeps_the_layout_of_5_x(hip: Hip, simulator: object) -> None:
+    raw = ctypes.create_string_buffer(b"\xee" * 1000, 1000)
+    assert hip.hipGetDeviceProperties(raw, 0) == SUCCESS
+
+    assert c_size_t.from_buffer(raw, 256).value == hip.get("hipDeviceTotalMem", c_size_t, 0)
+    assert raw.raw[396:402] == b"gfx942"
+    assert raw.raw[792:] == b"\xee" * 208
+
+
+@about("hipMemGetInfo")
+def test_memory_info_takes_nulls_and_counts_the_current_device(hip: Hip) -> None:
+    free, total = c_size_t(), c_size_t()
+    assert hip.hipMemGetInfo(None, None) == SUCCESS
+    assert hip.hipMemGetInfo(ctypes.byref(free), ctypes.byref(total)) == SUCCESS
+    assert 0 < free.value <= total.value == hip.get("hipDeviceTotalMem", c_size_t, 0)
+    assert free.value % 1024 == 0
+
+
+@about("hipMemGetInfo")
+def test_what_others_use_is_not_free(hip: Hip, simulator: object) -> None:
+    before = hip.free_memory()
+    simulator.library.hipsim_set_in_use(0, 1 << 30)  # type: ignore[attr-defined]
+    assert hip.free_memory() == before - (1 << 30)
+
+
+@about("hipDeviceSynchronize")
+def test_synchronise(hip: Hip) -> None:
+    assert hip.hipDeviceSynchronize() == SUCCESS
+
+
+@about("hipDeviceReset")
+def test_reset_frees_what_the_current_device_holds(hip: Hip, simulator: object) -> None:
+    hip.get("hipMalloc", ctypes.c_void_p, 1 << 20)
+    hip.get("hipStreamCreate", ctypes.c_void_p)
+
+    assert hip.hipDeviceReset() == SUCCESS
+    assert simulator.alive() == {}  # type: ignore[attr-defined]
+
+
+@about("hipSetDeviceFlags")
+def test_device_flags(hip: Hip) -> None:
+    assert hip.hipSetDeviceFlags(8) == SUCCESS
+    assert hip.hipSetDeviceFlags(0x1000) == INVALID_VALUE
+    assert hip.hipGetDeviceFlags(ctypes.byref(c_uint())) == SUCCESS
+
+
+@about("hipGetProcAddress")
+def test_a_function_by_name(hip: Hip) -> None:
+    out = ctypes.c_void_p()
+    assert hip.hipGetProcAddress(b"hipMalloc", ctypes.byref(out), 70000000, 0, None) == SUCCESS
+    assert out.value
+    assert hip.hipGetProcAddress(b"hipNoSuchThing", ctypes.byref(out), 70000000, 0, None) == INVALID_VALUE
+    assert hip.hipGetProcAddress(None, ctypes.byref(out), 70000000, 0, None) == INVALID_VALUE

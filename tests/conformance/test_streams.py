@@ -1,0 +1,148 @@
+"""Streams and events: handles and their rules."""
+
+import ctypes
+from ctypes import c_float, c_int, c_uint, c_void_p
+
+import pytest
+
+from .hip import CONTEXT_DESTROYED, DANGLING, INVALID_HANDLE, INVALID_VALUE, SUCCESS, Hip
+
+
+def about(function: str) -> pytest.MarkDecorator:
+    return pytest.mark.function(function)
+
+
+def bad_stream(hip: Hip) -> int:
+    return INVALID_VALUE if hip.version >= (7, 0) else CONTEXT_DESTROYED
+
+
+@about("hipStreamCreateWithFlags")
+def test_create_checks_output_and_flags(hip: Hip) -> None:
+    assert hip.hipStreamCreateWithFlags(None, 0) == INVALID_VALUE
+    assert hip.hipStreamCreateWithFlags(ctypes.byref(c_void_p()), 2) == INVALID_VALUE
+    with hip.stream() as stream:
+        assert stream
+
+
+@about("hipStreamCreate")
+def test_create(hip: Hip) -> None:
+    assert hip.hipStreamCreate(None) == INVALID_VALUE
+    assert hip.hipStreamDestroy(hip.get("hipStreamCreate", c_void_p)) == SUCCESS
+
+
+@about("hipStreamCreateWithPriority")
+def test_priorities_are_brought_into_range(hip: Hip) -> None:
+    least, greatest = c_int(), c_int()
+    assert hip.hipDeviceGetStreamPriorityRange(ctypes.byref(least), ctypes.byref(greatest)) == SUCCESS
+    for asked, got in [(-99, greatest.value), (99, least.value), (0, 0)]:
+        stream = hip.get("hipStreamCreateWithPriority", c_void_p, 1, asked)
+        priority, flags = c_int(), c_uint()
+        assert hip.hipStreamGetPriority(stream, ctypes.byref(priority)) == SUCCESS
+        assert hip.hipStreamGetFlags(stream, ctypes.byref(flags)) == SUCCESS
+        assert (priority.value, flags.value) == (got, 1)
+        assert hip.hipStreamDestroy(stream) == SUCCESS
+
+
+@about("hipStreamDestroy")
+@pytest.mark.needs("handle checks")
+def test_destroy_twice_and_of_no_stream(hip: Hip) -> None:
+    stream = hip.get("hipStreamCreate", c_void_p)
+    assert hip.hipStreamDestroy(stream) == SUCCESS
+    assert hip.hipStreamDestroy(stream) == bad_stream(hip)
+    assert hip.hipStreamDestroy(None) == INVALID_HANDLE
+
+
+@pytest.mark.parametrize("function", [pytest.param(n, marks=about(n)) for n in ("hipStreamSynchronize", "hipStreamQuery")])
+def test_idle_streams(hip: Hip, function: str) -> None:
+    with hip.stream() as stream:
+        for handle in (stream, None, 2):
+            assert getattr(hip, function)(handle) == SUCCESS
+
+
+@pytest.mark.parametrize("function", [pytest.param(n, marks=about(n)) for n in ("hipStreamSynchronize", "hipStreamQuery")])
+@pytest.mark.needs("handle checks")
+def test_a_bad_stream_has_the_release_s_code(hip: Hip, function: str) -> None:
+    assert getattr(hip, function)(DANGLING) == bad_stream(hip)
+
+
+@about("hipStreamGetDevice")
+@pytest.mark.needs("two devices")
+def test_a_stream_belongs_to_the_device_current_at_its_creation(hip: Hip) -> None:
+    hip.hipSetDevice(1)
+    with hip.stream() as stream:
+        hip.hipSetDevice(0)
+        device = c_int()
+        assert hip.hipStreamGetDevice(stream, ctypes.byref(device)) == SUCCESS
+        assert device.value == 1
+
+
+@about("hipStreamAddCallback")
+def test_a_callback_is_called_with_its_stream_and_data(hip: Hip) -> None:
+    seen: list[tuple[int, int, int]] = []
+    kind = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_void_p)
+    callback = kind(lambda stream, status, data: seen.append((stream, status, data)))
+    with hip.stream() as stream:
+        address = ctypes.cast(callback, c_void_p)
+        assert hip.hipStreamAddCallback(stream, address, 7, 0) == SUCCESS
+        assert hip.hipStreamAddCallback(stream, None, 7, 0) == INVALID_VALUE
+        assert hip.hipStreamAddCallback(stream, address, 7, 1) == INVALID_VALUE
+        assert hip.hipStreamSynchronize(stream) == SUCCESS
+
+        assert seen == [(stream, 0, 7)]
+
+
+@about("hipLaunchHostFunc")
+def test_a_host_function_is_called(hip: Hip) -> None:
+    seen: list[int] = []
+    callback = ctypes.CFUNCTYPE(None, c_void_p)(seen.append)
+    assert hip.hipLaunchHostFunc(None, ctypes.cast(callback, c_void_p), 9) == SUCCESS
+    assert hip.hipLaunchHostFunc(None, None, 9) == INVALID_VALUE
+    assert hip.hipStreamSynchronize(None) == SUCCESS
+    assert seen == [9]
+
+
+@about("hipEventCreateWithFlags")
+def test_event_create_checks_output_and_flags(hip: Hip) -> None:
+    assert hip.hipEventCreateWithFlags(None, 0) == INVALID_VALUE
+    assert hip.hipEventCreateWithFlags(ctypes.byref(c_void_p()), 0x100) == INVALID_VALUE
+    with hip.event(2) as event:
+        assert event
+
+
+@about("hipEventRecord")
+def test_record_query_synchronise_wait(hip: Hip) -> None:
+    event = hip.get("hipEventCreate", c_void_p)
+    with hip.stream() as stream:
+        assert hip.hipEventRecord(event, stream) == SUCCESS
+        assert hip.hipEventRecordWithFlags(event, stream, 0) == SUCCESS
+        assert hip.hipStreamWaitEvent(stream, event, 0) == SUCCESS
+        assert hip.hipEventSynchronize(event) == SUCCESS
+        assert hip.hipEventQuery(event) == SUCCESS
+    assert hip.hipEventDestroy(event) == SUCCESS
+
+
+@about("hipEventDestroy")
+@pytest.mark.needs("handle checks")
+def test_events_that_are_none(hip: Hip) -> None:
+    event = hip.get("hipEventCreate", c_void_p)
+    assert hip.hipEventDestroy(event) == SUCCESS
+    for call in (hip.hipEventDestroy, hip.hipEventQuery, hip.hipEventSynchronize):
+        assert call(event) == INVALID_HANDLE
+    assert hip.hipEventDestroy(None) == INVALID_HANDLE
+    assert hip.hipEventRecord(event, None) == INVALID_HANDLE
+
+
+@about("hipEventElapsedTime")
+def test_elapsed_time_needs_two_timed_recorded_events(hip: Hip) -> None:
+    ms = c_float(-1)
+    out = ctypes.byref(ms)
+    with hip.event() as start, hip.event() as stop, hip.event(2) as untimed:
+        assert hip.hipEventElapsedTime(out, start, stop) == INVALID_HANDLE
+        hip.hipEventRecord(start, None)
+        hip.hipEventRecord(stop, None)
+        hip.hipEventRecord(untimed, None)
+        hip.hipDeviceSynchronize()
+        assert hip.hipEventElapsedTime(None, start, stop) == INVALID_VALUE
+        assert hip.hipEventElapsedTime(out, start, untimed) == INVALID_HANDLE
+        assert hip.hipEventElapsedTime(out, start, stop) == SUCCESS
+    assert ms.value >= 0
