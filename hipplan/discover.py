@@ -38,11 +38,12 @@ def discover(chosen: Chosen) -> Machine:
         raise RuntimeUnavailable(
             Diagnostic("HP407", f"the runtime does not tell what this machine is: {error.name}", why=str(error))
         ) from error
+    simulated = chosen.machine
     return Machine(
-        name=chosen.machine or os.uname().nodename,
+        name=simulated.name if simulated else os.uname().nodename,
         hip_version=version_text(runtime.version),
         runtime=chosen.kind if chosen.kind in ("amd", "cuda", "sim") else "amd",  # type: ignore[arg-type]
-        host_memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        host_memory=simulated.host_memory if simulated else _host_memory(),
         devices=devices,
         links=links,
         limits=Limits(open_files=_open_files(), mappings=_mappings()),
@@ -102,6 +103,10 @@ def _link(runtime: _core.Runtime, source: int, target: int) -> Link:
     if told is None:
         return Link(source=source, target=target)
     return Link(source=source, target=target, type=_LINK_TYPES.get(told[0], "unknown"), hops=told[1])
+
+
+def _host_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _open_files() -> int | None:

@@ -28,8 +28,8 @@ class Chosen:
     runtime: _core.Runtime
     notice: str
     """What the user should know about the choice; empty if nothing."""
-    machine: str = ""
-    """Name of the profile that the simulator has become; empty for real machines."""
+    machine: Machine | None = None
+    """What the simulator has become; None for real machines."""
 
 
 def version_of(runtime: _core.Runtime) -> str:
@@ -75,8 +75,9 @@ def _auto(machine: Machine | None) -> Chosen:
 
 
 def _chosen_simulator(machine: Machine | None, notice: str = "") -> Chosen:
-    name = machine.name if machine else DEFAULT_SIM_MACHINE
-    return Chosen("sim", _simulator(machine), notice, name)
+    if machine is None and "HIPSIM_PROFILE" not in os.environ:  # or `hipplan sim` has said what it is
+        machine = load_machine(DEFAULT_SIM_MACHINE)
+    return Chosen("sim", _simulator(machine), notice, machine)
 
 
 def _beside(name: str) -> Path:
@@ -87,19 +88,18 @@ def _beside(name: str) -> Path:
 def _simulator(machine: Machine | None) -> _core.Runtime:
     global _sim_profile
     runtime = _open(str(_beside("libhipsim.so")))
-    profile = sim_profile(machine or load_machine(DEFAULT_SIM_MACHINE))
-    if machine is None and "HIPSIM_PROFILE" in os.environ:
-        return runtime  # `hipplan sim` has said what it is
+    if machine is None:
+        return runtime
+    profile = sim_profile(machine)
     with _lock:
         if profile == _sim_profile:
             return runtime
         try:
             runtime.configure(profile)
         except ValueError as error:
-            name = machine.name if machine else DEFAULT_SIM_MACHINE
             hint = "close the layouts that are open on the other machine first"
             raise RuntimeUnavailable(
-                Diagnostic("HP407", f"the simulator cannot become {name}", why=str(error), hint=hint)
+                Diagnostic("HP407", f"the simulator cannot become {machine.name}", why=str(error), hint=hint)
             ) from None
         _sim_profile = profile
     return runtime
@@ -107,8 +107,9 @@ def _simulator(machine: Machine | None) -> _core.Runtime:
 
 def _amd() -> _core.Runtime:
     """ROCm's library: the copy this process has loaded already, else the first that opens."""
+    candidates = list(dict.fromkeys(_amd_candidates()))
     looked: list[str] = []
-    for candidate in _amd_candidates():
+    for candidate in candidates:
         try:
             return _core.Runtime.open(candidate)
         except _core.RuntimeUnusable as error:
@@ -119,7 +120,7 @@ def _amd() -> _core.Runtime:
         Diagnostic(
             "HP407",
             summary,
-            why="looked at " + ", ".join(dict.fromkeys(_amd_candidates())),
+            why="looked at " + ", ".join(candidates),
             hint="install ROCm 6.1 or later, or set ROCM_PATH; --runtime sim needs no GPU",
         )
     )

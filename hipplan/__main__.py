@@ -1,0 +1,5 @@
+"""python -m hipplan is the hipplan command."""
+
+from hipplan.cli.main import main
+
+main()

@@ -1,0 +1,63 @@
+"""A held layout is torn down by ^C and SIGTERM, with nothing left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import command
+from tests.conftest import ROOT
+
+QUICKSTART = ROOT / "plans" / "quickstart.yaml"
+
+
+def start(*arguments: object, **env: str) -> subprocess.Popen[str]:
+    """A held apply; the tests read its stdout until it has reported."""
+    return subprocess.Popen(
+        command("apply", QUICKSTART, "--runtime", "sim", *arguments),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | env,
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_a_signal_tears_a_held_layout_down(number: int, code: int, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.json"
+    process = start("--format", "json", HIPSIM_LEDGER_AT_EXIT=str(ledger))
+    assert process.stdout is not None
+    applied = json.loads(process.stdout.readline())
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+
+    assert applied["event"] == "applied"
+    assert process.returncode == code
+    assert json.loads(out)["event"] == "torn down"
+    assert "holding" in err
+    left = json.loads(ledger.read_text())
+    assert [left[noun] for noun in ("allocations", "reservations", "mappings", "buffers", "peers")] == [[]] * 5
+
+
+def test_a_signal_between_steps_rolls_back(tmp_path: Path) -> None:
+    ledger, trace = tmp_path / "ledger.json", tmp_path / "trace"
+    process = start(
+        HIPSIM_LEDGER_AT_EXIT=str(ledger), HIPSIM_TRACE=str(trace), HIPSIM_FAIL="hipMemMap@1=delay:1500"
+    )
+    while not (trace.exists() and "hipMemAddressReserve" in trace.read_text()):
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    called = [json.loads(line)["call"] for line in trace.read_text().splitlines()]
+
+    assert process.returncode == 130
+    assert "SIGINT: rolled back" in err
+    assert called.count("hipMemMap") == called.count("hipMemUnmap") == 1
+    assert json.loads(ledger.read_text())["allocations"] == []

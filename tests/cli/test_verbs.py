@@ -1,0 +1,233 @@
+"""The verbs, their output and their exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.conftest import PLANS, ROOT
+
+QUICKSTART = ROOT / "plans" / "quickstart.yaml"
+TOO_LARGE = "hipplan: 1\nallocations:\n  big: {size: 999GiB}\n"
+INVALID = "hipplan: 1\nallocations:\n  a: {devise: gpu.0, size: 1MiB}\n"
+
+every_plan = pytest.mark.parametrize("plan", PLANS, ids=lambda path: path.stem)
+
+
+@every_plan
+def test_every_plan_is_valid_and_fits_the_simulator(plan: Path, hipplan: Run) -> None:
+    done = hipplan("validate", plan, "--machine", "sim-2")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{plan}: good, and sim-2 can hold it\n"
+
+
+@every_plan
+def test_every_plan_is_previewed(plan: Path, hipplan: Run) -> None:
+    done = hipplan("preview", plan, "--machine", "sim-2", "--format", "json")
+    shown = json.loads(done.stdout)
+
+    assert done.returncode == 0
+    assert shown["format_version"] == 1
+    assert shown["steps"]
+    assert all(step["call"].startswith("hip") for step in shown["steps"])
+
+
+@every_plan
+def test_every_plan_is_applied_and_torn_down(plan: Path, hipplan: Run) -> None:
+    done = hipplan("apply", plan, "--once", "--runtime", "sim", "--format", "json")
+    applied, torn_down = map(json.loads, done.stdout.splitlines())
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert applied["event"] == "applied"
+    assert applied["checks"]
+    assert torn_down == {
+        "format_version": 1,
+        "event": "torn down",
+        "given_back": len(applied["resources"]),
+        "leaks": [],
+        "diagnostics": [],
+    }
+
+
+def test_the_report_tells_each_resource(hipplan: Run) -> None:
+    done = hipplan("apply", QUICKSTART, "--once", "--runtime", "sim")
+
+    assert done.returncode == 0
+    assert "quickstart: applied on sim-2, HIP 7.2 (libhipsim.so)" in done.stdout
+    row = next(line for line in done.stdout.splitlines() if line.split()[:1] == ["model[0]"])
+    assert row.split()[1:5] == ["mapping", "gpu.0", "6MiB", "6MiB"]
+    assert row.split()[5].startswith("0x")
+    assert "gpu.0: rw, gpu.1: r" in row
+    assert "3 checks" in row
+    assert "torn down: 9 of 9 objects given back, nothing left behind" in done.stdout
+
+
+def test_a_preview_for_people_shows_steps_sizes_and_totals(hipplan: Run) -> None:
+    done = hipplan("preview", QUICKSTART, "--machine", "sim-2")
+
+    assert done.returncode == 0
+    assert "hipMemSetAccess" in done.stdout
+    assert "device memory: gpu.0 6MiB, gpu.1 2MiB" in done.stdout
+
+
+def test_auto_says_that_it_is_the_simulator(hipplan: Run) -> None:
+    done = hipplan("apply", QUICKSTART, "--once", env={"HIPPLAN_RUNTIME": "auto"})
+
+    assert done.returncode == 0
+    assert "notice: no GPU found, so this is the simulator" in done.stderr
+
+
+def test_a_plan_that_requires_a_gpu_refuses_the_simulator(tmp_path: Path, hipplan: Run) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text("hipplan: 1\nrequires: {gpu: true}\nbuffers:\n  b: {kind: device, size: 1MiB}\n")
+    done = hipplan("apply", plan, "--once")
+
+    assert done.returncode == 3
+    assert f"{plan}:2:17: error[HP313]" in done.stderr
+
+
+def test_an_invalid_plan_exits_2_with_place_line_and_hint(tmp_path: Path, hipplan: Run) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(INVALID)
+    for verb in (["validate"], ["preview", "--machine", "sim-2"], ["apply", "--once", "--runtime", "sim"]):
+        done = hipplan(*verb, plan)
+
+        assert done.returncode == 2
+        assert f"{plan}:3:7: error[HP101]" in done.stderr
+        assert "  a: {devise: gpu.0, size: 1MiB}" in done.stderr
+        assert "hint: did you mean 'device'?" in done.stderr
+
+
+def test_a_plan_larger_than_the_machine_exits_3_before_any_call_changes_anything(
+    tmp_path: Path, hipplan: Run
+) -> None:
+    plan, trace = tmp_path / "plan.yaml", tmp_path / "trace"
+    plan.write_text(TOO_LARGE)
+    done = hipplan("apply", plan, "--once", "--runtime", "sim", env={"HIPSIM_TRACE": str(trace)})
+    called = {json.loads(line)["call"] for line in trace.read_text().splitlines()}
+
+    assert done.returncode == 3
+    assert f"{plan}:3:15: error[HP301]: gpu.0 needs 999GiB, 807GiB more than is free" in done.stderr
+    assert called & {"hipMemCreate", "hipMalloc", "hipMemAddressReserve", "hipDeviceEnablePeerAccess"} == set()
+    assert "hipMemGetInfo" in called
+
+
+def test_a_failed_apply_exits_4_and_a_failed_undo_exits_5(hipplan: Run) -> None:
+    failing = {"HIPSIM_FAIL": "hipMemMap@2=hipErrorOutOfMemory"}
+    done = hipplan("apply", QUICKSTART, "--once", "--runtime", "sim", env=failing)
+
+    assert done.returncode == 4
+    assert "hipMemMap failed for 'model[1]'" in done.stderr
+    assert "nothing left behind" in done.stderr
+
+    failing = {"HIPSIM_FAIL": "hipMemRelease@1=hipErrorUnknown"}
+    done = hipplan("apply", QUICKSTART, "--once", "--runtime", "sim", env=failing)
+
+    assert done.returncode == 5
+    assert "error[HP403]: allocation 'cache' of 2097152 bytes was not given back" in done.stderr
+    assert "hipErrorUnknown (999)" in done.stderr
+
+
+def test_validate_tells_all_files_and_the_worst_exit_code_wins(tmp_path: Path, hipplan: Run) -> None:
+    large, invalid = tmp_path / "large.yaml", tmp_path / "invalid.yaml"
+    large.write_text(TOO_LARGE)
+    invalid.write_text(INVALID)
+    done = hipplan("validate", large, invalid, QUICKSTART, "--machine", "sim-2", "--format", "json")
+    files = json.loads(done.stdout)["files"]
+
+    assert done.returncode == 2
+    assert [one["valid"] for one in files] == [False, False, True]
+    assert "HP301" in [one["code"] for one in files[0]["diagnostics"]]
+    assert "HP101" in [one["code"] for one in files[1]["diagnostics"]]
+    assert hipplan("validate", large, QUICKSTART, "--machine", "sim-2").returncode == 3
+
+
+def test_a_plan_may_come_from_stdin(hipplan: Run) -> None:
+    assert hipplan("validate", "-", stdin=QUICKSTART.read_text()).returncode == 0
+    assert hipplan("apply", "-", "--once", "--runtime", "sim", stdin=QUICKSTART.read_text()).returncode == 0
+    assert hipplan("validate", "-", stdin=INVALID).returncode == 2
+
+
+def test_variables_are_set_from_the_command_line(tmp_path: Path, hipplan: Run) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text("hipplan: 1\nvars: {n: 2}\nallocations:\n  a: {size: 1MiB, count: $(n)}\n")
+    done = hipplan("preview", plan, "--machine", "sim-2", "--var", "n=5", "--format", "json")
+
+    assert len(json.loads(done.stdout)["resources"]) == 5
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["apply"],
+        ["aply"],
+        ["apply", "a", "b"],
+        ["apply", "--machin", "x", str(QUICKSTART)],
+        ["apply", str(QUICKSTART), "--var", "novalue"],
+        ["apply", str(QUICKSTART), "--var", "undeclared=1", "--once"],
+        ["validate"],
+        ["validate", "no-such-file.yaml"],
+        ["validate", "a\nb"],
+        ["preview", str(ROOT), "--machine", "sim-2"],
+        ["preview", str(QUICKSTART), "--format", "xml"],
+    ],
+)
+def test_wrong_usage_exits_2_with_a_sentence(arguments: list[str], hipplan: Run) -> None:
+    done = hipplan(*arguments)
+
+    assert done.returncode == 2
+    assert done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["validate", str(QUICKSTART), "--machine", "no-such-machine"],
+        ["apply", str(QUICKSTART), "--runtime", "no-such-runtime"],
+        ["apply", str(QUICKSTART), "--runtime", "/no/such/library.so"],
+        ["apply", str(QUICKSTART), "--runtime", "cuda"],
+    ],
+)
+def test_what_is_not_there_exits_3_with_a_sentence(arguments: list[str], hipplan: Run) -> None:
+    done = hipplan(*arguments)
+
+    assert done.returncode == 3
+    assert "error[HP" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_machine_measures_a_profile_that_can_be_read_back(tmp_path: Path, hipplan: Run) -> None:
+    box = tmp_path / "box.yaml"
+    done = hipplan("machine", "--runtime", "sim")
+    box.write_text(done.stdout)
+
+    assert done.returncode == 0
+    assert "built with" in done.stdout
+    assert hipplan("validate", QUICKSTART, "--machine", box).returncode == 0
+
+
+def test_machine_lists_shows_and_compares(hipplan: Run) -> None:
+    listed = json.loads(hipplan("machine", "list", "--format", "json").stdout)
+    shown: dict[str, Any] = json.loads(hipplan("machine", "show", "sim-2", "--format", "json").stdout)
+    compared = hipplan("machine", "--diff", "sim-2", "sim-2-unlinked")
+
+    assert "sim-2" in [one["name"] for one in listed["machines"]]
+    assert len(shown["machine"]["devices"]) == 2
+    assert "links.0.1: xgmi,1 -> None" in compared.stdout
+
+
+def test_the_reader_may_close_the_pipe(hipplan: Run) -> None:
+    import subprocess
+
+    from tests.cli.conftest import command
+
+    line = " ".join(command("machine", "show", "sim-2"))
+    done = subprocess.run(f"{line} | head -n 1", shell=True, capture_output=True, text=True, timeout=60)
+
+    assert done.stderr == ""

@@ -1,0 +1,206 @@
+"""compile(): the order of steps, sizes and places; pure and deterministic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hipplan import steps
+from hipplan.compiler import compile as compile_plan
+from hipplan.errors import MachineError
+from hipplan.load import load
+from hipplan.machine import Machine, load_machine
+from hipplan.program import Program
+from tests.conftest import PLANS
+
+GIB = 2**30
+MIB = 2**20
+
+
+def machine(**changes: Any) -> Machine:
+    """sim-2 with other figures on every device, or of the machine itself."""
+    base = load_machine("sim-2")
+    own = {key: value for key, value in changes.items() if key in Machine.model_fields}
+    device = {key: value for key, value in changes.items() if key not in own}
+    devices = [one.model_copy(update=device) for one in base.devices]
+    return base.model_copy(update={"devices": devices, **own})
+
+
+def compiled(plan: dict[str, Any], on: Machine | None = None) -> Program:
+    return compile_plan(load({"hipplan": 1, **plan}), on or load_machine("sim-2"))
+
+
+def codes(plan: dict[str, Any], on: Machine | None = None) -> list[str]:
+    with pytest.raises(MachineError) as caught:
+        compiled(plan, on)
+    return [one.code for one in caught.value.diagnostics]
+
+
+@pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
+def test_the_same_input_gives_the_same_program(path: Any) -> None:
+    first = compile_plan(load(path), load_machine("sim-2"))
+
+    assert first == compile_plan(load(path), load_machine("sim-2"))
+
+
+@pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
+def test_steps_never_name_what_does_not_exist_yet(path: Any) -> None:
+    made: set[str] = set()
+    for step in compile_plan(load(path), load_machine("sim-2")).steps:
+        needs = {getattr(step, field, "") for field in ("reservation", "allocation", "stream")} - {""}
+        if isinstance(step, (steps.SetAccess, steps.Advise, steps.Prefetch, steps.AttachStream)):
+            needs.add(step.name)
+        assert needs <= made
+        made.add(step.name)
+
+
+def test_a_size_is_padded_to_the_granularity_and_the_waste_is_shown() -> None:
+    plan = {"allocations": {"a": {"size": "3MiB"}, "b": {"size": "3MiB", "granularity": "minimum"}}}
+    program = compiled(plan, machine(granularity_recommended=2 * MIB))
+    a, b = program.resources
+
+    assert (a.asked, a.size, a.waste) == (3 * MIB, 4 * MIB, MIB)
+    assert (b.asked, b.size, b.waste) == (3 * MIB, 3 * MIB, 0)
+    assert program.bytes_by_device() == {"gpu.0": 7 * MIB}
+
+
+def test_a_mapping_without_a_place_follows_the_padded_one_before_it() -> None:
+    plan = {
+        "allocations": {"a": {"size": "3MiB", "count": 2}},
+        "reservations": {"r": {"mappings": [{"allocation": "a.*"}]}},
+    }
+    program = compiled(plan, machine(granularity_recommended=2 * MIB))
+    maps = [step for step in program.steps if isinstance(step, steps.Map)]
+
+    assert [(one.offset, one.size) for one in maps] == [(0, 4 * MIB), (4 * MIB, 4 * MIB)]
+    assert next(s for s in program.steps if isinstance(s, steps.Reserve)).size == 8 * MIB
+
+
+def test_access_is_one_call_a_mapping_for_all_devices() -> None:
+    plan = {
+        "devices": {"gpu": {"count": 2}},
+        "allocations": {"a": {"size": "2MiB"}},
+        "reservations": {"r": {"access": {"gpu.0": "rw", "gpu.1": "r"}, "mappings": [{"allocation": "a"}]}},
+    }
+    access = [step for step in compiled(plan).steps if isinstance(step, steps.SetAccess)]
+
+    assert [one.rights for one in access] == [((0, "rw"), (1, "r"))]
+
+
+def test_an_alignment_reserves_room_for_an_aligned_base() -> None:
+    plan = {"reservations": {"r": {"size": "4MiB", "alignment": "2MiB"}}}
+    (reserve,) = compiled(plan).steps
+
+    assert isinstance(reserve, steps.Reserve)
+    assert (reserve.size, reserve.slack) == (4 * MIB, 2 * MIB)
+
+
+def test_all_peers_are_directed_links() -> None:
+    plan = {"devices": {"gpu": {"count": 2}}, "peers": "all", "buffers": {"b": {"kind": "device", "size": 4096}}}
+    links = [(s.device, s.peer) for s in compiled(plan).steps if isinstance(s, steps.EnablePeer)]
+
+    assert links == [(0, 1), (1, 0)]
+
+
+def test_pinned_flags_are_hip_s() -> None:
+    plan = {"buffers": {"b": {"kind": "pinned", "size": 4096, "portable": True, "mapped": True, "coherent": False}}}
+    (create,) = compiled(plan).steps
+
+    assert isinstance(create, steps.CreatePinnedBuffer)
+    assert create.flags == 0x80000003
+
+
+def test_advice_has_hip_s_values_and_ranges_in_bytes() -> None:
+    advice = [{"advise": "preferred_location", "device": "host", "range": {"at": "1MiB"}}]
+    plan = {"buffers": {"b": {"kind": "managed", "size": "4MiB", "advice": advice}}}
+    advise = compiled(plan).steps[1]
+
+    assert isinstance(advise, steps.Advise)
+    assert (advise.value, advise.device, advise.offset, advise.size) == (3, steps.HOST, MIB, 3 * MIB)
+
+
+def test_a_file_is_looked_for_beside_the_plan(tmp_path: Any) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text("hipplan: 1\nbuffers:\n  d: {kind: registered, file: data.bin}\n")
+    (register,) = compile_plan(load(path), load_machine("sim-2")).steps
+
+    assert isinstance(register, steps.RegisterBuffer)
+    assert register.file == str(tmp_path / "data.bin")
+
+
+TWO = {"devices": {"gpu": {"count": 2}}}
+SHARED = {"allocations": {"a": {"size": "2MiB", "shareable": "posix_fd"}}}
+PEERS = {**TWO, "peers": "all", "buffers": {"b": {"kind": "device", "size": 4096}}}
+CROSS = {
+    **TWO,
+    "allocations": {"a": {"device": "gpu.0", "size": "2MiB"}},
+    "reservations": {"r": {"mappings": [{"allocation": "a", "access": {"gpu.1": "rw"}}]}},
+}
+MANAGED = {"buffers": {"b": {"kind": "managed", "size": 4096}}}
+AT = {
+    "allocations": {"a": {"size": "2MiB"}},
+    "reservations": {"r": {"mappings": [{"allocation": "a", "at": "1MiB"}]}},
+}
+HOST = {"allocations": {"a": {"device": "host", "size": "2MiB"}}}
+PART = {
+    "allocations": {"a": {"size": "4MiB"}},
+    "reservations": {"r": {"mappings": [{"allocation": "a", "size": "2MiB"}]}},
+}
+
+
+@pytest.mark.parametrize(
+    ("code", "plan", "on"),
+    [
+        ("HP301", {"allocations": {"a": {"size": "193GiB"}}}, machine()),
+        ("HP301", {"allocations": {"a": {"size": "100GiB"}}}, machine(in_use=100 * GIB)),
+        ("HP301", {"buffers": {"b": {"kind": "device", "size": "193GiB"}}}, machine()),
+        ("HP302", AT, machine(granularity_minimum=2 * MIB)),
+        ("HP302", {"reservations": {"r": {"size": "4MiB", "address": 4097}}}, machine()),
+        ("HP303", {"buffers": {"b": {"kind": "pinned", "size": "2TiB"}}}, machine()),
+        ("HP304", {"allocations": {"a": {"size": "2MiB"}}}, machine(vmm=False)),
+        ("HP305", MANAGED, machine(managed=False)),
+        ("HP306", PEERS, load_machine("sim-2-unlinked")),
+        ("HP307", CROSS, load_machine("sim-2-unlinked")),
+        ("HP309", HOST, machine(hip_version="7.1.0")),
+        ("HP309", SHARED, machine(hip_version="6.1.0")),
+        ("HP309", SHARED, machine(shareable_posix_fd=False)),
+        ("HP309", PART, machine(runtime="cuda")),
+        ("HP309", {"allocations": {"a": {"size": 4096, "type": "uncached"}}}, machine(hip_version="6.3.0")),
+        ("HP310", {"devices": {"gpu": {"count": 3}}}, machine()),
+        ("HP310", {"devices": {"a": {"pci": "0000:99:00.0"}}}, machine()),
+        ("HP310", {"devices": {"a": {"ordinal": 1}, "b": {"ordinal": 1}}}, machine()),
+        ("HP311", {"devices": {"gpu": {"arch": "gfx90a"}}}, machine()),
+        ("HP312", {"requires": {"hip": ">=8"}}, machine()),
+        ("HP313", {"devices": {"gpu": {}}, "requires": {"xnack": True}}, machine(xnack=False)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_preflight_refuses(code: str, plan: dict[str, Any], on: Machine) -> None:
+    assert set(codes(plan, on)) == {code}
+
+
+def test_descriptors_are_counted_on_amd() -> None:
+    few = machine(runtime="amd", limits=load_machine("sim-2").limits.model_copy(update={"open_files": 100}))
+    plan = {"allocations": {"a": {"size": 4096, "count": 50}}}
+
+    assert codes(plan, few) == ["HP308"]
+
+
+def test_unknown_figures_are_not_held_against_a_plan() -> None:
+    unknown = machine(memory=None, vmm=None, granularity_minimum=None, granularity_recommended=None)
+    program = compiled({"allocations": {"a": {"size": "1MiB"}}}, unknown)
+
+    assert program.resources[0].size == 2 * MIB
+
+
+def test_all_reasons_come_at_once() -> None:
+    plan = {**PEERS, "allocations": {"a": {"size": "193GiB"}}}
+
+    assert codes(plan, load_machine("sim-2-unlinked")) == ["HP301", "HP306", "HP306"]
+
+
+def test_an_arch_may_name_features() -> None:
+    plan = {"devices": {"gpu": {"arch": "gfx942:xnack-"}}, "buffers": {"b": {"kind": "device", "size": 4096}}}
+
+    assert compiled(plan, machine(arch="gfx942:sramecc+:xnack-")).devices == {"gpu": 0}
