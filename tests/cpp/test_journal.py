@@ -1,0 +1,233 @@
+"""The native journal and its owners, seen from Python."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+
+from hipplan import _core
+from tests.conftest import Simulator
+
+MIB = 2**20
+
+
+def some_of_everything(journal: _core.Journal) -> dict[str, int]:
+    """One entry of each kind, in an order that undo must reverse."""
+    entries = {
+        "link": journal.enable_peer("link", 0, 1),
+        "memory": journal.create_allocation("memory", 2 * MIB, _core.AllocationProperties(1)),
+        "range": journal.reserve("range", 4 * MIB, 0, 0),
+        "stream": journal.create_stream("stream", 0),
+        "device": journal.create_device_buffer("device", 1, MIB),
+        "pinned": journal.create_pinned_buffer("pinned", 0, MIB, 0),
+        "managed": journal.create_managed_buffer("managed", 0, MIB, 1),
+    }
+    entries["mapping"] = journal.map("mapping", entries["range"], 2 * MIB, entries["memory"], 2 * MIB)
+    return entries
+
+
+def test_a_journal_gives_back_everything_latest_first(sim: Simulator) -> None:
+    journal = _core.Journal(sim.runtime)
+    entries = some_of_everything(journal)
+    assert len(journal) == len(entries) == 8
+    assert len(sim.alive()) == 8
+    report = journal.undo_all()
+
+    assert (report.undone, report.leaks, len(journal)) == (8, [], 0)
+    assert sim.alive() == set()
+
+
+def test_a_dropped_journal_gives_back_everything(sim: Simulator) -> None:
+    journal = _core.Journal(sim.runtime)
+    some_of_everything(journal)
+    del journal
+    gc.collect()
+
+    assert sim.alive() == set()
+
+
+def test_a_dropped_journal_reports_to_the_leak_log(sim: Simulator) -> None:
+    journal = _core.Journal(sim.runtime)
+    journal.create_device_buffer("lost", 0, MIB)
+    sim.runtime.arm_faults("hipFree@1=hipErrorUnknown")
+    del journal
+    gc.collect()
+    (line,) = _core.take_leaks()
+
+    assert "device buffer 'lost' of 1048576 bytes at 0x" in line
+    assert "hipFree(ptr=0x" in line
+    assert "hipErrorUnknown (999)" in line
+    sim.free_everything()
+
+
+def test_one_entry_can_be_undone_wherever_it_stands(sim: Simulator) -> None:
+    journal = _core.Journal(sim.runtime)
+    entries = some_of_everything(journal)
+
+    assert journal.undo(entries["mapping"]).undone == 1
+    assert journal.undo(entries["memory"]).undone == 1
+    assert len(journal) == 6
+    with pytest.raises(IndexError):
+        journal.address(entries["mapping"])
+    journal.undo_all()
+
+
+def test_a_range_with_a_mapping_that_stayed_is_not_freed_under_it(sim: Simulator) -> None:
+    journal = _core.Journal(sim.runtime)
+    some_of_everything(journal)
+    sim.runtime.arm_faults("hipMemUnmap@1=hipErrorInvalidValue")
+    leaks = {leak.name: leak for leak in journal.undo_all().leaks}
+
+    assert set(leaks) == {"mapping", "range"}
+    assert "not called: 1 mapping(s) inside are still mapped" in leaks["range"].arguments
+    sim.free_everything()
+
+
+def test_a_failed_call_adds_nothing_and_tells_all(sim: Simulator) -> None:
+    journal = _core.Journal(sim.runtime)
+    with pytest.raises(_core.HipError) as caught:
+        journal.create_device_buffer("huge", 1, 2**60)
+    error = caught.value
+
+    assert (error.code, error.name, error.call) == (2, "hipErrorOutOfMemory", "hipMalloc")
+    assert error.subject == f"device buffer 'huge' of {2**60} bytes"
+    assert "on device 1" in error.arguments
+    assert len(journal) == 0
+
+
+def test_a_failed_call_leaves_no_last_error_for_others_to_find(sim: Simulator) -> None:
+    import ctypes
+
+    with pytest.raises(_core.HipError):
+        _core.Journal(sim.runtime).create_device_buffer("huge", 0, 2**60)
+
+    assert ctypes.CDLL(sim.runtime.path).hipGetLastError() == 0
+
+
+def test_the_current_device_is_left_as_it_was(sim: Simulator) -> None:
+    import ctypes
+
+    hip, current = ctypes.CDLL(sim.runtime.path), ctypes.c_int()
+    assert hip.hipSetDevice(1) == 0
+    journal = _core.Journal(sim.runtime)
+    journal.create_allocation("a", MIB, _core.AllocationProperties(0))
+    journal.create_device_buffer("b", 0, MIB)
+    journal.undo_all()
+    hip.hipGetDevice(ctypes.byref(current))
+    hip.hipSetDevice(0)
+
+    assert current.value == 1
+
+
+def test_peer_access_that_was_on_is_not_ours_to_switch_off(sim: Simulator) -> None:
+    theirs, ours = _core.Journal(sim.runtime), _core.Journal(sim.runtime)
+    theirs.enable_peer("theirs", 0, 1)
+
+    assert ours.enable_peer("ours", 0, 1) == 0
+    assert ours.undo_all().undone == 0
+    assert sim.alive() == {("peer", "0->1")}
+    theirs.undo_all()
+
+
+def test_entries_of_another_kind_are_refused(sim: Simulator) -> None:
+    journal = _core.Journal(sim.runtime)
+    entries = some_of_everything(journal)
+    for wrong in (lambda: journal.handle(entries["range"]), lambda: journal.advise(entries["pinned"], 0, 1, 1, 0),
+                  lambda: journal.map("m", entries["memory"], 0, entries["memory"], MIB),
+                  lambda: journal.address(999), lambda: journal.address(entries["stream"])):  # fmt: skip
+        with pytest.raises(IndexError):
+            wrong()
+    assert len(journal) == 8
+    journal.undo_all()
+
+
+def test_driver_calls_release_the_gil(sim: Simulator) -> None:
+    sim.runtime.arm_faults("hipMalloc@1=delay:400")
+    journal = _core.Journal(sim.runtime)
+    thread = threading.Thread(target=journal.create_device_buffer, args=("slow", 0, MIB))
+    thread.start()
+    ticks, started = 0, time.monotonic()
+    while thread.is_alive() and time.monotonic() - started < 10:
+        time.sleep(0.01)
+        ticks += 1
+    thread.join()
+
+    assert ticks >= 10
+    journal.undo_all()
+
+
+def test_a_journal_is_safe_from_several_threads(sim: Simulator) -> None:
+    journal = _core.Journal(sim.runtime)
+
+    def work(number: int) -> None:
+        for turn in range(50):
+            entry = journal.create_device_buffer(f"{number}.{turn}", number % 2, 4096)
+            if turn % 2:
+                journal.undo(entry)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(journal) == 8 * 25
+    assert journal.undo_all().undone == 8 * 25
+
+
+def test_a_forked_child_gives_nothing_back(sim: Simulator) -> None:
+    journal = _core.Journal(sim.runtime)
+    some_of_everything(journal)
+    before = sim.alive()
+    child = os.fork()
+    if child == 0:  # no pytest machinery here: only the journal's own destructor, and out
+        del journal
+        gc.collect()
+        os._exit(len(_core.take_leaks()))
+    _, status = os.waitpid(child, 0)
+
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert sim.alive() == before
+    assert sim.runtime.read(journal.address(6), 4) == b"\0\0\0\0"
+    journal.undo_all()
+
+
+def test_interpreter_exit_gives_everything_back() -> None:
+    script = """
+        import hipplan
+        layout = hipplan.apply("plans/quickstart.yaml", runtime="sim")
+    """
+    env = os.environ | {"HIPSIM_LEDGER_AT_EXIT": "/dev/stdout"}
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60, env=env
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert '"allocations": []' in done.stdout
+    assert '"mappings": []' in done.stdout
+
+
+def test_nothing_calls_the_driver_after_shutdown() -> None:
+    script = """
+        from hipplan import _core
+        from hipplan.runtimes import choose
+        runtime = choose("sim").runtime
+        journal = _core.Journal(runtime)
+        journal.create_device_buffer("left", 0, 4096)
+        _core.shutdown()
+        del journal
+        import json
+        print(len(json.loads(runtime.ledger())["buffers"]), _core.take_leaks())
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60
+    )
+
+    assert done.stdout.strip() == "1 []"

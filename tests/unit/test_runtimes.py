@@ -1,0 +1,148 @@
+"""Choosing a runtime, and what is said when there is none."""
+
+from __future__ import annotations
+
+import ctypes.util
+from pathlib import Path
+
+import pytest
+
+from hipplan import _core, runtimes
+from hipplan.errors import RuntimeUnavailable
+from tests.conftest import Simulator
+
+OLD = "libamdhip64.so.5"
+
+
+def has(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
+
+
+def refused(wanted: str) -> str:
+    with pytest.raises(RuntimeUnavailable) as caught:
+        runtimes.choose(wanted)
+    assert caught.value.exit_code == 3
+    return str(caught.value)
+
+
+@pytest.mark.skipif(not has(OLD), reason=f"{OLD} (Debian's libamdhip64-5) is not installed")
+def test_a_runtime_before_6_1_is_too_old() -> None:
+    with pytest.raises(_core.RuntimeUnusable, match=r"is HIP 5\.\d+; hipplan needs 6\.1 or later"):
+        _core.Runtime.open(OLD)
+
+
+@pytest.mark.skipif(not has(OLD), reason=f"{OLD} (Debian's libamdhip64-5) is not installed")
+def test_amd_with_an_old_library_alone_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtimes, "_amd_candidates", lambda: iter(["libamdhip64.so.77", OLD]))
+
+    assert "is HIP 5." in refused("amd")
+
+
+def test_amd_without_any_library_says_where_it_looked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtimes, "_amd_candidates", lambda: iter(["libamdhip64.so.77", "libamdhip64.so.66"]))
+    text = refused("amd")
+
+    assert "no HIP library was found" in text
+    assert "looked at libamdhip64.so.77, libamdhip64.so.66" in text
+    assert "install ROCm 6.1 or later" in text
+
+
+def test_rocm_path_is_looked_at_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    library = tmp_path / "lib" / "libamdhip64.so.6"
+    library.parent.mkdir()
+    library.touch()
+    monkeypatch.setenv("ROCM_PATH", str(tmp_path))
+    monkeypatch.setattr(_core, "loaded_libraries", lambda prefix: [])
+
+    assert next(runtimes._amd_candidates()) == str(library)
+
+
+def test_a_copy_that_is_loaded_already_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_core, "loaded_libraries", lambda prefix: ["/somewhere/libamdhip64.so.7"])
+
+    assert next(runtimes._amd_candidates()) == "/somewhere/libamdhip64.so.7"
+
+
+def test_the_simulator_stands_in_for_rocm(sim: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in = tmp_path / "lib" / "libamdhip64.so.7"
+    stand_in.parent.mkdir()
+    stand_in.symlink_to(sim.runtime.path)
+    monkeypatch.setenv("ROCM_PATH", str(tmp_path))
+    monkeypatch.setattr(_core, "loaded_libraries", lambda prefix: [])
+    chosen = runtimes.choose("amd")
+
+    assert chosen.kind == "amd"
+    assert chosen.runtime.device_count() == 2
+
+
+def test_a_library_that_is_not_hip_is_refused() -> None:
+    libc = ctypes.util.find_library("c")
+    assert libc is not None
+    with pytest.raises(_core.RuntimeUnusable, match="is not a HIP runtime"):
+        _core.Runtime.open(libc)
+
+
+def test_a_file_that_is_no_library_is_refused(tmp_path: Path) -> None:
+    nonsense = tmp_path / "lib.so"
+    nonsense.write_text("nonsense")
+
+    assert "invalid ELF header" in refused(str(nonsense)) or "file too short" in refused(str(nonsense))
+
+
+def test_an_unknown_name_is_refused_with_the_choices() -> None:
+    assert "one of auto, amd, cuda, sim" in refused("rocm")
+
+
+def test_loaded_libraries_finds_what_is_loaded(sim: Simulator) -> None:
+    assert sim.runtime.path in _core.loaded_libraries("libhipsim.so")
+
+
+def test_the_simulator_changes_machine_only_when_nothing_is_alive(sim: Simulator) -> None:
+    from hipplan.machine import load_machine
+
+    journal = _core.Journal(sim.runtime)
+    journal.create_device_buffer("b", 0, 4096)
+    with pytest.raises(RuntimeUnavailable, match="the simulator cannot become sim-1"):
+        runtimes.choose("sim", load_machine("sim-1"))
+    journal.undo_all()
+
+    assert runtimes.choose("sim", load_machine("sim-1")).runtime.device_count() == 1
+    assert runtimes.choose("sim").runtime.device_count() == 2
+
+
+@pytest.mark.parametrize(
+    "rules", ["hipMemMap", "hipMemMap@0=1", "hipMemMap@x=1", "*@1=hipErrorNoSuch", "*@1=hipSuccess", "*@~2=1", "*@1=delay:x"]
+)
+def test_a_fault_rule_that_cannot_be_read_is_refused(rules: str, sim: Simulator) -> None:
+    with pytest.raises(ValueError, match=r"fault rule|no HIP error"):
+        sim.runtime.arm_faults(rules)
+
+
+def test_a_trace_has_a_line_per_call(sim: Simulator, tmp_path: Path) -> None:
+    import json
+
+    trace = tmp_path / "trace"
+    sim.runtime.trace_to(str(trace))
+    sim.runtime.arm_faults("hipMalloc@2=hipErrorOutOfMemory")
+    journal = _core.Journal(sim.runtime)
+    journal.create_device_buffer("a", 0, 4096)
+    with pytest.raises(_core.HipError):
+        journal.create_device_buffer("b", 0, 8192)
+    journal.undo_all()
+    sim.runtime.trace_to("")
+    lines = [json.loads(line) for line in trace.read_text().splitlines()]
+    mallocs = [line for line in lines if line["call"] == "hipMalloc"]
+
+    assert [line["result"] for line in mallocs] == ["hipSuccess", "hipErrorOutOfMemory"]
+    assert [line["injected"] for line in mallocs] == [False, True]
+    assert [line["args"]["size"] for line in mallocs] == [4096, 8192]
+    assert [line["seq"] for line in lines] == list(range(1, len(lines) + 1))
+
+
+def test_a_trace_that_cannot_be_written_is_an_os_error(sim: Simulator) -> None:
+    with pytest.raises(OSError, match="cannot write the trace"):
+        sim.runtime.trace_to("/no/such/folder/trace")
