@@ -72,10 +72,31 @@ CODES: dict[str, str] = {
     "HP209": "a device as its own peer, or the same link twice",
     "HP210": "a variable that is not declared",
     "HP211": "an advice with or without a device",
-    "HP212": "a tensor that does not fit its region",
     "HP251": "an allocation that nothing maps",
     "HP252": "a peer link that nothing uses",
     "HP253": "a mapping that nobody may access",
+    "HP301": "more device memory than is free",
+    "HP302": "a place, size or address that the granularity does not allow",
+    "HP303": "more host memory than the machine has",
+    "HP304": "a device without virtual memory management",
+    "HP305": "a device without managed memory",
+    "HP306": "a peer link that the machine does not have",
+    "HP307": "access for a device that cannot reach the memory",
+    "HP308": "more allocations than file descriptors",
+    "HP309": "something this release of the runtime cannot do",
+    "HP310": "a device that the machine does not have",
+    "HP311": "a device of another architecture",
+    "HP312": "another HIP version than required",
+    "HP313": "a required ability that is missing",
+    "HP314": "a machine profile for another runtime",
+    "HP401": "a driver call that failed",
+    "HP402": "memory that is not as the plan says",
+    "HP403": "something that could not be given back",
+    "HP404": "an address that was not to be had",
+    "HP405": "a file or binding that cannot be used",
+    "HP406": "a device that does not become idle",
+    "HP407": "no runtime that can be used",
+    "HP408": "the compiled part is missing",
 }
 
 
@@ -282,14 +303,12 @@ class LeakError(HipplanError):
 
     exit_code = ExitCode.LEAKED
 
-    def __init__(
-        self,
-        diagnostics: Diagnostic | Iterable[Diagnostic],
-        *,
-        leaks: tuple[str, ...] = (),
-        undone: Any = None,
-    ) -> None:
+    def __init__(self, diagnostics: Diagnostic | Iterable[Diagnostic], *, undone: Any) -> None:
         super().__init__(diagnostics)
-        self.leaks = leaks
         self.undone = undone
         """What was given back and what was not (hipplan.undo.Undone)."""
+
+    @property
+    def leaks(self) -> tuple[str, ...]:
+        """Names of what could not be given back."""
+        return tuple(self.undone.leaks)

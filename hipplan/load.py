@@ -75,8 +75,9 @@ def load(
         plan, found, broken = _validate(document)
         objects, more = resolve(plan, document.span, broken | document.broken)
     told = in_order([*document.found, *found, *more])
-    if any(diagnostic.severity == "error" for diagnostic in told):
-        raise PlanError(told)
+    errors = [diagnostic for diagnostic in told if diagnostic.severity == "error"]
+    if errors:
+        raise PlanError(errors)
     return LoadedPlan(plan, objects, tuple(told), document)
 
 

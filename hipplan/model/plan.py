@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from hipplan.model.base import Name, PlanModel
 from hipplan.model.buffers import Buffer
@@ -12,6 +12,12 @@ from hipplan.model.devices import DeviceSelector, PeerLink, Requires, Stream
 from hipplan.model.virtual import Allocation, Reservation
 
 Scalar = int | bool | str
+
+
+Peers = Annotated[
+    Annotated[Literal["all"], Tag("all")] | Annotated[list[PeerLink], Tag("links")],
+    Discriminator(lambda value: "all" if isinstance(value, str) else "links"),
+]
 
 
 class Plan(PlanModel):
@@ -45,7 +51,7 @@ class Plan(PlanModel):
     """Which GPUs, by name. Left out: gpu.0, gpu.1, ... by ordinal, as many as the plan names.
     """
 
-    peers: Literal["all"] | list[PeerLink] = []
+    peers: Peers = []
     """Which devices may reach each other's buffers: `all`, or a list of directed links.
 
     Source: hipDeviceEnablePeerAccess.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 
-from hipplan.errors import CODES, Diagnostic, Span, suggest
+from hipplan.errors import CODES, Diagnostic, Span, in_order, suggest
 
 SpanOf = Callable[..., "Span | None"]
 Path = tuple[Hashable, ...]
@@ -18,9 +18,24 @@ Path = tuple[Hashable, ...]
 REFUSED = {
     "offset": "HIP demands that the offset into an allocation is 0, in every release",
     "flags": "HIP demands 0 here, or the flags have names of their own",
-    "compression": "HIP ignores hipMemAllocationProp.compressionType",
-    "gpu_direct_rdma": "HIP ignores hipMemAllocationProp.gpuDirectRDMACapable",
+    "compression": "hipMemCreate reads type, location and handle type of its properties, nothing else",
+    "gpu_direct_rdma": "hipMemCreate reads type, location and handle type of its properties, nothing else",
     "sparse": "HIP answers hipMemMapArrayAsync with NotSupported, in every release",
+}
+REFUSED_VALUES = {
+    ("shareable", "fabric"): "fabric handles need HIP 7.14, which hipplan does not speak yet",
+    ("shareable", "win32"): "hipplan is for Linux",
+    (
+        "type",
+        "managed",
+    ): "allocations of type managed need HIP 10.0; use a buffer of kind managed",
+}
+_FORMS = {
+    "pci": 'write it as "0000:c1:00.0"',
+    "uuid": "write it as `hipplan machine` shows it",
+    "hip": 'write it as ">=6.1" or ">=6.1,<8"',
+    "arch": "write it as gfx942",
+    "hip_version": 'write it as "7.2.53211", in quotes',
 }
 _TYPES = {
     "int_type": "an integer",
@@ -58,13 +73,11 @@ def translate(error: ValidationError, model: type[BaseModel], data: Any, span: S
     found: dict[tuple[Path, str, str], Diagnostic] = {}
     for details in error.errors(include_url=False):
         path, at_key = path_in(data, details["loc"])
-        diagnostic = _diagnostic(details, model, data, path, at_key, span)
+        context = details.get("ctx", {})
+        problem = _Problem(details["type"], details["input"], context, details["msg"], path, at_key, span)
+        diagnostic = problem.diagnostic(model, data)
         found.setdefault((path, diagnostic.code, diagnostic.summary), diagnostic)
-    return sorted(found.values(), key=_place)
-
-
-def _place(diagnostic: Diagnostic) -> tuple[int, int]:
-    return (diagnostic.span.line, diagnostic.span.column) if diagnostic.span else (0, 0)
+    return in_order(found.values())
 
 
 def path_in(data: Any, loc: tuple[int | str, ...]) -> tuple[Path, bool]:
@@ -87,81 +100,94 @@ def path_in(data: Any, loc: tuple[int | str, ...]) -> tuple[Path, bool]:
     return tuple(path), at_key
 
 
-def _diagnostic(
-    details: ErrorDetails, model: type[BaseModel], data: Any, path: Path, at_key: bool, span: SpanOf
-) -> Diagnostic:
-    kind, context = details["type"], details.get("ctx", {})
-    name = path[-1] if path else "the document"
-    if kind in CODES:
-        at = context.get("at")
-        where = span((*path, at), key=False) if at else span(path)
-        return Diagnostic(kind, context["message"], where, why=context["why"], hint=context["hint"])
-    if kind == "extra_forbidden":
-        return _unknown_key(name, fields_at(model, data, path[:-1]), span(path, key=True))
-    if kind == "missing" or kind == "union_tag_not_found":
-        missing = name if kind == "missing" else _unquoted(context["discriminator"])
-        owner = path[:-1] if kind == "missing" else path
-        of = f"'{owner[-1]}'" if owner else "the document"
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """One of pydantic's errors, at its path in the document."""
+
+    kind: str
+    given: Any
+    context: dict[str, Any]
+    message: str
+    path: Path
+    at_key: bool
+    span: SpanOf
+
+    @property
+    def name(self) -> str:
+        return _named(self.path) if self.path else "the document"
+
+    def diagnostic(self, model: type[BaseModel], data: Any) -> Diagnostic:
+        if self.kind in CODES:
+            return self._ours()
+        if self.kind == "extra_forbidden":
+            return self._unknown_key(fields_at(model, data, self.path[:-1]))
+        if self.kind in ("missing", "union_tag_not_found"):
+            return self._missing()
+        if self.kind in ("literal_error", "union_tag_invalid"):
+            return self._not_a_choice()
+        if self.at_key:
+            return self._bad_name()
+        return self._wrong_value()
+
+    def _ours(self) -> Diagnostic:
+        context = self.context
+        where = self.span((*self.path, context["at"]) if context["at"] else self.path)
+        return Diagnostic(self.kind, context["message"], where, why=context["why"], hint=context["hint"])
+
+    def _unknown_key(self, known: list[str]) -> Diagnostic:
+        where, reason = self.span(self.path, key=True), REFUSED.get(self.name, "")
+        if reason:
+            return Diagnostic(
+                "HP109", f"a plan has no key '{self.name}'", where, why=reason, hint="remove it"
+            )
+        hint = suggest(self.name, known) or (f"keys here are {', '.join(known)}" if known else "")
+        return Diagnostic("HP101", f"there is no key '{self.name}' here", where, hint=hint)
+
+    def _missing(self) -> Diagnostic:
+        at_object = self.kind == "union_tag_not_found"
+        missing = _unquoted(self.context["discriminator"]) if at_object else self.name
+        owner = self.path if at_object else self.path[:-1]
+        of = f"'{_named(owner)}'" if owner else "the document"
+        hint = f"add {missing}:"
+        return Diagnostic("HP102", f"{of} needs the key '{missing}'", self.span(owner, key=True), hint=hint)
+
+    def _not_a_choice(self) -> Diagnostic:
+        path, value, expected = self.path, self.given, "expected"
+        if self.kind == "union_tag_invalid":
+            path, expected = (*path, _unquoted(self.context["discriminator"])), "expected_tags"
+            value = self.context["tag"]
+        where, shown = self.span(path), _cut(value)
+        if path == ("hipplan",):
+            summary = f"this hipplan reads version 1 of a plan, not {shown}"
+            return Diagnostic("HP108", summary, where, hint="write hipplan: 1")
+        known = [text or number for text, number in re.findall(r"'([^']*)'|(\d+)", self.context[expected])]
+        hint = suggest(value, known) or f"one of {', '.join(known)}"
+        reason = REFUSED_VALUES.get((str(path[-1]), str(value)), "")
+        code = "HP109" if reason else "HP104"
+        return Diagnostic(code, f"'{path[-1]}' cannot be {shown}", where, why=reason, hint=hint)
+
+    def _bad_name(self) -> Diagnostic:
+        hint = "letters, digits, _ and -, beginning with a letter; parts joined by dots"
         return Diagnostic(
-            "HP102",
-            f"{of} needs the key '{missing}'",
-            span(owner, key=True),
-            hint=f"add {missing}:",
+            "HP106", f"'{self.name}' cannot be a name", self.span(self.path, key=True), hint=hint
         )
-    if kind in ("literal_error", "union_tag_invalid"):
-        key = "expected" if kind == "literal_error" else "expected_tags"
-        if kind == "union_tag_invalid":
-            path = (*path, _unquoted(context["discriminator"]))
-        return _not_a_choice(
-            details["input"],
-            path,
-            re.findall(r"'([^']*)'|(\d+)", context[key]),
-            context.get("tag"),
-            span(path),
-        )
-    if at_key:
-        return Diagnostic(
-            "HP106",
-            f"'{_cut(name)}' cannot be a name",
-            span(path, key=True),
-            hint="letters, digits, _ and -, beginning with a letter; parts joined by dots",
-        )
-    if kind in _TYPES:
-        got = _NAMES.get(type(details["input"]), "something else")
-        return Diagnostic(
-            "HP103",
-            f"'{name}' must be {_TYPES[kind]}, not {got}",
-            span(path),
-            hint=_type_hint(kind, details["input"]),
-        )
-    code = "HP105" if kind in _BOUNDS or kind == "string_pattern_mismatch" else "HP103"
-    return Diagnostic(code, f"'{name}': {details['msg'][0].lower()}{details['msg'][1:]}", span(path))
+
+    def _wrong_value(self) -> Diagnostic:
+        where = self.span(self.path)
+        if self.kind in _TYPES:
+            got = _NAMES.get(type(self.given), "something else")
+            summary = f"'{self.name}' must be {_TYPES[self.kind]}, not {got}"
+            return Diagnostic("HP103", summary, where, hint=_type_hint(self.kind, self.given))
+        if self.kind == "string_pattern_mismatch":
+            hint = _FORMS.get(self.name, "")
+            return Diagnostic("HP105", f"'{self.name}' cannot be {_cut(self.given)}", where, hint=hint)
+        code = "HP105" if self.kind in _BOUNDS else "HP103"
+        return Diagnostic(code, f"'{self.name}': {self.message[0].lower()}{self.message[1:]}", where)
 
 
-def _unknown_key(name: Hashable, known: list[str], where: Span | None) -> Diagnostic:
-    why = REFUSED.get(str(name), "")
-    hint = "" if why else suggest(name, known) or (f"keys here are {', '.join(known)}" if known else "")
-    return Diagnostic("HP101", f"there is no key '{_cut(name)}' here", where, why=why, hint=hint)
-
-
-def _not_a_choice(
-    given: Any, path: Path, choices: list[tuple[str, str]], tag: Any, where: Span | None
-) -> Diagnostic:
-    known = [a or b for a, b in choices]
-    value = tag if tag is not None else given
-    if path == ("hipplan",):
-        return Diagnostic(
-            "HP108",
-            f"this hipplan reads version 1 of a plan, not {_cut(value)}",
-            where,
-            hint="write hipplan: 1",
-        )
-    return Diagnostic(
-        "HP104",
-        f"'{path[-1]}' cannot be {_cut(value)}",
-        where,
-        hint=suggest(value, known) or f"one of {', '.join(known)}",
-    )
+def _named(path: Path) -> str:
+    """The last name of a path; an item of a list by its list and number."""
+    return f"{path[-2]}[{path[-1]}]" if isinstance(path[-1], int) and len(path) > 1 else _cut(path[-1])
 
 
 def _type_hint(kind: str, given: Any) -> str:

@@ -1,0 +1,14 @@
+"""What `hipplan explain HPnnn` prints: a page for each code, with an example that fails and one that is right."""
+
+from __future__ import annotations
+
+from importlib import resources
+
+from hipplan.errors import CODES
+
+
+def explain(code: str) -> str | None:
+    """The page of an error code, as Markdown; None if there is no such code."""
+    if code.upper() not in CODES:
+        return None
+    return (resources.files("hipplan") / "explain" / f"{code.upper()}.md").read_text("utf-8")
