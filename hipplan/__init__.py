@@ -54,17 +54,31 @@ __all__ = sorted(_WHERE)  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> Any:
+    if name == "_core":
+        return _compiled_part()
     where = _WHERE.get(name)
     if where is None:
         raise AttributeError(f"module 'hipplan' has no attribute {name!r}")
     module, _, attribute = where.partition(".")
-    try:
-        value = getattr(import_module(f"hipplan.{module}"), attribute or name)
-    except ModuleNotFoundError as error:
-        if error.name == "hipplan._core":
-            from hipplan.missing import compiled_part_missing
-
-            raise compiled_part_missing() from None
-        raise
+    value = getattr(import_module(f"hipplan.{module}"), attribute or name)
     globals()[name] = value
     return value
+
+
+def _compiled_part() -> Any:
+    """`from hipplan import _core` comes here first: a missing compiled part explains itself, wherever it shows."""
+    try:
+        return import_module("hipplan._core")
+    except ModuleNotFoundError as error:
+        if error.name != "hipplan._core":
+            raise
+    from hipplan.errors import Diagnostic, RuntimeUnavailable
+
+    raise RuntimeUnavailable(
+        Diagnostic(
+            "HP408",
+            "the compiled part of hipplan (hipplan._core) is missing",
+            why="applying a plan and measuring a machine need it; validate and preview --machine do not",
+            hint="run `pip install .` in hipplan's source folder, with a C++ compiler at hand",
+        )
+    )

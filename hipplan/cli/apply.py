@@ -20,7 +20,6 @@ from hipplan.cli.options import (
     source_of,
 )
 from hipplan.errors import LeakError
-from hipplan.missing import compiled_part_missing
 
 if TYPE_CHECKING:
     from hipplan.layout import Layout
@@ -42,15 +41,10 @@ def apply(
     down. Exit code: 0 done, 2 invalid plan, 3 the machine cannot hold it, 4 failed and rolled back, 5 something
     could not be given back, 130 and 143 interrupted.
     """
-    try:
-        from hipplan.api import choose, prepare
-        from hipplan.transaction import run
-    except ModuleNotFoundError as error:
-        if error.name == "hipplan._core":
-            raise compiled_part_missing() from None
-        raise
+    from hipplan.api import choose, prepare
     from hipplan.load import load
     from hipplan.machine import load_machine
+    from hipplan.transaction import run
 
     plan = load(source_of(file), parse_vars(var))
     profile = load_machine(machine) if machine else None

@@ -10,6 +10,7 @@ import typer
 
 from hipplan import __version__
 from hipplan.cli.apply import apply
+from hipplan.cli.bench import bench
 from hipplan.cli.machine import app as machine_app
 from hipplan.cli.preview import preview
 from hipplan.cli.validate import validate
@@ -26,6 +27,7 @@ app = typer.Typer(
 app.command()(validate)
 app.command()(preview)
 app.command()(apply)
+app.command()(bench)
 app.add_typer(machine_app, name="machine")
 
 

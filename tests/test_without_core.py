@@ -1,0 +1,79 @@
+"""What needs no driver works with the compiled part deleted, and the rest says what is missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+QUICKSTART = ROOT / "plans" / "quickstart.yaml"
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment where hipplan is a plain copy of its Python files, without any shared library."""
+    folder = tmp_path_factory.mktemp("bare")
+    shutil.copytree(ROOT / "hipplan", folder / "hipplan", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    path = os.pathsep.join([str(folder), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")])
+    return os.environ | {"PYTHONPATH": path}
+
+
+def run(bare: dict[str, str], *arguments: object) -> subprocess.CompletedProcess[str]:
+    # -S: the site's own hooks would find the installed hipplan, compiled part and all.
+    line = [sys.executable, "-S", "-m", "hipplan", *map(str, arguments)]
+    return subprocess.run(line, capture_output=True, text=True, timeout=60, env=bare, cwd="/")
+
+
+def test_the_compiled_part_is_really_not_there(bare: dict[str, str]) -> None:
+    line = [sys.executable, "-S", "-c", "import hipplan._core"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, env=bare, cwd="/")
+
+    assert "No module named 'hipplan._core'" in done.stderr
+
+
+def test_validate_and_preview_work(bare: dict[str, str]) -> None:
+    for arguments in (["validate", QUICKSTART], ["preview", QUICKSTART, "--machine", "sim-2"], ["machine", "list"]):
+        done = run(bare, *arguments)
+
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("arguments", [["apply", QUICKSTART], ["machine"], ["preview", QUICKSTART]], ids=str)
+def test_what_needs_it_says_what_is_missing(arguments: list[object], bare: dict[str, str]) -> None:
+    done = run(bare, *arguments)
+
+    assert done.returncode == 3
+    assert done.stderr.startswith("error[HP408]: the compiled part of hipplan (hipplan._core) is missing")
+    assert "pip install ." in done.stderr
+
+
+def test_python_says_it_too(bare: dict[str, str]) -> None:
+    script = "import hipplan; hipplan.compile(hipplan.load('{}'), hipplan.machine('sim-2')); hipplan.apply"
+    line = [sys.executable, "-S", "-c", script.format(QUICKSTART)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, env=bare, cwd="/")
+
+    assert "RuntimeUnavailable: error[HP408]" in done.stderr
+
+
+def test_importing_hipplan_loads_nothing_heavy(bare: dict[str, str]) -> None:
+    script = "import sys, hipplan; print(sorted({'pydantic', 'yaml', 'typer', 'rich', 'numpy'} & set(sys.modules)))"
+    line = [sys.executable, "-S", "-c", script]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, env=bare, cwd="/")
+
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_two_halves_belong_together() -> None:
+    import hipplan
+    from hipplan import _core
+
+    assert hipplan.__version__ == _core.__version__
+    assert Path(_core.__file__).with_name("libhipsim.so").exists()
+    assert Path(_core.__file__).with_name("libhipcuda.so").exists()

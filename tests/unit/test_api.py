@@ -1,0 +1,254 @@
+"""hipplan.apply and the layout it gives, on the simulator."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hipplan
+from hipplan.errors import ApplyError, LeakError
+from tests.conftest import ROOT, Simulator
+
+QUICKSTART = ROOT / "plans" / "quickstart.yaml"
+MIB = 2**20
+
+
+def plan(**nouns: Any) -> dict[str, Any]:
+    return {"hipplan": 1, **nouns}
+
+
+def test_a_layout_tells_addresses_and_sizes(sim: Simulator) -> None:
+    with hipplan.apply(QUICKSTART, runtime="sim") as layout:
+        assert layout["staging"].size == 4 * MIB
+        assert layout["weights"].address is None
+        assert layout["model[1]"].address == layout["model"].address + 32 * MIB
+        assert "table" in layout
+        assert len(layout) == 9
+        assert list(layout)[:2] == ["gpu.0->gpu.1", "gpu.1->gpu.0"]
+        with pytest.raises(KeyError, match="the layout has no 'wieghts'; it has"):
+            layout["wieghts"]
+
+    assert layout.closed
+
+
+def test_the_memory_is_real_and_access_is_as_the_plan_says(sim: Simulator) -> None:
+    with hipplan.apply(QUICKSTART, runtime="sim") as layout:
+        runtime = layout.runtime
+        address = layout["model"].address
+        assert address is not None
+        runtime.write(address, b"hipplan")
+
+        assert runtime.read(address, 7) == b"hipplan"
+        assert [runtime.access(device, address) for device in (0, 1)] == [3, 1]
+        assert [runtime.access(device, address + 32 * MIB) for device in (0, 1)] == [1, 3]
+
+
+def test_two_mappings_of_one_allocation_are_the_same_bytes(sim: Simulator) -> None:
+    with hipplan.apply(ROOT / "plans" / "virtual-memory.yaml", runtime="sim") as layout:
+        base = layout["doubled"].address
+        assert base is not None
+        layout.runtime.fill(base, 7, 16)
+
+        assert layout.runtime.read(base + 2 * MIB, 16) == b"\7" * 16
+
+
+def test_closing_twice_does_nothing(sim: Simulator) -> None:
+    layout = hipplan.apply(QUICKSTART, runtime="sim")
+
+    assert layout.close().count == 9
+    assert layout.close().count == 0
+
+
+def test_an_exception_in_the_body_tears_down_and_goes_on(sim: Simulator) -> None:
+    with pytest.raises(ZeroDivisionError), hipplan.apply(QUICKSTART, runtime="sim"):
+        1 / 0  # noqa: B018
+
+    assert sim.alive() == set()
+
+
+def test_a_leak_never_hides_the_body_s_exception(sim: Simulator, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(ZeroDivisionError), hipplan.apply(QUICKSTART, runtime="sim"):
+        sim.runtime.arm_faults("hipHostFree@1=hipErrorUnknown")
+        1 / 0  # noqa: B018
+    sim.free_everything()
+
+    assert "pinned buffer 'staging'" in caplog.text
+
+
+def test_a_leak_at_close_is_an_error_by_name(sim: Simulator) -> None:
+    layout = hipplan.apply(QUICKSTART, runtime="sim")
+    sim.runtime.arm_faults("hipHostFree@1=hipErrorUnknown")
+    with pytest.raises(LeakError) as caught:
+        layout.close()
+    sim.free_everything()
+
+    assert caught.value.leaks == ("staging",)
+    assert caught.value.undone.count == 8
+
+
+def test_verify_reads_back_again_and_finds_drift(sim: Simulator) -> None:
+    import ctypes
+
+    with hipplan.apply(QUICKSTART, runtime="sim") as layout:
+        assert all(check.ok for check in layout.verify())
+        hip = ctypes.CDLL(sim.runtime.path)
+        address = layout["table"].address
+        assert hip.hipMemAdvise(ctypes.c_void_p(address), ctypes.c_size_t(8 * MIB), 2, 0) == 0
+        (drift,) = layout.drift()
+
+    assert (drift.name, drift.what, drift.desired, drift.current) == ("table", "read mostly [0, 4194304)", "1", "0")
+
+
+def test_a_read_back_that_differs_is_a_failed_apply(sim: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver says yes to one right and grants another: rights are mixed up on the way down."""
+    from hipplan import steps
+
+    monkeypatch.setitem(steps.RIGHTS, "r", 3)
+    with pytest.raises(ApplyError) as caught:
+        hipplan.apply(QUICKSTART, runtime="sim")
+
+    assert {one.code for one in caught.value.diagnostics} == {"HP402"}
+    assert "- desired: r" in str(caught.value)
+    assert "+ current: rw" in str(caught.value)
+
+
+def test_an_exact_address_is_kept_or_refused(sim: Simulator) -> None:
+    with hipplan.apply(plan(reservations={"r": {"size": "4MiB"}}), runtime="sim") as free:
+        taken = free["r"].address
+        exact = plan(reservations={"r": {"size": "4MiB", "address": taken, "address_policy": "exact"}})
+        with pytest.raises(ApplyError, match="HP404"):
+            hipplan.apply(exact, runtime="sim")
+        prefer = plan(reservations={"r": {"size": "4MiB", "address": taken}})
+        with hipplan.apply(prefer, runtime="sim") as elsewhere:
+            assert elsewhere["r"].address != taken
+    with hipplan.apply(exact, runtime="sim") as again:
+        assert again["r"].address == taken
+
+
+def test_an_alignment_is_kept_though_hip_ignores_it(sim: Simulator) -> None:
+    aligned = plan(
+        allocations={"a": {"size": "2MiB"}},
+        reservations={
+            "r": {"alignment": "1GiB", "access": {"gpu.0": "rw"}, "mappings": [{"allocation": "a"}]},
+        },
+    )
+    with hipplan.apply(aligned, runtime="sim") as layout:
+        address = layout["r"].address
+        assert address is not None
+        assert address % 2**30 == 0
+        layout.runtime.write(address, b"x")
+
+
+def test_registered_memory_of_a_file_of_the_caller_and_fresh(sim: Simulator, tmp_path: Path) -> None:
+    (tmp_path / "data.bin").write_bytes(b"0123456789" * 1000)
+    path = tmp_path / "plan.yaml"
+    path.write_text(
+        "hipplan: 1\nbuffers:\n"
+        "  file: {kind: registered, file: data.bin}\n"
+        "  shared: {kind: registered, file: data.bin, read_only: true}\n"
+        "  mine: {kind: registered, bind: array}\n"
+        "  fresh: {kind: registered, anonymous: {size: 1MiB, huge_pages: transparent}}\n"
+    )
+    array = np.arange(1000, dtype=np.int64)
+    with hipplan.apply(path, runtime="sim", bind={"array": array}) as layout:
+        address = layout["file"].address
+        assert address is not None
+        assert layout.runtime.read(address, 10) == b"0123456789"
+        assert layout["mine"].address == array.ctypes.data
+
+    assert sim.alive() == set()
+
+
+@pytest.mark.parametrize(
+    ("bind", "said"),
+    [
+        ({}, "nothing is bound to 'array'"),
+        ({"array": 7}, "is no memory"),
+        ({"array": b"only to read"}, "it is read-only"),
+        ({"array": bytearray()}, "it is 0 bytes"),
+    ],
+)
+def test_a_binding_that_does_not_fit_is_told(bind: dict[str, Any], said: str, sim: Simulator) -> None:
+    with pytest.raises(ApplyError) as caught:
+        hipplan.apply(plan(buffers={"mine": {"kind": "registered", "bind": "array"}}), runtime="sim", bind=bind)
+
+    assert said in str(caught.value)
+    assert "HP405" in str(caught.value)
+
+
+def test_a_file_that_is_missing_or_short_is_told(sim: Simulator, tmp_path: Path) -> None:
+    (tmp_path / "short.bin").write_bytes(b"abc")
+    for spec, said in (
+        ("file: none.bin", "No such file"),
+        ("file: short.bin, size: 1MiB", "has 3 bytes, fewer"),
+    ):
+        path = tmp_path / "plan.yaml"
+        path.write_text(f"hipplan: 1\nbuffers:\n  b: {{kind: registered, {spec}}}\n")
+        with pytest.raises(ApplyError, match=said):
+            hipplan.apply(path, runtime="sim")
+
+
+def test_an_allocation_is_imported_from_a_descriptor(sim: Simulator) -> None:
+    import os
+
+    shared = {"size": "2MiB", "shareable": "posix_fd"}
+    mapped = {"r": {"access": {"gpu.0": "rw"}, "mappings": [{"allocation": "a"}]}}
+    with hipplan.apply(plan(allocations={"a": shared}, reservations=mapped), runtime="sim") as theirs:
+        descriptor = theirs.runtime.export_descriptor(theirs._live.handle("a"))
+        imported = plan(allocations={"a": {**shared, "bind": "theirs"}}, reservations=mapped)
+        with hipplan.apply(imported, runtime="sim", bind={"theirs": descriptor}) as ours:
+            os.close(descriptor)
+            assert theirs["r"].address != ours["r"].address
+            theirs.runtime.write(theirs["r"].address or 0, b"shared")
+
+            assert ours.runtime.read(ours["r"].address or 0, 6) == b"shared"
+
+
+def test_two_layouts_at_once_do_not_harm_each_other(sim: Simulator) -> None:
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            for _ in range(20):
+                with hipplan.apply(QUICKSTART, runtime="sim") as layout:
+                    layout.runtime.fill(layout["model"].address or 0, 1, 4096)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert errors == []
+
+
+def test_a_keyboard_interrupt_between_steps_rolls_back_and_goes_on(sim: Simulator) -> None:
+    def stop(number: int, step: object) -> None:
+        if number == 8:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        hipplan.apply(QUICKSTART, runtime="sim", on_step=stop)
+
+    assert sim.alive() == set()
+
+
+def test_auto_logs_that_it_is_the_simulator(sim: Simulator, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "hipplan"), hipplan.apply(QUICKSTART) as layout:
+        assert "this is the simulator" in layout.notice
+
+    assert "this is the simulator" in caplog.text
+
+
+def test_the_simulator_becomes_the_machine_asked_for(sim: Simulator) -> None:
+    one = plan(buffers={"b": {"kind": "device", "size": "1MiB"}})
+    with hipplan.apply(one, runtime="sim", machine="sim-1") as layout:
+        assert layout.program.machine == "sim-1"
+        assert layout.runtime.device_count() == 1
