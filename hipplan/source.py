@@ -214,25 +214,23 @@ class _Reader:
         )
 
     def _malformed(self, error: yaml.MarkedYAMLError) -> Diagnostic:
-        mark = error.problem_mark or error.context_mark
+        problem, context = error.problem or "this is not YAML", error.context or ""
+        mark, begun = error.problem_mark, error.context_mark
         where = self.source.text_span(mark.line + 1, mark.column + 1) if mark else None
-        problem = error.problem or error.context or "this is not YAML"
         if "another document" in problem:
-            return Diagnostic(
-                "HP010",
-                "a second document begins here",
-                where,
-                hint="a plan is one document; remove `---`",
-            )
-        line = where.text if where else ""
+            hint = "a plan is one document; remove `---`"
+            return Diagnostic("HP010", "a second document begins here", where, hint=hint)
+        if begun and mark and not self.source.text[mark.index :].strip():
+            # The end of the file is where it was noticed; what was never closed is what to look at.
+            where = self.source.text_span(begun.line + 1, begun.column + 1)
+            context, problem = f"{context}: {problem}", "the file ends before this is complete"
+        elif begun and mark and begun.line != mark.line:
+            context += f", begun in line {begun.line + 1}"
         hint = ""
-        if "tab" in problem or (where and line[: where.column].strip(" ") == "\t"):
+        if "tab" in problem or (where and where.text[: where.column].strip(" ") == "\t"):
             hint = "indent with spaces: YAML does not allow tabs there"
         elif "alias" in problem:
             hint = "define the anchor with & before it is used"
-        begun, context = error.context_mark, error.context or ""
-        if context and begun and mark and begun.line != mark.line:
-            context += f", begun in line {begun.line + 1}"
         return Diagnostic("HP004", problem, where, why=context, hint=hint)
 
     def _construct(self, node: yaml.Node) -> Any:

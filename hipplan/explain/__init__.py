@@ -1,4 +1,4 @@
-"""What `hipplan explain HPnnn` prints: a page for each code, with an example that fails and one that is right."""
+"""What `hipplan explain HPnnn` prints: a page for each code, with a failing and a mended example."""
 
 from __future__ import annotations
 

@@ -1,0 +1,76 @@
+"""Byte sizes: exact, bounded, and the way back."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hipplan.units import SizeError, format_size, parse_size, round_up
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        (0, 0),
+        (4096, 4096),
+        ("4096", 4096),
+        ("64MiB", 64 * 2**20),
+        ("64 MiB", 64 * 2**20),
+        ("1.5GiB", 3 * 2**29),
+        ("2GB", 2 * 10**9),
+        ("0.5KiB", 512),
+        ("1B", 1),
+        ("16383PiB", 16383 * 2**50),
+        ("0.000000001GB", 1),
+    ],
+)
+def test_sizes_mean_what_they_say(text: int | str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("64Mb", "64MB"),
+        ("64mib", "64MiB"),
+        ("1.5", "1.5GiB"),
+        ("0.3KiB", "smaller unit"),
+        ("-1", "64MiB"),
+        (-1, "from 0"),
+        (2**64, "smaller"),
+        ("16384PiB", "smaller"),
+        ("1e3", "64MiB"),
+        ("", "64MiB"),
+        ("12 apples", "KiB"),
+        ("9" * 31, "64MiB"),
+        ("0x10", "64MiB"),
+        ("١GiB", "64MiB"),
+    ],
+)
+def test_what_is_no_size_says_what_to_write(text: int | str, hint: str) -> None:
+    with pytest.raises(SizeError) as raised:
+        parse_size(text)
+
+    assert hint in raised.value.hint
+
+
+@given(st.integers(0, 2**64 - 1))
+def test_a_formatted_size_reads_back(size: int) -> None:
+    assert parse_size(format_size(size)) == size
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_a_size_or_a_size_error(text: str) -> None:
+    try:
+        assert 0 <= parse_size(text) < 2**64
+    except SizeError as error:
+        assert len(str(error)) < 200
+
+
+@given(st.integers(0, 2**64), st.integers(1, 2**40))
+def test_rounding_up_is_the_least_multiple(size: int, step: int) -> None:
+    rounded = round_up(size, step)
+
+    assert rounded % step == 0
+    assert size <= rounded < size + step
