@@ -1,0 +1,123 @@
+"""hipplan bench: how fast copies between the devices of this machine are."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hipplan.cli.options import Format, FormatOption, RuntimeOption
+from hipplan.errors import ExitCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hipplan.bench import Cell, Matrix
+
+SizeOption = Annotated[str, typer.Option("--size", help="How much each copy moves; left out: 256MiB, simulated 16MiB.")]
+RepeatsOption = Annotated[int, typer.Option("--repeats", min=1, max=100_000, help="Copies of each kind; medians count.")]
+CompareOption = Annotated[
+    bool, typer.Option("--compare", help="Measure ordinary buffers too, in turn, and print the ratio.")
+]
+
+
+def bench(
+    size: SizeOption = "",
+    repeats: RepeatsOption = 20,
+    compare: CompareOption = False,
+    runtime: RuntimeOption = None,
+    format: FormatOption = Format.text,  # noqa: A002
+) -> None:
+    """Measure copy bandwidth and latency between all devices, over memory laid out by a plan.
+
+    Bandwidth counts each copied byte once; latency is a copy of 4096 bytes, awaited. Needs twice the size on each
+    device, four times with --compare.
+    """
+    from hipplan import _core
+    from hipplan.bench import measure
+    from hipplan.runtimes import choose
+    from hipplan.units import parse_size
+
+    chosen = choose(runtime)
+    if chosen.notice:
+        print(f"notice: {chosen.notice}", file=sys.stderr)
+    if not size:
+        size = "16MiB" if chosen.kind == "sim" else "256MiB"
+    try:
+        wanted = parse_size(size)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--size") from None
+    if wanted <= 0:
+        raise typer.BadParameter("nothing to copy", param_hint="--size")
+    try:
+        with _progress(chosen.runtime.device_count() ** 2) as advance:
+            matrix = measure(chosen, wanted, repeats, compare, advance)
+    except _core.HipError as error:  # a copy; the layout is closed already
+        print(f"error: {error}", file=sys.stderr)
+        raise typer.Exit(ExitCode.ROLLED_BACK) from None
+    if format is Format.json:
+        print(json.dumps(_json(matrix, chosen.kind)))
+    else:
+        _print(matrix, compare)
+
+
+def _json(matrix: Matrix, kind: str) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from hipplan.render import FORMAT_VERSION
+
+    return {"format_version": FORMAT_VERSION, "event": "bench", "runtime": kind, **asdict(matrix)}
+
+
+def _print(matrix: Matrix, compare: bool) -> None:
+    from hipplan import render
+    from hipplan.units import format_size
+
+    out = render.console()
+    names = ", ".join(dict.fromkeys(matrix.devices))
+    out.print(f"{len(matrix.devices)} x {names}; copies of {format_size(matrix.size)}", style="bold")
+    _grid(matrix, "GB/s", lambda cell: f"{cell.bandwidth / 1e9:.1f}")
+    _grid(matrix, "latency, us", lambda cell: f"{cell.latency * 1e6:.1f}")
+    if compare:
+        _grid(
+            matrix,
+            "bandwidth to that of ordinary buffers",
+            lambda cell: f"{cell.bandwidth / (cell.plain_bandwidth or 1):.3f}",
+        )
+
+
+def _grid(matrix: Matrix, title: str, text: Callable[[Cell], str]) -> None:
+    from rich import box
+    from rich.table import Table
+
+    from hipplan import render
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
+    count = len(matrix.devices)
+    table.add_column("from \\ to")
+    for to in range(count):
+        table.add_column(str(to), justify="right")
+    for source in range(count):
+        row = matrix.cells[source * count : (source + 1) * count]
+        table.add_row(str(source), *(text(cell) for cell in row))
+    render.console().print(table)
+
+
+def _progress(total: int) -> Any:
+    """A progress bar on a terminal."""
+    from contextlib import nullcontext
+
+    if not sys.stderr.isatty():
+        return nullcontext(lambda done, _total: None)
+    from contextlib import contextmanager
+
+    from hipplan.cli.progress import progress
+
+    @contextmanager
+    def bar() -> Any:
+        with progress("copying", total) as advance:
+            yield lambda done, _total: advance(done)
+
+    return bar()
