@@ -1,0 +1,41 @@
+"""These tests run on whatever HIPPLAN_RUNTIME says (amd, cuda, a path); without it on the simulator, so that they
+never rot. None of them needs more than a few hundred megabytes, nor more devices than there are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from hipplan.runtimes import choose
+from tests.hardware.machine import Held, Machine
+
+
+@pytest.fixture(scope="session")
+def opened() -> Machine:
+    wanted = os.environ.get("HIPPLAN_RUNTIME", "sim")
+    machine = Machine(choose(wanted))
+    for device in range(machine.count):  # what a context takes is not the plan's
+        with machine.scratch(device, 4096):
+            pass
+    return machine
+
+
+@pytest.fixture
+def machine(opened: Machine) -> Iterator[Machine]:
+    """The runtime; fails the test that leaves memory, a descriptor or an object behind."""
+    before, alive = Held.by(opened), opened.alive()
+    yield opened
+    opened.disarm()
+    after = Held.by(opened)
+    assert (after, opened.alive()) == (before, alive)
+
+
+@pytest.fixture
+def pair(machine: Machine) -> Machine:
+    """A machine with two devices that reach each other."""
+    if machine.count < 2 or not machine.runtime.can_access_peer(0, 1):
+        pytest.skip("needs two linked devices")
+    return machine

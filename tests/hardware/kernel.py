@@ -1,0 +1,76 @@
+"""A kernel of PyTorch's on one device over an address, whoever owns the memory behind it.
+
+    python -m tests.hardware.kernel DEVICE OWNER none|r|rw read|write
+
+As a program: makes memory on one device, gives another one a right (none, r, rw), lets that one read or write it
+with a kernel, and prints `done SUM` or `refused`. A refused kernel ends the process's context, hence a program.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+MIB = 2**20
+
+
+def tensor(device: int, address: int, size: int) -> Any:
+    """Bytes at an address as a tensor on a device that need not own them."""
+    import torch
+
+    where = torch.device("cuda", device)
+    torch.empty(1, device=where)  # the context
+    storage = torch._C._construct_storage_from_data_pointer(address, where, size)
+    return torch.empty(0, dtype=torch.uint8, device=where).set_(storage)
+
+
+def available() -> str:
+    """Empty if kernels can be run here, else why not."""
+    try:
+        import torch
+    except ImportError:
+        return "PyTorch is not installed"
+    if not torch.cuda.is_available():
+        return "PyTorch sees no device"
+    return ""
+
+
+def main() -> None:
+    import torch
+
+    import hipplan
+
+    device, owner, right, writes = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4] == "write"
+    count = max(device, owner) + 1
+    plan: dict[str, Any] = {
+        "hipplan": 1,
+        "devices": {"gpu": {"count": count}},
+        "allocations": {"memory": {"device": f"gpu.{owner}", "size": 2 * MIB}},
+        "reservations": {
+            "range": {
+                "access": {f"gpu.{owner}": "rw"} | {f"gpu.{device}": right},
+                "mappings": [{"allocation": "memory"}],
+            }
+        },
+    }
+    layout = hipplan.apply(plan)
+    address = layout["range"].address
+    assert address is not None
+    layout.runtime.fill(address, 3, 2 * MIB)
+    view = tensor(device, address, 2 * MIB)
+    try:
+        if writes:
+            view.add_(2)
+            torch.cuda.synchronize(device)
+        total = int(view.sum(dtype=torch.int64))
+    except Exception as error:
+        print("refused", type(error).__name__, str(error).splitlines()[0][:100], flush=True)
+        os._exit(0)  # nothing can be given back through a lost context
+    print("done", total, flush=True)
+    del view
+    layout.close()
+
+
+if __name__ == "__main__":
+    main()

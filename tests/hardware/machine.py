@@ -1,0 +1,134 @@
+"""What the tests here share: the runtime by its C ABI, work done by one device, and what a process holds."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import random
+import re
+from collections.abc import Iterable, Iterator
+from ctypes import c_int, c_size_t, c_void_p
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hipplan import _core
+from hipplan.runtimes import Chosen
+
+MIB = 2**20
+DEFAULT_KIND = 4  # hipMemcpyDefault: the addresses tell
+_ADDRESS_OF = re.compile(r"(?:ptr=|handle=|stream=|bytes at )(0x[0-9a-f]+)")
+_SIZE_OF = re.compile(r"(?:size=|of )(\d+)")
+
+
+@dataclass(frozen=True)
+class Held:
+    """What this process holds of the machine."""
+
+    free: tuple[int, ...]
+    """Bytes free on each device."""
+    descriptors: int
+
+    @staticmethod
+    def by(machine: Machine) -> Held:
+        free = tuple(machine.runtime.memory_info(device)[0] for device in range(machine.count))
+        return Held(free, len(list(Path("/proc/self/fd").iterdir())))
+
+
+class Machine:
+    """The runtime under test, and calls that a plan does not make: what an experiment would do with its memory."""
+
+    def __init__(self, chosen: Chosen) -> None:
+        self.chosen = chosen
+        self.runtime = chosen.runtime
+        self.hip = ctypes.CDLL(self.runtime.path)
+        self.count = self.runtime.device_count()
+        self.simulated = hasattr(self.hip, "hipsim_ledger")
+
+    def call(self, function: str, *arguments: Any) -> None:
+        code = getattr(self.hip, function)(*arguments)
+        assert code == 0, f"{function} -> {code}"
+
+    def disarm(self) -> None:
+        """Ends the faults. A fault may also have kept the caller's current device from being set back."""
+        self.runtime.arm_faults("")
+        self.call("hipSetDevice", 0)
+        _core.take_leaks()
+
+    @contextlib.contextmanager
+    def current(self, device: int) -> Iterator[None]:
+        before = c_int()
+        self.call("hipGetDevice", ctypes.byref(before))
+        self.call("hipSetDevice", device)
+        yield
+        self.call("hipSetDevice", before.value)
+
+    @contextlib.contextmanager
+    def scratch(self, device: int, size: int) -> Iterator[int]:
+        """Memory of one device alone, with that device current."""
+        address = c_void_p()
+        with self.current(device):
+            self.call("hipMalloc", ctypes.byref(address), c_size_t(size))
+            yield int(address.value or 0)
+            self.call("hipFree", address)
+
+    def copy(self, to: int, source: int, size: int) -> None:
+        """On the current device's null stream, awaited."""
+        self.call("hipMemcpyAsync", c_void_p(to), c_void_p(source), c_size_t(size), DEFAULT_KIND, None)
+        self.call("hipStreamSynchronize", None)
+
+    def write_by(self, device: int, address: int, data: bytes) -> None:
+        """The device puts data there, out of its own memory."""
+        host = ctypes.create_string_buffer(data, len(data))
+        with self.scratch(device, len(data)) as own:
+            self.copy(own, ctypes.addressof(host), len(data))
+            self.copy(address, own, len(data))
+
+    def read_by(self, device: int, address: int, size: int) -> bytes:
+        """The device fetches what is there into its own memory."""
+        host = ctypes.create_string_buffer(size)
+        with self.scratch(device, size) as own:
+            self.copy(own, address, size)
+            self.copy(ctypes.addressof(host), own, size)
+        return host.raw
+
+    def give_back(self, failures: Iterable[Any]) -> None:
+        """Gives back exactly what an undo reported as lost, so that anything unreported still shows."""
+        for lost in failures:
+            if not lost.lost:
+                continue
+            if "peer access" in lost.identity:
+                device, peer = map(int, re.findall(r"device (\d+)", lost.identity))
+                with self.current(device):
+                    self.call("hipDeviceDisablePeerAccess", peer)
+                continue
+            told = f"{lost.arguments} {lost.identity}"  # a call that was not made has no arguments
+            found = _ADDRESS_OF.search(told)
+            assert found, lost
+            pointer = c_void_p(int(found[1], 16))
+            if lost.call in ("hipMemUnmap", "hipMemAddressFree"):
+                size = _SIZE_OF.search(told)
+                assert size, lost
+                self.call(lost.call, pointer, c_size_t(int(size[1])))
+            else:
+                self.call(lost.call, pointer)
+
+    def alive(self) -> int:
+        """Objects alive, where the runtime keeps a ledger; else 0: there free memory must tell."""
+        if not self.simulated:
+            return 0
+        ledger = json.loads(self.runtime.ledger())
+        nouns = ("allocations", "reservations", "mappings", "buffers", "streams", "peers")
+        return sum(len(ledger[noun]) for noun in nouns)
+
+
+def pattern(size: int, seed: object) -> bytes:
+    return random.Random(str(seed)).randbytes(size)
+
+
+def resident() -> int:
+    """Bytes of this process in memory."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")

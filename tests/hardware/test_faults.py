@@ -1,0 +1,80 @@
+"""Failing each driver call of each plan in turn, on any runtime: faults are injected above it.
+
+Where the runtime keeps no ledger, what was reported as lost is given back here, and free device memory must then
+be what it was before.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hipplan.errors import ApplyError, LeakError
+from hipplan.program import Program
+from hipplan.transaction import run
+from tests.conftest import PLANS
+from tests.hardware.machine import Held, Machine
+from tests.hardware.test_plans import program_of
+
+CODES = ["hipErrorOutOfMemory", "hipErrorUnknown"]
+every_plan = pytest.mark.parametrize("plan", PLANS, ids=lambda path: path.stem)
+every_code = pytest.mark.parametrize("code", CODES)
+
+
+def counted(machine: Machine, program: Program) -> tuple[int, int]:
+    """Driver calls of the apply and of the teardown."""
+    machine.runtime.arm_faults("*@1000000000=1")  # never comes, but counts
+    layout = run(program, machine.runtime)
+    applying = machine.runtime.calls_counted()
+    layout.close()
+    both = machine.runtime.calls_counted()
+    machine.disarm()
+    return applying, both - applying
+
+
+@every_plan
+@every_code
+def test_a_call_that_fails_once_leaves_nothing(plan: Path, code: str, machine: Machine) -> None:
+    program = program_of(plan, machine)
+    before = Held.by(machine)
+    for n in range(1, counted(machine, program)[0] + 1):
+        machine.runtime.arm_faults(f"*@{n}={code}")
+        try:
+            run(program, machine.runtime).close()
+        except ApplyError as error:
+            assert error.exit_code == 4, f"call {n}: {error}"
+        machine.disarm()
+        assert Held.by(machine) == before, f"call {n}"
+
+
+@every_plan
+@every_code
+def test_what_is_lost_when_all_calls_fail_is_reported(plan: Path, code: str, machine: Machine) -> None:
+    program = program_of(plan, machine)
+    before = Held.by(machine)
+    for n in range(1, counted(machine, program)[0] + 1):
+        machine.runtime.arm_faults(f"*@{n}+={code}")
+        with pytest.raises(ApplyError) as caught:
+            run(program, machine.runtime)
+        machine.disarm()
+        machine.give_back(caught.value.undone.failures)
+        assert Held.by(machine) == before, f"call {n}: {caught.value}"
+
+
+@every_plan
+@every_code
+def test_an_undo_that_fails_is_exactly_that_leak(plan: Path, code: str, machine: Machine) -> None:
+    program = program_of(plan, machine)
+    before = Held.by(machine)
+    for n in range(1, counted(machine, program)[1] + 1):
+        layout = run(program, machine.runtime)
+        machine.runtime.arm_faults(f"*@{n}={code}")
+        try:
+            layout.close()
+        except LeakError as error:
+            machine.disarm()
+            assert error.exit_code == 5
+            machine.give_back(error.undone.failures)
+        machine.disarm()
+        assert Held.by(machine) == before, f"call {n} of the teardown"
