@@ -1,0 +1,134 @@
+"""What the benchmarks share: ratios measured side by side in one run, a table, and a JSON file.
+
+Each variant is one round's work; a round runs all of them, starting with another one each time, so that what
+drifts (clocks, other processes) meets all alike. Times are medians over the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import datetime
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hipplan import __version__
+from hipplan.runtimes import Chosen, choose
+
+ROOT = Path(__file__).parents[1]
+MIB = 2**20
+Variant = Callable[[], Mapping[str, float]]
+"""Does the work once and says what it took: part -> microseconds."""
+
+
+def arguments(description: str, rounds: int) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runtime", default=None, help="auto, amd, cuda, sim or a path")
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--json", type=Path, default=None, help="write the results here too")
+    return parser
+
+
+def side_by_side(variants: Mapping[str, Variant], rounds: int, warm: int = 2) -> dict[str, dict[str, float]]:
+    """Medians of every variant and part, in microseconds, and the sum as `all`."""
+    names = list(variants)
+    taken: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    for number in range(warm + rounds):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            parts = dict(variants[name]())
+            parts["all"] = sum(parts.values())
+            if number >= warm:
+                taken[name].append(parts)
+    return {
+        name: {part: statistics.median(one[part] for one in seen) for part in seen[0]}
+        for name, seen in taken.items()
+    }
+
+
+def plain(chosen: Chosen) -> ctypes.CDLL:
+    """plain.cpp, compiled now and bound to the runtime's own library."""
+    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++") or shutil.which("clang++")
+    if not compiler:
+        sys.exit("no C++ compiler was found (set CXX)")
+    folder = Path(tempfile.mkdtemp(prefix="hipplan-plain-"))
+    library = folder / "libplain.so"
+    source = Path(__file__).with_name("plain.cpp")
+    command = [compiler, "-std=c++20", "-O2", "-fPIC", "-shared", f"-I{ROOT / 'cpp'}", str(source), "-o", str(library)]
+    subprocess.run([*command, "-ldl"], check=True)
+    found = ctypes.CDLL(str(library))
+    shutil.rmtree(folder)
+    if found.plain_open(chosen.runtime.path.encode()) != 0:
+        sys.exit(f"{chosen.runtime.path} could not be opened")
+    return found
+
+
+def timed(function: Callable[..., int], *given: Any) -> dict[str, float]:
+    """Calls one of plain.cpp's functions that time themselves: apply and teardown in microseconds."""
+    up, down = ctypes.c_int64(), ctypes.c_int64()
+    code = function(*given, ctypes.byref(up), ctypes.byref(down))
+    if code != 0:
+        raise RuntimeError(f"HIP error {code}")
+    return {"apply": up.value / 1000, "teardown": down.value / 1000}
+
+
+def about(chosen: Chosen) -> dict[str, Any]:
+    """Where and when: everything that a figure needs beside it."""
+    runtime = chosen.runtime
+    count = runtime.device_count()
+    return {
+        "date": datetime.date.today().isoformat(),
+        "hipplan": __version__,
+        "commit": os.environ.get("HIPPLAN_COMMIT", ""),
+        "runtime": chosen.kind,
+        "hip": runtime.version,
+        "driver": _driver(chosen),
+        "devices": [runtime.device_name(device) for device in range(count)],
+        "python": platform.python_version(),
+        "processors": os.cpu_count(),
+    }
+
+
+def _driver(chosen: Chosen) -> str:
+    """The kernel driver, where its own file tells it."""
+    for path in ("/proc/driver/nvidia/version", "/sys/module/amdgpu/version"):
+        if chosen.kind != "sim" and Path(path).exists():
+            return Path(path).read_text().splitlines()[0].strip()
+    return ""
+
+
+def opened(arguments: argparse.Namespace) -> Chosen:
+    chosen = choose(arguments.runtime)
+    facts = about(chosen)
+    where = f"{len(facts['devices'])} x {facts['devices'][0]}" if facts["devices"] else "no device"
+    print(f"{facts['date']}  {chosen.kind}: {where}  {facts['driver']}")
+    return chosen
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    texts = [[_cell(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(len(row[column]) for row in texts) for column in range(len(header))]
+    for row in texts:
+        cells = (cell.ljust(w) if n == 0 else cell.rjust(w) for n, (cell, w) in enumerate(zip(row, widths, strict=True)))
+        print("  ".join(cells).rstrip())
+    print(flush=True)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.3f}" if abs(value) < 100 else f"{value:.0f}"
+    return str(value)
+
+
+def keep(path: Path | None, name: str, chosen: Chosen, results: Any) -> None:
+    if path is not None:
+        path.write_text(json.dumps({"benchmark": name, "about": about(chosen), "results": results}, indent=1) + "\n")

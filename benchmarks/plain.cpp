@@ -1,0 +1,105 @@
+// The yardstick: the driver calls of hipplan's apply and teardown, written by hand against the same library.
+//
+// Nothing is kept but the handles, nothing is named, and a failure is only a number: what a careful person
+// would write who never needs to know what went wrong. Built on the spot by common.py.
+#include <dlfcn.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "hip/hip_abi.h"
+
+using namespace hip_abi;
+
+namespace {
+
+struct table {
+#define HIP_CALL(name, params, args) hipError_t(*name) params;
+#include "hip/hip_calls.def"
+};
+
+table hip;
+
+std::int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+#define OK(call)                                       \
+  do {                                                 \
+    if (const auto result = (call)) return int(result); \
+  } while (false)
+
+}  // namespace
+
+#define PUBLIC extern "C" __attribute__((visibility("default")))
+
+/// Finds the functions in a library that is loaded already. 0, or -1 if it is none.
+PUBLIC int plain_open(const char* path) {
+  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (!library) return -1;
+#define HIP_CALL(name, params, args) hip.name = reinterpret_cast<decltype(hip.name)>(dlsym(library, #name));
+#include "hip/hip_calls.def"
+  return 0;
+}
+
+/// `count` allocations on device 0 mapped back to back into one reservation, with access for `devices` devices,
+/// and all of it given back. Returns HIP's code; times in nanoseconds.
+PUBLIC int plain_mappings(int count, std::size_t size, int devices, std::int64_t* up_ns, std::int64_t* down_ns) {
+  std::vector<hipMemGenericAllocationHandle_t> handles(count);
+  const auto started = now_ns();
+  hipMemAllocationProp prop{};
+  prop.type = hipMemAllocationTypePinned;
+  prop.location = {hipMemLocationTypeDevice, 0};
+  std::vector<hipMemAccessDesc> rights(devices);
+  for (int device = 0; device < devices; ++device) {
+    rights[device] = {{hipMemLocationTypeDevice, device}, hipMemAccessFlagsProtReadWrite};
+  }
+  for (auto& handle : handles) OK(hip.hipMemCreate(&handle, size, &prop, 0));
+  void* base = nullptr;
+  OK(hip.hipMemAddressReserve(&base, count * size, 0, nullptr, 0));
+  for (int i = 0; i < count; ++i) {
+    void* at = static_cast<char*>(base) + i * size;
+    OK(hip.hipMemMap(at, size, 0, handles[i], 0));
+    OK(hip.hipMemSetAccess(at, size, rights.data(), rights.size()));
+  }
+  const auto applied = now_ns();
+  for (int device = 0; device < devices; ++device) {
+    OK(hip.hipSetDevice(device));
+    OK(hip.hipDeviceSynchronize());
+  }
+  OK(hip.hipSetDevice(0));
+  for (int i = count; i-- > 0;) OK(hip.hipMemUnmap(static_cast<char*>(base) + i * size, size));
+  OK(hip.hipMemAddressFree(base, count * size));
+  for (int i = count; i-- > 0;) OK(hip.hipMemRelease(handles[i]));
+  *down_ns = now_ns() - applied;
+  *up_ns = applied - started;
+  return 0;
+}
+
+/// `count` buffers of hipMalloc on device 0, and freed.
+PUBLIC int plain_buffers(int count, std::size_t size, std::int64_t* up_ns, std::int64_t* down_ns) {
+  std::vector<void*> buffers(count);
+  const auto started = now_ns();
+  for (auto& buffer : buffers) OK(hip.hipMalloc(&buffer, size));
+  const auto applied = now_ns();
+  OK(hip.hipDeviceSynchronize());
+  for (int i = count; i-- > 0;) OK(hip.hipFree(buffers[i]));
+  *down_ns = now_ns() - applied;
+  *up_ns = applied - started;
+  return 0;
+}
+
+/// `count` copies between two devices, one after the other, then waits. Nanoseconds for all.
+PUBLIC int plain_copies(void* to, int to_device, const void* from, int from_device, std::size_t size, int count,
+                        std::int64_t* ns) {
+  const auto started = now_ns();
+  for (int i = 0; i < count; ++i) {
+    OK(hip.hipMemcpyPeerAsync(to, to_device, from, from_device, size, nullptr));
+  }
+  OK(hip.hipStreamSynchronize(nullptr));
+  *ns = now_ns() - started;
+  return 0;
+}
