@@ -45,7 +45,7 @@ def test_sizes_mean_what_they_say(text: int | str, size: int) -> None:
         ("12 apples", "KiB"),
         ("9" * 31, "64MiB"),
         ("0x10", "64MiB"),
-        ("١GiB", "64MiB"),
+        ("\u0661GiB", "64MiB"),
     ],
 )
 def test_what_is_no_size_says_what_to_write(text: int | str, hint: str) -> None:
