@@ -25,6 +25,7 @@ LINKS = {
     "libamdhip64.so.7": LIBRARY,
     "libamdhip64.so.6": LIBRARY,
     "libamdhip64.so.5": REFUSES_ABI_5,
+    LIBRARY: LIBRARY,  # for what was linked against one of these links
 }
 """The names programs ask for, and the library that each gets."""
 
