@@ -30,13 +30,10 @@ def plan_of(objects: int) -> str:
     """A plan that writes out `objects` objects: half allocations, half mappings, as a generator would."""
     half = objects // 2
     lines = ["hipplan: 1", "devices:", "  gpu: {count: 8}", "allocations:"]
-    lines += [
-        f"  layer_{i}: {{device: gpu.{i % 8}, size: {CHUNK}, granularity: recommended}}" for i in range(half)
-    ]
+    lines += [f"  layer_{i}: {{device: gpu.{i % 8}, size: {CHUNK}, granularity: recommended}}" for i in range(half)]
     lines += ["reservations:", "  model:", "    access: {gpu.0: rw, gpu.1: r}", "    mappings:"]
     lines += [
-        f"      - {{allocation: layer_{i}, at: {i * 64 * 2**20}, access: {{gpu.{i % 8}: rw}}}}"
-        for i in range(half)
+        f"      - {{allocation: layer_{i}, at: {i * 64 * 2**20}, access: {{gpu.{i % 8}: rw}}}}" for i in range(half)
     ]
     return "\n".join(lines) + "\n"
 
@@ -48,9 +45,7 @@ def timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def ratio(
-    ours: Callable[[], object], theirs: Callable[[], object], rounds: int
-) -> tuple[float, float, float]:
+def ratio(ours: Callable[[], object], theirs: Callable[[], object], rounds: int) -> tuple[float, float, float]:
     """Medians of ours, theirs and of the ratio, taken in turns so that both see the same machine."""
     pairs = [(timed(ours), timed(theirs)) for _ in range(rounds)]
     a, b = zip(*pairs, strict=True)
@@ -86,9 +81,7 @@ def main() -> None:
             started("import yaml, pydantic"),
             given.rounds,
         )
-        print(
-            f"start, small plan: {ours:.3f} s; import yaml, pydantic {theirs:.3f} s; ratio {times:.2f} (limit 2.50)"
-        )
+        print(f"start, small plan: {ours:.3f} s; import yaml, pydantic {theirs:.3f} s; ratio {times:.2f} (limit 2.50)")
 
 
 if __name__ == "__main__":

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     )
     from hipplan.layout import Layout
     from hipplan.load import LoadedPlan, load
-    from hipplan.machine import Machine, load_machine as machine
+    from hipplan.machine import Machine
+    from hipplan.machine import load_machine as machine
     from hipplan.program import Program
 
 __version__ = "0.1.0"
@@ -50,7 +51,7 @@ _WHERE = {
     "load": "load",
     "machine": "machine.load_machine",
 }
-__all__ = sorted(_WHERE)  # noqa: PLE0605
+__all__ = sorted(_WHERE)
 
 
 def __getattr__(name: str) -> Any:

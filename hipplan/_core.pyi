@@ -1,12 +1,11 @@
 """The compiled half of hipplan: RAII owners of HIP memory and the journal that holds them. Private."""
 
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any
 
 __version__: str
 compiler: str
 """Name, kind and version of the C++ compiler that built this module."""
-__file__: str
 
 class HipError(RuntimeError):
     """A driver call that did not succeed."""
@@ -26,9 +25,7 @@ def loaded_libraries(prefix: str) -> list[str]: ...
 def buffer_info(object: Any) -> tuple[int, int, bool]: ...
 
 class AllocationProperties:
-    def __init__(
-        self, device: int, type: int = 1, location_type: int = 1, handle_type: int = 0
-    ) -> None: ...
+    def __init__(self, device: int, type: int = 1, location_type: int = 1, handle_type: int = 0) -> None: ...
     @property
     def device(self) -> int: ...
     @property

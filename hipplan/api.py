@@ -47,9 +47,7 @@ def apply(
     program = prepare(loaded, chosen, profile)
     if chosen.notice:
         log.warning("%s", chosen.notice)
-    return run(
-        program, chosen.runtime, bind=bind, on_step=on_step, check=verify, notice=chosen.notice
-    )
+    return run(program, chosen.runtime, bind=bind, on_step=on_step, check=verify, notice=chosen.notice)
 
 
 def prepare(plan: LoadedPlan, chosen: Chosen, profile: Machine | None) -> Program:

@@ -67,8 +67,7 @@ def plan(runtime: Runtime, size: int, compare: bool) -> dict[str, Any]:
         "reservations": {
             "range": {
                 "mappings": [
-                    {"allocation": f"{end}_{n}", "access": {f"gpu.{who}": "rw" for who in reach[n]}}
-                    for n, end in ends
+                    {"allocation": f"{end}_{n}", "access": {f"gpu.{who}": "rw" for who in reach[n]}} for n, end in ends
                 ]
             }
         },
@@ -78,9 +77,7 @@ def plan(runtime: Runtime, size: int, compare: bool) -> dict[str, Any]:
     }
 
 
-def measure(
-    chosen: Chosen, size: int, repeats: int, compare: bool, on_cell: Callable[[int, int], None]
-) -> Matrix:
+def measure(chosen: Chosen, size: int, repeats: int, compare: bool, on_cell: Callable[[int, int], None]) -> Matrix:
     """Every ordered pair of devices. on_cell: called before each with its number and how many there are.
 
     Raises what apply raises, and HipError if a copy fails.

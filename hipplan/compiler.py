@@ -78,9 +78,7 @@ def compile(plan: LoadedPlan, machine: Machine, current_device: int = 0) -> Prog
 
 
 class _Compiler:
-    def __init__(
-        self, plan: LoadedPlan, machine: Machine, devices: dict[str, int], findings: Findings
-    ) -> None:
+    def __init__(self, plan: LoadedPlan, machine: Machine, devices: dict[str, int], findings: Findings) -> None:
         self.plan = plan
         self.machine = machine
         self.devices = devices
@@ -131,11 +129,7 @@ class _Compiler:
         self.padded[allocation.name] = size
         span = self.plan.span(*allocation.path)
         if spec.bind is not None:
-            self.steps.append(
-                steps.ImportAllocation(
-                    name=allocation.name, bind=spec.bind, size=size, origin=span
-                )
-            )
+            self.steps.append(steps.ImportAllocation(name=allocation.name, bind=spec.bind, size=size, origin=span))
         else:
             on_host = allocation.device == HOST
             self.steps.append(
@@ -179,9 +173,7 @@ class _Compiler:
             )
         )
         asked = spec.size or size
-        self.resources.append(
-            Resource(name=reservation.name, kind="reservation", device="", asked=asked, size=size)
-        )
+        self.resources.append(Resource(name=reservation.name, kind="reservation", device="", asked=asked, size=size))
         preflight.check_range(self.plan, reservation, placed, size, step, self.findings)
         for mapping, at, mapped in placed:
             self._mapping(reservation.name, mapping, at, mapped)
@@ -261,12 +253,8 @@ class _Compiler:
             )
         )
 
-    def _managed(
-        self, buffer: ResolvedBuffer, spec: ManagedBuffer, common: dict[str, Any]
-    ) -> None:
-        self.steps.append(
-            steps.CreateManagedBuffer(size=spec.size, flags=_ATTACH[spec.attach], **common)
-        )
+    def _managed(self, buffer: ResolvedBuffer, spec: ManagedBuffer, common: dict[str, Any]) -> None:
+        self.steps.append(steps.CreateManagedBuffer(size=spec.size, flags=_ATTACH[spec.attach], **common))
         if spec.attach_to is not None:
             self.steps.append(
                 steps.AttachStream(
@@ -308,9 +296,7 @@ class _Compiler:
             self.enqueued[stream] = None
 
 
-def _register(
-    spec: RegisteredBuffer, size: int, document: str, common: dict[str, Any]
-) -> steps.RegisterBuffer:
+def _register(spec: RegisteredBuffer, size: int, document: str, common: dict[str, Any]) -> steps.RegisterBuffer:
     fresh = spec.anonymous
     return steps.RegisterBuffer(
         size=size,

@@ -29,10 +29,7 @@ def discover(chosen: Chosen) -> Machine:
         count = runtime.device_count()
         devices = [_device(runtime, ordinal) for ordinal in range(count)]
         links = [
-            _link(runtime, a, b)
-            for a in range(count)
-            for b in range(count)
-            if a != b and runtime.can_access_peer(a, b)
+            _link(runtime, a, b) for a in range(count) for b in range(count) if a != b and runtime.can_access_peer(a, b)
         ]
     except _core.HipError as error:
         raise RuntimeUnavailable(
@@ -63,11 +60,11 @@ def _device(runtime: _core.Runtime, ordinal: int) -> MachineDevice:
 
     free, total = runtime.memory_info(ordinal)
     vmm = flag(_VMM) or False  # an attribute that is not known means no
-    grain: dict[str, int] = {}
+    minimum = recommended = None
     if vmm:
         properties = _core.AllocationProperties(ordinal)
-        grain["granularity_minimum"] = runtime.granularity(properties, False)
-        grain["granularity_recommended"] = runtime.granularity(properties, True)
+        minimum = runtime.granularity(properties, False)
+        recommended = runtime.granularity(properties, True)
     return MachineDevice(
         name=runtime.device_name(ordinal),
         arch=runtime.device_arch(ordinal) or None,
@@ -82,7 +79,8 @@ def _device(runtime: _core.Runtime, ordinal: int) -> MachineDevice:
         xnack=flag(_PAGEABLE),
         host_visible=bool(flag(_LARGE_BAR) or flag(_INTEGRATED)),
         integrated=flag(_INTEGRATED),
-        **grain,
+        granularity_minimum=minimum,
+        granularity_recommended=recommended,
     )
 
 

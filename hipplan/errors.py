@@ -256,13 +256,13 @@ class MachineError(HipplanError):
     exit_code = ExitCode.MACHINE
 
 
-class RuntimeUnavailable(HipplanError):  # noqa: N818
+class RuntimeUnavailable(HipplanError):
     """No HIP runtime that can be used was found."""
 
     exit_code = ExitCode.MACHINE
 
 
-class LayoutInUse(HipplanError):  # noqa: N818
+class LayoutInUse(HipplanError):
     """A layout cannot be closed while views of it are out. Nothing was changed."""
 
     exit_code = ExitCode.ROLLED_BACK

@@ -28,7 +28,9 @@ from hipplan.yaml12 import DEPTH_MAX
 
 VALUES_MAX = 2_000_000
 _NAME = re.compile(r"[A-Za-z_]\w*")
-_CAUSES = ("$(", "each", "include")
+_CAUSES = ("$(", "vars", "each", "include")
+
+_RANGE_KEYS = frozenset(("from", "count", "step"))
 
 Path = tuple[Hashable, ...]
 Scope = Mapping[str, Value]
@@ -75,7 +77,7 @@ def expand(source: Any, given: Mapping[str, Any], *, include_anywhere: bool = Fa
     return _Expander(Documents(root, include_anywhere), given).run()
 
 
-class _TooMuch(Exception):  # noqa: N818
+class _TooMuch(Exception):
     pass
 
 
@@ -101,6 +103,7 @@ class _Expander:
         self.found = documents.found
         self.broken: set[Path] = set()
         self.values = 0
+        self.repeated = 0
         self.scope: dict[str, Value] = {}
         self.families: dict[str, list[str]] = {}
         self.out = Expanded(documents.root, None)
@@ -235,9 +238,7 @@ class _Expander:
                         place.child(written, written),
                         key=True,
                     )
-                self.out.came_from(
-                    (*place.path, key), place.source, (*place.origin, written), place.expansion
-                )
+                self.out.came_from((*place.path, key), place.source, (*place.origin, written), place.expansion)
             result[key] = self._walk(inner, scope, place.child(key, written))
         return result
 
@@ -277,7 +278,8 @@ class _Expander:
         body = {key: inner for key, inner in value.items() if key != "each"}
         each = value["each"]
         where = place.child("each", "each")
-        named = each if isinstance(each, dict) and "count" not in each else {"each": each}
+        several = isinstance(each, dict) and not each.keys() <= _RANGE_KEYS
+        named = each if several else {"each": each}
         domains: list[list[Value]] = []
         total = 1
         for name, domain in named.items():
@@ -289,17 +291,13 @@ class _Expander:
                     hint="letters, digits and _",
                 )
                 return
-            values = self._domain(self._walk(domain, scope, where), where.child(name, name))
+            values = self._domain(self._walk(domain, scope, where), where.child(name, name) if several else where)
             total *= len(values)
             domains.append(values)
-        if total > COUNT_MAX:
-            self._report(
-                "HP023",
-                f"this repeats {total} times",
-                where,
-                why=f"a plan has at most {COUNT_MAX} objects",
-                hint="use fewer, larger ones",
-            )
+        self.repeated += total
+        if self.repeated > COUNT_MAX:
+            why = f"a plan has at most {COUNT_MAX} objects"
+            self._report("HP023", f"this repeats {total} times", where, why=why, hint="use fewer, larger ones")
             return
         for number, choice in enumerate(product(*(enumerate(values) for values in domains))):
             inner: dict[str, Value] = {**scope, "index": number}
@@ -315,10 +313,8 @@ class _Expander:
             return list(self.families[domain])
         if isinstance(domain, list) and all(isinstance(item, (int, str)) for item in domain):
             return domain
-        if isinstance(domain, dict) and "count" in domain and domain.keys() <= {"from", "count", "step"}:
-            start, count, step = (
-                domain.get(key, default) for key, default in (("from", 0), ("count", 0), ("step", 1))
-            )
+        if isinstance(domain, dict) and "count" in domain and domain.keys() <= _RANGE_KEYS:
+            start, count, step = (domain.get(key, default) for key, default in (("from", 0), ("count", 0), ("step", 1)))
         else:
             start, count, step = 0, domain, 1
         if all(type(number) is int for number in (start, count, step)) and 0 <= count <= COUNT_MAX:

@@ -54,9 +54,7 @@ def substitute(text: str, scope: Mapping[str, Value], suggest: Callable[[str], s
         end = parser.at
     result = "".join(parts) + text[end:]
     if len(result) > TEXT_MAX:
-        raise ExpressionError(
-            "HP022", f"this becomes a text of more than {TEXT_MAX} characters", 0, len(text)
-        )
+        raise ExpressionError("HP022", f"this becomes a text of more than {TEXT_MAX} characters", 0, len(text))
     return result
 
 
@@ -149,9 +147,7 @@ class _Parser:
 
     def literal(self, kind: str, token: str, start: int) -> int:
         try:
-            return parse_size(
-                token if kind == "size" or len(token) > 20 else int(token, 16 if "x" in token else 10)
-            )
+            return parse_size(token if kind == "size" or len(token) > 20 else int(token, 16 if "x" in token else 10))
         except SizeError as error:
             raise ExpressionError("HP022", str(error), start, len(token), error.hint) from None
 

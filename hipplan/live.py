@@ -52,9 +52,7 @@ class Live:
         return self._offsets[reservation]
 
     def create_allocation(self, step: CreateAllocation) -> int:
-        properties = _core.AllocationProperties(
-            step.device, step.memory_type, step.location_type, step.handle_type
-        )
+        properties = _core.AllocationProperties(step.device, step.memory_type, step.location_type, step.handle_type)
         return self.journal.create_allocation(step.name, step.size, properties)
 
     def add_range(self, step: Reserve, entry: int) -> None:

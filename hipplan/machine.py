@@ -208,9 +208,7 @@ def load_machine(name_or_path: str | os.PathLike[str]) -> Machine:
     elif Path(given).is_file() or os.sep in given or given.endswith((".yaml", ".yml")):
         source = load_yaml(Path(given))
     else:
-        hint = (
-            suggest(given, machine_names()) or f"one of {', '.join(machine_names())}, or a path to a profile"
-        )
+        hint = suggest(given, machine_names()) or f"one of {', '.join(machine_names())}, or a path to a profile"
         raise MachineError(Diagnostic("HP110", f"there is no machine profile '{given}'", hint=hint))
     try:
         return Machine.model_validate(source.data)

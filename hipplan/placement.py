@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from hipplan.errors import Diagnostic
+from hipplan.errors import Diagnostic, Span
 from hipplan.findings import Findings
 from hipplan.load import LoadedPlan
 from hipplan.machine import Machine
 from hipplan.objects import ResolvedDevice
 
 
-def place(
-    plan: LoadedPlan, machine: Machine, current_device: int, findings: Findings
-) -> dict[str, int]:
+def place(plan: LoadedPlan, machine: Machine, current_device: int, findings: Findings) -> dict[str, int]:
     """Device name -> ordinal. HP310: no such device, or one device under two names; HP311: its arch."""
     placed: dict[str, int] = {}
     by_ordinal: dict[int, str] = {}
@@ -49,9 +47,7 @@ def _bare(uuid: str) -> str:
     return uuid.removeprefix("GPU-").replace("-", "").lower()
 
 
-def _no_such_device(
-    name: str, device: ResolvedDevice, machine: Machine, span: object
-) -> Diagnostic:
+def _no_such_device(name: str, device: ResolvedDevice, machine: Machine, span: Span | None) -> Diagnostic:
     selector = device.selector
     if selector.uuid or selector.pci:
         asked = f"uuid {selector.uuid}" if selector.uuid else f"pci {selector.pci}"
@@ -63,7 +59,7 @@ def _no_such_device(
         why = f"{machine.name} has {count} device{'s' if count != 1 else ''}"
         summary = f"there is no device {device.ordinal} for '{name}'"
     hint = "look at `hipplan machine`, and at ROCR_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES"
-    return Diagnostic("HP310", summary, span, why=why, hint=hint)  # type: ignore[arg-type]
+    return Diagnostic("HP310", summary, span, why=why, hint=hint)
 
 
 def _check_arch(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hipplan.errors import Diagnostic
+from hipplan.errors import Diagnostic, Span
 from hipplan.findings import Findings
 from hipplan.load import LoadedPlan
 from hipplan.machine import Machine, MachineDevice
@@ -80,12 +80,12 @@ def check_range(
         before_end, before_name = at + mapped, mapping.name
 
 
-def _misaligned(what: str, value: int, step: int, span: object) -> Diagnostic:
+def _misaligned(what: str, value: int, step: int, span: Span | None) -> Diagnostic:
     below = value // step * step
     return Diagnostic(
         "HP302",
         f"{what} cannot start at {format_size(value)}",
-        span,  # type: ignore[arg-type]
+        span,
         label=f"not a multiple of {format_size(step)}",
         why=f"memory is mapped in steps of {format_size(step)} (minimum granularity)",
         hint=f"use {format_size(below)} or {format_size(below + step)}",
@@ -109,7 +109,7 @@ class _Rules:
         self.findings = findings
 
     def add(self, code: str, summary: str, *path: object, why: str = "", hint: str = "") -> None:
-        span = self.plan.span(*path) if path else None  # type: ignore[arg-type]
+        span = self.plan.span(*path) if path else None
         self.findings.add(Diagnostic(code, summary, span, why=why, hint=hint))
 
     def device(self, name: str) -> MachineDevice:

@@ -119,7 +119,7 @@ def resources_table(resources: Sequence[Resource], layout: Layout | None = None)
     verified = _verified(layout) if layout else {}
     for resource in resources:
         sized = resource.size > 0
-        row = [
+        row: list[str | Text] = [
             Text(resource.name),
             resource.kind,
             Text(resource.device),

@@ -62,9 +62,7 @@ def environment(profile_text: str | None, folder: Path) -> dict[str, str]:
     return variables
 
 
-def run(
-    command: Sequence[str], profile_text: str | None = None, variables: Mapping[str, str] | None = None
-) -> int:
+def run(command: Sequence[str], profile_text: str | None = None, variables: Mapping[str, str] | None = None) -> int:
     """Runs a program on the simulator and returns its exit code: 128 + n if signal n ended it, as a shell says.
 
     variables: more for the program's environment, such as HIPSIM_FAIL or HIPSIM_TRACE.

@@ -194,9 +194,7 @@ class _Reader:
         except yaml.YAMLError as error:
             raise PlanError(Diagnostic("HP004", str(error).splitlines()[0])) from None
         if root is None:
-            raise PlanError(
-                Diagnostic("HP010", f"{self.source.name} is empty", hint="a plan begins with `hipplan: 1`")
-            )
+            raise PlanError(Diagnostic("HP010", f"{self.source.name} is empty", hint="a plan begins with `hipplan: 1`"))
         return root
 
     def _forbidden(self, index: int) -> Diagnostic:

@@ -103,9 +103,7 @@ class Reserve(Step):
         return f"{format_size(self.size)} of addresses{at}"
 
     def do(self, live: Live) -> None:
-        entry = live.journal.reserve(
-            self.name, self.size + self.slack, self.alignment, self.address
-        )
+        entry = live.journal.reserve(self.name, self.size + self.slack, self.alignment, self.address)
         live.add_range(self, entry)
 
 
@@ -143,8 +141,7 @@ class SetAccess(Step):
 
     def do(self, live: Live) -> None:
         native = [
-            (2, 0, RIGHTS[right]) if ordinal == HOST else (1, ordinal, RIGHTS[right])
-            for ordinal, right in self.rights
+            (2, 0, RIGHTS[right]) if ordinal == HOST else (1, ordinal, RIGHTS[right]) for ordinal, right in self.rights
         ]
         live.journal.set_access(live.entry(self.name), native)
 
@@ -241,9 +238,7 @@ class Advise(Step):
         return f"{self.advice} ({whom}), {format_size(self.size)} at +{format_size(self.offset)}"
 
     def do(self, live: Live) -> None:
-        live.journal.advise(
-            live.entry(self.name), self.offset, self.size, self.value, self.device
-        )
+        live.journal.advise(live.entry(self.name), self.offset, self.size, self.value, self.device)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

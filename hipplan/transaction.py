@@ -61,9 +61,7 @@ def run(
         raise failed from error
 
 
-def _failed(
-    error: BaseException, program: Program, step: Step | None, number: int, undone: Undone
-) -> BaseException:
+def _failed(error: BaseException, program: Program, step: Step | None, number: int, undone: Undone) -> BaseException:
     """The error to raise: ours with what was undone in it, anybody else's as it is."""
     notes = (f"undone: {undone.summary()}",)
     if isinstance(error, _core.HipError):

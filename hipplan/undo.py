@@ -28,11 +28,11 @@ class Failure:
     lost: bool
     """False for a wait that failed: then nothing is lost by it."""
 
-    def diagnostic(self, origin: object = None) -> Diagnostic:
+    def diagnostic(self) -> Diagnostic:
         summary = f"{self.identity} was not given back" if self.lost else f"{self.identity} is not idle"
         note = f"driver: {self.call}({self.arguments}) -> {self.error} ({self.code})"
         hint = "it is free again when the process ends" if self.lost else "the device may be lost"
-        return Diagnostic("HP403" if self.lost else "HP406", summary, origin, hint=hint, notes=(note,))  # type: ignore[arg-type]
+        return Diagnostic("HP403" if self.lost else "HP406", summary, hint=hint, notes=(note,))
 
 
 @dataclass(frozen=True, slots=True)

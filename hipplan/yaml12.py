@@ -26,7 +26,7 @@ _FLOATING = re.compile(
 )
 
 
-class TooDeep(Exception):  # noqa: N818
+class TooDeep(Exception):
     pass
 
 

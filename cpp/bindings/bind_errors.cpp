@@ -23,9 +23,8 @@ void set_python_error(const hip::hip_error& error) {
 }  // namespace
 
 void bind_errors(py::module_& module) {
-  hip_error_type =
-      PyErr_NewExceptionWithDoc("hipplan._core.HipError", "A driver call that did not succeed.",
-                                PyExc_RuntimeError, nullptr);
+  hip_error_type = PyErr_NewExceptionWithDoc("hipplan._core.HipError", "A driver call that did not succeed.",
+                                             PyExc_RuntimeError, nullptr);
   if (!hip_error_type) throw py::error_already_set();
   module.attr("HipError") = py::reinterpret_borrow<py::object>(hip_error_type);
   py::register_exception<hip::runtime_unusable>(module, "RuntimeUnusable", PyExc_RuntimeError);

@@ -31,7 +31,9 @@ void bind_creation(journal_class& self) {
       .def(
           "register_buffer",
           [](journal& j, std::string name, int device, std::uintptr_t address, std::size_t size,
-             unsigned flags) { return j.register_buffer(std::move(name), device_id{device}, address, size, flags); },
+             unsigned flags) {
+            return j.register_buffer(std::move(name), device_id{device}, address, size, flags);
+          },
           py::arg("name"), py::arg("device"), py::arg("address"), py::arg("size"), py::arg("flags"), no_gil())
       .def(
           "create_managed_buffer",
@@ -81,13 +83,15 @@ void bind_changes(journal_class& self) {
           [](journal& j, entry_id buffer, std::size_t offset, std::size_t size, unsigned advice, int device) {
             j.advise(buffer, offset, size, static_cast<hip::hipMemoryAdvise>(advice), device_id{device});
           },
-          py::arg("buffer"), py::arg("offset"), py::arg("size"), py::arg("advice"), py::arg("device"), no_gil())
+          py::arg("buffer"), py::arg("offset"), py::arg("size"), py::arg("advice"), py::arg("device"),
+          no_gil())
       .def(
           "prefetch",
           [](journal& j, entry_id buffer, std::size_t offset, std::size_t size, int device, entry_id stream) {
             j.prefetch(buffer, offset, size, device_id{device}, stream);
           },
-          py::arg("buffer"), py::arg("offset"), py::arg("size"), py::arg("device"), py::arg("stream"), no_gil())
+          py::arg("buffer"), py::arg("offset"), py::arg("size"), py::arg("device"), py::arg("stream"),
+          no_gil())
       .def("attach", &journal::attach, py::arg("buffer"), py::arg("stream"), py::arg("flags"), no_gil())
       .def("synchronize_stream", &journal::synchronize_stream, py::arg("stream"), no_gil());
 }

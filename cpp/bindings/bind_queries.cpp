@@ -44,8 +44,7 @@ void bind_devices(runtime_class& runtime) {
 }
 
 void bind_memory(runtime_class& runtime) {
-  runtime
-      .def("granularity", &granularity, py::arg("properties"), py::arg("recommended"), no_gil())
+  runtime.def("granularity", &granularity, py::arg("properties"), py::arg("recommended"), no_gil())
       .def(
           "access",
           [](hip::runtime& self, int device, std::uintptr_t address) {
@@ -79,7 +78,8 @@ void bind_queries(py::module_& module) {
                                           static_cast<hip::hipMemLocationType>(location_type), device,
                                           static_cast<hip::hipMemAllocationHandleType>(handle_type)};
            }),
-           py::arg("device"), py::arg("type") = 1u, py::arg("location_type") = 1u, py::arg("handle_type") = 0u)
+           py::arg("device"), py::arg("type") = 1u, py::arg("location_type") = 1u,
+           py::arg("handle_type") = 0u)
       .def_property_readonly("device", [](const allocation_properties& self) { return self.location_id; })
       .def_property_readonly("type", [](const allocation_properties& self) { return +self.type; })
       .def_property_readonly("location_type",

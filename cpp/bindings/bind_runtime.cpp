@@ -51,9 +51,11 @@ void bind_faults(runtime_class& runtime) {
           },
           py::arg("rules"), no_gil(),
           "Fails chosen calls: 'hipMemMap@3=hipErrorOutOfMemory; *@10+=999'. Empty disarms. ValueError.")
-      .def("faults_fired", [](hip::runtime& self) { return self.intercepts().fired(); }, no_gil())
-      .def("calls_counted", [](hip::runtime& self) { return self.intercepts().calls(); }, no_gil(),
-           "Calls since arm_faults, while armed.")
+      .def(
+          "faults_fired", [](hip::runtime& self) { return self.intercepts().fired(); }, no_gil())
+      .def(
+          "calls_counted", [](hip::runtime& self) { return self.intercepts().calls(); }, no_gil(),
+          "Calls since arm_faults, while armed.")
       .def(
           "trace_to", [](hip::runtime& self, const std::string& path) { self.intercepts().trace_to(path); },
           py::arg("path"), no_gil(), "Appends a JSON line per driver call; an empty path stops. OSError.");
@@ -71,7 +73,9 @@ void bind_bytes(runtime_class& runtime) {
       .def(
           "copy_peer",
           [](hip::runtime& self, std::uintptr_t to, int to_device, std::uintptr_t from, int from_device,
-             std::size_t size) { copy_peer(self, to, device_id{to_device}, from, device_id{from_device}, size); },
+             std::size_t size) {
+            copy_peer(self, to, device_id{to_device}, from, device_id{from_device}, size);
+          },
           py::arg("to"), py::arg("to_device"), py::arg("from_"), py::arg("from_device"), py::arg("size"),
           no_gil())
       .def(
@@ -104,7 +108,8 @@ void bind_runtime(py::module_& module) {
       "buffer_info",
       [](const py::buffer& object) {
         const py::buffer_info info = object.request();
-        return py::make_tuple(reinterpret_cast<std::uintptr_t>(info.ptr), info.size * info.itemsize, info.readonly);
+        return py::make_tuple(reinterpret_cast<std::uintptr_t>(info.ptr), info.size * info.itemsize,
+                              info.readonly);
       },
       py::arg("object"), "(address, size in bytes, read only) of an object with the buffer protocol.");
   runtime_class runtime(module, "Runtime", "A shared library with HIP's C ABI.");

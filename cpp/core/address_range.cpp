@@ -6,7 +6,8 @@ address_range address_range::reserve(runtime_ptr runtime, std::string name, std:
                                      std::size_t alignment_bytes, std::uintptr_t wanted) {
   void* out = nullptr;
   const auto result = until_ready(*runtime, [&] {
-    return runtime->hipMemAddressReserve(&out, size_bytes, alignment_bytes, reinterpret_cast<void*>(wanted), 0);
+    return runtime->hipMemAddressReserve(&out, size_bytes, alignment_bytes, reinterpret_cast<void*>(wanted),
+                                         0);
   });
   runtime->check(result, "hipMemAddressReserve",
                  "address range '" + name + "' of " + std::to_string(size_bytes) + " bytes",
@@ -21,7 +22,9 @@ void address_range::release() {
     throw hip::hip_error(hip::hipErrorIllegalState, "hipMemAddressFree", identify(),
                          "not called: " + std::to_string(*pieces_) + " mapping(s) inside are still mapped");
   }
-  const auto free = [&] { return runtime->hipMemAddressFree(reinterpret_cast<void*>(address_), size_bytes_); };
+  const auto free = [&] {
+    return runtime->hipMemAddressFree(reinterpret_cast<void*>(address_), size_bytes_);
+  };
   runtime->check(until_ready(*runtime, free), "hipMemAddressFree", identify(),
                  "ptr=" + hexadecimal(address_) + ", size=" + std::to_string(size_bytes_));
 }

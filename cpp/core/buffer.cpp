@@ -66,9 +66,9 @@ registered_buffer registered_buffer::create(runtime_ptr runtime, std::string nam
   void* const pointer = reinterpret_cast<void*>(address);
   const auto result =
       until_ready(*runtime, [&] { return runtime->hipHostRegister(pointer, size_bytes, flags); });
-  runtime->check(result, "hipHostRegister", describe("registered", name, size_bytes),
-                 "ptr=" + hexadecimal(address) + ", " + sized(size_bytes, device) +
-                     ", flags=" + hexadecimal(flags));
+  runtime->check(
+      result, "hipHostRegister", describe("registered", name, size_bytes),
+      "ptr=" + hexadecimal(address) + ", " + sized(size_bytes, device) + ", flags=" + hexadecimal(flags));
   return {std::move(runtime), std::move(name), pointer, size_bytes};
 }
 
@@ -109,8 +109,9 @@ void managed_buffer::advise(hip::runtime& runtime, std::size_t offset_bytes, std
 
 void managed_buffer::prefetch(hip::runtime& runtime, std::size_t offset_bytes, std::size_t size_bytes,
                               device_id device, hip::hipStream_t stream) const {
-  const auto result = until_ready(
-      runtime, [&] { return runtime.hipMemPrefetchAsync(at(offset_bytes), size_bytes, device.value, stream); });
+  const auto result = until_ready(runtime, [&] {
+    return runtime.hipMemPrefetchAsync(at(offset_bytes), size_bytes, device.value, stream);
+  });
   runtime.check(result, "hipMemPrefetchAsync", identify(), ranged(at(offset_bytes), size_bytes, device));
 }
 

@@ -12,15 +12,17 @@
 namespace hipplan {
 namespace {
 
-constexpr int mpol_bind = 2;            // linux/mempolicy.h, which not every libc brings
-constexpr int map_huge_shift = 26;      // linux/mman.h
+constexpr int mpol_bind = 2;        // linux/mempolicy.h, which not every libc brings
+constexpr int map_huge_shift = 26;  // linux/mman.h
 constexpr unsigned long nodes_max = 1024;
 
 [[noreturn]] void fail(const std::string& what) {
   throw std::system_error(errno, std::generic_category(), what);
 }
 
-std::size_t round_up(std::size_t size_bytes, std::size_t step) { return (size_bytes + step - 1) / step * step; }
+std::size_t round_up(std::size_t size_bytes, std::size_t step) {
+  return (size_bytes + step - 1) / step * step;
+}
 
 struct descriptor {
   int value;

@@ -92,7 +92,8 @@ entry_id journal::create_stream(std::string name, device_id device) {
   return add([&](owner& out) { out.emplace<stream>(stream::create(runtime_, std::move(name), device)); });
 }
 
-entry_id journal::map_file(std::string name, const std::string& path, std::size_t size_bytes, bool read_only) {
+entry_id journal::map_file(std::string name, const std::string& path, std::size_t size_bytes,
+                           bool read_only) {
   return add([&](owner& out) {
     out.emplace<host_region>(host_region::map_file(std::move(name), path, size_bytes, read_only));
   });

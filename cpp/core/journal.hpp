@@ -43,15 +43,20 @@ class journal {
   ~journal();
 
   // Each throws what the owner's create throws, and then has added nothing.
-  entry_id create_allocation(std::string name, std::size_t size_bytes, const allocation_properties& properties);
+  entry_id create_allocation(std::string name, std::size_t size_bytes,
+                             const allocation_properties& properties);
   entry_id import_allocation(std::string name, std::size_t size_bytes, int descriptor);
-  entry_id reserve(std::string name, std::size_t size_bytes, std::size_t alignment_bytes, std::uintptr_t wanted);
-  entry_id map(std::string name, entry_id range, std::size_t offset_bytes, entry_id memory, std::size_t size_bytes);
+  entry_id reserve(std::string name, std::size_t size_bytes, std::size_t alignment_bytes,
+                   std::uintptr_t wanted);
+  entry_id map(std::string name, entry_id range, std::size_t offset_bytes, entry_id memory,
+               std::size_t size_bytes);
   entry_id create_device_buffer(std::string name, device_id device, std::size_t size_bytes);
-  entry_id create_pinned_buffer(std::string name, device_id device, std::size_t size_bytes, unsigned int flags);
+  entry_id create_pinned_buffer(std::string name, device_id device, std::size_t size_bytes,
+                                unsigned int flags);
   entry_id register_buffer(std::string name, device_id device, std::uintptr_t address, std::size_t size_bytes,
                            unsigned int flags);
-  entry_id create_managed_buffer(std::string name, device_id device, std::size_t size_bytes, unsigned int flags);
+  entry_id create_managed_buffer(std::string name, device_id device, std::size_t size_bytes,
+                                 unsigned int flags);
   entry_id create_stream(std::string name, device_id device);
   entry_id map_file(std::string name, const std::string& path, std::size_t size_bytes, bool read_only);
   entry_id map_anonymous(std::string name, std::size_t size_bytes, int numa_node, huge_pages pages);

@@ -3,7 +3,6 @@
 #include <mutex>
 #include <utility>
 
-
 namespace hipplan {
 namespace {
 
@@ -34,6 +33,5 @@ std::vector<std::string> take_leaks() {
   const std::lock_guard lock(log.mutex);
   return std::exchange(log.lines, {});
 }
-
 
 }  // namespace hipplan

@@ -24,7 +24,8 @@ void mapping::release() {
 
 void mapping::set_access(hip::runtime& runtime, std::span<const hip::hipMemAccessDesc> rights) const {
   const auto result = until_ready(runtime, [&] {
-    return runtime.hipMemSetAccess(reinterpret_cast<void*>(address_), size_bytes_, rights.data(), rights.size());
+    return runtime.hipMemSetAccess(reinterpret_cast<void*>(address_), size_bytes_, rights.data(),
+                                   rights.size());
   });
   runtime.check(result, "hipMemSetAccess", identify(),
                 "ptr=" + hexadecimal(address_) + ", size=" + std::to_string(size_bytes_) +

@@ -15,7 +15,8 @@ class mapping : public owned {
   /// failure shows at set_access().
   /// Throws hip_error: hipErrorInvalidValue, hipErrorOutOfMemory, hipErrorNotSupported (CUDA: partial).
   [[nodiscard]] static mapping map(runtime_ptr runtime, std::string name, const address_range& range,
-                                   std::size_t offset_bytes, const allocation& memory, std::size_t size_bytes);
+                                   std::size_t offset_bytes, const allocation& memory,
+                                   std::size_t size_bytes);
   mapping(mapping&&) noexcept = default;
   ~mapping() { destroy(*this); }
   /// Unmaps exactly what was mapped, the one form that is right in every release. Does not synchronise:

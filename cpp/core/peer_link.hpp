@@ -11,8 +11,8 @@ class peer_link : public owned {
  public:
   /// device may reach the memory of peer; one direction only. Nothing when it was on already: then it is
   /// not ours to switch off. Throws hip_error: hipErrorInvalidDevice (not reachable, or the same device).
-  [[nodiscard]] static std::optional<peer_link> enable(runtime_ptr runtime, std::string name, device_id device,
-                                                       device_id peer);
+  [[nodiscard]] static std::optional<peer_link> enable(runtime_ptr runtime, std::string name,
+                                                       device_id device, device_id peer);
   peer_link(peer_link&&) noexcept = default;
   ~peer_link() { destroy(*this); }
   /// Throws hip_error; empty afterwards in both cases. Already off (by somebody else) is no failure.

@@ -53,7 +53,8 @@ std::string device_uuid(hip::runtime& runtime, device_id device) {
 
 std::string pci_bus_id(hip::runtime& runtime, device_id device) {
   char id[64] = {};
-  runtime.check(runtime.hipDeviceGetPCIBusId(id, sizeof id, device.value), "hipDeviceGetPCIBusId", text(device));
+  runtime.check(runtime.hipDeviceGetPCIBusId(id, sizeof id, device.value), "hipDeviceGetPCIBusId",
+                text(device));
   return id;
 }
 
@@ -73,8 +74,8 @@ std::pair<std::size_t, std::size_t> memory_info(hip::runtime& runtime, device_id
 
 std::optional<int> device_attribute(hip::runtime& runtime, device_id device, int attribute) {
   int value = 0;
-  const auto result = runtime.hipDeviceGetAttribute(&value, static_cast<hip::hipDeviceAttribute_t>(attribute),
-                                                    device.value);
+  const auto result =
+      runtime.hipDeviceGetAttribute(&value, static_cast<hip::hipDeviceAttribute_t>(attribute), device.value);
   if (result == hip::hipErrorInvalidValue) {  // the answer of a runtime that does not know the attribute
     runtime.forget_last_error();
     return std::nullopt;
@@ -126,7 +127,8 @@ unsigned long long access(hip::runtime& runtime, device_id device, std::uintptr_
 allocation_properties properties_of(hip::runtime& runtime, std::uintptr_t handle) {
   hip::hipMemAllocationProp native{};
   runtime.check(runtime.hipMemGetAllocationPropertiesFromHandle(&native, native_handle(handle)),
-                "hipMemGetAllocationPropertiesFromHandle", "the allocation with handle " + hexadecimal(handle));
+                "hipMemGetAllocationPropertiesFromHandle",
+                "the allocation with handle " + hexadecimal(handle));
   return {native.type, native.location.type, native.location.id, native.requestedHandleType};
 }
 
@@ -149,9 +151,9 @@ int range_attribute(hip::runtime& runtime, std::uintptr_t address, std::size_t s
 
 std::vector<int> accessed_by(hip::runtime& runtime, std::uintptr_t address, std::size_t size_bytes) {
   std::vector<int> devices(static_cast<std::size_t>(device_count(runtime)) + 1, hip::hipInvalidDeviceId);
-  const auto result = runtime.hipMemRangeGetAttribute(devices.data(), devices.size() * sizeof(int),
-                                                      hip::hipMemRangeAttributeAccessedBy, pointer(address),
-                                                      size_bytes);
+  const auto result =
+      runtime.hipMemRangeGetAttribute(devices.data(), devices.size() * sizeof(int),
+                                      hip::hipMemRangeAttributeAccessedBy, pointer(address), size_bytes);
   runtime.check(result, "hipMemRangeGetAttribute", at(address), "attribute=AccessedBy");
   std::erase(devices, hip::hipInvalidDeviceId);
   return devices;

@@ -29,7 +29,8 @@ namespace hipplan {
 [[nodiscard]] std::optional<int> device_attribute(hip::runtime& runtime, device_id device, int attribute);
 [[nodiscard]] bool can_access_peer(hip::runtime& runtime, device_id device, device_id peer);
 /// hipExtGetLinkTypeAndHopCount: {type, hops}; nothing where the runtime cannot tell.
-[[nodiscard]] std::optional<std::pair<unsigned, unsigned>> link(hip::runtime& runtime, device_id from, device_id to);
+[[nodiscard]] std::optional<std::pair<unsigned, unsigned>> link(hip::runtime& runtime, device_id from,
+                                                                device_id to);
 void synchronize(hip::runtime& runtime, device_id device);
 
 /// Bytes; of exactly the properties that hipMemCreate will get.
@@ -45,10 +46,12 @@ void synchronize(hip::runtime& runtime, device_id device);
 [[nodiscard]] int range_attribute(hip::runtime& runtime, std::uintptr_t address, std::size_t size_bytes,
                                   hip::hipMemRangeAttribute attribute);
 /// The devices advised with SetAccessedBy over the whole range.
-[[nodiscard]] std::vector<int> accessed_by(hip::runtime& runtime, std::uintptr_t address, std::size_t size_bytes);
+[[nodiscard]] std::vector<int> accessed_by(hip::runtime& runtime, std::uintptr_t address,
+                                           std::size_t size_bytes);
 [[nodiscard]] hip::hipPointerAttribute_t pointer_attributes(hip::runtime& runtime, std::uintptr_t address);
 /// {base, size} of the allocation or mapped piece around an address.
-[[nodiscard]] std::pair<std::uintptr_t, std::size_t> address_range_of(hip::runtime& runtime, std::uintptr_t address);
+[[nodiscard]] std::pair<std::uintptr_t, std::size_t> address_range_of(hip::runtime& runtime,
+                                                                      std::uintptr_t address);
 [[nodiscard]] unsigned int host_flags(hip::runtime& runtime, std::uintptr_t address);
 [[nodiscard]] std::uintptr_t device_pointer(hip::runtime& runtime, std::uintptr_t host_address);
 

@@ -15,8 +15,8 @@ stream stream::create(runtime_ptr runtime, std::string name, device_id device) {
 
 void stream::release() {
   const auto runtime = take();
-  runtime->check(until_ready(*runtime, [&] { return runtime->hipStreamDestroy(stream_); }), "hipStreamDestroy",
-                 identify(), "stream=" + hexadecimal(stream_));
+  runtime->check(until_ready(*runtime, [&] { return runtime->hipStreamDestroy(stream_); }),
+                 "hipStreamDestroy", identify(), "stream=" + hexadecimal(stream_));
 }
 
 std::string stream::identify() const { return "stream '" + name() + "'"; }

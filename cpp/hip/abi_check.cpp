@@ -6,22 +6,22 @@
 #include "hip_abi.h"
 
 // Flag words are macros in HIP's headers: ours must be taken down before those are seen.
-#define FLAGS(X) \
-  X(hipMemAttachGlobal) \
-  X(hipMemAttachHost) \
-  X(hipMemAttachSingle) \
-  X(hipHostMallocPortable) \
-  X(hipHostMallocMapped) \
+#define FLAGS(X)                \
+  X(hipMemAttachGlobal)         \
+  X(hipMemAttachHost)           \
+  X(hipMemAttachSingle)         \
+  X(hipHostMallocPortable)      \
+  X(hipHostMallocMapped)        \
   X(hipHostMallocWriteCombined) \
-  X(hipHostMallocNumaUser) \
-  X(hipHostMallocCoherent) \
-  X(hipHostMallocNonCoherent) \
-  X(hipHostRegisterPortable) \
-  X(hipHostRegisterMapped) \
-  X(hipHostRegisterIoMemory) \
-  X(hipHostRegisterReadOnly) \
-  X(hipStreamNonBlocking) \
-  X(hipCpuDeviceId) \
+  X(hipHostMallocNumaUser)      \
+  X(hipHostMallocCoherent)      \
+  X(hipHostMallocNonCoherent)   \
+  X(hipHostRegisterPortable)    \
+  X(hipHostRegisterMapped)      \
+  X(hipHostRegisterIoMemory)    \
+  X(hipHostRegisterReadOnly)    \
+  X(hipStreamNonBlocking)       \
+  X(hipCpuDeviceId)             \
   X(hipInvalidDeviceId)
 #define TAKE_DOWN(name) constexpr auto ours_##name = hip_abi::name;
 namespace {
@@ -52,10 +52,10 @@ template <class Ours>
 struct real<const Ours> {
   using type = const typename real<Ours>::type;
 };
-#define REAL_TYPE(ours, theirs)  \
-  template <>                    \
-  struct real<hip_abi::ours> {   \
-    using type = ::theirs;       \
+#define REAL_TYPE(ours, theirs) \
+  template <>                   \
+  struct real<hip_abi::ours> {  \
+    using type = ::theirs;      \
   };
 REAL_TYPE(hipError_t, hipError_t)
 REAL_TYPE(hipMemcpyKind, hipMemcpyKind)
@@ -83,13 +83,13 @@ struct in_real_types<Result(Args...)> {
 };
 
 // A cast picks the one overload with this very prototype (C++ headers add templates of the same names).
-#define HIP_CALL(name, params, args)                                                             \
-  static_assert(                                                                                 \
-      requires { static_cast<in_real_types<hip_abi::name##_function>::type>(&::name); },         \
+#define HIP_CALL(name, params, args)                                                     \
+  static_assert(                                                                         \
+      requires { static_cast<in_real_types<hip_abi::name##_function>::type>(&::name); }, \
       #name " has another prototype in these HIP headers");
 #include "hip_calls.def"
 
-#define SAME_VALUE(name)                                                              \
+#define SAME_VALUE(name)                                                               \
   static_assert(static_cast<unsigned>(::name) == static_cast<unsigned>(hip_abi::name), \
                 #name " has another value in these HIP headers");
 #define HIP_ABI_ERROR(name, value) SAME_VALUE(name)
@@ -167,15 +167,14 @@ SAME_VALUE(hipDeviceAttributeMemoryPoolSupportedHandleTypes)
 SAME_VALUE(hipDeviceAttributeIsLargeBar)
 SAME_VALUE(hipDeviceAttributeFineGrainSupport)
 
-#define SAME_FLAG(name) \
-  static_assert((name) == ours_##name, #name " has another value in these HIP headers");
+#define SAME_FLAG(name) static_assert((name) == ours_##name, #name " has another value in these HIP headers");
 FLAGS(SAME_FLAG)
 
 #define SAME_SIZE(real, abi) \
   static_assert(sizeof(::real) == sizeof(hip_abi::abi), #real " has another size in these HIP headers")
-#define SAME_OFFSET(real, abi, field)                                        \
-  static_assert(offsetof(::real, field) == offsetof(hip_abi::abi, field) &&  \
-                    sizeof(::real::field) == sizeof(hip_abi::abi::field),    \
+#define SAME_OFFSET(real, abi, field)                                       \
+  static_assert(offsetof(::real, field) == offsetof(hip_abi::abi, field) && \
+                    sizeof(::real::field) == sizeof(hip_abi::abi::field),   \
                 #real "." #field " lies elsewhere in these HIP headers")
 SAME_SIZE(hipUUID, hipUUID);
 SAME_SIZE(hipMemLocation, hipMemLocation);

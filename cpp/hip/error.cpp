@@ -7,7 +7,8 @@ namespace {
 
 std::string message(std::uint32_t code, const std::string& call, const std::string& subject,
                     const std::string& arguments) {
-  return call + "(" + arguments + ") -> " + error_name(code) + " (" + std::to_string(code) + ") for " + subject;
+  return call + "(" + arguments + ") -> " + error_name(code) + " (" + std::to_string(code) + ") for " +
+         subject;
 }
 
 }  // namespace

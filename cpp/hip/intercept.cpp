@@ -202,12 +202,12 @@ void interceptor::after(const char* function, const std::string& arguments, std:
   const std::uint64_t took_us = now_us() - started_us;
   const std::lock_guard lock(mutex_);
   if (!trace_) return;
-  std::fprintf(trace_,
-               "{\"seq\": %llu, \"pid\": %d, \"call\": \"%s\", \"args\": %s, \"result\": \"%s\", \"code\": %u, "
-               "\"injected\": %s, \"us\": %llu}\n",
-               static_cast<unsigned long long>(++lines_), static_cast<int>(getpid()), function,
-               arguments.c_str(), error_name(code).c_str(), code, injected ? "true" : "false",
-               static_cast<unsigned long long>(took_us));
+  std::fprintf(
+      trace_,
+      "{\"seq\": %llu, \"pid\": %d, \"call\": \"%s\", \"args\": %s, \"result\": \"%s\", \"code\": %u, "
+      "\"injected\": %s, \"us\": %llu}\n",
+      static_cast<unsigned long long>(++lines_), static_cast<int>(getpid()), function, arguments.c_str(),
+      error_name(code).c_str(), code, injected ? "true" : "false", static_cast<unsigned long long>(took_us));
   std::fflush(trace_);
 }
 

@@ -20,13 +20,13 @@ namespace hip {
 
 /// One rule: which calls of which function, and what becomes of them.
 struct fault_rule {
-  std::string function;       ///< empty: any function
-  std::uint64_t nth = 1;      ///< counts from 1, among the calls of `function`, from the moment of arming
-  bool forever = false;       ///< the n-th call and all after it
-  double probability = 0;     ///< > 0: ignore nth and fail at random
-  std::uint64_t seed = 0;     ///< of the random choice
-  std::uint32_t code = 0;     ///< hipError_t to return; 0: only delay
-  std::uint32_t delay_us = 0; ///< sleep before the call (or the failure), microseconds
+  std::string function;        ///< empty: any function
+  std::uint64_t nth = 1;       ///< counts from 1, among the calls of `function`, from the moment of arming
+  bool forever = false;        ///< the n-th call and all after it
+  double probability = 0;      ///< > 0: ignore nth and fail at random
+  std::uint64_t seed = 0;      ///< of the random choice
+  std::uint32_t code = 0;      ///< hipError_t to return; 0: only delay
+  std::uint32_t delay_us = 0;  ///< sleep before the call (or the failure), microseconds
 };
 
 /// Reads rules such as "hipMemMap@3=hipErrorOutOfMemory; *@10+=999; hipMemUnmap@1=delay:250".
@@ -90,7 +90,8 @@ class interceptor {
   /// Runs one call. `names` is the stringified argument list, "(ptr, size)".
   template <class Call, class... Args>
   hip_abi::hipError_t run(const char* function, const char* names, Call call, Args... args) {
-    if (!active_.load(std::memory_order_relaxed)) [[likely]] return call(args...);
+    if (!active_.load(std::memory_order_relaxed)) [[likely]]
+      return call(args...);
     const std::uint64_t started_us = now_us();
     std::uint32_t code = before(function);
     const bool injected = code != 0;

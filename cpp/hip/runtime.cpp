@@ -55,7 +55,7 @@ void runtime::require_version() {
 
 void runtime::fill_table() {
   std::string missing;
-#define HIP_CALL(name, params, args)                                                    \
+#define HIP_CALL(name, params, args)                                             \
   table_.name = reinterpret_cast<decltype(table_.name)>(dlsym(library_, #name)); \
   if (!table_.name) missing += missing.empty() ? #name : ", " #name;
 #define HIP_CALL_OPTIONAL(name, params, args) \
@@ -70,8 +70,10 @@ bool runtime::may_call() const noexcept { return !shutting_down.load() && owner_
 
 void runtime::shutdown() noexcept { shutting_down.store(true); }
 
-void runtime::check(hipError_t result, const char* call, const std::string& subject, const std::string& arguments) {
-  if (result == hipSuccess) [[likely]] return;
+void runtime::check(hipError_t result, const char* call, const std::string& subject,
+                    const std::string& arguments) {
+  if (result == hipSuccess) [[likely]]
+    return;
   forget_last_error();
   throw hip_error(result, call, subject, arguments);
 }

@@ -50,14 +50,15 @@ class runtime {
   void forget_last_error() noexcept { table_.hipGetLastError(); }
   /// Throws hip_error unless the result is success. The thread's last error is taken back, so that a
   /// framework in the same process does not find ours (PyTorch asks hipGetLastError after each launch).
-  void check(hipError_t result, const char* call, const std::string& subject, const std::string& arguments = {});
+  void check(hipError_t result, const char* call, const std::string& subject,
+             const std::string& arguments = {});
 
 #define HIP_COMMA_ARGS(...) __VA_OPT__(, ) __VA_ARGS__
 #define HIP_CALL(name, params, args) \
   hipError_t name params { return interceptor_.run(#name, #args, table_.name HIP_COMMA_ARGS args); }
-#define HIP_CALL_OPTIONAL(name, params, args)       \
-  hipError_t name params {                          \
-    if (!table_.name) return hipErrorNotSupported;  \
+#define HIP_CALL_OPTIONAL(name, params, args)                               \
+  hipError_t name params {                                                  \
+    if (!table_.name) return hipErrorNotSupported;                          \
     return interceptor_.run(#name, #args, table_.name HIP_COMMA_ARGS args); \
   }
 #include "hip_calls.def"

@@ -41,9 +41,10 @@ def apply(
     down. Exit code: 0 done, 2 invalid plan, 3 the machine cannot hold it, 4 failed and rolled back, 5 something
     could not be given back, 130 and 143 interrupted.
     """
-    from hipplan.api import choose, prepare
+    from hipplan.api import prepare
     from hipplan.load import load
     from hipplan.machine import load_machine
+    from hipplan.runtimes import choose
     from hipplan.transaction import run
 
     plan = load(source_of(file), parse_vars(var))

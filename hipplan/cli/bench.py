@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from hipplan.bench import Cell, Matrix
 
 SizeOption = Annotated[str, typer.Option("--size", help="How much each copy moves; left out: 256MiB, simulated 16MiB.")]
-RepeatsOption = Annotated[int, typer.Option("--repeats", min=1, max=100_000, help="Copies of each kind; medians count.")]
+RepeatsOption = Annotated[
+    int, typer.Option("--repeats", min=1, max=100_000, help="Copies of each kind; medians count.")
+]
 CompareOption = Annotated[
     bool, typer.Option("--compare", help="Measure ordinary buffers too, in turn, and print the ratio.")
 ]

@@ -62,13 +62,12 @@ def run(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:  # the reader has seen enough (`| head`)
-        sys.stdout = None  # type: ignore[assignment]  # or the interpreter complains at exit
+        sys.stdout = None  # or the interpreter complains at exit
         return ExitCode.OK
     except Exception:
         traceback.print_exc()
         print(
-            "\nThis is a bug in hipplan. Please report the lines above, the plan and the output of "
-            "`hipplan machine`.",
+            "\nThis is a bug in hipplan. Please report the lines above, the plan and the output of `hipplan machine`.",
             file=sys.stderr,
         )
         return ExitCode.BUG

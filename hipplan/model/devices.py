@@ -18,9 +18,7 @@ _COMPARE = {
     "<": lambda a, b: a < b,
 }
 _CLAUSE = re.compile(r"(>=|<=|==|>|<) ?([0-9]{1,4}(?:\.[0-9]{1,9}){0,2})")
-_CLAUSES = (
-    r"^(>=|<=|==|>|<) ?[0-9]{1,4}(\.[0-9]{1,9}){0,2}(, ?(>=|<=|==|>|<) ?[0-9]{1,4}(\.[0-9]{1,9}){0,2})*$"
-)
+_CLAUSES = r"^(>=|<=|==|>|<) ?[0-9]{1,4}(\.[0-9]{1,9}){0,2}(, ?(>=|<=|==|>|<) ?[0-9]{1,4}(\.[0-9]{1,9}){0,2})*$"
 
 
 class Requires(PlanModel):
@@ -86,9 +84,7 @@ class DeviceSelector(PlanModel):
     Source: hipDeviceGetUuid.
     """
 
-    pci: Annotated[str, Field(pattern=r"^([0-9A-Fa-f]{4}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]$")] | None = (
-        None
-    )
+    pci: Annotated[str, Field(pattern=r"^([0-9A-Fa-f]{4}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]$")] | None = None
     """Where the device sits, as "0000:c1:00.0".
 
     Source: hipDeviceGetPCIBusId.

@@ -137,9 +137,7 @@ class _Problem:
     def _unknown_key(self, known: list[str]) -> Diagnostic:
         where, reason = self.span(self.path, key=True), REFUSED.get(self.name, "")
         if reason:
-            return Diagnostic(
-                "HP109", f"a plan has no key '{self.name}'", where, why=reason, hint="remove it"
-            )
+            return Diagnostic("HP109", f"a plan has no key '{self.name}'", where, why=reason, hint="remove it")
         hint = suggest(self.name, known) or (f"keys here are {', '.join(known)}" if known else "")
         return Diagnostic("HP101", f"there is no key '{self.name}' here", where, hint=hint)
 
@@ -168,9 +166,7 @@ class _Problem:
 
     def _bad_name(self) -> Diagnostic:
         hint = "letters, digits, _ and -, beginning with a letter; parts joined by dots"
-        return Diagnostic(
-            "HP106", f"'{self.name}' cannot be a name", self.span(self.path, key=True), hint=hint
-        )
+        return Diagnostic("HP106", f"'{self.name}' cannot be a name", self.span(self.path, key=True), hint=hint)
 
     def _wrong_value(self) -> Diagnostic:
         where = self.span(self.path)
@@ -205,9 +201,7 @@ def fields_at(model: type[BaseModel], data: Any, path: Path) -> list[str]:
         data = _get(data, step)
         annotation = _step_into(annotation, step)
     for candidate in _models(annotation):
-        kinds = (
-            get_args(candidate.model_fields["kind"].annotation) if "kind" in candidate.model_fields else ()
-        )
+        kinds = get_args(candidate.model_fields["kind"].annotation) if "kind" in candidate.model_fields else ()
         if not kinds or (isinstance(data, dict) and data.get("kind") in kinds):
             return list(candidate.model_fields)
     return []

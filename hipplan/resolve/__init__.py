@@ -15,9 +15,7 @@ from hipplan.resolve.names import Names, SpanOf
 from hipplan.resolve.unused import warn_of_unused
 
 
-def resolve(
-    plan: Plan, span: SpanOf, broken: frozenset[str] = frozenset()
-) -> tuple[Objects, list[Diagnostic]]:
+def resolve(plan: Plan, span: SpanOf, broken: frozenset[str] = frozenset()) -> tuple[Objects, list[Diagnostic]]:
     """The objects of a plan and everything that is wrong with it.
 
     `broken` are names (as noun:name) whose own definition is wrong already; who refers to them is not told.

@@ -11,9 +11,7 @@ from hipplan.resolve.names import Names
 from hipplan.units import format_size
 
 
-def check_buffer(
-    buffer: ResolvedBuffer, names: Names, devices: Devices, streams: Mapping[str, ResolvedStream]
-) -> None:
+def check_buffer(buffer: ResolvedBuffer, names: Names, devices: Devices, streams: Mapping[str, ResolvedStream]) -> None:
     """Advice, prefetches and attachment name what exists and stay inside the buffer."""
     spec = buffer.spec
     if not isinstance(spec, ManagedBuffer):
@@ -40,11 +38,7 @@ def _check_range(part: ByteRange | None, whole: int, path: Path, names: Names) -
     if part is None or part.at + (part.size or 1) <= whole:
         return
     begins_past = part.at >= whole
-    shown = (
-        f"begins at {format_size(part.at)}"
-        if begins_past
-        else f"ends at {format_size(part.at + (part.size or 0))}"
-    )
+    shown = f"begins at {format_size(part.at)}" if begins_past else f"ends at {format_size(part.at + (part.size or 0))}"
     names.report(
         "HP208",
         f"the range {shown}, past the end of the buffer",

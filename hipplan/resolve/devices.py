@@ -66,9 +66,7 @@ class Devices:
             self.device(link.peer, (*path, "peer"))
             if link.device == link.peer:
                 at = (*path, "peer")
-                self._names.report(
-                    "HP209", f"{link.peer} cannot be a peer of itself", at, hint="name another device"
-                )
+                self._names.report("HP209", f"{link.peer} cannot be a peer of itself", at, hint="name another device")
             elif pair in resolved:
                 summary = f"the link from {link.device} to {link.peer} stands twice"
                 self._names.report("HP209", summary, path, hint="remove one")
@@ -96,9 +94,7 @@ class Devices:
             self.all[name] = ResolvedDevice(name, selector, ordinal, path)
         if HOST in selectors:
             at = ("devices", HOST)
-            self._names.report(
-                "HP106", "host cannot be the name of a device", at, key=True, why="it means the CPU"
-            )
+            self._names.report("HP106", "host cannot be the name of a device", at, key=True, why="it means the CPU")
 
     def _default(self, highest: int) -> None:
         selector = DeviceSelector()

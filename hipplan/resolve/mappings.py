@@ -78,9 +78,7 @@ class Mappings:
             hint="leave size out to map all of it",
         )
 
-    def _check_end(
-        self, name: str, size: int | None, mappings: tuple[ResolvedMapping, ...], told: set[Path]
-    ) -> None:
+    def _check_end(self, name: str, size: int | None, mappings: tuple[ResolvedMapping, ...], told: set[Path]) -> None:
         for mapping in mappings:
             end = mapping.at + mapping.size
             if size is not None and end > size and mapping.path not in told:

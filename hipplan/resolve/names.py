@@ -10,7 +10,7 @@ from hipplan.model.base import COUNT_MAX
 from hipplan.objects import Path
 
 SpanOf = Callable[..., "Span | None"]
-SUGGESTIONS_MAX = 50
+SUGGESTIONS_MAX = 20
 T = TypeVar("T")
 
 
@@ -45,14 +45,10 @@ class Names:
         """Counts one more object; False, and said once, when there are too many."""
         self._budget -= 1
         if self._budget == -1:
-            self.report(
-                "HP023", f"this makes more than {COUNT_MAX} objects", path, hint="use fewer, larger ones"
-            )
+            self.report("HP023", f"this makes more than {COUNT_MAX} objects", path, hint="use fewer, larger ones")
         return self._budget >= 0
 
-    def missing(
-        self, code: str, noun: str, name: str, path: Path, known: Mapping[str, object], **more: object
-    ) -> None:
+    def missing(self, code: str, noun: str, name: str, path: Path, known: Mapping[str, object], **more: object) -> None:
         """A reference to what does not exist, unless its definition has been called wrong already."""
         parts = (name.removesuffix(".*"), *families_of(name))
         if self._broken and any(f"{noun}:{part}" in self._broken for part in parts):

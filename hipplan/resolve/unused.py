@@ -34,6 +34,4 @@ def warn_of_unused(objects: Objects, plan: Plan, names: Names) -> None:
     for link in objects.peers if plan.peers != "all" else ():  # `all` is said to be on the safe side
         if link.peer not in reached:
             why = "peer links are for buffers of kind device; mappings say access"
-            warn(
-                "HP252", f"no buffer on '{link.peer}' for a peer to reach", link.path, why, "remove the link"
-            )
+            warn("HP252", f"no buffer on '{link.peer}' for a peer to reach", link.path, why, "remove the link")

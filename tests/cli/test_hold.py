@@ -27,9 +27,7 @@ def start(*arguments: object, **env: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
-)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_tears_a_held_layout_down(number: int, code: int, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.json"
     process = start("--format", "json", HIPSIM_LEDGER_AT_EXIT=str(ledger))
@@ -48,9 +46,7 @@ def test_a_signal_tears_a_held_layout_down(number: int, code: int, tmp_path: Pat
 
 def test_a_signal_between_steps_rolls_back(tmp_path: Path) -> None:
     ledger, trace = tmp_path / "ledger.json", tmp_path / "trace"
-    process = start(
-        HIPSIM_LEDGER_AT_EXIT=str(ledger), HIPSIM_TRACE=str(trace), HIPSIM_FAIL="hipMemMap@1=delay:1500"
-    )
+    process = start(HIPSIM_LEDGER_AT_EXIT=str(ledger), HIPSIM_TRACE=str(trace), HIPSIM_FAIL="hipMemMap@1=delay:1500")
     while not (trace.exists() and "hipMemAddressReserve" in trace.read_text()):
         assert process.poll() is None
     process.send_signal(signal.SIGINT)

@@ -103,9 +103,7 @@ def test_an_invalid_plan_exits_2_with_place_line_and_hint(tmp_path: Path, hippla
         assert "hint: did you mean 'device'?" in done.stderr
 
 
-def test_a_plan_larger_than_the_machine_exits_3_before_any_call_changes_anything(
-    tmp_path: Path, hipplan: Run
-) -> None:
+def test_a_plan_larger_than_the_machine_exits_3_before_any_call_changes_anything(tmp_path: Path, hipplan: Run) -> None:
     plan, trace = tmp_path / "plan.yaml", tmp_path / "trace"
     plan.write_text(TOO_LARGE)
     done = hipplan("apply", plan, "--once", "--runtime", "sim", env={"HIPSIM_TRACE": str(trace)})

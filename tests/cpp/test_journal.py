@@ -226,8 +226,6 @@ def test_nothing_calls_the_driver_after_shutdown() -> None:
         import json
         print(len(json.loads(runtime.ledger())["buffers"]), _core.take_leaks())
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60)
 
     assert done.stdout.strip() == "1 []"

@@ -87,7 +87,7 @@ def test_when_all_calls_fail_from_one_on_every_object_is_named(plan: Path, code:
 @every_code
 def test_an_undo_that_fails_is_exactly_that_leak(plan: Path, code: str, sim: Simulator) -> None:
     program = program_of(plan)
-    applying, undoing = calls_of_apply(program, sim)
+    _, undoing = calls_of_apply(program, sim)
     for n in range(1, undoing + 1):
         layout = run(program, sim.runtime)
         sim.runtime.arm_faults(f"*@{n}={code}")
@@ -105,7 +105,6 @@ def test_an_undo_that_fails_is_exactly_that_leak(plan: Path, code: str, sim: Sim
 
 def test_not_ready_is_retried_and_counted(sim: Simulator) -> None:
     program = program_of(PLANS[0])
-    calls, _ = calls_of_apply(program, sim)
     before = sim.runtime.retries
     sim.runtime.arm_faults("hipMallocManaged@1=hipErrorNotReady;hipFree@1=hipErrorNotReady")
 

@@ -98,9 +98,7 @@ def test_unknown_codes_have_no_page() -> None:
 def test_the_text_of_a_diagnostic_points_at_the_token() -> None:
     line = "  kv: {device: gpu.1, size: 1GiB}"
     span = Span("plan.yaml", 14, 29, 14, 33, line)
-    diagnostic = Diagnostic(
-        "HP105", "too small", span, label="here", why="because", hint="more", notes=("x: y",)
-    )
+    diagnostic = Diagnostic("HP105", "too small", span, label="here", why="because", hint="more", notes=("x: y",))
 
     assert str(diagnostic) == (
         "plan.yaml:14:29: error[HP105]: too small\n"

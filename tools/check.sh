@@ -1,0 +1,12 @@
+#!/bin/sh
+# Linters and type checks: everything that needs no run. Usage: check.sh FOLDER_OF_TOOLS
+set -eu
+bin=$1
+cpp=$(git ls-files 'cpp/*.hpp' 'cpp/*.cpp' 'cpp/*.h' 'tests/*.cpp' 'benchmarks/*.cpp')
+
+echo "ruff";         "$bin/ruff" check . && "$bin/ruff" format --check .
+echo "mypy";         "$bin/mypy"
+echo "stubtest";     "$bin/stubtest" --allowlist tools/stubtest.allow hipplan._core
+echo "clang-format"; "$bin/clang-format" --dry-run --Werror $cpp
+echo "clang-tidy";   "$bin/clang-tidy" --quiet -p "${BUILD:-build/editable}" $(git ls-files 'cpp/hip/*.cpp' 'cpp/core/*.cpp' | grep -v abi_check)
+echo "all checks passed"
