@@ -298,7 +298,7 @@ class _Expander:
         if self.repeated > COUNT_MAX:
             why = f"a plan has at most {COUNT_MAX} objects"
             self._report("HP023", f"this repeats {total} times", where, why=why, hint="use fewer, larger ones")
-            return
+            raise _TooMuch
         for number, choice in enumerate(product(*(enumerate(values) for values in domains))):
             inner: dict[str, Value] = {**scope, "index": number}
             for name, (index, item) in zip(named, choice, strict=True):
