@@ -25,7 +25,7 @@ def _docs_of_class(owner: type) -> dict[str, str]:
     (definition,) = ast.parse(inspect.cleandoc("\n" + inspect.getsource(owner))).body
     assert isinstance(definition, ast.ClassDef)
     return {
-        field.target.id: inspect.cleandoc(text.value.value)
+        field.target.id: inspect.cleandoc(text.value.value).strip()
         for field, text in pairwise(definition.body)
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
         if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)

@@ -30,12 +30,10 @@ class Plan(PlanModel):
     """
 
     name: Annotated[str, Field(min_length=1, max_length=256)] | None = None
-    """What reports call the plan. Left out: the name of the file.
-    """
+    """What reports call the plan. Left out: the name of the file."""
 
     description: Annotated[str, Field(max_length=10_000)] | None = None
-    """For people.
-    """
+    """For people."""
 
     vars: dict[str, Scalar] = {}
     """Names for values, used as $(name) anywhere below; --var name=value overrides.
@@ -44,12 +42,10 @@ class Plan(PlanModel):
     """
 
     requires: Requires = Requires()
-    """What the runtime and the devices must have.
-    """
+    """What the runtime and the devices must have."""
 
     devices: dict[Name, DeviceSelector] = {}
-    """Which GPUs, by name. Left out: gpu.0, gpu.1, ... by ordinal, as many as the plan names.
-    """
+    """Which GPUs, by name. Left out: gpu.0, gpu.1, ... by ordinal, as many as the plan names."""
 
     peers: Peers = []
     """Which devices may reach each other's buffers: `all`, or a list of directed links.

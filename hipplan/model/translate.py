@@ -87,11 +87,11 @@ def path_in(data: Any, loc: tuple[int | str, ...]) -> tuple[Path, bool]:
     for index, step in enumerate(loc):
         if step == "[key]":
             at_key = True
-        elif not tagged and isinstance(data, dict) and data.get("kind") == step:
-            tagged = True  # the branch of a union, which pydantic puts first; a key of that name may follow
+        elif path[:1] == ["buffers"] and len(path) == 2 and not tagged:
+            tagged = True  # buffers are the one union of models: pydantic puts the kind in front
         elif isinstance(data, dict) and step in data:
             path.append(step)
-            data, tagged = data[step], False
+            data = data[step]
         elif isinstance(data, list) and isinstance(step, int):
             path.append(step)
             data = data[step] if step < len(data) else None

@@ -1,0 +1,301 @@
+"""The shape of a plan: what is refused, with which code, at which place; and what a good one becomes."""
+
+from __future__ import annotations
+
+import copy
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+import hipplan.model
+from hipplan.errors import Diagnostic, HipplanError, PlanError
+from hipplan.load import load
+from hipplan.model import PlanModel, Requires
+from hipplan.model.describe import field_docs
+
+ROOT = Path(__file__).parents[2]
+PLANS = sorted((ROOT / "plans").glob("*.yaml"))
+MODELS = [model for name in hipplan.model.__all__ if isinstance(model := getattr(hipplan.model, name), type)]
+
+
+def refused(text: str) -> list[tuple[str, int, int]]:
+    return [(d.code, d.span.line, d.span.column) if d.span else (d.code, 0, 0) for d in diagnostics(text)]
+
+
+def diagnostics(text: str) -> list[Diagnostic]:
+    with pytest.raises(PlanError) as raised:
+        load(io.StringIO(f"hipplan: 1\n{text}\n"))
+    return list(raised.value.diagnostics)
+
+
+def objects(text: str) -> Any:
+    return load(io.StringIO(f"hipplan: 1\n{text}\n")).objects
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "column"),
+    [
+        ("allocatons: {}", "HP101", 1),
+        ("streams: {s: {devise: gpu.0}}", "HP101", 15),
+        ("buffers: {b: {kind: managed, size: 1, advice: [{advise: read_mostly, rang: {}}]}}", "HP101", 70),
+        ("buffers: {b: {kind: pinned, size: 1, attach: host}}", "HP101", 38),
+        ("allocations: {a: {size: 1, offset: 0}}", "HP109", 28),
+        ("allocations: {a: {size: 1, shareable: fabric}}", "HP109", 39),
+        ("allocations: {a: {}}", "HP102", 15),
+        ("buffers: {b: {size: 1}}", "HP102", 11),
+        ("peers: [{device: gpu.0}]", "HP102", 9),
+        ("allocations: {a: {size: true}}", "HP103", 25),
+        ("allocations: {a: {size: 1.5}}", "HP103", 25),
+        ("allocations: {a: {size: .nan}}", "HP103", 25),
+        ("allocations: {a: {size: [1]}}", "HP103", 25),
+        ("allocations: {a: {size: }}", "HP103", 25),
+        ("allocations: {a: {size: 1, count: true}}", "HP103", 35),
+        ("allocations: {a: {size: 1, count: '2'}}", "HP103", 35),
+        ("requires: {gpu: yes}", "HP103", 17),
+        ("requires: {gpu: 1}", "HP103", 17),
+        ("streams: [copy]", "HP103", 10),
+        ("streams: {copy}", "HP103", 15),
+        ("peers: 1", "HP103", 8),
+        ("name: 5", "HP103", 7),
+        ("peers: some", "HP104", 8),
+        ("buffers: {b: {kind: devise, size: 1}}", "HP104", 21),
+        ("reservations: {r: {size: 1, access: {gpu.0: w}}}", "HP104", 45),
+        ("allocations: {a: {size: 0}}", "HP105", 25),
+        ("allocations: {a: {size: 1, count: 0}}", "HP105", 35),
+        ("allocations: {a: {size: 1, count: 1000000000000}}", "HP105", 35),
+        ("reservations: {r: {size: 1, alignment: 3}}", "HP105", 40),
+        ("reservations: {r: {size: 1, address: 0}}", "HP105", 38),
+        ("devices: {d: {pci: '1'}}", "HP105", 20),
+        ("devices: {d: {uuid: x}}", "HP105", 21),
+        ("devices: {d: {ordinal: -1}}", "HP105", 24),
+        ("requires: {hip: six}", "HP105", 17),
+        ("allocations: {a b: {size: 1}}", "HP106", 15),
+        ("allocations: {'': {size: 1}}", "HP106", 15),
+        ("devices: {host: {}}", "HP106", 11),
+        ("devices: {d: {ordinal: 1, pci: '00:00.0'}}", "HP107", 32),
+        ("devices: {d: {pci: '00:00.0', count: 2}}", "HP107", 38),
+        ("reservations: {r: {}}", "HP107", 19),
+        ("reservations: {r: {size: 1, address_policy: exact}}", "HP107", 45),
+        ("allocations: {a: {size: 1, bind: x}}", "HP107", 34),
+        ("allocations: {a: {size: 1, bind: x, shareable: posix_fd, count: 2}}", "HP107", 65),
+        ("buffers: {b: {kind: registered}}", "HP107", 14),
+        ("buffers: {b: {kind: registered, file: x, bind: y}}", "HP107", 48),
+        ("buffers: {b: {kind: registered, anonymous: {size: 1}, size: 1}}", "HP107", 61),
+        ("buffers: {b: {kind: pinned, size: 1, uncached: true, coherent: true}}", "HP107", 64),
+        ("buffers: {b: {kind: managed, size: 1, advice: [{advise: accessed_by}]}}", "HP211", 57),
+        ("buffers: {b: {kind: managed, size: 1, advice: [{advise: read_mostly, device: host}]}}", "HP211", 78),
+        ("allocations: {a: {size: 18446744073709551616}}", "HP013", 25),
+        ("allocations: {a: {size: -1}}", "HP013", 25),
+        ("allocations: {a: {size: 64Mb}}", "HP013", 25),
+        ("allocations: {a: {size: 0x}}", "HP013", 25),
+    ],
+)
+def test_the_shape_of_a_plan(text: str, code: str, column: int) -> None:
+    assert refused(text) == [(code, 2, column)]
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "column"),
+    [
+        ("buffers: {b: {kind: device, size: 1, device: cpu}}", "HP201", 46),
+        ("buffers: {b: {kind: device, size: 1, device: host}}", "HP201", 46),
+        ("buffers: {b: {kind: device, size: 1, device: gpu.2000}}", "HP201", 46),
+        ("devices: {gpu: {count: 2}}\nbuffers: {b: {kind: device, size: 1, device: gpu}}", "HP201", 46),
+        ("reservations: {r: {size: 1, access: {cpu: r}}}", "HP201", 38),
+        ("reservations: {r: {size: 1, access: {cpu.*: r}}}", "HP201", 38),
+        ("buffers: {b: {kind: managed, size: 1, prefetch: [{to: x}]}}", "HP201", 55),
+        ("peers: [{device: gpu.0, peer: x}]", "HP201", 31),
+        ("reservations: {r: {mappings: [{allocation: a}]}}", "HP202", 44),
+        ("reservations: {r: {mappings: [{allocation: a.*}]}}", "HP202", 44),
+        ("buffers: {b: {kind: managed, size: 1, prefetch: [{to: host, stream: s}]}}", "HP203", 69),
+        ("buffers: {b: {kind: managed, size: 1, attach_to: {stream: s}}}", "HP203", 59),
+        ("streams: {x: {}}\nbuffers: {x: {kind: device, size: 1}}", "HP204", 11),
+        ("buffers: {x.1: {kind: device, size: 1}, x: {kind: device, size: 1, count: 2}}", "HP204", 41),
+        ("peers: [{device: gpu.0, peer: gpu.0}]", "HP209", 31),
+        ("peers: [{device: gpu.0, peer: gpu.1}, {device: gpu.0, peer: gpu.1}]", "HP209", 39),
+        ("buffers: {b: {kind: managed, size: 9, prefetch: [{to: host, range: {at: 9}}]}}", "HP208", 73),
+        ("buffers: {b: {kind: managed, size: 9, prefetch: [{to: host, range: {at: 8, size: 2}}]}}", "HP208", 82),
+        ("buffers: {b: {kind: device, size: 1, count: 250000}, c: {kind: device, size: 1, count: 2}}", "HP023", 57),
+    ],
+)
+def test_names_refer_to_what_exists(text: str, code: str, column: int) -> None:
+    assert refused(text) == [(code, 1 + len(text.splitlines()), column)]
+
+
+MAPPED = "allocations: {a: {size: 4}, k: {size: 2, count: 3}}\nreservations: {r: {access: {gpu.0: rw}, %s}}"
+
+
+@pytest.mark.parametrize(
+    ("reservation", "code"),
+    [
+        ("mappings: [{allocation: a, at: 0}, {allocation: k.0, at: 3}]", "HP205"),
+        ("mappings: [{allocation: k.0, at: 3}, {allocation: a, at: 0}]", "HP205"),
+        ("mappings: [{allocation: k.*, at: 0}, {allocation: a, at: 4}]", "HP205"),
+        ("mappings: [{allocation: a, at: 0}, {allocation: a, at: 0}]", "HP205"),
+        ("size: 9, mappings: [{allocation: k.*}, {allocation: a}]", "HP206"),
+        ("size: 5, mappings: [{allocation: k.*}]", "HP206"),
+        ("mappings: [{allocation: a, size: 5}]", "HP207"),
+    ],
+)
+def test_mappings_fit(reservation: str, code: str) -> None:
+    assert [found[0] for found in refused(MAPPED % reservation)] == [code]
+
+
+def test_mappings_find_their_places() -> None:
+    text = (
+        MAPPED
+        % "mappings: [{allocation: k.*}, {allocation: a, at: 16, size: 3}, {allocation: a}, {allocation: a, at: 8}]"
+    )
+
+    mappings = objects(text).reservations["r"].mappings
+
+    assert [(m.name, m.allocation, m.at, m.size, m.follows, m.whole) for m in mappings] == [
+        ("r[0]", "k.0", 0, 2, False, True),
+        ("r[1]", "k.1", 2, 2, True, True),
+        ("r[2]", "k.2", 4, 2, True, True),
+        ("r[3]", "a", 16, 3, False, False),
+        ("r[4]", "a", 19, 4, True, True),
+        ("r[5]", "a", 8, 4, False, True),
+    ]
+
+
+def test_access_is_by_device_with_patterns_first() -> None:
+    text = (
+        "devices: {gpu: {count: 3}}\nallocations: {a: {size: 1}}\n"
+        "reservations: {r: {access: {gpu.1: r, gpu.*: rw, host: none},"
+        " mappings: [{allocation: a}, {allocation: a, access: {}}]}}"
+    )
+
+    first, second = objects(text).reservations["r"].mappings
+
+    assert first.access == {"gpu.0": "rw", "gpu.1": "r", "gpu.2": "rw", "host": "none"}
+    assert second.access == {}
+
+
+def test_devices_without_selectors_take_the_ordinals_that_are_free() -> None:
+    found = objects(
+        "devices: {a: {}, b: {ordinal: 0}, gpu: {count: 2}, u: {pci: '00:00.0'}, c: {ordinal: 4, count: 2}}"
+    )
+
+    assert {name: device.ordinal for name, device in found.devices.items()} == {
+        "a": 1, "b": 0, "gpu.0": 2, "gpu.1": 3, "u": None, "c.0": 4, "c.1": 5
+    }  # fmt: skip
+
+
+def test_without_devices_there_are_as_many_as_the_plan_speaks_of() -> None:
+    for text in (
+        "buffers: {b: {kind: device, size: 1, device: gpu.2}}",
+        "reservations: {r: {size: 1, access: {gpu.2: r}}}",
+        "buffers: {b: {kind: managed, size: 1, prefetch: [{to: gpu.2}]}}",
+        "peers: [{device: gpu.2, peer: gpu.0}]",
+        "streams: {s: {device: gpu.2}}",
+    ):
+        assert list(objects(text).devices) == ["gpu.0", "gpu.1", "gpu.2"]
+    assert list(objects("").devices) == ["gpu.0"]
+
+
+def test_all_peers_are_all_directed_pairs() -> None:
+    pairs = [(link.device, link.peer) for link in objects("devices: {gpu: {count: 3}}\npeers: all").peers]
+
+    assert len(pairs) == 6
+    assert all(a != b for a, b in pairs)
+
+
+def test_data_in_python_is_a_plan_too_and_has_no_places() -> None:
+    plan = load({"hipplan": 1, "buffers": {"b": {"kind": "device", "size": "1KiB"}}})
+    with pytest.raises(PlanError) as raised:
+        load({"hipplan": 1, "buffers": {"b": {"kind": "device", "size": object()}}})
+
+    assert plan.objects.buffers["b"].spec.size == 1024
+    assert plan.span("buffers", "b") is None
+    assert [(d.code, d.span) for d in raised.value.diagnostics] == [("HP103", None)]
+
+
+def test_the_digest_is_of_the_layout_and_not_of_its_text() -> None:
+    one = load(io.StringIO("hipplan: 1\nvars: {n: 2}\nbuffers: {b: {kind: device, size: $(n)}}\n"))
+    same = load(io.StringIO("# other text\nhipplan: 1\nvars: {n: 2}\nbuffers:\n  b: {size: 2, kind: device}\n"))
+    other = load(io.StringIO("hipplan: 1\nvars: {n: 2}\nbuffers: {b: {kind: device, size: $(n)}}\n"), {"n": 3})
+
+    assert one.digest == same.digest != other.digest
+
+
+@pytest.mark.parametrize(
+    ("spec", "version", "allowed"),
+    [
+        (">=6.1", "6.1.0", True),
+        (">=6.1", "6.0.9", False),
+        (">=6.1,<7", "7.0.1", False),
+        ("==7.2", "7.2.53211", True),
+        ("==7.2", "7.3.0", False),
+        (">6.1", "6.10", True),
+        (None, "5.2", True),
+    ],
+)
+def test_versions_compare_by_number(spec: str | None, version: str, allowed: bool) -> None:
+    assert Requires(hip=spec).hip_allows(version) is allowed
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: str(model.__name__))
+def test_every_field_says_what_it_means_and_where_it_comes_from(model: type[BaseModel]) -> None:
+    if model is PlanModel:
+        return
+    docs = field_docs(model)
+
+    assert model.__doc__
+    assert set(docs) == set(model.model_fields)
+    assert all(text.endswith(".") for text in docs.values()), docs
+
+
+def _mutations(data: Any) -> st.SearchStrategy[Any]:
+    """A plan with one piece replaced, removed or added at a random place."""
+    junk = st.one_of(
+        st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.just([]), st.just({}),
+        st.sampled_from(["gpu.0", "gpu.*", "host", "kv.*", "$(x)", "$(", "2MiB", -1, 2**70, [{}], {"each": 3}]),
+    )  # fmt: skip
+
+    @st.composite
+    def mutate(draw: st.DrawFn) -> Any:
+        plan = copy.deepcopy(data)
+        for _ in range(draw(st.integers(1, 3))):
+            node = plan
+            while isinstance(node, (dict, list)) and node:
+                keys = list(node) if isinstance(node, dict) else list(range(len(node)))
+                key = draw(st.sampled_from(keys))
+                if not isinstance(node[key], (dict, list)) or not node[key] or draw(st.booleans()):
+                    break
+                node = node[key]
+            if not isinstance(node, (dict, list)) or not node:
+                continue
+            action = draw(st.sampled_from(["replace", "remove", "add"]))
+            if action == "remove":
+                del node[key]
+            elif action == "add" and isinstance(node, dict):
+                node[draw(st.text(max_size=6) | st.sampled_from(["each", "count", "include", "vars", "kind"]))] = draw(
+                    junk
+                )
+            else:
+                node[key] = draw(junk)
+        return plan
+
+    return mutate()
+
+
+@pytest.mark.parametrize("path", PLANS, ids=lambda path: str(path.stem))
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_a_mutated_plan_is_good_or_gives_diagnostics_at_places(path: Path, data: st.DataObject) -> None:
+    plan = data.draw(_mutations(yaml.safe_load(path.read_text())))
+    for source in (plan, io.StringIO(yaml.safe_dump(plan))):
+        try:
+            load(source)
+        except HipplanError as error:
+            assert error.diagnostics
+            assert str(error)
+            if not isinstance(source, dict):
+                assert all(d.span is not None for d in error.diagnostics if d.code != "HP010")
