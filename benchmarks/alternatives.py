@@ -16,7 +16,7 @@ from typing import Any
 from common import MIB, arguments, keep, opened, plain, side_by_side, table, timed
 
 from hipplan.api import prepare
-from hipplan.load import load
+from hipplan.loader import load
 from hipplan.runtimes import Chosen
 from hipplan.transaction import run
 
@@ -156,9 +156,7 @@ def _peers(chosen: Chosen, links: list[tuple[int, int]], call: str) -> None:
 def _mappings(hand: Any) -> Any:
     import ctypes
 
-    return lambda count, size, devices, up, down: hand.plain_mappings(
-        count, ctypes.c_size_t(size), devices, up, down
-    )
+    return lambda count, size, devices, up, down: hand.plain_mappings(count, ctypes.c_size_t(size), devices, up, down)
 
 
 def _buffers(hand: Any) -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 from common import MIB, arguments, keep, opened, plain, side_by_side, table, timed
 
 from hipplan.api import prepare
-from hipplan.load import load
+from hipplan.loader import load
 from hipplan.program import Program
 from hipplan.runtimes import Chosen
 from hipplan.transaction import run

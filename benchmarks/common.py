@@ -50,8 +50,7 @@ def side_by_side(variants: Mapping[str, Variant], rounds: int, warm: int = 2) ->
             if number >= warm:
                 taken[name].append(parts)
     return {
-        name: {part: statistics.median(one[part] for one in seen) for part in seen[0]}
-        for name, seen in taken.items()
+        name: {part: statistics.median(one[part] for one in seen) for part in seen[0]} for name, seen in taken.items()
     }
 
 
@@ -118,7 +117,9 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     texts = [[_cell(cell) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[column]) for row in texts) for column in range(len(header))]
     for row in texts:
-        cells = (cell.ljust(w) if n == 0 else cell.rjust(w) for n, (cell, w) in enumerate(zip(row, widths, strict=True)))
+        cells = (
+            cell.ljust(w) if n == 0 else cell.rjust(w) for n, (cell, w) in enumerate(zip(row, widths, strict=True))
+        )
         print("  ".join(cells).rstrip())
     print(flush=True)
 

@@ -16,7 +16,7 @@ from common import MIB, arguments, keep, opened, side_by_side, table
 
 from hipplan import _core
 from hipplan.api import prepare
-from hipplan.load import load
+from hipplan.loader import load
 from hipplan.runtimes import Chosen
 from hipplan.transaction import run
 

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
         RuntimeUnavailable,
     )
     from hipplan.layout import Layout
-    from hipplan.load import LoadedPlan, load
-    from hipplan.machine import Machine
-    from hipplan.machine import load_machine as machine
+    from hipplan.loader import LoadedPlan, load
+    from hipplan.profiles import Machine
+    from hipplan.profiles import load_machine as machine
     from hipplan.program import Program
 
 __version__ = "0.1.0"
@@ -40,16 +40,16 @@ _WHERE = {
     "HipplanError": "errors",
     "Layout": "layout",
     "LeakError": "errors",
-    "LoadedPlan": "load",
-    "Machine": "machine",
+    "LoadedPlan": "loader",
+    "Machine": "profiles",
     "MachineError": "errors",
     "PlanError": "errors",
     "Program": "program",
     "RuntimeUnavailable": "errors",
     "apply": "api",
     "compile": "compiler",
-    "load": "load",
-    "machine": "machine.load_machine",
+    "load": "loader",
+    "machine": "profiles.load_machine",
 }
 __all__ = sorted(_WHERE)
 

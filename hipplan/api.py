@@ -11,8 +11,8 @@ from hipplan.compiler import compile as compile_plan
 from hipplan.discover import discover
 from hipplan.errors import Diagnostic, MachineError
 from hipplan.layout import Layout
-from hipplan.load import LoadedPlan, PlanSource, load
-from hipplan.machine import Machine, load_machine
+from hipplan.loader import LoadedPlan, PlanSource, load
+from hipplan.profiles import Machine, load_machine
 from hipplan.program import Program
 from hipplan.runtimes import Chosen, choose
 from hipplan.transaction import OnStep, run

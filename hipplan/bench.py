@@ -16,7 +16,7 @@ from typing import Any
 from hipplan._core import Runtime
 from hipplan.api import prepare
 from hipplan.layout import Layout
-from hipplan.load import load
+from hipplan.loader import load
 from hipplan.runtimes import Chosen
 from hipplan.transaction import run
 

@@ -13,8 +13,8 @@ from typing import Any
 from hipplan import preflight, steps
 from hipplan.errors import MachineError
 from hipplan.findings import Findings
-from hipplan.load import LoadedPlan
-from hipplan.machine import Machine
+from hipplan.loader import LoadedPlan
+from hipplan.profiles import Machine
 from hipplan.model import DeviceBuffer, ManagedBuffer, PinnedBuffer, RegisteredBuffer
 from hipplan.objects import (
     HOST,

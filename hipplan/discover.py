@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hipplan import _core
 from hipplan.errors import Diagnostic, RuntimeUnavailable
-from hipplan.machine import Limits, Link, LinkType, Machine, MachineDevice, SourceNote
+from hipplan.profiles import Limits, Link, LinkType, Machine, MachineDevice, SourceNote
 from hipplan.runtimes import Chosen
 
 _INTEGRATED = 16

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hipplan.errors import Diagnostic, Span
 from hipplan.findings import Findings
-from hipplan.load import LoadedPlan
-from hipplan.machine import Machine
+from hipplan.loader import LoadedPlan
+from hipplan.profiles import Machine
 from hipplan.objects import ResolvedDevice
 
 

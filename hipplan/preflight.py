@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from hipplan.errors import Diagnostic, Span
 from hipplan.findings import Findings
-from hipplan.load import LoadedPlan
-from hipplan.machine import Machine, MachineDevice
+from hipplan.loader import LoadedPlan
+from hipplan.profiles import Machine, MachineDevice
 from hipplan.model import ManagedBuffer, PinnedBuffer, RegisteredBuffer
 from hipplan.objects import HOST, ResolvedMapping, ResolvedReservation
 from hipplan.program import Resource

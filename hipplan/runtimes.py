@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hipplan import _core
 from hipplan.errors import Diagnostic, RuntimeUnavailable
-from hipplan.machine import Machine, load_machine, sim_profile
+from hipplan.profiles import Machine, load_machine, sim_profile
 
 DEFAULT_SIM_MACHINE = "sim-2"
 CHOICES = ("auto", "amd", "cuda", "sim")

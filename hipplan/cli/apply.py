@@ -42,8 +42,8 @@ def apply(
     could not be given back, 130 and 143 interrupted.
     """
     from hipplan.api import prepare
-    from hipplan.load import load
-    from hipplan.machine import load_machine
+    from hipplan.loader import load
+    from hipplan.profiles import load_machine
     from hipplan.runtimes import choose
     from hipplan.transaction import run
 

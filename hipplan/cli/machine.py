@@ -29,7 +29,7 @@ def machine(
         _diff(*diff, format)
         return
     from hipplan.cli.measured import measured
-    from hipplan.machine import to_yaml
+    from hipplan.profiles import to_yaml
 
     found = measured(runtime)
     from hipplan import _core
@@ -45,7 +45,7 @@ def machine(
 @app.command("list")
 def list_profiles(format: FormatOption = Format.text) -> None:  # noqa: A002
     """List the profiles that come with hipplan."""
-    from hipplan.machine import load_machine, machine_names
+    from hipplan.profiles import load_machine, machine_names
 
     known = {name: load_machine(name) for name in machine_names()}
     if format is Format.json:
@@ -63,7 +63,7 @@ def show(
     format: FormatOption = Format.text,  # noqa: A002
 ) -> None:
     """Print one profile."""
-    from hipplan.machine import load_machine, to_yaml
+    from hipplan.profiles import load_machine, to_yaml
 
     profile = load_machine(name)
     if format is Format.json:
@@ -73,7 +73,7 @@ def show(
 
 
 def _diff(a: str, b: str, format: Format) -> None:  # noqa: A002
-    from hipplan.machine import diff, load_machine
+    from hipplan.profiles import diff, load_machine
 
     differences = diff(load_machine(a), load_machine(b))
     if format is Format.json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from hipplan.machine import Machine
+from hipplan.profiles import Machine
 
 
 def measured(runtime: str | None) -> Machine:

@@ -30,8 +30,8 @@ def preview(
     """
     from hipplan import render
     from hipplan.compiler import compile as compile_plan
-    from hipplan.load import load
-    from hipplan.machine import load_machine
+    from hipplan.loader import load
+    from hipplan.profiles import load_machine
 
     plan = load(source_of(file), parse_vars(var))
     if machine:

@@ -22,7 +22,7 @@ def validate(
 
     Exit code: 0 all good, 2 a plan is invalid, 3 a plan is good but the machine cannot hold it.
     """
-    from hipplan.machine import load_machine
+    from hipplan.profiles import load_machine
 
     profile = load_machine(machine) if machine else None
     variables = parse_vars(var)
@@ -44,7 +44,7 @@ def validate(
 
 def _check(file: str, variables: dict[str, str], profile: Any) -> tuple[ExitCode, list[Diagnostic]]:
     from hipplan.compiler import compile as compile_plan
-    from hipplan.load import load
+    from hipplan.loader import load
 
     try:
         plan = load(source_of(file), variables)

@@ -14,7 +14,7 @@ import pytest
 from hipplan import _core
 from hipplan.api import prepare
 from hipplan.errors import ApplyError, LeakError
-from hipplan.load import load
+from hipplan.loader import load
 from hipplan.program import Program
 from hipplan.runtimes import choose
 from hipplan.transaction import run

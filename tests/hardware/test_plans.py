@@ -8,7 +8,7 @@ import pytest
 
 from hipplan.api import prepare
 from hipplan.errors import MachineError
-from hipplan.load import load
+from hipplan.loader import load
 from hipplan.program import Program
 from hipplan.transaction import run
 from tests.conftest import PLANS

@@ -9,8 +9,8 @@ import pytest
 from hipplan import steps
 from hipplan.compiler import compile as compile_plan
 from hipplan.errors import MachineError
-from hipplan.load import load
-from hipplan.machine import Machine, load_machine
+from hipplan.loader import load
+from hipplan.profiles import Machine, load_machine
 from hipplan.program import Program
 from tests.conftest import PLANS
 

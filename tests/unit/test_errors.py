@@ -21,8 +21,8 @@ from hipplan.errors import (
     in_order,
 )
 from hipplan.explain import explain
-from hipplan.load import load
-from hipplan.machine import load_machine
+from hipplan.loader import load
+from hipplan.profiles import load_machine
 
 EXAMPLE = re.compile(r"```yaml( bytes)?\n(.*?)```", re.S)
 WITH_EXAMPLES = [code for code in CODES if "```yaml" in str(explain(code))]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hipplan.errors import Diagnostic, PlanError
 from hipplan.expand import expand
 from hipplan.expression import ExpressionError, substitute
-from hipplan.load import load
+from hipplan.loader import load
 
 SCOPE = {"a": 4, "b": 6, "kib": "1KiB", "yes": True, "rank": "gpu.1", "rank.index": 1}
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 import hipplan.model
 from hipplan.errors import Diagnostic, HipplanError, PlanError
-from hipplan.load import load
+from hipplan.loader import load
 from hipplan.model import PlanModel, Requires
 from hipplan.model.describe import field_docs
 

@@ -102,7 +102,7 @@ def test_loaded_libraries_finds_what_is_loaded(sim: Simulator) -> None:
 
 
 def test_the_simulator_changes_machine_only_when_nothing_is_alive(sim: Simulator) -> None:
-    from hipplan.machine import load_machine
+    from hipplan.profiles import load_machine
 
     journal = _core.Journal(sim.runtime)
     journal.create_device_buffer("b", 0, 4096)
@@ -116,7 +116,7 @@ def test_the_simulator_changes_machine_only_when_nothing_is_alive(sim: Simulator
 
 @pytest.mark.parametrize(
     "rules",
-    ["hipMemMap", "hipMemMap@0=1", "hipMemMap@x=1", "*@1=hipErrorNoSuch", "*@1=hipSuccess", "*@~2=1", "*@1=delay:x"],,
+    ["hipMemMap", "hipMemMap@0=1", "hipMemMap@x=1", "*@1=hipErrorNoSuch", "*@1=hipSuccess", "*@~2=1", "*@1=delay:x"],
 )
 def test_a_fault_rule_that_cannot_be_read_is_refused(rules: str, sim: Simulator) -> None:
     with pytest.raises(ValueError, match=r"fault rule|no HIP error"):

@@ -1,0 +1,123 @@
+"""The house rules, held by a test: who imports whom, how long things get, what must be documented."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+PYTHON = sorted((ROOT / "hipplan").rglob("*.py"))
+CPP = sorted(path for path in (ROOT / "cpp").rglob("*") if path.suffix in (".cpp", ".hpp", ".h"))
+
+
+def rows() -> dict[str, int]:
+    """Module or package of hipplan -> its row in ARCHITECTURE.md."""
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    section = text.split("## Who may import whom")[1].split("\n## ")[0]
+    found = {}
+    for line in section.splitlines():
+        if match := re.match(r"(\d+)\. ", line):
+            found |= dict.fromkeys(re.findall(r"`(\w+)`", line), int(match[1]))
+    return found
+
+
+def may_touch_core() -> set[str]:
+    section = (ROOT / "ARCHITECTURE.md").read_text().split("## Who may import whom")[1].split("\n## ")[0]
+    return set(re.findall(r"`(\w+)`\*", section))
+
+
+def room(path: Path) -> str:
+    return path.relative_to(ROOT / "hipplan").parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> set[str]:
+    """The modules of hipplan that a file imports, at any level, type checking alone excepted."""
+    found = set()
+    tree = ast.parse(path.read_text())
+    quiet = {id(n) for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+             for n in ast.walk(node)}  # fmt: skip
+    for node in ast.walk(tree):
+        if id(node) in quiet or not isinstance(node, ast.ImportFrom) or not node.module:
+            continue
+        if node.module == "hipplan":
+            found |= {alias.name for alias in node.names}
+        elif node.module.startswith("hipplan."):
+            found.add(node.module.split(".")[1])
+    return found
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_module_imports_only_from_its_own_row_or_above(path: Path) -> None:
+    order, here = rows(), room(path)
+    if here in ("__init__", "__main__"):
+        return
+    assert here in order, f"{here} has no row in ARCHITECTURE.md"
+    for other in imports(path) - {"_core", "__version__"}:
+        assert order[other] <= order[here], f"{here} must not import {other}"
+    if "_core" in imports(path):
+        assert here in may_touch_core(), f"{here} must not touch the compiled part"
+
+
+@pytest.mark.parametrize("path", CPP, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_cpp_file_includes_only_from_below(path: Path) -> None:
+    parts = path.relative_to(ROOT / "cpp").parts
+    allowed = {"hip": {"hip"}, "core": {"hip", "core"}, "bindings": {"hip", "core", "bindings"}, "runtimes": {"hip"}}
+    for folder in re.findall(r'#include "(hip|core|bindings|runtimes)/', path.read_text()):
+        assert folder in allowed[parts[0]], f"{path.name} must not include {folder}/"
+
+
+@pytest.mark.parametrize("path", PYTHON + CPP, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_file_holds_one_idea(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 400, "over 400 lines: it usually holds two ideas"
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_function_fits_a_screen(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.end_lineno is not None:
+            assert node.end_lineno - node.lineno < 60, f"{path.name}: {node.name} is too long"
+
+
+def test_every_code_that_is_raised_is_registered_and_explained() -> None:
+    from hipplan.errors import CODES
+
+    used = {code for path in PYTHON for code in re.findall(r'"(HP\d{3})"', path.read_text())}
+    pages = {path.stem for path in (ROOT / "hipplan" / "explain").glob("HP*.md")}
+
+    assert used <= set(CODES)
+    assert set(CODES) == pages
+
+
+def test_every_code_is_raised_somewhere() -> None:
+    from hipplan.errors import CODES
+
+    elsewhere = "".join(p.read_text() for p in PYTHON if p.name != "errors.py")
+    assert {code for code in CODES if code not in elsewhere} == set()
+
+
+def test_nothing_leads_out_of_the_repository() -> None:
+    files = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True, cwd=ROOT).stdout.split()
+    for name in files:
+        path = ROOT / name
+        if path.suffix in (".py", ".md", ".cpp", ".hpp", ".yaml", ".toml", ".sh") and path.exists():
+            assert "/work" + "/" not in path.read_text(), f"{name} names a path of one machine"
+
+
+def test_readme_code_runs() -> None:
+    """The README's Python, as it stands."""
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    exec(compile(code, "README.md", "exec"), {})
+
+
+def test_readme_plan_is_valid() -> None:
+    from hipplan.compiler import compile as compile_plan
+    from hipplan.loader import load
+    from hipplan.profiles import load_machine
+
+    (text,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    assert compile_plan(load(text), load_machine("sim-2")).steps
