@@ -121,3 +121,9 @@ def test_readme_plan_is_valid() -> None:
 
     (text,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     assert compile_plan(load(text), load_machine("sim-2")).steps
+
+
+@pytest.mark.parametrize("name", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_links_lead_somewhere(name: str) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / name).read_text()):
+        assert target.startswith("http") or (ROOT / target).exists(), f"{name} links to {target}"
