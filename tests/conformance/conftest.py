@@ -68,7 +68,9 @@ def hip(request: pytest.FixtureRequest, runtime: Hip) -> Iterator[Hip]:
     yield runtime
     if simulator:
         simulator.fail()
-        assert simulator.alive() == {}
+        left = simulator.alive()
+        simulator.undo_everything(runtime)
+        assert left == {}
 
 
 @pytest.fixture

@@ -73,6 +73,21 @@ def test_pieces_with_a_hole_between_them_are_invalid_and_stay(hip: Hip) -> None:
         assert hip.write(address, b"x") == SUCCESS
 
 
+@pytest.mark.needs("handle checks")
+def test_pieces_of_two_adjacent_reservations_are_invalid(hip: Hip) -> None:
+    with (
+        hip.reservation(SIZE) as one,
+        hip.reservation(SIZE, hint=one + SIZE) as two,
+        hip.allocation(SIZE) as handle,
+        hip.mapping(one, SIZE, handle),
+        hip.mapping(two, SIZE, handle),
+    ):
+        first = min(one, two)
+        if abs(one - two) != SIZE:
+            pytest.skip("the runtime placed the reservations apart")
+        assert hip.hipMemUnmap(first, 2 * SIZE) == INVALID_VALUE
+
+
 def test_the_reservation_stays(hip: Hip) -> None:
     with hip.reservation(SIZE) as address, hip.allocation(SIZE) as handle:
         for _ in range(3):

@@ -34,7 +34,9 @@ def hip(_copy: Hip) -> Iterator[Hip]:
     simulator.configure(f"hip_version=7.2.53211\n{TWO_DEVICES}")
     yield _copy
     simulator.fail()
-    assert simulator.alive() == {}
+    left = simulator.alive()
+    simulator.undo_everything(_copy)
+    assert left == {}
 
 
 @pytest.fixture

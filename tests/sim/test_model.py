@@ -69,6 +69,7 @@ class SimulatorAgainstModel(RuleBasedStateMachine):
     @initialize(version=st.sampled_from(sorted(PERSONALITIES)))
     def start(self, version: str) -> None:
         self.simulator = Simulator(self.hip)
+        self.simulator.undo_everything(self.hip)
         self.simulator.configure(f"hip_version={PERSONALITIES[version]}\n{PROFILE}")
         self.new = self.hip.version >= (7, 0)
         self.used = [0, 0, 0]

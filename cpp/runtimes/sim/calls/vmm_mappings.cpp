@@ -23,13 +23,15 @@ const char* map_refusal(const machine& m, std::uintptr_t address, std::size_t si
   return nullptr;
 }
 
-// Contiguous pieces from `first` on that make up exactly `size`; 0 if none do.
+// Contiguous pieces of one reservation, from `first` on, that make up exactly `size`; 0 if none do.
 std::size_t pieces_covering(const machine& m, std::map<std::uintptr_t, mapping>::const_iterator first,
                             std::size_t size) {
   const auto end = first->first + size;
+  const auto place = first->second.reservation;
   auto at = first->first;
   std::size_t count = 0;
   for (auto it = first; it != m.mappings.end() && it->first == at && at < end; ++it, ++count) {
+    if (it->second.reservation != place) return 0;
     at += it->second.bytes;
   }
   return at == end ? count : 0;
