@@ -10,20 +10,23 @@ A figure that is not known is None and stands in `unknown`; preflight skips the 
 
 from __future__ import annotations
 
+import io
 import os
 from functools import cached_property
 from importlib import resources
 from itertools import permutations
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
+from typing_extensions import Self
 
-from hipplan.errors import Diagnostic, MachineError, suggest
-from hipplan.model.base import Offset, PlanModel, Size
+from hipplan.errors import Diagnostic, MachineError, PlanError, in_order, suggest
+from hipplan.model.base import Offset, PlanModel, Size, refuse
 from hipplan.model.translate import translate
 from hipplan.source import load_yaml
+from hipplan.yaml12 import number_like
 
 if TYPE_CHECKING:
     from importlib.abc import Traversable
@@ -34,7 +37,7 @@ LinkType = Literal["xgmi", "pcie", "nvlink", "hypertransport", "qpi", "infiniban
 class MachineDevice(PlanModel):
     """One HIP device."""
 
-    name: str
+    name: Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")]
     """What the runtime calls it, as "AMD Instinct MI300X"."""
 
     arch: str | None = None
@@ -172,6 +175,18 @@ class Machine(PlanModel):
     unknown: list[str] = []
     """Figures that nobody knows, by name."""
 
+    @model_validator(mode="after")
+    def _links_exist(self) -> Self:
+        count = len(self.devices)
+        for noun, groups in (("links", [(link.source, link.target) for link in self.links]),
+                             ("meshes", [mesh.devices for mesh in self.meshes])):  # fmt: skip
+            for group in groups:
+                if max(group) >= count or len(set(group)) < len(group):
+                    shown = ", ".join(map(str, group))
+                    why = f"the machine has {count} devices, counted from 0, and none is linked to itself"
+                    raise refuse("HP110", f"there is no link between {shown}", at=noun, why=why)
+        return self
+
     @cached_property
     def _reachable(self) -> dict[tuple[int, int], Link]:
         meshed = {
@@ -200,26 +215,47 @@ def _shipped() -> Traversable:
 
 
 def load_machine(name_or_path: str | os.PathLike[str]) -> Machine:
-    """A shipped profile by name, or any profile by path. Raises MachineError with every mistake of the
-    file."""
+    """A shipped profile by name, or any profile by path. Raises MachineError with every mistake of the file."""
     given = os.fspath(name_or_path)
     if given in machine_names():
-        source = load_yaml((_shipped() / f"{given}.yaml").read_text("utf-8"), f"{given}.yaml")
-    elif Path(given).is_file() or os.sep in given or given.endswith((".yaml", ".yml")):
-        source = load_yaml(Path(given))
-    else:
+        return _read(io.StringIO((_shipped() / f"{given}.yaml").read_text("utf-8")), f"{given}.yaml")
+    if not (Path(given).is_file() or os.sep in given or given.endswith((".yaml", ".yml"))):
         hint = suggest(given, machine_names()) or f"one of {', '.join(machine_names())}, or a path to a profile"
         raise MachineError(Diagnostic("HP110", f"there is no machine profile '{given}'", hint=hint))
+    return _read(Path(given), given)
+
+
+def _read(file: Path | IO[str], name: str) -> Machine:
     try:
-        return Machine.model_validate(source.data)
+        source = load_yaml(file, name)
+    except PlanError as error:  # the text is no YAML; what is wrong is not a plan
+        raise MachineError(error.diagnostics) from None
+    found = source.found
+    try:
+        machine = Machine.model_validate(source.data)
     except ValidationError as error:
-        raise MachineError(translate(error, Machine, source.data, source.span)) from None
+        found = [*found, *translate(error, Machine, source.data, source.span)]
+    if found:
+        raise MachineError(in_order(found))
+    return machine
+
+
+class _Dumper(yaml.SafeDumper):
+    """PyYAML quotes what YAML 1.1 would not read as text; this does so for 1.2, where 1e5 is a number."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = '"' if number_like(text) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _text)
 
 
 def to_yaml(machine: Machine) -> str:
     """The profile as a document that load_machine reads back to an equal Machine."""
     data = machine.model_dump(exclude_none=True, exclude_defaults=True)
-    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100)
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
 
 
 def diff(a: Machine, b: Machine) -> list[tuple[str, Any, Any]]:

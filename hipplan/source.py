@@ -219,8 +219,11 @@ class _Reader:
             hint = "a plan is one document; remove `---`"
             return Diagnostic("HP010", "a second document begins here", where, hint=hint)
         if begun and mark and not self.source.text[mark.index :].strip():
-            # The end of the file is where it was noticed; what was never closed is what to look at.
+            # The end of the file is where it was noticed: what was never closed is what to look at, or the last word.
             where = self.source.text_span(begun.line + 1, begun.column + 1)
+            if begun.index >= mark.index:
+                lines = _LINE_BREAK.split(self.source.text.rstrip())
+                where = self.source.text_span(len(lines), len(lines[-1]))
             context, problem = f"{context}: {problem}", "the file ends before this is complete"
         elif begun and mark and begun.line != mark.line:
             context += f", begun in line {begun.line + 1}"

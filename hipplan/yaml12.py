@@ -78,6 +78,12 @@ except ImportError:  # PyYAML was built without libyaml: the same nodes, slower
             PureComposer.__init__(self)
 
 
+def number_like(text: str) -> bool:
+    """Whether a text would be read as something else if it stood without quotes."""
+    plain = text in CONSTANTS or text[0] in _NUMBER_STARTS
+    return plain and _Resolver().resolve(yaml.ScalarNode, text, (True, False)) != STR
+
+
 SCALARS = frozenset((INT, FLOAT, BOOL, NULL))
 
 
