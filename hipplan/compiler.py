@@ -14,7 +14,6 @@ from hipplan import preflight, steps
 from hipplan.errors import MachineError
 from hipplan.findings import Findings
 from hipplan.loader import LoadedPlan
-from hipplan.profiles import Machine
 from hipplan.model import DeviceBuffer, ManagedBuffer, PinnedBuffer, RegisteredBuffer
 from hipplan.objects import (
     HOST,
@@ -24,6 +23,7 @@ from hipplan.objects import (
     ResolvedReservation,
 )
 from hipplan.placement import place
+from hipplan.profiles import Machine
 from hipplan.program import Program, Resource
 from hipplan.units import round_up
 

@@ -6,7 +6,9 @@ import atexit
 import logging
 import threading
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import TracebackType
 from typing import Any
 
@@ -17,9 +19,11 @@ from hipplan.errors import LeakError
 from hipplan.live import Live
 from hipplan.program import Program, Resource
 from hipplan.undo import Undone, undo
-from hipplan.verify import Check, mismatches, verify
+from hipplan.verify import Check, Checks, verify
 
 log = logging.getLogger("hipplan")
+
+_WITHOUT_OWN_ADDRESS = ("mapping", "allocation", "stream", "peer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,7 @@ class Layout:
     there it closes without touching the driver.
     """
 
-    def __init__(self, program: Program, live: Live, checks: tuple[Check, ...], notice: str) -> None:
+    def __init__(self, program: Program, live: Live, checks: Sequence[Check], notice: str) -> None:
         self.program = program
         self.checks = checks
         """What was read back after the last step."""
@@ -61,24 +65,36 @@ class Layout:
         self._live = live
         self._lock = threading.Lock()
         self._closed = False
-        self._pieces = {resource.name: self._piece(resource) for resource in program.resources}
+        self._addresses = {
+            resource.name: live.address(resource.name)
+            for resource in program.resources
+            if resource.kind not in _WITHOUT_OWN_ADDRESS
+        }
         _open.add(self)
+
+    @cached_property
+    def _resources(self) -> dict[str, Resource]:
+        """By name; made when somebody asks, because layouts of thousands of mappings are often only held."""
+        return {resource.name: resource for resource in self.program.resources}
 
     def __getitem__(self, name: str) -> Piece:
         """KeyError names what there is."""
         try:
-            return self._pieces[name]
+            resource = self._resources[name]
         except KeyError:
-            raise KeyError(f"the layout has no '{name}'; it has {', '.join(self._pieces)}") from None
+            raise KeyError(f"the layout has no '{name}'; it has {', '.join(self._resources)}") from None
+        if resource.kind == "mapping":
+            return Piece(resource, self._addresses[resource.inside] + resource.offset)
+        return Piece(resource, self._addresses.get(name))
 
     def __contains__(self, name: object) -> bool:
-        return name in self._pieces
+        return name in self._resources
 
     def __iter__(self) -> Any:
-        return iter(self._pieces)
+        return iter(self._resources)
 
     def __len__(self) -> int:
-        return len(self._pieces)
+        return len(self._resources)
 
     @property
     def runtime(self) -> _core.Runtime:
@@ -88,13 +104,13 @@ class Layout:
     def closed(self) -> bool:
         return self._closed
 
-    def verify(self) -> tuple[Check, ...]:
+    def verify(self) -> Checks:
         """Reads everything back again. Raises HipError; what does not match is in the checks' `ok`."""
         return verify(self.program, self._live)
 
     def drift(self) -> list[Check]:
         """What differs from the plan now."""
-        return mismatches(self.verify())
+        return self.verify().mismatches()
 
     def close(self) -> Undone:
         """Waits for the devices, then gives everything back, latest first. A second close does nothing.
@@ -123,10 +139,6 @@ class Layout:
             if error is None:
                 raise
             log.error("%s", leak)  # the body's own exception goes on unchanged
-
-    def _piece(self, resource: Resource) -> Piece:
-        has_address = resource.kind not in ("allocation", "stream", "peer")
-        return Piece(resource, self._live.address(resource.name) if has_address else None)
 
 
 _open: weakref.WeakSet[Layout] = weakref.WeakSet()

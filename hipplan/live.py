@@ -7,7 +7,7 @@ from typing import Any
 
 from hipplan import _core
 from hipplan.errors import ApplyError, Diagnostic
-from hipplan.steps import CreateAllocation, ImportAllocation, RegisterBuffer, Reserve
+from hipplan.steps import CreateAllocation, ImportAllocation, RegisterBuffer, Reserve, Step
 from hipplan.units import round_up
 
 
@@ -54,6 +54,17 @@ class Live:
     def create_allocation(self, step: CreateAllocation) -> int:
         properties = _core.AllocationProperties(step.device, step.memory_type, step.location_type, step.handle_type)
         return self.journal.create_allocation(step.name, step.size, properties)
+
+    def run_steps(self, steps: tuple[Step, ...], first: int) -> tuple[int, _core.HipError | None]:
+        """Makes steps from `first` on natively, as long as they are of the kinds that come by the thousand.
+
+        How many were made, and what the one after them failed with.
+        """
+        return self.journal.run_steps(steps, first, self._entries, self._offsets)
+
+    def read_steps(self, steps: tuple[Step, ...], devices: list[int]) -> _core.Readings:
+        """What HIP tells of all allocations, mappings and rights among the steps. Raises HipError."""
+        return self.journal.read_steps(self.runtime, steps, self._entries, devices)
 
     def add_range(self, step: Reserve, entry: int) -> None:
         """Names a reservation and finds its aligned base. ApplyError HP404 if `exact` was not given."""

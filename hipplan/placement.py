@@ -5,8 +5,8 @@ from __future__ import annotations
 from hipplan.errors import Diagnostic, Span
 from hipplan.findings import Findings
 from hipplan.loader import LoadedPlan
-from hipplan.profiles import Machine
 from hipplan.objects import ResolvedDevice
+from hipplan.profiles import Machine
 
 
 def place(plan: LoadedPlan, machine: Machine, current_device: int, findings: Findings) -> dict[str, int]:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from hipplan.errors import Diagnostic, Span
 from hipplan.findings import Findings
 from hipplan.loader import LoadedPlan
-from hipplan.profiles import Machine, MachineDevice
 from hipplan.model import ManagedBuffer, PinnedBuffer, RegisteredBuffer
 from hipplan.objects import HOST, ResolvedMapping, ResolvedReservation
+from hipplan.profiles import Machine, MachineDevice
 from hipplan.program import Resource
 from hipplan.units import format_size
 

@@ -13,7 +13,7 @@ from hipplan.live import Live
 from hipplan.program import Program
 from hipplan.steps import Step
 from hipplan.undo import Undone, undo
-from hipplan.verify import mismatches, verify
+from hipplan.verify import verify
 
 OnStep = Callable[[int, Step], None]
 """Called before each step with its number from 0. What it raises rolls back: the CLI's signals come this way."""
@@ -44,15 +44,26 @@ def run(
     step: Step | None = None
     number = 0
     try:
-        for number, step in enumerate(program.steps):
+        steps = program.steps
+        while number < len(steps):
+            if on_step is None:  # nobody looks between the steps: native, as far as it goes
+                done, error = live.run_steps(steps, number)
+                number += done
+                if error is not None:
+                    step = steps[number]
+                    raise error
+                if number == len(steps):
+                    break
+            step = steps[number]
             if on_step is not None:
                 on_step(number, step)
             step.do(live)
+            number += 1
         step = None
-        checks = verify(program, live) if check else ()
-        if wrong := mismatches(checks):
+        checks = verify(program, live) if check else None
+        if checks is not None and (wrong := checks.mismatches()):
             raise ApplyError([_mismatch(one.name, one.what, one.desired, one.current) for one in wrong])
-        return Layout(program, live, checks, notice)
+        return Layout(program, live, () if checks is None else checks, notice)
     except BaseException as error:
         undone = undo(program, live)
         failed = _failed(error, program, step, number, undone)

@@ -5,12 +5,13 @@ One function per kind of step. A check says what was compared; success is observ
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import singledispatch
-from itertools import pairwise
+from functools import cached_property, singledispatch
+from itertools import islice, pairwise
+from typing import overload
 
-from hipplan import steps
+from hipplan import _core, steps
 from hipplan.live import Live
 from hipplan.program import Program
 
@@ -35,11 +36,80 @@ class Check:
         return self.desired == self.current
 
 
-def verify(program: Program, live: Live) -> tuple[Check, ...]:
-    """Every check of every step, in order. Raises HipError if a query fails."""
-    return tuple(check for step in program.steps for check in read_back(step, program, live)) + tuple(
-        _managed_checks(program, live)
-    )
+class Checks(Sequence[Check]):
+    """Every check of an apply, in the order of the steps.
+
+    Layouts of thousands of mappings are read back and compared natively; the words are made when somebody looks.
+    """
+
+    def __init__(self, program: Program, readings: _core.Readings, told: Mapping[int, tuple[Check, ...]]) -> None:
+        self._program = program
+        self._readings = readings
+        self._told = told
+        """Checks of single steps by the step's number; the managed ranges come last."""
+
+    def mismatches(self) -> list[Check]:
+        if self._readings.as_desired and all(one.ok for some in self._told.values() for one in some):
+            return []
+        return [check for check in self if not check.ok]
+
+    @cached_property
+    def _all(self) -> tuple[Check, ...]:
+        values = iter(self._readings.values)
+        found: list[Check] = []
+        for number, step in enumerate(self._program.steps):
+            match step:
+                case steps.CreateAllocation():
+                    found += _allocation(step, values)
+                case steps.Map():
+                    found += _mapping(step, values)
+                case steps.SetAccess():
+                    found += _access(step, self._program, values)
+            found += self._told.get(number, ())
+        return (*found, *self._told.get(len(self._program.steps), ()))
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @overload
+    def __getitem__(self, index: int) -> Check: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Check, ...]: ...
+    def __getitem__(self, index: int | slice) -> Check | tuple[Check, ...]:
+        return self._all[index]
+
+
+def verify(program: Program, live: Live) -> Checks:
+    """Reads everything back. Raises HipError if a query fails."""
+    readings = live.read_steps(program.steps, list(program.devices.values()))
+    single = [(n, step) for n, step in enumerate(program.steps) if type(step) not in _READ_TOGETHER]
+    told = {number: tuple(read_back(step, program, live)) for number, step in single}
+    if program.ranges_told:
+        told[len(program.steps)] = tuple(_managed_checks([step for _, step in single], live))
+    return Checks(program, readings, told)
+
+
+_READ_TOGETHER = frozenset({steps.CreateAllocation, steps.Map, steps.SetAccess})
+
+
+def _allocation(step: steps.CreateAllocation, values: Iterator[int]) -> Iterator[Check]:
+    location, device, kind, handle = islice(values, 4)
+    yield Check(step.name, "location", _location(step.location_type, step.device), _location(location, device))
+    yield Check(step.name, "type", f"{step.memory_type:#x}", f"{kind:#x}")
+    yield Check(step.name, "handle type", str(step.handle_type), str(handle))
+
+
+def _mapping(step: steps.Map, values: Iterator[int]) -> Iterator[Check]:
+    address, base, size = islice(values, 3)
+    yield Check(step.name, "mapped piece", f"{step.size} at {address:#x}", f"{size} at {base:#x}")
+
+
+def _access(step: steps.SetAccess, program: Program, values: Iterator[int]) -> Iterator[Check]:
+    """Of every device of the plan: who was not named must have no access. The host cannot be asked."""
+    desired = dict(step.rights)
+    for (name, ordinal), current in zip(program.devices.items(), values):  # noqa: B905
+        right = _RIGHT_NAMES.get(current, str(current))
+        yield Check(step.name, f"access of {name}", desired.get(ordinal, "none"), right)
 
 
 @singledispatch
@@ -49,37 +119,10 @@ def read_back(step: steps.Step, program: Program, live: Live) -> Iterator[Check]
 
 
 @read_back.register
-def _(step: steps.CreateAllocation, program: Program, live: Live) -> Iterator[Check]:
-    have = live.runtime.properties_of(live.handle(step.name))
-    yield Check(step.name, "location", _location(step.location_type, step.device),
-                _location(have.location_type, have.device))  # fmt: skip
-    yield Check(step.name, "type", f"{step.memory_type:#x}", f"{have.type:#x}")
-    yield Check(step.name, "handle type", str(step.handle_type), str(have.handle_type))
-
-
-@read_back.register
 def _(step: steps.Reserve, program: Program, live: Live) -> Iterator[Check]:
     if step.alignment:
         rest = live.address(step.name) % step.alignment
         yield Check(step.name, f"address modulo {step.alignment}", "0", str(rest))
-
-
-@read_back.register
-def _(step: steps.Map, program: Program, live: Live) -> Iterator[Check]:
-    address = live.address(step.reservation) + step.offset
-    base, size = live.runtime.address_range_of(address)
-    yield Check(step.name, "mapped piece", f"{step.size} at {address:#x}", f"{size} at {base:#x}")
-
-
-@read_back.register
-def _(step: steps.SetAccess, program: Program, live: Live) -> Iterator[Check]:
-    """Of every device of the plan: who was not named must have no access. The host cannot be asked."""
-    desired = dict(step.rights)
-    address = live.address(step.name)
-    for name, ordinal in program.devices.items():
-        current = live.runtime.access(ordinal, address)
-        yield Check(step.name, f"access of {name}", desired.get(ordinal, "none"),
-                    _RIGHT_NAMES.get(current, str(current)))  # fmt: skip
 
 
 @read_back.register
@@ -146,17 +189,15 @@ class _Piece:
                 self.accessed_by -= {step.device}
 
 
-def _managed_checks(program: Program, live: Live) -> Iterator[Check]:
+def _managed_checks(todo: list[steps.Step], live: Live) -> Iterator[Check]:
     """Range attributes of managed buffers, piece by piece between the ends of all advised ranges."""
-    if not program.ranges_told:
-        return
     advised: dict[str, list[steps.Advise | steps.Prefetch]] = {}
-    for step in program.steps:
+    for step in todo:
         if isinstance(step, (steps.Advise, steps.Prefetch)):
             advised.setdefault(step.name, []).append(step)
-    sizes = {s.name: s.size for s in program.steps if isinstance(s, steps.CreateManagedBuffer)}
-    for name, todo in advised.items():
-        for piece in _pieces(todo, sizes[name]):
+    sizes = {s.name: s.size for s in todo if isinstance(s, steps.CreateManagedBuffer)}
+    for name, wanted in advised.items():
+        for piece in _pieces(wanted, sizes[name]):
             yield from _piece_checks(name, piece, live)
 
 
@@ -182,7 +223,3 @@ def _piece_checks(name: str, piece: _Piece, live: Live) -> Iterator[Check]:
     desired = sorted(piece.accessed_by - {steps.HOST})
     current = sorted(set(live.runtime.accessed_by(address, size)) - {steps.HOST})
     yield Check(name, f"accessed by {where}", str(desired), str(current))
-
-
-def mismatches(checks: tuple[Check, ...]) -> list[Check]:
-    return [check for check in checks if not check.ok]

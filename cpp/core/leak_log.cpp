@@ -24,7 +24,7 @@ void report_leak(const std::string& what) noexcept {
     auto& log = state();
     const std::lock_guard lock(log.mutex);
     log.lines.push_back(what);
-  } catch (...) {  // out of memory: the line is lost, the process is not
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: the line is lost, the process is not
   }
 }
 

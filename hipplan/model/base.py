@@ -53,16 +53,15 @@ def _positive_size(value: Any) -> int:
     return size
 
 
-_SIZE_SCHEMA = {
-    "anyOf": [
-        {"type": "integer", "minimum": 0, "exclusiveMaximum": 2**64},
-        {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? ?([KMGTP]i?B|B)?$"},
-    ]
-}
-Offset = Annotated[int, BeforeValidator(_size), WithJsonSchema(_SIZE_SCHEMA)]
+def _size_schema(minimum: int) -> dict[str, Any]:
+    number = {"type": "integer", "minimum": minimum, "exclusiveMaximum": 2**64}
+    return {"anyOf": [number, {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? ?([KMGTP]i?B|B)?$"}]}
+
+
+Offset = Annotated[int, BeforeValidator(_size), WithJsonSchema(_size_schema(0))]
 """Bytes from 0; a number or a text such as 64MiB."""
 
-Size = Annotated[int, BeforeValidator(_positive_size), WithJsonSchema(_SIZE_SCHEMA)]
+Size = Annotated[int, BeforeValidator(_positive_size), WithJsonSchema(_size_schema(1))]
 """Bytes, at least 1; a number or a text such as 64MiB."""
 
 Count = Annotated[int, Field(ge=1, le=COUNT_MAX)]

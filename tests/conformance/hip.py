@@ -1,9 +1,9 @@
 """HIP's C ABI over ctypes, as thin as can be: any library by path, codes returned and never raised.
 
-    hip = Hip("libhipsim.so")
-    code = hip.hipMalloc(ctypes.byref(pointer), 4096)
-    address = hip.get("hipMalloc", c_void_p, 4096)      # the first argument is the answer; asserts Success
-    with hip.reservation(8 * MIB) as address: ...       # made and undone, both asserted
+hip = Hip("libhipsim.so")
+code = hip.hipMalloc(ctypes.byref(pointer), 4096)
+address = hip.get("hipMalloc", c_void_p, 4096)      # the first argument is the answer; asserts Success
+with hip.reservation(8 * MIB) as address: ...       # made and undone, both asserted
 """
 
 from __future__ import annotations
@@ -67,10 +67,8 @@ class PointerAttributes(ctypes.Structure):
     ]
 
 
-def prop(
-    device: int = 0, *, type: int = PINNED, handle: int = 0, location: int = DEVICE
-) -> AllocationProp:
-    return AllocationProp(type=type, handle_type=handle, location=Location(location, device))
+def prop(device: int = 0, *, kind: int = PINNED, handle: int = 0, location: int = DEVICE) -> AllocationProp:
+    return AllocationProp(type=kind, handle_type=handle, location=Location(location, device))
 
 
 def access(device: int, flags: int = READ_WRITE, location: int = DEVICE) -> AccessDesc:
@@ -132,9 +130,9 @@ class Hip:
         function: Callable[..., int] = getattr(self.library, name)
         return function
 
-    def get(self, function: str, type: Any, *arguments: Any) -> Any:
+    def get(self, function: str, kind: Any, *arguments: Any) -> Any:
         """Calls a function whose first parameter is the answer; asserts Success and returns the value."""
-        value = type()
+        value = kind()
         assert getattr(self, function)(ctypes.byref(value), *arguments) == SUCCESS, function
         return getattr(value, "value", value)
 
@@ -154,9 +152,7 @@ class Hip:
         return count.value
 
     def granularity(self, device: int = 0, option: int = MINIMUM) -> int:
-        value: int = self.get(
-            "hipMemGetAllocationGranularity", c_size_t, ctypes.byref(prop(device)), option
-        )
+        value: int = self.get("hipMemGetAllocationGranularity", c_size_t, ctypes.byref(prop(device)), option)
         return value
 
     def free_memory(self) -> int:

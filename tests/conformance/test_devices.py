@@ -7,6 +7,7 @@ from ctypes import c_char, c_int, c_size_t, c_ubyte, c_uint
 import pytest
 
 from .hip import INVALID_DEVICE, INVALID_VALUE, SUCCESS, Hip
+from .sim import Simulator
 
 
 def about(function: str) -> pytest.MarkDecorator:
@@ -139,17 +140,17 @@ def test_the_total_memory_attribute_is_capped_at_31_bits(hip: Hip) -> None:
 
 
 @about("hipDeviceGetAttribute")
-@pytest.mark.parametrize(("attribute", "since"), [(92, (7, 0)), (93, (7, 12)), (94, (7, 13)), (95, (7, 14)), (96, (9, 0))])
-def test_attributes_came_with_releases(
-    hip: Hip, simulator: object, attribute: int, since: tuple[int, int]
-) -> None:
+@pytest.mark.parametrize(
+    ("attribute", "since"), [(92, (7, 0)), (93, (7, 12)), (94, (7, 13)), (95, (7, 14)), (96, (9, 0))]
+)
+def test_attributes_came_with_releases(hip: Hip, simulator: Simulator, attribute: int, since: tuple[int, int]) -> None:
     code = hip.hipDeviceGetAttribute(ctypes.byref(c_int()), attribute, 0)
 
     assert code == (SUCCESS if hip.version >= since else INVALID_VALUE)
 
 
 @about("hipDeviceComputeCapability")
-def test_capability_follows_the_architecture(hip: Hip, simulator: object) -> None:
+def test_capability_follows_the_architecture(hip: Hip, simulator: Simulator) -> None:
     major, minor = c_int(), c_int()
     got = []
     for device in (0, 2):
@@ -167,8 +168,8 @@ def test_properties_agree_with_the_single_questions(hip: Hip) -> None:
     assert hip.hipGetDevicePropertiesR0600(raw, 99) == INVALID_DEVICE
     assert hip.hipGetDevicePropertiesR0600(raw, 0) == SUCCESS
 
-    def number(offset: int, type: type = c_int) -> int:
-        value: int = type.from_buffer(raw, offset).value
+    def number(offset: int, kind: type = c_int) -> int:
+        value: int = kind.from_buffer(raw, offset).value
         return value
 
     assert number(288, c_size_t) == hip.get("hipDeviceTotalMem", c_size_t, 0)
@@ -180,7 +181,7 @@ def test_properties_agree_with_the_single_questions(hip: Hip) -> None:
 
 
 @about("hipGetDeviceProperties")
-def test_the_plain_symbol_keeps_the_layout_of_5_x(hip: Hip, simulator: object) -> None:
+def test_the_plain_symbol_keeps_the_layout_of_5_x(hip: Hip, simulator: Simulator) -> None:
     raw = ctypes.create_string_buffer(b"\xee" * 1000, 1000)
     assert hip.hipGetDeviceProperties(raw, 0) == SUCCESS
 
@@ -199,9 +200,9 @@ def test_memory_info_takes_nulls_and_counts_the_current_device(hip: Hip) -> None
 
 
 @about("hipMemGetInfo")
-def test_what_others_use_is_not_free(hip: Hip, simulator: object) -> None:
+def test_what_others_use_is_not_free(hip: Hip, simulator: Simulator) -> None:
     before = hip.free_memory()
-    simulator.library.hipsim_set_in_use(0, 1 << 30)  # type: ignore[attr-defined]
+    simulator.library.hipsim_set_in_use(0, 1 << 30)
     assert hip.free_memory() == before - (1 << 30)
 
 
@@ -211,12 +212,12 @@ def test_synchronise(hip: Hip) -> None:
 
 
 @about("hipDeviceReset")
-def test_reset_frees_what_the_current_device_holds(hip: Hip, simulator: object) -> None:
+def test_reset_frees_what_the_current_device_holds(hip: Hip, simulator: Simulator) -> None:
     hip.get("hipMalloc", ctypes.c_void_p, 1 << 20)
     hip.get("hipStreamCreate", ctypes.c_void_p)
 
     assert hip.hipDeviceReset() == SUCCESS
-    assert simulator.alive() == {}  # type: ignore[attr-defined]
+    assert simulator.alive() == {}
 
 
 @about("hipSetDeviceFlags")

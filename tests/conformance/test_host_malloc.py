@@ -6,6 +6,7 @@ from ctypes import c_uint, c_void_p
 import pytest
 
 from .hip import INVALID_VALUE, MIB, OUT_OF_MEMORY, SUCCESS, Hip
+from .sim import Simulator
 
 COHERENT, NON_COHERENT, UNCACHED = 0x40000000, 0x80000000, 0x10000000
 MALLOC = pytest.mark.function("hipHostMalloc")
@@ -66,9 +67,9 @@ def test_host_and_copies_see_the_same_bytes(hip: Hip) -> None:
 
 @MALLOC
 @pytest.mark.needs("two devices")
-def test_every_device_may_touch_it(hip: Hip, simulator: object) -> None:
+def test_every_device_may_touch_it(hip: Hip, simulator: Simulator) -> None:
     with hip.pinned(MIB) as address:
-        assert simulator.touch(0, address, MIB) == simulator.touch(1, address, MIB) == 0  # type: ignore[attr-defined]
+        assert simulator.touch(0, address, MIB) == simulator.touch(1, address, MIB) == 0
 
 
 @pytest.mark.function("hipHostAlloc")

@@ -6,6 +6,7 @@ from ctypes import c_void_p
 import pytest
 
 from .hip import ATTACH_HOST, GLOBAL, INVALID_VALUE, MIB, OUT_OF_MEMORY, SINGLE, Hip
+from .sim import Simulator
 
 pytestmark = pytest.mark.function("hipMallocManaged")
 
@@ -52,6 +53,6 @@ def test_no_device_is_charged(hip: Hip) -> None:
 
 
 @pytest.mark.needs("two devices")
-def test_every_device_may_touch_it(hip: Hip, simulator: object) -> None:
+def test_every_device_may_touch_it(hip: Hip, simulator: Simulator) -> None:
     with hip.managed(MIB) as address:
-        assert simulator.touch(0, address, MIB) == simulator.touch(1, address, MIB) == 0  # type: ignore[attr-defined]
+        assert simulator.touch(0, address, MIB) == simulator.touch(1, address, MIB) == 0

@@ -6,6 +6,7 @@ from ctypes import c_void_p
 import pytest
 
 from .hip import INVALID_VALUE, MIB, OUT_OF_MEMORY, SUCCESS, Hip
+from .sim import Simulator
 
 pytestmark = [pytest.mark.function("hipMemAddressReserve"), pytest.mark.needs("vmm")]
 
@@ -61,7 +62,7 @@ def test_the_size_need_not_equal_any_allocation(hip: Hip) -> None:
         pass
 
 
-def test_a_free_hint_is_taken(hip: Hip, simulator: object) -> None:
+def test_a_free_hint_is_taken(hip: Hip, simulator: Simulator) -> None:
     with hip.reservation(64 * MIB) as probe:
         pass
     with hip.reservation(64 * MIB, hint=probe) as address:
@@ -85,7 +86,7 @@ def test_reserving_costs_no_device_memory(hip: Hip) -> None:
         assert hip.free_memory() == before
 
 
-def test_a_copy_into_a_reserved_unmapped_range_is_refused(hip: Hip, simulator: object) -> None:
+def test_a_copy_into_a_reserved_unmapped_range_is_refused(hip: Hip, simulator: Simulator) -> None:
     with hip.reservation(MIB) as address:
         assert hip.write(address, b"x") == INVALID_VALUE
 

@@ -6,6 +6,7 @@ from ctypes import c_int
 import pytest
 
 from .hip import CPU, INVALID_DEVICE, INVALID_VALUE, MIB, NOWHERE, SUCCESS, Hip
+from .sim import Simulator
 
 pytestmark = [pytest.mark.function("hipMemAdvise"), pytest.mark.needs("managed")]
 
@@ -116,7 +117,7 @@ def test_advice_goes_with_the_memory(hip: Hip) -> None:
 
 
 @pytest.mark.needs("pageable refused")
-def test_memory_that_is_not_managed_is_invalid(hip: Hip, simulator: object) -> None:
+def test_memory_that_is_not_managed_is_invalid(hip: Hip, simulator: Simulator) -> None:
     with hip.buffer(MIB) as address:
         assert hip.hipMemAdvise(address, MIB, SET_READ_MOSTLY, 0) == INVALID_VALUE
     here = ctypes.create_string_buffer(8192)

@@ -21,6 +21,7 @@ from .hip import (
     Hip,
     prop,
 )
+from .sim import Simulator
 
 pytestmark = [pytest.mark.function("hipMemCreate"), pytest.mark.needs("vmm")]
 
@@ -53,13 +54,13 @@ def test_flags_are_invalid(hip: Hip) -> None:
     assert create(hip, MIB, flags=1) == INVALID_VALUE
 
 
-@pytest.mark.parametrize("type", [0, 3, 0x7FFFFFFF])
-def test_an_unknown_type_is_invalid(hip: Hip, type: int) -> None:
-    assert create(hip, MIB, prop(type=type)) == INVALID_VALUE
+@pytest.mark.parametrize("kind", [0, 3, 0x7FFFFFFF])
+def test_an_unknown_type_is_invalid(hip: Hip, kind: int) -> None:
+    assert create(hip, MIB, prop(kind=kind)) == INVALID_VALUE
 
 
 def test_uncached_memory_exists_since_7_0(hip: Hip) -> None:
-    assert create(hip, MIB, prop(type=UNCACHED)) == (SUCCESS if hip.version >= (7, 0) else INVALID_VALUE)
+    assert create(hip, MIB, prop(kind=UNCACHED)) == (SUCCESS if hip.version >= (7, 0) else INVALID_VALUE)
 
 
 @pytest.mark.parametrize("location", [0, 5])
@@ -101,7 +102,7 @@ def test_more_than_the_host_s_memory_is_out_of_memory_even_off_the_alignment(hip
     assert create(hip, (1 << 60) + 1) == OUT_OF_MEMORY
 
 
-def test_more_than_the_device_s_memory_is_out_of_memory(hip: Hip, simulator: object) -> None:
+def test_more_than_the_device_s_memory_is_out_of_memory(hip: Hip, simulator: Simulator) -> None:
     assert create(hip, 17 * GIB) == OUT_OF_MEMORY
 
 
@@ -130,7 +131,7 @@ def test_after_a_failure_the_handle_is_untouched(hip: Hip) -> None:
     assert handle.value == 7
 
 
-def test_a_full_device_can_be_filled_to_the_page(hip: Hip, simulator: object) -> None:
+def test_a_full_device_can_be_filled_to_the_page(hip: Hip, simulator: Simulator) -> None:
     free = hip.free_memory()
     with hip.allocation(free):
         assert hip.free_memory() == 0

@@ -7,10 +7,9 @@ from ctypes import c_int
 import pytest
 
 from .hip import DANGLING, INVALID_VALUE, MIB, POSIX_FD, WIN32, Hip, prop
+from .sim import Simulator
 
 pytestmark = [pytest.mark.function("hipMemExportToShareableHandle"), pytest.mark.needs("vmm", "export")]
-
-SHAREABLE = dict(handle=POSIX_FD)
 
 
 def test_bad_arguments_are_invalid(hip: Hip) -> None:
@@ -45,7 +44,7 @@ def test_every_export_is_a_descriptor_of_its_own(hip: Hip) -> None:
         os.close(second)
 
 
-def test_the_descriptor_is_not_inherited(hip: Hip, simulator: object) -> None:
+def test_the_descriptor_is_not_inherited(hip: Hip, simulator: Simulator) -> None:
     with hip.allocation(MIB, prop(handle=POSIX_FD)) as handle:
         fd = hip.get("hipMemExportToShareableHandle", c_int, handle, POSIX_FD, 0)
 

@@ -6,6 +6,7 @@ from ctypes import c_size_t
 import pytest
 
 from .hip import HOST, INVALID_VALUE, MINIMUM, RECOMMENDED, SUCCESS, UNCACHED, AllocationProp, Hip, prop
+from .sim import Simulator
 
 pytestmark = [pytest.mark.function("hipMemGetAllocationGranularity"), pytest.mark.needs("vmm")]
 
@@ -25,22 +26,20 @@ def test_an_unknown_option_is_invalid(hip: Hip, option: int) -> None:
 
 
 def test_a_bad_type_or_location_or_device_is_invalid(hip: Hip) -> None:
-    for properties in (prop(type=0), prop(location=0), prop(-1), prop(99)):
+    for properties in (prop(kind=0), prop(location=0), prop(-1), prop(99)):
         assert ask(hip, properties) == INVALID_VALUE
 
 
 def test_uncached_and_host_follow_the_release(hip: Hip) -> None:
-    assert ask(hip, prop(type=UNCACHED)) == (SUCCESS if hip.version >= (7, 0) else INVALID_VALUE)
+    assert ask(hip, prop(kind=UNCACHED)) == (SUCCESS if hip.version >= (7, 0) else INVALID_VALUE)
     assert ask(hip, prop(location=HOST)) == (SUCCESS if hip.version >= (7, 2) else INVALID_VALUE)
 
 
-def test_the_minimum_is_a_page(hip: Hip, simulator: object) -> None:
+def test_the_minimum_is_a_page(hip: Hip, simulator: Simulator) -> None:
     assert hip.granularity(option=MINIMUM) == 4096
 
 
-def test_the_recommendation_is_a_page_up_to_7_2_and_two_mebibytes_from_7_11(
-    hip: Hip, simulator: object
-) -> None:
+def test_the_recommendation_is_a_page_up_to_7_2_and_two_mebibytes_from_7_11(hip: Hip, simulator: Simulator) -> None:
     assert hip.granularity(option=RECOMMENDED) == (2 << 20 if hip.version >= (7, 11) else 4096)
 
 

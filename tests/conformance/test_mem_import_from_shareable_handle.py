@@ -10,6 +10,7 @@ from ctypes import c_int, c_void_p
 import pytest
 
 from .hip import INVALID_VALUE, MIB, POSIX_FD, SUCCESS, AllocationProp, Hip, access, prop
+from .sim import Simulator
 
 pytestmark = [pytest.mark.function("hipMemImportFromShareableHandle"), pytest.mark.needs("vmm", "export")]
 
@@ -55,7 +56,7 @@ def test_both_meanings_of_the_os_handle_are_taken(hip: Hip, form: object) -> Non
         assert hip.hipMemRelease(imported) == SUCCESS
 
 
-def test_it_is_the_same_memory_and_is_charged_once(hip: Hip, simulator: object) -> None:
+def test_it_is_the_same_memory_and_is_charged_once(hip: Hip, simulator: Simulator) -> None:
     with (
         hip.reservation(2 * SIZE) as address,
         hip.allocation(SIZE, prop(handle=POSIX_FD)) as handle,
@@ -73,7 +74,7 @@ def test_it_is_the_same_memory_and_is_charged_once(hip: Hip, simulator: object) 
         assert hip.hipMemRelease(imported) == SUCCESS
 
 
-def test_the_import_outlives_the_exporter_s_handle(hip: Hip, simulator: object) -> None:
+def test_the_import_outlives_the_exporter_s_handle(hip: Hip, simulator: Simulator) -> None:
     before = hip.free_memory()
     with hip.reservation(SIZE) as address:
         with hip.allocation(SIZE, prop(handle=POSIX_FD)) as handle, exported(hip, handle) as fd:
@@ -87,7 +88,7 @@ def test_the_import_outlives_the_exporter_s_handle(hip: Hip, simulator: object) 
 
 
 @pytest.mark.needs("two devices")
-def test_its_properties_name_the_importer_s_current_device(hip: Hip, simulator: object) -> None:
+def test_its_properties_name_the_importer_s_current_device(hip: Hip, simulator: Simulator) -> None:
     with hip.allocation(SIZE, prop(0, handle=POSIX_FD)) as handle, exported(hip, handle) as fd:
         hip.hipSetDevice(1)
         imported = hip.get("hipMemImportFromShareableHandle", c_void_p, fd, POSIX_FD)

@@ -5,6 +5,7 @@ import ctypes
 import pytest
 
 from .hip import DANGLING, INVALID_VALUE, MIB, SUCCESS, Hip, access, prop
+from .sim import Simulator
 
 pytestmark = [pytest.mark.function("hipMemMap"), pytest.mark.needs("vmm")]
 
@@ -75,7 +76,7 @@ def test_an_address_off_the_page_is_refused(hip: Hip) -> None:
         assert hip.hipMemMap(address + 16, SIZE, 0, handle, 0) == INVALID_VALUE
 
 
-def test_after_map_nobody_has_access_not_even_the_owner(hip: Hip, simulator: object) -> None:
+def test_after_map_nobody_has_access_not_even_the_owner(hip: Hip, simulator: Simulator) -> None:
     with hip.mapped(SIZE) as address:
         assert hip.write(address, b"x") == INVALID_VALUE
 
@@ -122,7 +123,7 @@ def test_the_same_range_can_be_mapped_again_after_unmap(hip: Hip) -> None:
             assert hip.read(address, 4) == b"kept"
 
 
-def test_a_remapped_piece_starts_without_access(hip: Hip, simulator: object) -> None:
+def test_a_remapped_piece_starts_without_access(hip: Hip, simulator: Simulator) -> None:
     with hip.reservation(SIZE) as address, hip.allocation(SIZE) as handle:
         with hip.mapping(address, SIZE, handle, access(0)):
             pass
@@ -137,7 +138,7 @@ def test_mapping_charges_nothing(hip: Hip) -> None:
             assert hip.free_memory() == before
 
 
-def test_a_refused_map_leaves_the_handle_s_count_alone(hip: Hip, simulator: object) -> None:
+def test_a_refused_map_leaves_the_handle_s_count_alone(hip: Hip, simulator: Simulator) -> None:
     before = hip.free_memory()
     with hip.reservation(SIZE) as address, hip.allocation(SIZE) as handle:
         hip.hipMemMap(address, 2 * SIZE, 0, handle, 0)

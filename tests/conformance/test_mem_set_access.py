@@ -20,6 +20,7 @@ from .hip import (
     access,
     prop,
 )
+from .sim import Simulator
 
 pytestmark = [pytest.mark.function("hipMemSetAccess"), pytest.mark.needs("vmm")]
 
@@ -101,7 +102,7 @@ def test_several_contiguous_pieces_take_one_call(hip: Hip) -> None:
         assert right(hip, address, 0) == right(hip, address + SIZE, 0) == READ_WRITE
 
 
-def test_the_tail_alone_can_be_granted(hip: Hip, simulator: object) -> None:
+def test_the_tail_alone_can_be_granted(hip: Hip, simulator: Simulator) -> None:
     """7.0 to 7.2 get this wrong on hardware: the quirk set_access_sums_from_start."""
     with (
         hip.reservation(3 * SIZE) as address,
@@ -152,12 +153,12 @@ def test_none_takes_the_right_away(hip: Hip) -> None:
         assert right(hip, address, 0) == NONE
 
 
-def test_without_the_right_copies_are_refused(hip: Hip, simulator: object) -> None:
+def test_without_the_right_copies_are_refused(hip: Hip, simulator: Simulator) -> None:
     with hip.mapped(SIZE, access(0), access(0, NONE)) as address:
         assert hip.write(address, b"x") == INVALID_VALUE
 
 
-def test_a_read_only_piece_can_be_read_and_not_written(hip: Hip, simulator: object) -> None:
+def test_a_read_only_piece_can_be_read_and_not_written(hip: Hip, simulator: Simulator) -> None:
     with hip.mapped(SIZE, access(0, READ)) as address:
         assert hip.read(address, 4) == bytes(4)
         assert hip.write(address, b"x") == INVALID_VALUE
@@ -165,10 +166,10 @@ def test_a_read_only_piece_can_be_read_and_not_written(hip: Hip, simulator: obje
 
 
 @pytest.mark.needs("peers")
-def test_a_peer_needs_no_peer_access_for_mapped_memory(hip: Hip, simulator: object) -> None:
+def test_a_peer_needs_no_peer_access_for_mapped_memory(hip: Hip, simulator: Simulator) -> None:
     with hip.mapped(SIZE, access(1)) as address:
-        assert simulator.touch(1, address, SIZE) == 0  # type: ignore[attr-defined]
-        assert simulator.touch(0, address, SIZE) == 700  # type: ignore[attr-defined]
+        assert simulator.touch(1, address, SIZE) == 0
+        assert simulator.touch(0, address, SIZE) == 700
 
 
 @pytest.mark.needs("a device out of reach")

@@ -22,6 +22,7 @@ from .hip import (
     Hip,
     access,
 )
+from .sim import Simulator
 
 MEMCPY = pytest.mark.function("hipMemcpy")
 Copy = Callable[[Hip, object, object, int, int], int]
@@ -160,7 +161,7 @@ def test_a_copy_over_an_unmapped_hole_is_refused_whole(hip: Hip) -> None:
 
 @MEMCPY
 @pytest.mark.needs("vmm", "peers")
-def test_the_access_of_another_device_does_not_help(hip: Hip, simulator: object) -> None:
+def test_the_access_of_another_device_does_not_help(hip: Hip, simulator: Simulator) -> None:
     """Current device and owner are 0; only device 1 was granted anything."""
     with hip.mapped(2 * MIB, access(1)) as address:
         assert hip.write(address, b"x") == INVALID_VALUE

@@ -18,6 +18,7 @@ from .hip import (
     SUCCESS,
     Hip,
 )
+from .sim import Simulator
 
 CAN = pytest.mark.function("hipDeviceCanAccessPeer")
 ENABLE = pytest.mark.function("hipDeviceEnablePeerAccess")
@@ -85,8 +86,8 @@ def test_a_second_time_is_already_enabled(hip: Hip) -> None:
 
 @ENABLE
 @pytest.mark.needs("peers")
-def test_one_direction_only(hip: Hip, simulator: object) -> None:
-    touch = simulator.touch  # type: ignore[attr-defined]
+def test_one_direction_only(hip: Hip, simulator: Simulator) -> None:
+    touch = simulator.touch
     hip.hipSetDevice(0)
     with hip.buffer(MIB) as on_0:
         hip.hipSetDevice(1)
@@ -97,8 +98,8 @@ def test_one_direction_only(hip: Hip, simulator: object) -> None:
 
 @ENABLE
 @pytest.mark.needs("peers")
-def test_allocations_before_and_after_become_reachable(hip: Hip, simulator: object) -> None:
-    touch = simulator.touch  # type: ignore[attr-defined]
+def test_allocations_before_and_after_become_reachable(hip: Hip, simulator: Simulator) -> None:
+    touch = simulator.touch
     hip.hipSetDevice(1)
     with hip.buffer(MIB) as before, enabled(hip, 0, 1):
         hip.hipSetDevice(1)
@@ -199,5 +200,5 @@ def test_no_link_is_an_invalid_handle(hip: Hip) -> None:
 
 
 @LINK
-def test_a_direct_xgmi_link_is_type_4_with_one_hop(hip: Hip, simulator: object) -> None:
+def test_a_direct_xgmi_link_is_type_4_with_one_hop(hip: Hip, simulator: Simulator) -> None:
     assert link(hip, 0, 1) == (SUCCESS, 4, 1)

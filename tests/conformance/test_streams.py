@@ -12,6 +12,11 @@ def about(function: str) -> pytest.MarkDecorator:
     return pytest.mark.function(function)
 
 
+each_wait = pytest.mark.parametrize(
+    "function", [pytest.param(n, marks=about(n)) for n in ("hipStreamSynchronize", "hipStreamQuery")]
+)
+
+
 def bad_stream(hip: Hip) -> int:
     return INVALID_VALUE if hip.version >= (7, 0) else CONTEXT_DESTROYED
 
@@ -52,14 +57,14 @@ def test_destroy_twice_and_of_no_stream(hip: Hip) -> None:
     assert hip.hipStreamDestroy(None) == INVALID_HANDLE
 
 
-@pytest.mark.parametrize("function", [pytest.param(n, marks=about(n)) for n in ("hipStreamSynchronize", "hipStreamQuery")])
+@each_wait
 def test_idle_streams(hip: Hip, function: str) -> None:
     with hip.stream() as stream:
         for handle in (stream, None, 2):
             assert getattr(hip, function)(handle) == SUCCESS
 
 
-@pytest.mark.parametrize("function", [pytest.param(n, marks=about(n)) for n in ("hipStreamSynchronize", "hipStreamQuery")])
+@each_wait
 @pytest.mark.needs("handle checks")
 def test_a_bad_stream_has_the_release_s_code(hip: Hip, function: str) -> None:
     assert getattr(hip, function)(DANGLING) == bad_stream(hip)

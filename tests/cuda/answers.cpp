@@ -21,11 +21,11 @@ void describe(hip_api& hip, const char* what, void* ptr) {
   const unsigned told = hip.hipPointerGetAttributes(&a, ptr);
   const unsigned ranged = hip.hipMemGetAddressRange(&base, &size, ptr);
   const auto compared = [&](void* other) { return other == ptr ? "=ptr" : other ? "=other" : "=0"; };
-  std::printf("note  %-24s attributes %u: type %u device %d devptr%s hostptr%s flags %u;"
-              " range %u: base %+td size %zu\n",
-              what, told, a.type, a.device, compared(a.devicePointer), compared(a.hostPointer),
-              a.allocationFlags, ranged,
-              ranged ? 0 : static_cast<char*>(base) - static_cast<char*>(ptr), size);
+  std::printf(
+      "note  %-24s attributes %u: type %u device %d devptr%s hostptr%s flags %u;"
+      " range %u: base %+td size %zu\n",
+      what, told, a.type, a.device, compared(a.devicePointer), compared(a.hostPointer), a.allocationFlags,
+      ranged, ranged ? 0 : static_cast<char*>(base) - static_cast<char*>(ptr), size);
   const auto& cuda = hipcuda::load_driver().calls;
   unsigned mapped = 77;
   hipcuda::CUpointer_attribute asked[] = {hipcuda::CU_POINTER_ATTRIBUTE_MAPPED};
@@ -257,9 +257,10 @@ void costs(hip_api& hip) {
   const double direct = microseconds([&] { up_and_down_through_cuda(base); });
   const double current = microseconds(through_hip), asked = microseconds(ask) / 1000;
   OK(cuda.cuCtxPopCurrent_v2(&context));
-  std::printf("cost  %d x (create, map, access, unmap, release) of 2 MiB: driver %.0f us, through HIP %.0f us"
-              " (%.3f), with no current context %.0f us (%.3f)\n",
-              count, direct, current, current / direct, pushed, pushed / direct);
+  std::printf(
+      "cost  %d x (create, map, access, unmap, release) of 2 MiB: driver %.0f us, through HIP %.0f us"
+      " (%.3f), with no current context %.0f us (%.3f)\n",
+      count, direct, current, current / direct, pushed, pushed / direct);
   std::printf("cost  one hipPointerGetAttributes %.3f us, with no current context %.3f us\n", asked,
               asked_pushed);
   OK(hip.hipMemAddressFree(base, count * chunk));

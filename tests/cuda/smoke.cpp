@@ -69,8 +69,8 @@ void devices(hip_api& hip, int count) {
     std::printf("device %d: %s %s %s, %zu of %zu bytes free\n", device, name, prop.gcnArchName, pci, free,
                 total);
   }
-  for (const unsigned each : {3, 4, 9, 13, 15, 16, 23, 24, 61, 63, 65, 66, 67, 68, 69, 84, 85, 87, 88, 89, 90,
-                              91, 10011, 10016}) {
+  for (const unsigned each :
+       {3, 4, 9, 13, 15, 16, 23, 24, 61, 63, 65, 66, 67, 68, 69, 84, 85, 87, 88, 89, 90, 91, 10011, 10016}) {
     OK(hip.hipDeviceGetAttribute(&value, static_cast<hipDeviceAttribute_t>(each), 0));
     std::printf("attribute %u = %d\n", each, value);
   }

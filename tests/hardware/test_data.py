@@ -90,9 +90,7 @@ def test_peer_copies_between_all_pairs(pair: Machine) -> None:
         assert base is not None
         for source, to in itertools.permutations(range(pair.count), 2):
             for kind in ("buffer", "mapping"):
-                places = [
-                    layout[f"own_{n}"].address if kind == "buffer" else base + n * SIZE for n in (source, to)
-                ]
+                places = [layout[f"own_{n}"].address if kind == "buffer" else base + n * SIZE for n in (source, to)]
                 assert None not in places
                 data = pattern(SIZE, (source, to, kind))
                 pair.write_by(source, places[0], data)  # type: ignore[arg-type]

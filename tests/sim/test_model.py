@@ -235,6 +235,7 @@ class SimulatorAgainstModel(RuleBasedStateMachine):
         if base is None:
             return
         place = self.reservations[base]
+        page %= place.pages
         found = self.run_from(place, page, n)
         whole = sum(place.pieces[p].pages for p in found) == n > 0
         good = whole and (self.new or len(found) == 1)
@@ -250,6 +251,7 @@ class SimulatorAgainstModel(RuleBasedStateMachine):
         if base is None:
             return
         place = self.reservations[base]
+        page %= place.pages
         found = self.run_from(place, page, n)
         covered = sum(place.pieces[p].pages for p in found)
         expected = INVALID_VALUE

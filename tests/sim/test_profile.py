@@ -1,7 +1,6 @@
 """The machine profile: what the simulator becomes, and what it refuses."""
 
 import ctypes
-import os
 from ctypes import c_int, c_void_p
 from pathlib import Path
 
@@ -306,7 +305,7 @@ def test_quirk_create_on_current_device(hip: Hip, simulator: Simulator) -> None:
 
 def test_quirk_create_takes_descriptor(hip: Hip, simulator: Simulator) -> None:
     def descriptors() -> int:
-        return len(os.listdir("/proc/self/fd"))
+        return len(list(Path("/proc/self/fd").iterdir()))
 
     quirky(simulator, "create_takes_descriptor")
     before = descriptors()

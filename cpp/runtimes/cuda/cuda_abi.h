@@ -52,43 +52,43 @@ namespace cuda_abi {
   X(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, 900)     \
   X(CUDA_ERROR_UNKNOWN, 999)
 
-#define CUDA_ABI_DEVICE_ATTRIBUTES(X)                                    \
-  X(CU_DEVICE_ATTRIBUTE_WARP_SIZE, 10)                                   \
-  X(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16)                        \
-  X(CU_DEVICE_ATTRIBUTE_INTEGRATED, 18)                                  \
-  X(CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, 19)                         \
-  X(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, 33)                                  \
-  X(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, 34)                               \
-  X(CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 41)                          \
-  X(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, 50)                               \
-  X(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 75)                    \
-  X(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 76)                    \
-  X(CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 83)                              \
-  X(CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED, 86)                \
-  X(CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, 88)                      \
-  X(CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, 89)                   \
-  X(CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, 91)     \
-  X(CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, 99)                     \
+#define CUDA_ABI_DEVICE_ATTRIBUTES(X)                                      \
+  X(CU_DEVICE_ATTRIBUTE_WARP_SIZE, 10)                                     \
+  X(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16)                          \
+  X(CU_DEVICE_ATTRIBUTE_INTEGRATED, 18)                                    \
+  X(CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, 19)                           \
+  X(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, 33)                                    \
+  X(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, 34)                                 \
+  X(CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 41)                            \
+  X(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, 50)                                 \
+  X(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 75)                      \
+  X(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 76)                      \
+  X(CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 83)                                \
+  X(CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED, 86)                  \
+  X(CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, 88)                        \
+  X(CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, 89)                     \
+  X(CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, 91)       \
+  X(CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, 99)                       \
   X(CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES, 100) \
-  X(CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST, 101)        \
-  X(CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED, 102)       \
-  X(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 115)                     \
+  X(CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST, 101)          \
+  X(CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED, 102)         \
+  X(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 115)                       \
   X(CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES, 119)
 
-#define CUDA_ABI_P2P_ATTRIBUTES(X)                       \
-  X(CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK, 1)         \
-  X(CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED, 2)         \
-  X(CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, 3)  \
+#define CUDA_ABI_P2P_ATTRIBUTES(X)                      \
+  X(CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK, 1)        \
+  X(CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED, 2)        \
+  X(CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED, 3) \
   X(CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED, 4)
 
-#define CUDA_ABI_POINTER_ATTRIBUTES(X)        \
-  X(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 2)      \
-  X(CU_POINTER_ATTRIBUTE_DEVICE_POINTER, 3)   \
-  X(CU_POINTER_ATTRIBUTE_HOST_POINTER, 4)     \
-  X(CU_POINTER_ATTRIBUTE_IS_MANAGED, 8)       \
-  X(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, 9)   \
-  X(CU_POINTER_ATTRIBUTE_MAPPED, 13)          \
-  X(CU_POINTER_ATTRIBUTE_MAPPING_SIZE, 18)    \
+#define CUDA_ABI_POINTER_ATTRIBUTES(X)      \
+  X(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 2)    \
+  X(CU_POINTER_ATTRIBUTE_DEVICE_POINTER, 3) \
+  X(CU_POINTER_ATTRIBUTE_HOST_POINTER, 4)   \
+  X(CU_POINTER_ATTRIBUTE_IS_MANAGED, 8)     \
+  X(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, 9) \
+  X(CU_POINTER_ATTRIBUTE_MAPPED, 13)        \
+  X(CU_POINTER_ATTRIBUTE_MAPPING_SIZE, 18)  \
   X(CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, 19)
 
 #define CUDA_ABI_MEMORY_TYPES(X) \
@@ -105,40 +105,39 @@ namespace cuda_abi {
   X(CU_MEM_ADVISE_SET_ACCESSED_BY, 5)          \
   X(CU_MEM_ADVISE_UNSET_ACCESSED_BY, 6)
 
-#define CUDA_ABI_RANGE_ATTRIBUTES(X)                 \
-  X(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, 1)           \
-  X(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, 2)    \
-  X(CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, 3)           \
+#define CUDA_ABI_RANGE_ATTRIBUTES(X)              \
+  X(CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, 1)        \
+  X(CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION, 2) \
+  X(CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, 3)        \
   X(CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, 4)
 
-#define CUDA_ABI_LOCATION_TYPES(X)            \
-  X(CU_MEM_LOCATION_TYPE_INVALID, 0)          \
-  X(CU_MEM_LOCATION_TYPE_DEVICE, 1)           \
-  X(CU_MEM_LOCATION_TYPE_HOST, 2)             \
-  X(CU_MEM_LOCATION_TYPE_HOST_NUMA, 3)        \
+#define CUDA_ABI_LOCATION_TYPES(X)     \
+  X(CU_MEM_LOCATION_TYPE_INVALID, 0)   \
+  X(CU_MEM_LOCATION_TYPE_DEVICE, 1)    \
+  X(CU_MEM_LOCATION_TYPE_HOST, 2)      \
+  X(CU_MEM_LOCATION_TYPE_HOST_NUMA, 3) \
   X(CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT, 4)
 
 #define CUDA_ABI_ALLOCATION_TYPES(X)   \
   X(CU_MEM_ALLOCATION_TYPE_INVALID, 0) \
   X(CU_MEM_ALLOCATION_TYPE_PINNED, 1)
 
-#define CUDA_ABI_HANDLE_TYPES(X)                  \
-  X(CU_MEM_HANDLE_TYPE_NONE, 0)                   \
-  X(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 1)  \
-  X(CU_MEM_HANDLE_TYPE_WIN32, 2)                  \
+#define CUDA_ABI_HANDLE_TYPES(X)                 \
+  X(CU_MEM_HANDLE_TYPE_NONE, 0)                  \
+  X(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 1) \
+  X(CU_MEM_HANDLE_TYPE_WIN32, 2)                 \
   X(CU_MEM_HANDLE_TYPE_WIN32_KMT, 4)
 
-#define CUDA_ABI_ACCESS_FLAGS(X)           \
-  X(CU_MEM_ACCESS_FLAGS_PROT_NONE, 0)      \
-  X(CU_MEM_ACCESS_FLAGS_PROT_READ, 1)      \
+#define CUDA_ABI_ACCESS_FLAGS(X)      \
+  X(CU_MEM_ACCESS_FLAGS_PROT_NONE, 0) \
+  X(CU_MEM_ACCESS_FLAGS_PROT_READ, 1) \
   X(CU_MEM_ACCESS_FLAGS_PROT_READWRITE, 3)
 
-#define CUDA_ABI_GRANULARITIES(X)            \
-  X(CU_MEM_ALLOC_GRANULARITY_MINIMUM, 0)     \
+#define CUDA_ABI_GRANULARITIES(X)        \
+  X(CU_MEM_ALLOC_GRANULARITY_MINIMUM, 0) \
   X(CU_MEM_ALLOC_GRANULARITY_RECOMMENDED, 1)
 
-#define CUDA_ABI_PROC_ADDRESS_FLAGS(X)   \
-  X(CU_GET_PROC_ADDRESS_LEGACY_STREAM, 1)
+#define CUDA_ABI_PROC_ADDRESS_FLAGS(X) X(CU_GET_PROC_ADDRESS_LEGACY_STREAM, 1)
 
 #define CUDA_ABI_STREAM_FLAGS(X) \
   X(CU_STREAM_DEFAULT, 0)        \
@@ -150,21 +149,21 @@ namespace cuda_abi {
   X(CU_MEM_ATTACH_SINGLE, 4)
 
 // E(enumeration's name, its list), for all of them.
-#define CUDA_ABI_ENUMS(E)                                        \
-  E(CUresult, CUDA_ABI_RESULTS)                                  \
-  E(CUdevice_attribute, CUDA_ABI_DEVICE_ATTRIBUTES)              \
-  E(CUdevice_P2PAttribute, CUDA_ABI_P2P_ATTRIBUTES)              \
-  E(CUpointer_attribute, CUDA_ABI_POINTER_ATTRIBUTES)            \
-  E(CUmemorytype, CUDA_ABI_MEMORY_TYPES)                         \
-  E(CUmem_advise, CUDA_ABI_ADVICE)                               \
-  E(CUmem_range_attribute, CUDA_ABI_RANGE_ATTRIBUTES)            \
-  E(CUmemLocationType, CUDA_ABI_LOCATION_TYPES)                  \
-  E(CUmemAllocationType, CUDA_ABI_ALLOCATION_TYPES)              \
-  E(CUmemAllocationHandleType, CUDA_ABI_HANDLE_TYPES)            \
-  E(CUmemAccess_flags, CUDA_ABI_ACCESS_FLAGS)                    \
-  E(CUmemAllocationGranularity_flags, CUDA_ABI_GRANULARITIES)    \
-  E(CUdriverProcAddress_flags, CUDA_ABI_PROC_ADDRESS_FLAGS)      \
-  E(CUstream_flags, CUDA_ABI_STREAM_FLAGS)                       \
+#define CUDA_ABI_ENUMS(E)                                     \
+  E(CUresult, CUDA_ABI_RESULTS)                               \
+  E(CUdevice_attribute, CUDA_ABI_DEVICE_ATTRIBUTES)           \
+  E(CUdevice_P2PAttribute, CUDA_ABI_P2P_ATTRIBUTES)           \
+  E(CUpointer_attribute, CUDA_ABI_POINTER_ATTRIBUTES)         \
+  E(CUmemorytype, CUDA_ABI_MEMORY_TYPES)                      \
+  E(CUmem_advise, CUDA_ABI_ADVICE)                            \
+  E(CUmem_range_attribute, CUDA_ABI_RANGE_ATTRIBUTES)         \
+  E(CUmemLocationType, CUDA_ABI_LOCATION_TYPES)               \
+  E(CUmemAllocationType, CUDA_ABI_ALLOCATION_TYPES)           \
+  E(CUmemAllocationHandleType, CUDA_ABI_HANDLE_TYPES)         \
+  E(CUmemAccess_flags, CUDA_ABI_ACCESS_FLAGS)                 \
+  E(CUmemAllocationGranularity_flags, CUDA_ABI_GRANULARITIES) \
+  E(CUdriverProcAddress_flags, CUDA_ABI_PROC_ADDRESS_FLAGS)   \
+  E(CUstream_flags, CUDA_ABI_STREAM_FLAGS)                    \
   E(CUmemAttach_flags, CUDA_ABI_ATTACH_FLAGS)
 
 #define CUDA_ABI_VALUE(name, value) name = value,

@@ -12,16 +12,18 @@ namespace cuda_abi {
 namespace {
 
 #define SAME_VALUE(name, value) static_assert(static_cast<int>(::name) == (value), #name);
-#define SAME_ENUM(enumeration, values) \
+#define SAME_ENUM(enumeration, values)                                       \
   static_assert(sizeof(enumeration) == sizeof(::enumeration), #enumeration); \
   values(SAME_VALUE)
 CUDA_ABI_ENUMS(SAME_ENUM)
 
 static_assert(CU_DEVICE_CPU == -1 && CU_DEVICE_INVALID == -2, "HIP's numbers for no device too");
 static_assert(CU_MEMHOSTALLOC_PORTABLE == 1 && CU_MEMHOSTALLOC_DEVICEMAP == 2 &&
-              CU_MEMHOSTALLOC_WRITECOMBINED == 4, "as hipHostMalloc's");
+                  CU_MEMHOSTALLOC_WRITECOMBINED == 4,
+              "as hipHostMalloc's");
 static_assert(CU_MEMHOSTREGISTER_PORTABLE == 1 && CU_MEMHOSTREGISTER_DEVICEMAP == 2 &&
-              CU_MEMHOSTREGISTER_IOMEMORY == 4 && CU_MEMHOSTREGISTER_READ_ONLY == 8, "as hipHostRegister's");
+                  CU_MEMHOSTREGISTER_IOMEMORY == 4 && CU_MEMHOSTREGISTER_READ_ONLY == 8,
+              "as hipHostRegister's");
 
 #define SAME_FIELD(type, field) \
   static_assert(offsetof(type, field) == offsetof(::type, field), #type "." #field)

@@ -38,7 +38,7 @@ const char* fill(driver_table& calls, const symbol_finder& finder) {
   const char* missing = nullptr;
 #define CUDA_CALL_OPTIONAL(symbol, name, version, parameters) \
   calls.symbol = reinterpret_cast<decltype(calls.symbol)>(finder.find(#symbol, #name, version));
-#define CUDA_CALL(symbol, name, version, parameters)  \
+#define CUDA_CALL(symbol, name, version, parameters)    \
   CUDA_CALL_OPTIONAL(symbol, name, version, parameters) \
   if (!calls.symbol && !missing) missing = #symbol;
 #include "driver_calls.def"

@@ -18,10 +18,10 @@ constexpr needs needs_of(std::string_view call) {
                           "hipGetLastError"}) {
     if (call == each) return needs::nothing;
   }
-  for (const auto each : {"hipInit", "hipGetDevice", "hipDeviceGetName", "hipDeviceTotalMem",
-                          "hipDeviceGetPCIBusId", "hipDeviceGetAttribute", "hipDeviceGetUuid",
-                          "hipGetDevicePropertiesR0600", "hipDeviceCanAccessPeer", "hipDeviceGetP2PAttribute",
-                          "hipExtGetLinkTypeAndHopCount"}) {
+  for (const auto each :
+       {"hipInit", "hipGetDevice", "hipDeviceGetName", "hipDeviceTotalMem", "hipDeviceGetPCIBusId",
+        "hipDeviceGetAttribute", "hipDeviceGetUuid", "hipGetDevicePropertiesR0600", "hipDeviceCanAccessPeer",
+        "hipDeviceGetP2PAttribute", "hipExtGetLinkTypeAndHopCount"}) {
     if (call == each) return needs::device;  // a question about a device creates no context on it
   }
   return needs::context;
@@ -63,9 +63,9 @@ hipError_t guarded(const char* name, Call call) noexcept {
 
 #define HIPCUDA_EXPORT extern "C" __attribute__((visibility("default")))
 
-#define HIP_CALL(name, parameters, arguments)                                          \
-  HIPCUDA_EXPORT hipError_t name parameters {                                          \
-    return guarded<needs_of(#name)>(#name, [&] { hipcuda::name arguments; });          \
+#define HIP_CALL(name, parameters, arguments)                                 \
+  HIPCUDA_EXPORT hipError_t name parameters {                                 \
+    return guarded<needs_of(#name)>(#name, [&] { hipcuda::name arguments; }); \
   }
 #include "hip/hip_calls.def"
 

@@ -16,11 +16,11 @@ void ask(CUdeviceptr address, std::array<CUpointer_attribute, count> attributes,
 
 pointer_facts ask_about(const void* ptr) {
   pointer_facts facts;
-  ask<5>(to_address(ptr),
-         {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
-          CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
-          CU_POINTER_ATTRIBUTE_HOST_POINTER},
-         {&facts.type, &facts.is_managed, &facts.device, &facts.on_device, &facts.on_host});
+  ask<5>(
+      to_address(ptr),
+      {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+       CU_POINTER_ATTRIBUTE_DEVICE_POINTER, CU_POINTER_ATTRIBUTE_HOST_POINTER},
+      {&facts.type, &facts.is_managed, &facts.device, &facts.on_device, &facts.on_host});
   return facts;
 }
 

@@ -51,37 +51,37 @@ static_assert(sizeof(hipMemAccessDesc) == sizeof(CUmemAccessDesc) &&
               offsetof(hipMemLocation, id) == offsetof(CUmemLocation, id));
 
 // Results that mean the same in both. X(CUDA's name without CUDA_, HIP's name).
-#define SAME_RESULTS(X)                                                         \
-  X(SUCCESS, hipSuccess)                                                        \
-  X(ERROR_INVALID_VALUE, hipErrorInvalidValue)                                  \
-  X(ERROR_OUT_OF_MEMORY, hipErrorOutOfMemory)                                   \
-  X(ERROR_NOT_INITIALIZED, hipErrorNotInitialized)                              \
-  X(ERROR_DEINITIALIZED, hipErrorDeinitialized)                                 \
-  X(ERROR_NO_DEVICE, hipErrorNoDevice)                                          \
-  X(ERROR_INVALID_DEVICE, hipErrorInvalidDevice)                                \
-  X(ERROR_INVALID_CONTEXT, hipErrorInvalidContext)                              \
-  X(ERROR_MAP_FAILED, hipErrorMapFailed)                                        \
-  X(ERROR_UNMAP_FAILED, hipErrorUnmapFailed)                                    \
-  X(ERROR_ALREADY_MAPPED, hipErrorAlreadyMapped)                                \
-  X(ERROR_NOT_MAPPED, hipErrorNotMapped)                                        \
-  X(ERROR_UNSUPPORTED_LIMIT, hipErrorUnsupportedLimit)                          \
-  X(ERROR_PEER_ACCESS_UNSUPPORTED, hipErrorPeerAccessUnsupported)               \
-  X(ERROR_SHARED_OBJECT_INIT_FAILED, hipErrorSharedObjectInitFailed)            \
-  X(ERROR_OPERATING_SYSTEM, hipErrorOperatingSystem)                            \
-  X(ERROR_INVALID_HANDLE, hipErrorInvalidHandle)                                \
-  X(ERROR_ILLEGAL_STATE, hipErrorIllegalState)                                  \
-  X(ERROR_NOT_FOUND, hipErrorNotFound)                                          \
-  X(ERROR_NOT_READY, hipErrorNotReady)                                          \
-  X(ERROR_ILLEGAL_ADDRESS, hipErrorIllegalAddress)                              \
-  X(ERROR_LAUNCH_TIMEOUT, hipErrorLaunchTimeOut)                                \
-  X(ERROR_PEER_ACCESS_ALREADY_ENABLED, hipErrorPeerAccessAlreadyEnabled)        \
-  X(ERROR_PEER_ACCESS_NOT_ENABLED, hipErrorPeerAccessNotEnabled)                \
-  X(ERROR_CONTEXT_IS_DESTROYED, hipErrorContextIsDestroyed)                     \
-  X(ERROR_HOST_MEMORY_ALREADY_REGISTERED, hipErrorHostMemoryAlreadyRegistered)  \
-  X(ERROR_HOST_MEMORY_NOT_REGISTERED, hipErrorHostMemoryNotRegistered)          \
-  X(ERROR_LAUNCH_FAILED, hipErrorLaunchFailure)                                 \
-  X(ERROR_NOT_SUPPORTED, hipErrorNotSupported)                                  \
-  X(ERROR_STREAM_CAPTURE_UNSUPPORTED, hipErrorStreamCaptureUnsupported)         \
+#define SAME_RESULTS(X)                                                        \
+  X(SUCCESS, hipSuccess)                                                       \
+  X(ERROR_INVALID_VALUE, hipErrorInvalidValue)                                 \
+  X(ERROR_OUT_OF_MEMORY, hipErrorOutOfMemory)                                  \
+  X(ERROR_NOT_INITIALIZED, hipErrorNotInitialized)                             \
+  X(ERROR_DEINITIALIZED, hipErrorDeinitialized)                                \
+  X(ERROR_NO_DEVICE, hipErrorNoDevice)                                         \
+  X(ERROR_INVALID_DEVICE, hipErrorInvalidDevice)                               \
+  X(ERROR_INVALID_CONTEXT, hipErrorInvalidContext)                             \
+  X(ERROR_MAP_FAILED, hipErrorMapFailed)                                       \
+  X(ERROR_UNMAP_FAILED, hipErrorUnmapFailed)                                   \
+  X(ERROR_ALREADY_MAPPED, hipErrorAlreadyMapped)                               \
+  X(ERROR_NOT_MAPPED, hipErrorNotMapped)                                       \
+  X(ERROR_UNSUPPORTED_LIMIT, hipErrorUnsupportedLimit)                         \
+  X(ERROR_PEER_ACCESS_UNSUPPORTED, hipErrorPeerAccessUnsupported)              \
+  X(ERROR_SHARED_OBJECT_INIT_FAILED, hipErrorSharedObjectInitFailed)           \
+  X(ERROR_OPERATING_SYSTEM, hipErrorOperatingSystem)                           \
+  X(ERROR_INVALID_HANDLE, hipErrorInvalidHandle)                               \
+  X(ERROR_ILLEGAL_STATE, hipErrorIllegalState)                                 \
+  X(ERROR_NOT_FOUND, hipErrorNotFound)                                         \
+  X(ERROR_NOT_READY, hipErrorNotReady)                                         \
+  X(ERROR_ILLEGAL_ADDRESS, hipErrorIllegalAddress)                             \
+  X(ERROR_LAUNCH_TIMEOUT, hipErrorLaunchTimeOut)                               \
+  X(ERROR_PEER_ACCESS_ALREADY_ENABLED, hipErrorPeerAccessAlreadyEnabled)       \
+  X(ERROR_PEER_ACCESS_NOT_ENABLED, hipErrorPeerAccessNotEnabled)               \
+  X(ERROR_CONTEXT_IS_DESTROYED, hipErrorContextIsDestroyed)                    \
+  X(ERROR_HOST_MEMORY_ALREADY_REGISTERED, hipErrorHostMemoryAlreadyRegistered) \
+  X(ERROR_HOST_MEMORY_NOT_REGISTERED, hipErrorHostMemoryNotRegistered)         \
+  X(ERROR_LAUNCH_FAILED, hipErrorLaunchFailure)                                \
+  X(ERROR_NOT_SUPPORTED, hipErrorNotSupported)                                 \
+  X(ERROR_STREAM_CAPTURE_UNSUPPORTED, hipErrorStreamCaptureUnsupported)        \
   X(ERROR_UNKNOWN, hipErrorUnknown)
 
 #define SAME_NUMBER(cuda, hip) \
@@ -105,7 +105,9 @@ void report_once(CUresult result) {
 
 hipError_t to_hip(CUresult result) {
   switch (result) {
-#define SAME_CASE(cuda, hip) case CUDA_##cuda: return hip;
+#define SAME_CASE(cuda, hip) \
+  case CUDA_##cuda:          \
+    return hip;
     SAME_RESULTS(SAME_CASE)
 #undef SAME_CASE
     case CUDA_ERROR_STUB_LIBRARY:
@@ -131,10 +133,14 @@ hipError_t to_hip(CUresult result) {
 hipMemoryType to_hip(CUmemorytype type, bool managed) {
   if (managed) return hipMemoryTypeManaged;
   switch (type) {
-    case CU_MEMORYTYPE_HOST: return hipMemoryTypeHost;
-    case CU_MEMORYTYPE_DEVICE: return hipMemoryTypeDevice;
-    case CU_MEMORYTYPE_ARRAY: return hipMemoryTypeArray;
-    case CU_MEMORYTYPE_UNIFIED: return hipMemoryTypeUnified;
+    case CU_MEMORYTYPE_HOST:
+      return hipMemoryTypeHost;
+    case CU_MEMORYTYPE_DEVICE:
+      return hipMemoryTypeDevice;
+    case CU_MEMORYTYPE_ARRAY:
+      return hipMemoryTypeArray;
+    case CU_MEMORYTYPE_UNIFIED:
+      return hipMemoryTypeUnified;
   }
   return hipMemoryTypeUnregistered;  // CUDA answers 0 for a pointer it does not know
 }
@@ -192,17 +198,23 @@ CUmem_range_attribute to_cuda(hipMemRangeAttribute attribute) {
 
 CUdevice_P2PAttribute to_cuda(hipDeviceP2PAttr attribute) {
   switch (attribute) {
-    case hipDevP2PAttrPerformanceRank: return CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK;
-    case hipDevP2PAttrAccessSupported: return CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED;
-    case hipDevP2PAttrNativeAtomicSupported: return CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED;
-    case hipDevP2PAttrHipArrayAccessSupported: return CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED;
+    case hipDevP2PAttrPerformanceRank:
+      return CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK;
+    case hipDevP2PAttrAccessSupported:
+      return CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED;
+    case hipDevP2PAttrNativeAtomicSupported:
+      return CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED;
+    case hipDevP2PAttrHipArrayAccessSupported:
+      return CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED;
   }
   fail(hipErrorInvalidValue);
 }
 
 std::optional<CUdevice_attribute> to_cuda(hipDeviceAttribute_t attribute) {
   switch (attribute) {
-#define ATTRIBUTE(hip, cuda) case hipDeviceAttribute##hip: return CU_DEVICE_ATTRIBUTE_##cuda;
+#define ATTRIBUTE(hip, cuda)    \
+  case hipDeviceAttribute##hip: \
+    return CU_DEVICE_ATTRIBUTE_##cuda;
     ATTRIBUTE(CanMapHostMemory, CAN_MAP_HOST_MEMORY)
     ATTRIBUTE(CanUseHostPointerForRegisteredMem, CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM)
     ATTRIBUTE(ConcurrentManagedAccess, CONCURRENT_MANAGED_ACCESS)

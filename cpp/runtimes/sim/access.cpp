@@ -131,10 +131,12 @@ std::string copy_refusal(const machine& m, std::uintptr_t address, std::uint64_t
   return mapped_refusal(m, address, bytes, write, engines);
 }
 
-std::string kernel_refusal(const machine& m, std::uintptr_t address, std::uint64_t bytes, bool write, int device) {
+std::string kernel_refusal(const machine& m, std::uintptr_t address, std::uint64_t bytes, bool write,
+                           int device) {
   const auto bit = std::uint64_t{1} << device;
   if (is_reserved(m, address)) return mapped_refusal(m, address, bytes, write, bit);
-  if (bytes > room_at(m, address)) return place(address) + " + " + std::to_string(bytes) + " runs past its memory";
+  if (bytes > room_at(m, address))
+    return place(address) + " + " + std::to_string(bytes) + " runs past its memory";
   const auto found = containing(m.blocks, address);
   if (found == m.blocks.end()) {
     if (m.has_xnack()) return {};
@@ -165,7 +167,8 @@ void fill_bytes(const machine& m, std::uintptr_t to, std::uint64_t bytes, std::u
     if (target.file) {
       fill_file(target, value, static_cast<std::size_t>(width));
     } else {
-      repeat(reinterpret_cast<std::byte*>(target.offset), target.bytes, value, static_cast<std::size_t>(width));
+      repeat(reinterpret_cast<std::byte*>(target.offset), target.bytes, value,
+             static_cast<std::size_t>(width));
     }
     to += target.bytes;
     bytes -= target.bytes;

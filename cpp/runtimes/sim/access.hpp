@@ -17,11 +17,11 @@ namespace hipsim {
 
 /// Why a copy or fill carried out by one of `engines` (a bit per device) may not touch the range, or "".
 /// Ordinary device memory is open to all copies; mapped memory needs the right that was granted.
-[[nodiscard]] std::string copy_refusal(const machine& m, std::uintptr_t address, std::uint64_t bytes, bool write,
-                                       std::uint64_t engines);
+[[nodiscard]] std::string copy_refusal(const machine& m, std::uintptr_t address, std::uint64_t bytes,
+                                       bool write, std::uint64_t engines);
 /// Why a kernel on `device` would fault there, or "". Ordinary device memory of others needs peer access.
-[[nodiscard]] std::string kernel_refusal(const machine& m, std::uintptr_t address, std::uint64_t bytes, bool write,
-                                         int device);
+[[nodiscard]] std::string kernel_refusal(const machine& m, std::uintptr_t address, std::uint64_t bytes,
+                                         bool write, int device);
 
 /// Copies; both ranges have been checked. Throws bad_host_pointer, std::bad_alloc.
 void copy_bytes(const machine& m, std::uintptr_t to, std::uintptr_t from, std::uint64_t bytes);

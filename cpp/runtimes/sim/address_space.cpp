@@ -118,12 +118,15 @@ void address_space::carve(std::map<std::uintptr_t, std::uint64_t>::iterator rang
   const auto [start, length] = *range;
   remove_free(range);
   if (address > start) add_free(start, address - start);
-  if (const auto end = start + length; address + bytes < end) add_free(address + bytes, end - address - bytes);
+  if (const auto end = start + length; address + bytes < end)
+    add_free(address + bytes, end - address - bytes);
 }
 
-void show_to_cpu(std::uintptr_t address, std::uint64_t bytes, int rights, int descriptor, std::uint64_t offset) {
+void show_to_cpu(std::uintptr_t address, std::uint64_t bytes, int rights, int descriptor,
+                 std::uint64_t offset) {
   void* const where = reinterpret_cast<void*>(address);
-  if (mmap(where, bytes, rights, MAP_SHARED | MAP_FIXED, descriptor, static_cast<off_t>(offset)) == MAP_FAILED) {
+  if (mmap(where, bytes, rights, MAP_SHARED | MAP_FIXED, descriptor, static_cast<off_t>(offset)) ==
+      MAP_FAILED) {
     throw std::bad_alloc();
   }
   // As the GPU driver does: a forked child has no part in device memory, so it cannot write its parent's.

@@ -36,16 +36,18 @@ class address_space {
   [[nodiscard]] std::uintptr_t by_itself(std::uint64_t bytes, std::uint64_t alignment);
   void add_free(std::uintptr_t address, std::uint64_t bytes);
   void remove_free(std::map<std::uintptr_t, std::uint64_t>::iterator range);
-  void carve(std::map<std::uintptr_t, std::uint64_t>::iterator range, std::uintptr_t address, std::uint64_t bytes);
+  void carve(std::map<std::uintptr_t, std::uint64_t>::iterator range, std::uintptr_t address,
+             std::uint64_t bytes);
 
-  std::map<std::uintptr_t, std::uint64_t> free_;                    // inside arenas, by address, coalesced
+  std::map<std::uintptr_t, std::uint64_t> free_;                     // inside arenas, by address, coalesced
   std::set<std::pair<std::uint64_t, std::uintptr_t>> free_by_size_;  // the same, for best fit
-  std::map<std::uintptr_t, std::uint64_t> singles_;                 // mapped by themselves
+  std::map<std::uintptr_t, std::uint64_t> singles_;                  // mapped by themselves
 };
 
 /// Makes part of a reserved range show a memory file to the CPU (rights: PROT_READ and PROT_WRITE bits).
 /// Throws std::bad_alloc where the kernel has no room for another mapping.
-void show_to_cpu(std::uintptr_t address, std::uint64_t bytes, int rights, int descriptor, std::uint64_t offset);
+void show_to_cpu(std::uintptr_t address, std::uint64_t bytes, int rights, int descriptor,
+                 std::uint64_t offset);
 /// Makes it inaccessible again. Returns false where the kernel refuses.
 bool hide_from_cpu(std::uintptr_t address, std::uint64_t bytes) noexcept;
 

@@ -28,7 +28,9 @@ consteval bool needs_no_device(std::string_view name) {
 
 // A trace shows structs passed by value by their telling field.
 template <class Value>
-auto traceable(Value value) { return value; }
+auto traceable(Value value) {
+  return value;
+}
 inline int traceable(hip_abi::hipMemLocation location) { return location.id; }
 
 hipError_t code_of_exception(const char* function) noexcept {
@@ -96,10 +98,10 @@ hipError_t guard(const char* name, const char* names, Function function, Argumen
 
 #define HIPSIM_EXPORT extern "C" __attribute__((visibility("default")))
 #define HIPSIM_FOLLOWING(...) __VA_OPT__(, ) __VA_ARGS__
-#define HIPSIM_GUARD(name, parameters, arguments)                                                        \
-  HIPSIM_EXPORT hip_abi::hipError_t name parameters {                                                    \
-    return hipsim::guard<hipsim::keeps_last_error(#name), hipsim::needs_no_device(#name)>(               \
-        #name, #arguments, &hipsim::calls::name HIPSIM_FOLLOWING arguments);                             \
+#define HIPSIM_GUARD(name, parameters, arguments)                                          \
+  HIPSIM_EXPORT hip_abi::hipError_t name parameters {                                      \
+    return hipsim::guard<hipsim::keeps_last_error(#name), hipsim::needs_no_device(#name)>( \
+        #name, #arguments, &hipsim::calls::name HIPSIM_FOLLOWING arguments);               \
   }
 
 using namespace hip_abi;  // the lists name HIP's types without a namespace

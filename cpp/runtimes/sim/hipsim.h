@@ -35,8 +35,9 @@ uint64_t hipsim_fail_calls(void);
 /* Appends one JSON line per call to a file; null or empty stops. */
 int hipsim_trace(const char* path);
 
-/* What a kernel on `device` would meet: mode 1 reads, 2 writes, 3 both. Returns 0, or the code of the GPU fault
- * (hipErrorIllegalAddress, 700); hipsim_last_message() then tells who may not do what, where. No byte moves. */
+/* What a kernel on `device` would meet: mode 1 reads, 2 writes, 3 both. Returns 0, or the code of the GPU
+ * fault (hipErrorIllegalAddress, 700); hipsim_last_message() then tells who may not do what, where. No byte
+ * moves. */
 enum { HIPSIM_READ = 1, HIPSIM_WRITE = 2 };
 int hipsim_touch(int device, const void* address, size_t bytes, int mode);
 

@@ -11,10 +11,14 @@ namespace {
 
 const char* name_of(block_kind kind) {
   switch (kind) {
-    case block_kind::device: return "device";
-    case block_kind::pinned: return "pinned";
-    case block_kind::managed: return "managed";
-    case block_kind::registered: return "registered";
+    case block_kind::device:
+      return "device";
+    case block_kind::pinned:
+      return "pinned";
+    case block_kind::managed:
+      return "managed";
+    case block_kind::registered:
+      return "registered";
   }
   return "?";
 }

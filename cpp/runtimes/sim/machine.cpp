@@ -149,7 +149,9 @@ void machine::drop_block(std::map<std::uintptr_t, block>::iterator it) {
       munmap(reinterpret_cast<void*>(address), bytes);
       credit(host_device, bytes);
       break;
-    case block_kind::registered: credit(host_device, gone.bytes); break;
+    case block_kind::registered:
+      credit(host_device, gone.bytes);
+      break;
   }
   blocks.erase(it);
 }

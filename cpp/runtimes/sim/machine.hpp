@@ -52,8 +52,8 @@ struct allocation {
 struct reservation {
   std::uint64_t bytes = 0;
   std::uint64_t mappings = 0;
-  bool forgotten = false;         ///< quirk address_free_forgets
-  bool stuck = false;             ///< quirk unmap_pieces_leaks
+  bool forgotten = false;                 ///< quirk address_free_forgets
+  bool stuck = false;                     ///< quirk unmap_pieces_leaks
   std::map<int, std::uint64_t> withheld;  ///< quirk free_memory_with_reservation: bytes by device
 };
 
@@ -77,7 +77,7 @@ struct block {
   std::uint64_t bytes = 0;  ///< as asked for; pages are rounded up
   int device = 0;           ///< current at the call
   std::uint32_t flags = 0;
-  extent memory;          ///< device memory only
+  extent memory;           ///< device memory only
   managed_ranges managed;  ///< managed memory only
 };
 
@@ -158,7 +158,8 @@ class machine {
   [[nodiscard]] std::shared_ptr<physical> take_memory(int device, std::uint64_t bytes, bool file_of_its_own);
   /// The memory behind a descriptor, if this process knows it already.
   [[nodiscard]] std::shared_ptr<physical> known_memory(std::uint64_t identity) const;
-  [[nodiscard]] std::uint64_t add_allocation(std::shared_ptr<physical> memory, const allocation_properties& p);
+  [[nodiscard]] std::uint64_t add_allocation(std::shared_ptr<physical> memory,
+                                             const allocation_properties& p);
   /// Drops one reference of the program or of a mapping; the memory goes with the last of both.
   void drop_reference(std::uint64_t id);
   void drop_mapping(std::map<std::uintptr_t, mapping>::iterator piece, bool keep_reservation_busy = false);

@@ -7,7 +7,7 @@
 
 namespace hipsim {
 
-inline constexpr int no_location = -2;  // hipInvalidDeviceId
+inline constexpr int no_location = -2;   // hipInvalidDeviceId
 inline constexpr int cpu_location = -1;  // hipCpuDeviceId
 
 struct managed_state {

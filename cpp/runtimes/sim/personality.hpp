@@ -40,8 +40,8 @@ struct personality {
                        : v.at_least(7, 0)  ? 92
                                            : 91) {}
 
-  bool keeps_only_errors;        ///< a success leaves the thread's last error as it was
-  bool checks_streams;           ///< an unknown stream is ContextIsDestroyed instead of undefined
+  bool keeps_only_errors;  ///< a success leaves the thread's last error as it was
+  bool checks_streams;     ///< an unknown stream is ContextIsDestroyed instead of undefined
   std::uint32_t reserve_bad_size_code;
   std::uint32_t create_bad_device_code;
   bool address_free_reports_use;  ///< freeing a range that holds mappings fails instead of leaking

@@ -33,7 +33,7 @@ class process {
   /// Asked on every call, so kept where no lock is needed.
   [[nodiscard]] bool has_devices() const { return has_devices_.load(std::memory_order_relaxed); }
   [[nodiscard]] bool keeps_only_errors() const { return keeps_only_errors_.load(std::memory_order_relaxed); }
-  [[nodiscard]] bool broken() const { return broken_; }           ///< the environment could not be read
+  [[nodiscard]] bool broken() const { return broken_; }  ///< the environment could not be read
   [[nodiscard]] bool is_forked_child() const { return forked_.load(std::memory_order_relaxed); }
   /// Replaces the machine. Throws std::invalid_argument, std::logic_error if anything is alive.
   void configure(const char* profile_text);

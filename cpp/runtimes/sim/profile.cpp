@@ -81,8 +81,8 @@ std::string pci_from(std::string_view text) {
   const auto part = [&](std::size_t at, std::size_t digits) {
     return text.size() >= at + digits && number_in<unsigned>(text.substr(at, digits), 16).has_value();
   };
-  if (text.size() != 12 || text[4] != ':' || text[7] != ':' || text[10] != '.' || !part(0, 4) || !part(5, 2) ||
-      !part(8, 2) || !part(11, 1)) {
+  if (text.size() != 12 || text[4] != ':' || text[7] != ':' || text[10] != '.' || !part(0, 4) ||
+      !part(5, 2) || !part(8, 2) || !part(11, 1)) {
     throw std::invalid_argument("a PCI address is written dddd:bb:dd.f");
   }
   return std::string(text);
@@ -92,10 +92,14 @@ link_profile link_from(std::string_view text) {
   const auto comma = text.find(',');
   const auto type = text.substr(0, comma);
   link_profile out;
-  if (type == "xgmi") out.type = link_type::xgmi;
-  else if (type == "pcie") out.type = link_type::pcie;
-  else if (type == "nvlink") out.type = link_type::nvlink;
-  else if (type != "none") throw std::invalid_argument("a link is xgmi, nvlink, pcie or none");
+  if (type == "xgmi")
+    out.type = link_type::xgmi;
+  else if (type == "pcie")
+    out.type = link_type::pcie;
+  else if (type == "nvlink")
+    out.type = link_type::nvlink;
+  else if (type != "none")
+    throw std::invalid_argument("a link is xgmi, nvlink, pcie or none");
   out.hops = comma == text.npos ? 1 : number<int>(text.substr(comma + 1));
   return out;
 }
@@ -142,7 +146,8 @@ void set_device_key(machine_profile& machine, std::string_view rest, std::string
   const auto setter = device_keys().find(rest.substr(dot + 1));
   if (setter == device_keys().end()) throw std::invalid_argument("unknown device key");
   const auto index = static_cast<std::size_t>(ordinal(rest.substr(0, dot)));
-  if (index > machine.devices.size()) throw std::invalid_argument("devices are listed from 0 on, without gaps");
+  if (index > machine.devices.size())
+    throw std::invalid_argument("devices are listed from 0 on, without gaps");
   if (index == machine.devices.size()) machine.devices.emplace_back();
   setter->second(machine.devices[index], value);
 }

@@ -1,4 +1,5 @@
-// The functions the simulator lacks, each refusing by name, and the few that return something else than a code.
+// The functions the simulator lacks, each refusing by name, and the few that return something else than a
+// code.
 #include <cstddef>
 #include <cstdio>
 #include <mutex>

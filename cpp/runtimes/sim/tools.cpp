@@ -27,7 +27,8 @@ template <class Work>
 int attempt(Work work) noexcept {
   try {
     last_message.clear();
-    if (process::instance().is_forked_child()) return failed(3, "a forked child has no part in the simulator");
+    if (process::instance().is_forked_child())
+      return failed(3, "a forked child has no part in the simulator");
     return work();
   } catch (const std::logic_error& error) {
     const bool bad_text = dynamic_cast<const std::invalid_argument*>(&error) != nullptr;
@@ -91,11 +92,13 @@ HIPSIM_EXPORT int hipsim_touch(int device, const void* address, size_t bytes, in
   return attempt([&] {
     const hipsim::reading m;
     if (!m->is_device(device)) return failed(hip_abi::hipErrorInvalidDevice, "no such device");
-    if (mode < 1 || mode > 3) return failed(hip_abi::hipErrorInvalidValue, "mode is 1 (read), 2 (write) or 3 (both)");
+    if (mode < 1 || mode > 3)
+      return failed(hip_abi::hipErrorInvalidValue, "mode is 1 (read), 2 (write) or 3 (both)");
     const auto at = reinterpret_cast<std::uintptr_t>(address);
     std::string problem;
     if (mode & HIPSIM_READ) problem = hipsim::kernel_refusal(*m, at, bytes, false, device);
-    if (problem.empty() && (mode & HIPSIM_WRITE)) problem = hipsim::kernel_refusal(*m, at, bytes, true, device);
+    if (problem.empty() && (mode & HIPSIM_WRITE))
+      problem = hipsim::kernel_refusal(*m, at, bytes, true, device);
     return problem.empty() ? 0 : failed(hip_abi::hipErrorIllegalAddress, problem);
   });
 }
@@ -112,7 +115,8 @@ HIPSIM_EXPORT int hipsim_set_in_use(int device, uint64_t bytes) {
 HIPSIM_EXPORT const char* hipsim_quirks(void) {
   static const std::string text = [] {
     std::string out;
-    for (const auto& quirk : hipsim::known_quirks()) out += std::string(quirk.name) + ": " + quirk.meaning + "\n";
+    for (const auto& quirk : hipsim::known_quirks())
+      out += std::string(quirk.name) + ": " + quirk.meaning + "\n";
     return out;
   }();
   return text.c_str();

@@ -5,10 +5,10 @@
 #include <cstdlib>
 #include <cstring>
 
-#define CHECK(call)                                                               \
-  if (hipError_t code = (call); code != hipSuccess) {                             \
-    std::fprintf(stderr, "%s: %s\n", #call, hipGetErrorName(code));               \
-    std::exit(1);                                                                 \
+#define CHECK(call)                                                 \
+  if (hipError_t code = (call); code != hipSuccess) {               \
+    std::fprintf(stderr, "%s: %s\n", #call, hipGetErrorName(code)); \
+    std::exit(1);                                                   \
   }
 
 int main() {
@@ -42,6 +42,7 @@ int main() {
   CHECK(hipMemAdvise(managed, size, hipMemAdviseSetReadMostly, 0));
   std::memset(managed, 1, size);
   CHECK(hipFree(managed));
-  std::printf("%s %s %zu MiB, %s\n", properties.name, properties.gcnArchName, properties.totalGlobalMem >> 20, back);
+  std::printf("%s %s %zu MiB, %s\n", properties.name, properties.gcnArchName, properties.totalGlobalMem >> 20,
+              back);
   return std::strcmp(text, back) == 0 ? 42 : 1;
 }

@@ -34,19 +34,41 @@ int warp_size(const machine& m, int device) { return capability(m.shape(device).
 // The limits of a compute device that a memory program may print; the same for every gfx9 device.
 std::optional<int> compute_limit(unsigned int attribute) {
   switch (attribute) {
-    case 2: return 8;                                  // async engines
-    case 7: case 8: return 1;                          // compute preemption, concurrent kernels
-    case 26: case 27: case 28: case 56: return 1024;   // block dimensions, threads per block
-    case 29: return 2147483647;                        // grid x
-    case 30: case 31: return 65535;                    // grid y, z
-    case 57: return 2048;                              // threads per multiprocessor
-    case 58: return 2147483647;                        // pitch
-    case 71: case 72: return 65536;                    // registers
-    case 74: case 75: case 76: return 65536;           // shared memory
-    case 78: return 1;                                 // stream priorities
-    case 81: case 82: return 256;                      // texture alignment, pitch alignment
-    case 93: return 1;                                 // DMA-BUF
-    default: return std::nullopt;
+    case 2:
+      return 8;  // async engines
+    case 7:
+    case 8:
+      return 1;  // compute preemption, concurrent kernels
+    case 26:
+    case 27:
+    case 28:
+    case 56:
+      return 1024;  // block dimensions, threads per block
+    case 29:
+      return 2147483647;  // grid x
+    case 30:
+    case 31:
+      return 65535;  // grid y, z
+    case 57:
+      return 2048;  // threads per multiprocessor
+    case 58:
+      return 2147483647;  // pitch
+    case 71:
+    case 72:
+      return 65536;  // registers
+    case 74:
+    case 75:
+    case 76:
+      return 65536;  // shared memory
+    case 78:
+      return 1;  // stream priorities
+    case 81:
+    case 82:
+      return 256;  // texture alignment, pitch alignment
+    case 93:
+      return 1;  // DMA-BUF
+    default:
+      return std::nullopt;
   }
 }
 
@@ -59,34 +81,49 @@ std::optional<int> memory_attribute(const machine& m, hipDeviceAttribute_t attri
     case hipDeviceAttributeHostRegisterSupported:
     case hipDeviceAttributeHostNativeAtomicSupported:
     case hipDeviceAttributeFineGrainSupport:
-    case hipDeviceAttributeIsLargeBar: return 1;
+    case hipDeviceAttributeIsLargeBar:
+      return 1;
     case hipDeviceAttributeConcurrentManagedAccess:
-    case hipDeviceAttributeManagedMemory: return m.has_hmm();
-    case hipDeviceAttributePageableMemoryAccess: return m.has_xnack();
+    case hipDeviceAttributeManagedMemory:
+      return m.has_hmm();
+    case hipDeviceAttributePageableMemoryAccess:
+      return m.has_xnack();
     case hipDeviceAttributeDirectManagedMemAccessFromHost:
     case hipDeviceAttributePageableMemoryAccessUsesHostPageTables:
-    case hipDeviceAttributeIntegrated: return shape.integrated;
-    case hipDeviceAttributeVirtualMemoryManagementSupported: return shape.vmm;
+    case hipDeviceAttributeIntegrated:
+      return shape.integrated;
+    case hipDeviceAttributeVirtualMemoryManagementSupported:
+      return shape.vmm;
     // The simulator has hipMallocAsync but no pools of one's own.
     case hipDeviceAttributeMemoryPoolsSupported:
-    case hipDeviceAttributeMemoryPoolSupportedHandleTypes: return 0;
+    case hipDeviceAttributeMemoryPoolSupportedHandleTypes:
+      return 0;
     case hipDeviceAttributeTotalGlobalMem:
       return static_cast<int>(std::min<std::uint64_t>(shape.memory_bytes, 2147483647));
-    default: return std::nullopt;
+    default:
+      return std::nullopt;
   }
 }
 
 std::optional<int> identity_attribute(const machine& m, hipDeviceAttribute_t attribute, int device) {
   const auto& shape = m.shape(device);
   switch (attribute) {
-    case hipDeviceAttributeComputeCapabilityMajor: return capability(shape.arch).first;
-    case hipDeviceAttributeComputeCapabilityMinor: return capability(shape.arch).second;
-    case hipDeviceAttributeMultiprocessorCount: return shape.multiprocessors;
-    case hipDeviceAttributePciDomainID: return pci_part(shape.pci, 0, 4);
-    case hipDeviceAttributePciBusId: return pci_part(shape.pci, 5, 2);
-    case hipDeviceAttributePciDeviceId: return pci_part(shape.pci, 8, 2);
-    case hipDeviceAttributeWarpSize: return warp_size(m, device);
-    default: return std::nullopt;
+    case hipDeviceAttributeComputeCapabilityMajor:
+      return capability(shape.arch).first;
+    case hipDeviceAttributeComputeCapabilityMinor:
+      return capability(shape.arch).second;
+    case hipDeviceAttributeMultiprocessorCount:
+      return shape.multiprocessors;
+    case hipDeviceAttributePciDomainID:
+      return pci_part(shape.pci, 0, 4);
+    case hipDeviceAttributePciBusId:
+      return pci_part(shape.pci, 5, 2);
+    case hipDeviceAttributePciDeviceId:
+      return pci_part(shape.pci, 8, 2);
+    case hipDeviceAttributeWarpSize:
+      return warp_size(m, device);
+    default:
+      return std::nullopt;
   }
 }
 
@@ -109,8 +146,10 @@ struct layout {
   std::size_t size, total, warp, major, minor, processors, domain, bus, device, map_host, arch, integrated,
       large_bar, managed, concurrent, pageable, threads, shared;
 };
-constexpr layout r0000{792, 256, 276, 328, 332, 336, 364, 368, 372, 388, 396, 652, 764, 772, 780, 784, 280, 264};
-constexpr layout r0600{1472, 288, 308, 360, 364, 388, 592, 584, 588, 400, 1160, 396, 1464, 652, 676, 672, 320, 296};
+constexpr layout r0000{792, 256, 276, 328, 332, 336, 364, 368, 372,
+                       388, 396, 652, 764, 772, 780, 784, 280, 264};
+constexpr layout r0600{1472, 288,  308, 360,  364, 388, 592, 584, 588,
+                       400,  1160, 396, 1464, 652, 676, 672, 320, 296};
 
 hipError_t fill(void* prop, int device, const layout& at) {
   if (!prop) return hipErrorInvalidValue;
@@ -163,8 +202,12 @@ hipError_t hipDeviceComputeCapability(int* major, int* minor, hipDevice_t device
   return hipSuccess;
 }
 
-hipError_t hipGetDevicePropertiesR0600(hipDeviceProp_tR0600* prop, int device) { return fill(prop, device, r0600); }
+hipError_t hipGetDevicePropertiesR0600(hipDeviceProp_tR0600* prop, int device) {
+  return fill(prop, device, r0600);
+}
 
-hipError_t hipGetDeviceProperties(hipDeviceProp_tR0000* prop, int device) { return fill(prop, device, r0000); }
+hipError_t hipGetDeviceProperties(hipDeviceProp_tR0000* prop, int device) {
+  return fill(prop, device, r0000);
+}
 
 }  // namespace hipsim::calls

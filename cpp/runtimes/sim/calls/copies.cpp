@@ -14,7 +14,8 @@ hipError_t copy_checked(const char* function, const machine& m, void* dst, const
   const auto from = address_of(src);
   if (wraps(to, bytes) || wraps(from, bytes)) return hipErrorInvalidValue;
   if (bytes > room_at(m, to) || bytes > room_at(m, from)) {
-    note(function, std::to_string(bytes) + " bytes run past the memory known at " + hex(to) + " or " + hex(from));
+    note(function,
+         std::to_string(bytes) + " bytes run past the memory known at " + hex(to) + " or " + hex(from));
     return hipErrorInvalidValue;
   }
   const auto engines = bit(engine) | bit(owner_of(m, to)) | bit(owner_of(m, from));
@@ -33,7 +34,8 @@ hipError_t copy(const char* function, void* dst, const void* src, std::size_t by
   if (bytes == 0) return hipSuccess;
   if (!dst || !src) return hipErrorInvalidValue;
   const unsigned int direction = kind;
-  if (direction > hipMemcpyDefault && direction != hipMemcpyDeviceToDeviceNoCU) return hipErrorInvalidMemcpyDirection;
+  if (direction > hipMemcpyDefault && direction != hipMemcpyDeviceToDeviceNoCU)
+    return hipErrorInvalidMemcpyDirection;
   const reading m;
   int engine = 0;
   if (const auto code = stream_device(function, *m, stream, engine); code != hipSuccess) return code;
@@ -61,7 +63,8 @@ hipError_t hipMemcpy(void* dst, const void* src, std::size_t sizeBytes, hipMemcp
   return copy("hipMemcpy", dst, src, sizeBytes, kind, nullptr);
 }
 
-hipError_t hipMemcpyAsync(void* dst, const void* src, std::size_t sizeBytes, hipMemcpyKind kind, hipStream_t stream) {
+hipError_t hipMemcpyAsync(void* dst, const void* src, std::size_t sizeBytes, hipMemcpyKind kind,
+                          hipStream_t stream) {
   return copy("hipMemcpyAsync", dst, src, sizeBytes, kind, stream);
 }
 
@@ -82,7 +85,8 @@ hipError_t hipMemcpyDtoD(hipDeviceptr_t dst, hipDeviceptr_t src, std::size_t siz
   return copy("hipMemcpyDtoD", dst, src, sizeBytes, hipMemcpyDeviceToDevice, nullptr);
 }
 
-hipError_t hipMemcpyHtoDAsync(hipDeviceptr_t dst, const void* src, std::size_t sizeBytes, hipStream_t stream) {
+hipError_t hipMemcpyHtoDAsync(hipDeviceptr_t dst, const void* src, std::size_t sizeBytes,
+                              hipStream_t stream) {
   return copy("hipMemcpyHtoDAsync", dst, src, sizeBytes, hipMemcpyHostToDevice, stream);
 }
 
@@ -90,7 +94,8 @@ hipError_t hipMemcpyDtoHAsync(void* dst, hipDeviceptr_t src, std::size_t sizeByt
   return copy("hipMemcpyDtoHAsync", dst, src, sizeBytes, hipMemcpyDeviceToHost, stream);
 }
 
-hipError_t hipMemcpyDtoDAsync(hipDeviceptr_t dst, hipDeviceptr_t src, std::size_t sizeBytes, hipStream_t stream) {
+hipError_t hipMemcpyDtoDAsync(hipDeviceptr_t dst, hipDeviceptr_t src, std::size_t sizeBytes,
+                              hipStream_t stream) {
   return copy("hipMemcpyDtoDAsync", dst, src, sizeBytes, hipMemcpyDeviceToDevice, stream);
 }
 

@@ -35,7 +35,8 @@ hipError_t allocate(void** ptr, std::size_t size, int device, std::uint32_t flag
   const auto address = m->addresses.reserve(bytes, 0, 0);
   if (address == 0) return hipErrorOutOfMemory;
   if (m->shape(device).host_visible) {
-    show_to_cpu(address, bytes, PROT_READ | PROT_WRITE, fresh.memory.file()->descriptor(), fresh.memory.offset());
+    show_to_cpu(address, bytes, PROT_READ | PROT_WRITE, fresh.memory.file()->descriptor(),
+                fresh.memory.offset());
   }
   m->charge(device, bytes);
   m->blocks.emplace(address, std::move(fresh));
@@ -56,7 +57,8 @@ hipError_t hipExtMallocWithFlags(void** ptr, std::size_t size, unsigned int flag
 hipError_t hipMallocAsync(void** ptr, std::size_t size, hipStream_t stream) {
   if (!ptr) return hipErrorInvalidValue;
   int device = 0;
-  if (const auto code = stream_device("hipMallocAsync", *reading(), stream, device); code != hipSuccess) return code;
+  if (const auto code = stream_device("hipMallocAsync", *reading(), stream, device); code != hipSuccess)
+    return code;
   return allocate(ptr, size, device, 0);
 }
 
@@ -99,7 +101,8 @@ hipError_t hipFree(void* ptr) {
 hipError_t hipFreeAsync(void* ptr, hipStream_t stream) {
   if (!ptr) return hipErrorInvalidValue;
   int device = 0;
-  if (const auto code = stream_device("hipFreeAsync", *reading(), stream, device); code != hipSuccess) return code;
+  if (const auto code = stream_device("hipFreeAsync", *reading(), stream, device); code != hipSuccess)
+    return code;
   return hipFree(ptr);
 }
 

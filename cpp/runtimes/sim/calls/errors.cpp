@@ -11,7 +11,8 @@ namespace {
 const char* name_of(hipError_t error) {
   switch (error) {
 #define HIP_ABI_ERROR(name, value) \
-  case name: return #name;
+  case name:                       \
+    return #name;
     HIP_ABI_ERRORS(HIP_ABI_ERROR)
 #undef HIP_ABI_ERROR
   }

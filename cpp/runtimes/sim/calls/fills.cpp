@@ -51,7 +51,8 @@ hipError_t hipMemsetD16(hipDeviceptr_t dst, unsigned short value, std::size_t co
   return fill("hipMemsetD16", dst, value, 2, count, nullptr);
 }
 
-hipError_t hipMemsetD16Async(hipDeviceptr_t dst, unsigned short value, std::size_t count, hipStream_t stream) {
+hipError_t hipMemsetD16Async(hipDeviceptr_t dst, unsigned short value, std::size_t count,
+                             hipStream_t stream) {
   return fill("hipMemsetD16Async", dst, value, 2, count, stream);
 }
 

@@ -9,7 +9,8 @@
 namespace hipsim {
 
 std::uintptr_t host_pages(std::uint64_t bytes) {
-  void* const got = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const got =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return got == MAP_FAILED ? 0 : reinterpret_cast<std::uintptr_t>(got);
 }
 
@@ -51,8 +52,8 @@ bool has_pages(std::uintptr_t address, std::uint64_t bytes) {
 
 bool register_flags_allowed(const machine& m, unsigned int flags) {
   if (m.rules.register_any_low_flags) return flags <= 15;
-  const unsigned int known = hipHostRegisterPortable | hipHostRegisterMapped | hipHostRegisterReadOnly | 0x80000000u |
-                             (m.rules.register_io_memory ? hipHostRegisterIoMemory : 0u);
+  const unsigned int known = hipHostRegisterPortable | hipHostRegisterMapped | hipHostRegisterReadOnly |
+                             0x80000000u | (m.rules.register_io_memory ? hipHostRegisterIoMemory : 0u);
   return (flags & ~known) == 0;
 }
 

@@ -43,14 +43,30 @@ void set_accessed_by(managed_state& state, int device, bool on) {
 
 void advise_run(managed_state& state, hipMemoryAdvise advice, int device) {
   switch (advice) {
-    case hipMemAdviseSetReadMostly: state.read_mostly = true; break;
-    case hipMemAdviseUnsetReadMostly: state.read_mostly = false; break;
-    case hipMemAdviseSetPreferredLocation: state.preferred = device; break;
-    case hipMemAdviseUnsetPreferredLocation: state.preferred = no_location; break;
-    case hipMemAdviseSetAccessedBy: set_accessed_by(state, device, true); break;
-    case hipMemAdviseUnsetAccessedBy: set_accessed_by(state, device, false); break;
-    case hipMemAdviseSetCoarseGrain: state.coarse_grain = true; break;
-    case hipMemAdviseUnsetCoarseGrain: state.coarse_grain = false; break;
+    case hipMemAdviseSetReadMostly:
+      state.read_mostly = true;
+      break;
+    case hipMemAdviseUnsetReadMostly:
+      state.read_mostly = false;
+      break;
+    case hipMemAdviseSetPreferredLocation:
+      state.preferred = device;
+      break;
+    case hipMemAdviseUnsetPreferredLocation:
+      state.preferred = no_location;
+      break;
+    case hipMemAdviseSetAccessedBy:
+      set_accessed_by(state, device, true);
+      break;
+    case hipMemAdviseUnsetAccessedBy:
+      set_accessed_by(state, device, false);
+      break;
+    case hipMemAdviseSetCoarseGrain:
+      state.coarse_grain = true;
+      break;
+    case hipMemAdviseUnsetCoarseGrain:
+      state.coarse_grain = false;
+      break;
   }
 }
 
@@ -103,11 +119,16 @@ hipError_t prefetch(const char* function, machine& m, const void* ptr, std::size
 // The device that a location of the _v2 calls names; false: no such kind of location.
 bool device_of(const machine&, hipMemLocation location, int& device) {
   switch (location.type) {
-    case hipMemLocationTypeDevice: device = location.id; return true;
+    case hipMemLocationTypeDevice:
+      device = location.id;
+      return true;
     case hipMemLocationTypeHost:
     case hipMemLocationTypeHostNuma:
-    case hipMemLocationTypeHostNumaCurrent: device = hipCpuDeviceId; return true;
-    default: return false;
+    case hipMemLocationTypeHostNumaCurrent:
+      device = hipCpuDeviceId;
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -138,7 +159,8 @@ hipError_t hipMemAdvise(const void* ptr, std::size_t count, hipMemoryAdvise advi
   return advise(*m, ptr, count, advice, device);
 }
 
-hipError_t hipMemAdvise_v2(const void* ptr, std::size_t count, hipMemoryAdvise advice, hipMemLocation location) {
+hipError_t hipMemAdvise_v2(const void* ptr, std::size_t count, hipMemoryAdvise advice,
+                           hipMemLocation location) {
   writing m;
   if (!m->rules.location_calls) return hipErrorNotSupported;
   if (!ptr || count == 0) return hipErrorInvalidValue;
@@ -152,8 +174,8 @@ hipError_t hipMemPrefetchAsync(const void* ptr, std::size_t count, int device, h
   return prefetch("hipMemPrefetchAsync", *m, ptr, count, device, stream);
 }
 
-hipError_t hipMemPrefetchAsync_v2(const void* ptr, std::size_t count, hipMemLocation location, unsigned int flags,
-                                  hipStream_t stream) {
+hipError_t hipMemPrefetchAsync_v2(const void* ptr, std::size_t count, hipMemLocation location,
+                                  unsigned int flags, hipStream_t stream) {
   writing m;
   if (!m->rules.location_calls) return hipErrorNotSupported;
   int device = 0;
@@ -165,8 +187,10 @@ hipError_t hipStreamAttachMemAsync(hipStream_t stream, void* ptr, std::size_t le
   if (!ptr) return hipErrorInvalidValue;
   const reading m;
   int engine = 0;
-  if (const auto code = stream_device("hipStreamAttachMemAsync", *m, stream, engine); code != hipSuccess) return code;
-  const bool known_flags = flags == hipMemAttachGlobal || flags == hipMemAttachHost || flags == hipMemAttachSingle;
+  if (const auto code = stream_device("hipStreamAttachMemAsync", *m, stream, engine); code != hipSuccess)
+    return code;
+  const bool known_flags =
+      flags == hipMemAttachGlobal || flags == hipMemAttachHost || flags == hipMemAttachSingle;
   if (!known_flags || (flags == hipMemAttachSingle && !stream)) return hipErrorInvalidValue;
   const auto found = containing(m->blocks, address_of(ptr));
   if (found == m->blocks.end()) {

@@ -14,7 +14,9 @@ struct managed_range {
   std::uint64_t to;
 
   template <class Visit>
-  void visit(Visit each) const { owner->managed.visit(from, to, each); }
+  void visit(Visit each) const {
+    owner->managed.visit(from, to, each);
+  }
 };
 
 bool read_mostly(const managed_range& range) {
@@ -28,8 +30,10 @@ int common_location(const managed_range& range, int managed_state::*field) {
   int common = no_location;
   bool first = true;
   range.visit([&](const managed_state& state) {
-    if (first) common = state.*field;
-    else if (state.*field != common) common = no_location;
+    if (first)
+      common = state.*field;
+    else if (state.*field != common)
+      common = no_location;
     first = false;
   });
   return common;
@@ -57,7 +61,8 @@ int coherency(const managed_range& range) {
 void write_int(void* data, int value) { std::memcpy(data, &value, sizeof value); }
 
 // Memory that is not managed only has a coherency: device memory coarse, host memory fine.
-hipError_t get_of_ordinary(const machine& m, void* data, hipMemRangeAttribute attribute, std::uintptr_t address) {
+hipError_t get_of_ordinary(const machine& m, void* data, hipMemRangeAttribute attribute,
+                           std::uintptr_t address) {
   const auto found = containing(m.blocks, address);
   if (attribute != hipMemRangeAttributeCoherencyMode || found == m.blocks.end()) return hipErrorInvalidValue;
   write_int(data, found->second.kind == block_kind::device ? 1 : 0);
@@ -68,8 +73,8 @@ bool right_size(std::size_t size, hipMemRangeAttribute attribute) {
   return attribute == hipMemRangeAttributeAccessedBy ? size % sizeof(int) == 0 : size == sizeof(int);
 }
 
-hipError_t get(const machine& m, void* data, std::size_t size, hipMemRangeAttribute attribute, const void* ptr,
-               std::size_t count) {
+hipError_t get(const machine& m, void* data, std::size_t size, hipMemRangeAttribute attribute,
+               const void* ptr, std::size_t count) {
   if (!data || size == 0 || !ptr || count == 0 || !right_size(size, attribute)) return hipErrorInvalidValue;
   const auto address = address_of(ptr);
   if (count > room_at(m, address)) return hipErrorInvalidValue;
@@ -79,29 +84,36 @@ hipError_t get(const machine& m, void* data, std::size_t size, hipMemRangeAttrib
   const auto into = address - found->first;
   const managed_range range{&found->second, into & ~(page_bytes - 1), page_ceiling(into + count)};
   switch (attribute) {
-    case hipMemRangeAttributeReadMostly: write_int(data, read_mostly(range)); return hipSuccess;
+    case hipMemRangeAttributeReadMostly:
+      write_int(data, read_mostly(range));
+      return hipSuccess;
     case hipMemRangeAttributePreferredLocation:
       write_int(data, common_location(range, &managed_state::preferred));
       return hipSuccess;
     case hipMemRangeAttributeLastPrefetchLocation:
       write_int(data, common_location(range, &managed_state::last_prefetch));
       return hipSuccess;
-    case hipMemRangeAttributeAccessedBy: fill_accessed_by(range, data, size / sizeof(int)); return hipSuccess;
-    case hipMemRangeAttributeCoherencyMode: write_int(data, coherency(range)); return hipSuccess;
+    case hipMemRangeAttributeAccessedBy:
+      fill_accessed_by(range, data, size / sizeof(int));
+      return hipSuccess;
+    case hipMemRangeAttributeCoherencyMode:
+      write_int(data, coherency(range));
+      return hipSuccess;
   }
   return hipErrorInvalidValue;
 }
 
 }  // namespace
 
-hipError_t hipMemRangeGetAttribute(void* data, std::size_t dataSize, hipMemRangeAttribute attribute, const void* ptr,
-                                   std::size_t count) {
+hipError_t hipMemRangeGetAttribute(void* data, std::size_t dataSize, hipMemRangeAttribute attribute,
+                                   const void* ptr, std::size_t count) {
   return get(*reading(), data, dataSize, attribute, ptr, count);
 }
 
 hipError_t hipMemRangeGetAttributes(void** data, std::size_t* dataSizes, hipMemRangeAttribute* attributes,
                                     std::size_t numAttributes, const void* ptr, std::size_t count) {
-  if (!data || !dataSizes || !attributes || numAttributes == 0 || !ptr || count == 0) return hipErrorInvalidValue;
+  if (!data || !dataSizes || !attributes || numAttributes == 0 || !ptr || count == 0)
+    return hipErrorInvalidValue;
   const reading m;
   const auto found = containing(m->blocks, address_of(ptr));
   if (found == m->blocks.end() || found->second.kind == block_kind::device) return hipErrorInvalidValue;

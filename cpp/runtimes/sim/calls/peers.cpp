@@ -49,7 +49,8 @@ hipError_t hipDeviceDisablePeerAccess(int peer) {
 hipError_t hipDeviceGetP2PAttribute(int* value, hipDeviceP2PAttr attribute, int srcDevice, int dstDevice) {
   if (!value) return hipErrorInvalidValue;
   const reading m;
-  if (srcDevice == dstDevice || !m->is_device(srcDevice) || !m->is_device(dstDevice)) return hipErrorInvalidDevice;
+  if (srcDevice == dstDevice || !m->is_device(srcDevice) || !m->is_device(dstDevice))
+    return hipErrorInvalidDevice;
   const auto link = m->profile.links.find({srcDevice, dstDevice});
   const bool linked = link != m->profile.links.end();
   const bool xgmi = linked && link->second.type != link_type::pcie;
@@ -58,13 +59,18 @@ hipError_t hipDeviceGetP2PAttribute(int* value, hipDeviceP2PAttr attribute, int 
       *value = linked ? static_cast<int>(link_number(link->second.type)) : 0;
       return hipSuccess;
     case hipDevP2PAttrAccessSupported:
-    case hipDevP2PAttrHipArrayAccessSupported: *value = linked; return hipSuccess;
-    case hipDevP2PAttrNativeAtomicSupported: *value = xgmi; return hipSuccess;
+    case hipDevP2PAttrHipArrayAccessSupported:
+      *value = linked;
+      return hipSuccess;
+    case hipDevP2PAttrNativeAtomicSupported:
+      *value = xgmi;
+      return hipSuccess;
   }
   return hipErrorInvalidValue;
 }
 
-hipError_t hipExtGetLinkTypeAndHopCount(int device1, int device2, std::uint32_t* linkType, std::uint32_t* hopCount) {
+hipError_t hipExtGetLinkTypeAndHopCount(int device1, int device2, std::uint32_t* linkType,
+                                        std::uint32_t* hopCount) {
   if (!linkType || !hopCount || device1 == device2 || device1 < 0 || device2 < 0) return hipErrorInvalidValue;
   const reading m;
   if (!m->is_device(device1) || !m->is_device(device2)) return hipErrorInvalidDevice;

@@ -20,16 +20,24 @@ struct located {
 
 hipMemoryType type_of(block_kind kind) {
   switch (kind) {
-    case block_kind::device: return hipMemoryTypeDevice;
-    case block_kind::managed: return hipMemoryTypeManaged;
-    default: return hipMemoryTypeHost;
+    case block_kind::device:
+      return hipMemoryTypeDevice;
+    case block_kind::managed:
+      return hipMemoryTypeManaged;
+    default:
+      return hipMemoryTypeHost;
   }
 }
 
 located locate(const machine& m, std::uintptr_t address) {
   if (const auto piece = containing(m.mappings, address); piece != m.mappings.end()) {
     const auto& properties = m.allocations.at(piece->second.allocation).properties;
-    return {true, piece->first, piece->second.bytes, hipMemoryTypeDevice, properties.location_id, 0,
+    return {true,
+            piece->first,
+            piece->second.bytes,
+            hipMemoryTypeDevice,
+            properties.location_id,
+            0,
             piece->second.allocation};
   }
   const auto found = containing(m.blocks, address);
@@ -39,25 +47,47 @@ located locate(const machine& m, std::uintptr_t address) {
 }
 
 template <class Value>
-void write(void* data, Value value) { std::memcpy(data, &value, sizeof value); }
+void write(void* data, Value value) {
+  std::memcpy(data, &value, sizeof value);
+}
 
-hipError_t write_attribute(void* data, hipPointer_attribute attribute, std::uintptr_t address, const located& at) {
+hipError_t write_attribute(void* data, hipPointer_attribute attribute, std::uintptr_t address,
+                           const located& at) {
   void* const pointer = pointer_to(address);
   const bool host = at.type == hipMemoryTypeHost || at.type == hipMemoryTypeManaged;
   switch (attribute) {
-    case HIP_POINTER_ATTRIBUTE_MEMORY_TYPE: write(data, at.type); break;
-    case HIP_POINTER_ATTRIBUTE_DEVICE_POINTER: write(data, pointer); break;
+    case HIP_POINTER_ATTRIBUTE_MEMORY_TYPE:
+      write(data, at.type);
+      break;
+    case HIP_POINTER_ATTRIBUTE_DEVICE_POINTER:
+      write(data, pointer);
+      break;
     case HIP_POINTER_ATTRIBUTE_HOST_POINTER:
       write(data, host ? pointer : nullptr);
       return host ? hipSuccess : hipErrorInvalidValue;
-    case HIP_POINTER_ATTRIBUTE_SYNC_MEMOPS: write(data, 0u); break;
-    case HIP_POINTER_ATTRIBUTE_BUFFER_ID: write(data, at.id); break;
-    case HIP_POINTER_ATTRIBUTE_IS_MANAGED: write(data, at.type == hipMemoryTypeManaged); break;
-    case HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL: write(data, at.device); break;
-    case HIP_POINTER_ATTRIBUTE_RANGE_START_ADDR: write(data, pointer_to(at.base)); break;
-    case HIP_POINTER_ATTRIBUTE_RANGE_SIZE: write(data, static_cast<std::size_t>(at.bytes)); break;
-    case HIP_POINTER_ATTRIBUTE_MAPPED: write(data, true); break;
-    default: return hipErrorInvalidValue;  // not supported in HIP, or not an attribute
+    case HIP_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+      write(data, 0u);
+      break;
+    case HIP_POINTER_ATTRIBUTE_BUFFER_ID:
+      write(data, at.id);
+      break;
+    case HIP_POINTER_ATTRIBUTE_IS_MANAGED:
+      write(data, at.type == hipMemoryTypeManaged);
+      break;
+    case HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+      write(data, at.device);
+      break;
+    case HIP_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+      write(data, pointer_to(at.base));
+      break;
+    case HIP_POINTER_ATTRIBUTE_RANGE_SIZE:
+      write(data, static_cast<std::size_t>(at.bytes));
+      break;
+    case HIP_POINTER_ATTRIBUTE_MAPPED:
+      write(data, true);
+      break;
+    default:
+      return hipErrorInvalidValue;  // not supported in HIP, or not an attribute
   }
   return hipSuccess;
 }
@@ -65,12 +95,20 @@ hipError_t write_attribute(void* data, hipPointer_attribute attribute, std::uint
 // What an address unknown to HIP answers: zeros, and no device. The size of each answer differs.
 void write_nothing(void* data, hipPointer_attribute attribute) {
   switch (attribute) {
-    case HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL: write(data, hipInvalidDeviceId); break;
+    case HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+      write(data, hipInvalidDeviceId);
+      break;
     case HIP_POINTER_ATTRIBUTE_MEMORY_TYPE:
-    case HIP_POINTER_ATTRIBUTE_SYNC_MEMOPS: write(data, 0u); break;
+    case HIP_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+      write(data, 0u);
+      break;
     case HIP_POINTER_ATTRIBUTE_IS_MANAGED:
-    case HIP_POINTER_ATTRIBUTE_MAPPED: write(data, false); break;
-    default: write(data, std::uint64_t{0}); break;
+    case HIP_POINTER_ATTRIBUTE_MAPPED:
+      write(data, false);
+      break;
+    default:
+      write(data, std::uint64_t{0});
+      break;
   }
 }
 
@@ -119,7 +157,8 @@ hipError_t hipDrvPointerGetAttributes(unsigned int count, hipPointer_attribute* 
 
 hipError_t hipPointerSetAttribute(const void* value, hipPointer_attribute attribute, hipDeviceptr_t ptr) {
   if (!value || !ptr || attribute != HIP_POINTER_ATTRIBUTE_SYNC_MEMOPS) return hipErrorInvalidValue;
-  return is_known(*reading(), address_of(ptr)) ? hipSuccess : hipErrorInvalidValue;  // all work is synchronous here
+  return is_known(*reading(), address_of(ptr)) ? hipSuccess
+                                               : hipErrorInvalidValue;  // all work is synchronous here
 }
 
 hipError_t hipMemGetAddressRange(void** base, std::size_t* size, void* ptr) {

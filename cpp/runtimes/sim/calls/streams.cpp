@@ -14,7 +14,8 @@ constexpr int priority_greatest = -1;
 
 std::uint64_t now_ns() {
   using namespace std::chrono;
-  return static_cast<std::uint64_t>(duration_cast<nanoseconds>(steady_clock::now().time_since_epoch()).count());
+  return static_cast<std::uint64_t>(
+      duration_cast<nanoseconds>(steady_clock::now().time_since_epoch()).count());
 }
 
 hipError_t check_stream(const char* function, hipStream_t stream) {
@@ -57,7 +58,9 @@ hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned int flags) {
   return hipStreamCreateWithPriority(stream, flags, 0);
 }
 
-hipError_t hipStreamCreate(hipStream_t* stream) { return hipStreamCreateWithPriority(stream, hipStreamDefault, 0); }
+hipError_t hipStreamCreate(hipStream_t* stream) {
+  return hipStreamCreateWithPriority(stream, hipStreamDefault, 0);
+}
 
 hipError_t hipDeviceGetStreamPriorityRange(int* least, int* greatest) {
   if (least) *least = priority_least;
@@ -83,7 +86,8 @@ hipError_t hipStreamWaitEvent(hipStream_t stream, hipEvent_t event, unsigned int
   return check_stream("hipStreamWaitEvent", stream);
 }
 
-hipError_t hipStreamAddCallback(hipStream_t stream, hipStreamCallback_t callback, void* userData, unsigned int flags) {
+hipError_t hipStreamAddCallback(hipStream_t stream, hipStreamCallback_t callback, void* userData,
+                                unsigned int flags) {
   if (!callback || flags != 0) return hipErrorInvalidValue;
   const auto code = check_stream("hipStreamAddCallback", stream);
   if (code == hipSuccess) callback(stream, hipSuccess, userData);

@@ -23,10 +23,13 @@ template <class Pointer>
 
 /// The device of a stream, or of the current thread for the null and per-thread streams.
 /// Returns hipSuccess, or what this release says of a handle that is none.
-[[nodiscard]] hipError_t stream_device(const char* function, const machine& m, hipStream_t stream, int& device);
+[[nodiscard]] hipError_t stream_device(const char* function, const machine& m, hipStream_t stream,
+                                       int& device);
 
 /// [address, address + bytes) without wrapping round.
-[[nodiscard]] inline bool wraps(std::uintptr_t address, std::uint64_t bytes) { return address + bytes < address; }
+[[nodiscard]] inline bool wraps(std::uintptr_t address, std::uint64_t bytes) {
+  return address + bytes < address;
+}
 
 /// Physical memory and rights follow whole pages.
 [[nodiscard]] inline bool page_aligned(std::uint64_t value) { return value % page_bytes == 0; }

@@ -32,7 +32,8 @@ piece_range pieces_at(machine& m, std::uintptr_t address, std::size_t size) {
   const bool covered = m.rules.whole_pieces_only ? sum == size : sum >= size;
   if (!covered) return none;
   auto last = first;
-  for (std::uint64_t reached = 0; last != m.mappings.end() && reached < size; ++last) reached += last->second.bytes;
+  for (std::uint64_t reached = 0; last != m.mappings.end() && reached < size; ++last)
+    reached += last->second.bytes;
   return {first, last};
 }
 
@@ -86,8 +87,8 @@ hipError_t apply(machine& m, piece_range range, const hipMemAccessDesc& desc) {
   if (types_count && desc.location.type != hipMemLocationTypeDevice) {
     const bool numa = desc.location.type == hipMemLocationTypeHostNuma ||
                       desc.location.type == hipMemLocationTypeHostNumaCurrent;
-    const bool valid = desc.location.type == hipMemLocationTypeHost ? m.rules.host_location
-                                                                    : numa && m.rules.numa_locations;
+    const bool valid =
+        desc.location.type == hipMemLocationTypeHost ? m.rules.host_location : numa && m.rules.numa_locations;
     return valid ? grant_to_host(m, range, desc.flags) : hipErrorInvalidValue;
   }
   if (!m.is_device(desc.location.id)) return hipErrorInvalidValue;
@@ -116,7 +117,9 @@ hipError_t hipMemGetAccess(unsigned long long* flags, const hipMemLocation* loca
   if (piece == m->mappings.end()) return hipErrorInvalidValue;
   const bool reads = (piece->second.readers >> location->id & 1) != 0;
   const bool writes = (piece->second.writers >> location->id & 1) != 0;
-  *flags = writes ? hipMemAccessFlagsProtReadWrite : reads ? hipMemAccessFlagsProtRead : hipMemAccessFlagsProtNone;
+  *flags = writes  ? hipMemAccessFlagsProtReadWrite
+           : reads ? hipMemAccessFlagsProtRead
+                   : hipMemAccessFlagsProtNone;
   return hipSuccess;
 }
 

@@ -35,7 +35,8 @@ hipError_t hipMemAddressFree(void* ptr, std::size_t size) {
                                   std::to_string(found->second.bytes) + " bytes, whatever was asked");
   }
   if (found->second.mappings > 0 || found->second.stuck) {
-    if (!m->rules.address_free_reports_use || m->quirk("address_free_forgets")) found->second.forgotten = true;
+    if (!m->rules.address_free_reports_use || m->quirk("address_free_forgets"))
+      found->second.forgotten = true;
     return m->rules.address_free_reports_use ? hipErrorUnknown : hipSuccess;
   }
   m->drop_reservation(found);

@@ -14,7 +14,8 @@ bool is_host(hipMemLocationType type) {
 }
 
 bool allowed_type(const machine& m, hipMemAllocationType type) {
-  return type == hipMemAllocationTypePinned || (type == hipMemAllocationTypeUncached && m.rules.uncached_type);
+  return type == hipMemAllocationTypePinned ||
+         (type == hipMemAllocationTypeUncached && m.rules.uncached_type);
 }
 
 bool allowed_location(const machine& m, hipMemLocationType type) {
@@ -46,14 +47,20 @@ hipError_t check_size(const machine& m, std::size_t size) {
 }
 
 allocation_properties remembered(const hipMemAllocationProp& prop) {
-  return {prop.type, prop.requestedHandleType, prop.location.type, prop.location.id, prop.win32HandleMetaData,
-          prop.allocFlags.compressionType, prop.allocFlags.gpuDirectRDMACapable, prop.allocFlags.usage};
+  return {prop.type,
+          prop.requestedHandleType,
+          prop.location.type,
+          prop.location.id,
+          prop.win32HandleMetaData,
+          prop.allocFlags.compressionType,
+          prop.allocFlags.gpuDirectRDMACapable,
+          prop.allocFlags.usage};
 }
 
 }  // namespace
 
-hipError_t hipMemCreate(hipMemGenericAllocationHandle_t* handle, std::size_t size, const hipMemAllocationProp* prop,
-                        unsigned long long flags) {
+hipError_t hipMemCreate(hipMemGenericAllocationHandle_t* handle, std::size_t size,
+                        const hipMemAllocationProp* prop, unsigned long long flags) {
   if (!handle || size == 0 || flags != 0 || !prop) return hipErrorInvalidValue;
   writing m;
   if (const auto code = check_properties(*m, *prop); code != hipSuccess) return code;
@@ -63,7 +70,8 @@ hipError_t hipMemCreate(hipMemGenericAllocationHandle_t* handle, std::size_t siz
   if (device != host_device && m->quirk("create_on_current_device")) device = current_device();
   const bool shareable = prop->requestedHandleType != hipMemHandleTypeNone;
   auto memory = m->take_memory(device, size, shareable || m->quirk("create_takes_descriptor"));
-  *handle = reinterpret_cast<hipMemGenericAllocationHandle_t>(m->add_allocation(std::move(memory), remembered(*prop)));
+  *handle = reinterpret_cast<hipMemGenericAllocationHandle_t>(
+      m->add_allocation(std::move(memory), remembered(*prop)));
   return hipSuccess;
 }
 
@@ -75,7 +83,8 @@ hipError_t hipMemRelease(hipMemGenericAllocationHandle_t handle) {
     return undefined("hipMemRelease", "handle " + hex(id_of(handle)) + " is not, or no longer, one");
   }
   if (found->second.references == 0) {
-    return undefined("hipMemRelease", "handle " + hex(id_of(handle)) + " was released already; only mappings hold it");
+    return undefined("hipMemRelease",
+                     "handle " + hex(id_of(handle)) + " was released already; only mappings hold it");
   }
   m->drop_reference(id_of(handle));
   return hipSuccess;
@@ -95,7 +104,8 @@ hipError_t hipMemGetAllocationGranularity(std::size_t* granularity, const hipMem
                                           hipMemAllocationGranularity_flags option) {
   if (!granularity || !prop || option > hipMemAllocationGranularityRecommended) return hipErrorInvalidValue;
   const reading m;
-  if (!allowed_type(*m, prop->type) || !allowed_location(*m, prop->location.type)) return hipErrorInvalidValue;
+  if (!allowed_type(*m, prop->type) || !allowed_location(*m, prop->location.type))
+    return hipErrorInvalidValue;
   if (is_host(prop->location.type)) {
     *granularity = page_bytes;
     return hipSuccess;

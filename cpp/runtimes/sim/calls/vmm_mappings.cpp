@@ -11,7 +11,8 @@ bool overlaps_a_piece(const machine& m, std::uintptr_t address, std::uint64_t by
 }
 
 // Why the driver would refuse to map there, or null.
-const char* map_refusal(const machine& m, std::uintptr_t address, std::size_t size, const allocation& memory) {
+const char* map_refusal(const machine& m, std::uintptr_t address, std::size_t size,
+                        const allocation& memory) {
   const auto place = containing(m.reservations, address);
   if (place == m.reservations.end()) return "the address is in no reservation";
   if (size > place->second.bytes - (address - place->first)) return "the range runs past its reservation";

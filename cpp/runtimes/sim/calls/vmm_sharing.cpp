@@ -26,7 +26,8 @@ hipError_t hipMemExportToShareableHandle(void* shareableHandle, hipMemGenericAll
   if (found == m->allocations.end()) {
     return undefined("hipMemExportToShareableHandle", hex(id_of(handle)) + " is no handle");
   }
-  if (handleType != hipMemHandleTypePosixFileDescriptor || found->second.properties.handle_type != handleType) {
+  if (handleType != hipMemHandleTypePosixFileDescriptor ||
+      found->second.properties.handle_type != handleType) {
     return hipErrorInvalidValue;
   }
   const int descriptor = fcntl(found->second.memory->memory.file()->descriptor(), F_DUPFD_CLOEXEC, 0);
@@ -46,7 +47,8 @@ hipError_t hipMemImportFromShareableHandle(hipMemGenericAllocationHandle_t* hand
   const int descriptor = descriptor_of(osHandle);
   const auto owner = owner_of_memory_file(descriptor);
   if (owner.empty()) {
-    note("hipMemImportFromShareableHandle", "descriptor " + std::to_string(descriptor) + " was not exported by HIP");
+    note("hipMemImportFromShareableHandle",
+         "descriptor " + std::to_string(descriptor) + " was not exported by HIP");
     return hipErrorInvalidValue;
   }
   auto file = memory_file::duplicate(descriptor);
@@ -63,7 +65,8 @@ hipError_t hipMemImportFromShareableHandle(hipMemGenericAllocationHandle_t* hand
   properties.location_type = hipMemLocationTypeDevice;
   properties.location_id = m->rules.imports_know_owner ? memory->device : current_device();
   if (m->rules.imports_know_handle_type) properties.handle_type = shHandleType;
-  *handle = reinterpret_cast<hipMemGenericAllocationHandle_t>(m->add_allocation(std::move(memory), properties));
+  *handle =
+      reinterpret_cast<hipMemGenericAllocationHandle_t>(m->add_allocation(std::move(memory), properties));
   return hipSuccess;
 }
 
