@@ -44,7 +44,7 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Hip:
     path = _runtime_path()
     if _is_simulated():
         # A copy is a simulator of its own: these tests change its machine under the feet of hipplan's others.
-        path = shutil.copy(path, tmp_path_factory.mktemp("conformance"))
+        path = shutil.copy(path, str(tmp_path_factory.mktemp("conformance")))
     try:
         return Hip(path)
     except OSError as error:

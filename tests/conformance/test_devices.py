@@ -3,6 +3,7 @@
 import ctypes
 import threading
 from ctypes import c_char, c_int, c_size_t, c_ubyte, c_uint
+from typing import Any
 
 import pytest
 
@@ -168,7 +169,7 @@ def test_properties_agree_with_the_single_questions(hip: Hip) -> None:
     assert hip.hipGetDevicePropertiesR0600(raw, 99) == INVALID_DEVICE
     assert hip.hipGetDevicePropertiesR0600(raw, 0) == SUCCESS
 
-    def number(offset: int, kind: type = c_int) -> int:
+    def number(offset: int, kind: Any = c_int) -> int:
         value: int = kind.from_buffer(raw, offset).value
         return value
 

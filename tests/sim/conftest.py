@@ -24,7 +24,7 @@ Script = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture(scope="session")
 def _copy(tmp_path_factory: pytest.TempPathFactory) -> Hip:
     """A copy of the library is a simulator of its own, apart from the one that hipplan's tests use."""
-    return Hip(shutil.copy(library_path(), tmp_path_factory.mktemp("sim")))
+    return Hip(shutil.copy(library_path(), str(tmp_path_factory.mktemp("sim"))))
 
 
 @pytest.fixture
