@@ -116,7 +116,7 @@ class Documents:
         if not isinstance(data, dict):
             self._report("HP025", f"{name} is not a plan", included, (), hint="an included file is a mapping")
             return None
-        if data.get("hipplan") != 1:
+        if data.get("hipplan") != 1 or data["hipplan"] is True:
             self._report(
                 "HP108",
                 "an included plan says its version too",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from hipplan.model.base import Name, PlanModel
+from hipplan.model.base import Name, PlanModel, refuse
 from hipplan.model.buffers import Buffer
 from hipplan.model.devices import DeviceSelector, PeerLink, Requires, Stream
 from hipplan.model.virtual import Allocation, Reservation
@@ -14,6 +14,14 @@ from hipplan.model.virtual import Allocation, Reservation
 Scalar = int | bool | str
 
 
+def _version(value: Any) -> Any:
+    if value.__class__ is not int or value != 1:  # to Python, and so to pydantic, true equals 1
+        shown = str(value)[:40]
+        raise refuse("HP108", f"this hipplan reads version 1 of a plan, not {shown}", hint="write hipplan: 1")
+    return value
+
+
+Version = Annotated[Literal[1], BeforeValidator(_version)]
 Peers = Annotated[
     Annotated[Literal["all"], Tag("all")] | Annotated[list[PeerLink], Tag("links")],
     Discriminator(lambda value: "all" if isinstance(value, str) else "links"),
@@ -23,7 +31,7 @@ Peers = Annotated[
 class Plan(PlanModel):
     """A GPU memory layout: what is allocated, where it appears, who may use it."""
 
-    hipplan: Literal[1]
+    hipplan: Version
     """The version of the document: 1.
 
     Errors: HP108 another version.

@@ -155,9 +155,6 @@ class _Problem:
             path, expected = (*path, _unquoted(self.context["discriminator"])), "expected_tags"
             value = self.context["tag"]
         where, shown = self.span(path), _cut(value)
-        if path == ("hipplan",):
-            summary = f"this hipplan reads version 1 of a plan, not {shown}"
-            return Diagnostic("HP108", summary, where, hint="write hipplan: 1")
         known = [text or number for text, number in re.findall(r"'([^']*)'|(\d+)", self.context[expected])]
         hint = suggest(value, known) or f"one of {', '.join(known)}"
         reason = REFUSED_VALUES.get((str(path[-1]), str(value)), "")

@@ -128,6 +128,14 @@ def test_names_refer_to_what_exists(text: str, code: str, column: int) -> None:
     assert refused(text) == [(code, 1 + len(text.splitlines()), column)]
 
 
+@pytest.mark.parametrize("version", ["2", "true", "1.0", "'1'", "", "[1]", "9999999999999999999999999"])
+def test_only_version_1_is_read(version: str) -> None:
+    with pytest.raises(PlanError) as raised:
+        load(io.StringIO(f"hipplan: {version}\n"))
+
+    assert [d.code for d in raised.value.diagnostics] == ["HP108"]
+
+
 MAPPED = "allocations: {a: {size: 4}, k: {size: 2, count: 3}}\nreservations: {r: {access: {gpu.0: rw}, %s}}"
 
 

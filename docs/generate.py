@@ -1,0 +1,142 @@
+"""Writes what is generated in docs/: the plan reference, the error pages and the schemas.
+
+python docs/generate.py            # writes
+python docs/generate.py --check    # only says what would change; exit code 1 if anything would
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+import hipplan.model
+from hipplan.errors import CODES
+from hipplan.expand import __doc__ as EXPANSION
+from hipplan.explain import explain
+from hipplan.include import __doc__ as INCLUDE
+from hipplan.model import Plan
+from hipplan.model.base import Offset, Size
+from hipplan.model.describe import field_docs
+from hipplan.schema import machine_schema, plan_schema
+
+DOCS = Path(__file__).parent
+_WORDS = {int: "integer", str: "text", bool: "true or false"}
+_SIZES = {get_args(Offset)[1]: "bytes", get_args(Size)[1]: "bytes"}
+_INTRODUCTION = """# The plan, key by key
+
+Generated from the models by `docs/generate.py`; their docstrings are the source.
+
+A plan is one YAML 1.2 document. Unknown keys are errors. Sizes are whole numbers of bytes, or a number with a unit:
+`64MiB`, `1.5GiB` (KiB MiB GiB TiB PiB are powers of 1024, KB MB GB TB PB powers of 1000). Names are letters, digits,
+`_` and `-`, parts joined by dots. HPnnn is what `hipplan explain HPnnn` explains.
+"""
+
+
+def plan_reference() -> str:
+    """docs/plan-reference.md."""
+    parts = [_INTRODUCTION, _section(Plan, "The document")]
+    parts += [_section(getattr(hipplan.model, name), name) for name in _order()]
+    parts += ["## Variables and repetition\n", _as_text(EXPANSION), "## Plans of several files\n", _as_text(INCLUDE)]
+    return "\n".join(parts)
+
+
+def errors() -> str:
+    """docs/errors.md."""
+    pages = [str(explain(code)).replace("# HP", "## HP", 1) for code in CODES]
+    head = "# Error codes\n\nGenerated from `hipplan/explain/`. `hipplan explain HPnnn` prints one page.\n"
+    return "\n".join([head, *pages])
+
+
+def _order() -> list[str]:
+    """The models in the order in which a reader of the document meets them."""
+    names: list[str] = []
+
+    def meet(model: type[BaseModel]) -> None:
+        for field in model.model_fields.values():
+            for inner in _models(field.annotation):
+                if inner.__name__ not in names:
+                    names.append(inner.__name__)
+                    meet(inner)
+
+    meet(Plan)
+    return names
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and not get_origin(annotation):
+        return [annotation] if issubclass(annotation, BaseModel) else []
+    return [model for inner in get_args(annotation) for model in _models(inner)]
+
+
+def _section(model: type[BaseModel], title: str) -> str:
+    docs = field_docs(model)
+    lines = [f"## {title}\n", f"{' '.join((model.__doc__ or '').split())}\n"]
+    for name, field in model.model_fields.items():
+        lines.append(f"### `{name}`: {_described(field)}\n")
+        lines.append(re.sub(r"^(Errors|Source):", r"- \1:", docs[name], flags=re.M) + "\n")
+    return "\n".join(lines)
+
+
+def _described(field: FieldInfo) -> str:
+    """The kind of value and whether it must be there: `bytes, required`, `minimum | recommended, default minimum`."""
+    sized = [_SIZES[part] for part in field.metadata if part in _SIZES]
+    kind = sized[0] if sized else _kind(field.annotation)
+    if field.is_required():
+        return f"{kind}, required"
+    default = field.get_default(call_default_factory=True)
+    if default is None or isinstance(default, (dict, list, BaseModel)):
+        return kind
+    return f"{kind}, default {str(default).lower() if isinstance(default, bool) else default}"
+
+
+def _kind(annotation: Any) -> str:
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if annotation in _WORDS:
+        return _WORDS[annotation]
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return f"[{annotation.__name__}](#{annotation.__name__.lower()})"
+    if origin is dict:
+        return f"mapping of name to {_kind(inner[1])}"
+    if origin is list:
+        return f"list of {_kind(inner[0])}"
+    if origin is not None and origin.__name__ == "Literal":
+        return " | ".join(map(str, inner))
+    if hasattr(annotation, "__metadata__"):
+        sized = [_SIZES[part] for part in annotation.__metadata__ if part in _SIZES]
+        return sized[0] if sized else _kind(inner[0])
+    return " or ".join(_kind(part) for part in inner if part is not type(None))
+
+
+def _as_text(docstring: str | None) -> str:
+    """A module's docstring as Markdown: indented blocks are YAML."""
+    return (docstring or "").strip() + "\n"
+
+
+def generated() -> dict[Path, str]:
+    """Every generated file and what belongs into it."""
+    return {
+        DOCS / "plan-reference.md": plan_reference(),
+        DOCS / "errors.md": errors(),
+        DOCS / "schema" / "plan-1.json": json.dumps(plan_schema(), indent=1) + "\n",
+        DOCS / "schema" / "machine-1.json": json.dumps(machine_schema(), indent=1) + "\n",
+    }
+
+
+def main() -> int:
+    stale = {path: text for path, text in generated().items() if not path.exists() or path.read_text() != text}
+    for path, text in stale.items():
+        print(f"{'stale' if '--check' in sys.argv else 'written'}: {path.name}")
+        if "--check" not in sys.argv:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+    return int(bool(stale) and "--check" in sys.argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
