@@ -10,16 +10,17 @@ import json
 import re
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+import hipplan.expand
+import hipplan.include
 import hipplan.model
 from hipplan.errors import CODES
-from hipplan.expand import __doc__ as EXPANSION
 from hipplan.explain import explain
-from hipplan.include import __doc__ as INCLUDE
 from hipplan.model import Plan
 from hipplan.model.base import Offset, Size
 from hipplan.model.describe import field_docs
@@ -42,7 +43,12 @@ def plan_reference() -> str:
     """docs/plan-reference.md."""
     parts = [_INTRODUCTION, _section(Plan, "The document")]
     parts += [_section(getattr(hipplan.model, name), name) for name in _order()]
-    parts += ["## Variables and repetition\n", _as_text(EXPANSION), "## Plans of several files\n", _as_text(INCLUDE)]
+    parts += [
+        "## Variables and repetition\n",
+        _as_text(hipplan.expand),
+        "## Plans of several files\n",
+        _as_text(hipplan.include),
+    ]
     return "\n".join(parts)
 
 
@@ -113,9 +119,9 @@ def _kind(annotation: Any) -> str:
     return " or ".join(_kind(part) for part in inner if part is not type(None))
 
 
-def _as_text(docstring: str | None) -> str:
-    """A module's docstring as Markdown: indented blocks are YAML."""
-    return (docstring or "").strip() + "\n"
+def _as_text(module: ModuleType) -> str:
+    """A module's docstring is Markdown as it stands."""
+    return (module.__doc__ or "").strip() + "\n"
 
 
 def generated() -> dict[Path, str]:

@@ -88,7 +88,7 @@ def _with_expressions(field: dict[str, Any]) -> dict[str, Any]:
     """A field as written: a value, or an expression that becomes one. Names of things may hold expressions too."""
     if "const" in field:
         return field
-    described = {key: field[key] for key in ("description", "default") if key in field}
+    described: dict[str, Any] = {key: field[key] for key in ("description", "default") if key in field}
     return {**_as_written(_without(field, *described)), **described}
 
 

@@ -295,7 +295,7 @@ def _mutations(data: Any) -> st.SearchStrategy[Any]:
 
 
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: str(path.stem))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(data=st.data())
 def test_a_mutated_plan_is_good_or_gives_diagnostics_at_places(path: Path, data: st.DataObject) -> None:
     plan = data.draw(_mutations(yaml.safe_load(path.read_text())))
