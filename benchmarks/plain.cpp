@@ -23,12 +23,13 @@ struct table {
 table hip;
 
 std::int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
 
-#define OK(call)                                       \
-  do {                                                 \
+#define OK(call)                                        \
+  do {                                                  \
     if (const auto result = (call)) return int(result); \
   } while (false)
 
@@ -45,9 +46,10 @@ PUBLIC int plain_open(const char* path) {
   return 0;
 }
 
-/// `count` allocations on device 0 mapped back to back into one reservation, with access for `devices` devices,
-/// and all of it given back. Returns HIP's code; times in nanoseconds.
-PUBLIC int plain_mappings(int count, std::size_t size, int devices, std::int64_t* up_ns, std::int64_t* down_ns) {
+/// `count` allocations on device 0 mapped back to back into one reservation, with access for `devices`
+/// devices, and all of it given back. Returns HIP's code; times in nanoseconds.
+PUBLIC int plain_mappings(int count, std::size_t size, int devices, std::int64_t* up_ns,
+                          std::int64_t* down_ns) {
   std::vector<hipMemGenericAllocationHandle_t> handles(count);
   const auto started = now_ns();
   hipMemAllocationProp prop{};
@@ -93,8 +95,8 @@ PUBLIC int plain_buffers(int count, std::size_t size, std::int64_t* up_ns, std::
 }
 
 /// `count` copies between two devices, one after the other, then waits. Nanoseconds for all.
-PUBLIC int plain_copies(void* to, int to_device, const void* from, int from_device, std::size_t size, int count,
-                        std::int64_t* ns) {
+PUBLIC int plain_copies(void* to, int to_device, const void* from, int from_device, std::size_t size,
+                        int count, std::int64_t* ns) {
   const auto started = now_ns();
   for (int i = 0; i < count; ++i) {
     OK(hip.hipMemcpyPeerAsync(to, to_device, from, from_device, size, nullptr));

@@ -2,7 +2,6 @@
 #include <system_error>
 
 #include "bindings.hpp"
-#include "hip/error.hpp"
 
 namespace hipplan {
 namespace {
@@ -10,17 +9,17 @@ namespace {
 // Never given back: translators run until the interpreter is gone.
 PyObject* hip_error_type = nullptr;
 
-void set_python_error(const hip::hip_error& error) {
+}  // namespace
+
+py::object as_python(const hip::hip_error& error) {
   py::object instance = py::reinterpret_borrow<py::object>(hip_error_type)(error.what());
   instance.attr("code") = error.code();
   instance.attr("name") = error.name();
   instance.attr("call") = error.call();
   instance.attr("subject") = error.subject();
   instance.attr("arguments") = error.arguments();
-  PyErr_SetObject(hip_error_type, instance.ptr());
+  return instance;
 }
-
-}  // namespace
 
 void bind_errors(py::module_& module) {
   hip_error_type = PyErr_NewExceptionWithDoc("hipplan._core.HipError", "A driver call that did not succeed.",
@@ -32,7 +31,7 @@ void bind_errors(py::module_& module) {
     try {
       if (pointer) std::rethrow_exception(pointer);
     } catch (const hip::hip_error& error) {
-      set_python_error(error);
+      PyErr_SetObject(hip_error_type, as_python(error).ptr());
     } catch (const std::system_error& error) {
       const auto arguments = py::make_tuple(error.code().value(), error.what());
       PyErr_SetObject(PyExc_OSError, arguments.ptr());

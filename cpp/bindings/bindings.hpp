@@ -4,6 +4,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "hip/error.hpp"
+
 namespace hipplan {
 
 namespace py = pybind11;
@@ -15,5 +17,9 @@ void bind_errors(py::module_& module);
 void bind_runtime(py::module_& module);
 void bind_queries(py::module_& module);
 void bind_journal(py::module_& module);
+void bind_batch(py::module_& module);
+
+/// A driver's failure as a Python exception object, not raised.
+[[nodiscard]] py::object as_python(const hip::hip_error& error);
 
 }  // namespace hipplan

@@ -14,4 +14,5 @@ PYBIND11_MODULE(_core, module) {
   bind_runtime(module);
   bind_queries(module);
   bind_journal(module);
+  bind_batch(module);
 }

@@ -31,9 +31,10 @@ allocation allocation::create(runtime_ptr runtime, std::string name, std::size_t
   hip::hipMemGenericAllocationHandle_t handle{};
   const auto result =
       until_ready(*runtime, [&] { return runtime->hipMemCreate(&handle, size_bytes, &native, 0); });
-  runtime->check(
-      result, "hipMemCreate", describe(name, size_bytes),
-      "size=" + std::to_string(size_bytes) + ", location=" + std::to_string(properties.location_id));
+  runtime->check(result, "hipMemCreate", [&] {
+    return std::pair(describe(name, size_bytes), "size=" + std::to_string(size_bytes) +
+                                                     ", location=" + std::to_string(properties.location_id));
+  });
   return {std::move(runtime), std::move(name), size_bytes, handle};
 }
 
@@ -54,7 +55,7 @@ allocation allocation::import(runtime_ptr runtime, std::string name, std::size_t
 void allocation::release() {
   const auto runtime = take();
   runtime->check(until_ready(*runtime, [&] { return runtime->hipMemRelease(handle_); }), "hipMemRelease",
-                 identify(), "handle=" + hexadecimal(handle_));
+                 [&] { return std::pair(identify(), "handle=" + hexadecimal(handle_)); });
 }
 
 std::string allocation::identify() const { return describe(name(), size_bytes_); }

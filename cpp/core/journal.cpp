@@ -211,6 +211,11 @@ void journal::undo(slot& entry, undo_report& report) {
 }
 
 const journal::slot& journal::find(entry_id entry) const {
+  // Ids ascend by one unless single entries were undone: mostly the place is known without a search.
+  if (!slots_.empty() && entry >= slots_.front()->id) {
+    const auto place = entry - slots_.front()->id;
+    if (place < slots_.size() && slots_[place]->id == entry) return *slots_[place];
+  }
   const auto at = std::ranges::lower_bound(slots_, entry, {}, [](const auto& one) { return one->id; });
   if (at == slots_.end() || (*at)->id != entry) {
     throw std::out_of_range("journal has no entry " + std::to_string(entry));

@@ -8,8 +8,10 @@ mapping mapping::map(runtime_ptr runtime, std::string name, const address_range&
   const auto result = until_ready(*runtime, [&] {
     return runtime->hipMemMap(reinterpret_cast<void*>(address), size_bytes, 0, memory.get(), 0);
   });
-  runtime->check(result, "hipMemMap", "mapping '" + name + "' of " + memory.identify(),
-                 "ptr=" + hexadecimal(address) + ", size=" + std::to_string(size_bytes));
+  runtime->check(result, "hipMemMap", [&] {
+    return std::pair("mapping '" + name + "' of " + memory.identify(),
+                     "ptr=" + hexadecimal(address) + ", size=" + std::to_string(size_bytes));
+  });
   ++*range.pieces_;
   return {std::move(runtime), std::move(name), address, size_bytes, range.pieces_};
 }
@@ -17,8 +19,9 @@ mapping mapping::map(runtime_ptr runtime, std::string name, const address_range&
 void mapping::release() {
   const auto runtime = take();
   const auto unmap = [&] { return runtime->hipMemUnmap(reinterpret_cast<void*>(address_), size_bytes_); };
-  runtime->check(until_ready(*runtime, unmap), "hipMemUnmap", identify(),
-                 "ptr=" + hexadecimal(address_) + ", size=" + std::to_string(size_bytes_));
+  runtime->check(until_ready(*runtime, unmap), "hipMemUnmap", [&] {
+    return std::pair(identify(), "ptr=" + hexadecimal(address_) + ", size=" + std::to_string(size_bytes_));
+  });
   --*pieces_;
 }
 
@@ -27,9 +30,10 @@ void mapping::set_access(hip::runtime& runtime, std::span<const hip::hipMemAcces
     return runtime.hipMemSetAccess(reinterpret_cast<void*>(address_), size_bytes_, rights.data(),
                                    rights.size());
   });
-  runtime.check(result, "hipMemSetAccess", identify(),
-                "ptr=" + hexadecimal(address_) + ", size=" + std::to_string(size_bytes_) +
-                    ", count=" + std::to_string(rights.size()));
+  runtime.check(result, "hipMemSetAccess", [&] {
+    return std::pair(identify(), "ptr=" + hexadecimal(address_) + ", size=" + std::to_string(size_bytes_) +
+                                     ", count=" + std::to_string(rights.size()));
+  });
 }
 
 std::string mapping::identify() const {

@@ -119,16 +119,17 @@ std::size_t granularity(hip::runtime& runtime, const allocation_properties& prop
 unsigned long long access(hip::runtime& runtime, device_id device, std::uintptr_t address) {
   unsigned long long flags = 0;
   const hip::hipMemLocation location{hip::hipMemLocationTypeDevice, device.value};
-  runtime.check(runtime.hipMemGetAccess(&flags, &location, pointer(address)), "hipMemGetAccess", at(address),
-                "for " + text(device));
+  runtime.check(runtime.hipMemGetAccess(&flags, &location, pointer(address)), "hipMemGetAccess",
+                [&] { return std::pair(at(address), "for " + text(device)); });
   return flags;
 }
 
 allocation_properties properties_of(hip::runtime& runtime, std::uintptr_t handle) {
   hip::hipMemAllocationProp native{};
   runtime.check(runtime.hipMemGetAllocationPropertiesFromHandle(&native, native_handle(handle)),
-                "hipMemGetAllocationPropertiesFromHandle",
-                "the allocation with handle " + hexadecimal(handle));
+                "hipMemGetAllocationPropertiesFromHandle", [&] {
+                  return std::pair("the allocation with handle " + hexadecimal(handle), std::string());
+                });
   return {native.type, native.location.type, native.location.id, native.requestedHandleType};
 }
 
@@ -170,7 +171,7 @@ std::pair<std::uintptr_t, std::size_t> address_range_of(hip::runtime& runtime, s
   void* base = nullptr;
   std::size_t size_bytes = 0;
   runtime.check(runtime.hipMemGetAddressRange(&base, &size_bytes, pointer(address)), "hipMemGetAddressRange",
-                at(address));
+                [&] { return std::pair(at(address), std::string()); });
   return {reinterpret_cast<std::uintptr_t>(base), size_bytes};
 }
 

@@ -5,7 +5,8 @@
 namespace hipplan {
 
 scoped_device::scoped_device(hip::runtime& runtime, device_id device) : runtime_(runtime) {
-  runtime_.check(runtime_.hipGetDevice(&previous_), "hipGetDevice", "the calling thread");
+  runtime_.check(runtime_.hipGetDevice(&previous_), "hipGetDevice",
+                 [] { return std::pair<std::string, std::string>("the calling thread", ""); });
   if (previous_ == device.value) return;
   runtime_.check(runtime_.hipSetDevice(device.value), "hipSetDevice", text(device));
   changed_ = true;

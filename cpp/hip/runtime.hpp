@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <concepts>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -52,6 +53,14 @@ class runtime {
   /// framework in the same process does not find ours (PyTorch asks hipGetLastError after each launch).
   void check(hipError_t result, const char* call, const std::string& subject,
              const std::string& arguments = {});
+  /// The same for calls made by the thousand: `words` gives {subject, arguments}, and only after a failure.
+  template <std::invocable Words>
+  void check(hipError_t result, const char* call, Words words) {
+    if (result == hipSuccess) [[likely]]
+      return;
+    const auto [subject, arguments] = words();
+    check(result, call, subject, arguments);
+  }
 
 #define HIP_COMMA_ARGS(...) __VA_OPT__(, ) __VA_ARGS__
 #define HIP_CALL(name, params, args) \

@@ -1,0 +1,258 @@
+// Steps made and read back by the thousand: Python's step objects are read here, field by field, and the driver
+// calls follow one another without the interpreter in between.
+//
+// Known are the steps that layouts have many of: hipplan.steps.CreateAllocation, Map, SetAccess and
+// CreateDeviceBuffer. All others end a batch and are done by their own do(). A test holds that both ways make the
+// same driver calls.
+#include <algorithm>
+#include <stdexcept>
+
+#include "bindings.hpp"
+#include "core/batch.hpp"
+#include "core/readings.hpp"
+
+namespace hipplan {
+namespace {
+
+/// Steps between two looks at Python's signals: about a millisecond of driver calls.
+constexpr std::size_t batch_size = 128;
+
+/// The step classes and the names of their fields; kept for the life of the process.
+struct vocabulary {
+  PyTypeObject* create;
+  PyTypeObject* map;
+  PyTypeObject* access;
+  PyTypeObject* buffer;
+  PyObject *name, *size, *device, *memory_type, *location_type, *handle_type, *reservation, *allocation, *offset,
+      *rights;
+
+  static const vocabulary& get() {
+    static const vocabulary* known = new vocabulary;
+    return *known;
+  }
+
+ private:
+  vocabulary() {
+    const auto steps = py::module_::import("hipplan.steps");
+    const auto type = [&](const char* called) {
+      return reinterpret_cast<PyTypeObject*>(py::object(steps.attr(called)).release().ptr());
+    };
+    create = type("CreateAllocation");
+    map = type("Map");
+    access = type("SetAccess");
+    buffer = type("CreateDeviceBuffer");
+    name = PyUnicode_InternFromString("name");
+    size = PyUnicode_InternFromString("size");
+    device = PyUnicode_InternFromString("device");
+    memory_type = PyUnicode_InternFromString("memory_type");
+    location_type = PyUnicode_InternFromString("location_type");
+    handle_type = PyUnicode_InternFromString("handle_type");
+    reservation = PyUnicode_InternFromString("reservation");
+    allocation = PyUnicode_InternFromString("allocation");
+    offset = PyUnicode_InternFromString("offset");
+    rights = PyUnicode_InternFromString("rights");
+  }
+};
+
+py::object field(PyObject* step, PyObject* called) {
+  PyObject* value = PyObject_GetAttr(step, called);
+  if (!value) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(value);
+}
+
+std::uint64_t number(const py::object& value) {
+  const auto out = PyLong_AsUnsignedLongLong(value.ptr());
+  if (PyErr_Occurred()) throw py::error_already_set();
+  return out;
+}
+
+int ordinal(PyObject* value) {
+  const auto out = PyLong_AsLong(value);
+  if (PyErr_Occurred()) throw py::error_already_set();
+  return static_cast<int>(out);
+}
+
+std::string text_of(const py::object& value) {
+  Py_ssize_t length = 0;
+  const char* letters = PyUnicode_AsUTF8AndSize(value.ptr(), &length);
+  if (!letters) throw py::error_already_set();
+  return {letters, static_cast<std::size_t>(length)};
+}
+
+/// The number under a name; 0 where there is none.
+std::uint64_t look_up(const py::dict& table, const py::object& name) {
+  PyObject* found = PyDict_GetItemWithError(table.ptr(), name.ptr());
+  if (found) return number(py::reinterpret_borrow<py::object>(found));
+  if (PyErr_Occurred()) throw py::error_already_set();
+  return 0;
+}
+
+unsigned long long flags_of(PyObject* right) {
+  const char* letters = PyUnicode_AsUTF8(right);
+  if (!letters) throw py::error_already_set();
+  const std::string_view said = letters;
+  return said == "rw" ? hip::hipMemAccessFlagsProtReadWrite
+         : said == "r" ? hip::hipMemAccessFlagsProtRead
+                       : hip::hipMemAccessFlagsProtNone;
+}
+
+/// Calls `use(ordinal, flags)` for each of a step's rights; the host's ordinal is -1.
+template <class Use>
+void each_right(const py::object& rights, Use use) {
+  const Py_ssize_t count = PyTuple_Size(rights.ptr());
+  if (count < 0) throw py::error_already_set();
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject* one = PyTuple_GetItem(rights.ptr(), i);
+    if (!one || PyTuple_Size(one) != 2) throw std::invalid_argument("a right is (ordinal, right)");
+    use(ordinal(PyTuple_GET_ITEM(one, 0)), flags_of(PyTuple_GET_ITEM(one, 1)));
+  }
+}
+
+allocation_properties properties(PyObject* step) {
+  const auto& words = vocabulary::get();
+  return {static_cast<hip::hipMemAllocationType>(number(field(step, words.memory_type))),
+          static_cast<hip::hipMemLocationType>(number(field(step, words.location_type))),
+          ordinal(field(step, words.device).ptr()),
+          static_cast<hip::hipMemAllocationHandleType>(number(field(step, words.handle_type)))};
+}
+
+/// Reads steps into native form, up to one that is of another kind or needs what this batch itself makes.
+class batch_reader {
+ public:
+  batch_reader(const py::dict& entries, const py::dict& offsets) : entries_(entries), offsets_(offsets) {}
+
+  /// False if the step cannot be part of this batch.
+  bool read(PyObject* step) {
+    const auto& words = vocabulary::get();
+    const auto* type = Py_TYPE(step);
+    if (type == words.create) return read_create(step);
+    if (type == words.map) return read_map(step);
+    if (type == words.access) return read_access(step);
+    if (type == words.buffer) return read_buffer(step);
+    return false;
+  }
+
+  std::vector<batch_step> steps;
+  std::vector<py::object> names;  ///< of what each step makes; empty where it makes nothing
+
+ private:
+  bool read_create(PyObject* step) {
+    const auto& words = vocabulary::get();
+    names.push_back(field(step, words.name));
+    steps.emplace_back(create_step{text_of(names.back()), number(field(step, words.size)), properties(step)});
+    return true;
+  }
+
+  bool read_map(PyObject* step) {
+    const auto& words = vocabulary::get();
+    const auto reservation = field(step, words.reservation);
+    const auto range = look_up(entries_, reservation);
+    const auto memory = look_up(entries_, field(step, words.allocation));
+    if (range == 0 || memory == 0) return false;
+    names.push_back(field(step, words.name));
+    const auto at = look_up(offsets_, reservation) + number(field(step, words.offset));
+    steps.emplace_back(map_step{text_of(names.back()), range, at, memory, number(field(step, words.size))});
+    return true;
+  }
+
+  bool read_access(PyObject* step) {
+    const auto& words = vocabulary::get();
+    const auto name = field(step, words.name);
+    const bool just_mapped = !names.empty() && names.back() && names.back().is(name);
+    const auto mapping = just_mapped ? 0 : look_up(entries_, name);
+    if (mapping == 0 && !just_mapped) return false;
+    std::vector<hip::hipMemAccessDesc> native;
+    each_right(field(step, words.rights), [&](int who, unsigned long long flags) {
+      const auto location = who < 0 ? hip::hipMemLocation{hip::hipMemLocationTypeHost, 0}
+                                    : hip::hipMemLocation{hip::hipMemLocationTypeDevice, who};
+      native.push_back({location, static_cast<hip::hipMemAccessFlags>(flags)});
+    });
+    names.emplace_back();
+    steps.emplace_back(access_step{mapping, std::move(native)});
+    return true;
+  }
+
+  bool read_buffer(PyObject* step) {
+    const auto& words = vocabulary::get();
+    names.push_back(field(step, words.name));
+    const device_id device{ordinal(field(step, words.device).ptr())};
+    steps.emplace_back(buffer_step{text_of(names.back()), device, number(field(step, words.size))});
+    return true;
+  }
+
+  const py::dict& entries_;
+  const py::dict& offsets_;
+};
+
+/// (how many steps were done, HipError or None). Stops before a step it does not know, with (done, None).
+py::tuple run_steps(journal& owner, const py::tuple& steps, std::size_t first, py::dict entries,
+                    const py::dict& offsets) {
+  std::size_t done = first;
+  while (done < steps.size()) {
+    batch_reader batch(entries, offsets);
+    const auto end = std::min(steps.size(), done + batch_size);
+    while (done + batch.steps.size() < end) {
+      if (!batch.read(PyTuple_GET_ITEM(steps.ptr(), done + batch.steps.size()))) break;
+    }
+    if (batch.steps.empty()) break;
+    const auto outcome = [&] {
+      const py::gil_scoped_release no_interpreter;
+      return run_batch(owner, batch.steps);
+    }();
+    for (std::size_t i = 0; i < outcome.made.size(); ++i) {
+      if (outcome.made[i] != 0) entries[batch.names[i]] = outcome.made[i];
+    }
+    done += outcome.made.size();
+    if (outcome.failure) return py::make_tuple(done - first, as_python(*outcome.failure));
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  }
+  return py::make_tuple(done - first, py::none());
+}
+
+std::uint64_t required(const py::dict& table, const py::object& name) {
+  if (const auto found = look_up(table, name)) return found;
+  throw std::out_of_range("nothing is named " + text_of(name));
+}
+
+readings read_steps(journal& owner, const std::shared_ptr<hip::runtime>& runtime, const py::tuple& steps,
+                    const py::dict& entries, const std::vector<int>& ordinals) {
+  const auto& words = vocabulary::get();
+  std::vector<device_id> devices;
+  for (const int one : ordinals) devices.push_back(device_id{one});
+  std::vector<reading> wanted;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    PyObject* step = PyTuple_GET_ITEM(steps.ptr(), i);
+    const auto* type = Py_TYPE(step);
+    if (type == words.create) {
+      const auto entry = required(entries, field(step, words.name));
+      wanted.emplace_back(allocation_reading{entry, properties(step)});
+    } else if (type == words.map) {
+      const auto entry = required(entries, field(step, words.name));
+      wanted.emplace_back(mapping_reading{entry, number(field(step, words.size))});
+    } else if (type == words.access) {
+      access_reading one{required(entries, field(step, words.name)), {}};
+      one.desired.resize(devices.size());
+      each_right(field(step, words.rights), [&](int who, unsigned long long flags) {
+        const auto at = std::ranges::find(devices, device_id{who});
+        if (at != devices.end()) one.desired[at - devices.begin()] = flags;
+      });
+      wanted.emplace_back(std::move(one));
+    }
+  }
+  const py::gil_scoped_release no_interpreter;
+  return read_back(owner, *runtime, wanted, devices);
+}
+
+}  // namespace
+
+void bind_batch(py::module_& module) {
+  py::class_<readings>(module, "Readings", "What was read back of many steps.")
+      .def_readonly("values", &readings::values)
+      .def_readonly("as_desired", &readings::as_desired);
+  auto self = py::reinterpret_borrow<py::class_<journal>>(module.attr("Journal"));
+  self.def("run_steps", &run_steps, py::arg("steps"), py::arg("first"), py::arg("entries"), py::arg("offsets"))
+      .def("read_steps", &read_steps, py::arg("runtime"), py::arg("steps"), py::arg("entries"),
+           py::arg("devices"));
+}
+
+}  // namespace hipplan

@@ -1,0 +1,42 @@
+#include "batch.hpp"
+
+namespace hipplan {
+namespace {
+
+struct runner {
+  journal& owner;
+  entry_id last = 0;
+
+  entry_id operator()(create_step& step) const {
+    return owner.create_allocation(std::move(step.name), step.size_bytes, step.properties);
+  }
+  entry_id operator()(map_step& step) const {
+    return owner.map(std::move(step.name), step.range, step.offset_bytes, step.memory, step.size_bytes);
+  }
+  entry_id operator()(const access_step& step) const {
+    owner.set_access(step.mapping == 0 ? last : step.mapping, step.rights);
+    return 0;
+  }
+  entry_id operator()(buffer_step& step) const {
+    return owner.create_device_buffer(std::move(step.name), step.device, step.size_bytes);
+  }
+};
+
+}  // namespace
+
+batch_outcome run_batch(journal& owner, std::span<batch_step> steps) {
+  batch_outcome out;
+  out.made.reserve(steps.size());
+  runner run{owner};
+  try {
+    for (auto& step : steps) {
+      run.last = std::visit(run, step);
+      out.made.push_back(run.last);
+    }
+  } catch (const hip::hip_error& error) {
+    out.failure = error;
+  }
+  return out;
+}
+
+}  // namespace hipplan

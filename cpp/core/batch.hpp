@@ -1,0 +1,54 @@
+// Many steps in one go: creating, mapping and granting access by the thousand, with no interpreter between the
+// driver calls.
+//
+// A step of a batch is the same call of the same journal as by itself; only the way there is shorter.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "journal.hpp"
+
+namespace hipplan {
+
+struct create_step {
+  std::string name;
+  std::size_t size_bytes;
+  allocation_properties properties;
+};
+
+struct map_step {
+  std::string name;
+  entry_id range;
+  std::size_t offset_bytes;
+  entry_id memory;
+  std::size_t size_bytes;
+};
+
+struct access_step {
+  entry_id mapping;  ///< 0: what the step before has mapped
+  std::vector<hip::hipMemAccessDesc> rights;
+};
+
+struct buffer_step {
+  std::string name;
+  device_id device;
+  std::size_t size_bytes;
+};
+
+using batch_step = std::variant<create_step, map_step, access_step, buffer_step>;
+
+/// How far a batch came.
+struct batch_outcome {
+  std::vector<entry_id> made;  ///< of each step that was done; 0 where it made nothing
+  std::optional<hip::hip_error> failure;
+};
+
+/// Makes the steps in order and stops at the first failure. The names are moved out of the steps.
+/// Throws what is no driver error (std::out_of_range, std::bad_alloc); what was made is the journal's.
+[[nodiscard]] batch_outcome run_batch(journal& owner, std::span<batch_step> steps);
+
+}  // namespace hipplan

@@ -1,0 +1,80 @@
+"""Steps made natively, many in one go, are the steps made one by one: the same calls, the same failures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hipplan.api import prepare
+from hipplan.errors import ApplyError
+from hipplan.loader import load
+from hipplan.program import Program
+from hipplan.runtimes import choose
+from hipplan.transaction import OnStep, run
+from tests.conftest import PLANS, Simulator
+
+MANY = {
+    "hipplan": 1,
+    "devices": {"gpu": {"count": 2}},
+    "allocations": {"a": {"device": "gpu.0", "size": "2MiB", "count": 300}},
+    "reservations": {
+        "r": {
+            "access": {"gpu.0": "rw", "gpu.1": "r"},
+            "mappings": [{"allocation": "a.*"}, {"allocation": "a.0", "access": {}}],
+        }
+    },
+    "buffers": {"b": {"kind": "device", "device": "gpu.1", "size": "1MiB", "count": 150}},
+}
+
+ALONE: OnStep = lambda number, step: None  # noqa: E731
+"""Somebody who looks between the steps: then each is made by itself."""
+
+
+def program(source: Any) -> Program:
+    return prepare(load(source), choose("sim"), None)
+
+
+def calls(sim: Simulator, made: Program, on_step: OnStep | None, to: Path) -> list[tuple[str, int]]:
+    sim.runtime.trace_to(str(to))
+    run(made, sim.runtime, on_step=on_step).close()
+    sim.runtime.trace_to("")
+    lines = [json.loads(line) for line in to.read_text().splitlines()]
+    return [(line["call"], line["code"]) for line in lines]
+
+
+@pytest.mark.parametrize("source", [*PLANS, MANY], ids=lambda one: getattr(one, "stem", "many"))
+def test_both_ways_make_the_same_calls(source: Any, sim: Simulator, tmp_path: Path) -> None:
+    made = program(source)
+    together = calls(sim, made, None, tmp_path / "together")
+    alone = calls(sim, made, ALONE, tmp_path / "alone")
+    assert together == alone
+
+
+@pytest.mark.parametrize(
+    "call", ["hipMemCreate@299", "hipMemMap@1", "hipMemMap@200", "hipMemSetAccess@129", "hipMalloc@7"]
+)
+def test_both_ways_fail_alike(call: str, sim: Simulator) -> None:
+    made = program(MANY)
+    told = []
+    for on_step in (None, ALONE):
+        sim.runtime.arm_faults(f"{call}=hipErrorOutOfMemory")
+        with pytest.raises(ApplyError) as caught:
+            run(made, sim.runtime, on_step=on_step)
+        assert sim.alive() == set()
+        told.append([note for note in caught.value.diagnostics[0].notes if "driver" not in note])
+        told[-1].append(caught.value.diagnostics[0].summary)
+    assert told[0] == told[1]
+
+
+def test_checks_read_together_are_all_there(sim: Simulator) -> None:
+    made = program(MANY)
+    with run(made, sim.runtime) as layout:
+        mapping = next(r.name for r in made.resources if r.kind == "mapping")
+        found = {check.what: check.current for check in layout.checks if check.name == mapping}
+        assert found["access of gpu.0"] == "rw"
+        assert found["access of gpu.1"] == "r"
+        assert len(layout.checks) == 300 * 3 + 301 + 300 * 2 + 150 * 3
+        assert all(check.ok for check in layout.checks)
