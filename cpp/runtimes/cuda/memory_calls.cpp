@@ -137,9 +137,20 @@ void hipMemcpyAsync(void* dst, const void* src, std::size_t sizeBytes, hipMemcpy
   run_on_null_stream({dst, src}, call);
 }
 
+namespace {
+
+// CUDA lets a fill run past the end and faults; then the context is lost. HIP says InvalidValue.
+void require_known_end(void* dst, std::size_t size) {
+  const void* last = static_cast<unsigned char*>(dst) + size - 1;
+  require(ask_about(last).type != 0 || piece_at(to_address(last)));
+}
+
+}  // namespace
+
 void hipMemset(void* dst, int value, std::size_t sizeBytes) {
   if (sizeBytes == 0) return;
   require(dst);
+  require_known_end(dst, sizeBytes);
   const auto byte = static_cast<unsigned char>(value);
   run_on_null_stream({dst}, [&] { return driver().cuMemsetD8_v2(to_address(dst), byte, sizeBytes); });
 }
@@ -147,6 +158,7 @@ void hipMemset(void* dst, int value, std::size_t sizeBytes) {
 void hipMemsetAsync(void* dst, int value, std::size_t sizeBytes, hipStream_t stream) {
   if (sizeBytes == 0) return;
   require(dst);
+  require_known_end(dst, sizeBytes);
   const auto byte = static_cast<unsigned char>(value);
   const auto call = [&] {
     return driver().cuMemsetD8Async(to_address(dst), byte, sizeBytes, to_cuda(stream));
