@@ -165,6 +165,7 @@ void interceptor::trace_to(const std::string& path) {
   const std::lock_guard lock(mutex_);
   if (trace_) std::fclose(trace_);
   trace_ = file;
+  lines_ = 0;
   tracing_.store(file != nullptr, std::memory_order_relaxed);
   update_active();
 }
