@@ -22,6 +22,8 @@ def kernels(pair: Machine) -> Machine:
     why = "the simulator runs no kernels" if pair.simulated else kernel.available()
     if why:
         pytest.skip(why)
+    pair.wavers()
+    pair.new_descriptors = True
     return pair
 
 

@@ -20,9 +20,12 @@ every_plan = pytest.mark.parametrize("plan", PLANS, ids=lambda path: path.stem)
 def program_of(plan: Path, machine: Machine) -> Program:
     """Skips where this machine cannot hold the plan: preflight says why."""
     try:
-        return prepare(load(plan), machine.chosen, None)
+        program = prepare(load(plan), machine.chosen, None)
     except MachineError as error:
         pytest.skip(str(error.diagnostics[0].summary))
+    if any(resource.kind == "managed" for resource in program.resources):
+        machine.wavers()
+    return program
 
 
 @every_plan
@@ -35,8 +38,8 @@ def test_a_plan_is_applied_verified_and_given_back(plan: Path, machine: Machine)
         taken = program.bytes_by_device()
         for name, ordinal in program.devices.items():
             # Free memory may fall by more: drivers take whole blocks for small buffers.
-            assert before.free[ordinal] - during.free[ordinal] >= taken[name], name
-    assert Held.by(machine) == before
+            assert before.free[ordinal] - during.free[ordinal] >= taken[name] - machine.slack, name
+    assert Held.by(machine).same(before, machine.slack)
 
 
 @every_plan
