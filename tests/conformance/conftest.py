@@ -60,7 +60,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def hip(request: pytest.FixtureRequest, runtime: Hip) -> Iterator[Hip]:
     """A runtime with nothing alive; device 0 is current and no error is pending."""
     simulator = Simulator(runtime) if hasattr(runtime.library, "hipsim_configure") else None
-    if simulator:
+    if simulator and request.param in PERSONALITIES:
         simulator.configure(f"hip_version={PERSONALITIES[request.param]}\n{TWO_DEVICES}")
     _skip_without(request, runtime)
     runtime.hipSetDevice(0)

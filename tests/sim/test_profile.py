@@ -168,6 +168,16 @@ def test_without_vmm_the_attribute_is_0_and_memory_is_refused(hip: Hip, simulato
     assert hip.hipMemCreate(ctypes.byref(out), SIZE, ctypes.byref(prop()), 0) == OUT_OF_MEMORY
 
 
+@pytest.mark.parametrize(
+    ("arch", "capability"), [("gfx90a", (9, 0)), ("gfx942", (9, 4)), ("gfx950", (9, 5)), ("gfx1100", (11, 0))]
+)
+def test_the_capability_follows_the_architecture(
+    hip: Hip, simulator: Simulator, arch: str, capability: tuple[int, int]
+) -> None:
+    simulator.configure(f"device.0.arch={arch}")
+    assert (hip.attribute(23), hip.attribute(61)) == capability
+
+
 def test_a_limit_on_mappings(hip: Hip, simulator: Simulator) -> None:
     simulator.configure("device.0.name=x\nlimit.mappings=1")
     with hip.mapped(SIZE), hip.reservation(SIZE) as address, hip.allocation(SIZE) as handle:
