@@ -63,7 +63,8 @@ std::uintptr_t address_space::at_hint(std::uint64_t bytes, std::uintptr_t hint) 
   auto range = free_.upper_bound(hint);
   if (range != free_.begin()) {
     --range;
-    if (hint + bytes <= range->first + range->second) {
+    const auto into = hint - range->first;  // subtractions only: a hint may be anything
+    if (into < range->second && bytes <= range->second - into) {
       carve(range, hint, bytes);
       return hint;
     }
