@@ -81,8 +81,9 @@ std::optional<int> memory_attribute(const machine& m, hipDeviceAttribute_t attri
     case hipDeviceAttributeHostRegisterSupported:
     case hipDeviceAttributeHostNativeAtomicSupported:
     case hipDeviceAttributeFineGrainSupport:
-    case hipDeviceAttributeIsLargeBar:
       return 1;
+    case hipDeviceAttributeIsLargeBar:
+      return shape.host_visible;
     case hipDeviceAttributeConcurrentManagedAccess:
     case hipDeviceAttributeManagedMemory:
       return m.has_hmm();
@@ -172,7 +173,7 @@ hipError_t fill(void* prop, int device, const layout& at) {
   put(prop, at.device, pci_part(shape.pci, 8, 2));
   put(prop, at.map_host, 1);
   put(prop, at.integrated, int{shape.integrated});
-  put(prop, at.large_bar, 1);
+  put(prop, at.large_bar, int{shape.host_visible});
   put(prop, at.managed, int{m->has_hmm()});
   put(prop, at.concurrent, int{m->has_hmm()});
   put(prop, at.pageable, int{m->has_xnack()});
