@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         ApplyError,
         Diagnostic,
         HipplanError,
+        LayoutInUse,
         LeakError,
         MachineError,
         PlanError,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from hipplan.profiles import Machine
     from hipplan.profiles import load_machine as machine
     from hipplan.program import Program
+    from hipplan.views import Piece
 
 __version__ = "0.1.0"
 
@@ -39,10 +41,12 @@ _WHERE = {
     "Diagnostic": "errors",
     "HipplanError": "errors",
     "Layout": "layout",
+    "LayoutInUse": "errors",
     "LeakError": "errors",
     "LoadedPlan": "loader",
     "Machine": "profiles",
     "MachineError": "errors",
+    "Piece": "views",
     "PlanError": "errors",
     "Program": "program",
     "RuntimeUnavailable": "errors",

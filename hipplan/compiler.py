@@ -73,6 +73,7 @@ def compile(plan: LoadedPlan, machine: Machine, current_device: int = 0) -> Prog
         steps=tuple(building.steps),
         resources=tuple(building.resources),
         warnings=(*plan.warnings, *findings.warnings),
+        host_visible=frozenset(name for name, ordinal in devices.items() if machine.devices[ordinal].host_visible),
         ranges_told=all(device.concurrent_managed for device in machine.devices),
     )
 
@@ -250,6 +251,7 @@ class _Compiler:
                 device=HOST if spec.kind in ("pinned", "registered") else buffer.device,
                 asked=size,
                 size=size,
+                read_only=isinstance(spec, RegisteredBuffer) and spec.read_only,
             )
         )
 

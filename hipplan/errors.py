@@ -97,6 +97,7 @@ CODES: dict[str, str] = {
     "HP406": "a device that does not become idle",
     "HP407": "no runtime that can be used",
     "HP408": "the compiled part is missing",
+    "HP409": "a layout that is closed while views of it are out",
 }
 
 

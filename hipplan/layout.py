@@ -7,53 +7,33 @@ import logging
 import threading
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cached_property
 from types import TracebackType
 from typing import Any
 
 from typing_extensions import Self
 
-from hipplan import _core
-from hipplan.errors import LeakError
+from hipplan import _core, kept
+from hipplan.errors import LayoutInUse, LeakError
 from hipplan.live import Live
+from hipplan.places import family_of, places_of
 from hipplan.program import Program, Resource
 from hipplan.undo import Undone, undo
 from hipplan.verify import Check, Checks, verify
+from hipplan.views import Piece
 
 log = logging.getLogger("hipplan")
 
 _WITHOUT_OWN_ADDRESS = ("mapping", "allocation", "stream", "peer")
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """One object of a live layout."""
-
-    resource: Resource
-    address: int | None
-    """Where it begins, for the device and the host alike; None where it has no address."""
-
-    @property
-    def name(self) -> str:
-        return self.resource.name
-
-    @property
-    def kind(self) -> str:
-        return self.resource.kind
-
-    @property
-    def size(self) -> int:
-        """Bytes, padding included."""
-        return self.resource.size
-
-
 class Layout:
     """What apply() returns. Use it as a context manager, or close() it.
 
-    layout["scratch"].address, layout["scratch"].size: bytes. Closing gives every byte back; at interpreter
-    exit layouts that are still open are closed. A forked child must not use or close its parent's layout:
-    there it closes without touching the driver.
+    layout["scratch"] is a Piece: its address and size, and views of its bytes for NumPy, PyTorch and CuPy.
+    Closing gives every byte back; at interpreter exit layouts that are still open are closed. A forked child
+    must not use or close its parent's layout: there it closes without touching the driver.
     """
 
     def __init__(self, program: Program, live: Live, checks: Sequence[Check], notice: str) -> None:
@@ -63,6 +43,7 @@ class Layout:
         self.notice = notice
         """What to know about the runtime; empty if nothing."""
         self._live = live
+        self._book = _core.LeaseBook()
         self._lock = threading.Lock()
         self._closed = False
         self._addresses = {
@@ -78,14 +59,22 @@ class Layout:
         return {resource.name: resource for resource in self.program.resources}
 
     def __getitem__(self, name: str) -> Piece:
-        """KeyError names what there is."""
+        """A new Piece each time. KeyError names what there is; BufferError once the layout is closed."""
         try:
             resource = self._resources[name]
         except KeyError:
             raise KeyError(f"the layout has no '{name}'; it has {', '.join(self._resources)}") from None
+        if self._closed:
+            raise _core.LeaseRefused(f"'{name}' is closed: its memory was given back")
+        if resource.kind == "registered" and not resource.size:
+            size = self._live.size(name)  # all of a file: the plan need not know how much that is
+            resource = replace(resource, asked=size, size=size)
         if resource.kind == "mapping":
-            return Piece(resource, self._addresses[resource.inside] + resource.offset)
-        return Piece(resource, self._addresses.get(name))
+            address: int | None = self._addresses[resource.inside] + resource.offset
+        else:
+            address = self._addresses.get(name)
+        places = places_of(resource, self.program, family_of(self.runtime.path))
+        return Piece(resource, address, places, self._book, self.runtime)
 
     def __contains__(self, name: object) -> bool:
         return name in self._resources
@@ -104,6 +93,11 @@ class Layout:
     def closed(self) -> bool:
         return self._closed
 
+    @property
+    def leases(self) -> int:
+        """Arrays, tensors and buffers made from this layout that still live."""
+        return len(self._book)
+
     def verify(self) -> Checks:
         """Reads everything back again. Raises HipError; what does not match is in the checks' `ok`."""
         return verify(self.program, self._live)
@@ -112,17 +106,26 @@ class Layout:
         """What differs from the plan now."""
         return self.verify().mismatches()
 
-    def close(self) -> Undone:
+    def close(self, *, force: bool = False) -> Undone:
         """Waits for the devices, then gives everything back, latest first. A second close does nothing.
 
+        Raises LayoutInUse (HP409), with nothing changed, while arrays or tensors made from this layout live.
+        force: closes all the same. Mapped memory is unmapped, so a pointer used after this faults; its
+        addresses, and any buffer with a view, are kept until the views are let go (Undone.kept).
         Raises LeakError, after everything else was given back, if something could not be.
         """
         with self._lock:
             if self._closed:
                 return Undone(0, ())
+            holders = self._book.bar(0, _EVERYWHERE, force)
+            if holders and not force:
+                raise LayoutInUse(kept.in_use(holders))
             self._closed = True
         _open.discard(self)
-        undone = undo(self.program, self._live)
+        undone = undo(self.program, self._live, self._book)
+        if undone.kept:
+            kept.keep(self.program, self._live, self._book)
+        kept.give_back()
         if undone.failures:
             raise LeakError(undone.diagnostics(), undone=undone)
         return undone
@@ -135,12 +138,13 @@ class Layout:
     ) -> None:
         try:
             self.close()
-        except LeakError as leak:
+        except (LeakError, LayoutInUse) as unclosed:
             if error is None:
                 raise
-            log.error("%s", leak)  # the body's own exception goes on unchanged
+            log.error("%s", unclosed)  # the body's own exception goes on unchanged
 
 
+_EVERYWHERE = 2**64 - 1
 _open: weakref.WeakSet[Layout] = weakref.WeakSet()
 
 
@@ -149,7 +153,7 @@ def _close_all() -> None:
     """While the runtime still stands. After this, owners no longer call the driver."""
     for layout in list(_open):
         try:
-            layout.close()
+            layout.close(force=True)
         except LeakError as leak:
             log.error("%s", leak)
     _core.shutdown()

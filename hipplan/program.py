@@ -29,6 +29,8 @@ class Resource:
     """Bytes from the start of `inside`."""
     memory: str = ""
     """The allocation behind a mapping."""
+    read_only: bool = False
+    """Nobody may write it: a file registered read-only."""
 
     @property
     def waste(self) -> int:
@@ -50,6 +52,8 @@ class Program:
     steps: tuple[Step, ...]
     resources: tuple[Resource, ...]
     warnings: tuple[Diagnostic, ...] = ()
+    host_visible: frozenset[str] = frozenset()
+    """Devices whose memory the CPU may touch through its address."""
     ranges_told: bool = False
     """Managed ranges tell their attributes. Without driver support (HMM) advice succeeds, does nothing and
     cannot be asked."""

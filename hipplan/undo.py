@@ -42,6 +42,8 @@ class Undone:
     count: int
     """Objects given back."""
     failures: tuple[Failure, ...]
+    kept: tuple[str, ...] = ()
+    """Names of what waits for its views to be let go: closed by force."""
 
     @property
     def leaks(self) -> tuple[str, ...]:
@@ -53,18 +55,22 @@ class Undone:
 
     def summary(self) -> str:
         left = f"{len(self.leaks)} left behind" if self.leaks else "nothing left behind"
-        return f"{self.count} of {self.count + len(self.leaks)} objects given back, {left}"
+        kept = f", {len(self.kept)} kept for the views that are out" if self.kept else ""
+        return f"{self.count} of {self.count + len(self.leaks) + len(self.kept)} objects given back, {left}{kept}"
 
 
-def undo(program: Program, live: Live) -> Undone:
-    """Undoes everything the journal holds. Never raises for the driver's sake."""
+def undo(program: Program, live: Live, leases: _core.LeaseBook | None = None) -> Undone:
+    """Undoes everything the journal holds. Never raises for the driver's sake.
+
+    leases: with some out, what their pointers would need in order not to hit new memory stays in the journal.
+    """
     failures = list(_wait(program, live))
-    report = live.journal.undo_all()
+    report = live.journal.undo_all_but(leases) if leases else live.journal.undo_all()
     failures += [
         Failure(leak.name, leak.identity, leak.call, leak.error, leak.code, leak.arguments, lost=True)
         for leak in report.leaks
     ]
-    return Undone(report.undone, tuple(failures))
+    return Undone(report.undone, tuple(failures), tuple(report.kept))
 
 
 def _wait(program: Program, live: Live) -> list[Failure]:

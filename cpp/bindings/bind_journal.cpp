@@ -108,7 +108,8 @@ void bind_journal(py::module_& module) {
       .def_property_readonly("arguments", [](const leak& self) { return self.error.arguments(); });
   py::class_<undo_report>(module, "UndoReport")
       .def_readonly("undone", &undo_report::undone)
-      .def_readonly("leaks", &undo_report::leaks);
+      .def_readonly("leaks", &undo_report::leaks)
+      .def_readonly("kept", &undo_report::kept);
   journal_class self(module, "Journal", "Owns what a layout made, in order; undone in reverse.");
   self.def(py::init<runtime_ptr>(), py::arg("runtime"))
       .def("__len__", &journal::size, no_gil())
@@ -116,6 +117,8 @@ void bind_journal(py::module_& module) {
       .def("size_bytes", &journal::size_bytes, py::arg("entry"), no_gil())
       .def("handle", &journal::handle, py::arg("allocation"), no_gil())
       .def("undo_all", &journal::undo_all, no_gil())
+      .def("undo_all_but", &journal::undo_all_but, py::arg("leases"), no_gil(),
+           "Undoes all but what leases are on; mappings go all the same.")
       .def("undo", py::overload_cast<entry_id>(&journal::undo), py::arg("entry"), no_gil());
   bind_creation(self);
   bind_changes(self);

@@ -17,6 +17,7 @@ void bind_errors(py::module_& module);
 void bind_runtime(py::module_& module);
 void bind_queries(py::module_& module);
 void bind_journal(py::module_& module);
+void bind_views(py::module_& module);
 void bind_batch(py::module_& module);
 
 /// A driver's failure as a Python exception object, not raised.

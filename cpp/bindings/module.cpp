@@ -13,6 +13,7 @@ PYBIND11_MODULE(_core, module) {
   bind_errors(module);
   bind_runtime(module);
   bind_queries(module);
+  bind_views(module);  // before the journal, which speaks of leases
   bind_journal(module);
   bind_batch(module);
 }

@@ -185,6 +185,23 @@ undo_report journal::undo_all() {
   return report;
 }
 
+undo_report journal::undo_all_but(const lease_book& leases) {
+  const std::lock_guard lock(mutex_);
+  undo_report report;
+  for (auto at = slots_.size(); at-- > 0;) {
+    auto& entry = *slots_[at];
+    if (must_stay(entry, leases)) {
+      std::visit([&](const auto& what) {
+        if constexpr (requires { what.name(); }) report.kept.push_back(what.name());
+      }, entry.what);
+      continue;
+    }
+    undo(entry, report);
+    slots_.erase(slots_.begin() + static_cast<std::ptrdiff_t>(at));
+  }
+  return report;
+}
+
 undo_report journal::undo(entry_id entry) {
   const std::lock_guard lock(mutex_);
   undo_report report;
@@ -206,6 +223,18 @@ void journal::undo(slot& entry, undo_report& report) {
             report.leaks.push_back({what.name(), what.identify(), error});
           }
         }
+      },
+      entry.what);
+}
+
+bool journal::must_stay(const slot& entry, const lease_book& leases) {
+  if (std::holds_alternative<mapping>(entry.what)) return false;
+  return std::visit(
+      [&](const auto& what) {
+        if constexpr (requires { what.address(); }) {
+          return !leases.overlapping(what.address(), what.size_bytes()).empty();
+        }
+        return false;
       },
       entry.what);
 }

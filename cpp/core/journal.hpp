@@ -12,6 +12,7 @@
 
 #include "buffer.hpp"
 #include "host_region.hpp"
+#include "leases.hpp"
 #include "mapping.hpp"
 #include "peer_link.hpp"
 #include "stream.hpp"
@@ -32,6 +33,7 @@ struct leak {
 struct undo_report {
   std::size_t undone = 0;
   std::vector<leak> leaks;
+  std::vector<std::string> kept;  ///< names of what stays in the journal because leases on it are out
 };
 
 class journal {
@@ -82,6 +84,9 @@ class journal {
 
   /// Undoes every entry, latest first; one that fails does not stop the others.
   [[nodiscard]] undo_report undo_all();
+  /// The same while leases are out: mappings go, so that a stale pointer faults, but what they lie in, and
+  /// every buffer under a lease, stays in the journal, so that it never hits new memory.
+  [[nodiscard]] undo_report undo_all_but(const lease_book& leases);
   /// Undoes one entry, wherever it stands.
   [[nodiscard]] undo_report undo(entry_id entry);
 
@@ -100,6 +105,7 @@ class journal {
   const Kind& get(entry_id entry) const;
   const slot& find(entry_id entry) const;
   static void undo(slot& entry, undo_report& report);
+  static bool must_stay(const slot& entry, const lease_book& leases);
 
   runtime_ptr runtime_;
   mutable std::mutex mutex_;

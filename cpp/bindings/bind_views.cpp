@@ -1,0 +1,69 @@
+// Leases, and windows on memory that others look through.
+#include "window.hpp"
+
+namespace hipplan {
+namespace {
+
+capsule_kind kind_of(const py::tuple& device, const py::tuple& dtype, bool read_only, bool versioned) {
+  return {device[0].cast<int>(),
+          device[1].cast<int>(),
+          dtype[0].cast<int>(),
+          dtype[1].cast<int>(),
+          read_only,
+          versioned};
+}
+
+void bind_leases(py::module_& module) {
+  py::register_exception<lease_refused>(module, "LeaseRefused", PyExc_BufferError);
+  py::class_<leased>(module, "Leased", "What a lease is on.")
+      .def_readonly("name", &leased::name)
+      .def_readonly("address", &leased::address)
+      .def_readonly("size", &leased::size_bytes);
+  py::class_<lease>(module, "Lease", "Given back when it goes.");
+  py::class_<lease_book, std::shared_ptr<lease_book>>(module, "LeaseBook",
+                                                      "Who still looks at a layout's memory.")
+      .def(py::init<>())
+      .def("__len__", &lease_book::size, no_gil())
+      .def("overlapping", &lease_book::overlapping, py::arg("address"), py::arg("size"), no_gil())
+      .def("bar", &lease_book::bar, py::arg("address"), py::arg("size"), py::arg("force") = false, no_gil(),
+           "From now on no lease there; unless leases are out, which are the answer.")
+      .def("unbar", &lease_book::unbar, py::arg("address"), py::arg("size"), no_gil());
+}
+
+void bind_window(py::module_& module) {
+  const auto buffer_slots = py::custom_type_setup([](PyHeapTypeObject* type) {
+    type->ht_type.tp_as_buffer = &type->as_buffer;
+    type->as_buffer.bf_getbuffer = get_buffer;
+    type->as_buffer.bf_releasebuffer = release_buffer;
+  });
+  py::class_<window>(module, "Window", "A piece of memory as others see it.", buffer_slots)
+      .def(py::init([](std::shared_ptr<lease_book> book, std::string name, std::uintptr_t address,
+                       std::vector<std::int64_t> shape, std::int64_t item_bytes, std::string format,
+                       std::string no_buffer, bool read_only) {
+             return window{std::move(book),   std::move(name),      address,  std::move(shape), item_bytes,
+                           std::move(format), std::move(no_buffer), read_only};
+           }),
+           py::arg("book"), py::arg("name"), py::arg("address"), py::arg("shape"), py::arg("item_bytes"),
+           py::arg("format"), py::arg("no_buffer"), py::arg("read_only"))
+      .def("_hold", &window::take, no_gil(), "A lease for somebody who cannot hold one himself.")
+      .def(
+          "_capsule",
+          [](const window& self, const py::tuple& device, const py::tuple& dtype, bool read_only,
+             bool versioned) { return make_capsule(self, kind_of(device, dtype, read_only, versioned)); },
+          py::arg("device"), py::arg("dtype"), py::arg("read_only"), py::arg("versioned"))
+      .def(
+          "_host_copy",
+          [](const window& self, hip::runtime& runtime, const py::tuple& dtype, bool versioned) {
+            return copy_to_host(self, kind_of(py::make_tuple(1, 0), dtype, false, versioned), runtime);
+          },
+          py::arg("runtime"), py::arg("dtype"), py::arg("versioned"));
+}
+
+}  // namespace
+
+void bind_views(py::module_& module) {
+  bind_leases(module);
+  bind_window(module);
+}
+
+}  // namespace hipplan

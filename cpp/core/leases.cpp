@@ -1,0 +1,56 @@
+#include "leases.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+namespace hipplan {
+
+lease lease_book::take(std::string name, std::uintptr_t address, std::size_t size_bytes) {
+  const std::lock_guard lock(mutex_);
+  const auto here = [&](const leased& bar) { return bar.overlaps(address, size_bytes); };
+  if (std::ranges::any_of(barred_, here))
+    throw lease_refused("'" + name + "' is closed: its memory was given back");
+  out_.push_back({std::move(name), address, size_bytes});
+  return {shared_from_this(), std::prev(out_.end())};
+}
+
+std::vector<leased> lease_book::overlapping(std::uintptr_t address, std::size_t size_bytes) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<leased> found;
+  for (const auto& one : out_) {
+    if (one.overlaps(address, size_bytes)) found.push_back(one);
+  }
+  return found;
+}
+
+std::vector<leased> lease_book::bar(std::uintptr_t address, std::size_t size_bytes, bool force) {
+  const std::lock_guard lock(mutex_);
+  std::vector<leased> found;
+  for (const auto& one : out_) {
+    if (one.overlaps(address, size_bytes)) found.push_back(one);
+  }
+  if (found.empty() || force) barred_.push_back({"", address, size_bytes});
+  return found;
+}
+
+void lease_book::unbar(std::uintptr_t address, std::size_t size_bytes) {
+  const std::lock_guard lock(mutex_);
+  for (auto at = barred_.rbegin(); at != barred_.rend(); ++at) {
+    if (at->address == address && at->size_bytes == size_bytes) {
+      barred_.erase(std::next(at).base());
+      return;
+    }
+  }
+}
+
+std::size_t lease_book::size() const {
+  const std::lock_guard lock(mutex_);
+  return out_.size();
+}
+
+void lease_book::give_back(std::list<leased>::iterator which) noexcept {
+  const std::lock_guard lock(mutex_);
+  out_.erase(which);
+}
+
+}  // namespace hipplan

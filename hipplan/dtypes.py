@@ -1,0 +1,86 @@
+"""Element types of tensors: one table, with the names that HIP, NumPy, PyTorch and safetensors give them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class DType:
+    """One element type."""
+
+    name: str
+    """hipplan's own, as bf16."""
+    code: int
+    """DLPack's DLDataTypeCode."""
+    bits: int
+    format: str
+    """Of Python's struct module and NumPy; empty where neither has the type."""
+    names: tuple[str, ...]
+    """What else it is called: NumPy's and PyTorch's name first, then HIP's and safetensors'."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of one element."""
+        return self.bits // 8
+
+    @property
+    def typestr(self) -> str:
+        """NumPy's array interface; empty where that has no such type."""
+        kind = {"?": "b"}.get(self.format, {0: "i", 1: "u", 2: "f", 5: "c"}.get(self.code, ""))
+        order = "|" if self.size == 1 else "<"
+        return f"{order}{kind}{self.size}" if self.format else ""
+
+    @property
+    def torch(self) -> str:
+        """Its name in PyTorch."""
+        return self.names[0]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+_INT, _UINT, _FLOAT, _BFLOAT, _COMPLEX, _BOOL = 0, 1, 2, 4, 5, 6
+
+DTYPES = (
+    DType("bool", _BOOL, 8, "?", ("bool", "BOOL")),
+    DType("i8", _INT, 8, "b", ("int8", "int8_t", "signed char", "HIP_R_8I", "I8")),
+    DType("i16", _INT, 16, "h", ("int16", "int16_t", "short", "HIP_R_16I", "I16")),
+    DType("i32", _INT, 32, "i", ("int32", "int32_t", "int", "HIP_R_32I", "I32")),
+    DType("i64", _INT, 64, "q", ("int64", "int64_t", "long", "long long", "HIP_R_64I", "I64")),
+    DType("u8", _UINT, 8, "B", ("uint8", "uint8_t", "unsigned char", "HIP_R_8U", "U8")),
+    DType("u16", _UINT, 16, "H", ("uint16", "uint16_t", "unsigned short", "HIP_R_16U", "U16")),
+    DType("u32", _UINT, 32, "I", ("uint32", "uint32_t", "unsigned int", "HIP_R_32U", "U32")),
+    DType("u64", _UINT, 64, "Q", ("uint64", "uint64_t", "unsigned long", "HIP_R_64U", "U64")),
+    DType("f16", _FLOAT, 16, "e", ("float16", "half", "__half", "HIP_R_16F", "F16")),
+    DType("f32", _FLOAT, 32, "f", ("float32", "float", "HIP_R_32F", "F32")),
+    DType("f64", _FLOAT, 64, "d", ("float64", "double", "HIP_R_64F", "F64")),
+    DType("c64", _COMPLEX, 64, "Zf", ("complex64", "cfloat", "hipFloatComplex", "HIP_C_32F", "C64")),
+    DType("c128", _COMPLEX, 128, "Zd", ("complex128", "cdouble", "hipDoubleComplex", "HIP_C_64F")),
+    DType("bf16", _BFLOAT, 16, "", ("bfloat16", "__hip_bfloat16", "hip_bfloat16", "HIP_R_16BF", "BF16")),
+    DType("f8_e4m3fn", 10, 8, "",
+          ("float8_e4m3fn", "fp8_e4m3", "__hip_fp8_e4m3", "HIP_R_8F_E4M3", "F8_E4M3")),
+    DType("f8_e4m3fnuz", 11, 8, "",
+          ("float8_e4m3fnuz", "__hip_fp8_e4m3_fnuz", "HIP_R_8F_E4M3_FNUZ", "F8_E4M3FNUZ")),
+    DType("f8_e5m2", 12, 8, "", ("float8_e5m2", "fp8_e5m2", "__hip_fp8_e5m2", "HIP_R_8F_E5M2", "F8_E5M2")),
+    DType("f8_e5m2fnuz", 13, 8, "",
+          ("float8_e5m2fnuz", "__hip_fp8_e5m2_fnuz", "HIP_R_8F_E5M2_FNUZ", "F8_E5M2FNUZ")),
+    DType("f8_e8m0fnu", 14, 8, "", ("float8_e8m0fnu", "HIP_R_8F_UE8M0", "F8_E8M0")),
+)  # fmt: skip
+
+BYTE = DTYPES[5]
+"""What memory without a type is made of."""
+
+BY_NAME = {name: dtype for dtype in DTYPES for name in (dtype.name, *dtype.names)}
+
+
+def dtype_of(given: object) -> DType:
+    """The element type that a name, a NumPy dtype (or scalar type) or a torch dtype means. ValueError if none."""
+    if isinstance(given, DType):
+        return given
+    name = given.__name__ if isinstance(given, type) else str(given)
+    found = BY_NAME.get(name.rpartition(".")[2]) or BY_NAME.get(name)
+    if found is None:
+        known = ", ".join(dtype.name for dtype in DTYPES)
+        raise ValueError(f"there is no dtype '{name[:60]}'; there are {known}, and their names elsewhere")
+    return found

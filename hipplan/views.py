@@ -1,0 +1,229 @@
+"""Pieces of a live layout as NumPy, PyTorch and CuPy see them: zero copy, each view a lease.
+
+Three protocols. DLPack for everything; `__cuda_array_interface__` for device memory; the buffer protocol
+where the CPU may look. A lease is given back when the array, tensor or buffer goes, from any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from hipplan import _core
+from hipplan.dtypes import BYTE, DType, dtype_of
+from hipplan.places import CPU, Place
+
+if TYPE_CHECKING:
+    from hipplan.program import Resource
+
+MAX_VERSION = (1, 1)
+"""Of DLPack, that the capsules have."""
+
+_GPU_TYPES = (2, 10)  # kDLCUDA, kDLROCM
+
+
+class Piece(_core.Window):
+    """One object of a live layout: where it is, and a view of its bytes.
+
+        numpy.asarray(layout["staging"].view("f32", (1024, 1024)))
+        torch.from_dlpack(layout["cache.pages"])
+
+    It is in C order. Taking a Piece holds nothing; an array or tensor made from it holds a lease, and a
+    layout with leases out does not close.
+    """
+
+    def __init__(
+        self,
+        resource: Resource,
+        address: int | None,
+        places: dict[str, Place],
+        book: _core.LeaseBook,
+        runtime: _core.Runtime,
+        *,
+        dtype: DType = BYTE,
+        shape: Sequence[int] | None = None,
+    ) -> None:
+        shape = (resource.size,) if shape is None else tuple(shape)
+        place = next(iter(places.values()), Place("", CPU, read_only=True))
+        why = _no_buffer(resource.name, places, dtype)
+        self._place = place
+        self._places = places
+        self._book = book
+        self._runtime = runtime
+        self.resource = resource
+        self.address = address
+        """Where it begins, for the device and the host alike; None where it has no address."""
+        self.dtype = dtype
+        self.shape = shape
+        cpu = places.get("host")
+        super().__init__(
+            book, resource.name, address or 0, shape, dtype.size, "" if why else dtype.format, why,
+            cpu is None or cpu.read_only,
+        )  # fmt: skip
+
+    @property
+    def name(self) -> str:
+        return self.resource.name
+
+    @property
+    def kind(self) -> str:
+        return self.resource.kind
+
+    @property
+    def size(self) -> int:
+        """Bytes, padding included."""
+        return self.resource.size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the view."""
+        return prod(self.shape) * self.dtype.size
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes from one element to the next, by dimension, as in NumPy."""
+        return tuple(prod(self.shape[i + 1 :]) * self.dtype.size for i in range(len(self.shape)))
+
+    @property
+    def device(self) -> str:
+        """The plan's name for the device, or `host`, that a view of it is for."""
+        return self._place.who
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the views' device may only read."""
+        return self._place.read_only
+
+    def view(self, dtype: object, shape: Sequence[int] | int | None = None) -> Piece:
+        """The same bytes as another dtype and shape; -1 stands for the rest. ValueError if it does not fit."""
+        kind = dtype_of(dtype)
+        return self._like(kind, _fit(self.name, self.nbytes, kind, shape))
+
+    def on(self, where: str) -> Piece:
+        """The same bytes for somebody else who may look: a device of the plan, `host`, `pinned`, `managed`.
+
+        Raises BufferError for who may not.
+        """
+        self._require_memory()
+        if where not in self._places:
+            known = ", ".join(self._places)
+            raise BufferError(f"'{self.name}' cannot be looked at as memory of '{where}', only of {known}")
+        first = {where: self._places[where]}
+        return self._like(self.dtype, self.shape, first | self._places)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """A capsule for numpy.from_dlpack, torch.from_dlpack, cupy.from_dlpack. Raises BufferError.
+
+        stream: checked; what a layout holds is complete, so there is nothing to wait for.
+        dl_device: any device that may look. For the CPU the bytes are copied if it may not (and copy allows).
+        """
+        self._require_memory()
+        place = self._asked_for(dl_device)
+        versioned = max_version is not None and max_version[0] >= 1
+        dtype = (self.dtype.code, self.dtype.bits)
+        if copy or place is None:
+            if copy is False or (place is not None and place.dl_device != CPU):
+                raise BufferError(f"'{self.name}' is not copied here; copy it with the array's own library")
+            return self._host_copy(self._runtime, dtype, versioned)
+        _check_stream(stream, place)
+        if place.read_only and not versioned:
+            raise BufferError(f"'{self.name}' is read-only, which DLPack before version 1 cannot say")
+        return self._capsule(place.dl_device, dtype, place.read_only, versioned)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        self._require_memory()
+        return self._place.dl_device
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Version 3, for CuPy and Numba. The lease lives as long as this Piece, which its reader keeps.
+
+        Raises AttributeError for host memory and for what NumPy has no dtype for.
+        """
+        if self.address is None or self._place.dl_device[0] not in _GPU_TYPES:
+            raise AttributeError(f"'{self.name}' is no device memory")
+        if not self.dtype.typestr:
+            raise AttributeError(f"the CUDA array interface has no {self.dtype}; use DLPack")
+        self._lease = self._hold()
+        return {
+            "shape": self.shape,
+            "typestr": self.dtype.typestr,
+            "data": (self.address, self._place.read_only),
+            "strides": None,
+            "stream": None,
+            "version": 3,
+        }
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """Asked where the buffer protocol said no, which NumPy forgets: says it again. Raises BufferError."""
+        import numpy
+
+        return numpy.asarray(memoryview(self), dtype=dtype)
+
+    def __repr__(self) -> str:
+        where = "no address" if self.address is None else f"{self.address:#x}"
+        shape = "x".join(map(str, self.shape))
+        return f"<{self.kind} '{self.name}' on {self.device or 'nothing'}: {self.dtype} {shape} at {where}>"
+
+    def _like(self, dtype: DType, shape: tuple[int, ...], places: dict[str, Place] | None = None) -> Piece:
+        return Piece(
+            self.resource, self.address, places or self._places, self._book, self._runtime,
+            dtype=dtype, shape=shape,
+        )  # fmt: skip
+
+    def _asked_for(self, dl_device: tuple[int, int] | None) -> Place | None:
+        """The place a consumer wants; None: the CPU, which needs a copy."""
+        if dl_device is None:
+            return self._place
+        wanted = (int(dl_device[0]), int(dl_device[1]))
+        for place in (self._place, *self._places.values()):
+            if place.dl_device == wanted:
+                return place
+        if wanted == CPU:
+            return None
+        raise BufferError(f"'{self.name}' cannot be looked at from DLPack device {wanted}")
+
+    def _require_memory(self) -> None:
+        if not self._places:
+            why = {
+                "reservation": "is only addresses; take its mappings, or a region's tensors",
+                "mapping": "gives nobody access",
+            }.get(self.kind, f"has no address: it is of the kind {self.kind}")
+            raise BufferError(f"'{self.name}' {why}")
+
+
+def _no_buffer(name: str, places: dict[str, Place], dtype: DType) -> str:
+    """Why the buffer protocol does not work; empty where it does."""
+    if "host" not in places:
+        return f"the CPU may not look at '{name}'; use DLPack or the CUDA array interface"
+    if not dtype.format:
+        return f"the buffer protocol has no {dtype}; use DLPack, or .view('u8') for the raw bytes"
+    return ""
+
+
+def _fit(name: str, size: int, dtype: DType, shape: Sequence[int] | int | None) -> tuple[int, ...]:
+    wanted = (-1,) if shape is None else (shape,) if isinstance(shape, int) else tuple(shape)
+    rest = prod(n for n in wanted if n != -1) * dtype.size
+    if wanted.count(-1) > 1 or min(wanted, default=0) < -1:
+        raise ValueError(f"{wanted} is no shape: at most one dimension may be -1")
+    if -1 in wanted and rest and size % rest == 0:
+        return tuple(size // rest if n == -1 else n for n in wanted)
+    if -1 in wanted or rest > size:
+        raise ValueError(f"'{name}' has {size} bytes, which {dtype} {wanted} does not fit")
+    return wanted
+
+
+def _check_stream(stream: Any, place: Place) -> None:
+    """What the protocol allows for each kind of device; a mistake here would be a race elsewhere."""
+    kind = place.dl_device[0]
+    allowed = {2: stream != 0, 13: stream != 0, 10: stream not in (1, 2)}.get(kind, stream in (None, -1))
+    if not allowed or not (stream is None or (isinstance(stream, int) and stream >= -1)):
+        raise BufferError(f"stream {stream!r} means nothing on DLPack device type {kind}")

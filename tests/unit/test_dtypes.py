@@ -1,0 +1,37 @@
+"""One table of dtypes, under everybody's names."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+
+from hipplan.dtypes import BY_NAME, BYTE, DTYPES, dtype_of
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [("bf16", "bf16"), ("torch.bfloat16", "bf16"), ("__hip_bfloat16", "bf16"), ("BF16", "bf16"),
+     (numpy.float32, "f32"), (numpy.dtype("int64"), "i64"), ("np.uint8", "u8"), ("half", "f16"),
+     ("torch.float8_e4m3fn", "f8_e4m3fn"), ("__hip_fp8_e4m3", "f8_e4m3fn"), ("F8_E5M2", "f8_e5m2"),
+     ("HIP_R_16BF", "bf16"), ("double", "f64"), (bool, "bool"), ("unsigned char", "u8")],
+)  # fmt: skip
+def test_names_of_everybody(given: object, name: str) -> None:
+    assert dtype_of(given).name == name
+
+
+def test_no_name_means_two_things() -> None:
+    assert len(BY_NAME) == sum(len({dtype.name, *dtype.names}) for dtype in DTYPES)
+    assert BYTE.name == "u8"
+
+
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if d.format], ids=str)
+def test_numpy_agrees_on_size_and_kind(dtype) -> None:  # type: ignore[no-untyped-def]
+    assert numpy.dtype(dtype.typestr) == numpy.dtype(dtype.names[0])
+    assert numpy.dtype(dtype.names[0]).itemsize == dtype.size
+    array = numpy.zeros(1, dtype.names[0])
+    assert memoryview(array).format in (dtype.format, {"q": "l", "Q": "L"}.get(dtype.format))
+
+
+def test_an_unknown_name_is_told_what_there_is() -> None:
+    with pytest.raises(ValueError, match="no dtype 'float17'"):
+        dtype_of("float17")

@@ -1,0 +1,226 @@
+"""A view is a lease: given back from any thread; a layout with leases out does not close."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import numpy
+import pytest
+
+import hipplan
+from hipplan import _core
+from hipplan.errors import LayoutInUse
+from tests.conftest import Simulator
+
+PLAN = """
+hipplan: 1
+allocations:
+  block: {size: 2MiB}
+reservations:
+  range: {size: 8MiB, mappings: [{allocation: block, access: {gpu.0: rw}}]}
+buffers:
+  staging: {kind: pinned, size: 1MiB}
+  other: {kind: pinned, size: 1MiB}
+"""
+
+
+def views_of(layout: Any) -> dict[str, Any]:
+    """One of each way to look, by what it looks like."""
+    staging = layout["staging"]
+    return {
+        "buffer": memoryview(staging),
+        "numpy": numpy.asarray(layout["staging"]),
+        "dlpack": numpy.from_dlpack(staging),
+        "capsule": staging.__dlpack__(max_version=(1, 0)),
+        "old capsule": staging.__dlpack__(),
+        "device capsule": layout["range[0]"].__dlpack__(),
+    }
+
+
+def test_each_way_to_look_holds_one_lease_until_it_goes(sim: Simulator) -> None:
+    with hipplan.apply(PLAN, runtime="sim") as layout:
+        views = views_of(layout)
+        for left in range(len(views), 0, -1):
+            assert layout.leases == left
+            views.popitem()
+
+        assert layout.leases == 0
+
+
+def test_a_slice_of_a_slice_holds_it_too(sim: Simulator) -> None:
+    with hipplan.apply(PLAN, runtime="sim") as layout:
+        array = numpy.asarray(layout["staging"])[10:][::2]
+
+        assert layout.leases == 1
+        del array
+        assert layout.leases == 0
+
+
+def test_the_cuda_array_interface_holds_while_the_piece_lives(sim: Simulator) -> None:
+    with hipplan.apply(PLAN, runtime="sim") as layout:
+        piece = layout["range[0]"]
+        for _ in range(3):
+            assert piece.__cuda_array_interface__["version"] == 3
+        assert layout.leases == 1
+        del piece
+        assert layout.leases == 0
+
+
+def test_closing_with_views_out_is_refused_before_the_first_undo(sim: Simulator) -> None:
+    layout = hipplan.apply(PLAN, runtime="sim")
+    arrays = [numpy.asarray(layout[name]) for name in ("staging", "staging", "other")]
+    before = sim.alive()
+    sim.runtime.arm_faults("*@1000000000=1")
+    with pytest.raises(LayoutInUse, match=r"HP409.*3 views.*\n.*'staging' \(2\), 'other' \(1\)"):
+        layout.close()
+
+    assert sim.runtime.calls_counted() == 0
+    assert sim.alive() == before
+    arrays[0][0] = 1
+    assert numpy.asarray(layout["other"])[0] == 0  # still open: views can be taken
+    arrays.clear()
+    layout.close()
+
+
+def test_leaving_a_with_block_with_views_out_is_told(sim: Simulator) -> None:
+    with pytest.raises(LayoutInUse), hipplan.apply(PLAN, runtime="sim") as layout:
+        array = numpy.asarray(layout["staging"])
+    del array
+    layout.close()
+
+
+def test_an_error_of_the_body_is_not_hidden_by_views(sim: Simulator) -> None:
+    with pytest.raises(ZeroDivisionError), hipplan.apply(PLAN, runtime="sim") as layout:
+        array = numpy.asarray(layout["staging"])
+        raise ZeroDivisionError
+    del array
+    layout.close()
+
+
+def test_nobody_can_look_at_a_closed_layout(sim: Simulator) -> None:
+    layout = hipplan.apply(PLAN, runtime="sim")
+    piece = layout["staging"]
+    layout.close()
+
+    for look in (memoryview, numpy.asarray, numpy.from_dlpack):
+        with pytest.raises(BufferError, match="'staging' is closed"):
+            look(piece)
+    with pytest.raises(BufferError, match="is closed"):
+        layout["staging"]
+
+
+def test_force_keeps_addresses_and_viewed_buffers_until_the_views_go(sim: Simulator) -> None:
+    layout = hipplan.apply(PLAN, runtime="sim")
+    array = numpy.asarray(layout["staging"])
+    capsule = layout["range[0]"].__dlpack__()
+    range_address = layout["range"].address
+    undone = layout.close(force=True)
+
+    assert sorted(undone.kept) == ["range", "staging"]
+    assert {noun for noun, _ in sim.alive()} == {"reservation", "buffer"}
+    array[0] = 1  # still its own memory
+    ledger = sim.ledger()
+    assert ledger["mappings"] == []
+    assert [int(one["address"], 16) for one in ledger["reservations"]] == [range_address]
+
+    del array, capsule
+    hipplan.apply(PLAN, runtime="sim").close()  # the next close gives back what was kept
+    assert sim.alive() == set()
+
+
+def test_a_pointer_that_is_used_after_a_forced_close_faults() -> None:
+    program = f"""
+import hipplan
+from hipplan.profiles import load_machine
+machine = load_machine("sim-2")
+shown = [d.model_copy(update={{"host_visible": True}}) for d in machine.devices]
+layout = hipplan.apply('''{PLAN}''', runtime="sim", machine=machine.model_copy(update={{"devices": shown}}))
+view = memoryview(layout["range[0]"])
+view[0] = 1
+layout.close(force=True)
+again = hipplan.apply('''{PLAN}''', runtime="sim", machine=machine.model_copy(update={{"devices": shown}}))
+print("closed", flush=True)
+view[0]
+print("not reached", flush=True)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert ended.stdout == "closed\n"
+    assert ended.returncode == -11
+
+
+def test_leases_come_back_from_any_thread_without_the_gil(sim: Simulator) -> None:
+    """Threads take and drop views while the main thread tries to close: one side always wins cleanly."""
+    layout = hipplan.apply(PLAN, runtime="sim")
+    stop = threading.Event()
+    failures: list[BaseException] = []
+
+    def look() -> None:
+        while not stop.is_set():
+            try:
+                numpy.from_dlpack(layout["staging"]).sum()
+            except BufferError:
+                return  # it was closed
+            except BaseException as error:
+                failures.append(error)
+                return
+
+    threads = [threading.Thread(target=look) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    refused = 0
+    for _ in range(10_000):
+        try:
+            layout.close()
+            break
+        except LayoutInUse:
+            refused += 1
+    stop.set()
+    for thread in threads:
+        thread.join()
+    layout.close()
+
+    assert failures == []
+    assert sim.alive() == set()
+
+
+def test_a_deleter_needs_no_gil(sim: Simulator) -> None:
+    """The C deleter is called through ctypes, which lets the GIL go, in a thread of its own."""
+    import ctypes
+
+    layout = hipplan.apply(PLAN, runtime="sim")
+    capsule = layout["staging"].__dlpack__(max_version=(1, 0))
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    rename = ctypes.pythonapi.PyCapsule_SetName
+    rename.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    tensor = pointer(capsule, b"dltensor_versioned")
+    used = b"used_dltensor_versioned"
+    rename(capsule, used)
+    del capsule
+    assert layout.leases == 1
+    deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(ctypes.c_void_p.from_address(tensor + 16).value)
+    thread = threading.Thread(target=deleter, args=(tensor,))
+    thread.start()
+    thread.join()
+
+    assert layout.leases == 0
+    layout.close()
+
+
+def test_a_book_bars_ranges_exactly() -> None:
+    book = _core.LeaseBook()
+    piece = _core.Window(book, "x", 0x1000, [16], 1, "B", "", False)
+    held = piece._hold()
+
+    assert [one.name for one in book.bar(0x100F, 1)] == ["x"]
+    assert book.bar(0x1010, 16) == []
+    with pytest.raises(BufferError):
+        _core.Window(book, "y", 0x1008, [16], 1, "B", "", False)._hold()
+    book.unbar(0x1010, 16)
+    _core.Window(book, "y", 0x1008, [16], 1, "B", "", False)._hold()
+    del held
+    assert len(book) == 0
