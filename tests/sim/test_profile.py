@@ -70,6 +70,20 @@ def test_the_machine_cannot_change_while_something_is_alive(hip: Hip, simulator:
         assert "alive" in simulator.message
 
 
+def test_a_machine_that_is_replaced_gives_its_addresses_back(hip: Hip, simulator: Simulator) -> None:
+    def address_space_gib() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[0]) * 4096 >> 30
+
+    before = address_space_gib()
+    for _ in range(20):
+        simulator.configure()
+        with hip.reservation(MIB), hip.reservation(2 * GIB):
+            pass
+    simulator.configure()
+
+    assert address_space_gib() <= before
+
+
 def test_without_a_profile_there_are_two_linked_devices_of_64_gib(hip: Hip, simulator: Simulator) -> None:
     simulator.configure()
 

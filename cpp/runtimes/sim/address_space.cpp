@@ -22,6 +22,12 @@ std::uintptr_t aligned_up(std::uintptr_t address, std::uint64_t alignment) {
 
 }  // namespace
 
+address_space::~address_space() {
+  for (const auto* ranges : {&arenas_, &singles_}) {
+    for (const auto& [address, bytes] : *ranges) munmap(reinterpret_cast<void*>(address), bytes);
+  }
+}
+
 std::uintptr_t address_space::reserve(std::uint64_t bytes, std::uint64_t alignment, std::uintptr_t hint) {
   if (alignment < page_bytes) alignment = page_bytes;
   if (bytes == 0 || bytes + alignment < bytes) return 0;
@@ -51,6 +57,7 @@ std::uintptr_t address_space::from_arena(std::uint64_t bytes, std::uint64_t alig
     std::uintptr_t arena = map_nothing(0, grow, 0);
     if (arena == 0) arena = map_nothing(0, grow = 2 * single_bytes_min, 0);  // under a limit on address space
     if (arena == 0) return 0;
+    arenas_[arena] = grow;
     add_free(arena, grow);
     fit = free_by_size_.lower_bound({enough, 0});
   }

@@ -21,6 +21,7 @@ inline constexpr std::uint64_t page_bytes = 4096;
 class address_space {
  public:
   address_space() = default;
+  ~address_space();
   address_space(const address_space&) = delete;
   address_space& operator=(const address_space&) = delete;
 
@@ -39,6 +40,7 @@ class address_space {
   void carve(std::map<std::uintptr_t, std::uint64_t>::iterator range, std::uintptr_t address,
              std::uint64_t bytes);
 
+  std::map<std::uintptr_t, std::uint64_t> arenas_;
   std::map<std::uintptr_t, std::uint64_t> free_;                     // inside arenas, by address, coalesced
   std::set<std::pair<std::uint64_t, std::uintptr_t>> free_by_size_;  // the same, for best fit
   std::map<std::uintptr_t, std::uint64_t> singles_;                  // mapped by themselves
