@@ -20,7 +20,7 @@ endif
 
 SOURCES := $(shell find cpp hipplan -type f -not -name '*.pyc') CMakeLists.txt pyproject.toml
 
-.PHONY: demo test check conformance clean
+.PHONY: demo test check conformance bench cuda amd clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -31,6 +31,19 @@ test: $(VENV)/installed
 
 conformance: $(VENV)/installed
 	HIPPLAN_CONFORMANCE_RUNTIME="$(or $(RUNTIME),sim)" $(BIN)/python -m pytest tests/conformance
+
+# The benchmarks, on the runtime that RUNTIME names (default: what this machine has).
+bench: $(VENV)/installed
+	for name in apply alternatives growth; do \
+	  $(BIN)/python benchmarks/$$name.py $(if $(RUNTIME),--runtime $(RUNTIME)) || exit 1; done
+	$(BIN)/hipplan bench --compare $(if $(RUNTIME),--runtime $(RUNTIME))
+
+# On a machine with GPUs: tests and benchmarks into a folder (cuda), or into one file to send in (amd).
+cuda: $(VENV)/installed
+	HIPPLAN_RUNTIME=cuda PYTHON=$(abspath $(BIN)/python) tests/hardware/run.sh build/hardware-report
+
+amd: $(VENV)/installed
+	HIPPLAN_RUNTIME="$(or $(RUNTIME),amd)" PYTHON=$(abspath $(BIN)/python) tools/amd_report.sh
 
 check: $(VENV)/checkers
 	sh tools/check.sh $(BIN)
