@@ -141,8 +141,12 @@ namespace {
 
 // CUDA lets a fill run past the end and faults; then the context is lost. HIP says InvalidValue.
 void require_known_end(void* dst, std::size_t size) {
-  const void* last = static_cast<unsigned char*>(dst) + size - 1;
-  require(ask_about(last).type != 0 || piece_at(to_address(last)));
+  const auto start = to_address(dst);
+  if (piece_at(start)) return require(piece_at(start + size - 1).has_value());  // may run over several pieces
+  CUdeviceptr base = 0;
+  std::size_t whole = 0;
+  if (driver().cuMemGetAddressRange_v2(&base, &whole, start) != CUDA_SUCCESS) return;  // the fill itself tells
+  require(size <= base + whole - start);
 }
 
 }  // namespace
