@@ -1,14 +1,20 @@
 # hipcc compiles the core wherever one is found (ROCM_PATH, /opt/rocm, PATH); CXX or CMAKE_CXX_COMPILER overrides.
 # No HIP library is linked and the core has no device code, so any host compiler does as well.
 
-if(NOT CMAKE_CXX_COMPILER AND NOT DEFINED ENV{CXX})
+# scikit-build-core sets CXX to Python's own compiler where the user has not; pyproject.toml tells the two apart.
+if(SKBUILD)
+  set(given ${HIPPLAN_CXX_GIVEN})
+else()
+  set(given $ENV{CXX})
+endif()
+if(NOT CMAKE_CXX_COMPILER AND NOT given)
   find_program(HIPPLAN_HIPCC hipcc HINTS $ENV{ROCM_PATH}/bin /opt/rocm/bin)
   if(HIPPLAN_HIPCC)
     set(CMAKE_CXX_COMPILER ${HIPPLAN_HIPCC})
   endif()
 endif()
 
-if("${CMAKE_CXX_COMPILER};$ENV{CXX}" MATCHES "hipcc")
+if("${CMAKE_CXX_COMPILER}" MATCHES "hipcc" OR (given AND "$ENV{CXX}" MATCHES "hipcc"))
   # hipcc takes NVIDIA's compiler if nvcc is on PATH, and looks for a GPU at each call (old ones print a
   # traceback when there is none) unless told the platform and a target.
   set(ENV{HIP_PLATFORM} amd)

@@ -11,8 +11,11 @@ import typer
 from hipplan import __version__
 from hipplan.cli.apply import apply
 from hipplan.cli.bench import bench
+from hipplan.cli.explain import explain
 from hipplan.cli.machine import app as machine_app
 from hipplan.cli.preview import preview
+from hipplan.cli.schema import schema
+from hipplan.cli.sim import sim
 from hipplan.cli.validate import validate
 from hipplan.errors import ExitCode, HipplanError
 
@@ -27,8 +30,11 @@ app = typer.Typer(
 app.command()(validate)
 app.command()(preview)
 app.command()(apply)
-app.command()(bench)
 app.add_typer(machine_app, name="machine")
+app.command()(explain)
+app.command()(schema)
+app.command()(sim)
+app.command()(bench)
 
 
 def _version(wanted: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -229,3 +230,38 @@ def test_the_reader_may_close_the_pipe(hipplan: Run) -> None:
     done = subprocess.run(f"{line} | head -n 1", shell=True, capture_output=True, text=True, timeout=60)
 
     assert done.stderr == ""
+
+
+def test_explain_prints_the_page_of_a_code(hipplan: Run) -> None:
+    done = hipplan("explain", "hp301")
+
+    assert done.returncode == 0
+    assert done.stdout.startswith("# HP301")
+    assert hipplan("explain", "HP999").returncode == 2
+
+
+def test_schema_is_json_schema(hipplan: Run) -> None:
+    for document in ("plan", "machine"):
+        assert json.loads(hipplan("schema", document).stdout)["$schema"].startswith("https://json-schema.org/")
+
+
+def test_sim_runs_a_program_on_the_simulator_and_passes_its_exit_code_on(hipplan: Run) -> None:
+    program = "import ctypes, sys; n = ctypes.c_int(); h = ctypes.CDLL('libamdhip64.so.6'); "
+    program += "h.hipGetDeviceCount(ctypes.byref(n)); v = ctypes.c_int(); h.hipRuntimeGetVersion(ctypes.byref(v)); "
+    program += "print(n.value, v.value // 100000); sys.exit(7)"
+    done = hipplan("sim", "--machine", "mi300x-8", "--hip-version", "6.3", "--", sys.executable, "-c", program)
+
+    assert (done.returncode, done.stdout) == (7, "8 603\n")
+
+
+@pytest.mark.parametrize("arguments", [["--", "/no/such/program"], ["--machine", "none", "--", "true"]], ids=str)
+def test_sim_that_cannot_start_exits_3(arguments: list[str], hipplan: Run) -> None:
+    assert hipplan("sim", *arguments).returncode == 3
+
+
+def test_hipplan_itself_runs_in_sim_as_on_rocm(hipplan: Run) -> None:
+    inner = [sys.executable, "-m", "hipplan", "apply", QUICKSTART, "--once", "--runtime", "amd"]
+    done = hipplan("sim", "--", *inner)
+
+    assert done.returncode == 0
+    assert "(libamdhip64.so" in done.stdout
