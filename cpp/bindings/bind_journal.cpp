@@ -5,7 +5,30 @@
 namespace hipplan {
 namespace {
 
-using journal_class = py::class_<journal>;
+// A journal's end may call the driver and wait, so the GIL is given up for it.
+struct end_without_gil {
+  void operator()(journal* self) const {
+    const py::gil_scoped_release release;
+    delete self;
+  }
+};
+
+using journal_class = py::class_<journal, std::unique_ptr<journal, end_without_gil>>;
+using rights_list = std::vector<std::tuple<unsigned, int, unsigned>>;
+
+std::vector<hip::hipMemAccessDesc> native(const rights_list& rights) {
+  std::vector<hip::hipMemAccessDesc> out;
+  out.reserve(rights.size());
+  for (const auto& [type, id, flags] : rights) {
+    out.push_back(
+        {{static_cast<hip::hipMemLocationType>(type), id}, static_cast<hip::hipMemAccessFlags>(flags)});
+  }
+  return out;
+}
+
+std::pair<hip::hipMemoryAdvise, device_id> native(const std::pair<unsigned, int>& advice) {
+  return {static_cast<hip::hipMemoryAdvise>(advice.first), device_id{advice.second}};
+}
 
 void bind_creation(journal_class& self) {
   self.def("create_allocation", &journal::create_allocation, py::arg("name"), py::arg("size"),
@@ -68,14 +91,8 @@ void bind_creation(journal_class& self) {
 void bind_changes(journal_class& self) {
   self.def(
           "set_access",
-          [](journal& j, entry_id mapping, const std::vector<std::tuple<unsigned, int, unsigned>>& rights) {
-            std::vector<hip::hipMemAccessDesc> native;
-            native.reserve(rights.size());
-            for (const auto& [type, id, flags] : rights) {
-              native.push_back({{static_cast<hip::hipMemLocationType>(type), id},
-                                static_cast<hip::hipMemAccessFlags>(flags)});
-            }
-            j.set_access(mapping, native);
+          [](journal& j, entry_id mapping, const rights_list& rights) {
+            j.set_access(mapping, native(rights));
           },
           py::arg("mapping"), py::arg("rights"), no_gil(), "rights: (location type, id, flags) each.")
       .def(
@@ -96,6 +113,31 @@ void bind_changes(journal_class& self) {
       .def("synchronize_stream", &journal::synchronize_stream, py::arg("stream"), no_gil());
 }
 
+void bind_undoable_changes(journal_class& self) {
+  self.def(
+          "change_access",
+          [](journal& j, entry_id mapping, const rights_list& now, const rights_list& before) {
+            return j.change_access(mapping, native(now), native(before));
+          },
+          py::arg("mapping"), py::arg("now"), py::arg("before"), no_gil())
+      .def(
+          "change_advice",
+          [](journal& j, entry_id buffer, std::size_t offset, std::size_t size, std::pair<unsigned, int> now,
+             std::pair<unsigned, int> before) {
+            return j.change_advice(buffer, offset, size, native(now), native(before));
+          },
+          py::arg("buffer"), py::arg("offset"), py::arg("size"), py::arg("now"), py::arg("before"), no_gil(),
+          "now, before: (advice, device).")
+      .def(
+          "take_out",
+          [](journal& j, entry_id mapping, entry_id range, entry_id allocation, const rights_list& before) {
+            return j.take_out(mapping, range, allocation, native(before));
+          },
+          py::arg("mapping"), py::arg("range"), py::arg("allocation"), py::arg("before"), no_gil(),
+          "Unmaps; an undo maps the same memory back.")
+      .def("keep_changes", &journal::keep_changes, no_gil(), "From here on they are not taken back.");
+}
+
 }  // namespace
 
 void bind_journal(py::module_& module) {
@@ -108,20 +150,31 @@ void bind_journal(py::module_& module) {
       .def_property_readonly("arguments", [](const leak& self) { return self.error.arguments(); });
   py::class_<undo_report>(module, "UndoReport")
       .def_readonly("undone", &undo_report::undone)
+      .def_readonly("restored", &undo_report::restored)
       .def_readonly("leaks", &undo_report::leaks)
       .def_readonly("kept", &undo_report::kept);
   journal_class self(module, "Journal", "Owns what a layout made, in order; undone in reverse.");
-  self.def(py::init<runtime_ptr>(), py::arg("runtime"))
+  self.def(py::init([](runtime_ptr runtime, const std::vector<int>& devices) {
+             std::vector<device_id> native;
+             for (const int device : devices) native.push_back(device_id{device});
+             return new journal(std::move(runtime), std::move(native));
+           }),
+           py::arg("runtime"), py::arg("devices") = std::vector<int>{})
       .def("__len__", &journal::size, no_gil())
       .def("address", &journal::address, py::arg("entry"), no_gil())
       .def("size_bytes", &journal::size_bytes, py::arg("entry"), no_gil())
       .def("handle", &journal::handle, py::arg("allocation"), no_gil())
-      .def("undo_all", &journal::undo_all, no_gil())
+      .def("next", &journal::next, no_gil(), "The entry that would come next.")
+      .def("contents", &journal::contents, no_gil(), "(name, identity) of all that is owned.")
+      .def(
+          "undo_all", [](journal& self) { return self.undo_since(0); }, no_gil())
+      .def("undo_since", &journal::undo_since, py::arg("first"), no_gil(), "Undoes entries from a number on.")
       .def("undo_all_but", &journal::undo_all_but, py::arg("leases"), no_gil(),
            "Undoes all but what leases are on; mappings go all the same.")
       .def("undo", py::overload_cast<entry_id>(&journal::undo), py::arg("entry"), no_gil());
   bind_creation(self);
   bind_changes(self);
+  bind_undoable_changes(self);
 }
 
 }  // namespace hipplan

@@ -3,12 +3,21 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "queries.hpp"
+
 namespace hipplan {
 
 journal::~journal() {
-  if (!runtime_->may_call()) return;  // a forked child or the end: nothing of this is ours to undo
+  if (!runtime_->may_call() || slots_.empty()) return;  // in a forked child nothing of this is ours to undo
   try {
-    for (const auto& leak : undo_all().leaks) report_leak(leak.error.what());
+    for (const auto device : devices_) {
+      try {
+        synchronize(*runtime_, device);
+      } catch (const hip::hip_error& error) {
+        report_leak(error.what());
+      }
+    }
+    for (const auto& leak : undo_since(0).leaks) report_leak(leak.error.what());
   } catch (const std::exception& error) {
     report_leak(error.what());
   }
@@ -148,6 +157,56 @@ void journal::synchronize_stream(entry_id queue) {
   runtime_->check(runtime_->hipStreamSynchronize(native), "hipStreamSynchronize", subject);
 }
 
+entry_id journal::change_access(entry_id mapped, std::vector<hip::hipMemAccessDesc> now,
+                                std::vector<hip::hipMemAccessDesc> before) {
+  return add([&](owner& out) {
+    const auto& what = get<mapping>(mapped);
+    out.emplace<change>(
+        what.name(), "the access of " + what.identify(),
+        [this, mapped, rights = std::move(before)] { get<mapping>(mapped).set_access(*runtime_, rights); });
+    what.set_access(*runtime_, now);
+  });
+}
+
+entry_id journal::change_advice(entry_id buffer, std::size_t offset_bytes, std::size_t size_bytes,
+                                std::pair<hip::hipMemoryAdvise, device_id> now,
+                                std::pair<hip::hipMemoryAdvise, device_id> before) {
+  return add([&](owner& out) {
+    const auto& what = get<managed_buffer>(buffer);
+    out.emplace<change>(what.name(), "the advice of " + what.identify(), [=, this] {
+      get<managed_buffer>(buffer).advise(*runtime_, offset_bytes, size_bytes, before.first, before.second);
+    });
+    what.advise(*runtime_, offset_bytes, size_bytes, now.first, now.second);
+  });
+}
+
+entry_id journal::take_out(entry_id mapped, entry_id range, entry_id memory,
+                           std::vector<hip::hipMemAccessDesc> before) {
+  return add([&](owner& out) {
+    auto& place = find(mapped).what;
+    auto* const what = std::get_if<mapping>(&place);
+    if (!what || what->empty()) throw std::out_of_range("take_out: not a mapping, or not mapped");
+    const auto offset_bytes = what->address() - get<address_range>(range).address();
+    (void)get<allocation>(memory);
+    const auto put_back = [=, this, &place, name = what->name(), size_bytes = what->size_bytes(),
+                           rights = std::move(before)] {
+      place.emplace<mapping>(mapping::map(runtime_, name, get<address_range>(range), offset_bytes,
+                                          get<allocation>(memory), size_bytes));
+      if (!rights.empty()) std::get<mapping>(place).set_access(*runtime_, rights);
+    };
+    out.emplace<change>(what->name(), what->identify() + " (to be mapped back)", put_back);
+    what->take_out();
+  });
+}
+
+void journal::keep_changes() {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(slots_, [](const auto& entry) {
+    const auto* const mapped = std::get_if<mapping>(&entry->what);
+    return std::holds_alternative<change>(entry->what) || (mapped && mapped->empty());
+  });
+}
+
 std::uintptr_t journal::address(entry_id entry) const {
   const std::lock_guard lock(mutex_);
   return std::visit(
@@ -178,10 +237,28 @@ std::size_t journal::size() const {
   return slots_.size();
 }
 
-undo_report journal::undo_all() {
+entry_id journal::next() const {
+  const std::lock_guard lock(mutex_);
+  return next_id_;
+}
+
+std::vector<std::pair<std::string, std::string>> journal::contents() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::pair<std::string, std::string>> out;
+  for (const auto& entry : slots_) {
+    std::visit(
+        [&](const auto& what) {
+          if constexpr (requires { what.identify(); }) out.emplace_back(what.name(), what.identify());
+        },
+        entry->what);
+  }
+  return out;
+}
+
+undo_report journal::undo_since(entry_id first) {
   const std::lock_guard lock(mutex_);
   undo_report report;
-  for (; !slots_.empty(); slots_.pop_back()) undo(*slots_.back(), report);
+  for (; !slots_.empty() && slots_.back()->id >= first; slots_.pop_back()) undo(*slots_.back(), report);
   return report;
 }
 
@@ -215,10 +292,14 @@ undo_report journal::undo(entry_id entry) {
 void journal::undo(slot& entry, undo_report& report) {
   std::visit(
       [&](auto& what) {
+        if constexpr (requires { what.empty(); }) {
+          if (what.empty()) return;  // a mapping that was taken out
+        }
         if constexpr (requires { what.release(); }) {
+          constexpr bool is_change = std::is_same_v<std::remove_cvref_t<decltype(what)>, change>;
           try {
             what.release();
-            ++report.undone;
+            ++(is_change ? report.restored : report.undone);
           } catch (const hip::hip_error& error) {
             report.leaks.push_back({what.name(), what.identify(), error});
           }
@@ -239,7 +320,7 @@ bool journal::must_stay(const slot& entry, const lease_book& leases) {
       entry.what);
 }
 
-const journal::slot& journal::find(entry_id entry) const {
+journal::slot& journal::find(entry_id entry) const {
   // Ids ascend by one unless single entries were undone: mostly the place is known without a search.
   if (!slots_.empty() && entry >= slots_.front()->id) {
     const auto place = entry - slots_.front()->id;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "buffer.hpp"
+#include "change.hpp"
 #include "host_region.hpp"
 #include "leases.hpp"
 #include "mapping.hpp"
@@ -31,17 +32,21 @@ struct leak {
 
 /// What came of undoing a journal or a part of it.
 struct undo_report {
-  std::size_t undone = 0;
+  std::size_t undone = 0;    ///< objects given back
+  std::size_t restored = 0;  ///< changes taken back
   std::vector<leak> leaks;
   std::vector<std::string> kept;  ///< names of what stays in the journal because leases on it are out
 };
 
 class journal {
  public:
-  explicit journal(runtime_ptr runtime) : runtime_(std::move(runtime)) {}
+  /// devices: those that may reach what the journal will own. It does not wait for them by itself, but for
+  /// the destructor: nobody else can then.
+  journal(runtime_ptr runtime, std::vector<device_id> devices)
+      : runtime_(std::move(runtime)), devices_(std::move(devices)) {}
   journal(const journal&) = delete;
   journal& operator=(const journal&) = delete;
-  /// Undoes what is left; failures go to the leak log.
+  /// Waits for the devices, then undoes what is left; failures go to the leak log.
   ~journal();
 
   // Each throws what the owner's create throws, and then has added nothing.
@@ -77,15 +82,32 @@ class journal {
   /// Waits for a stream (hipStreamSynchronize). Throws hip_error.
   void synchronize_stream(entry_id stream);
 
+  // Changes that an undo takes back, for a journal whose objects are in use: each is an entry of its own.
+  // `before` is what to put back.
+  entry_id change_access(entry_id mapping, std::vector<hip::hipMemAccessDesc> now,
+                         std::vector<hip::hipMemAccessDesc> before);
+  entry_id change_advice(entry_id buffer, std::size_t offset_bytes, std::size_t size_bytes,
+                         std::pair<hip::hipMemoryAdvise, device_id> now,
+                         std::pair<hip::hipMemoryAdvise, device_id> before);
+  /// Unmaps; taking it back maps the same memory at the same place with the same rights, as the same entry.
+  entry_id take_out(entry_id mapping, entry_id range, entry_id memory,
+                    std::vector<hip::hipMemAccessDesc> before);
+  /// The changes stay: forgets how to take them back, and the mappings that were taken out.
+  void keep_changes();
+
   [[nodiscard]] std::uintptr_t address(entry_id entry) const;
   [[nodiscard]] std::uintptr_t handle(entry_id allocation) const;
   [[nodiscard]] std::size_t size_bytes(entry_id entry) const;
   [[nodiscard]] std::size_t size() const;
+  /// The entry that would come next: what is made from now on has this number or a higher one.
+  [[nodiscard]] entry_id next() const;
+  /// (name, kind and size and address) of all that is owned.
+  [[nodiscard]] std::vector<std::pair<std::string, std::string>> contents() const;
 
-  /// Undoes every entry, latest first; one that fails does not stop the others.
-  [[nodiscard]] undo_report undo_all();
-  /// The same while leases are out: mappings go, so that a stale pointer faults, but what they lie in, and
-  /// every buffer under a lease, stays in the journal, so that it never hits new memory.
+  /// Undoes every entry from `first` on, latest first; one that fails does not stop the others.
+  [[nodiscard]] undo_report undo_since(entry_id first);
+  /// Undoes every entry while leases are out: mappings go, so that a stale pointer faults, but what they lie
+  /// in, and every buffer under a lease, stays in the journal, so that it never hits new memory.
   [[nodiscard]] undo_report undo_all_but(const lease_book& leases);
   /// Undoes one entry, wherever it stands.
   [[nodiscard]] undo_report undo(entry_id entry);
@@ -93,7 +115,7 @@ class journal {
  private:
   // Empty only while the call that fills it runs.
   using owner = std::variant<std::monostate, allocation, address_range, mapping, device_buffer, pinned_buffer,
-                             registered_buffer, managed_buffer, stream, peer_link, host_region>;
+                             registered_buffer, managed_buffer, stream, peer_link, host_region, change>;
   struct slot {
     entry_id id;
     owner what;
@@ -103,11 +125,12 @@ class journal {
   entry_id add(Make make);
   template <class Kind>
   const Kind& get(entry_id entry) const;
-  const slot& find(entry_id entry) const;
+  slot& find(entry_id entry) const;
   static void undo(slot& entry, undo_report& report);
   static bool must_stay(const slot& entry, const lease_book& leases);
 
   runtime_ptr runtime_;
+  std::vector<device_id> devices_;
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<slot>> slots_;  // by pointer: owners do not move-assign; ids ascend
   entry_id next_id_ = 1;

@@ -25,6 +25,14 @@ void mapping::release() {
   --*pieces_;
 }
 
+void mapping::take_out() {
+  const auto unmap = [&] { return runtime().hipMemUnmap(reinterpret_cast<void*>(address_), size_bytes_); };
+  runtime().check(until_ready(runtime(), unmap), "hipMemUnmap", identify(),
+                  "ptr=" + hexadecimal(address_) + ", size=" + std::to_string(size_bytes_));
+  (void)take();
+  --*pieces_;
+}
+
 void mapping::set_access(hip::runtime& runtime, std::span<const hip::hipMemAccessDesc> rights) const {
   const auto result = until_ready(runtime, [&] {
     return runtime.hipMemSetAccess(reinterpret_cast<void*>(address_), size_bytes_, rights.data(),

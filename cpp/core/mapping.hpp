@@ -22,6 +22,9 @@ class mapping : public owned {
   /// Unmaps exactly what was mapped, the one form that is right in every release. Does not synchronise:
   /// the caller waits for the devices that can reach the memory. Throws hip_error; empty in both cases.
   void release();
+  /// The same for a mapping that is to be put back if something else fails: throws hip_error, and then it
+  /// is still mapped and owned.
+  void take_out();
 
   /// Gives or takes rights on the whole mapping; devices not named keep what they have.
   /// Throws hip_error: hipErrorInvalidValue.

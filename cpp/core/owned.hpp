@@ -32,6 +32,9 @@ class owned {
   owned(runtime_ptr runtime, std::string name) : runtime_(std::move(runtime)), name_(std::move(name)) {}
   ~owned() = default;
 
+  /// For calls that change what is owned; not for an empty owner.
+  [[nodiscard]] hip::runtime& runtime() const noexcept { return *runtime_; }
+
   /// Empties this owner and hands out the runtime for the one call that gives the object back.
   [[nodiscard]] runtime_ptr take() noexcept { return std::exchange(runtime_, nullptr); }
 
