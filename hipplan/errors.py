@@ -98,6 +98,8 @@ CODES: dict[str, str] = {
     "HP407": "no runtime that can be used",
     "HP408": "the compiled part is missing",
     "HP409": "a layout that is closed while views of it are out",
+    "HP410": "a device that is lost",
+    "HP411": "a device that never became idle and was given up on",
 }
 
 

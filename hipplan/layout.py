@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import threading
 import weakref
 from collections.abc import Sequence
@@ -44,7 +45,7 @@ class Layout:
         """What to know about the runtime; empty if nothing."""
         self._live = live
         self._book = _core.LeaseBook()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may close what its thread is closing
         self._closed = False
         self._addresses = {
             resource.name: live.address(resource.name)
@@ -114,20 +115,25 @@ class Layout:
         addresses, and any buffer with a view, are kept until the views are let go (Undone.kept).
         Raises LeakError, after everything else was given back, if something could not be.
         """
+        if self._live.process != os.getpid():  # nor the lock: a thread that the child has not got may hold it
+            return Undone(0)
         with self._lock:
             if self._closed:
-                return Undone(0, ())
+                return Undone(0)
             holders = self._book.bar(0, _EVERYWHERE, force)
             if holders and not force:
                 raise LayoutInUse(kept.in_use(holders))
-            self._closed = True
+            undone = undo(self.program, self._live, self._book)
+            self._closed = True  # not before: an interrupt until here leaves a layout that can be closed
         _open.discard(self)
-        undone = undo(self.program, self._live, self._book)
         if undone.kept:
             kept.keep(self.program, self._live, self._book)
         kept.give_back()
-        if undone.failures:
-            raise LeakError(undone.diagnostics(), undone=undone)
+        leaked = LeakError(undone.diagnostics(), undone=undone) if undone.failures else None
+        if undone.interrupt is not None:
+            raise undone.interrupt from leaked
+        if leaked is not None:
+            raise leaked
         return undone
 
     def __enter__(self) -> Self:
@@ -142,10 +148,15 @@ class Layout:
             if error is None:
                 raise
             log.error("%s", unclosed)  # the body's own exception goes on unchanged
+        except BaseException:
+            if not self._closed:  # an interrupt came before close could begin
+                self.close()
+            raise
 
 
 _EVERYWHERE = 2**64 - 1
 _open: weakref.WeakSet[Layout] = weakref.WeakSet()
+os.register_at_fork(after_in_child=_open.clear)
 
 
 @atexit.register

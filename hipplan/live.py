@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hipplan import _core
@@ -18,9 +19,11 @@ class Live:
     buffer, a file descriptor for an imported allocation. Kept alive as long as the layout.
     """
 
-    def __init__(self, runtime: _core.Runtime, bind: Mapping[str, Any]) -> None:
+    def __init__(self, runtime: _core.Runtime, bind: Mapping[str, Any], devices: Iterable[int]) -> None:
         self.runtime = runtime
-        self.journal = _core.Journal(runtime)
+        self.process = os.getpid()
+        """Whose memory this is: not a forked child's."""
+        self.journal = _core.Journal(runtime, list(devices))
         self._bind = dict(bind)
         self._entries: dict[str, int] = {}
         self._offsets: dict[str, int] = {}

@@ -40,7 +40,7 @@ def run(
     Raises ApplyError after rolling back: a driver call failed (HP401), what was read back differs (HP402),
     an address or a binding is not there (HP404, HP405). Any other exception rolls back and goes on.
     """
-    live = Live(runtime, bind or {})
+    live = Live(runtime, bind or {}, program.devices.values())
     step: Step | None = None
     number = 0
     try:
@@ -67,6 +67,8 @@ def run(
     except BaseException as error:
         undone = undo(program, live)
         failed = _failed(error, program, step, number, undone)
+        if undone.interrupt is not None and isinstance(failed, Exception):
+            raise undone.interrupt from failed  # ^C during a roll back: the roll back is done
         if failed is error:
             raise
         raise failed from error

@@ -1,16 +1,37 @@
 """Giving back: wait for the devices that can reach the memory, then the journal in reverse.
 
-The same for roll back and teardown. A failure does not stop the rest: it is reported by name.
+The same for roll back and teardown. A failure does not stop the rest: it is reported by name. The work is done on
+a thread of its own, so that the caller's thread can answer signals while a driver call takes its time.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import _thread
+import logging
+import os
+from dataclasses import dataclass, replace
+from time import monotonic
 
 from hipplan import _core
 from hipplan.errors import Diagnostic
 from hipplan.live import Live
 from hipplan.program import Program
+
+log = logging.getLogger("hipplan")
+
+IDLE_NOTICE_S = 10.0
+"""Seconds after which a device that is still busy is told of, and may be given up on. HIPPLAN_IDLE_NOTICE sets it."""
+
+STICKY = {
+    "hipErrorDeinitialized",
+    "hipErrorECCNotCorrectable",
+    "hipErrorIllegalAddress",
+    "hipErrorLaunchTimeOut",
+    "hipErrorContextIsDestroyed",
+    "hipErrorAssert",
+    "hipErrorLaunchFailure",
+}
+"""After one of these every further call on the device says the same until the process ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +51,12 @@ class Failure:
 
     def diagnostic(self) -> Diagnostic:
         summary = f"{self.identity} was not given back" if self.lost else f"{self.identity} is not idle"
-        note = f"driver: {self.call}({self.arguments}) -> {self.error} ({self.code})"
         hint = "it is free again when the process ends" if self.lost else "the device may be lost"
-        return Diagnostic("HP403" if self.lost else "HP406", summary, hint=hint, notes=(note,))
+        return Diagnostic("HP403" if self.lost else "HP406", summary, hint=hint, notes=(self.driver,))
+
+    @property
+    def driver(self) -> str:
+        return f"driver: {self.call}({self.arguments}) -> {self.error} ({self.code})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +65,13 @@ class Undone:
 
     count: int
     """Objects given back."""
-    failures: tuple[Failure, ...]
+    failures: tuple[Failure, ...] = ()
     kept: tuple[str, ...] = ()
     """Names of what waits for its views to be let go: closed by force."""
+    restored: int = 0
+    """Changes to objects that stay, taken back."""
+    interrupt: BaseException | None = None
+    """What was raised into the wait (KeyboardInterrupt): for the caller to raise when all is done."""
 
     @property
     def leaks(self) -> tuple[str, ...]:
@@ -51,7 +79,13 @@ class Undone:
         return tuple(failure.name for failure in self.failures if failure.lost)
 
     def diagnostics(self) -> list[Diagnostic]:
-        return [failure.diagnostic() for failure in self.failures]
+        """One for each failure; one for all that a lost device, or a busy one, has taken with it."""
+        shared = [one for one in self.failures if one.error in STICKY or not one.call]
+        if not shared:
+            return [failure.diagnostic() for failure in self.failures]
+        # A range that could not even be tried, because what is mapped in it is lost, goes with the rest.
+        shared += [one for one in self.failures if one.arguments.startswith("not called")]
+        return [_for_all(shared), *(one.diagnostic() for one in self.failures if one not in shared)]
 
     def summary(self) -> str:
         left = f"{len(self.leaks)} left behind" if self.leaks else "nothing left behind"
@@ -59,30 +93,163 @@ class Undone:
         return f"{self.count} of {self.count + len(self.leaks) + len(self.kept)} objects given back, {left}{kept}"
 
 
-def undo(program: Program, live: Live, leases: _core.LeaseBook | None = None) -> Undone:
-    """Undoes everything the journal holds. Never raises for the driver's sake.
+def _for_all(failures: list[Failure]) -> Diagnostic:
+    lost = [failure for failure in failures if failure.lost]
+    names = f"not given back: {', '.join(failure.name for failure in lost) or 'nothing'}"
+    first = failures[0]
+    hint = "what is named is free again when the process ends"
+    if not first.call:
+        return Diagnostic("HP411", f"{first.error}; it was given up on", hint=hint, notes=(names,))
+    devices = [failure.identity for failure in failures if not failure.lost]
+    are, them = ("are", "them") if len(devices) > 1 else ("is", "it")
+    summary = f"{' and '.join(devices) or 'a device'} {are} lost, and {len(lost)} objects with {them}"
+    why = f"after {first.error} every call on it fails until the process ends"
+    return Diagnostic("HP410", summary, why=why, hint=hint, notes=(first.driver, names))
+
+
+def undo(program: Program, live: Live, leases: _core.LeaseBook | None = None, since: int = 0) -> Undone:
+    """Undoes what the journal holds. Never raises for the driver's sake.
 
     leases: with some out, what their pointers would need in order not to hit new memory stays in the journal.
+    since: only entries from this one on.
+    What is raised into the wait, such as KeyboardInterrupt, does not end it: it comes back in `interrupt`.
     """
-    failures = list(_wait(program, live))
-    report = live.journal.undo_all_but(leases) if leases else live.journal.undo_all()
-    failures += [
-        Failure(leak.name, leak.identity, leak.call, leak.error, leak.code, leak.arguments, lost=True)
-        for leak in report.leaks
-    ]
-    return Undone(report.undone, tuple(failures), tuple(report.kept))
+    if live.process != os.getpid() or live.journal.next() <= since or not len(live.journal):
+        return Undone(0)
+    try:
+        return _Work(program.devices, live, leases, since).give_back()
+    except BaseException:  # an interrupt in the few instructions outside of the wait
+        _Work(program.devices, live, leases, since).give_back()
+        raise
 
 
-def _wait(program: Program, live: Live) -> list[Failure]:
-    """hipMemUnmap does not synchronise, so every device of the plan is waited for first."""
-    if not len(live.journal):
-        return []
-    failures = []
-    for name, ordinal in program.devices.items():
+def hurry() -> str:
+    """What to answer to somebody who interrupts while things are given back; empty if nothing is.
+
+    A device that is past its time is given up on by this.
+    """
+    return "; ".join(work.hurry() for work in list(_working) if not work.finished)
+
+
+def _patience_s() -> float:
+    try:
+        return float(os.environ["HIPPLAN_IDLE_NOTICE"])
+    except (KeyError, ValueError):  # nothing may fail in an undo, and least of all this
+        return IDLE_NOTICE_S
+
+
+class _Work:
+    """One undo: the wait for the devices and the journal's loop, outside of the reach of signals.
+
+    Made of what an exception at any instruction cannot break: threading.Event and Thread are not (an interrupt
+    inside of Event.wait was seen to raise "release unlocked lock").
+    """
+
+    def __init__(self, devices: dict[str, int], live: Live, leases: _core.LeaseBook | None, since: int) -> None:
+        self.finished = False
+        self._wakes = _thread.allocate_lock()  # released when it is finished
+        self._wakes.acquire()
+        self._decision = [None]  # whoever pops it decides: the thread to undo, or the caller to give up
+        self._devices = devices
+        self._live = live
+        self._leases = leases
+        self._since = since
+        self._waiting_for = ""
+        self._given_up = ""
+        self._patience_s = _patience_s()
+        self._began = monotonic()
+        self._undone = Undone(0)
+
+    def give_back(self) -> Undone:
+        _working.add(self)
         try:
-            live.runtime.synchronize(ordinal)
-        except _core.HipError as error:
-            failures.append(
-                Failure(name, f"device '{name}'", error.call, error.name, error.code, error.arguments, lost=False)
-            )
-    return failures
+            return self._begin_and_wait()
+        finally:
+            _working.discard(self)
+
+    def _begin_and_wait(self) -> Undone:
+        try:
+            _thread.start_new_thread(self._run, ())
+        except RuntimeError:  # the interpreter is ending and starts no threads any more
+            self._run()
+        return self._wait()
+
+    def _run(self) -> None:
+        try:
+            failures = self._wait_for_devices()
+            if not self._decide():
+                return  # given up: the journal stays; its end tries again, if the device is idle by then
+            self._waiting_for = ""
+            journal = self._live.journal
+            report = journal.undo_all_but(self._leases) if self._leases else journal.undo_since(self._since)
+            failures += [
+                Failure(leak.name, leak.identity, leak.call, leak.error, leak.code, leak.arguments, lost=True)
+                for leak in report.leaks
+            ]
+            self._undone = Undone(report.undone, tuple(failures), tuple(report.kept), report.restored)
+        finally:
+            self.finished = True
+            self._wakes.release()
+
+    def _wait_for_devices(self) -> list[Failure]:
+        """hipMemUnmap does not synchronise."""
+        failures = []
+        for name, ordinal in self._devices.items():
+            self._waiting_for = name
+            try:
+                self._live.runtime.synchronize(ordinal)
+            except _core.HipError as error:
+                identity = f"device '{name}'"
+                failures.append(
+                    Failure(name, identity, error.call, error.name, error.code, error.arguments, lost=False)
+                )
+        return failures
+
+    def _decide(self) -> bool:
+        try:
+            self._decision.pop()
+        except IndexError:
+            return False
+        return True
+
+    def _wait(self) -> Undone:
+        """Until all is given back, or the device was given up on."""
+        interrupt: BaseException | None = None
+        told = False
+        while not self.finished and not self._given_up:
+            try:
+                rest = self._began + self._patience_s - monotonic()
+                self._wakes.acquire(timeout=max(0.05, rest))
+                if self._waiting_for and self._overdue() and not told:
+                    told = True
+                    log.warning(_STILL_BUSY, self._waiting_for, self._patience_s)
+            except BaseException as error:
+                interrupt = interrupt or error
+                log.warning("%s", self.hurry())
+        if self._given_up:
+            return Undone(0, self._all_stays(), interrupt=interrupt)
+        return replace(self._undone, interrupt=interrupt)
+
+    def hurry(self) -> str:
+        busy = self._waiting_for
+        if busy and self._overdue() and self._decide():
+            self._given_up = f"device '{busy}' did not become idle"
+            return f"{self._given_up}: giving up on it"
+        what = f"waiting for device '{busy}'" if busy else "giving memory back"
+        return f"still {what}: please wait, stopping now would lose memory"
+
+    def _overdue(self) -> bool:
+        return monotonic() - self._began >= self._patience_s
+
+    def _all_stays(self) -> tuple[Failure, ...]:
+        return tuple(
+            Failure(name, identity, "", self._given_up, 0, "", lost=True)
+            for name, identity in self._live.journal.contents()
+        )
+
+
+_STILL_BUSY = (
+    "device '%s' is still busy after %g s; its memory cannot be given back before it is idle. "
+    "Interrupt to give up on it"
+)
+_working: set[_Work] = set()

@@ -27,6 +27,7 @@ namespace hip_abi {
   X(hipErrorUnmapFailed, 206)                 \
   X(hipErrorAlreadyMapped, 208)               \
   X(hipErrorNotMapped, 211)                   \
+  X(hipErrorECCNotCorrectable, 214)           \
   X(hipErrorUnsupportedLimit, 215)            \
   X(hipErrorPeerAccessUnsupported, 217)       \
   X(hipErrorSharedObjectInitFailed, 303)      \
@@ -40,6 +41,7 @@ namespace hip_abi {
   X(hipErrorPeerAccessAlreadyEnabled, 704)    \
   X(hipErrorPeerAccessNotEnabled, 705)        \
   X(hipErrorContextIsDestroyed, 709)          \
+  X(hipErrorAssert, 710)                      \
   X(hipErrorHostMemoryAlreadyRegistered, 712) \
   X(hipErrorHostMemoryNotRegistered, 713)     \
   X(hipErrorLaunchFailure, 719)               \

@@ -46,6 +46,7 @@ def apply(
     from hipplan.profiles import load_machine
     from hipplan.runtimes import choose
     from hipplan.transaction import run
+    from hipplan.undo import hurry
 
     plan = load(source_of(file), parse_vars(var))
     profile = load_machine(machine) if machine else None
@@ -55,7 +56,7 @@ def apply(
     program = prepare(plan, chosen, profile)
     for warning in program.warnings:
         print(warning, file=sys.stderr)
-    with Interrupts() as interrupts, _progress(program) as advance:
+    with Interrupts(hurry) as interrupts, _progress(program) as advance:
 
         def between(number: int, step: object) -> None:
             interrupts.check()
@@ -70,15 +71,16 @@ def apply(
                 raise cause from None
             raise typer.Exit(interrupted.exit_code) from None
         _report(layout, format)
-        stopped_by = 0 if once else _hold(interrupts)
-        interrupts.undoing("tearing down")
+        if not once:
+            _hold(interrupts)
         _tear_down(layout, format)
-    raise typer.Exit(128 + stopped_by if stopped_by else 0)
+    # Also of a signal that came after the last step: whoever sent it is told that it was heard.
+    raise typer.Exit(128 + interrupts.number if interrupts.number else 0)
 
 
-def _hold(interrupts: Interrupts) -> int:
+def _hold(interrupts: Interrupts) -> None:
     print("holding; ^C or SIGTERM tears it down", file=sys.stderr, flush=True)
-    return interrupts.wait()
+    interrupts.wait()
 
 
 def _report(layout: Layout, format: Format) -> None:  # noqa: A002

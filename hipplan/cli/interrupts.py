@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
-import sys
+from collections.abc import Callable
 from types import FrameType, TracebackType
 
 from typing_extensions import Self
@@ -27,11 +28,17 @@ class Interrupted(Exception):
 
 
 class Interrupts:
-    """While entered, the caught signals are only noted; check() raises, wait() sleeps until one comes."""
+    """While entered, the caught signals are noted and answered with a sentence, never raised: check() raises,
+    wait() sleeps until one comes.
 
-    def __init__(self) -> None:
+    undoing: what to say while something is being given back; empty if nothing is (hipplan.undo.hurry).
+    """
+
+    def __init__(self, undoing: Callable[[], str]) -> None:
         self.number = 0
-        self._busy = ""
+        """The first signal; 0 if none has come."""
+        self._undoing = undoing
+        self._waiting = False
 
     def __enter__(self) -> Self:
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -56,16 +63,17 @@ class Interrupts:
 
     def wait(self) -> int:
         """Sleeps until a signal comes; its number."""
+        self._waiting = True
         while not self.number:
             select.select([self._read], [], [])
             os.read(self._read, 4096)
+        self._waiting = False
         return self.number
 
-    def undoing(self, what: str) -> None:
-        """From here on a signal is answered with what is going on; nothing is abandoned."""
-        self._busy = what
-
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.number and self._busy:
-            print(f"still {self._busy}: please wait, stopping now would lose memory", file=sys.stderr)
         self.number = self.number or number
+        answer = self._undoing() or ("" if self._waiting else "stopping when the driver call under way is done")
+        if answer:
+            # Not print: the signal may have come in the middle of one.
+            with contextlib.suppress(OSError):  # a terminal that has gone, which SIGHUP is about
+                os.write(2, f"{signal.Signals(number).name}: {answer}\n".encode())

@@ -1,0 +1,115 @@
+"""The command in processes of its own, forked from one that has imported everything: quick, and with real signals."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.conftest import ROOT
+
+QUICKSTART = str(ROOT / "plans" / "quickstart.yaml")
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["hipplan.cli.main", "hipplan.api", "hipplan.render", "tests.interrupts.commands"])
+
+
+class Command:
+    """One run of `hipplan`. Its simulator reads `faults` (HIPSIM_FAIL); output and trace go to files in `folder`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str,
+        faults: str = "",
+        at_step: tuple[int, int] | None = None,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        self.folder = folder
+        folder.mkdir(exist_ok=True)
+        environment = {"HIPSIM_FAIL": faults, "HIPSIM_TRACE": str(folder / "trace"), **(variables or {})}
+        self.process: Any = _context.Process(target=_main, args=(folder, arguments, environment, at_step))
+        self.process.start()
+
+    def send(self, number: int) -> None:
+        os.kill(self.process.pid, number)
+
+    def wait(self, timeout_s: float = 20) -> int:
+        """The exit code; negative: the signal that killed it."""
+        self.process.join(timeout_s)
+        assert self.process.exitcode is not None, f"still running: {self.err}"
+        code: int = self.process.exitcode
+        return code
+
+    def wait_for_calls(self, count: int) -> None:
+        """Until the trace has so many lines: the next call is under way, or will be soon."""
+        self._until(lambda: len(self._text("trace").splitlines()) >= count, f"{count} calls")
+
+    def wait_for_err(self, text: str) -> None:
+        self._until(lambda: text in self.err, text)
+
+    def calls(self) -> list[str]:
+        return [json.loads(line)["call"] for line in self._text("trace").splitlines()]
+
+    def alive(self) -> dict[str, list[Any]]:
+        """What the simulator's ledger held when the command had returned, by noun."""
+        ledger = json.loads(self._text("ledger"))
+        nouns = ("allocations", "reservations", "mappings", "buffers", "streams", "peers")
+        return {noun: ledger[noun] for noun in nouns if ledger[noun]}
+
+    @property
+    def out(self) -> str:
+        return self._text("out")
+
+    @property
+    def err(self) -> str:
+        return self._text("err")
+
+    def _text(self, name: str) -> str:
+        path = self.folder / name
+        return path.read_text() if path.exists() else ""
+
+    def _until(self, reached: Any, what: str, timeout_s: float = 20) -> None:
+        end = time.monotonic() + timeout_s
+        while not reached():
+            assert time.monotonic() < end, f"waited for {what}: {self.err}"
+            assert self.process.is_alive() or reached(), f"ended before {what}: {self.err}"
+            time.sleep(0.005)
+
+
+def _main(
+    folder: Path, arguments: tuple[str, ...], environment: dict[str, str], at_step: tuple[int, int] | None
+) -> None:
+    """In the child. at_step: (number of the step, signal) that the process gets before that step."""
+    os.environ.update(environment)
+    for descriptor, name in ((1, "out"), (2, "err")):
+        os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if at_step is not None:
+        _send_at(*at_step)
+    from hipplan.cli.main import run
+    from hipplan.runtimes import choose
+
+    code = run(list(arguments))
+    (folder / "ledger").write_text(choose("sim").runtime.ledger())
+    raise SystemExit(code)
+
+
+def _send_at(step: int, number: int) -> None:
+    import hipplan.transaction
+
+    real_run = hipplan.transaction.run
+
+    def run(*arguments: Any, on_step: Any, **named: Any) -> Any:
+        def between(at: int, what: Any) -> None:
+            if at == step:
+                os.kill(os.getpid(), number)
+            on_step(at, what)
+
+        return real_run(*arguments, on_step=between, **named)
+
+    hipplan.transaction.run = run

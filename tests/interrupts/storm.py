@@ -1,0 +1,67 @@
+"""Applies a plan again and again while signals raise KeyboardInterrupt. Prints rounds, interrupts, objects left."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import signal
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from hipplan.api import prepare
+from hipplan.loader import load
+from hipplan.runtimes import choose
+from hipplan.transaction import run
+from tests.conftest import PLANS, Simulator
+
+armed = False
+
+
+def interrupt(number: int, frame: object) -> None:
+    if armed:
+        raise KeyboardInterrupt
+
+
+def disarm() -> None:
+    global armed
+    while True:
+        try:
+            armed = False
+            return
+        except KeyboardInterrupt:
+            continue
+
+
+def main(rounds: int) -> None:
+    global armed
+    logging.disable(logging.CRITICAL)
+    sim = Simulator()
+    program = prepare(load(next(path for path in PLANS if path.stem == "quickstart")), choose("sim"), None)
+    began = time.perf_counter()
+    run(program, sim.runtime).close()
+    one_s = time.perf_counter() - began
+    signal.signal(signal.SIGALRM, interrupt)
+    interrupted = left = 0
+    for n in range(rounds):
+        try:
+            try:
+                armed = True
+                signal.setitimer(signal.ITIMER_REAL, max(1e-6, one_s * (n % 100) / 120), one_s / 3)
+                with run(program, sim.runtime):
+                    pass
+            finally:
+                disarm()
+        except KeyboardInterrupt:
+            disarm()
+            interrupted += 1
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        if sim.alive():
+            gc.collect()
+        left += len(sim.alive())
+    print(rounds, interrupted, left)
+
+
+main(int(sys.argv[1]))

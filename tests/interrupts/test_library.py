@@ -1,0 +1,215 @@
+"""Interrupts in a program that uses hipplan: ^C wherever it falls, threads, forks, and the end of the interpreter."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import hipplan
+from hipplan import _core
+from hipplan.api import prepare
+from hipplan.loader import load
+from hipplan.runtimes import choose
+from hipplan.transaction import run
+from tests.conftest import ROOT, Simulator
+
+QUICKSTART = ROOT / "plans" / "quickstart.yaml"
+PACKAGE = str(ROOT / "hipplan")
+
+
+@contextmanager
+def interrupt_at(instruction: int) -> Iterator[list[int]]:
+    """Raises KeyboardInterrupt before the n-th instruction that hipplan's own code runs; gives how many there were."""
+    count = [0]
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        if not frame.f_code.co_filename.startswith(PACKAGE):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            count[0] += 1
+            if count[0] == instruction:
+                raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        yield count
+    finally:
+        sys.settrace(None)
+
+
+def test_an_interrupt_at_any_instruction_loses_nothing(sim: Simulator) -> None:
+    """1,000 of the thousands of places, with a fixed seed: before, inside and after apply, in the body and in close."""
+    program = prepare(load(QUICKSTART), choose("sim"), None)
+
+    def use() -> None:
+        with run(program, sim.runtime) as layout:
+            assert layout["table"].size
+
+    with interrupt_at(0) as counted:
+        use()
+    whole = counted[0]
+    assert whole > 3000
+    for at in sorted(random.Random(5).sample(range(1, whole + 1), 1000)):
+        with interrupt_at(at):
+            try:
+                use()
+            except KeyboardInterrupt:
+                pass
+            else:
+                pytest.fail(f"instruction {at} of {whole}: the interrupt was swallowed")
+        assert sim.alive() == set(), f"instruction {at} of {whole}"
+    assert _core.take_leaks() == []
+
+
+def test_a_storm_of_signals_loses_nothing() -> None:
+    """Real signals at real times, so that they also fall into native code and into the roll back of another.
+
+    In a process of its own: pytest's own code is not made for it.
+    """
+    done = subprocess.run([sys.executable, ROOT / "tests" / "interrupts" / "storm.py", "300"],
+                          capture_output=True, text=True, timeout=60)  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    rounds, interrupted, left = map(int, done.stdout.split())
+    assert rounds == 300
+    assert interrupted > 10  # how many depends on how busy the machine is
+    assert left == 0
+
+
+def test_what_the_body_raises_goes_on_unchanged(sim: Simulator) -> None:
+    raised = RuntimeError("mine")
+    with pytest.raises(RuntimeError) as caught, hipplan.apply(QUICKSTART, runtime="sim"):
+        raise raised
+
+    assert caught.value is raised
+    assert raised.__cause__ is None
+    assert sim.alive() == set()
+
+
+def test_what_the_body_raises_goes_on_even_if_something_leaks(sim: Simulator, caplog: Any) -> None:
+    with pytest.raises(RuntimeError, match="mine"), hipplan.apply(QUICKSTART, runtime="sim"):
+        sim.runtime.arm_faults("hipFree@1=hipErrorUnknown")
+        raise RuntimeError("mine")
+
+    assert "'table'" in caplog.text
+    sim.free_everything()
+
+
+def test_an_interrupt_in_close_is_raised_when_all_is_given_back(sim: Simulator, caplog: Any) -> None:
+    layout = hipplan.apply(QUICKSTART, runtime="sim")
+    sim.runtime.arm_faults("hipMemUnmap@1=delay:300")
+    timer = threading.Timer(0.15, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        layout.close()
+    timer.join()
+
+    assert layout.closed
+    assert "still giving memory back: please wait" in caplog.text
+    assert sim.alive() == set()
+
+
+def test_a_program_that_never_closes_gives_back_when_it_ends(tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger"
+    code = f"import hipplan; kept = [hipplan.apply({str(QUICKSTART)!r}, runtime='sim') for _ in range(2)]"
+    environment = {**os.environ, "HIPSIM_TRACE": str(ledger)}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    text = ledger.read_text()
+
+    for made, given_back in (
+        ("hipMemCreate", "hipMemRelease"),
+        ("hipMemMap", "hipMemUnmap"),
+        ("hipMallocManaged", "hipFree"),
+    ):
+        assert text.count(f'"{made}"') == text.count(f'"{given_back}"') > 0
+
+
+def test_two_applies_at_once_do_not_harm_each_other(sim: Simulator) -> None:
+    """Half of them fail somewhere, the other half must not notice."""
+    program = prepare(load(QUICKSTART), choose("sim"), None)
+    sim.runtime.arm_faults("hipMemMap@~0.1/7=hipErrorOutOfMemory; hipMalloc@~0.1/8=hipErrorOutOfMemory")
+    outcomes: list[str] = []
+
+    def work() -> None:
+        for _ in range(20):
+            try:
+                with run(program, sim.runtime) as layout:
+                    sim.runtime.write(layout["model[0]"].address or 0, b"mine")
+                    assert sim.runtime.read(layout["model[0]"].address or 0, 4) == b"mine"
+                outcomes.append("applied")
+            except hipplan.ApplyError as error:
+                outcomes.append("leaked" if error.leaks else "rolled back")
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(outcomes) == 80
+    assert set(outcomes) == {"applied", "rolled back"}
+    assert sim.alive() == set()
+
+
+def test_a_forked_child_neither_undoes_nor_crashes_and_the_parent_is_unharmed(sim: Simulator) -> None:
+    layout = hipplan.apply(QUICKSTART, runtime="sim")
+    address = layout["model[0]"].address or 0
+    sim.runtime.write(address, b"parent")
+    before = sim.alive()
+    layout._lock.acquire()  # as if a thread were closing it: the child must not wait for that thread
+    child = os.fork()
+    if child == 0:  # whatever goes wrong here must not run pytest a second time
+        code = 1
+        try:
+            ok = layout.close().count == 0 and not layout.closed
+            del layout
+            import gc
+
+            gc.collect()
+            code = 0 if ok else 2
+        finally:
+            os._exit(code)
+    layout._lock.release()
+    end = time.monotonic() + 10
+    done, status = 0, 0
+    while not done and time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        time.sleep(0.01)
+
+    assert done == child and status == 0
+    assert sim.alive() == before
+    assert sim.runtime.read(address, 6) == b"parent"
+    layout.close()
+
+
+def test_a_forked_child_may_end_as_programs_do(tmp_path: Path) -> None:
+    """sys.exit in the child runs its exit handlers; the parent's layout must not notice."""
+    code = f"""
+import os, sys, hipplan
+layout = hipplan.apply({str(QUICKSTART)!r}, runtime="sim")
+address = layout["model[0]"].address
+layout.runtime.write(address, b"kept")
+if os.fork() == 0:
+    sys.exit(0)
+assert os.wait()[1] == 0
+assert layout.runtime.read(address, 4) == b"kept"
+print(layout.close().count)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=20)
+
+    assert done.stderr == ""
+    assert int(done.stdout) == 9

@@ -1,0 +1,125 @@
+"""Signals to the command: at every step boundary, inside slow driver calls, twice, and kill -9."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.interrupts.commands import QUICKSTART, Command
+
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+APPLY = ("apply", QUICKSTART, "--once", "--runtime", "sim")
+STEPS = 16
+
+every_signal = pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+
+
+def before_the(call: str, calls: list[str], nth: int = 1) -> int:
+    """How many calls precede the nth of a function."""
+    return [at for at, name in enumerate(calls) if name == call][nth - 1]
+
+
+@pytest.fixture(scope="module")
+def calls(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The driver calls of an undisturbed apply, in order."""
+    command = Command(tmp_path_factory.mktemp("undisturbed"), *APPLY)
+
+    assert command.wait() == 0
+    assert command.alive() == {}
+    assert f"{STEPS} steps" in command.out
+    return command.calls()
+
+
+@every_signal
+def test_a_signal_at_every_step_boundary_rolls_back(number: signal.Signals, tmp_path: Path) -> None:
+    commands = [Command(tmp_path / str(step), *APPLY, at_step=(step, number)) for step in range(STEPS)]
+    for step, command in enumerate(commands):
+        assert command.wait() == 128 + number, f"step {step}: {command.err}"
+        assert command.alive() == {}, f"step {step}"
+        assert f"{number.name}: rolled back" in command.err
+        assert "Traceback" not in command.err
+
+
+@every_signal
+def test_a_signal_inside_a_slow_call_is_answered_and_rolls_back(
+    number: signal.Signals, calls: list[str], tmp_path: Path
+) -> None:
+    command = Command(tmp_path, *APPLY, faults="hipMemMap@1=delay:400")
+    command.wait_for_calls(before_the("hipMemMap", calls))
+    time.sleep(0.1)  # the slow call has begun
+    command.send(number)
+    command.wait_for_err("stopping when the driver call under way is done")
+
+    assert command.wait() == 128 + number
+    assert command.alive() == {}
+
+
+def test_a_signal_during_roll_back_is_answered_and_does_not_abandon_it(calls: list[str], tmp_path: Path) -> None:
+    command = Command(tmp_path, *APPLY, at_step=(8, signal.SIGINT), faults="hipMemUnmap@1=delay:500")
+    command.wait_for_err("SIGINT")
+    time.sleep(0.2)  # in the slow undo
+    command.send(signal.SIGINT)
+    command.send(signal.SIGTERM)
+
+    assert command.wait() == 130
+    assert "SIGINT: still giving memory back: please wait, stopping now would lose memory" in command.err
+    assert "SIGTERM: still giving memory back" in command.err
+    assert command.alive() == {}
+
+
+def test_a_signal_during_a_roll_back_that_an_error_began_is_answered(calls: list[str], tmp_path: Path) -> None:
+    faults = "hipMemMap@2=hipErrorOutOfMemory; hipMemUnmap@1=delay:500"
+    command = Command(tmp_path, *APPLY, faults=faults)
+    command.wait_for_calls(before_the("hipMemMap", calls, 2) + 1)
+    time.sleep(0.2)
+    command.send(signal.SIGTERM)
+
+    assert command.wait() == 4
+    assert "SIGTERM: still giving memory back" in command.err
+    assert command.alive() == {}
+
+
+@every_signal
+def test_a_signal_while_holding_tears_down(number: signal.Signals, tmp_path: Path) -> None:
+    command = Command(tmp_path, "apply", QUICKSTART, "--runtime", "sim")
+    command.wait_for_err("holding")
+    command.send(number)
+
+    assert command.wait() == 128 + number
+    assert "torn down" in command.out
+    assert command.alive() == {}
+
+
+def test_a_signal_in_the_last_step_is_heard(calls: list[str], tmp_path: Path) -> None:
+    command = Command(tmp_path, *APPLY, at_step=(STEPS - 1, signal.SIGTERM))
+
+    assert command.wait() == 143
+
+
+def test_a_device_that_never_becomes_idle_is_told_of_and_given_up_on_request(calls: list[str], tmp_path: Path) -> None:
+    command = Command(
+        tmp_path, *APPLY, faults="hipDeviceSynchronize@1=delay:3000", variables={"HIPPLAN_IDLE_NOTICE": "0.3"}
+    )
+    command.wait_for_calls(before_the("hipDeviceSynchronize", calls))
+    time.sleep(0.1)
+    command.send(signal.SIGINT)  # within its time: answered, not obeyed
+    command.wait_for_err("still waiting for device 'gpu.0'")
+    command.wait_for_err("device 'gpu.0' is still busy after 0.3 s")
+    command.send(signal.SIGINT)
+
+    assert command.wait() == 5
+    assert command.err.count("error[HP411]") == 1
+    for name in ("weights", "cache", "model[0]", "table", "staging"):
+        assert name in command.err.split("HP411")[1]
+
+
+def test_after_kill_at_every_step_boundary_the_next_apply_works_at_once(tmp_path: Path) -> None:
+    commands = [Command(tmp_path / str(step), *APPLY, at_step=(step, signal.SIGKILL)) for step in range(STEPS)]
+    for step, command in enumerate(commands):
+        assert command.wait() == -signal.SIGKILL, f"step {step}: {command.err}"
+        again = Command(tmp_path / "again", *APPLY)
+        assert again.wait() == 0, f"after a kill before step {step}: {again.err}"
+        assert again.alive() == {}
