@@ -142,6 +142,7 @@ namespace {
 // CUDA lets a fill run past the end and faults; then the context is lost. HIP says InvalidValue.
 void require_known_end(void* dst, std::size_t size) {
   const auto start = to_address(dst);
+  require(size <= ~start);  // no wrap round the end of the address space
   if (piece_at(start)) return require(piece_at(start + size - 1).has_value());  // may run over several pieces
   CUdeviceptr base = 0;
   std::size_t whole = 0;
