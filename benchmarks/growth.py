@@ -21,6 +21,8 @@ from hipplan.loader import load
 from hipplan.runtimes import Chosen
 from hipplan.transaction import run
 
+CHUNK = 64 * MIB
+
 
 def grow(chosen: Chosen, before: int, chunk: int) -> Mapping[str, float]:
     """From `before` bytes to one chunk more, at the same address."""
@@ -81,14 +83,14 @@ def main() -> None:
     for before in (64 * MIB, 1024 * MIB, 8192 * MIB):
         if simulated and before > 64 * MIB:
             continue  # its copies are real ones, by the CPU
-        chunk = 64 * MIB
+
         took = side_by_side(
-            {"grow": lambda b=before: grow(chosen, b, chunk), "copy": lambda b=before: copy(chosen, b, chunk)},
+            {"grow": lambda b=before: grow(chosen, b, CHUNK), "copy": lambda b=before: copy(chosen, b, CHUNK)},
             given.rounds,
         )
         ratio = took["copy"]["all"] / took["grow"]["all"]
         rows.append([f"{before // MIB} MiB + 64 MiB", took["grow"]["all"], took["copy"]["all"], ratio])
-        results.append({"before": before, "chunk": chunk, "us": took, "ratio": ratio})
+        results.append({"before": before, "chunk": CHUNK, "us": took, "ratio": ratio})
     print("growing, us; ratio: how many times faster than a new buffer, copy, free")
     table(["", "at a fixed base", "new buffer", "ratio"], rows)
 
