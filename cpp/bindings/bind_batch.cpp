@@ -1,9 +1,9 @@
-// Steps made and read back by the thousand: Python's step objects are read here, field by field, and the driver
-// calls follow one another without the interpreter in between.
+// Steps made and read back by the thousand: Python's step objects are read here, field by field, and the
+// driver calls follow one another without the interpreter in between.
 //
 // Known are the steps that layouts have many of: hipplan.steps.CreateAllocation, Map, SetAccess and
-// CreateDeviceBuffer. All others end a batch and are done by their own do(). A test holds that both ways make the
-// same driver calls.
+// CreateDeviceBuffer. All others end a batch and are done by their own do(). A test holds that both ways make
+// the same driver calls.
 #include <algorithm>
 #include <stdexcept>
 
@@ -23,8 +23,8 @@ struct vocabulary {
   PyTypeObject* map;
   PyTypeObject* access;
   PyTypeObject* buffer;
-  PyObject *name, *size, *device, *memory_type, *location_type, *handle_type, *reservation, *allocation, *offset,
-      *rights;
+  PyObject *name, *size, *device, *memory_type, *location_type, *handle_type, *reservation, *allocation,
+      *offset, *rights;
 
   static const vocabulary& get() {
     static const vocabulary* known = new vocabulary;
@@ -91,7 +91,7 @@ unsigned long long flags_of(PyObject* right) {
   const char* letters = PyUnicode_AsUTF8(right);
   if (!letters) throw py::error_already_set();
   const std::string_view said = letters;
-  return said == "rw" ? hip::hipMemAccessFlagsProtReadWrite
+  return said == "rw"  ? hip::hipMemAccessFlagsProtReadWrite
          : said == "r" ? hip::hipMemAccessFlagsProtRead
                        : hip::hipMemAccessFlagsProtNone;
 }
@@ -250,7 +250,8 @@ void bind_batch(py::module_& module) {
       .def_readonly("values", &readings::values)
       .def_readonly("as_desired", &readings::as_desired);
   auto self = py::reinterpret_borrow<py::class_<journal>>(module.attr("Journal"));
-  self.def("run_steps", &run_steps, py::arg("steps"), py::arg("first"), py::arg("entries"), py::arg("offsets"))
+  self.def("run_steps", &run_steps, py::arg("steps"), py::arg("first"), py::arg("entries"),
+           py::arg("offsets"))
       .def("read_steps", &read_steps, py::arg("runtime"), py::arg("steps"), py::arg("entries"),
            py::arg("devices"));
 }

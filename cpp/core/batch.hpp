@@ -1,5 +1,5 @@
-// Many steps in one go: creating, mapping and granting access by the thousand, with no interpreter between the
-// driver calls.
+// Many steps in one go: creating, mapping and granting access by the thousand, with no interpreter between
+// the driver calls.
 //
 // A step of a batch is the same call of the same journal as by itself; only the way there is shorter.
 #pragma once

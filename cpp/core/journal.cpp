@@ -268,9 +268,11 @@ undo_report journal::undo_all_but(const lease_book& leases) {
   for (auto at = slots_.size(); at-- > 0;) {
     auto& entry = *slots_[at];
     if (must_stay(entry, leases)) {
-      std::visit([&](const auto& what) {
-        if constexpr (requires { what.name(); }) report.kept.push_back(what.name());
-      }, entry.what);
+      std::visit(
+          [&](const auto& what) {
+            if constexpr (requires { what.name(); }) report.kept.push_back(what.name());
+          },
+          entry.what);
       continue;
     }
     undo(entry, report);

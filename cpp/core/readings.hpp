@@ -35,7 +35,7 @@ struct readings {
 };
 
 /// Throws hip_error if a query fails.
-[[nodiscard]] readings read_back(const journal& owner, hip::runtime& runtime, const std::vector<reading>& wanted,
-                                 const std::vector<device_id>& devices);
+[[nodiscard]] readings read_back(const journal& owner, hip::runtime& runtime,
+                                 const std::vector<reading>& wanted, const std::vector<device_id>& devices);
 
 }  // namespace hipplan

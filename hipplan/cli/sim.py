@@ -18,7 +18,7 @@ def sim(
         str | None, typer.Option("--hip-version", metavar="X.Y", help="The HIP release to be, as 6.3 or 7.2.")
     ] = None,
     fail: Annotated[
-        str | None, typer.Option("--fail", metavar="RULES", help="Fail chosen calls: 'hipMemMap@3=hipErrorOutOfMemory'.")
+        str | None, typer.Option("--fail", metavar="RULES", help="Fail calls, as hipMemMap@3=hipErrorOutOfMemory.")
     ] = None,
     trace: Annotated[
         str | None, typer.Option("--trace", metavar="FILE", help="Append a JSON line per call to a file.")

@@ -146,7 +146,8 @@ void require_known_end(void* dst, std::size_t size) {
   if (piece_at(start)) return require(piece_at(start + size - 1).has_value());  // may run over several pieces
   CUdeviceptr base = 0;
   std::size_t whole = 0;
-  if (driver().cuMemGetAddressRange_v2(&base, &whole, start) != CUDA_SUCCESS) return;  // the fill itself tells
+  if (driver().cuMemGetAddressRange_v2(&base, &whole, start) != CUDA_SUCCESS)
+    return;  // the fill itself tells
   require(size <= base + whole - start);
 }
 
