@@ -61,7 +61,7 @@ def prepare(plan: LoadedPlan, chosen: Chosen, profile: Machine | None) -> Progra
         raise MachineError(Diagnostic("HP313", summary, span, hint="run it where there is a GPU"))
     machine = discover(chosen)
     program = compile_plan(plan, machine, current_device=0)
-    _raise_open_files(len(plan.objects.allocations))
+    _raise_open_files(sum(step.call == "hipMemCreate" for step in program.steps))
     return program
 
 

@@ -7,10 +7,11 @@ and prefetch, and last the waits for what was enqueued. Teardown is the reverse.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
-from hipplan import preflight, steps
+from hipplan import preflight, regions, steps
 from hipplan.errors import MachineError
 from hipplan.findings import Findings
 from hipplan.loader import LoadedPlan
@@ -60,6 +61,7 @@ def compile(plan: LoadedPlan, machine: Machine, current_device: int = 0) -> Prog
     if findings.errors:  # the rules below speak of devices that were found
         raise MachineError(findings.all)
     building = _Compiler(plan, machine, devices, findings)
+    plan = building.plan
     building.run()
     preflight.check(plan, machine, devices, building.resources, findings)
     if findings.errors:
@@ -80,10 +82,11 @@ def compile(plan: LoadedPlan, machine: Machine, current_device: int = 0) -> Prog
 
 class _Compiler:
     def __init__(self, plan: LoadedPlan, machine: Machine, devices: dict[str, int], findings: Findings) -> None:
-        self.plan = plan
         self.machine = machine
         self.devices = devices
         self.findings = findings
+        self.regions = regions.lay_out(plan, lambda device: self.granularity(device, "recommended"), findings)
+        self.plan = replace(plan, objects=regions.lowered(plan.objects, self.regions))
         self.steps: list[steps.Step] = []
         self.resources: list[Resource] = []
         self.padded: dict[str, int] = {}
@@ -173,8 +176,12 @@ class _Compiler:
                 origin=self.plan.span(*reservation.path),
             )
         )
-        asked = spec.size or size
-        self.resources.append(Resource(name=reservation.name, kind="reservation", device="", asked=asked, size=size))
+        if reservation.name in self.regions:
+            self.resources += self.regions[reservation.name].resources()
+        else:
+            asked = spec.size or size
+            whole = Resource(name=reservation.name, kind="reservation", device="", asked=asked, size=size)
+            self.resources.append(whole)
         preflight.check_range(self.plan, reservation, placed, size, step, self.findings)
         for mapping, at, mapped in placed:
             self._mapping(reservation.name, mapping, at, mapped)

@@ -72,6 +72,7 @@ CODES: dict[str, str] = {
     "HP209": "a device as its own peer, or the same link twice",
     "HP210": "a variable that is not declared",
     "HP211": "an advice with or without a device",
+    "HP212": "a tensor that does not fit its region",
     "HP251": "an allocation that nothing maps",
     "HP252": "a peer link that nothing uses",
     "HP253": "a mapping that nobody may access",

@@ -26,7 +26,8 @@ from hipplan.views import Piece
 
 log = logging.getLogger("hipplan")
 
-_WITHOUT_OWN_ADDRESS = ("mapping", "allocation", "stream", "peer")
+_INSIDE = ("mapping", "tensor")
+_WITHOUT_OWN_ADDRESS = (*_INSIDE, "allocation", "stream", "peer")
 
 
 class Layout:
@@ -70,7 +71,7 @@ class Layout:
         if resource.kind == "registered" and not resource.size:
             size = self._live.size(name)  # all of a file: the plan need not know how much that is
             resource = replace(resource, asked=size, size=size)
-        if resource.kind == "mapping":
+        if resource.kind in _INSIDE:
             address: int | None = self._addresses[resource.inside] + resource.offset
         else:
             address = self._addresses.get(name)

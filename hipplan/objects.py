@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from hipplan.model import Allocation, Buffer, DeviceSelector, Reservation
+from hipplan.model import Allocation, Buffer, DeviceSelector, Region, Reservation
 
 Path = tuple[Hashable, ...]
 HOST = "host"
@@ -97,6 +97,18 @@ class ResolvedBuffer:
 
 
 @dataclass(frozen=True, slots=True)
+class ResolvedRegion:
+    """A region; the compiler makes allocations, a reservation and mappings of it, whose size the machine decides."""
+
+    name: str
+    spec: Region
+    devices: tuple[str, ...]
+    """Who holds its memory, in order."""
+    access: dict[str, str]
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
 class Objects:
     """Everything a plan makes, by concrete name, in the order written."""
 
@@ -106,3 +118,4 @@ class Objects:
     reservations: dict[str, ResolvedReservation]
     streams: dict[str, ResolvedStream]
     buffers: dict[str, ResolvedBuffer]
+    regions: dict[str, ResolvedRegion]

@@ -45,7 +45,7 @@ def places_of(resource: Resource, program: Program, family: Family) -> dict[str,
         case "device":
             out = {resource.device: device(resource.device)}
             return out | ({HOST: cpu} if resource.device in program.host_visible else {})
-        case "mapping":
+        case "mapping" | "region" | "tensor":
             return _of_mapping(resource, program, gpu, simulated=family == "sim")
         case "pinned" | "registered":
             return {HOST: cpu, "pinned": Place(HOST, (3 if cuda else 11, 0), read_only)}

@@ -14,7 +14,7 @@ class Resource:
 
     name: str
     kind: str
-    """allocation, reservation, mapping, device, pinned, registered, managed, stream or peer."""
+    """allocation, reservation, mapping, region, tensor, device, pinned, registered, managed, stream or peer."""
     device: str
     """The plan's name for where it is; `host`, or empty where that means nothing."""
     asked: int = 0
@@ -22,15 +22,21 @@ class Resource:
     size: int = 0
     """Bytes it takes: asked, padded."""
     access: tuple[tuple[str, str], ...] = ()
-    """(device name, right) of a mapping."""
+    """(device name, right) of a mapping, region or tensor."""
     inside: str = ""
-    """The reservation a mapping lies in."""
+    """The reservation a mapping lies in, the region a tensor lies in."""
     offset: int = 0
     """Bytes from the start of `inside`."""
     memory: str = ""
     """The allocation behind a mapping."""
     read_only: bool = False
     """Nobody may write it: a file registered read-only."""
+    dtype: str = ""
+    """Of a tensor: its name in hipplan.dtypes."""
+    shape: tuple[int, ...] = ()
+    """Of a tensor."""
+    held_by: tuple[tuple[str, int], ...] = ()
+    """(device, bytes) of a region or tensor over several devices."""
 
     @property
     def waste(self) -> int:

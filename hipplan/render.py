@@ -48,6 +48,18 @@ def resource_json(resource: Resource) -> dict[str, Any]:
         "size": resource.size,
         "waste": resource.waste,
     }
+    if resource.held_by:
+        out |= {"bytes_by_device": dict(resource.held_by)}
+    if resource.kind == "tensor":
+        out |= {
+            "access": dict(resource.access),
+            "region": resource.inside,
+            "offset": resource.offset,
+            "dtype": resource.dtype,
+            "shape": list(resource.shape),
+        }
+    if resource.kind == "region":
+        out |= {"access": dict(resource.access)}
     if resource.kind == "mapping":
         out |= {
             "access": dict(resource.access),
@@ -122,7 +134,7 @@ def resources_table(resources: Sequence[Resource], layout: Layout | None = None)
         row: list[str | Text] = [
             Text(resource.name),
             resource.kind,
-            Text(resource.device),
+            Text(", ".join(device for device, _ in resource.held_by) or resource.device),
             format_size(resource.asked) if sized else "",
             format_size(resource.size) if sized else "",
         ]
@@ -137,7 +149,7 @@ def resources_table(resources: Sequence[Resource], layout: Layout | None = None)
 
 
 def _access(resource: Resource) -> str:
-    if resource.kind == "mapping":
+    if resource.kind in ("mapping", "region", "tensor"):
         return ", ".join(f"{who}: {right}" for who, right in resource.access) or "nobody"
     if resource.kind == "device":
         return f"{resource.device}, and its peers"
@@ -154,7 +166,7 @@ def _verified(layout: Layout) -> dict[str, str]:
 def totals(program: Program) -> str:
     """Device memory by device, and what padding costs."""
     parts = [f"{name} {format_size(size)}" for name, size in program.bytes_by_device().items() if size]
-    waste = sum(r.waste for r in program.resources if r.kind in ("allocation", "device"))
+    waste = sum(r.waste for r in program.resources if r.kind in ("allocation", "device", "region"))
     padding = f", {format_size(waste)} of it padding" if waste else ""
     return f"device memory: {', '.join(parts) or 'none'}{padding}"
 

@@ -11,7 +11,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from hipplan import _core
-from hipplan.dtypes import BYTE, DType, dtype_of
+from hipplan.dtypes import BY_NAME, BYTE, DType, dtype_of
 from hipplan.places import CPU, Place
 
 if TYPE_CHECKING:
@@ -41,10 +41,13 @@ class Piece(_core.Window):
         book: _core.LeaseBook,
         runtime: _core.Runtime,
         *,
-        dtype: DType = BYTE,
+        dtype: DType | None = None,
         shape: Sequence[int] | None = None,
     ) -> None:
-        shape = (resource.size,) if shape is None else tuple(shape)
+        if dtype is None:
+            dtype = BY_NAME[resource.dtype] if resource.dtype else BYTE
+            shape = resource.shape if resource.dtype else (resource.size,)
+        shape = tuple(shape or ())
         place = next(iter(places.values()), Place("", CPU, read_only=True))
         why = _no_buffer(resource.name, places, dtype)
         self._place = place

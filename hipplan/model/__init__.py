@@ -16,6 +16,7 @@ from hipplan.model.buffers import (
 )
 from hipplan.model.devices import DeviceSelector, PeerLink, Requires, Stream
 from hipplan.model.plan import Plan
+from hipplan.model.regions import Region, Tensor
 from hipplan.model.virtual import Access, Allocation, Mapping, Reservation
 
 __all__ = [
@@ -35,8 +36,10 @@ __all__ = [
     "Plan",
     "PlanModel",
     "Prefetch",
+    "Region",
     "RegisteredBuffer",
     "Requires",
     "Reservation",
     "Stream",
+    "Tensor",
 ]

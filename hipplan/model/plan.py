@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 from hipplan.model.base import Name, PlanModel, refuse
 from hipplan.model.buffers import Buffer
 from hipplan.model.devices import DeviceSelector, PeerLink, Requires, Stream
+from hipplan.model.regions import Region
 from hipplan.model.virtual import Allocation, Reservation
 
 Scalar = int | bool | str
@@ -83,4 +84,10 @@ class Plan(PlanModel):
     """Memory that comes with its address, by name.
 
     Source: hipMalloc, hipHostMalloc, hipHostRegister, hipMallocManaged.
+    """
+
+    regions: dict[Name, Region] = {}
+    """Regions by name: address ranges with memory behind them and tensors in them.
+
+    Source: hipMemAddressReserve, hipMemCreate, hipMemMap, hipMemSetAccess.
     """

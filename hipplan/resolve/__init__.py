@@ -12,6 +12,7 @@ from hipplan.resolve.buffers import check_buffer
 from hipplan.resolve.devices import Devices
 from hipplan.resolve.mappings import Mappings
 from hipplan.resolve.names import Names, SpanOf
+from hipplan.resolve.regions import resolve_region
 from hipplan.resolve.unused import warn_of_unused
 
 
@@ -41,7 +42,12 @@ def resolve(plan: Plan, span: SpanOf, broken: frozenset[str] = frozenset()) -> t
     }
     for buffer in buffers.values():
         check_buffer(buffer, names, devices, streams)
-    objects = Objects(devices.all, devices.peers(plan.peers), allocations, reservations, streams, buffers)
+    regions = {
+        name: resolve_region(name, spec, path, names, devices)
+        for name, path, spec in names.spread("regions", plan.regions)
+    }
+    peers = devices.peers(plan.peers)
+    objects = Objects(devices.all, peers, allocations, reservations, streams, buffers, regions)
     if not names.found and not broken:
         warn_of_unused(objects, plan, names)
     return objects, names.found

@@ -55,6 +55,21 @@ class Devices:
                 self._missing(name, (*path, name), key=True)
         return resolved
 
+    def several(self, names: list[str], path: Path) -> tuple[str, ...]:
+        """Devices by name or pattern, each once."""
+        found: dict[str, None] = {}
+        for index, name in enumerate(names):
+            members = [name] if name in self.all else []
+            if name.endswith(".*"):
+                members = self._families.get(name[:-2], [])
+            if not members:
+                self._missing(name, (*path, index))
+            for member in members:
+                if member in found:
+                    self._names.report("HP209", f"{member} stands twice", (*path, index), hint="remove one")
+                found[member] = None
+        return tuple(found) or (self._first,)
+
     def peers(self, links: Literal["all"] | list[PeerLink]) -> tuple[ResolvedPeer, ...]:
         """Directed links, each once."""
         if links == "all":
@@ -131,3 +146,7 @@ def _names_spoken_of(plan: Plan) -> Iterator[str | None]:
         if isinstance(buffer, ManagedBuffer):
             yield from (advice.device for advice in buffer.advice)
             yield from (prefetch.to for prefetch in buffer.prefetch)
+    for region in plan.regions.values():
+        yield region.device
+        yield from region.devices or ()
+        yield from region.access or ()

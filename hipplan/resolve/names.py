@@ -41,6 +41,14 @@ class Names:
                 else:
                     self._twice(name, taken[name], path)
 
+    def take(self, name: str, path: Path) -> bool:
+        """One more name that nothing else may have; False when there are too many."""
+        if not self.within_budget(path):
+            return False
+        if self._taken.setdefault(name, path) is not path:
+            self._twice(name, self._taken[name], path)
+        return True
+
     def within_budget(self, path: Path) -> bool:
         """Counts one more object; False, and said once, when there are too many."""
         self._budget -= 1

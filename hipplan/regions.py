@@ -1,0 +1,243 @@
+"""Regions made concrete for a machine: chunks, parts and the places of tensors.
+
+Everything here is arithmetic. A region becomes allocations (name#0, name#1, ...), a reservation of its own name and
+mappings (name[0], ...), so that whatever knows those nouns knows regions: preflight, steps, verification, undo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+
+from hipplan.errors import Diagnostic
+from hipplan.findings import Findings
+from hipplan.loader import LoadedPlan
+from hipplan.model import Allocation, Reservation, Tensor
+from hipplan.objects import Objects, ResolvedAllocation, ResolvedMapping, ResolvedRegion, ResolvedReservation
+from hipplan.program import Resource
+from hipplan.units import format_size, round_up
+
+Granularity = Callable[[str], int]
+"""Device name -> what the size of memory on it is rounded up to."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedTensor:
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    size: int
+    open: bool
+    """Follows the mapped size: one dimension is -1."""
+
+
+@dataclass(frozen=True)
+class PlacedRegion:
+    """A region with its sizes."""
+
+    region: ResolvedRegion
+    chunks: tuple[tuple[str, int], ...]
+    """(device, bytes) of each piece of memory, in the order of addresses."""
+    asked: int
+    """Bytes that were asked for: the size, or what the tensors need."""
+    tensors: tuple[PlacedTensor, ...]
+
+    @cached_property
+    def mapped(self) -> int:
+        return sum(size for _, size in self.chunks)
+
+    @cached_property
+    def access(self) -> tuple[tuple[str, str], ...]:
+        return tuple((who, right) for who, right in self.region.access.items() if right != "none")
+
+    @cached_property
+    def _parts(self) -> list[tuple[str, int, int]]:
+        return list(self.parts())
+
+    def parts(self) -> Iterator[tuple[str, int, int]]:
+        """(device, start, end) of each contiguous part."""
+        start = end = 0
+        held = ""
+        for device, size in self.chunks:
+            if held and device != held:
+                yield held, start, end
+                start = end
+            held, end = device, end + size
+        yield held, start, end
+
+    def chunk_at(self, number: int) -> tuple[str, int]:
+        """The chunk with this number, also one that growing would add."""
+        if number < len(self.chunks):
+            return self.chunks[number]
+        holders = self.region.devices
+        return holders[number % len(holders)], self.chunks[0][1]
+
+    def resources(self) -> Iterator[Resource]:
+        """The region itself and its tensors, as a user sees them."""
+        name = self.region.name
+        yield Resource(
+            name=name,
+            kind="region",
+            device=self.region.devices[0],
+            asked=self.asked,
+            size=self.mapped,
+            access=self.access,
+            held_by=self._held(0, self.mapped),
+        )
+        for tensor in self.tensors:
+            held = self._held(tensor.offset, tensor.size)
+            yield Resource(
+                name=tensor.name,
+                kind="tensor",
+                device=held[0][0] if held else self.region.devices[0],
+                asked=tensor.size,
+                size=tensor.size,
+                access=self.access,
+                inside=name,
+                offset=tensor.offset,
+                dtype=tensor.dtype,
+                shape=tensor.shape,
+                held_by=held if len(held) > 1 else (),
+            )
+
+    def _held(self, start: int, size: int) -> tuple[tuple[str, int], ...]:
+        """(device, bytes) of a range, if there is more than one device."""
+        if len(self.region.devices) == 1:
+            return ()
+        held: dict[str, int] = {}
+        for device, low, high in self._parts:
+            inside = min(high, start + size) - max(low, start)
+            if inside > 0:
+                held[device] = held.get(device, 0) + inside
+        return tuple(held.items())
+
+
+def lay_out(plan: LoadedPlan, granularity: Granularity, findings: Findings) -> dict[str, PlacedRegion]:
+    """Every region of a plan. HP212: a tensor does not fit."""
+    return {name: _lay_out(region, plan, granularity, findings) for name, region in plan.objects.regions.items()}
+
+
+def resized(region: PlacedRegion, count: int) -> PlacedRegion:
+    """The same region with this many chunks; tensors stay where they are, open ones follow."""
+    chunks = tuple(region.chunk_at(number) for number in range(count))
+    mapped = sum(size for _, size in chunks)
+    specs = region.region.spec.tensors
+    tensors = tuple(
+        _sized(tensor, specs[tensor.name[len(region.region.name) + 1 :]], mapped) if tensor.open else tensor
+        for tensor in region.tensors
+    )
+    return replace(region, chunks=chunks, asked=mapped, tensors=tensors)
+
+
+def lowered(objects: Objects, regions: dict[str, PlacedRegion]) -> Objects:
+    """The same objects with the regions' own nouns among them."""
+    allocations, reservations = dict(objects.allocations), dict(objects.reservations)
+    for name, placed in regions.items():
+        spec, path = placed.region.spec, placed.region.path
+        mappings = []
+        at = 0
+        for number, (device, size) in enumerate(placed.chunks):
+            memory = f"{name}#{number}"
+            held = Allocation.model_construct(device=device, size=size)
+            allocations[memory] = ResolvedAllocation(memory, held, device, path)
+            mappings.append(
+                ResolvedMapping(f"{name}[{number}]", memory, at, number > 0, size, True, placed.region.access, path)
+            )
+            at += size
+        range_ = Reservation.model_construct(size=spec.reserve, alignment=spec.alignment)
+        reservations[name] = ResolvedReservation(name, range_, tuple(mappings), path)
+    return replace(objects, allocations=allocations, reservations=reservations)
+
+
+def _lay_out(region: ResolvedRegion, plan: LoadedPlan, granularity: Granularity, findings: Findings) -> PlacedRegion:
+    spec = region.spec
+    step = max(granularity(device) for device in region.devices)
+    if spec.size != "auto":
+        asked = spec.size
+        chunks = _chunks(region, asked, step)
+    elif any(tensor.device for tensor in spec.tensors.values()):
+        needs = {device: _need(region, device) for device in region.devices}
+        asked = sum(needs.values())
+        chunks = [(device, round_up(max(need, 1), step)) for device, need in needs.items()]
+    else:
+        asked = _need(region, None)
+        chunks = _chunks(region, asked, step)
+    bare = PlacedRegion(region, tuple(chunks), asked, ())
+    return replace(bare, tensors=tuple(_place(bare, plan, findings)))
+
+
+def _chunks(region: ResolvedRegion, size: int, step: int) -> list[tuple[str, int]]:
+    spec, holders = region.spec, region.devices
+    if spec.chunk is None:  # one piece on each device, none of them empty
+        share = round_up(-(-size // len(holders)), step)
+        return [(device, share) for device in holders]
+    chunk = round_up(spec.chunk, step)
+    count = -(-size // chunk)
+    if spec.spread == "interleave":
+        return [(holders[number % len(holders)], chunk) for number in range(count)]
+    whole, more = divmod(count, len(holders))
+    return [(device, chunk) for index, device in enumerate(holders) for _ in range(whole + (index < more))]
+
+
+def _need(region: ResolvedRegion, device: str | None) -> int:
+    """Bytes of all tensors of a device's part (None: of the whole region), one behind the other."""
+    end = 0
+    for tensor in region.spec.tensors.values():
+        if device is None or tensor.device == device:
+            end = round_up(end, tensor.step) + tensor.bytes_least
+    return end
+
+
+def _place(placed: PlacedRegion, plan: LoadedPlan, findings: Findings) -> Iterator[PlacedTensor]:
+    """Each tensor behind the one before it, or in its device's part behind the one before it there."""
+    region = placed.region
+    ends = {device: end for device, _, end in placed.parts()} if len(region.devices) > 1 else {}
+    cursors = {device: start for device, start, _ in placed.parts()} if ends else {}
+    cursor, out = 0, []
+    for short, tensor in region.spec.tensors.items():
+        pinned = tensor.device if tensor.device in ends else None
+        limit = ends[pinned] if pinned else placed.mapped
+        start = round_up(cursors[pinned] if pinned else cursor, tensor.step)
+        bare = PlacedTensor(f"{region.name}.{short}", tensor.dtype, tuple(tensor.shape), start, 0, -1 in tensor.shape)
+        made = _sized(bare, tensor, limit)
+        cursor = made.offset + made.size
+        if pinned:
+            cursors[pinned] = cursor
+        if cursor > limit or made.size == 0:
+            findings.add(_too_large(made, tensor, limit - start, plan.span(*region.path, "tensors", short)))
+            return
+        out.append((made, short))
+    yield from (made for made, _ in out)
+    if any(tensor.device for tensor in region.spec.tensors.values()):
+        _check_overlap(out, plan, region, findings)
+
+
+def _sized(placed: PlacedTensor, tensor: Tensor, limit: int) -> PlacedTensor:
+    row = tensor.bytes_least
+    if not placed.open:
+        return replace(placed, size=row)
+    rows = max(0, limit - placed.offset) // row
+    return replace(placed, size=rows * row, shape=tuple(rows if n == -1 else n for n in tensor.shape))
+
+
+def _too_large(placed: PlacedTensor, tensor: Tensor, room: int, span: object) -> Diagnostic:
+    return Diagnostic(
+        "HP212",
+        f"'{placed.name}' needs {format_size(tensor.bytes_least)}, its region has {format_size(max(room, 0))} left for it",
+        span,  # type: ignore[arg-type]
+        hint="make the region larger, or leave its size out",
+    )
+
+
+def _check_overlap(
+    out: list[tuple[PlacedTensor, str]], plan: LoadedPlan, region: ResolvedRegion, findings: Findings
+) -> None:
+    """Only tensors told to lie somewhere can lie on one that just came behind another."""
+    for (one, _), (other, short) in pairwise(sorted(out, key=lambda pair: pair[0].offset)):
+        if other.offset < one.offset + one.size:
+            span = plan.span(*region.path, "tensors", short)
+            summary = f"'{other.name}' lies on '{one.name}'"
+            findings.add(Diagnostic("HP212", summary, span, hint="say device for all tensors of the region"))
