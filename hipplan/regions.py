@@ -226,7 +226,7 @@ def _sized(placed: PlacedTensor, tensor: Tensor, limit: int) -> PlacedTensor:
 def _too_large(placed: PlacedTensor, tensor: Tensor, room: int, span: object) -> Diagnostic:
     return Diagnostic(
         "HP212",
-        f"'{placed.name}' needs {format_size(tensor.bytes_least)}, its region has {format_size(max(room, 0))} left for it",
+        f"'{placed.name}' needs {format_size(tensor.bytes_least)}, {format_size(max(room, 0))} are left for it",
         span,  # type: ignore[arg-type]
         hint="make the region larger, or leave its size out",
     )
