@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-import threading
 from collections import Counter
 
 from hipplan import _core
@@ -15,23 +15,21 @@ from hipplan.undo import undo
 log = logging.getLogger("hipplan")
 
 _kept: list[tuple[Program, Live, _core.LeaseBook]] = []
-_lock = threading.Lock()
+# No lock: each use is one operation on the list, and a lock could stay held when an interrupt falls into it.
 
 
 def keep(program: Program, live: Live, leases: _core.LeaseBook) -> None:
     """The journal of `live` still owns what `leases` are on."""
-    with _lock:
-        _kept.append((program, live, leases))
+    _kept.append((program, live, leases))
 
 
 def give_back() -> None:
     """Tries again: views may be gone by now. A failure goes to the log: whoever could be told has left."""
-    with _lock:
-        waiting, _kept[:] = list(_kept), []
-    for one in waiting:
+    for one in list(_kept):
         undone = undo(*one)
-        if undone.kept:
-            keep(*one)
+        if not undone.kept:
+            with contextlib.suppress(ValueError):  # another thread was quicker
+                _kept.remove(one)
         for failure in undone.diagnostics():
             log.error("%s", failure)
 
