@@ -32,7 +32,7 @@ def test_a_device_lost_while_a_layout_is_open_is_one_report(code: str, sim: Simu
 
 
 def test_a_device_lost_in_the_middle_of_apply_is_one_report_beside_the_first_error(sim: Simulator) -> None:
-    sim.runtime.arm_faults("hipMemMap@1=hipErrorOutOfMemory; *@40+=hipErrorLaunchFailure")
+    sim.runtime.arm_faults("hipMemMap@1=hipErrorOutOfMemory; hipMemRelease@1+=hipErrorLaunchFailure")
     with pytest.raises(ApplyError) as caught:
         hipplan.apply(QUICKSTART, runtime="sim")
     sim.runtime.arm_faults("")
