@@ -111,6 +111,18 @@ def test_large_copies_between_devices_keep_every_byte(hip: Hip) -> None:
 
 
 @MEMCPY
+def test_copies_between_devices_stop_at_their_last_byte(hip: Hip) -> None:
+    size = 3 * MIB + 5
+    with hip.buffer(2 * size) as first, hip.buffer(2 * size) as second:
+        hip.hipMemset(first, 1, 2 * size)
+        hip.hipMemset(second, 2, 2 * size)
+        assert hip.hipMemcpy(second, first, size, DEVICE_TO_DEVICE) == SUCCESS
+
+        assert hip.read(second + size - 1, 2) == b"\1\2"
+        assert hip.read(second + size, size) == b"\2" * size
+
+
+@MEMCPY
 @pytest.mark.needs("handle checks")
 def test_a_bad_host_pointer_is_an_error_and_not_the_end(hip: Hip) -> None:
     with hip.buffer(64) as address:
