@@ -167,7 +167,7 @@ void bind_journal(py::module_& module) {
       .def("next", &journal::next, no_gil(), "The entry that would come next.")
       .def("contents", &journal::contents, no_gil(), "(name, identity) of all that is owned.")
       .def(
-          "undo_all", [](journal& self) { return self.undo_since(0); }, no_gil())
+          "undo_all", [](journal& j) { return j.undo_since(0); }, no_gil())
       .def("undo_since", &journal::undo_since, py::arg("first"), no_gil(), "Undoes entries from a number on.")
       .def("undo_all_but", &journal::undo_all_but, py::arg("leases"), no_gil(),
            "Undoes all but what leases are on; mappings go all the same.")
