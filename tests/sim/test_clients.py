@@ -76,15 +76,20 @@ def test_hip_python_runs_virtual_memory_managed_memory_and_peers(tmp_path: Path)
 
 
 @pytest.mark.skipif("HIP_HEADERS_DIR" not in os.environ, reason="HIP_HEADERS_DIR names no HIP 6 or 7 headers")
-def test_a_program_built_with_hip_s_headers_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("built_with", ["g++", "hipcc"])
+def test_a_program_built_with_hip_s_headers_runs(built_with: str, tmp_path: Path) -> None:
+    if shutil.which(built_with) is None:
+        pytest.skip(f"{built_with} is not installed")
     program = tmp_path / "program"
     with_names = tmp_path / "libamdhip64.so"
     with_names.symlink_to(library_path())
     subprocess.run(
-        [compiler(), "-D__HIP_PLATFORM_AMD__", f"-I{os.environ['HIP_HEADERS_DIR']}",
+        [built_with, "-w", "-x", "c++", "-D__HIP_PLATFORM_AMD__", f"-I{os.environ['HIP_HEADERS_DIR']}",
          str(CLIENTS / "rocm_program.cpp"), "-o", str(program), f"-L{tmp_path}", "-lamdhip64",
          "-Wl,--allow-shlib-undefined"],
         check=True,
+        # hipcc would take nvcc where it finds one, and look for a GPU to build for.
+        env=os.environ | {"HIP_PLATFORM": "amd", "HCC_AMDGPU_TARGET": "gfx90a"},
     )  # fmt: skip
     got = launched(str(program))
 
