@@ -38,12 +38,16 @@ class Layout:
     must not use or close its parent's layout: there it closes without touching the driver.
     """
 
-    def __init__(self, program: Program, live: Live, checks: Sequence[Check], notice: str) -> None:
+    def __init__(
+        self, program: Program, live: Live, checks: Sequence[Check], notice: str = "", retries: int = 0
+    ) -> None:
         self.program = program
         self.checks = checks
         """What was read back after the last step."""
         self.notice = notice
         """What to know about the runtime; empty if nothing."""
+        self.retries = retries
+        """Calls of apply made again because the driver said NotReady."""
         self._live = live
         self._book = _core.LeaseBook()
         self._lock = threading.RLock()  # a signal's handler may close what its thread is closing

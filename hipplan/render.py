@@ -100,6 +100,7 @@ def layout_json(layout: Layout) -> dict[str, Any]:
         "runtime": layout.runtime.path,
         "notice": layout.notice,
         "steps": len(program.steps),
+        "retries": layout.retries,
         "resources": resources,
         "checks": [{"name": c.name, "what": c.what, "current": c.current} for c in layout.checks],
         "warnings": [warning.to_json() for warning in program.warnings],
@@ -111,6 +112,7 @@ def undone_json(undone: Undone) -> dict[str, Any]:
         "format_version": FORMAT_VERSION,
         "event": "torn down",
         "given_back": undone.count,
+        "retries": undone.retries,
         "leaks": list(undone.leaks),
         "diagnostics": [one.to_json() for one in undone.diagnostics()],
     }

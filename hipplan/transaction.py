@@ -12,7 +12,7 @@ from hipplan.layout import Layout
 from hipplan.live import Live
 from hipplan.program import Program
 from hipplan.steps import Step
-from hipplan.undo import Undone, undo
+from hipplan.undo import Undone, retried_text, undo
 from hipplan.verify import verify
 
 OnStep = Callable[[int, Step], None]
@@ -43,6 +43,7 @@ def run(
     live = Live(runtime, bind or {}, program.devices.values())
     step: Step | None = None
     number = 0
+    retried = _core.thread_retries()
     try:
         steps = program.steps
         while number < len(steps):
@@ -63,10 +64,12 @@ def run(
         checks = verify(program, live) if check else None
         if checks is not None and (wrong := checks.mismatches()):
             raise ApplyError([_mismatch(one.name, one.what, one.desired, one.current) for one in wrong])
-        return Layout(program, live, () if checks is None else checks, notice)
+        retried = _core.thread_retries() - retried
+        return Layout(program, live, () if checks is None else checks, notice, retried)
     except BaseException as error:
+        retried = _core.thread_retries() - retried
         undone = undo(program, live)
-        failed = _failed(error, program, step, number, undone)
+        failed = _failed(error, program, step, number, undone, retried)
         if undone.interrupt is not None and isinstance(failed, Exception):
             raise undone.interrupt from failed  # ^C during a roll back: the roll back is done
         if failed is error:
@@ -74,9 +77,12 @@ def run(
         raise failed from error
 
 
-def _failed(error: BaseException, program: Program, step: Step | None, number: int, undone: Undone) -> BaseException:
+def _failed(
+    error: BaseException, program: Program, step: Step | None, number: int, undone: Undone, retried: int
+) -> BaseException:
     """The error to raise: ours with what was undone in it, anybody else's as it is."""
-    notes = (f"undone: {undone.summary()}",)
+    notes = (f"retried: {retried_text(retried)}",) if retried else ()
+    notes = (*notes, f"undone: {undone.summary()}")
     if isinstance(error, _core.HipError):
         found = [_driver_failure(error, program, step, number, notes)]
         call, code = error.call, error.code

@@ -70,6 +70,8 @@ class Undone:
     """Names of what waits for its views to be let go: closed by force."""
     restored: int = 0
     """Changes to objects that stay, taken back."""
+    retries: int = 0
+    """Calls made again because the driver said NotReady."""
     interrupt: BaseException | None = None
     """What was raised into the wait (KeyboardInterrupt): for the caller to raise when all is done."""
 
@@ -90,7 +92,15 @@ class Undone:
     def summary(self) -> str:
         left = f"{len(self.leaks)} left behind" if self.leaks else "nothing left behind"
         kept = f", {len(self.kept)} kept for the views that are out" if self.kept else ""
-        return f"{self.count} of {self.count + len(self.leaks) + len(self.kept)} objects given back, {left}{kept}"
+        again = f"; {retried_text(self.retries)}" if self.retries else ""
+        return (
+            f"{self.count} of {self.count + len(self.leaks) + len(self.kept)} objects given back, {left}{kept}{again}"
+        )
+
+
+def retried_text(count: int) -> str:
+    """For reports: how often calls were made again."""
+    return f"{count} call{'s' if count > 1 else ''} made again because the driver said NotReady"
 
 
 def _for_all(failures: list[Failure]) -> Diagnostic:
@@ -175,6 +185,7 @@ class _Work:
         return self._wait()
 
     def _run(self) -> None:
+        retried = _core.thread_retries()
         try:
             failures = self._wait_for_devices()
             if not self._decide():
@@ -186,7 +197,8 @@ class _Work:
                 Failure(leak.name, leak.identity, leak.call, leak.error, leak.code, leak.arguments, lost=True)
                 for leak in report.leaks
             ]
-            self._undone = Undone(report.undone, tuple(failures), tuple(report.kept), report.restored)
+            retried = _core.thread_retries() - retried
+            self._undone = Undone(report.undone, tuple(failures), tuple(report.kept), report.restored, retried)
         finally:
             self.finished = True
             self._wakes.release()

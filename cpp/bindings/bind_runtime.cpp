@@ -102,6 +102,8 @@ void bind_bytes(runtime_class& runtime) {
 }  // namespace
 
 void bind_runtime(py::module_& module) {
+  module.def("thread_retries", &hip::runtime::retries_of_this_thread,
+             "Calls of this thread that were made again because the driver said NotReady.");
   module.def("loaded_libraries", &hip::loaded_libraries, py::arg("prefix"), no_gil(),
              "Paths of loaded libraries whose file name starts with prefix.");
   module.def(
@@ -119,6 +121,10 @@ void bind_runtime(py::module_& module) {
       .def_property_readonly("path", &hip::runtime::path)
       .def_property_readonly("version", &hip::runtime::version)
       .def_property_readonly("retries", &hip::runtime::retries)
+      .def(
+          "set_retry_pause",
+          [](hip::runtime& self, std::uint32_t us) { self.set_retry_pause(std::chrono::microseconds(us)); },
+          py::arg("us"), "Microseconds before the first retry of a call that said NotReady; 1,000 at first.")
       .def("configure", &configure, py::arg("profile"), no_gil(),
            "Simulator only: becomes another machine. ValueError while objects are alive.")
       .def("ledger", &ledger, no_gil(), "Simulator only: everything alive, as JSON.");

@@ -5,10 +5,8 @@ namespace hipplan {
 address_range address_range::reserve(runtime_ptr runtime, std::string name, std::size_t size_bytes,
                                      std::size_t alignment_bytes, std::uintptr_t wanted) {
   void* out = nullptr;
-  const auto result = until_ready(*runtime, [&] {
-    return runtime->hipMemAddressReserve(&out, size_bytes, alignment_bytes, reinterpret_cast<void*>(wanted),
-                                         0);
-  });
+  const auto result =
+      runtime->hipMemAddressReserve(&out, size_bytes, alignment_bytes, reinterpret_cast<void*>(wanted), 0);
   runtime->check(result, "hipMemAddressReserve",
                  "address range '" + name + "' of " + std::to_string(size_bytes) + " bytes",
                  "size=" + std::to_string(size_bytes) + ", alignment=" + std::to_string(alignment_bytes) +
@@ -22,10 +20,8 @@ void address_range::release() {
     throw hip::hip_error(hip::hipErrorIllegalState, "hipMemAddressFree", identify(),
                          "not called: " + std::to_string(*pieces_) + " mapping(s) inside are still mapped");
   }
-  const auto free = [&] {
-    return runtime->hipMemAddressFree(reinterpret_cast<void*>(address_), size_bytes_);
-  };
-  runtime->check(until_ready(*runtime, free), "hipMemAddressFree", identify(),
+  const auto result = runtime->hipMemAddressFree(reinterpret_cast<void*>(address_), size_bytes_);
+  runtime->check(result, "hipMemAddressFree", identify(),
                  "ptr=" + hexadecimal(address_) + ", size=" + std::to_string(size_bytes_));
 }
 

@@ -29,8 +29,7 @@ allocation allocation::create(runtime_ptr runtime, std::string name, std::size_t
   }
   const auto native = properties.native();
   hip::hipMemGenericAllocationHandle_t handle{};
-  const auto result =
-      until_ready(*runtime, [&] { return runtime->hipMemCreate(&handle, size_bytes, &native, 0); });
+  const auto result = runtime->hipMemCreate(&handle, size_bytes, &native, 0);
   runtime->check(result, "hipMemCreate", [&] {
     return std::pair(describe(name, size_bytes), "size=" + std::to_string(size_bytes) +
                                                      ", location=" + std::to_string(properties.location_id));
@@ -54,7 +53,7 @@ allocation allocation::import(runtime_ptr runtime, std::string name, std::size_t
 
 void allocation::release() {
   const auto runtime = take();
-  runtime->check(until_ready(*runtime, [&] { return runtime->hipMemRelease(handle_); }), "hipMemRelease",
+  runtime->check(runtime->hipMemRelease(handle_), "hipMemRelease",
                  [&] { return std::pair(identify(), "handle=" + hexadecimal(handle_)); });
 }
 

@@ -27,15 +27,14 @@ device_buffer device_buffer::create(runtime_ptr runtime, std::string name, devic
                                     std::size_t size_bytes) {
   const scoped_device current(*runtime, device);
   void* pointer = nullptr;
-  const auto result = until_ready(*runtime, [&] { return runtime->hipMalloc(&pointer, size_bytes); });
+  const auto result = runtime->hipMalloc(&pointer, size_bytes);
   runtime->check(result, "hipMalloc", describe("device", name, size_bytes), sized(size_bytes, device));
   return {std::move(runtime), std::move(name), pointer, size_bytes};
 }
 
 void device_buffer::release() {
   const auto runtime = take();
-  runtime->check(until_ready(*runtime, [&] { return runtime->hipFree(pointer()); }), "hipFree", identify(),
-                 "ptr=" + hexadecimal(address()));
+  runtime->check(runtime->hipFree(pointer()), "hipFree", identify(), "ptr=" + hexadecimal(address()));
 }
 
 std::string device_buffer::identify() const { return describe("device", *this); }
@@ -44,8 +43,7 @@ pinned_buffer pinned_buffer::create(runtime_ptr runtime, std::string name, devic
                                     std::size_t size_bytes, unsigned int flags) {
   const scoped_device current(*runtime, device);
   void* pointer = nullptr;
-  const auto result =
-      until_ready(*runtime, [&] { return runtime->hipHostMalloc(&pointer, size_bytes, flags); });
+  const auto result = runtime->hipHostMalloc(&pointer, size_bytes, flags);
   runtime->check(result, "hipHostMalloc", describe("pinned", name, size_bytes),
                  sized(size_bytes, device) + ", flags=" + hexadecimal(flags));
   return {std::move(runtime), std::move(name), pointer, size_bytes};
@@ -53,8 +51,7 @@ pinned_buffer pinned_buffer::create(runtime_ptr runtime, std::string name, devic
 
 void pinned_buffer::release() {
   const auto runtime = take();
-  runtime->check(until_ready(*runtime, [&] { return runtime->hipHostFree(pointer()); }), "hipHostFree",
-                 identify(), "ptr=" + hexadecimal(address()));
+  runtime->check(runtime->hipHostFree(pointer()), "hipHostFree", identify(), "ptr=" + hexadecimal(address()));
 }
 
 std::string pinned_buffer::identify() const { return describe("pinned", *this); }
@@ -64,8 +61,7 @@ registered_buffer registered_buffer::create(runtime_ptr runtime, std::string nam
                                             unsigned int flags) {
   const scoped_device current(*runtime, device);
   void* const pointer = reinterpret_cast<void*>(address);
-  const auto result =
-      until_ready(*runtime, [&] { return runtime->hipHostRegister(pointer, size_bytes, flags); });
+  const auto result = runtime->hipHostRegister(pointer, size_bytes, flags);
   runtime->check(
       result, "hipHostRegister", describe("registered", name, size_bytes),
       "ptr=" + hexadecimal(address) + ", " + sized(size_bytes, device) + ", flags=" + hexadecimal(flags));
@@ -74,8 +70,8 @@ registered_buffer registered_buffer::create(runtime_ptr runtime, std::string nam
 
 void registered_buffer::release() {
   const auto runtime = take();
-  runtime->check(until_ready(*runtime, [&] { return runtime->hipHostUnregister(pointer()); }),
-                 "hipHostUnregister", identify(), "ptr=" + hexadecimal(address()));
+  runtime->check(runtime->hipHostUnregister(pointer()), "hipHostUnregister", identify(),
+                 "ptr=" + hexadecimal(address()));
 }
 
 std::string registered_buffer::identify() const { return describe("registered", *this); }
@@ -84,8 +80,7 @@ managed_buffer managed_buffer::create(runtime_ptr runtime, std::string name, dev
                                       std::size_t size_bytes, unsigned int flags) {
   const scoped_device current(*runtime, device);
   void* pointer = nullptr;
-  const auto result =
-      until_ready(*runtime, [&] { return runtime->hipMallocManaged(&pointer, size_bytes, flags); });
+  const auto result = runtime->hipMallocManaged(&pointer, size_bytes, flags);
   runtime->check(result, "hipMallocManaged", describe("managed", name, size_bytes),
                  sized(size_bytes, device) + ", flags=" + std::to_string(flags));
   return {std::move(runtime), std::move(name), pointer, size_bytes};
@@ -93,31 +88,26 @@ managed_buffer managed_buffer::create(runtime_ptr runtime, std::string name, dev
 
 void managed_buffer::release() {
   const auto runtime = take();
-  runtime->check(until_ready(*runtime, [&] { return runtime->hipFree(pointer()); }), "hipFree", identify(),
-                 "ptr=" + hexadecimal(address()));
+  runtime->check(runtime->hipFree(pointer()), "hipFree", identify(), "ptr=" + hexadecimal(address()));
 }
 
 std::string managed_buffer::identify() const { return describe("managed", *this); }
 
 void managed_buffer::advise(hip::runtime& runtime, std::size_t offset_bytes, std::size_t size_bytes,
                             hip::hipMemoryAdvise advice, device_id device) const {
-  const auto result = until_ready(
-      runtime, [&] { return runtime.hipMemAdvise(at(offset_bytes), size_bytes, advice, device.value); });
+  const auto result = runtime.hipMemAdvise(at(offset_bytes), size_bytes, advice, device.value);
   runtime.check(result, "hipMemAdvise", identify(),
                 ranged(at(offset_bytes), size_bytes, device) + ", advice=" + std::to_string(advice));
 }
 
 void managed_buffer::prefetch(hip::runtime& runtime, std::size_t offset_bytes, std::size_t size_bytes,
                               device_id device, hip::hipStream_t stream) const {
-  const auto result = until_ready(runtime, [&] {
-    return runtime.hipMemPrefetchAsync(at(offset_bytes), size_bytes, device.value, stream);
-  });
+  const auto result = runtime.hipMemPrefetchAsync(at(offset_bytes), size_bytes, device.value, stream);
   runtime.check(result, "hipMemPrefetchAsync", identify(), ranged(at(offset_bytes), size_bytes, device));
 }
 
 void managed_buffer::attach(hip::runtime& runtime, hip::hipStream_t stream, unsigned int flags) const {
-  const auto result =
-      until_ready(runtime, [&] { return runtime.hipStreamAttachMemAsync(stream, pointer(), 0, flags); });
+  const auto result = runtime.hipStreamAttachMemAsync(stream, pointer(), 0, flags);
   runtime.check(result, "hipStreamAttachMemAsync", identify(),
                 "stream=" + hexadecimal(stream) + ", flags=" + std::to_string(flags));
 }

@@ -5,9 +5,7 @@ namespace hipplan {
 mapping mapping::map(runtime_ptr runtime, std::string name, const address_range& range,
                      std::size_t offset_bytes, const allocation& memory, std::size_t size_bytes) {
   const auto address = range.address() + offset_bytes;
-  const auto result = until_ready(*runtime, [&] {
-    return runtime->hipMemMap(reinterpret_cast<void*>(address), size_bytes, 0, memory.get(), 0);
-  });
+  const auto result = runtime->hipMemMap(reinterpret_cast<void*>(address), size_bytes, 0, memory.get(), 0);
   runtime->check(result, "hipMemMap", [&] {
     return std::pair("mapping '" + name + "' of " + memory.identify(),
                      "ptr=" + hexadecimal(address) + ", size=" + std::to_string(size_bytes));
@@ -18,26 +16,24 @@ mapping mapping::map(runtime_ptr runtime, std::string name, const address_range&
 
 void mapping::release() {
   const auto runtime = take();
-  const auto unmap = [&] { return runtime->hipMemUnmap(reinterpret_cast<void*>(address_), size_bytes_); };
-  runtime->check(until_ready(*runtime, unmap), "hipMemUnmap", [&] {
+  const auto result = runtime->hipMemUnmap(reinterpret_cast<void*>(address_), size_bytes_);
+  runtime->check(result, "hipMemUnmap", [&] {
     return std::pair(identify(), "ptr=" + hexadecimal(address_) + ", size=" + std::to_string(size_bytes_));
   });
   --*pieces_;
 }
 
 void mapping::take_out() {
-  const auto unmap = [&] { return runtime().hipMemUnmap(reinterpret_cast<void*>(address_), size_bytes_); };
-  runtime().check(until_ready(runtime(), unmap), "hipMemUnmap", identify(),
+  const auto result = runtime().hipMemUnmap(reinterpret_cast<void*>(address_), size_bytes_);
+  runtime().check(result, "hipMemUnmap", identify(),
                   "ptr=" + hexadecimal(address_) + ", size=" + std::to_string(size_bytes_));
   (void)take();
   --*pieces_;
 }
 
 void mapping::set_access(hip::runtime& runtime, std::span<const hip::hipMemAccessDesc> rights) const {
-  const auto result = until_ready(runtime, [&] {
-    return runtime.hipMemSetAccess(reinterpret_cast<void*>(address_), size_bytes_, rights.data(),
-                                   rights.size());
-  });
+  const auto result =
+      runtime.hipMemSetAccess(reinterpret_cast<void*>(address_), size_bytes_, rights.data(), rights.size());
   runtime.check(result, "hipMemSetAccess", [&] {
     return std::pair(identify(), "ptr=" + hexadecimal(address_) + ", size=" + std::to_string(size_bytes_) +
                                      ", count=" + std::to_string(rights.size()));

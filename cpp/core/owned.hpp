@@ -5,10 +5,8 @@
 // is raised. In a forked child and after shutdown an owner drops what it holds without a driver call.
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "hip/runtime.hpp"
@@ -57,19 +55,5 @@ class owned {
   runtime_ptr runtime_;
   std::string name_;
 };
-
-/// Runs a driver call again while it says NotReady, at most six times within about 60 ms; nothing else is
-/// retried. Retries are counted on the runtime.
-template <class Call>
-hip::hipError_t until_ready(hip::runtime& runtime, Call call) {
-  using namespace std::chrono_literals;
-  auto pause = 1ms;
-  for (int attempt = 0;; ++attempt, pause *= 2) {
-    const auto result = call();
-    if (result != hip::hipErrorNotReady || attempt == 6) return result;
-    runtime.count_retry();
-    std::this_thread::sleep_for(pause);
-  }
-}
 
 }  // namespace hipplan

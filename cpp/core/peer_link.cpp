@@ -14,8 +14,7 @@ std::string describe(const std::string& name, device_id device, device_id peer) 
 std::optional<peer_link> peer_link::enable(runtime_ptr runtime, std::string name, device_id device,
                                            device_id peer) {
   const scoped_device current(*runtime, device);
-  const auto result =
-      until_ready(*runtime, [&] { return runtime->hipDeviceEnablePeerAccess(peer.value, 0); });
+  const auto result = runtime->hipDeviceEnablePeerAccess(peer.value, 0);
   if (result == hip::hipErrorPeerAccessAlreadyEnabled) {
     runtime->forget_last_error();
     return std::nullopt;
@@ -28,7 +27,7 @@ std::optional<peer_link> peer_link::enable(runtime_ptr runtime, std::string name
 void peer_link::release() {
   const auto runtime = take();
   const scoped_device current(*runtime, device_);
-  const auto result = until_ready(*runtime, [&] { return runtime->hipDeviceDisablePeerAccess(peer_.value); });
+  const auto result = runtime->hipDeviceDisablePeerAccess(peer_.value);
   if (result == hip::hipErrorPeerAccessNotEnabled) {
     runtime->forget_last_error();
     return;

@@ -7,16 +7,15 @@ namespace hipplan {
 stream stream::create(runtime_ptr runtime, std::string name, device_id device) {
   const scoped_device current(*runtime, device);
   hip::hipStream_t native{};
-  const auto result = until_ready(
-      *runtime, [&] { return runtime->hipStreamCreateWithFlags(&native, hip::hipStreamNonBlocking); });
+  const auto result = runtime->hipStreamCreateWithFlags(&native, hip::hipStreamNonBlocking);
   runtime->check(result, "hipStreamCreateWithFlags", "stream '" + name + "'", text(device));
   return {std::move(runtime), std::move(name), native};
 }
 
 void stream::release() {
   const auto runtime = take();
-  runtime->check(until_ready(*runtime, [&] { return runtime->hipStreamDestroy(stream_); }),
-                 "hipStreamDestroy", identify(), "stream=" + hexadecimal(stream_));
+  runtime->check(runtime->hipStreamDestroy(stream_), "hipStreamDestroy", identify(),
+                 "stream=" + hexadecimal(stream_));
 }
 
 std::string stream::identify() const { return "stream '" + name() + "'"; }

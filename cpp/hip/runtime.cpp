@@ -5,11 +5,13 @@
 #include <unistd.h>
 
 #include <map>
+#include <thread>
 
 namespace hip {
 namespace {
 
 std::atomic<bool> shutting_down{false};
+thread_local std::uint64_t retries_here = 0;
 
 std::string version_text(int version) {
   return std::to_string(version / 10'000'000) + "." + std::to_string(version / 100'000 % 100);
@@ -62,6 +64,16 @@ void runtime::fill_table() {
   table_.name = reinterpret_cast<decltype(table_.name)>(dlsym(library_, #name));
 #include "hip_calls.def"
   if (!missing.empty()) throw runtime_unusable(path_ + " lacks " + missing);
+}
+
+std::uint64_t runtime::retries_of_this_thread() noexcept { return retries_here; }
+
+bool runtime::pause_before(int retry) {
+  if (retry == 6) return false;
+  ++retries_;
+  ++retries_here;
+  std::this_thread::sleep_for(retry_pause_.load() * (1 << retry));
+  return true;
 }
 
 void* runtime::symbol(const char* name) const noexcept { return dlsym(library_, name); }

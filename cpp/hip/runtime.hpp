@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <chrono>
 #include <concepts>
 #include <memory>
 #include <mutex>
@@ -38,7 +39,10 @@ class runtime {
   [[nodiscard]] interceptor& intercepts() noexcept { return interceptor_; }
   /// Calls made again because the driver said NotReady, since the runtime was opened.
   [[nodiscard]] std::uint64_t retries() const noexcept { return retries_.load(); }
-  void count_retry() noexcept { ++retries_; }
+  /// The same, of the calls of this thread, on whatever runtime.
+  [[nodiscard]] static std::uint64_t retries_of_this_thread() noexcept;
+  /// How long to wait before the first call that is made again; each further one waits twice as long.
+  void set_retry_pause(std::chrono::microseconds pause) noexcept { retry_pause_ = pause; }
   /// A symbol beyond HIP's ABI (the simulator's own calls); null where the library has none.
   [[nodiscard]] void* symbol(const char* name) const noexcept;
 
@@ -63,17 +67,29 @@ class runtime {
   }
 
 #define HIP_COMMA_ARGS(...) __VA_OPT__(, ) __VA_ARGS__
-#define HIP_CALL(name, params, args) \
-  hipError_t name params { return interceptor_.run(#name, #args, table_.name HIP_COMMA_ARGS args); }
-#define HIP_CALL_OPTIONAL(name, params, args)                               \
-  hipError_t name params {                                                  \
-    if (!table_.name) return hipErrorNotSupported;                          \
-    return interceptor_.run(#name, #args, table_.name HIP_COMMA_ARGS args); \
+#define HIP_CALL(name, params, args)                                                                     \
+  hipError_t name params {                                                                               \
+    return until_ready([&] { return interceptor_.run(#name, #args, table_.name HIP_COMMA_ARGS args); }); \
+  }
+#define HIP_CALL_OPTIONAL(name, params, args)                                                            \
+  hipError_t name params {                                                                               \
+    if (!table_.name) return hipErrorNotSupported;                                                       \
+    return until_ready([&] { return interceptor_.run(#name, #args, table_.name HIP_COMMA_ARGS args); }); \
   }
 #include "hip_calls.def"
 #undef HIP_COMMA_ARGS
 
  private:
+  /// Runs a call again while it says NotReady, at most six times within about 60 ms. Nothing else is retried.
+  template <class Call>
+  hipError_t until_ready(Call call) {
+    hipError_t result = call();
+    for (int retry = 0; result == hipErrorNotReady && pause_before(retry); ++retry) result = call();
+    return result;
+  }
+  /// False when it has been tried often enough.
+  bool pause_before(int retry);
+
   runtime(std::string path, void* library);
   void require_version();
   void fill_table();
@@ -85,6 +101,7 @@ class runtime {
   function_table table_;
   interceptor interceptor_;
   std::atomic<std::uint64_t> retries_{0};
+  std::atomic<std::chrono::microseconds> retry_pause_{std::chrono::milliseconds(1)};
 };
 
 /// Paths of all libraries loaded in this process whose file name starts with `prefix` (dl_iterate_phdr).

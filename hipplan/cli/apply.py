@@ -86,6 +86,7 @@ def _hold(interrupts: Interrupts) -> None:
 def _report(layout: Layout, format: Format) -> None:  # noqa: A002
     from hipplan import render
     from hipplan.runtimes import version_of
+    from hipplan.undo import retried_text
 
     if format is Format.json:
         print(json.dumps(render.layout_json(layout)), flush=True)
@@ -97,6 +98,8 @@ def _report(layout: Layout, format: Format) -> None:  # noqa: A002
     out.print(f"{program.name}: applied on {where}; {len(program.steps)} steps, {checks}", style="bold")
     out.print(render.resources_table(program.resources, layout))
     out.print(render.totals(program))
+    if layout.retries:
+        out.print(retried_text(layout.retries))
     sys.stdout.flush()
 
 

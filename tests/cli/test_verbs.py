@@ -50,6 +50,7 @@ def test_every_plan_is_applied_and_torn_down(plan: Path, hipplan: Run) -> None:
         "format_version": 1,
         "event": "torn down",
         "given_back": len(applied["resources"]),
+        "retries": 0,
         "leaks": [],
         "diagnostics": [],
     }

@@ -1,4 +1,4 @@
-"""Fail every driver call in turn: nothing may be left but what was reported.
+"""Fail every driver call in turn, in apply, verify and teardown: nothing may be left but what was reported.
 
 "once": the n-th call fails and the next succeeds, so roll back gives everything back. "for ever": the n-th call
 and all after it fail, so roll back fails too, and every object made before is a leak that must be named.
@@ -6,111 +6,147 @@ and all after it fail, so roll back fails too, and every object made before is a
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hipplan import _core
+from hipplan import render
 from hipplan.api import prepare
-from hipplan.errors import ApplyError, LeakError
+from hipplan.errors import ApplyError
 from hipplan.loader import load
 from hipplan.program import Program
 from hipplan.runtimes import choose
 from hipplan.transaction import run
-from tests.conftest import PLANS, Simulator, keys_of
+from tests.conftest import PLANS, Simulator
+from tests.faults import generated
+from tests.faults.harness import (
+    CODES,
+    FOR_EVER,
+    ONCE,
+    RETRIES,
+    Apply,
+    Phase,
+    Teardown,
+    Verify,
+    calls_of,
+    descriptors,
+    points,
+    sweep,
+    sweep_undo,
+)
 
-CODES = ["hipErrorOutOfMemory", "hipErrorInvalidValue", "hipErrorNotSupported", "hipErrorUnknown"]
+SEEDS = range(24)
+AT_LEAST = 10_000
+QUICKSTART = next(path for path in PLANS if path.stem == "quickstart")
+SHARED = {"hipplan": 1, "allocations": {"shared": {"device": "gpu.0", "size": "2MiB", "shareable": "posix_fd"}}}
+SHARED["devices"] = {"gpu": {"count": 2}}
 
-every_plan = pytest.mark.parametrize("plan", PLANS, ids=lambda path: path.stem)
-every_code = pytest.mark.parametrize("code", CODES)
-
-
-def program_of(plan: Path) -> Program:
-    return prepare(load(plan), choose("sim"), None)
-
-
-def calls_of_apply(program: Program, sim: Simulator) -> tuple[int, int]:
-    """How many driver calls the apply, and the teardown, of a program make."""
-    sim.runtime.arm_faults("*@1000000000=1")  # never comes, but counts
-    layout = run(program, sim.runtime)
-    applying = sim.runtime.calls_counted()
-    layout.close()
-    return applying, sim.runtime.calls_counted() - applying
+every_plan = pytest.mark.parametrize("source", [*PLANS, *SEEDS], ids=lambda one: getattr(one, "stem", f"seed{one}"))
 
 
-@every_plan
-@every_code
-def test_a_call_that_fails_once_in_apply_leaves_nothing(plan: Path, code: str, sim: Simulator) -> None:
-    program = program_of(plan)
-    calls, _ = calls_of_apply(program, sim)
-    for n in range(1, calls + 1):
-        sim.runtime.arm_faults(f"*@{n}={code}")
-        failed: ApplyError | None = None
+@pytest.fixture
+def quick(sim: Simulator) -> Iterator[Simulator]:
+    """The simulator, with retries that do not wait."""
+    sim.runtime.set_retry_pause(0)
+    yield sim
+    sim.runtime.set_retry_pause(1000)
+
+
+def program_of(source: Any, folder: Path = Path()) -> Program:
+    """Of a plan's path, or of a seed."""
+    if isinstance(source, int):
+        (folder / "data.bin").write_bytes(bytes(100_000))
+        source = generated.plan(source, folder)
+    return prepare(load(source), choose("sim"), None)
+
+
+@contextlib.contextmanager
+def bound(sim: Simulator) -> Iterator[Mapping[str, Any]]:
+    """What the generated plans bind."""
+    with run(program_of(SHARED), sim.runtime) as layout:
+        descriptor = sim.runtime.export_descriptor(layout._live.handle("shared"))
         try:
-            run(program, sim.runtime).close()
-        except ApplyError as error:
-            failed = error
-        assert sim.runtime.faults_fired() == 1, f"call {n} of {calls} was never made"
-        assert sim.alive() == set(), f"call {n}: {failed}"
-        if failed is None:  # setting the caller's device back is tried twice
-            continue
-        assert failed.leaks == (), f"call {n}: {failed}"
-        assert failed.exit_code == 4
-        assert failed.call, f"call {n} does not say which HIP call failed"
-        assert failed.code == {"hipErrorOutOfMemory": 2, "hipErrorInvalidValue": 1,
-                               "hipErrorNotSupported": 801, "hipErrorUnknown": 999}[code]  # fmt: skip
-        assert code in str(failed)
+            yield {"caller": bytearray(65536), "shared": descriptor}
+        finally:
+            os.close(descriptor)
 
 
 @every_plan
-@every_code
-def test_when_all_calls_fail_from_one_on_every_object_is_named(plan: Path, code: str, sim: Simulator) -> None:
-    program = program_of(plan)
-    calls, _ = calls_of_apply(program, sim)
-    for n in range(1, calls + 1):
-        sim.runtime.arm_faults(f"*@{n}+={code}")
-        with pytest.raises(ApplyError) as caught:
-            run(program, sim.runtime)
-        sim.runtime.arm_faults("")
-        error = caught.value
-
-        assert keys_of(error.undone.failures) == sim.alive(), f"call {n}: {error}"
-        assert error.exit_code == (5 if error.leaks else 4)
-        for name in error.leaks:
-            assert name in str(error)
-        sim.free_everything()
-        _core.take_leaks()  # what could not set the current device back
+def test_a_call_that_fails_leaves_nothing_but_what_was_reported(source: Any, quick: Simulator, tmp_path: Path) -> None:
+    """Every call of apply, verify and teardown, every code, once and for ever."""
+    program = program_of(source, tmp_path)
+    before = descriptors()
+    with bound(quick) as bind:
+        with run(program, quick.runtime, bind=bind) as layout:
+            _sweep_all(Verify(quick, layout), tmp_path)
+        _sweep_all(Apply(quick, program, bind), tmp_path)
+        _sweep_all(Teardown(quick, program, bind), tmp_path)
+    assert descriptors() == before
 
 
-@every_plan
-@every_code
-def test_an_undo_that_fails_is_exactly_that_leak(plan: Path, code: str, sim: Simulator) -> None:
-    program = program_of(plan)
-    _, undoing = calls_of_apply(program, sim)
-    for n in range(1, undoing + 1):
-        layout = run(program, sim.runtime)
-        sim.runtime.arm_faults(f"*@{n}={code}")
-        failures: Any = ()
-        try:
-            layout.close()
-        except LeakError as error:
-            failures = error.undone.failures
-            assert error.exit_code == 5
-        assert sim.runtime.faults_fired() == 1, f"call {n} of {undoing} was never made"
-        sim.runtime.arm_faults("")
-        assert keys_of(failures) == sim.alive(), f"call {n} of the teardown"
-        sim.free_everything()
+def _sweep_all(phase: Phase, folder: Path) -> None:
+    calls = calls_of(phase, folder / "trace")
+    for code in CODES:
+        for mode in (ONCE, FOR_EVER):
+            sweep(phase, calls, code, mode)
 
 
-def test_not_ready_is_retried_and_counted(sim: Simulator) -> None:
-    program = program_of(PLANS[0])
-    before = sim.runtime.retries
-    sim.runtime.arm_faults("hipMallocManaged@1=hipErrorNotReady;hipFree@1=hipErrorNotReady")
+@pytest.mark.parametrize("source", [PLANS[-1], *SEEDS[:6]], ids=lambda one: getattr(one, "stem", f"seed{one}"))
+def test_a_failure_in_undo_neither_hides_the_first_error_nor_stops_the_rest(
+    source: Any, quick: Simulator, tmp_path: Path
+) -> None:
+    """Every call of apply fails, and for each of them every call of its roll back."""
+    program = program_of(source, tmp_path)
+    with bound(quick) as bind:
+        phase = Apply(quick, program, bind)
+        sweep_undo(phase, calls_of(phase, tmp_path / "trace"), "hipErrorOutOfMemory")
 
-    run(program, sim.runtime).close()
 
-    assert sim.runtime.retries - before == 2
+def test_enough_was_injected(request: pytest.FixtureRequest) -> None:
+    here = [item for item in request.session.items if item.path == request.path]
+    if len(here) < len(PLANS) + len(SEEDS):
+        pytest.skip("only some of these tests were run")
+    assert sum(points.values()) >= AT_LEAST
+
+
+def test_the_generated_plans_use_every_kind_of_step(sim: Simulator, tmp_path: Path) -> None:
+    from hipplan import steps
+
+    made = {type(step).__name__ for seed in SEEDS for step in program_of(seed, tmp_path).steps}
+
+    assert made == {kind.__name__ for kind in steps.Step.__subclasses__()}
+
+
+@pytest.mark.parametrize("on_step", [None, lambda number, step: None], ids=["many at once", "one by one"])
+def test_not_ready_is_retried_and_counted_in_the_report(sim: Simulator, on_step: Any) -> None:
+    """Alike for steps made many at once and one by one; a query that says NotReady is asked again too."""
+    program = program_of(QUICKSTART)
+    sim.runtime.arm_faults("hipMemCreate@1=hipErrorNotReady; hipMemMap@2=hipErrorNotReady;"
+                           "hipMallocManaged@1=hipErrorNotReady; hipMemGetAccess@1=hipErrorNotReady;"
+                           "hipFree@1=hipErrorNotReady; hipDeviceSynchronize@1=hipErrorNotReady")  # fmt: skip
+    layout = run(program, sim.runtime, on_step=on_step)
+
+    assert layout.retries == 4
+    assert render.layout_json(layout)["retries"] == 4
+
+    undone = layout.close()
+
+    assert undone.retries == 2
+    assert render.undone_json(undone)["retries"] == 2
+    assert undone.summary().endswith("; 2 calls made again because the driver said NotReady")
+
+
+@pytest.mark.parametrize("code", sorted(set(CODES) - {"hipErrorNotReady"}))
+def test_nothing_else_is_retried(code: str, sim: Simulator) -> None:
+    sim.runtime.arm_faults(f"hipMemCreate@1={code}")
+    with pytest.raises(ApplyError):
+        run(program_of(QUICKSTART), sim.runtime)
+
+    assert sim.runtime.faults_fired() == 1
 
 
 def test_not_ready_for_ever_is_a_failure_after_a_bounded_time(sim: Simulator) -> None:
@@ -120,17 +156,17 @@ def test_not_ready_for_ever_is_a_failure_after_a_bounded_time(sim: Simulator) ->
         run(program, sim.runtime)
 
     assert caught.value.code == 600
-    assert sim.runtime.faults_fired() == 7
+    assert sim.runtime.faults_fired() == 1 + RETRIES
+    assert f"retried: {RETRIES} calls made again because the driver said NotReady" in str(caught.value)
 
 
 def test_the_error_names_step_line_call_and_code(sim: Simulator) -> None:
-    plan = next(path for path in PLANS if path.stem == "quickstart")
     sim.runtime.arm_faults("hipMemCreate@2=hipErrorOutOfMemory")
     with pytest.raises(ApplyError) as caught:
-        run(program_of(plan), sim.runtime)
+        run(program_of(QUICKSTART), sim.runtime)
     text = str(caught.value)
 
-    assert f"{plan}:13:10: error[HP401]: hipMemCreate failed for 'cache'" in text
+    assert f"{QUICKSTART}:13:10: error[HP401]: hipMemCreate failed for 'cache'" in text
     assert "hipErrorOutOfMemory (2)" in text
     assert "step: 4 of 16" in text
     assert "3 of 3 objects given back, nothing left behind" in text

@@ -1,0 +1,238 @@
+"""Failing driver calls on purpose: after each, the simulator's ledger must be what it was plus what was reported.
+
+A `Phase` begins with something unharmed, acts while calls fail, and ends by giving back what is left. `sweep` fails
+each call of the act in turn, once or for ever; `sweep_undo` fails one call and then each call of the roll back.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hipplan import _core
+from hipplan.errors import HipplanError
+from hipplan.layout import Layout
+from hipplan.program import Program
+from hipplan.transaction import run
+from tests.conftest import Key, Simulator, keys_of
+
+CODES = {
+    "hipErrorOutOfMemory": 2,
+    "hipErrorInvalidValue": 1,
+    "hipErrorNotReady": 600,
+    "hipErrorNotSupported": 801,
+    "hipErrorUnknown": 999,
+}
+ONCE, FOR_EVER = "", "+"
+RETRIES = 6
+"""How often a call that says NotReady is made again."""
+
+SETS_BACK = "hipSetDevice"
+"""The one call whose failure may go unheard: it also sets the caller's device back, which is tried again and no
+reason to fail. The call after it fails then, if all do."""
+
+points: Counter[str] = Counter()
+"""Faults injected by this run of the tests, by phase."""
+
+Error = HipplanError | _core.HipError
+
+
+class Phase(ABC):
+    """One thing that hipplan does, for calls to fail in. Subclass it; tests/faults/phases.py has the plain ones."""
+
+    keeps = False
+    """Whether what `begin` made is still there after an act that failed."""
+
+    def __init__(self, sim: Simulator) -> None:
+        self.sim = sim
+
+    @property
+    def name(self) -> str:
+        """What the points are counted under."""
+        return type(self).__name__.lower()
+
+    @abstractmethod
+    def begin(self) -> Any:
+        """Makes what the act starts from; no call fails."""
+
+    @abstractmethod
+    def act(self, state: Any) -> None:
+        """What calls fail in. Raises HipplanError or HipError, nothing else."""
+
+    def expected(self, before: set[Key], error: Error) -> set[Key]:
+        """What must be alive after an act that failed: what was, and the leaks it reported."""
+        return before | keys_of(failures_of(error))
+
+    def check(self, state: Any, error: Error | None, call: str, code: str, lasting: bool) -> None:  # noqa: B027
+        """Further claims, when calls work again. call: the first one that failed, with `code`, for ever if lasting."""
+
+    def end(self, state: Any) -> None:  # noqa: B027
+        """Gives back what is left of `begin`."""
+
+
+def failures_of(error: Error | None) -> tuple[Any, ...]:
+    """What an error reports as not given back."""
+    undone = getattr(error, "undone", None)
+    return () if undone is None else tuple(undone.failures)
+
+
+def calls_of(phase: Phase, to: Path) -> list[str]:
+    """The driver calls of an act that nothing disturbs, in order. to: a file for the trace."""
+    state = phase.begin()
+    to.unlink(missing_ok=True)
+    phase.sim.runtime.trace_to(str(to))
+    phase.act(state)
+    phase.sim.runtime.trace_to("")
+    phase.end(state)
+    return [json.loads(line)["call"] for line in to.read_text().splitlines()] if to.exists() else []
+
+
+def sweep(phase: Phase, calls: list[str], code: str, mode: str) -> None:
+    """Fails each of the calls in turn, for ever with mode FOR_EVER."""
+    for n, call in enumerate(calls, 1):
+        error = inject(phase, f"*@{n}{mode}={code}", call, code, lasting=mode == FOR_EVER)
+        if code == "hipErrorNotReady" and mode == ONCE:
+            assert error is None, f"call {n}, {call}, was not retried: {error}"
+
+
+def sweep_undo(phase: Phase, calls: list[str], code: str) -> None:
+    """Fails each call of the act, and for each of them every call of the undo: the first error stays first."""
+    for n, call in enumerate(calls, 1):
+        calls_made = _calls_until_undone(phase, n, code)
+        for m in range(n + 1, calls_made + 1):
+            inject(phase, f"*@{n}={code}; *@{m}=hipErrorUnknown", call, code)
+
+
+def _calls_until_undone(phase: Phase, n: int, code: str) -> int:
+    state = phase.begin()
+    phase.sim.runtime.arm_faults(f"*@{n}={code}")
+    try:
+        phase.act(state)
+    except (HipplanError, _core.HipError):
+        made = phase.sim.runtime.calls_counted()
+    else:
+        made = 0
+    phase.sim.runtime.arm_faults("")
+    phase.end(state)
+    return made
+
+
+def inject(phase: Phase, rules: str, call: str, code: str, lasting: bool = False) -> Error | None:
+    """Acts once under fault rules and holds the ledger against the report; gives the error that came of it."""
+    runtime = phase.sim.runtime
+    empty = phase.sim.alive()
+    state = phase.begin()
+    before = phase.sim.alive() if phase.keeps else empty
+    error: Error | None = None
+    runtime.arm_faults(rules)
+    try:
+        phase.act(state)
+    except (HipplanError, _core.HipError) as caught:
+        error = caught
+    fired = runtime.faults_fired()
+    runtime.arm_faults("")
+    points[phase.name] += 1
+
+    assert fired, f"{rules}: that call was never made"
+    if error is not None:
+        assert phase.sim.alive() == phase.expected(before, error), f"{rules}: {error}"
+    phase.check(state, error, call, code, lasting)
+    phase.end(state)
+    left = phase.sim.alive()
+    assert left == empty | (keys_of(failures_of(error)) & left), f"{rules}: {error}"
+    if left != empty:
+        phase.sim.free_everything(but=empty)
+    if lasting:
+        _core.take_leaks()  # what could not even set the current device back
+    return error
+
+
+def descriptors() -> int:
+    """Open files of this process."""
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+class Apply(Phase):
+    """All steps and the read-back; what fails is rolled back."""
+
+    def __init__(self, sim: Simulator, program: Program, bind: Mapping[str, Any]) -> None:
+        super().__init__(sim)
+        self.program = program
+        self.bind = bind
+
+    def begin(self) -> list[Layout]:
+        return []
+
+    def act(self, state: list[Layout]) -> None:
+        state.append(run(self.program, self.sim.runtime, bind=self.bind))
+
+    def end(self, state: list[Layout]) -> None:
+        for layout in state:
+            layout.close()
+
+    def check(self, state: list[Layout], error: Error | None, call: str, code: str, lasting: bool) -> None:
+        if error is None:  # what sets the caller's device back is tried twice, what says NotReady more often
+            assert state and not lasting
+            return
+        first, *more = error.diagnostics
+        assert first.code == "HP401"
+        assert first.notes[0].startswith(f"driver: {error.call}(")
+        assert first.notes[0].endswith(f"-> {code} ({CODES[code]})")
+        assert error.code == CODES[code]
+        assert error.call == call or (call == SETS_BACK and lasting)
+        assert {one.code for one in more} <= {"HP403", "HP406"}
+        assert error.exit_code == (5 if error.leaks else 4)
+        for name in error.leaks:
+            assert f"'{name}'" in str(error)
+
+
+class Verify(Phase):
+    """Reading a live layout back: a query that fails changes nothing. One layout serves all."""
+
+    keeps = True
+
+    def __init__(self, sim: Simulator, layout: Layout) -> None:
+        super().__init__(sim)
+        self.layout = layout
+
+    def begin(self) -> Layout:
+        return self.layout
+
+    def act(self, state: Layout) -> None:
+        assert state.drift() == []
+
+    def check(self, state: Layout, error: Error | None, call: str, code: str, lasting: bool) -> None:
+        if error is not None:
+            assert isinstance(error, _core.HipError) and error.code == CODES[code]
+            assert error.call == call or (call == SETS_BACK and lasting)
+        assert not lasting or error is not None
+
+
+class Teardown(Phase):
+    """Closing a live layout: what cannot be given back is named, and stops nothing else."""
+
+    def __init__(self, sim: Simulator, program: Program, bind: Mapping[str, Any]) -> None:
+        super().__init__(sim)
+        self.program = program
+        self.bind = bind
+
+    def begin(self) -> Layout:
+        return run(self.program, self.sim.runtime, bind=self.bind)
+
+    def act(self, state: Layout) -> None:
+        self.objects = state.close().count
+
+    def check(self, state: Layout, error: Error | None, call: str, code: str, lasting: bool) -> None:
+        assert state.closed
+        if error is None:
+            assert not lasting or call == SETS_BACK
+            return
+        assert error.exit_code == 5
+        first = error.undone.failures[0]
+        assert first.code == CODES[code]
+        assert first.call == call or call == SETS_BACK
+        assert error.undone.count + len(error.leaks) == self.objects
