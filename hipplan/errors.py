@@ -101,6 +101,7 @@ CODES: dict[str, str] = {
     "HP409": "a layout that is closed while views of it are out",
     "HP410": "a device that is lost",
     "HP411": "a device that never became idle and was given up on",
+    "HP412": "a held layout that cannot be asked",
 }
 
 
@@ -225,12 +226,11 @@ def _excerpt(span: Span, label: str) -> list[str]:
     padding = "".join("\t" if c == "\t" else " " for c in shown[:start].ljust(start))
     gutter = f"{span.line:>5} | "
     caret = f"{'|':>7} {padding}{'^' * max(1, end - start)} {label}".rstrip()
-    return [gutter + _printable(shown), caret]
+    return [gutter + printable(shown), caret]
 
 
-def _printable(text: str) -> str:
-    """Control characters would move the terminal's cursor: show them as a replacement sign, one column
-    each."""
+def printable(text: str) -> str:
+    """Control characters would move the terminal's cursor: show them as a replacement sign, one column each."""
     return "".join(c if c.isprintable() or c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
@@ -264,6 +264,12 @@ class RuntimeUnavailable(HipplanError):
     """No HIP runtime that can be used was found."""
 
     exit_code = ExitCode.MACHINE
+
+
+class HeldError(HipplanError):
+    """A layout that another process holds cannot be asked."""
+
+    exit_code = ExitCode.ROLLED_BACK
 
 
 class LayoutInUse(HipplanError):

@@ -105,11 +105,17 @@ class Layout:
         return len(self._book)
 
     def verify(self) -> Checks:
-        """Reads everything back again. Raises HipError; what does not match is in the checks' `ok`."""
-        return verify(self.program, self._live)
+        """Reads everything back again; what does not match is in the checks' `ok`.
+
+        Raises HipError if a query fails, ValueError if the layout is closed.
+        """
+        with self._lock:
+            if self._closed:
+                raise ValueError("the layout is closed")
+            return verify(self.program, self._live)
 
     def drift(self) -> list[Check]:
-        """What differs from the plan now."""
+        """What differs from the plan now: changed by somebody else. Raises as verify() does."""
         return self.verify().mismatches()
 
     def close(self, *, force: bool = False) -> Undone:

@@ -6,7 +6,7 @@ JSON carries `format_version`; it grows when a key changes its meaning or goes a
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from hipplan.errors import printable
 from hipplan.program import Program, Resource
 from hipplan.steps import Step
 from hipplan.units import format_size
@@ -116,6 +117,21 @@ def undone_json(undone: Undone) -> dict[str, Any]:
         "leaks": list(undone.leaks),
         "diagnostics": [one.to_json() for one in undone.diagnostics()],
     }
+
+
+def verified_text(answer: Mapping[str, Any]) -> str:
+    """What hipplan.held.report tells, for people: each difference with - desired and + current."""
+    who = f"{answer['plan']} (process {answer['process']})"
+    differ, checks = answer["differ"], answer["checks"]
+    if not differ:
+        return printable(f"{who}: all {checks} checks are as the plan says")
+    lines = [f"{who}: {differ} of {checks} checks differ{'s' if differ == 1 else ''} from the plan"]
+    for one in answer["differences"]:
+        lines.append(f"  {one['name']}: {one['what']}")
+        lines += [f"    - desired: {one['desired']}", f"    + current: {one['current']}"]
+    if differ > len(answer["differences"]):
+        lines.append(f"  and {differ - len(answer['differences'])} more")
+    return "\n".join(map(printable, lines))
 
 
 def steps_table(steps: Iterable[Step]) -> Table:

@@ -37,6 +37,7 @@ def apply(
 ) -> None:
     """Apply a plan, all or nothing; report; hold it until ^C or SIGTERM; tear it down.
 
+    While it is held, `hipplan verify` reads it back from another process.
     --machine shapes the simulator. With --format json, two JSON documents, a line each: when applied, when torn
     down. Exit code: 0 done, 2 invalid plan, 3 the machine cannot hold it, 4 failed and rolled back, 5 something
     could not be given back, 130 and 143 interrupted.
@@ -72,15 +73,18 @@ def apply(
             raise typer.Exit(interrupted.exit_code) from None
         _report(layout, format)
         if not once:
-            _hold(interrupts)
+            _hold(layout, interrupts)
         _tear_down(layout, format)
     # Also of a signal that came after the last step: whoever sent it is told that it was heard.
     raise typer.Exit(128 + interrupts.number if interrupts.number else 0)
 
 
-def _hold(interrupts: Interrupts) -> None:
-    print("holding; ^C or SIGTERM tears it down", file=sys.stderr, flush=True)
-    interrupts.wait()
+def _hold(layout: Layout, interrupts: Interrupts) -> None:
+    from hipplan import held
+
+    with held.Answers(lambda: held.report(layout)) as answers:
+        print("holding; ^C or SIGTERM tears it down", file=sys.stderr, flush=True)
+        interrupts.wait(answers)
 
 
 def _report(layout: Layout, format: Format) -> None:  # noqa: A002

@@ -8,8 +8,12 @@ import select
 import signal
 from collections.abc import Callable
 from types import FrameType, TracebackType
+from typing import TYPE_CHECKING
 
 from typing_extensions import Self
+
+if TYPE_CHECKING:
+    from hipplan.held import Answers
 
 CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -61,12 +65,14 @@ class Interrupts:
         if self.number:
             raise Interrupted(self.number)
 
-    def wait(self) -> int:
-        """Sleeps until a signal comes; its number."""
+    def wait(self, answers: Answers) -> int:
+        """Sleeps until a signal comes; its number. Whoever asks meanwhile is answered."""
         self._waiting = True
         while not self.number:
-            select.select([self._read], [], [])
-            os.read(self._read, 4096)
+            select.select([self._read, answers.fileno()], [], [], answers.wait_s())
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._read, 4096)
+            answers.serve()
         self._waiting = False
         return self.number
 

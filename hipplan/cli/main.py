@@ -17,6 +17,7 @@ from hipplan.cli.preview import preview
 from hipplan.cli.schema import schema
 from hipplan.cli.sim import sim
 from hipplan.cli.validate import validate
+from hipplan.cli.verify import verify
 from hipplan.errors import ExitCode, HipplanError
 
 app = typer.Typer(
@@ -25,11 +26,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="One YAML plan for a GPU experiment's memory: checked without a GPU, applied all or nothing.",
     epilog="Exit codes: 0 done, 1 a bug, 2 usage or invalid plan, 3 machine or runtime cannot hold it, "
-    "4 failed and rolled back, 5 something leaked, 130/143 interrupted.",
+    "4 failed and rolled back, 5 something leaked, 6 something differs, 130/143 interrupted.",
 )
 app.command()(validate)
 app.command()(preview)
 app.command()(apply)
+app.command()(verify)
 app.add_typer(machine_app, name="machine")
 app.command()(explain)
 app.command()(schema)

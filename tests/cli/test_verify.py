@@ -1,0 +1,216 @@
+"""hipplan verify asks the process that holds a layout; drift is shown; nobody can make the other hang."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from hipplan import held
+from hipplan.errors import HeldError
+from tests.cli.conftest import Run, command
+from tests.conftest import ROOT, Simulator
+
+QUICKSTART = ROOT / "plans" / "quickstart.yaml"
+
+# hipplan itself, with somebody else in the process who takes gpu.1's right to the first mapping away at SIGUSR1.
+MEDDLED = """
+import signal, sys
+import hipplan.cli.main, hipplan.transaction
+real_run = hipplan.transaction.run
+def run(*arguments, **named):
+    layout = real_run(*arguments, **named)
+    def meddle(number, frame):
+        entry = layout._live.entry("model[0]")
+        layout._live.journal.set_access(entry, [(1, 0, 3), (1, 1, 0)])
+        print("meddled", file=sys.stderr, flush=True)
+    signal.signal(signal.SIGUSR1, meddle)
+    return layout
+hipplan.transaction.run = run
+sys.exit(hipplan.cli.main.run(sys.argv[1:]))
+"""
+
+
+@contextlib.contextmanager
+def holding(*start: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that holds the quickstart; torn down afterwards, with SIGTERM's exit code."""
+    process = subprocess.Popen(
+        [*(start or command()), "apply", str(QUICKSTART), "--runtime", "sim"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        _until(process, "holding")
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+    assert process.returncode == 143
+
+
+def _until(process: subprocess.Popen[str], word: str) -> None:
+    assert process.stderr is not None
+    for line in process.stderr:
+        if word in line:
+            return
+    pytest.fail(f"it ended before it said '{word}'")
+
+
+def test_a_held_layout_is_verified_from_another_process(hipplan: Run) -> None:
+    with holding() as process:
+        assert process.pid in held.processes()
+        done = hipplan("verify", process.pid)
+        listed = json.loads(hipplan("verify", "--list", "--format", "json").stdout)
+
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith(f"quickstart (process {process.pid}): all ")
+        assert done.stdout.endswith(" checks are as the plan says\n")
+        assert process.pid in listed["processes"]
+    assert process.pid not in held.processes()
+
+
+def test_drift_is_shown_as_a_difference_and_has_an_exit_code_of_its_own(hipplan: Run) -> None:
+    with holding(sys.executable, "-c", MEDDLED) as process:
+        assert hipplan("verify", process.pid).returncode == 0
+        process.send_signal(signal.SIGUSR1)
+        _until(process, "meddled")
+        for _ in range(2):  # asking changes nothing
+            done = hipplan("verify", process.pid)
+            assert done.returncode == 6
+            assert f"quickstart (process {process.pid}): 1 of " in done.stdout
+            assert done.stdout.endswith(
+                "checks differs from the plan\n  model[0]: access of gpu.1\n    - desired: r\n    + current: none\n"
+            )
+        told = json.loads(hipplan("verify", process.pid, "--format", "json").stdout)
+
+    assert told["differ"] == 1
+    assert told["differences"] == [{"name": "model[0]", "what": "access of gpu.1", "desired": "r", "current": "none"}]
+
+
+def test_what_cannot_be_asked_exits_4_with_a_sentence(hipplan: Run) -> None:
+    done = hipplan("verify", os.getpid())
+
+    assert done.returncode == 4
+    assert f"error[HP412]: process {os.getpid()} holds no layout" in done.stderr
+    assert hipplan("verify", 0).returncode == 2
+    assert hipplan("verify", "quickstart").returncode == 2
+
+
+def test_drift_is_told_to_a_program_too(sim: Simulator) -> None:
+    import hipplan
+
+    with hipplan.apply(QUICKSTART, runtime="sim") as layout:
+        assert layout.drift() == []
+        layout._live.journal.set_access(layout._live.entry("model[1]"), [(1, 0, 0), (1, 1, 3)])
+        (one,) = layout.drift()
+        assert (one.name, one.what, one.desired, one.current) == ("model[1]", "access of gpu.0", "r", "none")
+    with pytest.raises(ValueError, match="closed"):
+        layout.verify()
+
+
+def _serve_all(answers: held.Answers) -> None:
+    """Until nobody is left; at most 10 s."""
+    end = time.monotonic() + 10
+    while select.select([answers.fileno()], [], [], 0)[0] or answers.wait_s() is not None:
+        assert time.monotonic() < end, "somebody is still served"
+        answers.serve()
+
+
+def test_clients_that_hang_talk_nonsense_or_are_many_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held, "PATIENCE_S", 0.1)
+    made: list[int] = []
+
+    def answer() -> held.Answer:
+        made.append(1)
+        return {"padding": "x" * 10_000_000}
+
+    with held.Answers(answer) as answers:
+        (door,) = [name for name in held._doors() if f"-{os.getpid()}-" in name]
+        clients = []
+        for said in (b"", b"GET / HTTP/1.1\r\n", held.REQUEST[:-3], held.REQUEST, held.REQUEST * 1000):
+            clients.append(socket.socket(socket.AF_UNIX))
+            clients[-1].connect(door)
+            clients[-1].sendall(said)
+        assert answers.wait_s() is None
+        answers.serve()
+        assert answers.wait_s() is not None
+        _serve_all(answers)  # not even who asked and never read is left
+        assert len(made) == 2
+
+        crowd = [socket.socket(socket.AF_UNIX) for _ in range(40)]
+        for one in crowd:
+            one.setblocking(False)
+            one.connect_ex(door)
+        _serve_all(answers)
+    for one in (*clients, *crowd):
+        one.close()
+    assert held.processes() == [pid for pid in held.processes() if pid != os.getpid()]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"",
+        b"no json",
+        b"[" * 100_000,
+        b'{"format_version": 1}',
+        b'{"format_version": 2, "plan": "x"}',
+        b'{"format_version": 1, "plan": "x", "process": 1, "checks": 1, "differ": 1, "differences": [1]}',
+        b'{"format_version": 1, "error": "hipMemGetAccess"}',
+        None,
+        b"x" * (held.ANSWER_BYTES + 100_000),
+    ],
+    ids=["nothing", "text", "deep", "short", "newer", "shape", "failed", "hangs", "long"],
+)
+def test_a_holder_that_answers_nonsense_or_not_at_all_is_told_of(
+    reply: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program may sit behind a name like ours."""
+    monkeypatch.setattr(held, "ANSWER_S", 0.3)
+    child = os.fork()
+    if child == 0:
+        with socket.socket(socket.AF_UNIX) as door:
+            door.bind(f"{held._prefix()}{os.getpid()}-impostor")
+            door.listen()
+            while True:
+                connection, _ = door.accept()
+                if connection.recv(100) and reply is not None:
+                    with contextlib.suppress(OSError):
+                        connection.sendall(reply)
+                elif reply is None:
+                    time.sleep(5)
+                connection.close()
+    try:
+        while child not in held.processes():
+            time.sleep(0.01)
+        with pytest.raises(HeldError) as caught:
+            held.ask(child)
+        assert caught.value.exit_code == 4
+        assert caught.value.diagnostics[0].why
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_layouts_of_other_users_are_neither_listed_nor_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ends look at who the kernel says the other is; here each is told of another user."""
+    with held.Answers(dict) as answers:
+        monkeypatch.setattr(held, "_peer", lambda connection: (os.getpid(), os.getuid() + 1, 0))
+        assert os.getpid() not in held.processes()
+        (door,) = [name for name in held._doors() if f"-{os.getpid()}-" in name]
+        with held._knock(door) as connection:
+            connection.sendall(held.REQUEST)
+            _serve_all(answers)
+            connection.settimeout(1)
+            with contextlib.suppress(ConnectionResetError):
+                assert connection.recv(100) == b""
