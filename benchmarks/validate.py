@@ -3,8 +3,7 @@
     python benchmarks/validate.py [--objects 10000] [--rounds 7]
 
 Prints the median of the rounds' ratios: load (read, validate, cross-check) against PyYAML's own C loader,
-growth from
-10,000 to 100,000 objects, and the start of a process against `import yaml, pydantic`.
+growth from 10,000 to 100,000 objects, and the start of a process against `import yaml, pydantic`.
 """
 
 from __future__ import annotations

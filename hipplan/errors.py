@@ -6,7 +6,6 @@ This file imports nothing of hipplan, so every other file may import it.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -190,6 +189,8 @@ def suggest(word: object, known: Iterable[str]) -> str:
     """`did you mean 'x'?` for the nearest of the names that exist; nothing if none is near."""
     if len(str(word)) > 80:
         return ""
+    import difflib
+
     near = difflib.get_close_matches(str(word), islice(known, 1000), n=1, cutoff=0.6)
     return f"did you mean '{near[0]}'?" if near else ""
 

@@ -8,9 +8,8 @@ stay in the folder of the root plan. Each file is read once; a name defined in t
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hipplan.errors import Diagnostic, PlanError
 from hipplan.source import Source, load_yaml
@@ -19,8 +18,7 @@ NOUNS = ("devices", "allocations", "reservations", "streams", "buffers", "region
 FILES_MAX = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One named thing of one noun, as written in one file."""
 
     source: Source

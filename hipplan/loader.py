@@ -19,8 +19,6 @@ into one mapping each, and access is a dict of device name -> "none" | "r" | "rw
 from __future__ import annotations
 
 import gc
-import hashlib
-import json
 import os
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,7 +31,6 @@ from pydantic import ValidationError
 from hipplan.errors import Diagnostic, PlanError, Span, in_order
 from hipplan.expand import Expanded, expand
 from hipplan.model import Plan
-from hipplan.model.translate import path_in, translate
 from hipplan.objects import Objects, Path
 from hipplan.resolve import resolve
 
@@ -59,6 +56,9 @@ class LoadedPlan:
 
     @cached_property
     def digest(self) -> str:
+        import hashlib
+        import json
+
         text = json.dumps(self._document.data, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -100,6 +100,8 @@ def _validate(document: Expanded) -> tuple[Plan, list[Diagnostic], frozenset[str
     try:
         return Plan.model_validate(document.data), [], frozenset()
     except ValidationError as error:
+        from hipplan.model.translate import translate
+
         found = translate(error, Plan, document.data, document.span)
         good, broken = _without_the_wrong(document.data, error)
     try:
@@ -111,6 +113,8 @@ def _validate(document: Expanded) -> tuple[Plan, list[Diagnostic], frozenset[str
 def _without_the_wrong(data: Any, error: ValidationError) -> tuple[Any, frozenset[str]]:
     """The document less its unknown keys and each named object that has another mistake; the names as
     noun:name."""
+    from hipplan.model.translate import path_in
+
     wrong: set[Path] = set()
     unknown: list[Path] = []
     for details in error.errors(include_url=False, include_input=False):

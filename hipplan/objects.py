@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from hipplan.model import Allocation, Buffer, DeviceSelector, Region, Reservation
 
@@ -14,8 +15,7 @@ Path = tuple[Hashable, ...]
 HOST = "host"
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedDevice:
+class ResolvedDevice(NamedTuple):
     """A device by its name in the plan. `ordinal` is None if uuid, pci or current chooses it on the
     machine."""
 
@@ -25,8 +25,7 @@ class ResolvedDevice:
     path: Path
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedPeer:
+class ResolvedPeer(NamedTuple):
     """`device` may reach buffers of `peer`."""
 
     device: str
@@ -34,8 +33,7 @@ class ResolvedPeer:
     path: Path
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedAllocation:
+class ResolvedAllocation(NamedTuple):
     """Physical memory: its size stands in `spec.size`, its location in `device` (a device name, or host)."""
 
     name: str
@@ -44,8 +42,7 @@ class ResolvedAllocation:
     path: Path
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedMapping:
+class ResolvedMapping(NamedTuple):
     """One allocation at one place of a reservation."""
 
     name: str
@@ -70,23 +67,20 @@ class ResolvedMapping:
     path: Path
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedReservation:
+class ResolvedReservation(NamedTuple):
     name: str
     spec: Reservation
     mappings: tuple[ResolvedMapping, ...]
     path: Path
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedStream:
+class ResolvedStream(NamedTuple):
     name: str
     device: str
     path: Path
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedBuffer:
+class ResolvedBuffer(NamedTuple):
     """`device` is where a device buffer is; for the other kinds the device that is current during the
     call."""
 
@@ -96,8 +90,7 @@ class ResolvedBuffer:
     path: Path
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedRegion:
+class ResolvedRegion(NamedTuple):
     """A region; the compiler makes allocations, a reservation and mappings of it, whose size the machine decides."""
 
     name: str

@@ -166,7 +166,7 @@ class Machine(PlanModel):
     meshes: list[Mesh] = []
     """Groups in which everyone reaches everyone."""
 
-    limits: Limits = Limits()
+    limits: Limits = Field(default_factory=Limits)
     """What the operating system allows."""
 
     sources: list[SourceNote] = []

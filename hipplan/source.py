@@ -39,7 +39,8 @@ PathKey = tuple[Hashable, ...]
 
 # libyaml counts these five as line breaks, so the lines that are shown must be cut at the same places.
 _LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
-_FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+# The complement of YAML's printable characters: said the other way round it takes ten times as long to compile.
+_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufeff\ufffe\uffff]")
 
 
 class Source:

@@ -63,11 +63,32 @@ def test_python_says_it_too(bare: dict[str, str]) -> None:
 
 
 def test_importing_hipplan_loads_nothing_heavy(bare: dict[str, str]) -> None:
-    script = "import sys, hipplan; print(sorted({'pydantic', 'yaml', 'typer', 'rich', 'numpy'} & set(sys.modules)))"
+    script = "import sys, hipplan; print(sorted({'pydantic', 'yaml', 'rich', 'numpy'} & set(sys.modules)))"
     line = [sys.executable, "-S", "-c", script]
     done = subprocess.run(line, capture_output=True, text=True, timeout=60, env=bare, cwd="/")
 
     assert done.stdout.strip() == "[]"
+
+
+def test_validate_loads_nothing_it_does_not_need(bare: dict[str, str]) -> None:
+    heavy = {"rich", "importlib.metadata", "email", "json", "difflib", "hipplan.compiler", "hipplan.profiles"}
+    script = f"import sys; from hipplan.cli.main import run; assert run(['validate', {str(QUICKSTART)!r}]) == 0; "
+    script += f"print(sorted({heavy!r} & set(sys.modules)))"
+    line = [sys.executable, "-S", "-c", script]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, env=bare, cwd="/")
+
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_plugins_of_pydantic_are_found_again_by_whoever_asks(bare: dict[str, str]) -> None:
+    script = "from hipplan.cli.start import without_plugins; without_plugins(); from pydantic.plugin import _loader; "
+    script += (
+        "import importlib.metadata as real; print(_loader.entry_points(group='x') == real.entry_points(group='x'))"
+    )
+    line = [sys.executable, "-S", "-c", script]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, env=bare, cwd="/")
+
+    assert done.stdout.strip() == "True", done.stderr
 
 
 def test_the_two_halves_belong_together() -> None:

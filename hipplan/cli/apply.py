@@ -1,24 +1,29 @@
-"""hipplan apply: apply a plan, report, hold it until told, tear it down."""
+"""hipplan apply: apply a plan, all or nothing; report; hold it until ^C or SIGTERM; tear it down.
+
+While it is held, `hipplan verify` reads it back from another process. --machine shapes the simulator.
+With --format json, two JSON documents, a line each: when applied, when torn down.
+Exit code: 0 done, 2 invalid plan, 3 the machine cannot hold it, 4 failed and rolled back, 5 something could not be
+given back, 130 and 143 interrupted.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from argparse import Namespace
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from hipplan.cli.interrupts import Interrupted, Interrupts
-from hipplan.cli.options import (
-    Format,
-    FormatOption,
-    MachineOption,
-    PlanFile,
-    RuntimeOption,
-    VarsOption,
+from hipplan.cli.arguments import (
+    Parser,
+    format_option,
+    machine_option,
     parse_vars,
+    plan_file,
+    runtime_option,
     source_of,
+    vars_option,
 )
+from hipplan.cli.interrupts import Interrupted, Interrupts
 from hipplan.errors import LeakError
 
 if TYPE_CHECKING:
@@ -26,32 +31,29 @@ if TYPE_CHECKING:
     from hipplan.program import Program
 
 
-def apply(
-    file: PlanFile,
-    once: Annotated[bool, typer.Option("--once", help="Tear down at once instead of holding until ^C.")] = False,
-    machine: MachineOption = None,
-    runtime: RuntimeOption = None,
-    var: VarsOption = [],  # noqa: B006
-    verify: Annotated[bool, typer.Option(help="Read back what the driver did and compare.")] = True,
-    format: FormatOption = Format.text,  # noqa: A002
-) -> None:
-    """Apply a plan, all or nothing; report; hold it until ^C or SIGTERM; tear it down.
+def declare(parser: Parser) -> None:
+    plan_file(parser)
+    parser.add_argument("--once", action="store_true", help="tear down at once instead of holding until ^C")
+    about = "do not read back what the driver did"
+    parser.add_argument("--no-verify", dest="verify", action="store_false", help=about)
+    machine_option(parser)
+    runtime_option(parser)
+    vars_option(parser)
+    format_option(parser)
 
-    While it is held, `hipplan verify` reads it back from another process.
-    --machine shapes the simulator. With --format json, two JSON documents, a line each: when applied, when torn
-    down. Exit code: 0 done, 2 invalid plan, 3 the machine cannot hold it, 4 failed and rolled back, 5 something
-    could not be given back, 130 and 143 interrupted.
-    """
+
+def run(given: Namespace) -> int:
     from hipplan.api import prepare
     from hipplan.loader import load
     from hipplan.profiles import load_machine
     from hipplan.runtimes import choose
-    from hipplan.transaction import run
+    from hipplan.transaction import run as apply
     from hipplan.undo import hurry
 
-    plan = load(source_of(file), parse_vars(var))
-    profile = load_machine(machine) if machine else None
-    chosen = choose(runtime, profile)
+    as_json = given.format == "json"
+    plan = load(source_of(given.file), parse_vars(given.var))
+    profile = load_machine(given.machine) if given.machine else None
+    chosen = choose(given.runtime, profile)
     if chosen.notice:
         print(f"notice: {chosen.notice}", file=sys.stderr)
     program = prepare(plan, chosen, profile)
@@ -64,19 +66,19 @@ def apply(
             advance(number)
 
         try:
-            layout = run(program, chosen.runtime, on_step=between, check=verify, notice=chosen.notice)
+            layout = apply(program, chosen.runtime, on_step=between, check=given.verify, notice=chosen.notice)
         except Interrupted as interrupted:
             print(f"{interrupted}: rolled back", file=sys.stderr)
             cause = interrupted.__cause__
             if isinstance(cause, Exception):
                 raise cause from None
-            raise typer.Exit(interrupted.exit_code) from None
-        _report(layout, format)
-        if not once:
+            return interrupted.exit_code
+        _report(layout, as_json)
+        if not given.once:
             _hold(layout, interrupts)
-        _tear_down(layout, format)
+        _tear_down(layout, as_json)
     # Also of a signal that came after the last step: whoever sent it is told that it was heard.
-    raise typer.Exit(128 + interrupts.number if interrupts.number else 0)
+    return 128 + interrupts.number if interrupts.number else 0
 
 
 def _hold(layout: Layout, interrupts: Interrupts) -> None:
@@ -87,12 +89,12 @@ def _hold(layout: Layout, interrupts: Interrupts) -> None:
         interrupts.wait(answers)
 
 
-def _report(layout: Layout, format: Format) -> None:  # noqa: A002
+def _report(layout: Layout, as_json: bool) -> None:
     from hipplan import render
     from hipplan.runtimes import version_of
     from hipplan.undo import retried_text
 
-    if format is Format.json:
+    if as_json:
         print(json.dumps(render.layout_json(layout)), flush=True)
         return
     program = layout.program
@@ -107,16 +109,16 @@ def _report(layout: Layout, format: Format) -> None:  # noqa: A002
     sys.stdout.flush()
 
 
-def _tear_down(layout: Layout, format: Format) -> None:  # noqa: A002
+def _tear_down(layout: Layout, as_json: bool) -> None:
     from hipplan import render
 
     try:
         undone = layout.close()
     except LeakError as error:
-        if format is Format.json and error.undone is not None:
+        if as_json and error.undone is not None:
             print(json.dumps(render.undone_json(error.undone)), flush=True)
         raise
-    if format is Format.json:
+    if as_json:
         print(json.dumps(render.undone_json(undone)), flush=True)
     else:
         print(f"torn down: {undone.summary()}", flush=True)

@@ -1,14 +1,17 @@
-"""hipplan bench: how fast copies between the devices of this machine are."""
+"""hipplan bench: measure copy bandwidth and latency between all devices, over memory laid out by a plan.
+
+Bandwidth counts each copied byte once; latency is a copy of 4096 bytes, awaited. Needs twice the size on each device,
+four times with --compare.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from argparse import Namespace
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from hipplan.cli.options import Format, FormatOption, RuntimeOption
+from hipplan.cli.arguments import Parser, WrongUsage, format_option, runtime_option
 from hipplan.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -16,53 +19,47 @@ if TYPE_CHECKING:
 
     from hipplan.bench import Cell, Matrix
 
-SizeOption = Annotated[str, typer.Option("--size", help="How much each copy moves; left out: 256MiB, simulated 16MiB.")]
-RepeatsOption = Annotated[
-    int, typer.Option("--repeats", min=1, max=100_000, help="Copies of each kind; medians count.")
-]
-CompareOption = Annotated[
-    bool, typer.Option("--compare", help="Measure ordinary buffers too, in turn, and print the ratio.")
-]
+REPEATS_MAX = 100_000
 
 
-def bench(
-    size: SizeOption = "",
-    repeats: RepeatsOption = 20,
-    compare: CompareOption = False,
-    runtime: RuntimeOption = None,
-    format: FormatOption = Format.text,  # noqa: A002
-) -> None:
-    """Measure copy bandwidth and latency between all devices, over memory laid out by a plan.
+def declare(parser: Parser) -> None:
+    parser.add_argument("--size", default="", help="how much each copy moves (default: 256MiB, simulated 16MiB)")
+    about = "copies of each kind, of which the median counts (default: 20)"
+    parser.add_argument("--repeats", type=int, default=20, help=about)
+    about = "measure ordinary buffers too, in turn, and print the ratio"
+    parser.add_argument("--compare", action="store_true", help=about)
+    runtime_option(parser)
+    format_option(parser)
 
-    Bandwidth counts each copied byte once; latency is a copy of 4096 bytes, awaited. Needs twice the size on each
-    device, four times with --compare.
-    """
+
+def run(given: Namespace) -> int:
     from hipplan import _core
     from hipplan.bench import measure
     from hipplan.runtimes import choose
     from hipplan.units import parse_size
 
-    chosen = choose(runtime)
+    if not 1 <= given.repeats <= REPEATS_MAX:
+        raise WrongUsage(f"--repeats: from 1 to {REPEATS_MAX}")
+    chosen = choose(given.runtime)
     if chosen.notice:
         print(f"notice: {chosen.notice}", file=sys.stderr)
-    if not size:
-        size = "16MiB" if chosen.kind == "sim" else "256MiB"
     try:
-        wanted = parse_size(size)
+        wanted = parse_size(given.size or ("16MiB" if chosen.kind == "sim" else "256MiB"))
     except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--size") from None
+        raise WrongUsage(f"--size: {error}") from None
     if wanted <= 0:
-        raise typer.BadParameter("nothing to copy", param_hint="--size")
+        raise WrongUsage("--size: nothing to copy")
     try:
         with _progress(chosen.runtime.device_count() ** 2) as advance:
-            matrix = measure(chosen, wanted, repeats, compare, advance)
+            matrix = measure(chosen, wanted, given.repeats, given.compare, advance)
     except _core.HipError as error:  # a copy; the layout is closed already
         print(f"error: {error}", file=sys.stderr)
-        raise typer.Exit(ExitCode.ROLLED_BACK) from None
-    if format is Format.json:
+        return ExitCode.ROLLED_BACK
+    if given.format == "json":
         print(json.dumps(_json(matrix, chosen.kind)))
     else:
-        _print(matrix, compare)
+        _print(matrix, given.compare)
+    return ExitCode.OK
 
 
 def _json(matrix: Matrix, kind: str) -> dict[str, Any]:

@@ -1,18 +1,22 @@
-"""hipplan explain: what a diagnostic means."""
+"""hipplan explain: what a diagnostic means, why, a failing and a mended example."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from argparse import Namespace
 
-import typer
+from hipplan.cli.arguments import Parser, WrongUsage
 
 
-def explain(code: Annotated[str, typer.Argument(metavar="HPnnn", help="The code of a diagnostic.")]) -> None:
-    """Explain a diagnostic: what it means, why, a failing and a mended example."""
+def declare(parser: Parser) -> None:
+    parser.add_argument("code", metavar="HPnnn", help="the code of a diagnostic")
+
+
+def run(given: Namespace) -> int:
     from hipplan.errors import CODES
-    from hipplan.explain import explain as page_of
+    from hipplan.explain import explain
 
-    page = page_of(code)
+    page = explain(given.code)
     if page is None:
-        raise typer.BadParameter(f"there is no code {code}; codes run from {min(CODES)} to {max(CODES)}")
+        raise WrongUsage(f"there is no code {given.code}; codes run from {min(CODES)} to {max(CODES)}")
     print(page, end="")
+    return 0

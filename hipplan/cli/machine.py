@@ -1,40 +1,48 @@
-"""hipplan machine: measure this machine, list and show known ones, compare two."""
+"""hipplan machine: measure this machine as a profile; list, show and compare profiles.
+
+hipplan machine > box.yaml
+"""
 
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from argparse import Namespace
 
-import typer
-
-from hipplan.cli.options import Format, FormatOption, RuntimeOption
-
-app = typer.Typer(help="Measure this machine as a profile; list, show and compare profiles.")
+from hipplan.cli.arguments import Parser, WrongUsage, format_option, runtime_option
 
 
-@app.callback(invoke_without_command=True)
-def machine(
-    context: typer.Context,
-    runtime: RuntimeOption = None,
-    format: FormatOption = Format.text,  # noqa: A002
-    diff: Annotated[
-        tuple[str, str] | None,
-        typer.Option("--diff", metavar="A B", help="Show where two profiles differ.", show_default=False),
-    ] = None,
-) -> None:
-    """Measure this machine and print its profile: `hipplan machine > box.yaml`."""
-    if context.invoked_subcommand is not None:
-        return
-    if diff is not None:
-        _diff(*diff, format)
-        return
+def declare(parser: Parser) -> None:
+    about = "list the profiles that come with hipplan, or show one; left out: measure this machine"
+    parser.add_argument("action", nargs="?", choices=("list", "show"), help=about)
+    parser.add_argument("name", nargs="?", metavar="PROFILE", help="what to show: a shipped name or a YAML file")
+    parser.add_argument("--diff", nargs=2, metavar=("A", "B"), help="show where two profiles differ")
+    runtime_option(parser)
+    format_option(parser)
+
+
+def run(given: Namespace) -> int:
+    as_json = given.format == "json"
+    if (given.action == "show") != (given.name is not None):
+        raise WrongUsage("show needs the name of a profile" if given.action == "show" else "list takes no name")
+    if given.diff is not None:
+        _diff(given.diff[0], given.diff[1], as_json)
+    elif given.action == "list":
+        _list(as_json)
+    elif given.action == "show":
+        _show(given.name, as_json)
+    else:
+        _measure(given.runtime, as_json)
+    return 0
+
+
+def _measure(runtime: str | None, as_json: bool) -> None:
     from hipplan.cli.measured import measured
     from hipplan.profiles import to_yaml
 
     found = measured(runtime)
     from hipplan import _core
 
-    if format is Format.json:
+    if as_json:
         body = found.model_dump(exclude_none=True)
         print(json.dumps({"format_version": 1, "built_with": _core.compiler, "machine": body}, indent=2))
         return
@@ -42,13 +50,11 @@ def machine(
     print(to_yaml(found), end="")
 
 
-@app.command("list")
-def list_profiles(format: FormatOption = Format.text) -> None:  # noqa: A002
-    """List the profiles that come with hipplan."""
+def _list(as_json: bool) -> None:
     from hipplan.profiles import load_machine, machine_names
 
     known = {name: load_machine(name) for name in machine_names()}
-    if format is Format.json:
+    if as_json:
         rows = [{"name": name, "description": m.description, "devices": len(m.devices)} for name, m in known.items()]
         print(json.dumps({"format_version": 1, "machines": rows}, indent=2))
         return
@@ -57,26 +63,21 @@ def list_profiles(format: FormatOption = Format.text) -> None:  # noqa: A002
         print(f"{name:<{width}}  {profile.description}")
 
 
-@app.command("show")
-def show(
-    name: Annotated[str, typer.Argument(help="A shipped name or a YAML file.")],
-    format: FormatOption = Format.text,  # noqa: A002
-) -> None:
-    """Print one profile."""
+def _show(name: str, as_json: bool) -> None:
     from hipplan.profiles import load_machine, to_yaml
 
     profile = load_machine(name)
-    if format is Format.json:
+    if as_json:
         print(json.dumps({"format_version": 1, "machine": profile.model_dump(exclude_none=True)}, indent=2))
     else:
         print(to_yaml(profile), end="")
 
 
-def _diff(a: str, b: str, format: Format) -> None:  # noqa: A002
+def _diff(a: str, b: str, as_json: bool) -> None:
     from hipplan.profiles import diff, load_machine
 
     differences = diff(load_machine(a), load_machine(b))
-    if format is Format.json:
+    if as_json:
         rows = [{"figure": figure, "a": left, "b": right} for figure, left, right in differences]
         print(json.dumps({"format_version": 1, "differences": rows}, indent=2))
         return

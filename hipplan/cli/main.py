@@ -1,56 +1,33 @@
-"""The command: verbs, and the one place where errors become messages and exit codes."""
+"""The command: which verbs there are, and the one place where errors become messages and exit codes.
+
+Only the module of the verb that was asked for is imported: what starts quickly is used in editors and hooks.
+"""
 
 from __future__ import annotations
 
 import sys
-import traceback
-from typing import Annotated
-
-import typer
+from importlib import import_module
 
 from hipplan import __version__
-from hipplan.cli.apply import apply
-from hipplan.cli.bench import bench
-from hipplan.cli.explain import explain
-from hipplan.cli.machine import app as machine_app
-from hipplan.cli.preview import preview
-from hipplan.cli.schema import schema
-from hipplan.cli.sim import sim
-from hipplan.cli.validate import validate
-from hipplan.cli.verify import verify
-from hipplan.errors import ExitCode, HipplanError
+from hipplan.cli.arguments import Parser, WrongUsage
+from hipplan.errors import ExitCode, HipplanError, suggest
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    help="One YAML plan for a GPU experiment's memory: checked without a GPU, applied all or nothing.",
-    epilog="Exit codes: 0 done, 1 a bug, 2 usage or invalid plan, 3 machine or runtime cannot hold it, "
-    "4 failed and rolled back, 5 something leaked, 6 something differs, 130/143 interrupted.",
-)
-app.command()(validate)
-app.command()(preview)
-app.command()(apply)
-app.command()(verify)
-app.add_typer(machine_app, name="machine")
-app.command()(explain)
-app.command()(schema)
-app.command()(sim)
-app.command()(bench)
+VERBS = {
+    "validate": "check plans; with --machine also whether that machine can hold them",
+    "preview": "show the steps a plan takes, the sizes, and what padding wastes",
+    "apply": "apply a plan, all or nothing; hold it until ^C; tear it down",
+    "verify": "read a layout back that apply holds in another process; show what differs",
+    "machine": "measure this machine as a profile; list, show and compare profiles",
+    "explain": "explain a diagnostic: why, a failing and a mended example",
+    "schema": "print the JSON Schema of plans or of machine profiles",
+    "sim": "run any HIP program on the simulator",
+    "bench": "measure copy bandwidth and latency between all devices",
+}
+"""Verb -> what it does. Each is the module of its name in hipplan.cli, with declare(parser) and run(given)."""
 
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        print(f"hipplan {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
-    ] = False,
-) -> None: ...
+_ABOUT = "One YAML plan for a GPU experiment's memory: checked without a GPU, applied all or nothing."
+_EXIT_CODES = """Exit codes: 0 done, 1 a bug, 2 usage or invalid plan, 3 machine or runtime cannot hold it,
+4 failed and rolled back, 5 something leaked, 6 something differs, 130/143 interrupted."""
 
 
 def main() -> None:
@@ -61,8 +38,8 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Runs one command; its exit code."""
     try:
-        app(arguments)  # ends in SystemExit: of success, of wrong usage (2), or with a verb's own code
-    except SystemExit as ended:
+        return _run(arguments)
+    except SystemExit as ended:  # argparse: of --help, or of wrong usage
         return ended.code if isinstance(ended.code, int) else ExitCode.OK
     except HipplanError as error:
         print(error, file=sys.stderr)
@@ -73,10 +50,40 @@ def run(arguments: list[str]) -> int:
         sys.stdout = None  # or the interpreter complains at exit
         return ExitCode.OK
     except Exception:
+        import traceback
+
         traceback.print_exc()
         print(
             "\nThis is a bug in hipplan. Please report the lines above, the plan and the output of `hipplan machine`.",
             file=sys.stderr,
         )
         return ExitCode.BUG
-    return ExitCode.OK
+
+
+def _run(arguments: list[str]) -> int:
+    verb, rest = (arguments[0], arguments[1:]) if arguments else ("--help", [])
+    if verb in ("--help", "-h"):
+        print(_help())
+        return ExitCode.OK if arguments else ExitCode.INVALID
+    if verb == "--version":
+        print(f"hipplan {__version__}")
+        return ExitCode.OK
+    if verb not in VERBS:
+        what = "option" if verb.startswith("-") else "verb"
+        hint = suggest(verb, (*VERBS, "--help", "--version")) or "look at hipplan --help"
+        print(f"hipplan: error: there is no {what} {verb!r}; {hint}", file=sys.stderr)
+        return ExitCode.INVALID
+    module = import_module(f"hipplan.cli.{verb}")
+    parser = Parser(f"hipplan {verb}", str(module.__doc__).partition(": ")[2])
+    module.declare(parser)
+    try:
+        return int(module.run(parser.read(rest)))
+    except WrongUsage as wrong:
+        parser.error(str(wrong))
+
+
+def _help() -> str:
+    width = max(map(len, VERBS))
+    verbs = "\n".join(f"  {verb:<{width}}  {about}" for verb, about in VERBS.items())
+    usage = "usage: hipplan VERB ...    hipplan VERB --help    hipplan --version"
+    return f"{usage}\n\n{_ABOUT}\n\n{verbs}\n\n{_EXIT_CODES}"

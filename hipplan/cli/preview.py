@@ -1,49 +1,51 @@
-"""hipplan preview: the steps a plan would take. Changes nothing."""
+"""hipplan preview: the steps a plan takes, the sizes, and what padding wastes. Changes nothing.
+
+With --machine no driver is touched; without it, this machine is measured through the runtime.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
+from argparse import Namespace
 
-from hipplan.cli.options import (
-    Format,
-    FormatOption,
-    MachineOption,
-    PlanFile,
-    RuntimeOption,
-    VarsOption,
+from hipplan.cli.arguments import (
+    Parser,
+    format_option,
+    machine_option,
     parse_vars,
+    plan_file,
+    runtime_option,
     source_of,
+    vars_option,
 )
 
 
-def preview(
-    file: PlanFile,
-    machine: MachineOption = None,
-    runtime: RuntimeOption = None,
-    var: VarsOption = [],  # noqa: B006
-    format: FormatOption = Format.text,  # noqa: A002
-) -> None:
-    """Show the steps a plan takes, the sizes, and what padding wastes. Changes nothing.
+def declare(parser: Parser) -> None:
+    plan_file(parser)
+    machine_option(parser)
+    runtime_option(parser)
+    vars_option(parser)
+    format_option(parser)
 
-    With --machine no driver is touched; without it, this machine is measured through the runtime.
-    """
+
+def run(given: Namespace) -> int:
     from hipplan import render
     from hipplan.compiler import compile as compile_plan
     from hipplan.loader import load
     from hipplan.profiles import load_machine
 
-    plan = load(source_of(file), parse_vars(var))
-    if machine:
-        profile = load_machine(machine)
+    plan = load(source_of(given.file), parse_vars(given.var))
+    if given.machine:
+        profile = load_machine(given.machine)
     else:
         from hipplan.cli.measured import measured
 
-        profile = measured(runtime)
+        profile = measured(given.runtime)
     program = compile_plan(plan, profile)
-    if format is Format.json:
+    if given.format == "json":
         print(json.dumps(render.program_json(program), indent=2))
-        return
+        return 0
     for warning in program.warnings:
         print(warning, file=sys.stderr)
     out = render.console()
@@ -51,3 +53,4 @@ def preview(
     out.print(render.steps_table(program.steps))
     out.print(render.resources_table(program.resources))
     out.print(render.totals(program))
+    return 0

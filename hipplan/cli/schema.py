@@ -1,25 +1,20 @@
-"""hipplan schema: the JSON Schema of plans and of machine profiles, for editors and other tools."""
+"""hipplan schema: the JSON Schema of plans or of machine profiles, for editors and other tools."""
 
 from __future__ import annotations
 
 import json
-from enum import Enum
-from typing import Annotated
+from argparse import Namespace
 
-import typer
-
-
-class Document(str, Enum):
-    """What a schema is for."""
-
-    plan = "plan"
-    machine = "machine"
+from hipplan.cli.arguments import Parser
 
 
-def schema(
-    document: Annotated[Document, typer.Argument(help="A plan, or a machine profile.")] = Document.plan,
-) -> None:
-    """Print the JSON Schema of plans or of machine profiles."""
+def declare(parser: Parser) -> None:
+    about = "a plan (default), or a machine profile"
+    parser.add_argument("document", nargs="?", choices=("plan", "machine"), default="plan", help=about)
+
+
+def run(given: Namespace) -> int:
     from hipplan.schema import machine_schema, plan_schema
 
-    print(json.dumps(plan_schema() if document is Document.plan else machine_schema(), indent=2))
+    print(json.dumps(plan_schema() if given.document == "plan" else machine_schema(), indent=2))
+    return 0

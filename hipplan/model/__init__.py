@@ -1,5 +1,9 @@
 """The nouns of a plan, as pydantic models. Their docstrings are the manual: docs/plan-reference.md comes
-from them."""
+from them.
+
+Their files do without `from __future__ import annotations`: pydantic would have to compile each annotation from its
+text, at each start.
+"""
 
 from hipplan.model.base import PlanModel
 from hipplan.model.buffers import (

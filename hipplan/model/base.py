@@ -1,7 +1,5 @@
 """What every model shares: strictness, and the scalar types of a plan."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema

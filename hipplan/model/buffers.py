@@ -1,7 +1,5 @@
 """Buffers: one call gives address and memory. Device, pinned, registered and managed."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator

@@ -1,7 +1,5 @@
 """Devices, what the plan requires of them, peer links and streams."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated
 

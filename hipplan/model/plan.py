@@ -1,7 +1,5 @@
 """The document itself."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
@@ -50,7 +48,7 @@ class Plan(PlanModel):
     Errors: HP021 an undefined name; HP210 --var with an undeclared one.
     """
 
-    requires: Requires = Requires()
+    requires: Requires = Field(default_factory=Requires)
     """What the runtime and the devices must have."""
 
     devices: dict[Name, DeviceSelector] = {}

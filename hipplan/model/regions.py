@@ -1,7 +1,5 @@
 """Regions: one address range, a few large pieces of memory behind it, named tensors in it."""
 
-from __future__ import annotations
-
 from math import prod
 from typing import Annotated, Literal
 

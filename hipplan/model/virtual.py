@@ -1,8 +1,6 @@
 """Virtual memory management: allocations without address, reservations without memory, mappings between
 them."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator

@@ -175,14 +175,45 @@ def test_variables_are_set_from_the_command_line(tmp_path: Path, hipplan: Run) -
         ["validate", "a\nb"],
         ["preview", str(ROOT), "--machine", "sim-2"],
         ["preview", str(QUICKSTART), "--format", "xml"],
+        [],
+        ["--verison"],
+        ["machine", "show"],
+        ["machine", "list", "sim-2"],
+        ["validate", str(QUICKSTART), "--", "x"],
+        ["sim"],
+        ["bench", "--repeats", "0"],
     ],
 )
 def test_wrong_usage_exits_2_with_a_sentence(arguments: list[str], hipplan: Run) -> None:
     done = hipplan(*arguments)
 
     assert done.returncode == 2
-    assert done.stderr
+    assert done.stderr or not arguments
     assert "Traceback" not in done.stderr
+
+
+def test_help_names_every_verb_and_each_verb_has_help(hipplan: Run) -> None:
+    from hipplan.cli.main import VERBS
+
+    told = hipplan("--help")
+
+    assert told.returncode == 0
+    for verb in VERBS:
+        assert f"\n  {verb} " in told.stdout
+        own = hipplan(verb, "--help")
+        assert (own.returncode, own.stderr) == (0, "")
+        assert own.stdout.startswith(f"usage: hipplan {verb}")
+
+
+def test_what_was_meant_is_guessed(hipplan: Run) -> None:
+    assert "did you mean 'apply'?" in hipplan("aply", QUICKSTART).stderr
+    assert "did you mean '--machine'?" in hipplan("validate", "--machin", "sim-2", QUICKSTART).stderr
+
+
+def test_options_may_stand_anywhere(hipplan: Run) -> None:
+    done = hipplan("validate", QUICKSTART, "--machine", "sim-2", QUICKSTART)
+
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 2)
 
 
 @pytest.mark.parametrize(

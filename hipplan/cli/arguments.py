@@ -1,0 +1,100 @@
+"""What the verbs share of the command line: a parser that says what was meant, and options that several have.
+
+A verb is a module of hipplan.cli with `declare(parser)` and `run(given) -> exit code`; main.VERBS names it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import IO, NoReturn
+
+from hipplan.errors import Diagnostic, PlanError, suggest
+
+
+class WrongUsage(Exception):
+    """Arguments that the parser could not know to be wrong: exit 2, with the usage."""
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """As wide as docs are: asking the terminal would import shutil, and with it every compression there is."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=100)
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, with options anywhere between the arguments, and "did you mean" for those that do not exist."""
+
+    def __init__(self, program: str, about: str) -> None:
+        super().__init__(prog=program, description=about, allow_abbrev=False, formatter_class=_Help)
+
+    def read(self, arguments: Sequence[str]) -> argparse.Namespace:
+        """The arguments by name. Ends the process for --help and for wrong usage, as argparse does.
+
+        What stands behind `--` is given.rest, for a verb that has set_defaults(rest=[]).
+        """
+        end = arguments.index("--") if "--" in arguments else len(arguments)
+        given, unknown = self.parse_known_intermixed_args(arguments[:end])
+        if "rest" in given:
+            given.rest = list(arguments[end + 1 :])
+        else:
+            unknown += arguments[end:]
+        if unknown:
+            wrong = unknown[0].partition("=")[0]
+            hint = suggest(wrong, (option for action in self._actions for option in action.option_strings))
+            self.error(f"unexpected argument {wrong!r}" + (f"; {hint}" if hint else ""))
+        return given
+
+    def error(self, message: str) -> NoReturn:
+        print(f"{self.format_usage()}{self.prog}: error: {message}", file=sys.stderr)
+        sys.exit(2)
+
+
+def plan_file(parser: Parser) -> None:
+    """FILE, as given.file."""
+    parser.add_argument("file", metavar="FILE", help="the plan, or - for stdin")
+
+
+def format_option(parser: Parser, *more: str) -> None:
+    """--format text|json, and what else a verb can do, as given.format."""
+    parser.add_argument(
+        "--format", choices=("text", "json", *more), default="text", help="for people, or for programs (default: text)"
+    )
+
+
+def machine_option(parser: Parser) -> None:
+    """--machine, as given.machine."""
+    about = "a machine profile: a shipped name (`hipplan machine list`) or a YAML file"
+    parser.add_argument("--machine", metavar="PROFILE", help=about)
+
+
+def runtime_option(parser: Parser) -> None:
+    """--runtime, as given.runtime; None leaves it to HIPPLAN_RUNTIME."""
+    about = "auto (default: amd if it has a device, else cuda, else sim), amd, cuda, sim or the path of a HIP library; "
+    parser.add_argument("--runtime", metavar="RUNTIME", help=about + "the environment variable HIPPLAN_RUNTIME too")
+
+
+def vars_option(parser: Parser) -> None:
+    """--var NAME=VALUE, any number of times, as given.var."""
+    about = "set a variable of the plan; may be repeated"
+    parser.add_argument("--var", metavar="NAME=VALUE", action="append", default=[], help=about)
+
+
+def parse_vars(given: list[str]) -> dict[str, str]:
+    """NAME=VALUE options as a dict; the plan's own default decides the type of each value."""
+    wrong = [one for one in given if "=" not in one or one.startswith("=")]
+    if wrong:
+        raise WrongUsage(f"--var: {wrong[0]!r} is not NAME=VALUE")
+    return dict(one.split("=", 1) for one in given)
+
+
+def source_of(file: str) -> str | IO[bytes]:
+    """A path, or standard input for `-`."""
+    if file != "-":
+        # A text with a line break would be read as a document; a file name is never meant so here.
+        if "\n" in file or "\0" in file:
+            raise PlanError(Diagnostic("HP001", "a file name cannot hold a line break or a NUL"))
+        return file
+    return sys.stdin.buffer
