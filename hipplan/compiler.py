@@ -12,6 +12,7 @@ from pathlib import PurePath
 from typing import Any
 
 from hipplan import preflight, regions, steps
+from hipplan.advice import ADVICE
 from hipplan.errors import MachineError
 from hipplan.findings import Findings
 from hipplan.loader import LoadedPlan
@@ -34,16 +35,6 @@ FALLBACK_GRANULARITY = 2 * 2**20
 PAGE = 4096
 """What HIP aligns every reservation to without being asked."""
 
-_ADVICE = {
-    "read_mostly": 1,
-    "unset_read_mostly": 2,
-    "preferred_location": 3,
-    "unset_preferred_location": 4,
-    "accessed_by": 5,
-    "unset_accessed_by": 6,
-    "coarse_grain": 100,
-    "unset_coarse_grain": 101,
-}
 _ATTACH = {"global": 1, "host": 2, "single": 4}
 _MEMORY_TYPE = {"pinned": 1, "uncached": 0x40000000}
 _HUGE_PAGES = {"none": 0, "transparent": 1, "2MiB": 2, "1GiB": 3}
@@ -77,6 +68,7 @@ def compile(plan: LoadedPlan, machine: Machine, current_device: int = 0) -> Prog
         warnings=(*plan.warnings, *findings.warnings),
         host_visible=frozenset(name for name, ordinal in devices.items() if machine.devices[ordinal].host_visible),
         ranges_told=all(device.concurrent_managed for device in machine.devices),
+        regions=building.regions,
     )
 
 
@@ -281,7 +273,7 @@ class _Compiler:
                 steps.Advise(
                     name=buffer.name,
                     advice=advice.advise,
-                    value=_ADVICE[advice.advise],
+                    value=ADVICE[advice.advise],
                     # HIP ignores the device where the plan has none, but still checks that it exists.
                     device=self.ordinal(advice.device) if advice.device else 0,
                     offset=at,

@@ -101,6 +101,7 @@ CODES: dict[str, str] = {
     "HP410": "a device that is lost",
     "HP411": "a device that never became idle and was given up on",
     "HP412": "a held layout that cannot be asked",
+    "HP420": "a change that this layout cannot make",
 }
 
 

@@ -34,7 +34,7 @@ def give_back() -> None:
             log.error("%s", failure)
 
 
-def in_use(holders: list[_core.Leased]) -> Diagnostic:
+def in_use(holders: list[_core.Leased], hint: str) -> Diagnostic:
     """HP409, with the names of what is looked at."""
     counted = Counter(holder.name for holder in holders)
     who = ", ".join(f"'{name}' ({count})" for name, count in counted.most_common(5))
@@ -43,5 +43,5 @@ def in_use(holders: list[_core.Leased]) -> Diagnostic:
         "HP409",
         f"the layout is in use: {len(holders)} view{'s' if len(holders) > 1 else ''} of it are out",
         why=f"of {who}{more}",
-        hint="delete the arrays and tensors made from it first, or close(force=True)",
+        hint=hint,
     )

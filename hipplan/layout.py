@@ -7,27 +7,25 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
 from types import TracebackType
 from typing import Any
 
 from typing_extensions import Self
 
-from hipplan import _core, kept
+from hipplan import _core, kept, resize
+from hipplan.difference import Difference, difference
 from hipplan.errors import LayoutInUse, LeakError
 from hipplan.live import Live
 from hipplan.places import family_of, places_of
-from hipplan.program import Program, Resource
+from hipplan.program import Program
+from hipplan.state import State
 from hipplan.undo import Undone, undo
 from hipplan.verify import Check, Checks, verify
 from hipplan.views import Piece
 
 log = logging.getLogger("hipplan")
-
-_INSIDE = ("mapping", "tensor")
-_WITHOUT_OWN_ADDRESS = (*_INSIDE, "allocation", "stream", "peer")
 
 
 class Layout:
@@ -41,55 +39,59 @@ class Layout:
     def __init__(
         self, program: Program, live: Live, checks: Sequence[Check], notice: str = "", retries: int = 0
     ) -> None:
-        self.program = program
-        self.checks = checks
-        """What was read back after the last step."""
+        self._state = State(program, live, checks, live.journal.next())
         self.notice = notice
         """What to know about the runtime; empty if nothing."""
         self.retries = retries
         """Calls of apply made again because the driver said NotReady."""
-        self._live = live
         self._book = _core.LeaseBook()
         self._lock = threading.RLock()  # a signal's handler may close what its thread is closing
         self._closed = False
-        self._addresses = {
-            resource.name: live.address(resource.name)
-            for resource in program.resources
-            if resource.kind not in _WITHOUT_OWN_ADDRESS
-        }
         _open.add(self)
 
-    @cached_property
-    def _resources(self) -> dict[str, Resource]:
-        """By name; made when somebody asks, because layouts of thousands of mappings are often only held."""
-        return {resource.name: resource for resource in self.program.resources}
+    @property
+    def program(self) -> Program:
+        """What it was made from; another one after a change in place."""
+        return self._state.program
+
+    @property
+    def checks(self) -> Sequence[Check]:
+        """What was read back after the last step; after a change in place, of what was touched by it."""
+        return self._state.checks
+
+    @property
+    def _live(self) -> Live:
+        return self._state.live
 
     def __getitem__(self, name: str) -> Piece:
         """A new Piece each time. KeyError names what there is; BufferError once the layout is closed."""
+        while True:
+            age, state = self._book.age, self._state
+            piece = self._piece(name, state, age)
+            if self._book.age == age:  # else it may be of what a change in place has just replaced
+                return piece
+
+    def _piece(self, name: str, state: State, age: int) -> Piece:
         try:
-            resource = self._resources[name]
+            resource = state.resources[name]
         except KeyError:
-            raise KeyError(f"the layout has no '{name}'; it has {', '.join(self._resources)}") from None
+            raise KeyError(f"the layout has no '{name}'; it has {', '.join(state.resources)}") from None
         if self._closed:
             raise _core.LeaseRefused(f"'{name}' is closed: its memory was given back")
         if resource.kind == "registered" and not resource.size:
-            size = self._live.size(name)  # all of a file: the plan need not know how much that is
+            size = state.live.size(name)  # all of a file: the plan need not know how much that is
             resource = replace(resource, asked=size, size=size)
-        if resource.kind in _INSIDE:
-            address: int | None = self._addresses[resource.inside] + resource.offset
-        else:
-            address = self._addresses.get(name)
-        places = places_of(resource, self.program, family_of(self.runtime.path))
-        return Piece(resource, address, places, self._book, self.runtime)
+        places = places_of(resource, state.program, family_of(self.runtime.path))
+        return Piece(resource, state.address(resource), places, self._book, self.runtime, age)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._resources
+        return name in self._state.resources
 
     def __iter__(self) -> Any:
-        return iter(self._resources)
+        return iter(self._state.resources)
 
     def __len__(self) -> int:
-        return len(self._resources)
+        return len(self._state.resources)
 
     @property
     def runtime(self) -> _core.Runtime:
@@ -110,13 +112,40 @@ class Layout:
         Raises HipError if a query fails, ValueError if the layout is closed.
         """
         with self._lock:
-            if self._closed:
-                raise ValueError("the layout is closed")
+            self._require_open()
             return verify(self.program, self._live)
 
     def drift(self) -> list[Check]:
         """What differs from the plan now: changed by somebody else. Raises as verify() does."""
         return self.verify().mismatches()
+
+    def grow(self, name: str, *, by: int | str | None = None, to: int | str | None = None) -> Difference:
+        """Maps more memory at the end of a region; its address does not change, and views stay valid.
+
+        by, to: bytes, or a text such as "16GiB"; rounded up to whole chunks. Tensors with -1 in their shape follow:
+        take layout[name] again to see them. Raises ApplyError: HP420 there is no room, or it failed and was rolled
+        back.
+        """
+        return self._change(lambda state: resize.grown(state.program, name, by=by, to=to))
+
+    def shrink(self, name: str, *, by: int | str | None = None, to: int | str | None = None) -> Difference:
+        """Gives memory at the end of a region back.
+
+        by, to: bytes, or a text; whole chunks, at most `by`, at least `to` stays. Raises ApplyError: HP420 its
+        tensors need what would go, or it failed and was rolled back; LayoutInUse (HP409) while views of what would
+        go are out; LeakError.
+        """
+        return self._change(lambda state: resize.shrunk(state.program, name, by=by, to=to))
+
+    def _change(self, new: Callable[[State], Program]) -> Difference:
+        from hipplan.update import change  # which needs this module
+
+        return change(self, lambda state: difference(state.program, new(state)))
+
+    def _require_open(self) -> None:
+        """Raises ValueError where this is closed, or is a parent process's."""
+        if self._closed or self._live.process != os.getpid():
+            raise ValueError("the layout is closed")
 
     def close(self, *, force: bool = False) -> Undone:
         """Waits for the devices, then gives everything back, latest first. A second close does nothing.
@@ -133,7 +162,8 @@ class Layout:
                 return Undone(0)
             holders = self._book.bar(0, _EVERYWHERE, force)
             if holders and not force:
-                raise LayoutInUse(kept.in_use(holders))
+                hint = "delete the arrays and tensors made from it first, or close(force=True)"
+                raise LayoutInUse(kept.in_use(holders, hint))
             undone = undo(self.program, self._live, self._book)
             self._closed = True  # not before: an interrupt until here leaves a layout that can be closed
         _open.discard(self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -10,6 +11,11 @@ from hipplan import _core
 from hipplan.errors import ApplyError, Diagnostic
 from hipplan.steps import CreateAllocation, ImportAllocation, RegisterBuffer, Reserve, Step
 from hipplan.units import round_up
+
+
+def host_memory(buffer: str) -> str:
+    """What the memory under a registered buffer is called, where it is ours."""
+    return f"{buffer} (host memory)"
 
 
 class Live:
@@ -24,9 +30,29 @@ class Live:
         self.process = os.getpid()
         """Whose memory this is: not a forked child's."""
         self.journal = _core.Journal(runtime, list(devices))
-        self._bind = dict(bind)
+        self.bindings = dict(bind)
         self._entries: dict[str, int] = {}
         self._offsets: dict[str, int] = {}
+        self.before: Live | None = None
+        """The names as they were before the change under way; None where nothing changes."""
+
+    def staged(self, gone: Iterable[str], renamed: Mapping[str, str], bind: Mapping[str, Any]) -> Live:
+        """The same journal under names that can change while these stay: for the time of a change.
+
+        gone: names here that stand for nothing there. renamed: name there -> name here. bind: all of it.
+        """
+        out = copy.copy(self)
+        out.before = self
+        out.bindings = dict(bind)
+        out._entries = self._entries.copy()
+        out._offsets = self._offsets.copy()
+        for name in (*gone, *renamed.values()):
+            out._entries.pop(name, None)
+            out._offsets.pop(name, None)
+        for name, was in renamed.items():
+            if was in self._entries:
+                out._entries[name] = self._entries[was]
+        return out
 
     def add(self, name: str, entry: int) -> None:
         """Names a journal entry; 0 (a peer link that was on already) is not ours and gets no name."""
@@ -92,18 +118,19 @@ class Live:
         if step.bind:
             address, size = self._bound_memory(step)
         else:
-            name = f"{step.name} (host memory)"
+            name = host_memory(step.name)
             if step.file:
                 region = journal.map_file(name, step.file, step.size, step.read_only)
             else:
                 region = journal.map_anonymous(name, step.size, step.numa_node, step.huge_pages)
+            self.add(name, region)
             address, size = journal.address(region), journal.size_bytes(region)
         return journal.register_buffer(step.name, step.device, address, size, step.flags)
 
     def bound(self, name: str, step: ImportAllocation | RegisterBuffer) -> Any:
         """What the caller of apply passed under a name. ApplyError HP405 if it passed nothing."""
-        if name in self._bind:
-            return self._bind[name]
+        if name in self.bindings:
+            return self.bindings[name]
         raise ApplyError(
             Diagnostic(
                 "HP405",

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from hipplan.errors import Diagnostic
 from hipplan.steps import Step
+
+if TYPE_CHECKING:
+    from hipplan.regions import PlacedRegion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +68,8 @@ class Program:
     ranges_told: bool = False
     """Managed ranges tell their attributes. Without driver support (HMM) advice succeeds, does nothing and
     cannot be asked."""
+    regions: Mapping[str, PlacedRegion] = field(default_factory=dict)
+    """The regions by name: what growing them needs to know."""
 
     def bytes_by_device(self) -> dict[str, int]:
         """Device memory that the plan takes, padding included, by device name."""

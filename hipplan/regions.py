@@ -120,6 +120,16 @@ def lay_out(plan: LoadedPlan, granularity: Granularity, findings: Findings) -> d
     return {name: _lay_out(region, plan, granularity, findings) for name, region in plan.objects.regions.items()}
 
 
+def memory_of(region: str, chunk: int) -> str:
+    """What the allocation behind a chunk is called."""
+    return f"{region}#{chunk}"
+
+
+def mapping_of(region: str, chunk: int) -> str:
+    """What the mapping of a chunk is called."""
+    return f"{region}[{chunk}]"
+
+
 def resized(region: PlacedRegion, count: int) -> PlacedRegion:
     """The same region with this many chunks; tensors stay where they are, open ones follow."""
     chunks = tuple(region.chunk_at(number) for number in range(count))
@@ -140,11 +150,13 @@ def lowered(objects: Objects, regions: dict[str, PlacedRegion]) -> Objects:
         mappings = []
         at = 0
         for number, (device, size) in enumerate(placed.chunks):
-            memory = f"{name}#{number}"
+            memory = memory_of(name, number)
             held = Allocation.model_construct(device=device, size=size)
             allocations[memory] = ResolvedAllocation(memory, held, device, path)
             mappings.append(
-                ResolvedMapping(f"{name}[{number}]", memory, at, number > 0, size, True, placed.region.access, path)
+                ResolvedMapping(
+                    mapping_of(name, number), memory, at, number > 0, size, True, placed.region.access, path
+                )
             )
             at += size
         range_ = Reservation.model_construct(size=spec.reserve, alignment=spec.alignment)

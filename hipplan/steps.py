@@ -6,6 +6,7 @@ needs an undo of its own: roll back and teardown are the journal in reverse.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -129,6 +130,11 @@ class Map(Step):
         live.add(self.name, entry)
 
 
+def native_rights(rights: Iterable[tuple[int, str]]) -> list[tuple[int, int, int]]:
+    """(location type, id, flags) of each."""
+    return [(2, 0, RIGHTS[right]) if ordinal == HOST else (1, ordinal, RIGHTS[right]) for ordinal, right in rights]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetAccess(Step):
     call = "hipMemSetAccess"
@@ -140,10 +146,7 @@ class SetAccess(Step):
         return ", ".join(who)
 
     def do(self, live: Live) -> None:
-        native = [
-            (2, 0, RIGHTS[right]) if ordinal == HOST else (1, ordinal, RIGHTS[right]) for ordinal, right in self.rights
-        ]
-        live.journal.set_access(live.entry(self.name), native)
+        live.journal.set_access(live.entry(self.name), native_rights(self.rights))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 from hipplan import _core
 from hipplan.errors import ApplyError, Diagnostic
@@ -13,7 +13,7 @@ from hipplan.live import Live
 from hipplan.program import Program
 from hipplan.steps import Step
 from hipplan.undo import Undone, retried_text, undo
-from hipplan.verify import verify
+from hipplan.verify import Checks, verify
 
 OnStep = Callable[[int, Step], None]
 """Called before each step with its number from 0. What it raises rolls back: the CLI's signals come this way."""
@@ -41,50 +41,78 @@ def run(
     an address or a binding is not there (HP404, HP405). Any other exception rolls back and goes on.
     """
     live = Live(runtime, bind or {}, program.devices.values())
-    step: Step | None = None
-    number = 0
-    retried = _core.thread_retries()
+    making = Making(live, len(program.steps), on_step)
     try:
-        steps = program.steps
-        while number < len(steps):
-            if on_step is None:  # nobody looks between the steps: native, as far as it goes
-                done, error = live.run_steps(steps, number)
-                number += done
-                if error is not None:
-                    step = steps[number]
-                    raise error
-                if number == len(steps):
-                    break
-            step = steps[number]
-            if on_step is not None:
-                on_step(number, step)
-            step.do(live)
-            number += 1
-        step = None
-        checks = verify(program, live) if check else None
-        if checks is not None and (wrong := checks.mismatches()):
-            raise ApplyError([_mismatch(one.name, one.what, one.desired, one.current) for one in wrong])
-        retried = _core.thread_retries() - retried
-        return Layout(program, live, () if checks is None else checks, notice, retried)
+        making.make(program.steps)
+        checks = read_back(program, live) if check else ()
+        return Layout(program, live, checks, notice, making.retries)
     except BaseException as error:
-        retried = _core.thread_retries() - retried
-        undone = undo(program, live)
-        failed = _failed(error, program, step, number, undone, retried)
-        if undone.interrupt is not None and isinstance(failed, Exception):
-            raise undone.interrupt from failed  # ^C during a roll back: the roll back is done
-        if failed is error:
-            raise
-        raise failed from error
+        raise_undone(error, making, undo(program, live))
 
 
-def _failed(
-    error: BaseException, program: Program, step: Step | None, number: int, undone: Undone, retried: int
-) -> BaseException:
+class Making:
+    """Makes steps one by one, and knows where it is."""
+
+    def __init__(self, live: Live, total: int, on_step: OnStep | None) -> None:
+        self.live = live
+        self.total = total
+        self.on_step = on_step
+        self.number = 0
+        """Of the step under way, from 0."""
+        self.step: Step | None = None
+        """The step under way."""
+        self._retries_before = _core.thread_retries()
+
+    @property
+    def retries(self) -> int:
+        """Calls that were made again, because the driver said NotReady."""
+        return _core.thread_retries() - self._retries_before
+
+    def make(self, steps: tuple[Step, ...]) -> None:
+        """Makes these steps. Raises what the one raises that fails."""
+        first = self.number
+        while self.number - first < len(steps):
+            if self.on_step is None:  # nobody looks between the steps: native, as far as it goes
+                done, error = self.live.run_steps(steps, self.number - first)
+                self.number += done
+                if error is not None:
+                    self.step = steps[self.number - first]
+                    raise error
+                if self.number - first == len(steps):
+                    break
+            self.step = steps[self.number - first]
+            if self.on_step is not None:
+                self.on_step(self.number, self.step)
+            self.step.do(self.live)
+            self.number += 1
+        self.step = None
+
+
+def read_back(program: Program, live: Live) -> Checks:
+    """Compares what was made with the program. Raises HipError, and ApplyError (HP402) if it differs."""
+    checks = verify(program, live)
+    if wrong := checks.mismatches():
+        raise ApplyError([_mismatch(one.name, one.what, one.desired, one.current) for one in wrong])
+    return checks
+
+
+def raise_undone(error: BaseException, making: Making, undone: Undone) -> NoReturn:
+    """Raises what stopped the making, with what was undone in it."""
+    failed = _failed(error, making, undone)
+    if undone.interrupt is not None and isinstance(failed, Exception):
+        raise undone.interrupt from failed  # ^C during a roll back: the roll back is done
+    if failed is error:
+        raise error
+    raise failed from error
+
+
+def _failed(error: BaseException, making: Making, undone: Undone) -> BaseException:
     """The error to raise: ours with what was undone in it, anybody else's as it is."""
-    notes = (f"retried: {retried_text(retried)}",) if retried else ()
+    step = making.step
+    notes = (f"retried: {retried_text(making.retries)}",) if making.retries else ()
     notes = (*notes, f"undone: {undone.summary()}")
     if isinstance(error, _core.HipError):
-        found = [_driver_failure(error, program, step, number, notes)]
+        found = [_driver_failure(error, making, notes)]
         call, code = error.call, error.code
     elif isinstance(error, ApplyError):
         found = [*error.diagnostics[:-1], _with_notes(error.diagnostics[-1], notes)]
@@ -101,15 +129,14 @@ def _failed(
     return ApplyError(found, step=name, call=call, code=code, undone=undone)
 
 
-def _driver_failure(
-    error: _core.HipError, program: Program, step: Step | None, number: int, notes: tuple[str, ...]
-) -> Diagnostic:
+def _driver_failure(error: _core.HipError, making: Making, notes: tuple[str, ...]) -> Diagnostic:
+    step = making.step
     if step is None:
         summary, origin, where = f"reading back failed: {error.subject}", None, "step: read back"
     else:
         summary = f"{error.call} failed for '{step.name}'"
         origin = step.origin
-        where = f"step: {number + 1} of {len(program.steps)}, {step.call} {step.name}: {step.describe()}"
+        where = f"step: {making.number + 1} of {making.total}, {step.call} {step.name}: {step.describe()}"
     driver = f"driver: {error.call}({error.arguments}) -> {error.name} ({error.code})"
     return Diagnostic(
         "HP401", summary, origin, why=error.subject, hint=_HINTS.get(error.name, ""), notes=(driver, where, *notes)

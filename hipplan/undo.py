@@ -9,6 +9,7 @@ from __future__ import annotations
 import _thread
 import logging
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
 
@@ -48,8 +49,13 @@ class Failure:
     arguments: str
     lost: bool
     """False for a wait that failed: then nothing is lost by it."""
+    is_change: bool = False
+    """A change to something that stays, which could not be taken back."""
 
     def diagnostic(self) -> Diagnostic:
+        if self.is_change:
+            summary, hint = f"{self.identity} could not be put back", "close the layout, or apply the plan anew"
+            return Diagnostic("HP403", summary, hint=hint, notes=(self.driver,))
         summary = f"{self.identity} was not given back" if self.lost else f"{self.identity} is not idle"
         hint = "it is free again when the process ends" if self.lost else "the device may be lost"
         return Diagnostic("HP403" if self.lost else "HP406", summary, hint=hint, notes=(self.driver,))
@@ -126,11 +132,57 @@ def undo(program: Program, live: Live, leases: _core.LeaseBook | None = None, si
     """
     if live.process != os.getpid() or live.journal.next() <= since or not len(live.journal):
         return Undone(0)
+    journal = live.journal
+
+    def some() -> _core.UndoReport:
+        return journal.undo_all_but(leases) if leases else journal.undo_since(since)
+
+    return _surely(lambda: _Work(program.devices, live, some, lambda entry: entry >= since))
+
+
+def conclude(program: Program, live: Live, commit: Callable[[], bool], entries: Sequence[int]) -> Undone:
+    """The end of a change: commits it and then gives back what it replaces, out of the reach of signals.
+
+    commit: may be called more than once; False if the change was rolled back instead, then nothing happens.
+    """
+    mine = frozenset(entries)
+    return _surely(lambda: _Work(program.devices, live, lambda: live.journal.undo(entries), mine.__contains__, commit))
+
+
+def wait_until_idle(program: Program, live: Live) -> None:
+    """Waits for the devices. Raises HipError, and at once what a signal raises: nothing is lost by that."""
+    waiting = _Wait(program.devices, live)
+    _thread.start_new_thread(waiting.run, ())
+    while not waiting.done.acquire(timeout=0.05):
+        pass
+    if waiting.failed is not None:
+        raise waiting.failed
+
+
+def _surely(make: Callable[[], _Work]) -> Undone:
     try:
-        return _Work(program.devices, live, leases, since).give_back()
+        return make().give_back()
     except BaseException:  # an interrupt in the few instructions outside of the wait
-        _Work(program.devices, live, leases, since).give_back()
+        make().give_back()
         raise
+
+
+class _Wait:
+    def __init__(self, devices: dict[str, int], live: Live) -> None:
+        self.done = _thread.allocate_lock()
+        self.done.acquire()
+        self.failed: _core.HipError | None = None
+        self._ordinals = list(devices.values())
+        self._runtime = live.runtime
+
+    def run(self) -> None:
+        try:
+            for ordinal in self._ordinals:
+                self._runtime.synchronize(ordinal)
+        except _core.HipError as error:
+            self.failed = error
+        finally:
+            self.done.release()
 
 
 def hurry() -> str:
@@ -155,15 +207,24 @@ class _Work:
     inside of Event.wait was seen to raise "release unlocked lock").
     """
 
-    def __init__(self, devices: dict[str, int], live: Live, leases: _core.LeaseBook | None, since: int) -> None:
+    def __init__(
+        self,
+        devices: dict[str, int],
+        live: Live,
+        some: Callable[[], _core.UndoReport],
+        mine: Callable[[int], bool],
+        begin: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """some: undoes. mine: whether an entry of the journal is among what it undoes. begin: False to do nothing."""
         self.finished = False
         self._wakes = _thread.allocate_lock()  # released when it is finished
         self._wakes.acquire()
         self._decision = [None]  # whoever pops it decides: the thread to undo, or the caller to give up
         self._devices = devices
         self._live = live
-        self._leases = leases
-        self._since = since
+        self._some = some
+        self._mine = mine
+        self._begin = begin
         self._waiting_for = ""
         self._given_up = ""
         self._patience_s = _patience_s()
@@ -187,16 +248,20 @@ class _Work:
     def _run(self) -> None:
         retried = _core.thread_retries()
         try:
+            if not self._begin():
+                return
             failures = self._wait_for_devices()
             if not self._decide():
                 return  # given up: the journal stays; its end tries again, if the device is idle by then
             self._waiting_for = ""
-            journal = self._live.journal
-            report = journal.undo_all_but(self._leases) if self._leases else journal.undo_since(self._since)
+            report = self._some()
             failures += [
-                Failure(leak.name, leak.identity, leak.call, leak.error, leak.code, leak.arguments, lost=True)
+                Failure(
+                    leak.name, leak.identity, leak.call, leak.error, leak.code, leak.arguments,
+                    lost=True, is_change=leak.is_change,
+                )
                 for leak in report.leaks
-            ]
+            ]  # fmt: skip
             retried = _core.thread_retries() - retried
             self._undone = Undone(report.undone, tuple(failures), tuple(report.kept), report.restored, retried)
         finally:
@@ -256,7 +321,8 @@ class _Work:
     def _all_stays(self) -> tuple[Failure, ...]:
         return tuple(
             Failure(name, identity, "", self._given_up, 0, "", lost=True)
-            for name, identity in self._live.journal.contents()
+            for entry, name, identity in self._live.journal.contents()
+            if self._mine(entry)
         )
 
 

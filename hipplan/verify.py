@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, singledispatch
-from itertools import islice, pairwise
+from itertools import islice
 from typing import overload
 
 from hipplan import _core, steps
+from hipplan.advice import NOWHERE, Piece, pieces
 from hipplan.live import Live
 from hipplan.program import Program
-
-PAGE = 4096
-"""Advice and prefetch are rounded outward to this."""
 
 _MEMORY_KINDS = {0: "unregistered", 1: "host", 2: "device", 3: "managed"}
 _RIGHT_NAMES = {flags: right for right, flags in steps.RIGHTS.items()}
@@ -161,34 +159,6 @@ def _location(kind: int, ordinal: int) -> str:
     return f"device {ordinal}" if kind == 1 else "host"
 
 
-@dataclass(slots=True)
-class _Piece:
-    """What a piece of a managed buffer should look like after all advice and prefetches."""
-
-    start: int
-    end: int
-    read_mostly: int = 0
-    preferred: int = -2
-    prefetched: int = -2
-    accessed_by: frozenset[int] = frozenset()
-
-    def follow(self, step: steps.Advise | steps.Prefetch) -> None:
-        if isinstance(step, steps.Prefetch):
-            self.prefetched = step.device
-            return
-        match step.advice:
-            case "read_mostly" | "unset_read_mostly":
-                self.read_mostly = int(step.advice == "read_mostly")
-            case "preferred_location":
-                self.preferred = step.device
-            case "unset_preferred_location":
-                self.preferred = -2
-            case "accessed_by":
-                self.accessed_by |= {step.device}
-            case "unset_accessed_by":
-                self.accessed_by -= {step.device}
-
-
 def _managed_checks(todo: list[steps.Step], live: Live) -> Iterator[Check]:
     """Range attributes of managed buffers, piece by piece between the ends of all advised ranges."""
     advised: dict[str, list[steps.Advise | steps.Prefetch]] = {}
@@ -197,28 +167,18 @@ def _managed_checks(todo: list[steps.Step], live: Live) -> Iterator[Check]:
             advised.setdefault(step.name, []).append(step)
     sizes = {s.name: s.size for s in todo if isinstance(s, steps.CreateManagedBuffer)}
     for name, wanted in advised.items():
-        for piece in _pieces(wanted, sizes[name]):
+        for piece in pieces(wanted, sizes[name]):
             yield from _piece_checks(name, piece, live)
 
 
-def _pieces(todo: list[steps.Advise | steps.Prefetch], whole: int) -> list[_Piece]:
-    ranges = [(s.offset // PAGE * PAGE, min(whole, -(-(s.offset + s.size) // PAGE) * PAGE)) for s in todo]
-    ends = sorted({0, whole, *(edge for one in ranges for edge in one)})
-    pieces = [_Piece(start, end) for start, end in pairwise(ends)]
-    for step, (start, end) in zip(todo, ranges, strict=True):
-        for piece in pieces:
-            if start <= piece.start and piece.end <= end:
-                piece.follow(step)
-    return pieces
-
-
-def _piece_checks(name: str, piece: _Piece, live: Live) -> Iterator[Check]:
+def _piece_checks(name: str, piece: Piece, live: Live) -> Iterator[Check]:
     address, size = live.address(name) + piece.start, piece.end - piece.start
     where = f"[{piece.start}, {piece.end})"
     attribute = live.runtime.range_attribute
     yield Check(name, f"read mostly {where}", str(piece.read_mostly), str(attribute(address, size, 1)))
     yield Check(name, f"preferred location {where}", str(piece.preferred), str(attribute(address, size, 2)))
-    yield Check(name, f"last prefetch {where}", str(piece.prefetched), str(attribute(address, size, 4)))
+    if piece.prefetched != NOWHERE:  # a prefetch by somebody else, or of an earlier plan, cannot be taken back
+        yield Check(name, f"last prefetch {where}", str(piece.prefetched), str(attribute(address, size, 4)))
     # The CPU is not told of, even where it was advised.
     desired = sorted(piece.accessed_by - {steps.HOST})
     current = sorted(set(live.runtime.accessed_by(address, size)) - {steps.HOST})

@@ -40,6 +40,7 @@ class Piece(_core.Window):
         places: dict[str, Place],
         book: _core.LeaseBook,
         runtime: _core.Runtime,
+        age: int,
         *,
         dtype: DType | None = None,
         shape: Sequence[int] | None = None,
@@ -54,6 +55,7 @@ class Piece(_core.Window):
         self._places = places
         self._book = book
         self._runtime = runtime
+        self._age = age
         self.resource = resource
         self.address = address
         """Where it begins, for the device and the host alike; None where it has no address."""
@@ -62,7 +64,7 @@ class Piece(_core.Window):
         cpu = places.get("host")
         super().__init__(
             book, resource.name, address or 0, shape, dtype.size, "" if why else dtype.format, why,
-            cpu is None or cpu.read_only,
+            cpu is None or cpu.read_only, age,
         )  # fmt: skip
 
     @property
@@ -178,7 +180,7 @@ class Piece(_core.Window):
 
     def _like(self, dtype: DType, shape: tuple[int, ...], places: dict[str, Place] | None = None) -> Piece:
         return Piece(
-            self.resource, self.address, places or self._places, self._book, self._runtime,
+            self.resource, self.address, places or self._places, self._book, self._runtime, self._age,
             dtype=dtype, shape=shape,
         )  # fmt: skip
 

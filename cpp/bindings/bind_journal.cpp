@@ -26,6 +26,12 @@ std::vector<hip::hipMemAccessDesc> native(const rights_list& rights) {
   return out;
 }
 
+std::vector<device_id> native(const std::vector<int>& devices) {
+  std::vector<device_id> out;
+  for (const int device : devices) out.push_back(device_id{device});
+  return out;
+}
+
 std::pair<hip::hipMemoryAdvise, device_id> native(const std::pair<unsigned, int>& advice) {
   return {static_cast<hip::hipMemoryAdvise>(advice.first), device_id{advice.second}};
 }
@@ -144,6 +150,7 @@ void bind_journal(py::module_& module) {
   py::class_<leak>(module, "Leak", "What an undo could not give back.")
       .def_readonly("name", &leak::name)
       .def_readonly("identity", &leak::identity)
+      .def_readonly("is_change", &leak::is_change)
       .def_property_readonly("call", [](const leak& self) { return self.error.call(); })
       .def_property_readonly("code", [](const leak& self) { return self.error.code(); })
       .def_property_readonly("error", [](const leak& self) { return self.error.name(); })
@@ -155,23 +162,25 @@ void bind_journal(py::module_& module) {
       .def_readonly("kept", &undo_report::kept);
   journal_class self(module, "Journal", "Owns what a layout made, in order; undone in reverse.");
   self.def(py::init([](runtime_ptr runtime, const std::vector<int>& devices) {
-             std::vector<device_id> native;
-             for (const int device : devices) native.push_back(device_id{device});
-             return new journal(std::move(runtime), std::move(native));
+             return new journal(std::move(runtime), native(devices));
            }),
            py::arg("runtime"), py::arg("devices") = std::vector<int>{})
       .def("__len__", &journal::size, no_gil())
+      .def(
+          "add_devices", [](journal& j, const std::vector<int>& devices) { j.add_devices(native(devices)); },
+          py::arg("devices"), no_gil(), "More devices that may reach what it owns.")
       .def("address", &journal::address, py::arg("entry"), no_gil())
       .def("size_bytes", &journal::size_bytes, py::arg("entry"), no_gil())
       .def("handle", &journal::handle, py::arg("allocation"), no_gil())
       .def("next", &journal::next, no_gil(), "The entry that would come next.")
-      .def("contents", &journal::contents, no_gil(), "(name, identity) of all that is owned.")
+      .def("contents", &journal::contents, no_gil(), "(entry, name, identity) of all that is owned.")
       .def(
           "undo_all", [](journal& j) { return j.undo_since(0); }, no_gil())
       .def("undo_since", &journal::undo_since, py::arg("first"), no_gil(), "Undoes entries from a number on.")
       .def("undo_all_but", &journal::undo_all_but, py::arg("leases"), no_gil(),
            "Undoes all but what leases are on; mappings go all the same.")
-      .def("undo", py::overload_cast<entry_id>(&journal::undo), py::arg("entry"), no_gil());
+      .def("undo", py::overload_cast<std::vector<entry_id>>(&journal::undo), py::arg("entries"), no_gil(),
+           "Undoes these entries, latest first.");
   bind_creation(self);
   bind_changes(self);
   bind_undoable_changes(self);

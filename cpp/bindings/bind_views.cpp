@@ -27,7 +27,10 @@ void bind_leases(py::module_& module) {
       .def("overlapping", &lease_book::overlapping, py::arg("address"), py::arg("size"), no_gil())
       .def("bar", &lease_book::bar, py::arg("address"), py::arg("size"), py::arg("force") = false, no_gil(),
            "From now on no lease there; unless leases are out, which are the answer.")
-      .def("unbar", &lease_book::unbar, py::arg("address"), py::arg("size"), no_gil());
+      .def("unbar", &lease_book::unbar, py::arg("address"), py::arg("size"), no_gil())
+      .def("settle", &lease_book::settle, no_gil(),
+           "What is barred has gone; who looks from now on looks at what is new.")
+      .def_property_readonly("age", &lease_book::age);
 }
 
 void bind_window(py::module_& module) {
@@ -39,12 +42,13 @@ void bind_window(py::module_& module) {
   py::class_<window>(module, "Window", "A piece of memory as others see it.", buffer_slots)
       .def(py::init([](std::shared_ptr<lease_book> book, std::string name, std::uintptr_t address,
                        std::vector<std::int64_t> shape, std::int64_t item_bytes, std::string format,
-                       std::string no_buffer, bool read_only) {
-             return window{std::move(book),   std::move(name),      address,  std::move(shape), item_bytes,
-                           std::move(format), std::move(no_buffer), read_only};
+                       std::string no_buffer, bool read_only, std::uint64_t age) {
+             return window{std::move(book),      std::move(name), address,
+                           std::move(shape),     item_bytes,      std::move(format),
+                           std::move(no_buffer), read_only,       age};
            }),
            py::arg("book"), py::arg("name"), py::arg("address"), py::arg("shape"), py::arg("item_bytes"),
-           py::arg("format"), py::arg("no_buffer"), py::arg("read_only"))
+           py::arg("format"), py::arg("no_buffer"), py::arg("read_only"), py::arg("age"))
       .def("_hold", &window::take, no_gil(), "A lease for somebody who cannot hold one himself.")
       .def(
           "_capsule",

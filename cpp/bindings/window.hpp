@@ -24,9 +24,10 @@ struct window {
   std::string format;  ///< of the struct module; empty: no buffer, for the reason below
   std::string no_buffer;
   bool read_only;
+  std::uint64_t age;  ///< of the book when the memory was found
 
   [[nodiscard]] std::size_t size_bytes() const noexcept;
-  [[nodiscard]] lease take() const { return book->take(name, address, size_bytes()); }
+  [[nodiscard]] lease take() const { return book->take(name, address, size_bytes(), age); }
   /// C order; in items, or in bytes.
   [[nodiscard]] std::vector<std::int64_t> strides(std::int64_t unit) const;
 };

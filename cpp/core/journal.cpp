@@ -23,6 +23,13 @@ journal::~journal() {
   }
 }
 
+void journal::add_devices(const std::vector<device_id>& devices) {
+  const std::lock_guard lock(mutex_);
+  for (const auto one : devices) {
+    if (std::ranges::find(devices_, one) == devices_.end()) devices_.push_back(one);
+  }
+}
+
 template <class Make>
 entry_id journal::add(Make make) {
   const std::lock_guard lock(mutex_);
@@ -242,13 +249,14 @@ entry_id journal::next() const {
   return next_id_;
 }
 
-std::vector<std::pair<std::string, std::string>> journal::contents() const {
+std::vector<std::tuple<entry_id, std::string, std::string>> journal::contents() const {
   const std::lock_guard lock(mutex_);
-  std::vector<std::pair<std::string, std::string>> out;
+  std::vector<std::tuple<entry_id, std::string, std::string>> out;
   for (const auto& entry : slots_) {
     std::visit(
         [&](const auto& what) {
-          if constexpr (requires { what.identify(); }) out.emplace_back(what.name(), what.identify());
+          if constexpr (requires { what.identify(); })
+            out.emplace_back(entry->id, what.name(), what.identify());
         },
         entry->what);
   }
@@ -281,13 +289,15 @@ undo_report journal::undo_all_but(const lease_book& leases) {
   return report;
 }
 
-undo_report journal::undo(entry_id entry) {
+undo_report journal::undo(std::vector<entry_id> entries) {
   const std::lock_guard lock(mutex_);
   undo_report report;
-  (void)find(entry);
-  const auto at = std::ranges::lower_bound(slots_, entry, {}, [](const auto& one) { return one->id; });
-  undo(**at, report);
-  slots_.erase(at);
+  std::ranges::sort(entries);
+  const auto chosen = [&](const auto& one) { return std::ranges::binary_search(entries, one->id); };
+  for (auto at = slots_.rbegin(); at != slots_.rend(); ++at) {
+    if (chosen(*at)) undo(**at, report);
+  }
+  std::erase_if(slots_, chosen);
   return report;
 }
 
@@ -303,7 +313,7 @@ void journal::undo(slot& entry, undo_report& report) {
             what.release();
             ++(is_change ? report.restored : report.undone);
           } catch (const hip::hip_error& error) {
-            report.leaks.push_back({what.name(), what.identify(), error});
+            report.leaks.push_back({what.name(), what.identify(), error, is_change});
           }
         }
       },

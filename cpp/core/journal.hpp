@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <mutex>
+#include <tuple>
 #include <variant>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct leak {
   std::string name;      ///< the plan's name for the object
   std::string identity;  ///< kind, size, address
   hip::hip_error error;
+  bool is_change = false;  ///< not an object that was lost, but a change that could not be taken back
 };
 
 /// What came of undoing a journal or a part of it.
@@ -48,6 +50,8 @@ class journal {
   journal& operator=(const journal&) = delete;
   /// Waits for the devices, then undoes what is left; failures go to the leak log.
   ~journal();
+  /// The devices that may reach what it owns from now on, besides those it knows.
+  void add_devices(const std::vector<device_id>& devices);
 
   // Each throws what the owner's create throws, and then has added nothing.
   entry_id create_allocation(std::string name, std::size_t size_bytes,
@@ -101,16 +105,17 @@ class journal {
   [[nodiscard]] std::size_t size() const;
   /// The entry that would come next: what is made from now on has this number or a higher one.
   [[nodiscard]] entry_id next() const;
-  /// (name, kind and size and address) of all that is owned.
-  [[nodiscard]] std::vector<std::pair<std::string, std::string>> contents() const;
+  /// (entry, name, kind and size and address) of all that is owned.
+  [[nodiscard]] std::vector<std::tuple<entry_id, std::string, std::string>> contents() const;
 
   /// Undoes every entry from `first` on, latest first; one that fails does not stop the others.
   [[nodiscard]] undo_report undo_since(entry_id first);
   /// Undoes every entry while leases are out: mappings go, so that a stale pointer faults, but what they lie
   /// in, and every buffer under a lease, stays in the journal, so that it never hits new memory.
   [[nodiscard]] undo_report undo_all_but(const lease_book& leases);
-  /// Undoes one entry, wherever it stands.
-  [[nodiscard]] undo_report undo(entry_id entry);
+  /// Undoes these entries, latest first, wherever they stand; one that fails does not stop the others, and
+  /// one that is not there any more is nothing to undo.
+  [[nodiscard]] undo_report undo(std::vector<entry_id> entries);
 
  private:
   // Empty only while the call that fills it runs.

@@ -5,9 +5,16 @@
 
 namespace hipplan {
 
-lease lease_book::take(std::string name, std::uintptr_t address, std::size_t size_bytes) {
+std::uint64_t lease_book::age() const {
   const std::lock_guard lock(mutex_);
-  const auto here = [&](const leased& bar) { return bar.overlaps(address, size_bytes); };
+  return age_;
+}
+
+lease lease_book::take(std::string name, std::uintptr_t address, std::size_t size_bytes, std::uint64_t age) {
+  const std::lock_guard lock(mutex_);
+  const auto here = [&](const bar_on& bar) {
+    return (!bar.settled || age <= bar.against) && bar.overlaps(address, size_bytes);
+  };
   if (std::ranges::any_of(barred_, here))
     throw lease_refused("'" + name + "' is closed: its memory was given back");
   out_.push_back({std::move(name), address, size_bytes});
@@ -29,18 +36,35 @@ std::vector<leased> lease_book::bar(std::uintptr_t address, std::size_t size_byt
   for (const auto& one : out_) {
     if (one.overlaps(address, size_bytes)) found.push_back(one);
   }
-  if (found.empty() || force) barred_.push_back({"", address, size_bytes});
+  if (found.empty() || force) barred_.push_back({address, size_bytes, age_, false});
   return found;
 }
 
 void lease_book::unbar(std::uintptr_t address, std::size_t size_bytes) {
   const std::lock_guard lock(mutex_);
   for (auto at = barred_.rbegin(); at != barred_.rend(); ++at) {
-    if (at->address == address && at->size_bytes == size_bytes) {
+    if (!at->settled && at->address == address && at->size_bytes == size_bytes) {
       barred_.erase(std::next(at).base());
       return;
     }
   }
+}
+
+void lease_book::settle() {
+  const std::lock_guard lock(mutex_);
+  std::vector<bar_on> fresh;
+  std::ranges::copy_if(barred_, std::back_inserter(fresh), [](const auto& bar) { return !bar.settled; });
+  if (fresh.empty()) return;
+  // Memory that comes and goes at one place for ever leaves one bar, not one for each time.
+  std::erase_if(barred_, [&](const auto& old) {
+    return !old.settled || std::ranges::any_of(fresh, [&](const auto& bar) { return bar.covers(old); });
+  });
+  for (auto& bar : fresh) {
+    bar.against = age_;
+    bar.settled = true;
+    barred_.push_back(bar);
+  }
+  ++age_;
 }
 
 std::size_t lease_book::size() const {

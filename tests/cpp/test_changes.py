@@ -114,7 +114,7 @@ def test_changes_that_are_kept_are_not_taken_back(mapped: Mapped) -> None:
     mapped.journal.keep_changes()
 
     assert len(mapped.journal) == 4  # without the mapping that was taken out
-    assert mapped.journal.undo(mapped.memory).undone == 1
+    assert mapped.journal.undo([mapped.memory]).undone == 1
     assert mapped.journal.undo_all().undone == 3
 
 
@@ -135,4 +135,4 @@ def test_a_dropped_journal_waits_for_its_devices(mapped: Mapped, tmp_path: Path)
 
 
 def test_contents_name_what_is_owned(mapped: Mapped) -> None:
-    assert [name for name, _ in mapped.journal.contents()] == ["memory", "range", "mapping"]
+    assert [name for _, name, _ in mapped.journal.contents()] == ["memory", "range", "mapping"]

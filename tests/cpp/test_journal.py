@@ -71,8 +71,8 @@ def test_one_entry_can_be_undone_wherever_it_stands(sim: Simulator) -> None:
     journal = _core.Journal(sim.runtime)
     entries = some_of_everything(journal)
 
-    assert journal.undo(entries["mapping"]).undone == 1
-    assert journal.undo(entries["memory"]).undone == 1
+    assert journal.undo([entries["mapping"]]).undone == 1
+    assert journal.undo([entries["memory"]]).undone == 1
     assert len(journal) == 6
     with pytest.raises(IndexError):
         journal.address(entries["mapping"])
@@ -170,7 +170,7 @@ def test_a_journal_is_safe_from_several_threads(sim: Simulator) -> None:
         for turn in range(50):
             entry = journal.create_device_buffer(f"{number}.{turn}", number % 2, 4096)
             if turn % 2:
-                journal.undo(entry)
+                journal.undo([entry])
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
     for thread in threads:

@@ -118,7 +118,8 @@ def test_the_generated_plans_use_every_kind_of_step(sim: Simulator, tmp_path: Pa
 
     made = {type(step).__name__ for seed in SEEDS for step in program_of(seed, tmp_path).steps}
 
-    assert made == {kind.__name__ for kind in steps.Step.__subclasses__()}
+    of_programs = {kind.__name__ for kind in steps.Step.__subclasses__() if kind.__module__ == steps.__name__}
+    assert made == of_programs
 
 
 @pytest.mark.parametrize("on_step", [None, lambda number, step: None], ids=["many at once", "one by one"])

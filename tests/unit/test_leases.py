@@ -213,14 +213,41 @@ def test_a_deleter_needs_no_gil(sim: Simulator) -> None:
 
 def test_a_book_bars_ranges_exactly() -> None:
     book = _core.LeaseBook()
-    piece = _core.Window(book, "x", 0x1000, [16], 1, "B", "", False)
+    piece = _core.Window(book, "x", 0x1000, [16], 1, "B", "", False, 0)
     held = piece._hold()
 
     assert [one.name for one in book.bar(0x100F, 1)] == ["x"]
     assert book.bar(0x1010, 16) == []
     with pytest.raises(BufferError):
-        _core.Window(book, "y", 0x1008, [16], 1, "B", "", False)._hold()
+        _core.Window(book, "y", 0x1008, [16], 1, "B", "", False, 0)._hold()
     book.unbar(0x1010, 16)
-    _core.Window(book, "y", 0x1008, [16], 1, "B", "", False)._hold()
+    _core.Window(book, "y", 0x1008, [16], 1, "B", "", False, 0)._hold()
     del held
     assert len(book) == 0
+
+
+def test_a_settled_bar_stands_against_the_older_ones_only() -> None:
+    book = _core.LeaseBook()
+
+    def window(age: int, at: int = 0x1000) -> _core.Window:
+        return _core.Window(book, "x", at, [16], 1, "B", "", False, age)
+
+    old = book.age
+    book.bar(0x1000, 16)
+    with pytest.raises(BufferError):  # who looks while it is barred does not know what he would get
+        window(book.age)._hold()
+    book.settle()
+    new = book.age
+    assert new > old
+    window(new)._hold()
+    for later in range(3):  # the same place again and again, with another place in between
+        with pytest.raises(BufferError):
+            window(old)._hold()
+        window(old, 0x1010 + 32 * later)._hold()
+        book.bar(0x1000, 16)
+        book.settle()
+    with pytest.raises(BufferError):
+        window(new)._hold()
+    book.bar(0x1000, 16)
+    book.unbar(0x1000, 16)
+    window(book.age)._hold()

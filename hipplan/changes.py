@@ -1,0 +1,80 @@
+"""Steps that change what is there already. The journal knows how to take each of them back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hipplan.steps import HOST, Step, native_rights
+from hipplan.units import format_size
+
+if TYPE_CHECKING:
+    from hipplan.live import Live
+
+Rights = tuple[tuple[int, str], ...]
+"""(ordinal or HOST, right), as in SetAccess."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeAccess(Step):
+    """Other rights on a mapping that stays."""
+
+    call = "hipMemSetAccess"
+    now: Rights
+    """Of all who have, or had, a right."""
+    before: Rights
+
+    def describe(self) -> str:
+        was = dict(self.before)
+        return ", ".join(f"{_who(o)}: {was[o]} -> {right}" for o, right in self.now if was[o] != right)
+
+    def do(self, live: Live) -> None:
+        live.journal.change_access(live.entry(self.name), native_rights(self.now), native_rights(self.before))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeAdvice(Step):
+    """Other advice for a part of a managed buffer that stays."""
+
+    call = "hipMemAdvise"
+    offset: int
+    size: int
+    now: tuple[str, int, int]
+    """What it is called, its hipMemoryAdvise, the device."""
+    before: tuple[str, int, int]
+    """The advice that takes it back."""
+
+    def describe(self) -> str:
+        called, _, device = self.now
+        return f"{called} ({_who(device)}), {format_size(self.size)} at +{format_size(self.offset)}"
+
+    def do(self, live: Live) -> None:
+        entry = live.entry(self.name)
+        live.journal.change_advice(entry, self.offset, self.size, self.now[1:], self.before[1:])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeOut(Step):
+    """Unmaps a mapping of the layout as it was, in whose place something else is to be mapped."""
+
+    call = "hipMemUnmap"
+    reservation: str
+    allocation: str
+    rights: Rights
+    """What the mapping gets when it is mapped back."""
+
+    def describe(self) -> str:
+        return f"{self.allocation} makes room"
+
+    def do(self, live: Live) -> None:
+        before = live.before or live
+        live.journal.take_out(
+            before.entry(self.name),
+            before.entry(self.reservation),
+            before.entry(self.allocation),
+            native_rights(self.rights),
+        )
+
+
+def _who(ordinal: int) -> str:
+    return "the host" if ordinal == HOST else f"device {ordinal}"

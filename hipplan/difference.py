@@ -1,0 +1,274 @@
+"""What leads from one program to another: what stays, and the steps for what does not. Pure: no driver.
+
+Things are the same if they have the same name and kind; a mapping, the same place in the same reservation; a peer
+link, the same devices. What stays keeps its handle, its address and its bytes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, fields, replace
+from typing import TypeAlias
+
+from hipplan import advice, steps
+from hipplan.changes import ChangeAccess, Rights, TakeOut
+from hipplan.program import Program
+
+Key: TypeAlias = tuple[object, ...]
+
+_KINDS: dict[type[steps.Step], str] = {
+    steps.CreateAllocation: "allocation",
+    steps.ImportAllocation: "allocation",
+    steps.Reserve: "reservation",
+    steps.CreateStream: "stream",
+    steps.CreateDeviceBuffer: "device",
+    steps.CreatePinnedBuffer: "pinned",
+    steps.RegisterBuffer: "registered",
+    steps.CreateManagedBuffer: "managed",
+}
+_MEMORY = (steps.CreateAllocation, steps.ImportAllocation)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The way from `old` to `new`, in the order it is gone."""
+
+    old: Program
+    new: Program
+    """As it will be: of a reservation that stays, the size is the old one's."""
+    additions: tuple[steps.Step, ...]
+    """Steps of `new` that only make things: an undo leaves everything as it was."""
+    changes: tuple[steps.Step, ...]
+    """Steps that change what is there, and what needs them to have been."""
+    gone: tuple[steps.Step, ...]
+    """Steps of `old` that made what does not stay."""
+    released: tuple[steps.Step, ...]
+    """Those of them that are given back at the end: all but mappings that were taken out."""
+    renamed: Mapping[str, str]
+    """Name in `new` -> name in `old`, where what stays is called otherwise."""
+    kept: Set[Key] = field(repr=False)
+    changed: frozenset[str]
+    """Names in `new` of what stays, but with other access or advice."""
+
+    @property
+    def takes_out(self) -> bool:
+        """Whether something is unmapped before the end."""
+        return len(self.gone) > len(self.released)
+
+    @property
+    def empty(self) -> bool:
+        """Nothing for the driver to do."""
+        return not (self.additions or self.changes or self.released)
+
+    def to_read_back(self) -> tuple[steps.Step, ...]:
+        """Steps of `new` that say how everything touched should be now."""
+        made = {id(step) for step in (*self.additions, *self.changes)}
+        found = [s for s in self.new.steps if id(s) in made or s.name in self.changed]
+        silent = [s.name for s in self.changes if isinstance(s, ChangeAccess)]
+        heard = {step.name for step in found if isinstance(step, steps.SetAccess)}
+        return (*found, *(steps.SetAccess(name=name, rights=()) for name in silent if name not in heard))
+
+
+def difference(old: Program, new: Program, renewed: Set[str] = frozenset()) -> Difference:
+    """Compares. renewed: names of what is to be made anew though nothing about it differs."""
+    new = replace(new, steps=tuple(_on_old_ranges(old, new, renewed)))
+    return _Comparison(old, new, renewed).result()
+
+
+def key_of(step: steps.Step) -> Key | None:
+    """What makes a thing the same in two programs; None for a step that makes none."""
+    if isinstance(step, steps.Map):
+        return "mapping", step.reservation, step.offset
+    if isinstance(step, steps.EnablePeer):
+        return "peer", step.device, step.peer
+    kind = _KINDS.get(type(step))
+    return (kind, step.name) if kind else None
+
+
+def _on_old_ranges(old: Program, new: Program, renewed: Set[str]) -> Iterator[steps.Step]:
+    """The steps of `new`; a reservation that is large enough already stays as large as it is."""
+    there = {step.name: step for step in old.steps if isinstance(step, steps.Reserve)}
+    for step in new.steps:
+        was = there.get(step.name) if isinstance(step, steps.Reserve) and step.name not in renewed else None
+        if was is not None and isinstance(step, steps.Reserve) and step.size < was.size:
+            step = replace(step, size=was.size)
+        yield step
+
+
+class _Things:
+    """A program's steps by what they make or speak of."""
+
+    def __init__(self, program: Program) -> None:
+        self.made: dict[Key, steps.Step] = {}
+        self.of: dict[str, Key] = {}
+        self.rights: dict[str, Rights] = {}
+        self.more: dict[str, list[steps.Step]] = {}
+        """What follows the making of a managed buffer."""
+        for step in program.steps:
+            key = key_of(step)
+            if key is not None:
+                self.made[key] = step
+                self.of[step.name] = key
+            elif isinstance(step, steps.SetAccess):
+                self.rights[step.name] = step.rights
+            else:
+                self.more.setdefault(step.name, []).append(step)
+
+    def told(self, name: str, kind: type[steps.Step]) -> list[steps.Step]:
+        """The steps of one kind about a buffer."""
+        return [step for step in self.more.get(name, ()) if isinstance(step, kind)]
+
+
+class _Comparison:
+    def __init__(self, old: Program, new: Program, renewed: Set[str]) -> None:
+        self.old, self.new = old, new
+        self.before, self.after = _Things(old), _Things(new)
+        self.kept: set[Key] = set()
+        late = []
+        for key, step in self.after.made.items():
+            if isinstance(step, (steps.Map, steps.CreateManagedBuffer)):
+                late.append((key, step))  # they depend on what else stays
+            elif step.name not in renewed and self._same(key, step):
+                self.kept.add(key)
+        self.kept |= {key for key, step in late if step.name not in renewed and self._stays(key, step)}
+
+    def result(self) -> Difference:
+        taken_out, waiting = self._places()
+        changed: list[steps.Step] = []
+        for key in self.after.made:
+            if key in self.kept:
+                changed += self._changes(key)
+        additions, more = self._additions(waiting)
+        prefetches = self._prefetches()
+        gone = [step for key, step in self.before.made.items() if key not in self.kept]
+        taken = {step.name for step in taken_out}
+        return Difference(
+            old=self.old,
+            new=self.new,
+            additions=tuple(additions),
+            changes=(*changed, *taken_out, *more, *prefetches),
+            gone=tuple(gone),
+            released=tuple(step for step in gone if step.name not in taken),
+            renamed={
+                self.after.made[key].name: self.before.made[key].name
+                for key in self.kept
+                if self.after.made[key].name != self.before.made[key].name
+            },
+            kept=frozenset(self.kept),
+            changed=frozenset(step.name for step in (*changed, *prefetches)),
+        )
+
+    def _same(self, key: Key, step: steps.Step) -> bool:
+        there = self.before.made.get(key)
+        return there is step or (there is not None and _alike(there, step))
+
+    def _stays(self, key: Key, step: steps.Step) -> bool:
+        if isinstance(step, steps.Map):
+            on = ("reservation", step.reservation), ("allocation", step.allocation)
+            return all(one in self.kept for one in on) and self._same(key, step)
+        # A stream cannot be taken from a buffer again, so one that is attached otherwise is another buffer.
+        attached = self.after.told(step.name, steps.AttachStream)
+        was = self.before.told(step.name, steps.AttachStream)
+        streams = all(("stream", one.stream) in self.kept for one in attached if isinstance(one, steps.AttachStream))
+        return streams and self._same(key, step) and _all_alike(attached, was)
+
+    def _places(self) -> tuple[list[TakeOut], set[str]]:
+        """Mappings to take out because others come in their place, and the names of those others."""
+        going: dict[str, list[steps.Map]] = {}
+        for key, step in self.before.made.items():
+            if isinstance(step, steps.Map) and key not in self.kept and ("reservation", step.reservation) in self.kept:
+                going.setdefault(step.reservation, []).append(step)
+        for some in going.values():
+            some.sort(key=lambda one: one.offset)
+        starts = {name: [one.offset for one in some] for name, some in going.items()}
+        out: dict[str, TakeOut] = {}
+        waiting = set()
+        for key, step in self.after.made.items():
+            if not isinstance(step, steps.Map) or key in self.kept or step.reservation not in going:
+                continue
+            some = going[step.reservation]
+            at = max(0, bisect_left(starts[step.reservation], step.offset + 1) - 1)
+            for one in some[at:]:
+                if one.offset >= step.offset + step.size:
+                    break
+                if one.offset + one.size > step.offset:
+                    waiting.add(step.name)
+                    out[one.name] = TakeOut(
+                        name=one.name,
+                        reservation=one.reservation,
+                        allocation=one.allocation,
+                        rights=self.before.rights.get(one.name, ()),
+                        origin=step.origin,
+                    )
+        return list(out.values()), waiting
+
+    def _additions(self, waiting: set[str]) -> tuple[list[steps.Step], list[steps.Step]]:
+        """The steps for what is new: those that can be made at once, and those that wait for their place."""
+        at_once: list[steps.Step] = []
+        later: list[steps.Step] = []
+        streams: set[str] = set()
+        for step in self.new.steps:
+            if isinstance(step, steps.AwaitStream):
+                if step.name in streams:
+                    at_once.append(step)
+                continue
+            key = key_of(step) or self.after.of[step.name]
+            if key in self.kept:
+                continue
+            (later if step.name in waiting else at_once).append(step)
+            if isinstance(step, (steps.Prefetch, steps.AttachStream)):
+                streams.add(step.stream)
+        return at_once, later
+
+    def _changes(self, key: Key) -> Iterator[steps.Step]:
+        """Access and advice of one thing that stays."""
+        step, was = self.after.made[key], self.before.made[key]
+        if isinstance(step, steps.Map):
+            now, before = self.after.rights.get(step.name, ()), self.before.rights.get(was.name, ())
+            if dict(now) != dict(before):
+                who = dict.fromkeys([*dict(now), *dict(before)])
+                yield ChangeAccess(
+                    name=step.name,
+                    now=tuple((one, dict(now).get(one, "none")) for one in who),
+                    before=tuple((one, dict(before).get(one, "none")) for one in who),
+                    origin=step.origin,
+                )
+        elif isinstance(step, steps.CreateManagedBuffer):
+            old = [one for one in self.before.told(step.name, steps.Advise) if isinstance(one, steps.Advise)]
+            new = [one for one in self.after.told(step.name, steps.Advise) if isinstance(one, steps.Advise)]
+            if not _all_alike(old, new):
+                yield from (replace(one, origin=step.origin) for one in advice.changes(step.name, step.size, old, new))
+
+    def _prefetches(self) -> list[steps.Step]:
+        """Of buffers that stay, if they are not those that were made: nothing takes a prefetch back."""
+        found: list[steps.Step] = []
+        for key in self.after.made:
+            if key[0] == "managed" and key in self.kept:
+                name = str(key[1])
+                wanted = self.after.told(name, steps.Prefetch)
+                if not _all_alike(wanted, self.before.told(name, steps.Prefetch)):
+                    found += wanted
+        streams = {step.stream for step in found if isinstance(step, steps.Prefetch)}
+        waits = (s for s in self.new.steps if isinstance(s, steps.AwaitStream) and s.name in streams)
+        return [*found, *waits]
+
+
+def _alike(one: steps.Step, other: steps.Step) -> bool:
+    """Equal but for what they are called and where they are written."""
+    if type(one) is not type(other):
+        return False
+    return all(getattr(one, name) == getattr(other, name) for name in _compared(type(one)))
+
+
+def _all_alike(some: Sequence[steps.Step], others: Sequence[steps.Step]) -> bool:
+    return len(some) == len(others) and all(map(_alike, some, others))
+
+
+_compared_fields: dict[type[steps.Step], tuple[str, ...]] = {}
+
+
+def _compared(kind: type[steps.Step]) -> tuple[str, ...]:
+    if kind not in _compared_fields:
+        _compared_fields[kind] = tuple(one.name for one in fields(kind) if one.name not in ("name", "origin"))
+    return _compared_fields[kind]

@@ -1,0 +1,215 @@
+"""Change a live layout in place, as a transaction: the way from its program to another one, or nothing.
+
+Order: additions, read back; then changes that an undo takes back, read back; that is the point of no return; what
+is replaced is given back last. Until then a failure leaves the layout as it was: addresses, bytes, access.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from hipplan import kept, steps
+from hipplan.difference import Difference
+from hipplan.errors import LayoutInUse, LeakError
+from hipplan.live import host_memory
+from hipplan.program import Program
+from hipplan.resize import refuse
+from hipplan.state import State
+from hipplan.transaction import Making, OnStep, raise_undone, read_back
+from hipplan.undo import conclude, undo, wait_until_idle
+
+if TYPE_CHECKING:
+    from hipplan.layout import Layout
+
+_LOOKED_AT = (
+    steps.Map,
+    steps.CreateDeviceBuffer,
+    steps.CreatePinnedBuffer,
+    steps.RegisterBuffer,
+    steps.CreateManagedBuffer,
+)
+
+
+def change(
+    layout: Layout,
+    way: Callable[[State], Difference],
+    *,
+    bind: Mapping[str, Any] | None = None,
+    on_step: OnStep | None = None,
+    check: bool = True,
+) -> Difference:
+    """Goes the way from what the layout is. One at a time: waits for a change that another thread makes.
+
+    way: what to do, of the layout as it is then. Raises ApplyError after rolling back, LayoutInUse with nothing
+    changed, LeakError if the layout has changed but something could not be given back.
+    """
+    with layout._lock:
+        layout._require_open()
+        if _under_way(layout):
+            raise refuse("the layout is being changed already", why="a change cannot begin inside of another one")
+        state = layout._state
+        if state.live.journal.next() > state.end:  # an interrupt stopped even the roll back of an earlier change
+            undo(state.program, state.live, since=state.end)
+        difference = way(state)
+        if difference.empty:
+            layout._state = replace(state, program=difference.new, live=_renamed(state, difference))
+            return difference
+        _Change(layout, difference, bind or {}, on_step, check).run()
+    return difference
+
+
+def _under_way(layout: Layout) -> bool:
+    """Whether this thread is in the middle of a change of the layout: called by on_step, or in a signal's handler."""
+    frame = sys._getframe(1).f_back
+    while frame is not None:
+        if frame.f_code is change.__code__ and frame.f_locals.get("layout") is layout:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _renamed(state: State, difference: Difference) -> Any:
+    """The names alone may differ; no driver call is needed for that."""
+    live = state.live.staged((), difference.renamed, state.live.bindings)
+    live.before = None
+    return live
+
+
+class _Change:
+    """One change of one layout. Its decision falls once: commit, or roll back."""
+
+    def __init__(
+        self, layout: Layout, difference: Difference, bind: Mapping[str, Any], on_step: OnStep | None, check: bool
+    ) -> None:
+        self.layout = layout
+        self.difference = difference
+        self.check = check
+        self.old: State = layout._state
+        before = self.old.live
+        self.live = before.staged(
+            (step.name for step in difference.gone),
+            difference.renamed,
+            _still_needed({**before.bindings, **bind}, difference.new),
+        )
+        self.mark = before.journal.next()
+        self.making = Making(self.live, len(difference.additions) + len(difference.changes), on_step)
+        self.barred: list[tuple[int, int]] = []
+        self._decided: dict[str, str] = {}
+        self.both = replace(difference.new, devices=_devices_of_both(difference))
+
+    def run(self) -> None:
+        """Raises as `change` does."""
+        try:
+            self._bar()
+            self.live.journal.add_devices(list(self.both.devices.values()))
+            checks = self._make()
+            state = State(self.difference.new, self.live, checks, self.live.journal.next())
+            self._conclude(state)
+        except BaseException as error:
+            self._stopped(error)
+
+    def _make(self) -> Any:
+        """Everything up to the point of no return; gives what was read back."""
+        difference, live = self.difference, self.live
+        self.making.make(difference.additions)
+        checks: Any = ()
+        if self.check and difference.additions:
+            checks = read_back(replace(difference.new, steps=difference.additions), live)
+        if difference.changes:
+            if difference.takes_out:
+                wait_until_idle(self.both, live)
+            self.making.make(difference.changes)
+            if self.check:
+                checks = read_back(replace(difference.new, steps=difference.to_read_back()), live)
+        return checks
+
+    def _conclude(self, state: State) -> None:
+        released = [*self._released()]
+        if not released and not self.difference.changes:
+            self.live.before = None
+            self.layout._state = state  # this is all it takes
+            return
+
+        def commit() -> bool:
+            if not self._decide("commit"):
+                return False
+            self.live.journal.keep_changes()
+            self.live.before = None
+            self.layout._state = state
+            self.layout._book.settle()
+            return True
+
+        undone = conclude(self.both, self.live, commit, released)
+        leaked = LeakError(undone.diagnostics(), undone=undone) if undone.failures else None
+        if undone.interrupt is not None:
+            raise undone.interrupt from leaked
+        if leaked is not None:
+            raise leaked
+
+    def _stopped(self, error: BaseException) -> NoReturn:
+        """Rolls back, unless the decision has fallen already."""
+        if self.layout._state is not self.old or not self._decide("roll back"):
+            conclude(self.both, self.live, lambda: True, [*self._released()])  # nothing, where it has ended
+            raise error
+        undone = undo(self.both, self.live, since=self.mark)
+        for address, size in self.barred:
+            self.layout._book.unbar(address, size)
+        self.layout._state = replace(self.old, end=self.live.journal.next())
+        if isinstance(error, LayoutInUse):
+            raise error
+        raise_undone(error, self.making, undone)
+
+    def _decide(self, how: str) -> bool:
+        """Whether this is the decision: the first one counts, whichever thread makes it."""
+        return self._decided.setdefault("how", how) == how
+
+    def _bar(self) -> None:
+        """LayoutInUse (HP409) if somebody looks at what would go."""
+        book = self.layout._book
+        for address, size in self._going():
+            holders = book.bar(address, size)
+            if holders:
+                raise LayoutInUse(kept.in_use(holders, "delete the arrays and tensors made from it first"))
+            self.barred.append((address, size))
+
+    def _going(self) -> list[tuple[int, int]]:
+        """(address, bytes) of all that goes and that somebody may look at; neighbours in one."""
+        before = self.old.live
+        ranges = sorted(
+            (before.address(step.name), before.size(step.name))
+            for step in self.difference.gone
+            if isinstance(step, _LOOKED_AT)
+        )
+        out: list[tuple[int, int]] = []
+        for address, size in ranges:
+            if out and out[-1][0] + out[-1][1] == address:
+                out[-1] = (out[-1][0], out[-1][1] + size)
+            else:
+                out.append((address, size))
+        return out
+
+    def _released(self) -> Iterator[int]:
+        """Entries of the journal to give back."""
+        before = self.old.live
+        for step in self.difference.released:
+            for name in (step.name, host_memory(step.name)):
+                if name in before:
+                    yield before.entry(name)
+
+
+def _still_needed(bindings: Mapping[str, Any], program: Program) -> dict[str, Any]:
+    """What the caller passed stays alive as long as something of the program uses it."""
+    used = {s.bind for s in program.steps if isinstance(s, (steps.ImportAllocation, steps.RegisterBuffer))}
+    return {name: given for name, given in bindings.items() if name in used}
+
+
+def _devices_of_both(difference: Difference) -> dict[str, int]:
+    """Devices to wait for: those of the old program that the new one does not name come along."""
+    out = dict(difference.new.devices)
+    for name, ordinal in difference.old.devices.items():
+        if ordinal not in out.values():
+            out[name if name not in out else f"{name} (before)"] = ordinal
+    return out

@@ -1,0 +1,216 @@
+"""Regions grow and shrink at a fixed base; what stays keeps its bytes, its views and its handles."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hipplan
+from hipplan import _core, resize
+from hipplan.difference import difference
+from hipplan.errors import ApplyError, LayoutInUse
+from hipplan.layout import Layout
+from hipplan.update import change
+from tests.conftest import Simulator
+
+MIB = 2**20
+PLAN = """
+hipplan: 1
+devices: {gpu: {count: 2}}
+regions:
+  cache:
+    device: gpu.1
+    reserve: 64MiB
+    chunk: 2MiB
+    size: SIZE
+    access: {gpu.1: rw, gpu.0: r}
+    tensors:
+      head: {dtype: f32, shape: [1024]}
+      pages: {dtype: bf16, shape: [-1, 128]}
+buffers:
+  other: {kind: device, size: 1MiB}
+"""
+
+
+def plan(size: str) -> str:
+    return PLAN.replace("SIZE", size)
+
+
+def calls(sim: Simulator, trace: Path, act: Any) -> list[str]:
+    """The driver calls that an act makes."""
+    trace.touch()
+    sim.runtime.trace_to(str(trace))
+    act()
+    sim.runtime.trace_to("")
+    return [json.loads(line)["call"] for line in trace.read_text().splitlines()]
+
+
+def facts(layout: Layout) -> dict[str, Any]:
+    """All that a user sees, but for the addresses."""
+    return {resource.name: resource for resource in layout.program.resources}
+
+
+def test_a_grown_region_is_what_the_larger_plan_makes(sim: Simulator) -> None:
+    with hipplan.apply(plan("4MiB"), runtime="sim") as grown, hipplan.apply(plan("10MiB"), runtime="sim") as fresh:
+        grown.grow("cache", by="5MiB")  # three chunks
+
+        assert facts(grown) == facts(fresh)
+        assert {(c.name, c.what) for c in grown.verify()} == {(c.name, c.what) for c in fresh.verify()}
+        assert grown.drift() == []
+        grown.shrink("cache", by="7MiB")  # three chunks
+        assert grown["cache"].size == 4 * MIB
+        grown.grow("cache", to="9.5MiB")
+        assert facts(grown) == facts(fresh)
+
+
+def test_the_base_stays_and_so_do_bytes_and_views(sim: Simulator) -> None:
+    with hipplan.apply(plan("4MiB"), runtime="sim") as layout:
+        base = layout["cache"].address
+        assert base is not None
+        before = layout["cache.pages"]
+        view = before.__dlpack__()
+        sim.runtime.write(base + 3 * MIB, b"here")
+        layout.grow("cache", to="16MiB")
+        pages = layout["cache.pages"]
+
+        assert layout["cache"].address == base
+        assert (before.shape[0], pages.shape[0]) == (16368, 65520)
+        assert pages.address == before.address
+        assert sim.runtime.read(base + 3 * MIB, 4) == b"here"
+        sim.runtime.write(base + 15 * MIB, b"there")
+        assert sim.runtime.access(0, base + 15 * MIB) == 1
+        layout.shrink("cache", to="4MiB")  # the view covers only what stays
+        assert sim.runtime.read(base + 3 * MIB, 4) == b"here"
+        del view
+
+
+def test_what_somebody_looks_at_is_not_given_back(sim: Simulator, tmp_path: Path) -> None:
+    with hipplan.apply(plan("8MiB"), runtime="sim") as layout:
+        view = layout["cache.pages"].__dlpack__()
+
+        def shrink() -> None:
+            with pytest.raises(LayoutInUse, match=r"HP409.*\n.*'cache.pages' \(1\)"):
+                layout.shrink("cache", to="4MiB")
+
+        assert calls(sim, tmp_path / "trace", shrink) == []
+        assert layout["cache"].size == 8 * MIB
+        del view
+        stale = layout["cache.pages"]
+        layout.shrink("cache", to="4MiB")
+        with pytest.raises(BufferError, match="given back"):
+            stale.__dlpack__()
+        layout.grow("cache", to="8MiB")
+        with pytest.raises(BufferError, match="given back"):
+            stale.__dlpack__()  # other memory at the same addresses
+        assert layout["cache.pages"].__dlpack__()
+
+
+def test_growing_costs_three_calls_a_chunk_however_large_the_region_is(sim: Simulator, tmp_path: Path) -> None:
+    with hipplan.apply(plan("40MiB"), runtime="sim") as layout:
+        made = calls(sim, tmp_path / "trace", lambda: layout.grow("cache", by=1))
+        changing = [call for call in made if call in ("hipMemCreate", "hipMemMap", "hipMemSetAccess")]
+
+        assert changing == ["hipMemCreate", "hipMemMap", "hipMemSetAccess"]
+        assert len(made) < 16  # and the reading back of one chunk
+        assert "hipDeviceSynchronize" not in made
+        assert calls(sim, tmp_path / "nothing", lambda: layout.grow("cache", to="1MiB")) == []
+
+
+def test_an_interleaved_region_goes_on_with_the_next_device(sim: Simulator) -> None:
+    text = """
+hipplan: 1
+devices: {gpu: {count: 2}}
+regions:
+  hot: {devices: [gpu.*], spread: interleave, chunk: 2MiB, size: 6MiB, reserve: 32MiB,
+        tensors: {rows: {dtype: u8, shape: [-1]}}}
+"""
+    with (
+        hipplan.apply(text, runtime="sim") as layout,
+        hipplan.apply(text.replace("size: 6MiB", "size: 10MiB"), runtime="sim") as fresh,
+    ):
+        layout.grow("hot", to="10MiB")
+        assert facts(layout) == facts(fresh)
+        assert dict(layout["hot"].resource.held_by) == {"gpu.0": 6 * MIB, "gpu.1": 4 * MIB}
+
+
+@pytest.mark.parametrize(
+    ("act", "says"),
+    [
+        (lambda layout: layout.grow("cache", to="1GiB"), "it reserves 64MiB"),
+        (lambda layout: layout.grow("cash", by="1MiB"), "did you mean 'cache'"),
+        (lambda layout: layout.grow("cache"), "either by= or to="),
+        (lambda layout: layout.grow("cache", by="1MB ", to="2"), "either by= or to="),
+        (lambda layout: layout.grow("cache", by="much"), "not a size"),
+        (lambda layout: layout.grow("cache", by=0), "nothing to grow"),
+        (lambda layout: layout.shrink("cache", by="4MiB"), "'cache.head' lies in it"),
+    ],
+)
+def test_what_cannot_be_is_said_and_nothing_happens(act: Any, says: str, sim: Simulator, tmp_path: Path) -> None:
+    with hipplan.apply(plan("4MiB"), runtime="sim") as layout:
+
+        def refused() -> None:
+            with pytest.raises(ApplyError, match=says) as caught:
+                act(layout)
+            assert caught.value.diagnostics[0].code == "HP420"
+
+        assert calls(sim, tmp_path / "trace", refused) == []
+
+
+def test_a_closed_layout_does_not_change(sim: Simulator) -> None:
+    layout = hipplan.apply(plan("4MiB"), runtime="sim")
+    layout.close()
+    with pytest.raises(ValueError, match="closed"):
+        layout.grow("cache", by=1)
+
+
+def test_a_change_cannot_begin_inside_of_a_change(sim: Simulator) -> None:
+    with hipplan.apply(plan("4MiB"), runtime="sim") as layout:
+
+        def way(state: Any) -> Any:
+            return difference(state.program, resize.grown(state.program, "cache", by=1))
+
+        with pytest.raises(ApplyError, match="being changed already"):
+            change(layout, way, on_step=lambda number, step: layout.grow("cache", by=1))  # type: ignore[arg-type,return-value]
+        assert layout["cache"].size == 4 * MIB
+        layout.grow("cache", by=1)
+
+
+@pytest.mark.parametrize("lasting", ["", "+"])
+@pytest.mark.parametrize("act", ["grow", "shrink"])
+def test_a_failure_at_any_call_leaves_the_old_or_the_new_size(act: str, lasting: str, sim: Simulator) -> None:
+    n, fired = 0, 1
+    while fired:
+        n += 1
+        layout = hipplan.apply(plan("8MiB"), runtime="sim")
+        base = layout["cache"].address or 0
+        sim.runtime.write(base + MIB, b"mine")
+        before = sim.alive()
+        sim.runtime.arm_faults(f"*@{n}{lasting}=hipErrorUnknown")
+        error: Any = None
+        try:
+            layout.grow("cache", to="12MiB") if act == "grow" else layout.shrink("cache", to="4MiB")
+        except hipplan.HipplanError as raised:
+            error = raised
+        fired = sim.runtime.faults_fired()
+        sim.runtime.arm_faults("")
+        after = 12 * MIB if act == "grow" else 4 * MIB
+        changed = error is None or isinstance(error, hipplan.LeakError)
+        assert layout["cache"].size == (after if changed else 8 * MIB)
+        if error is not None and not changed and not error.leaks:
+            assert sim.alive() == before
+        assert layout["cache"].address == base
+        assert sim.runtime.read(base + MIB, 4) == b"mine"
+        assert layout.drift() == []
+        if error is not None and error.leaks:  # a mapping that is lost keeps its reservation
+            with suppress(hipplan.LeakError):
+                layout.close()
+            sim.free_everything()
+            _core.take_leaks()  # what could not set the current device back
+        else:
+            layout.close()
+            assert sim.alive() == set()
+    assert n > 8
