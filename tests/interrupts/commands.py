@@ -49,6 +49,10 @@ class Command:
         """Until the trace has so many lines: the next call is under way, or will be soon."""
         self._until(lambda: len(self._text("trace").splitlines()) >= count, f"{count} calls")
 
+    def wait_for_call(self, function: str) -> None:
+        """Until the first call of a function is done."""
+        self._until(lambda: f'"{function}"' in self._text("trace"), function)
+
     def wait_for_err(self, text: str) -> None:
         self._until(lambda: text in self.err, text)
 
