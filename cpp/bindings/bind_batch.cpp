@@ -11,54 +11,71 @@
 #include "core/batch.hpp"
 #include "core/readings.hpp"
 
+#include <structmember.h>  // PyMemberDef before Python 3.12; wants Python.h before it
+
 namespace hipplan {
 namespace {
 
 /// Steps between two looks at Python's signals: about a millisecond of driver calls.
 constexpr std::size_t batch_size = 128;
 
-/// The step classes and the names of their fields; kept for the life of the process.
+/// One field of a step class. The classes have __slots__, so a field is a pointer at a fixed place in the
+/// object: reading it there takes a twentieth of what asking for the attribute by name does.
+class slot_of {
+ public:
+  slot_of(PyTypeObject* owner, const char* called) : name_(PyUnicode_InternFromString(called)) {
+    const auto found =
+        py::reinterpret_steal<py::object>(PyObject_GetAttr(reinterpret_cast<PyObject*>(owner), name_));
+    if (!found) throw py::error_already_set();
+    if (!PyObject_TypeCheck(found.ptr(), &PyMemberDescr_Type)) {
+      throw std::invalid_argument(std::string("a step keeps '") + called + "' in no slot");
+    }
+    offset_ = reinterpret_cast<PyMemberDescrObject*>(found.ptr())->d_member->offset;
+  }
+
+  [[nodiscard]] py::object of(PyObject* step) const {
+    PyObject* const value = *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(step) + offset_);
+    if (value) return py::reinterpret_borrow<py::object>(value);
+    (void)PyObject_GetAttr(step, name_);  // says what is missing
+    throw py::error_already_set();
+  }
+
+ private:
+  PyObject* name_;
+  Py_ssize_t offset_ = 0;
+};
+
+PyTypeObject* step_class(const char* called) {
+  const auto found = py::module_::import("hipplan.steps").attr(called);
+  return reinterpret_cast<PyTypeObject*>(py::object(found).release().ptr());
+}
+
+/// The step classes that are read here, and their fields; kept for the life of the process.
 struct vocabulary {
-  PyTypeObject* create;
-  PyTypeObject* map;
-  PyTypeObject* access;
-  PyTypeObject* buffer;
-  PyObject *name, *size, *device, *memory_type, *location_type, *handle_type, *reservation, *allocation,
-      *offset, *rights;
+  struct {
+    PyTypeObject* type = step_class("CreateAllocation");
+    slot_of name{type, "name"}, size{type, "size"}, device{type, "device"}, memory_type{type, "memory_type"},
+        location_type{type, "location_type"}, handle_type{type, "handle_type"};
+  } create;
+  struct {
+    PyTypeObject* type = step_class("Map");
+    slot_of name{type, "name"}, reservation{type, "reservation"}, allocation{type, "allocation"},
+        offset{type, "offset"}, size{type, "size"};
+  } map;
+  struct {
+    PyTypeObject* type = step_class("SetAccess");
+    slot_of name{type, "name"}, rights{type, "rights"};
+  } access;
+  struct {
+    PyTypeObject* type = step_class("CreateDeviceBuffer");
+    slot_of name{type, "name"}, device{type, "device"}, size{type, "size"};
+  } buffer;
 
   static const vocabulary& get() {
     static const vocabulary* known = new vocabulary;
     return *known;
   }
-
- private:
-  vocabulary() {
-    const auto steps = py::module_::import("hipplan.steps");
-    const auto type = [&](const char* called) {
-      return reinterpret_cast<PyTypeObject*>(py::object(steps.attr(called)).release().ptr());
-    };
-    create = type("CreateAllocation");
-    map = type("Map");
-    access = type("SetAccess");
-    buffer = type("CreateDeviceBuffer");
-    name = PyUnicode_InternFromString("name");
-    size = PyUnicode_InternFromString("size");
-    device = PyUnicode_InternFromString("device");
-    memory_type = PyUnicode_InternFromString("memory_type");
-    location_type = PyUnicode_InternFromString("location_type");
-    handle_type = PyUnicode_InternFromString("handle_type");
-    reservation = PyUnicode_InternFromString("reservation");
-    allocation = PyUnicode_InternFromString("allocation");
-    offset = PyUnicode_InternFromString("offset");
-    rights = PyUnicode_InternFromString("rights");
-  }
 };
-
-py::object field(PyObject* step, PyObject* called) {
-  PyObject* value = PyObject_GetAttr(step, called);
-  if (!value) throw py::error_already_set();
-  return py::reinterpret_steal<py::object>(value);
-}
 
 std::uint64_t number(const py::object& value) {
   const auto out = PyLong_AsUnsignedLongLong(value.ptr());
@@ -110,10 +127,10 @@ void each_right(const py::object& rights, Use use) {
 
 allocation_properties properties(PyObject* step) {
   const auto& words = vocabulary::get();
-  return {static_cast<hip::hipMemAllocationType>(number(field(step, words.memory_type))),
-          static_cast<hip::hipMemLocationType>(number(field(step, words.location_type))),
-          ordinal(field(step, words.device).ptr()),
-          static_cast<hip::hipMemAllocationHandleType>(number(field(step, words.handle_type)))};
+  return {static_cast<hip::hipMemAllocationType>(number(words.create.memory_type.of(step))),
+          static_cast<hip::hipMemLocationType>(number(words.create.location_type.of(step))),
+          ordinal(words.create.device.of(step).ptr()),
+          static_cast<hip::hipMemAllocationHandleType>(number(words.create.handle_type.of(step)))};
 }
 
 /// Reads steps into native form, up to one that is of another kind or needs what this batch itself makes.
@@ -125,10 +142,10 @@ class batch_reader {
   bool read(PyObject* step) {
     const auto& words = vocabulary::get();
     const auto* type = Py_TYPE(step);
-    if (type == words.create) return read_create(step);
-    if (type == words.map) return read_map(step);
-    if (type == words.access) return read_access(step);
-    if (type == words.buffer) return read_buffer(step);
+    if (type == words.create.type) return read_create(step);
+    if (type == words.map.type) return read_map(step);
+    if (type == words.access.type) return read_access(step);
+    if (type == words.buffer.type) return read_buffer(step);
     return false;
   }
 
@@ -138,31 +155,32 @@ class batch_reader {
  private:
   bool read_create(PyObject* step) {
     const auto& words = vocabulary::get();
-    names.push_back(field(step, words.name));
-    steps.emplace_back(create_step{text_of(names.back()), number(field(step, words.size)), properties(step)});
+    names.push_back(words.create.name.of(step));
+    steps.emplace_back(
+        create_step{text_of(names.back()), number(words.create.size.of(step)), properties(step)});
     return true;
   }
 
   bool read_map(PyObject* step) {
     const auto& words = vocabulary::get();
-    const auto reservation = field(step, words.reservation);
+    const auto reservation = words.map.reservation.of(step);
     const auto range = look_up(entries_, reservation);
-    const auto memory = look_up(entries_, field(step, words.allocation));
+    const auto memory = look_up(entries_, words.map.allocation.of(step));
     if (range == 0 || memory == 0) return false;
-    names.push_back(field(step, words.name));
-    const auto at = look_up(offsets_, reservation) + number(field(step, words.offset));
-    steps.emplace_back(map_step{text_of(names.back()), range, at, memory, number(field(step, words.size))});
+    names.push_back(words.map.name.of(step));
+    const auto at = look_up(offsets_, reservation) + number(words.map.offset.of(step));
+    steps.emplace_back(map_step{text_of(names.back()), range, at, memory, number(words.map.size.of(step))});
     return true;
   }
 
   bool read_access(PyObject* step) {
     const auto& words = vocabulary::get();
-    const auto name = field(step, words.name);
+    const auto name = words.access.name.of(step);
     const bool just_mapped = !names.empty() && names.back() && names.back().is(name);
     const auto mapping = just_mapped ? 0 : look_up(entries_, name);
     if (mapping == 0 && !just_mapped) return false;
     std::vector<hip::hipMemAccessDesc> native;
-    each_right(field(step, words.rights), [&](int who, unsigned long long flags) {
+    each_right(words.access.rights.of(step), [&](int who, unsigned long long flags) {
       const auto location = who < 0 ? hip::hipMemLocation{hip::hipMemLocationTypeHost, 0}
                                     : hip::hipMemLocation{hip::hipMemLocationTypeDevice, who};
       native.push_back({location, static_cast<hip::hipMemAccessFlags>(flags)});
@@ -174,9 +192,9 @@ class batch_reader {
 
   bool read_buffer(PyObject* step) {
     const auto& words = vocabulary::get();
-    names.push_back(field(step, words.name));
-    const device_id device{ordinal(field(step, words.device).ptr())};
-    steps.emplace_back(buffer_step{text_of(names.back()), device, number(field(step, words.size))});
+    names.push_back(words.buffer.name.of(step));
+    const device_id device{ordinal(words.buffer.device.of(step).ptr())};
+    steps.emplace_back(buffer_step{text_of(names.back()), device, number(words.buffer.size.of(step))});
     return true;
   }
 
@@ -223,16 +241,16 @@ readings read_steps(journal& owner, const std::shared_ptr<hip::runtime>& runtime
   for (std::size_t i = 0; i < steps.size(); ++i) {
     PyObject* step = PyTuple_GET_ITEM(steps.ptr(), i);
     const auto* type = Py_TYPE(step);
-    if (type == words.create) {
-      const auto entry = required(entries, field(step, words.name));
+    if (type == words.create.type) {
+      const auto entry = required(entries, words.create.name.of(step));
       wanted.emplace_back(allocation_reading{entry, properties(step)});
-    } else if (type == words.map) {
-      const auto entry = required(entries, field(step, words.name));
-      wanted.emplace_back(mapping_reading{entry, number(field(step, words.size))});
-    } else if (type == words.access) {
-      access_reading one{required(entries, field(step, words.name)), {}};
+    } else if (type == words.map.type) {
+      const auto entry = required(entries, words.map.name.of(step));
+      wanted.emplace_back(mapping_reading{entry, number(words.map.size.of(step))});
+    } else if (type == words.access.type) {
+      access_reading one{required(entries, words.access.name.of(step)), {}};
       one.desired.resize(devices.size());
-      each_right(field(step, words.rights), [&](int who, unsigned long long flags) {
+      each_right(words.access.rights.of(step), [&](int who, unsigned long long flags) {
         const auto at = std::ranges::find(devices, device_id{who});
         if (at != devices.end()) one.desired[at - devices.begin()] = flags;
       });

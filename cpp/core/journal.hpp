@@ -103,6 +103,7 @@ class journal {
   [[nodiscard]] std::uintptr_t handle(entry_id allocation) const;
   [[nodiscard]] std::size_t size_bytes(entry_id entry) const;
   [[nodiscard]] std::size_t size() const;
+  [[nodiscard]] hip::runtime& runtime() const noexcept { return *runtime_; }
   /// The entry that would come next: what is made from now on has this number or a higher one.
   [[nodiscard]] entry_id next() const;
   /// (entry, name, kind and size and address) of all that is owned.

@@ -1,5 +1,8 @@
 // Makes a device current for a scope and puts the caller's own choice back.
 //
+// Inside of a scope of the same device, on the same thread, another costs no driver call: so a batch opens
+// one around all its steps of a device.
+//
 // hipMemCreate takes its memory from the pool of the current device in 7.x, whatever the properties say,
 // and hipMalloc, peers and streams work on the current device by definition.
 #pragma once
@@ -19,7 +22,11 @@ class scoped_device {
   scoped_device& operator=(const scoped_device&) = delete;
 
  private:
+  void make_current();
+
   hip::runtime& runtime_;
+  const device_id device_;
+  const scoped_device* const outer_;  ///< the thread's innermost scope before this one
   int previous_ = 0;
   bool changed_ = false;
 };
