@@ -27,6 +27,9 @@ from hipplan.model.describe import field_docs
 from hipplan.schema import machine_schema, plan_schema
 
 DOCS = Path(__file__).parent
+sys.path.insert(0, str(DOCS.parent))
+from tests.conformance import differences  # noqa: E402
+
 _WORDS = {int: "integer", str: "text", bool: "true or false"}
 _SIZES = {get_args(Offset)[1]: "bytes", get_args(Size)[1]: "bytes"}
 _INTRODUCTION = """# The plan, key by key
@@ -124,11 +127,20 @@ def _as_text(module: ModuleType) -> str:
     return (module.__doc__ or "").strip() + "\n"
 
 
+def hardware() -> str:
+    """docs/hardware.md with the table of differences in its place; the rest is written by hand."""
+    text = (DOCS / "hardware.md").read_text()
+    head, begin, rest = text.partition("<!-- from tests/conformance/differences.py -->\n")
+    _, end, tail = rest.partition("<!-- end -->\n")
+    return f"{head}{begin}\n{differences.table()}\n\n{end}{tail}"
+
+
 def generated() -> dict[Path, str]:
     """Every generated file and what belongs into it."""
     return {
         DOCS / "plan-reference.md": plan_reference(),
         DOCS / "errors.md": errors(),
+        DOCS / "hardware.md": hardware(),
         DOCS / "schema" / "plan-1.json": json.dumps(plan_schema(), indent=1) + "\n",
         DOCS / "schema" / "machine-1.json": json.dumps(machine_schema(), indent=1) + "\n",
     }

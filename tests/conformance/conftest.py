@@ -9,11 +9,14 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from ctypes import c_int
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from .differences import as_declared, declared
 from .hip import Hip
 from .sim import PERSONALITIES, TWO_DEVICES, Simulator, library_path
 
@@ -22,6 +25,10 @@ _TABLE: dict[str, Counter[str]] = defaultdict(Counter)
 
 def _is_simulated() -> bool:
     return os.environ.get("HIPPLAN_CONFORMANCE_RUNTIME", "sim") == "sim"
+
+
+def _is_cuda() -> bool:
+    return "cuda" in Path(os.environ.get("HIPPLAN_CONFORMANCE_RUNTIME", "sim")).name
 
 
 def _runtime_path() -> str:
@@ -109,6 +116,20 @@ def _skip_without(request: pytest.FixtureRequest, hip: Hip) -> None:
     missing = ({"device"} | marker_needs) - _capabilities(hip)
     if missing:
         pytest.skip("this runtime lacks: " + ", ".join(sorted(missing)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """On the cuda runtime a test of a declared difference must fail, and as declared; then it counts as xfailed."""
+    report = yield
+    row = declared(f"{item.path.name}::{item.name}") if _is_cuda() and call.when == "call" else None
+    if row is None or report.outcome == "skipped":
+        return report
+    if call.excinfo is None:
+        report.outcome, report.longrepr = "failed", f"passes, and differences.py says it cannot: {row.call}"
+    elif as_declared(row, str(call.excinfo.value)):
+        report.outcome, report.wasxfail = "skipped", f"CUDA: {row.call}"
+    return report
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

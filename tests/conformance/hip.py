@@ -18,6 +18,8 @@ import pytest
 
 KIB = 1024
 MIB = 1024 * KIB
+PIECE = 2 * MIB
+"""Bytes of memory or addresses: a multiple of every known granularity."""
 GIB = 1024 * MIB
 
 SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, INVALID_DIRECTION = 0, 1, 2, 21

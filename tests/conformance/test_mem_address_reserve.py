@@ -5,7 +5,7 @@ from ctypes import c_void_p
 
 import pytest
 
-from .hip import INVALID_VALUE, MIB, OUT_OF_MEMORY, SUCCESS, Hip
+from .hip import INVALID_VALUE, MIB, OUT_OF_MEMORY, PIECE, SUCCESS, Hip
 from .sim import Simulator
 
 pytestmark = [pytest.mark.function("hipMemAddressReserve"), pytest.mark.needs("vmm")]
@@ -76,9 +76,9 @@ def test_a_taken_hint_is_a_success_elsewhere(hip: Hip) -> None:
 
 @pytest.mark.parametrize("hint", [(1 << 64) - 4096, 1 << 60, 12345])
 def test_a_hint_that_cannot_be_is_a_success_elsewhere(hip: Hip, hint: int) -> None:
-    with hip.reservation(MIB) as first, hip.reservation(MIB, hint=hint) as second:
+    with hip.reservation(PIECE) as first, hip.reservation(PIECE, hint=hint) as second:
         assert second != hint
-        assert abs(first - second) >= MIB
+        assert abs(first - second) >= PIECE
 
 
 def test_two_reservations_do_not_overlap(hip: Hip) -> None:

@@ -4,7 +4,7 @@ import ctypes
 
 import pytest
 
-from .hip import DANGLING, INVALID_VALUE, MIB, POSIX_FD, AllocationProp, Hip, prop
+from .hip import DANGLING, INVALID_VALUE, PIECE, POSIX_FD, AllocationProp, Hip, prop
 
 pytestmark = [
     pytest.mark.function("hipMemGetAllocationPropertiesFromHandle"),
@@ -28,7 +28,7 @@ def test_what_is_no_handle_is_invalid(hip: Hip) -> None:
 def test_it_tells_what_create_was_given(hip: Hip) -> None:
     wanted = prop(1, handle=POSIX_FD)
     wanted.rdma, wanted.usage = 1, 0
-    with hip.allocation(MIB, wanted) as handle:
+    with hip.allocation(PIECE, wanted) as handle:
         got = hip.get("hipMemGetAllocationPropertiesFromHandle", AllocationProp, handle)
 
     assert (got.type, got.handle_type) == (wanted.type, wanted.handle_type)

@@ -28,6 +28,7 @@ GIB = 2**30
 @pytest.mark.parametrize(
     ("name", "count", "arch", "memory"),
     [
+        ("h200-1", 1, "sm_90", 150109880320),
         ("h200-4", 4, "sm_90", 150109880320),
         ("mi210", 1, "gfx90a", 64 * GIB),
         ("mi250x-8", 8, "gfx90a", 68702699520),
@@ -50,8 +51,8 @@ def test_shipped_profiles(name: str, count: int, arch: str, memory: int) -> None
 
 def test_every_shipped_profile_is_tested_here() -> None:
     assert machine_names() == [
-        "h200-4", "mi210", "mi250x-8", "mi300a-4", "mi300x-8", "mi300x-8-cpx", "mi325x-8", "mi355x-8",
-        "sim-1", "sim-2", "sim-2-unlinked",
+        "h200-1", "h200-4", "mi210", "mi250x-8", "mi300a-4", "mi300x-8", "mi300x-8-cpx", "mi325x-8",
+        "mi355x-8", "sim-1", "sim-2", "sim-2-unlinked",
     ]  # fmt: skip
 
 

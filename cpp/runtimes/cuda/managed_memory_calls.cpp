@@ -15,10 +15,9 @@ CUmemLocation place(int device) {
   return {CU_MEM_LOCATION_TYPE_DEVICE, device_handle(device)};
 }
 
-/// These advices concern the range alone: HIP and CUDA ignore the device.
+/// These advices concern the range alone: HIP ignores the device.
 bool ignores_device(hipMemoryAdvise advice) {
-  return advice == hipMemAdviseSetReadMostly || advice == hipMemAdviseUnsetReadMostly ||
-         advice == hipMemAdviseUnsetPreferredLocation;
+  return advice == hipMemAdviseSetReadMostly || advice == hipMemAdviseUnsetReadMostly;
 }
 
 /// HIP's order: devices first, ascending, the CPU after them, then -2 in what is left.
@@ -37,9 +36,9 @@ void hipMallocManaged(void** ptr, std::size_t size, unsigned int flags) {
 
 void hipMemAdvise(const void* ptr, std::size_t count, hipMemoryAdvise advice, int device) {
   require(ptr && count != 0);
-  const CUmem_advise wanted = to_cuda(advice);
   if (ignores_device(advice)) device = hipCpuDeviceId;
   const CUmemLocation where = place(device);
+  const CUmem_advise wanted = to_cuda(advice);
   check(driver().cuMemAdvise_v2 ? driver().cuMemAdvise_v2(to_address(ptr), count, wanted, where)
                                 : driver().cuMemAdvise(to_address(ptr), count, wanted, device));
 }
@@ -55,9 +54,9 @@ void hipMemPrefetchAsync(const void* ptr, std::size_t count, int device, hipStre
 void hipMemRangeGetAttribute(void* data, std::size_t dataSize, hipMemRangeAttribute attribute,
                              const void* ptr, std::size_t count) {
   require(data && dataSize != 0 && ptr && count != 0);
-  const CUmem_range_attribute asked = to_cuda(attribute);
   const bool is_list = attribute == hipMemRangeAttributeAccessedBy;
   require(is_list ? dataSize % sizeof(int) == 0 : dataSize == sizeof(int));
+  const CUmem_range_attribute asked = to_cuda(attribute);
   // CUDA's values are HIP's: 0 or 1, a device's number, -1 for the CPU, -2 for none or not all alike.
   check(driver().cuMemRangeGetAttribute(data, dataSize, asked, to_address(ptr), count));
   if (is_list) put_devices_first({static_cast<int*>(data), dataSize / sizeof(int)});

@@ -17,6 +17,7 @@ bool is_access(hipMemAccessFlags flags) {
 
 /// HIP's answer to a device that is none is InvalidValue in the calls that use this; CUDA's is InvalidDevice.
 void require_location(const hipMemLocation& location) {
+  require(location.type != hipMemLocationTypeInvalid);
   require(location.type != hipMemLocationTypeDevice || is_device(location.id));
 }
 
@@ -35,7 +36,11 @@ void hipMemAddressReserve(void** ptr, std::size_t size, std::size_t alignment, v
   require(ptr && size != 0 && flags == 0);
   CUdeviceptr base = 0;
   *ptr = nullptr;
-  check(driver().cuMemAddressReserve(&base, size, alignment, to_address(addr), flags));
+  CUresult result = driver().cuMemAddressReserve(&base, size, alignment, to_address(addr), flags);
+  if (result == CUDA_ERROR_INVALID_VALUE && addr) {  // HIP's hint is only a hint, whatever it says
+    result = driver().cuMemAddressReserve(&base, size, alignment, 0, flags);
+  }
+  check(result);
   *ptr = to_pointer(base);
 }
 
@@ -47,6 +52,8 @@ void hipMemAddressFree(void* ptr, std::size_t size) {
 void hipMemCreate(hipMemGenericAllocationHandle_t* handle, std::size_t size, const hipMemAllocationProp* prop,
                   unsigned long long flags) {
   require(handle && size != 0 && prop && flags == 0);
+  require(prop->location.type != hipMemLocationTypeDevice || is_device(prop->location.id),
+          hipErrorInvalidDevice);
   const CUmemAllocationProp wanted = to_cuda(*prop);
   CUmemGenericAllocationHandle created = 0;
   check(driver().cuMemCreate(&created, size, &wanted, flags));

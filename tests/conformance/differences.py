@@ -1,0 +1,245 @@
+"""Where CUDA answers otherwise than HIP: declared here, held by the suite, shown in docs/hardware.md.
+
+On the cuda runtime each test named here must fail, and with the answer of its row; one that passes, or fails in
+another way, is reported. So the table can neither hide a mistake nor grow stale.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+UNCACHED_IS_NONE = "NotSupported: CUDA has no such memory"
+COARSE_IS_NONE = "NotSupported: CUDA does not know coherency of a range"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One answer, and the tests that see it."""
+
+    call: str
+    """The function, and with what."""
+    hip: str
+    here: str
+    answer: str
+    """A regular expression that the failed assertion's message must hold: what was got, against what HIP gives."""
+    tests: dict[str, str]
+    """file.py::test -> a regular expression that the test's parameters must hold."""
+
+
+DIFFERENCES = (
+    Difference(
+        "hipMemMap of less than the handle's size",
+        "works",
+        "NotSupported: hipplan maps whole allocations there, and refuses the rest before the first call",
+        r"^AssertionError|assert 801 == 0",
+        {
+            "test_mem_map.py::test_less_than_the_handle_may_be_mapped_from_its_start": "",
+        },
+    ),
+    Difference(
+        "hipMemcpy over two mappings that no single device may reach",
+        "works",
+        "InvalidValue; over mappings that one device reaches it works",
+        "assert 1 == 0",
+        {
+            "test_mem_map.py::test_one_reservation_holds_pieces_of_several_devices": "",
+        },
+    ),
+    Difference(
+        "hipMemAddressFree with another size than was reserved",
+        "frees the whole range",
+        "InvalidValue: base and size must be the reservation's",
+        "assert 1 == 0",
+        {
+            "test_mem_address_free.py::test_the_size_is_ignored": "",
+        },
+    ),
+    Difference(
+        "hipMemAddressFree of a range with a mapping",
+        "Unknown",
+        "InvalidValue",
+        "assert 1 == 999",
+        {
+            "test_mem_address_free.py::test_a_range_with_a_mapping_is_in_use": "",
+        },
+    ),
+    Difference(
+        "hipMemCreate and its granularity, type Uncached",
+        "works since 7.0",
+        UNCACHED_IS_NONE,
+        "assert 801 == 0",
+        {
+            "test_mem_create.py::test_uncached_memory_exists_since_7_0": "",
+            "test_mem_get_allocation_granularity.py::test_uncached_and_host_follow_the_release": "",
+        },
+    ),
+    Difference(
+        "hipMemCreate of a size that is no multiple of the granularity",
+        "passes HIP, and what is below it says OutOfMemory",
+        "InvalidValue",
+        "assert 1 == 2",
+        {
+            "test_mem_create.py::test_half_a_page_passes_hip_and_fails_below_it": "",
+            "test_mem_create.py::test_more_than_the_host_s_memory_is_out_of_memory_even_off_the_alignment": "",
+        },
+    ),
+    Difference(
+        "hipMemSetAccess over two reservations that happen to touch",
+        "InvalidValue",
+        "works: the driver does not tell where a reservation ends",
+        "assert 0 == 1",
+        {
+            "test_mem_set_access.py::test_the_range_must_be_in_one_reservation": "",
+        },
+    ),
+    Difference(
+        "hipMemSetAccess with a bad descriptor behind a good one",
+        "the good one stays applied",
+        "nothing is applied",
+        "assert 0 == 3",
+        {
+            "test_mem_set_access.py::test_descriptors_before_a_bad_one_stay_applied": "",
+        },
+    ),
+    Difference(
+        "hipMemSetAccess for the host, of device memory",
+        "InvalidValue before 10.0",
+        "NotSupported",
+        "assert 801 == 1",
+        {
+            "test_mem_set_access.py::test_the_host_may_have_host_memory_only_before_10_0": "",
+        },
+    ),
+    Difference(
+        "hipMemAdvise, coarse grain (100, 101)",
+        "works",
+        COARSE_IS_NONE,
+        "assert 801 == 0|hipMemRangeGetAttribute",
+        {
+            "test_mem_advise.py::test_every_advice_is_taken_for_the_cpu_and_a_device": r"10[01]$",
+            "test_mem_advise.py::test_the_flags_do_not_disturb_one_another": "",
+        },
+    ),
+    Difference(
+        "hipMemRangeGetAttribute, coherency (100)",
+        "fine, coarse or both",
+        COARSE_IS_NONE + "; what was in the answer stays",
+        r"55|801",
+        {
+            "test_mem_range_get_attribute.py::test_fresh_memory_has_nothing": "",
+            "test_mem_range_get_attribute.py::test_coherency_is_fine_coarse_or_both": "",
+            "test_mem_range_get_attribute.py::test_coherency_of_ordinary_memory": "",
+        },
+    ),
+    Difference(
+        "hipMemRangeGetAttribute, accessed by, after advice for the CPU",
+        "the CPU does not appear",
+        "-1, behind the devices",
+        r"\[-1, -2\] == \[-2, -2\]",
+        {
+            "test_mem_range_get_attribute.py::test_the_cpu_does_not_appear_in_accessed_by": "",
+        },
+    ),
+    Difference(
+        "hipMemPrefetchAsync of memory that is not managed",
+        "hipMalloc's passes, the caller's own is NotSupported",
+        "InvalidValue",
+        "assert 1 == (0|801)",
+        {
+            "test_mem_prefetch_async.py::test_ordinary_device_memory_passes_and_nothing_happens": "",
+            "test_mem_prefetch_async.py::test_pageable_memory_to_a_device_is_not_supported_without_xnack": "",
+        },
+    ),
+    Difference(
+        "hipHostMalloc, uncached together with a coherency flag",
+        "InvalidValue since 7.0",
+        "works: the bit is passed over",
+        "assert 0 == 1",
+        {
+            "test_host_malloc.py::test_uncached_with_either_is_invalid_since_7_0": "",
+        },
+    ),
+    Difference(
+        "hipHostGetFlags",
+        "the flags given",
+        "CUDA's: Mapped is always among them, coherency never",
+        r"assert [23] == (0|1|1073741824)",
+        {
+            "test_host_malloc.py::test_the_flags_are_told": r"(^|-)(0|1|1073741824)$",
+        },
+    ),
+    Difference(
+        "hipPointerGetAttributes, allocationFlags of registered memory",
+        "the flags given",
+        "Mapped is always among them",
+        r", 3\) == \(.*, 1\)",
+        {
+            "test_pointer_get_attributes.py::test_registered_memory": "",
+        },
+    ),
+    Difference(
+        "hipHostRegister of registered memory",
+        "Success, and the first record is lost",
+        "HostMemoryAlreadyRegistered (712)",
+        "assert 0 == 712",
+        {
+            "test_host_register.py::test_the_same_pointer_again_is_a_success_and_one_registration": "",
+        },
+    ),
+    Difference(
+        "hipHostRegister, not coherent",
+        "works since 7.0",
+        UNCACHED_IS_NONE,
+        "assert 801 == 0",
+        {
+            "test_host_register.py::test_non_coherent_came_with_7_0": "",
+        },
+    ),
+    Difference(
+        "hipHostRegister of more than there is",
+        "InvalidValue",
+        "NotSupported",
+        "assert 801 == 1",
+        {
+            "test_host_register.py::test_what_cannot_be_pinned_is_invalid": "",
+        },
+    ),
+    Difference(
+        "hipMemcpy's kind",
+        "must fit the addresses",
+        "only its range is checked: the addresses tell",
+        "assert 0 == 1",
+        {
+            "test_memcpy.py::test_a_device_kind_between_host_pointers_is_invalid": "",
+        },
+    ),
+    Difference(
+        "hipGetDevicePropertiesR0600",
+        "every field",
+        "name, uuid, totalGlobalMem, gcnArchName (`sm_90`); zeros elsewhere",
+        r"\(0, 0\) == \(\d+, \d+\)",
+        {
+            "test_devices.py::test_properties_agree_with_the_single_questions": "",
+        },
+    ),
+)
+
+
+def declared(test: str) -> Difference | None:
+    """The row of a test: `file.py::name[parameters]`."""
+    name, _, parameters = test.partition("[")
+    rows = (row for row in DIFFERENCES if name in row.tests and re.search(row.tests[name], parameters.rstrip("]")))
+    return next(rows, None)
+
+
+def as_declared(row: Difference, message: str) -> bool:
+    """Whether a failed assertion shows the row's answer."""
+    return re.search(row.answer, message) is not None
+
+
+def table() -> str:
+    """For docs/hardware.md."""
+    lines = ["| call | HIP | CUDA, through libhipcuda |", "|---|---|---|"]
+    lines += [f"| {row.call} | {row.hip} | {row.here} |" for row in DIFFERENCES]
+    return "\n".join(lines)
