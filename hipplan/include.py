@@ -7,12 +7,14 @@ stay in the folder of the root plan. Each file is read once; a name defined in t
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hipplan.errors import Diagnostic, PlanError
-from hipplan.source import Source, load_yaml
+from hipplan.source import BYTES_MAX, Source, load_yaml
 
 NOUNS = ("devices", "allocations", "reservations", "streams", "buffers", "regions")
 FILES_MAX = 100
@@ -24,6 +26,40 @@ class Entry(NamedTuple):
     source: Source
     name: str
     value: Any
+
+
+def plans_below(folder: Path) -> list[Path]:
+    """The plans of a folder, at any depth: YAML files that say `hipplan:`, but for those that another one includes.
+
+    Folders and files whose names begin with a dot are not looked at.
+    """
+    plans: list[Path] = []
+    for place, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        named = [Path(place, name) for name in sorted(files) if not name.startswith(".")]
+        plans += [path for path in named if path.suffix in (".yaml", ".yml") and _says(path, b"hipplan")]
+    parts = {part for path in plans if _says(path, b"include") for part in _included_by(path)}
+    return [path for path in plans if path.resolve() not in parts]
+
+
+def _says(path: Path, key: bytes) -> bool:
+    """Whether a file has this key at its top, as far as that can be told without reading YAML."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(BYTES_MAX)
+    except OSError:
+        return False
+    return re.search(rb"^(?:\xef\xbb\xbf)?\{?[\"']?" + key + rb"[\"']?[ \t]*:", text, re.MULTILINE) is not None
+
+
+def _included_by(path: Path) -> list[Path]:
+    try:
+        data = load_yaml(path).data
+    except PlanError:
+        return []
+    named = data.get("include", []) if isinstance(data, dict) else []
+    names = [name for name in (named if isinstance(named, list) else [named]) if isinstance(name, str)]
+    return [(path.parent / name).resolve() for name in names if "\0" not in name]
 
 
 class Documents:
@@ -88,7 +124,7 @@ class Documents:
                 source,
                 path,
                 why="a plan from elsewhere should not read files of yours",
-                hint="move it below the plan, or allow it with load(..., include_anywhere=True)",
+                hint="move it below the plan, or allow it: --include-anywhere, load(..., include_anywhere=True)",
             )
         elif file in self._read:
             self._report("HP025", f"{name} is included already", source, path, hint="include each file once")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from hipplan.cli.arguments import (
     Parser,
     format_option,
+    include_option,
     machine_option,
     parse_vars,
     plan_file,
@@ -39,6 +40,7 @@ def declare(parser: Parser) -> None:
     machine_option(parser)
     runtime_option(parser)
     vars_option(parser)
+    include_option(parser)
     format_option(parser)
 
 
@@ -51,7 +53,7 @@ def run(given: Namespace) -> int:
     from hipplan.undo import hurry
 
     as_json = given.format == "json"
-    plan = load(source_of(given.file), parse_vars(given.var))
+    plan = load(source_of(given.file), parse_vars(given.var), include_anywhere=given.include_anywhere)
     profile = load_machine(given.machine) if given.machine else None
     chosen = choose(given.runtime, profile)
     if chosen.notice:

@@ -33,14 +33,15 @@ class Parser(argparse.ArgumentParser):
     def read(self, arguments: Sequence[str]) -> argparse.Namespace:
         """The arguments by name. Ends the process for --help and for wrong usage, as argparse does.
 
-        What stands behind `--` is given.rest, for a verb that has set_defaults(rest=[]).
+        What stands behind `--` is given.rest, for a verb that has set_defaults(rest=[]); for the others it is more of
+        the same, and a file whose name begins with a dash is ./-name.
         """
         end = arguments.index("--") if "--" in arguments else len(arguments)
-        given, unknown = self.parse_known_intermixed_args(arguments[:end])
-        if "rest" in given:
-            given.rest = list(arguments[end + 1 :])
-        else:
-            unknown += arguments[end:]
+        before, rest = list(arguments[:end]), list(arguments[end + 1 :])
+        if self.get_default("rest") is None:
+            before, rest = before + rest, []
+        given, unknown = self.parse_known_intermixed_args(before)
+        given.rest = rest
         if unknown:
             wrong = unknown[0].partition("=")[0]
             hint = suggest(wrong, (option for action in self._actions for option in action.option_strings))
@@ -80,6 +81,12 @@ def vars_option(parser: Parser) -> None:
     """--var NAME=VALUE, any number of times, as given.var."""
     about = "set a variable of the plan; may be repeated"
     parser.add_argument("--var", metavar="NAME=VALUE", action="append", default=[], help=about)
+
+
+def include_option(parser: Parser) -> None:
+    """--include-anywhere, as given.include_anywhere."""
+    about = "let the plan include files from outside its own folder"
+    parser.add_argument("--include-anywhere", action="store_true", help=about)
 
 
 def parse_vars(given: list[str]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from argparse import Namespace
 from hipplan.cli.arguments import (
     Parser,
     format_option,
+    include_option,
     machine_option,
     parse_vars,
     plan_file,
@@ -26,6 +27,7 @@ def declare(parser: Parser) -> None:
     machine_option(parser)
     runtime_option(parser)
     vars_option(parser)
+    include_option(parser)
     format_option(parser)
 
 
@@ -35,7 +37,7 @@ def run(given: Namespace) -> int:
     from hipplan.loader import load
     from hipplan.profiles import load_machine
 
-    plan = load(source_of(given.file), parse_vars(given.var))
+    plan = load(source_of(given.file), parse_vars(given.var), include_anywhere=given.include_anywhere)
     if given.machine:
         profile = load_machine(given.machine)
     else:

@@ -1,25 +1,40 @@
 """hipplan validate: check plans; with --machine also whether that machine can hold them.
 
-Changes nothing, needs no GPU and no compiled part.
+Changes nothing, needs no GPU and no compiled part. A folder stands for the plans in it, at any depth: files named
+*.yaml or *.yml that say `hipplan:`, but for those that another one includes.
 Exit code: 0 all good, 2 a plan is invalid, 3 a plan is good but the machine cannot hold it.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import Namespace
-from typing import Any
+from typing import TYPE_CHECKING
 
-from hipplan.cli.arguments import Parser, format_option, machine_option, parse_vars, source_of, vars_option
+from hipplan.cli.arguments import (
+    Parser,
+    format_option,
+    include_option,
+    machine_option,
+    parse_vars,
+    source_of,
+    vars_option,
+)
 from hipplan.cli.start import without_plugins
 from hipplan.errors import Diagnostic, ExitCode, HipplanError
 
+if TYPE_CHECKING:
+    from hipplan.cli.reports import Checked
+    from hipplan.profiles import Machine
+
 
 def declare(parser: Parser) -> None:
-    parser.add_argument("files", metavar="FILE", nargs="+", help="plans, or - for stdin")
+    parser.add_argument("files", metavar="FILE", nargs="+", help="plans, folders of plans, or - for stdin")
     machine_option(parser)
     vars_option(parser)
-    format_option(parser)
+    include_option(parser)
+    format_option(parser, "github", "sarif")
 
 
 def run(given: Namespace) -> int:
@@ -30,29 +45,31 @@ def run(given: Namespace) -> int:
 
         profile = load_machine(given.machine)
     variables = parse_vars(given.var)
-    worst = ExitCode.OK
-    results: list[dict[str, Any]] = []
-    for file in given.files:
-        code, found = _check(file, variables, profile)
-        worst = _worse(worst, code)
-        results.append({"file": file, "valid": code == ExitCode.OK, "diagnostics": [d.to_json() for d in found]})
-        if given.format == "text":
-            for diagnostic in found:
-                print(diagnostic, file=sys.stderr)
-            if code == ExitCode.OK:
-                print(f"{file}: good" + (f", and {profile.name} can hold it" if profile else ""))
-    if given.format == "json":
-        import json
+    checked: list[Checked] = []
+    for named in given.files:
+        for file in _plans_in(named):
+            checked.append((file, *_check(file, variables, given.include_anywhere, profile)))
+            if given.format == "text":
+                _tell(checked[-1], profile)
+    if given.format != "text":
+        from hipplan.cli import reports
 
-        print(json.dumps({"format_version": 1, "files": results}, indent=2))
-    return worst
+        print({"json": reports.as_json, "github": reports.as_github, "sarif": reports.as_sarif}[given.format](checked))
+    # An invalid plan outweighs a machine that is too small: mend that first.
+    order = (ExitCode.OK, ExitCode.MACHINE, ExitCode.INVALID)
+    return max((code for _, code, _ in checked), key=order.index)
 
 
-def _check(file: str, variables: dict[str, str], profile: Any) -> tuple[ExitCode, list[Diagnostic]]:
+def _check(
+    file: str, variables: dict[str, str], include_anywhere: bool, profile: Machine | None
+) -> tuple[ExitCode, list[Diagnostic]]:
     from hipplan.loader import load
 
+    if _is_folder(file):
+        hint = "a plan is a file named *.yaml or *.yml that says hipplan: 1"
+        return ExitCode.INVALID, [Diagnostic("HP001", f"there is no plan in the folder {file}", hint=hint)]
     try:
-        plan = load(source_of(file), variables)
+        plan = load(source_of(file), variables, include_anywhere=include_anywhere)
         if profile is None:
             return ExitCode.OK, list(plan.warnings)
         from hipplan.compiler import compile as compile_plan
@@ -62,7 +79,24 @@ def _check(file: str, variables: dict[str, str], profile: Any) -> tuple[ExitCode
         return error.exit_code, list(error.diagnostics)
 
 
-def _worse(a: ExitCode, b: ExitCode) -> ExitCode:
-    """An invalid plan outweighs a machine that is too small: mend that first."""
-    order = (ExitCode.OK, ExitCode.MACHINE, ExitCode.INVALID)
-    return max(a, b, key=order.index)
+def _tell(checked: Checked, profile: Machine | None) -> None:
+    file, code, found = checked
+    for diagnostic in found:
+        print(diagnostic, file=sys.stderr)
+    if code == ExitCode.OK:
+        print(f"{file}: good" + (f", and {profile.name} can hold it" if profile else ""))
+
+
+def _plans_in(named: str) -> list[str]:
+    """The file itself, or the plans of a folder; a folder without one stands for itself."""
+    if not _is_folder(named):
+        return [named]
+    from pathlib import Path
+
+    from hipplan.include import plans_below
+
+    return [str(path) for path in plans_below(Path(named))] or [named]
+
+
+def _is_folder(named: str) -> bool:
+    return named != "-" and "\0" not in named and os.path.isdir(named)  # noqa: PTH112  # before pathlib is needed

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +15,11 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def hipplan() -> Run:
-    """hipplan(*arguments, env={}, stdin=""): what it printed, and its exit code."""
+    """hipplan(*arguments, env={}, stdin="", cwd=None): what it printed, and its exit code."""
 
-    def run(*arguments: object, env: dict[str, str] | None = None, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    def run(
+        *arguments: object, env: dict[str, str] | None = None, stdin: str = "", cwd: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             command(*arguments),
             input=stdin,
@@ -24,6 +27,7 @@ def hipplan() -> Run:
             text=True,
             timeout=60,
             env=os.environ | (env or {}),
+            cwd=cwd,
         )
 
     return run

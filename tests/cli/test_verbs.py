@@ -179,7 +179,7 @@ def test_variables_are_set_from_the_command_line(tmp_path: Path, hipplan: Run) -
         ["--verison"],
         ["machine", "show"],
         ["machine", "list", "sim-2"],
-        ["validate", str(QUICKSTART), "--", "x"],
+        ["validate", str(QUICKSTART), "--", "--x"],
         ["sim"],
         ["bench", "--repeats", "0"],
     ],

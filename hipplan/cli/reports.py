@@ -1,0 +1,107 @@
+"""What `hipplan validate` found, for those who are not people: programs, GitHub, SARIF viewers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from hipplan import __version__
+from hipplan.errors import CODES, Diagnostic, ExitCode
+from hipplan.explain import explain
+
+_SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+
+Checked = tuple[str, ExitCode, Sequence[Diagnostic]]
+"""A file, how it fared, and what was found in it."""
+
+
+def as_json(checked: Sequence[Checked]) -> str:
+    """One JSON document."""
+    files = [
+        {"file": file, "valid": code == ExitCode.OK, "diagnostics": [diagnostic.to_json() for diagnostic in found]}
+        for file, code, found in checked
+    ]
+    return json.dumps({"format_version": 1, "files": files}, indent=2)
+
+
+def as_github(checked: Sequence[Checked]) -> str:
+    """Workflow commands, a line each: GitHub shows them beside the lines of a pull request."""
+    return "\n".join(_command(file, diagnostic) for file, _, found in checked for diagnostic in found)
+
+
+def as_sarif(checked: Sequence[Checked]) -> str:
+    """A log of SARIF 2.1.0 (OASIS), for code scanning and editors."""
+    found = [(file, diagnostic) for file, _, diagnostics in checked for diagnostic in diagnostics]
+    rules = sorted({diagnostic.code for _, diagnostic in found})
+    run = {
+        "tool": {"driver": {"name": "hipplan", "version": __version__, "rules": [_rule(code) for code in rules]}},
+        "columnKind": "unicodeCodePoints",
+        "results": [_result(file, diagnostic, rules.index(diagnostic.code)) for file, diagnostic in found],
+    }
+    return json.dumps({"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
+
+
+def _command(file: str, diagnostic: Diagnostic) -> str:
+    span = diagnostic.span
+    where = {"file": span.file if span else file}
+    if span:
+        where |= {"line": str(span.line), "col": str(span.column), "endLine": str(span.end_line)}
+        where |= {"endColumn": str(span.end_column)} if span.end_line == span.line else {}
+    where["title"] = diagnostic.code
+    properties = ",".join(f"{key}={_escaped(value, ':,')}" for key, value in where.items())
+    return f"::{diagnostic.severity} {properties}::{_escaped(_message(diagnostic))}"
+
+
+def _escaped(text: str, more: str = "") -> str:
+    for sign in "%\r\n" + more:
+        text = text.replace(sign, f"%{ord(sign):02X}")
+    return text
+
+
+def _message(diagnostic: Diagnostic) -> str:
+    """All that a diagnostic says but its place, a line each."""
+    return "\n".join(_sentences(diagnostic))
+
+
+def _sentences(diagnostic: Diagnostic) -> Iterator[str]:
+    yield diagnostic.summary + (f" ({diagnostic.label})" if diagnostic.label else "")
+    if diagnostic.span and diagnostic.span.expansion:
+        yield f"in: {diagnostic.span.expansion}"
+    if diagnostic.why:
+        yield f"why: {diagnostic.why}"
+    if diagnostic.hint:
+        yield f"hint: {diagnostic.hint}"
+    yield from diagnostic.notes
+
+
+def _rule(code: str) -> dict[str, Any]:
+    page = str(explain(code))
+    return {"id": code, "shortDescription": {"text": CODES[code]}, "help": {"text": page, "markdown": page}}
+
+
+def _result(file: str, diagnostic: Diagnostic, rule: int) -> dict[str, Any]:
+    span = diagnostic.span
+    place: dict[str, Any] = {"artifactLocation": {"uri": _uri(span.file if span else file)}}
+    if span:
+        place["region"] = {
+            "startLine": span.line,
+            "startColumn": span.column,
+            "endLine": span.end_line,
+            "endColumn": span.end_column,
+        }
+    return {
+        "ruleId": diagnostic.code,
+        "ruleIndex": rule,
+        "level": diagnostic.severity,
+        "message": {"text": _message(diagnostic)},
+        "locations": [{"physicalLocation": place}],
+    }
+
+
+def _uri(file: str) -> str:
+    """A relative path stays one: a viewer finds it from the root of the checkout."""
+    path = Path(file)
+    return path.as_uri() if path.is_absolute() else quote(path.as_posix())

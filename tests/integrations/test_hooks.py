@@ -1,0 +1,145 @@
+"""What other tools run: the pre-commit hook and the GitHub Action, as far as a machine without them can tell."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.conftest import ROOT
+
+GOOD = "hipplan: 1\nbuffers: {b: {kind: device, size: 1MiB}}\n"
+INVALID = "hipplan: 1\nbuffers: {b: {kind: devise, size: 1MiB}}\n"
+HOOKS: list[dict[str, Any]] = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text())
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A repository with plans, and hipplan on PATH as the hook and the action find it."""
+    (tmp_path / "plans" / "with space").mkdir(parents=True)
+    (tmp_path / "plans" / "good.yaml").write_text(GOOD)
+    (tmp_path / "plans" / "with space" / "good.yaml").write_text(GOOD)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "hipplan").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m hipplan "$@"\n')
+    (tmp_path / "bin" / "hipplan").chmod(0o755)
+    return tmp_path
+
+
+def environment(checkout: Path, **more: str) -> dict[str, str]:
+    return os.environ | {"PATH": f"{checkout / 'bin'}{os.pathsep}{os.environ['PATH']}"} | more
+
+
+def step(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(one for one in ACTION["runs"]["steps"] if one["name"] == name)
+    return found
+
+
+def check(checkout: Path, **inputs: str) -> subprocess.CompletedProcess[str]:
+    """The action's step, with its inputs as GitHub would give them."""
+    given = {name: inputs.get(name, about["default"]) for name, about in ACTION["inputs"].items()}
+    expressions = {f"${{{{ inputs.{name} }}}}": value for name, value in given.items()}
+    variables = {name: expressions[text] for name, text in step("Check")["env"].items()}
+    # As the runner starts `shell: bash`.
+    line = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step("Check")["run"]]
+    more = environment(checkout, **variables)
+    return subprocess.run(line, capture_output=True, text=True, timeout=60, cwd=checkout, env=more)
+
+
+def test_the_action_passes_good_plans(checkout: Path) -> None:
+    done = check(checkout, machine="mi300x-8")
+
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")
+
+
+def test_the_action_annotates_a_bad_one_and_fails(checkout: Path) -> None:
+    (checkout / "plans" / "bad.yaml").write_text(INVALID)
+    done = check(checkout)
+
+    assert done.returncode == 2
+    assert done.stdout.startswith("::error file=plans/bad.yaml,line=2,")
+
+
+def test_the_action_splits_its_inputs_as_a_shell_does_and_runs_none_of_them(checkout: Path) -> None:
+    (checkout / "plans" / "vars.yaml").write_text(
+        "hipplan: 1\nvars: {n: 1}\nbuffers: {b: {kind: device, size: $(n)}}\n"
+    )
+    files = "'plans/with space/good.yaml'\n plans/vars.yaml"
+
+    assert check(checkout, files=files, arguments="--var 'n=2'").returncode == 2  # good.yaml has no variable n
+    assert check(checkout, files="plans/vars.yaml", arguments="--var 'n=2'").returncode == 0
+    for evil in ("$(touch pwned)", "`touch pwned`", "; touch pwned", "plans; touch pwned"):
+        check(checkout, files=evil)
+        check(checkout, machine=evil)
+        check(checkout, arguments=evil)
+        assert not (checkout / "pwned").exists()
+
+
+def test_the_action_writes_sarif(checkout: Path) -> None:
+    (checkout / "plans" / "bad.yaml").write_text(INVALID)
+    done = check(checkout, sarif="out.sarif")
+
+    assert done.returncode == 2
+    assert '"ruleId": "HP104"' in (checkout / "out.sarif").read_text()
+
+
+def test_the_action_installs_its_own_folder(checkout: Path) -> None:
+    (checkout / "bin" / "python3").write_text('#!/bin/sh\necho "$@"\n')
+    (checkout / "bin" / "python3").chmod(0o755)
+    line = ["bash", "-eo", "pipefail", "-c", step("Install hipplan")["run"]]
+    more = environment(checkout, GITHUB_ACTION_PATH="/the action")
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, env=more)
+
+    assert done.stdout == "-m pip install --quiet /the action\n"
+
+
+def test_the_action_agrees_with_githubs_schema() -> None:
+    pytest.importorskip("check_jsonschema")
+    line = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-actions"]
+    done = subprocess.run([*line, str(ROOT / "action.yml")], capture_output=True, text=True, timeout=60)
+
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_hooks_run_the_command(checkout: Path) -> None:
+    """Without pre-commit: its entry, with the names of files behind it."""
+    for hook in HOOKS:
+        line = [*hook["entry"].split(), "plans/good.yaml", "plans/with space/good.yaml"]
+        done = subprocess.run(line, capture_output=True, text=True, timeout=60, cwd=checkout, env=environment(checkout))
+
+        assert done.returncode == 0, done.stderr
+
+
+def test_pre_commit_runs_the_hook(checkout: Path) -> None:
+    pytest.importorskip("pre_commit")
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+    more = environment(checkout, PRE_COMMIT_HOME=str(checkout / "cache"), GIT_CONFIG_GLOBAL="/dev/null")
+
+    def run(*line: str, cwd: Path = checkout) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(line, capture_output=True, text=True, timeout=120, cwd=cwd, env=more)
+
+    hooks = checkout / "hooks"  # a repository as pre-commit clones it, of what the hook needs alone
+    hooks.mkdir()
+    shutil.copy(ROOT / ".pre-commit-hooks.yaml", hooks)
+    for repository in (hooks, checkout):
+        run("git", "init", "-q", cwd=repository)
+        run("git", "add", ".pre-commit-hooks.yaml" if repository == hooks else "plans", cwd=repository)
+        run("git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "x", cwd=repository)
+    head = run("git", "rev-parse", "HEAD", cwd=hooks).stdout.strip()
+    config = {"repos": [{"repo": str(hooks), "rev": head,
+                         "hooks": [{"id": "hipplan-validate-system", "args": ["--machine", "sim-2"]}]}]}  # fmt: skip
+    (checkout / ".pre-commit-config.yaml").write_text(yaml.safe_dump(config))
+    good = run(sys.executable, "-m", "pre_commit", "run", "--all-files")
+    (checkout / "plans" / "good.yaml").write_text(INVALID)
+    bad = run(sys.executable, "-m", "pre_commit", "run", "--all-files")
+
+    assert good.returncode == 0, good.stdout + good.stderr
+    assert bad.returncode == 1
+    assert "plans/good.yaml:2:21: error[HP104]" in bad.stdout
