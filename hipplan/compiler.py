@@ -24,7 +24,7 @@ from hipplan.objects import (
     ResolvedMapping,
     ResolvedReservation,
 )
-from hipplan.placement import place
+from hipplan.placement import place, selectors
 from hipplan.profiles import Machine
 from hipplan.program import Program, Resource
 from hipplan.units import round_up
@@ -63,6 +63,7 @@ def compile(plan: LoadedPlan, machine: Machine, current_device: int = 0) -> Prog
         digest=plan.digest,
         machine=machine.name,
         devices=devices,
+        selectors=selectors(plan),
         steps=tuple(building.steps),
         resources=tuple(building.resources),
         warnings=(*plan.warnings, *findings.warnings),

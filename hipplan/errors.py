@@ -75,6 +75,8 @@ CODES: dict[str, str] = {
     "HP251": "an allocation that nothing maps",
     "HP252": "a peer link that nothing uses",
     "HP253": "a mapping that nobody may access",
+    "HP254": "memory that is only padding",
+    "HP255": "access that no mapping takes",
     "HP301": "more device memory than is free",
     "HP302": "a place, size or address that the granularity does not allow",
     "HP303": "more host memory than the machine has",

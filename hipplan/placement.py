@@ -29,6 +29,21 @@ def place(plan: LoadedPlan, machine: Machine, current_device: int, findings: Fin
     return placed
 
 
+def selectors(plan: LoadedPlan) -> dict[str, str]:
+    """Device name -> what chose the device: "uuid GPU-...", "ordinal 2", "next in order"."""
+    return {name: _words(device) for name, device in plan.objects.devices.items()}
+
+
+def _words(device: ResolvedDevice) -> str:
+    selector = device.selector
+    for key in ("uuid", "pci"):
+        if value := getattr(selector, key):
+            return f"{key} {value}"
+    if selector.current:
+        return "the current device"
+    return "next in order" if selector.ordinal is None else f"ordinal {device.ordinal}"
+
+
 def _ordinal(device: ResolvedDevice, machine: Machine, current_device: int) -> int | None:
     if device.ordinal is not None:
         return device.ordinal

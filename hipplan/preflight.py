@@ -18,6 +18,10 @@ Placed = tuple[ResolvedMapping, int, int]
 OPEN_FILES_MARGIN = 64
 """Descriptors left for everything else in the process."""
 
+PADDING_MIN = 16 * 2**20
+PADDING_SHARE = 8
+"""HP254: padding worth a word is at least so many bytes, and at least one part in so many of what is taken."""
+
 
 def check(
     plan: LoadedPlan,
@@ -37,6 +41,7 @@ def check(
     rules.access()
     rules.descriptors()
     rules.releases()
+    rules.padding()
 
 
 def check_range(
@@ -237,6 +242,22 @@ class _Rules:
                 why=f"each hipMemCreate takes one; {OPEN_FILES_MARGIN} are left for the process",
                 hint="use fewer, larger allocations, or raise the hard limit (ulimit -Hn)",
             )
+
+    def padding(self) -> None:
+        """HP254, a warning: what the granularity adds, by line of the plan."""
+        lines: dict[tuple[object, ...], list[Resource]] = {}
+        for resource in self.resources:
+            if resource.kind == "allocation":
+                lines.setdefault(self.objects.allocations[resource.name].path, []).append(resource)
+        for path, made in lines.items():
+            waste, taken = sum(one.waste for one in made), sum(one.size for one in made)
+            if waste < max(PADDING_MIN, taken / PADDING_SHARE):
+                continue
+            several = f"{len(made)} allocations of" if len(made) > 1 else "an allocation of"
+            summary = f"{format_size(waste)} of {format_size(taken)} are only padding"
+            why = f"{several} {format_size(made[0].asked)} take {format_size(made[0].size)} each"
+            span, hint = self.plan.span(*path, "size"), "use fewer, larger ones, or a region with tensors in it"
+            self.findings.add(Diagnostic("HP254", summary, span, why=why, hint=hint, severity="warning"))
 
     def releases(self) -> None:
         """HP309: what this HIP release, or CUDA, does not do."""

@@ -60,6 +60,8 @@ class Program:
     machine: str
     devices: dict[str, int]
     """The plan's device names -> ordinals."""
+    selectors: dict[str, str]
+    """The plan's device names -> what chose the device, in words."""
     steps: tuple[Step, ...]
     resources: tuple[Resource, ...]
     warnings: tuple[Diagnostic, ...] = ()

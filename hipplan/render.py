@@ -5,6 +5,7 @@ JSON carries `format_version`; it grows when a key changes its meaning or goes a
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from hipplan.undo import Undone
 
 FORMAT_VERSION = 1
+_VISIBILITY = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 
 
 def console() -> Console:
@@ -78,6 +80,7 @@ def program_json(program: Program) -> dict[str, Any]:
         "digest": program.digest,
         "machine": program.machine,
         "devices": program.devices,
+        "selectors": program.selectors,
         "bytes_by_device": program.bytes_by_device(),
         "steps": [step_json(step) for step in program.steps],
         "resources": [resource_json(resource) for resource in program.resources],
@@ -98,6 +101,9 @@ def layout_json(layout: Layout) -> dict[str, Any]:
         "plan": program.name,
         "digest": program.digest,
         "machine": program.machine,
+        "devices": program.devices,
+        "selectors": program.selectors,
+        "visibility": _visibility(),
         "runtime": layout.runtime.path,
         "notice": layout.notice,
         "steps": len(program.steps),
@@ -179,6 +185,18 @@ def _verified(layout: Layout) -> dict[str, str]:
     for check in layout.checks:
         counted[check.name] = counted.get(check.name, 0) + 1
     return {name: f"{count} check{'s' if count > 1 else ''}" for name, count in counted.items()}
+
+
+def devices_text(program: Program, *, here: bool) -> str:
+    """Which device each name of the plan is, and what chose it; `here` with the variables that hide devices."""
+    chosen = [f"{name} is device {ordinal} ({program.selectors[name]})" for name, ordinal in program.devices.items()]
+    hidden = [f"{name}={value}" for name, value in _visibility().items()] if here else []
+    return printable("; ".join([", ".join(chosen), *hidden]))
+
+
+def _visibility() -> dict[str, str]:
+    """The variables that choose which devices a process sees, as far as they are set."""
+    return {name: os.environ[name] for name in _VISIBILITY if name in os.environ}
 
 
 def totals(program: Program) -> str:

@@ -104,6 +104,7 @@ def _report(layout: Layout, as_json: bool) -> None:
     checks = f"{len(layout.checks)} checks passed" if layout.checks else "not verified"
     where = f"{program.machine}, {version_of(layout.runtime)}"
     out.print(f"{program.name}: applied on {where}; {len(program.steps)} steps, {checks}", style="bold")
+    out.print(render.devices_text(program, here=True), markup=False)
     out.print(render.resources_table(program.resources, layout))
     out.print(render.totals(program))
     if layout.retries:

@@ -52,6 +52,7 @@ def run(given: Namespace) -> int:
         print(warning, file=sys.stderr)
     out = render.console()
     out.print(f"{program.name} on {program.machine}: {len(program.steps)} steps, nothing done", style="bold")
+    out.print(render.devices_text(program, here=not given.machine), markup=False)
     out.print(render.steps_table(program.steps))
     out.print(render.resources_table(program.resources))
     out.print(render.totals(program))

@@ -9,7 +9,7 @@ from hipplan.resolve.names import Names
 
 
 def warn_of_unused(objects: Objects, plan: Plan, names: Names) -> None:
-    """Allocations that nothing maps, mappings nobody may access, peer links without a buffer to reach."""
+    """Allocations that nothing maps, mappings nobody may access, access that nobody is given, idle peer links."""
     told: set[Path] = set()
 
     def warn(code: str, summary: str, path: Path, why: str, hint: str) -> None:
@@ -26,6 +26,11 @@ def warn_of_unused(objects: Objects, plan: Plan, names: Names) -> None:
                 why = "HIP gives a new mapping no access at all, not even to its own device"
                 summary = f"nobody may access '{mapping.allocation}' in '{reservation.name}'"
                 warn("HP253", summary, mapping.path, why, "add access: {gpu.0: rw}")
+        own = [mapping.access is not None for mapping in reservation.spec.mappings]
+        if reservation.spec.access and own and all(own):
+            why = "it is for mappings that do not say their own, and each does"
+            summary = f"no mapping of '{reservation.name}' takes the access of the reservation"
+            warn("HP255", summary, (*reservation.path, "access"), why, "remove it, here or in the mappings")
     for name, allocation in objects.allocations.items():
         if name not in mapped and allocation.spec.shareable == "none":
             why = "an allocation has no address until a reservation maps it"

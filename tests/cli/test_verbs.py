@@ -69,6 +69,37 @@ def test_the_report_tells_each_resource(hipplan: Run) -> None:
     assert "torn down: 9 of 9 objects given back, nothing left behind" in done.stdout
 
 
+def test_the_report_tells_which_selector_matched_what_under_the_visibility_variables(
+    tmp_path: Path, hipplan: Run
+) -> None:
+    masked = {"HIP_VISIBLE_DEVICES": "1"}
+    (one,) = json.loads(hipplan("machine", "--runtime", "sim", "--format", "json", env=masked).stdout)["machine"][
+        "devices"
+    ]
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(
+        f"hipplan: 1\ndevices: {{second: {{uuid: {one['uuid']}}}}}\nbuffers: {{b: {{kind: device, size: 1}}}}\n"
+    )
+    whole = hipplan("apply", plan, "--once", "--runtime", "sim")
+    part = hipplan("apply", plan, "--once", "--runtime", "sim", env=masked)
+    told = json.loads(
+        hipplan("apply", plan, "--once", "--runtime", "sim", "--format", "json", env=masked).stdout.splitlines()[0]
+    )
+
+    assert f"\nsecond is device 1 (uuid {one['uuid']})\n" in whole.stdout
+    assert f"\nsecond is device 0 (uuid {one['uuid']}); HIP_VISIBLE_DEVICES=1\n" in part.stdout
+    assert (told["devices"], told["visibility"]) == ({"second": 0}, masked)
+    assert told["selectors"] == {"second": f"uuid {one['uuid']}"}
+
+
+def test_each_way_to_choose_a_device_is_told(tmp_path: Path, hipplan: Run) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text("hipplan: 1\ndevices: {a: {ordinal: 1}, gpu: {count: 1}}\n")
+    shown = hipplan("preview", plan, "--machine", "sim-2", env={"HIP_VISIBLE_DEVICES": "0"})
+
+    assert "\na is device 1 (ordinal 1), gpu.0 is device 0 (next in order)\n" in shown.stdout
+
+
 def test_a_preview_for_people_shows_steps_sizes_and_totals(hipplan: Run) -> None:
     done = hipplan("preview", QUICKSTART, "--machine", "sim-2")
 

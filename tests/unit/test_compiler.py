@@ -204,3 +204,16 @@ def test_an_arch_may_name_features() -> None:
     plan = {"devices": {"gpu": {"arch": "gfx942:xnack-"}}, "buffers": {"b": {"kind": "device", "size": 4096}}}
 
     assert compiled(plan, machine(arch="gfx942:sramecc+:xnack-")).devices == {"gpu": 0}
+
+
+@pytest.mark.parametrize(
+    ("size", "count", "warned"),
+    [("1MiB", 15, False), ("1MiB", 16, True), ("15MiB", 16, False), ("1793KiB", 128, False), ("1792KiB", 128, True)],
+)
+def test_padding_is_worth_a_word_from_a_size_and_a_share_on(size: str, count: int, warned: bool) -> None:
+    """16 MiB in all, and an eighth of what is taken; at a granularity of 2 MiB."""
+    reservations = {"r": {"access": {"gpu.0": "rw"}, "mappings": [{"allocation": "a.*"}]}}
+    plan = {"allocations": {"a": {"size": size, "count": count}}, "reservations": reservations}
+    program = compiled(plan, machine(granularity_recommended=2 * MIB))
+
+    assert [one.code for one in program.warnings] == ["HP254"] * warned

@@ -51,10 +51,9 @@ def codes_of(text: str, escaped: bool, folder: Path) -> list[str]:
         if not machine:
             return [warning.code for warning in plan.warnings]
         profile = folder / machine if machine.endswith(".yaml") else machine
-        compile_plan(plan, load_machine(profile))
+        return [warning.code for warning in compile_plan(plan, load_machine(profile)).warnings]
     except HipplanError as error:
         return [diagnostic.code for diagnostic in error.diagnostics]
-    return []
 
 
 @pytest.mark.parametrize("code", CODES)
