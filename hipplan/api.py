@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import resource
 from collections.abc import Mapping
 from typing import Any
@@ -14,6 +15,7 @@ from hipplan.layout import Layout
 from hipplan.loader import LoadedPlan, PlanSource, load
 from hipplan.profiles import Machine, load_machine
 from hipplan.program import Program
+from hipplan.record import Recorder
 from hipplan.runtimes import Chosen, choose
 from hipplan.transaction import OnStep, run
 
@@ -29,6 +31,7 @@ def apply(
     bind: Mapping[str, Any] | None = None,
     on_step: OnStep | None = None,
     verify: bool = True,
+    record: str | os.PathLike[str] | None = None,
 ) -> Layout:
     """Applies a plan: everything is made, read back and handed out, or nothing is.
 
@@ -36,18 +39,20 @@ def apply(
     vars: values for the plan's variables, when it is not loaded yet.
     runtime: auto, amd, cuda, sim or a path; default HIPPLAN_RUNTIME, else auto.
     machine: a profile (or its name) that the simulator becomes; only with the simulator.
+    record: a file for what is done, step by step (JSON lines; `hipplan replay` shows it).
     bind: memory for `bind:` buffers (buffer protocol), descriptors for `bind:` allocations, by name.
 
     Raises PlanError (the plan is invalid), MachineError (this machine cannot hold it), RuntimeUnavailable,
-    ApplyError (rolled back; `leaks` names what could not be).
+    ApplyError (rolled back; `leaks` names what could not be), RecordError (the record cannot be written).
     """
     loaded = plan if isinstance(plan, LoadedPlan) else load(plan, vars)
     profile = load_machine(machine) if isinstance(machine, str) else machine
+    recorder = None if record is None else Recorder(record)
     chosen = choose(runtime, profile)
     program = prepare(loaded, chosen, profile)
     if chosen.notice:
         log.warning("%s", chosen.notice)
-    return run(program, chosen.runtime, bind=bind, on_step=on_step, check=verify, notice=chosen.notice)
+    return run(program, chosen.runtime, bind=bind, on_step=on_step, check=verify, notice=chosen.notice, record=recorder)
 
 
 def prepare(plan: LoadedPlan, chosen: Chosen, profile: Machine | None) -> Program:

@@ -48,6 +48,15 @@ def discover(chosen: Chosen) -> Machine:
     )
 
 
+def described(runtime: _core.Runtime) -> dict[str, str]:
+    """Which library a runtime is, and the versions that it and its driver tell."""
+    try:
+        driver = version_text(runtime.driver_version())
+    except _core.HipError as error:
+        driver = error.name
+    return {"path": runtime.path, "version": version_text(runtime.version), "driver_version": driver}
+
+
 def version_text(version: int) -> str:
     """hipRuntimeGetVersion's integer as "7.2.53211"."""
     return f"{version // 10_000_000}.{version // 100_000 % 100}.{version % 100_000}"

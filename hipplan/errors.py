@@ -103,6 +103,8 @@ CODES: dict[str, str] = {
     "HP410": "a device that is lost",
     "HP411": "a device that never became idle and was given up on",
     "HP412": "a held layout that cannot be asked",
+    "HP413": "a record that cannot be written",
+    "HP414": "a file that is no record",
     "HP420": "a change that this layout cannot make",
 }
 
@@ -268,6 +270,12 @@ class RuntimeUnavailable(HipplanError):
     """No HIP runtime that can be used was found."""
 
     exit_code = ExitCode.MACHINE
+
+
+class RecordError(HipplanError):
+    """A record cannot be written, or a file is no record."""
+
+    exit_code = ExitCode.INVALID
 
 
 class HeldError(HipplanError):

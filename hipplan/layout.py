@@ -167,6 +167,8 @@ class Layout:
             undone = undo(self.program, self._live, self._book)
             self._closed = True  # not before: an interrupt until here leaves a layout that can be closed
         _open.discard(self)
+        if self._live.record is not None:
+            self._live.record.end()
         if undone.kept:
             kept.keep(self.program, self._live, self._book)
         kept.give_back()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterable, Mapping
+from time import perf_counter_ns
 from typing import Any
 
 from hipplan import _core
 from hipplan.errors import ApplyError, Diagnostic
+from hipplan.record import Recorder
 from hipplan.steps import CreateAllocation, ImportAllocation, RegisterBuffer, Reserve, Step
 from hipplan.units import round_up
 
@@ -25,8 +27,16 @@ class Live:
     buffer, a file descriptor for an imported allocation. Kept alive as long as the layout.
     """
 
-    def __init__(self, runtime: _core.Runtime, bind: Mapping[str, Any], devices: Iterable[int]) -> None:
+    def __init__(
+        self,
+        runtime: _core.Runtime,
+        bind: Mapping[str, Any],
+        devices: Iterable[int],
+        record: Recorder | None = None,
+    ) -> None:
         self.runtime = runtime
+        self.record = record
+        """Who writes down what is done; then each step is made by itself, so that it has a time of its own."""
         self.process = os.getpid()
         """Whose memory this is: not a forked child's."""
         self.journal = _core.Journal(runtime, list(devices))
@@ -84,11 +94,28 @@ class Live:
         properties = _core.AllocationProperties(step.device, step.memory_type, step.location_type, step.handle_type)
         return self.journal.create_allocation(step.name, step.size, properties)
 
+    def make(self, step: Step) -> None:
+        """Makes one step, and records it. Raises what the step raises."""
+        if self.record is None:
+            step.do(self)
+            return
+        retries, began = _core.thread_retries(), perf_counter_ns()
+        failure: BaseException | None = None
+        try:
+            step.do(self)
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            self.record.step(step, perf_counter_ns() - began, _core.thread_retries() - retries, failure)
+
     def run_steps(self, steps: tuple[Step, ...], first: int) -> tuple[int, _core.HipError | None]:
         """Makes steps from `first` on natively, as long as they are of the kinds that come by the thousand.
 
-        How many were made, and what the one after them failed with.
+        How many were made, and what the one after them failed with. None with a record.
         """
+        if self.record is not None:
+            return 0, None
         return self.journal.run_steps(steps, first, self._entries, self._offsets)
 
     def read_steps(self, steps: tuple[Step, ...], devices: list[int]) -> _core.Readings:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hipplan.errors import Diagnostic
+from hipplan.profiles import Machine
 from hipplan.steps import Step
 
 if TYPE_CHECKING:
@@ -62,6 +63,10 @@ class Program:
     """The plan's device names -> ordinals."""
     selectors: dict[str, str]
     """The plan's device names -> what chose the device, in words."""
+    variables: dict[str, Any] = field(default_factory=dict)
+    """What the plan's variables are set to."""
+    measured: Machine | None = None
+    """The machine it is made for."""
     steps: tuple[Step, ...]
     resources: tuple[Resource, ...]
     warnings: tuple[Diagnostic, ...] = ()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from rich.text import Text
 
 from hipplan.errors import printable
 from hipplan.program import Program, Resource
+from hipplan.record import Record
 from hipplan.steps import Step
 from hipplan.units import format_size
 
@@ -138,6 +139,47 @@ def verified_text(answer: Mapping[str, Any]) -> str:
     if differ > len(answer["differences"]):
         lines.append(f"  and {differ - len(answer['differences'])} more")
     return "\n".join(map(printable, lines))
+
+
+def record_parts(record: Record) -> Iterator[Table | Text]:
+    """A record for people: a heading, a table of the steps, and what came after them."""
+    head = record.head
+    runtime = head["runtime"]
+    machine = head.get("machine")
+    where = machine.get("name", "?") if isinstance(machine, dict) else "?"
+    yield _line(f"{head['plan']} ({head['source']}), {head['started']}", style="bold")
+    yield _line(f"digest {head['digest']}")
+    if head["vars"]:
+        yield _line("variables: " + ", ".join(f"{name} = {value}" for name, value in head["vars"].items()))
+    yield _line(
+        f"on {where}, {runtime.get('path')}, HIP {runtime.get('version')}, driver {runtime.get('driver_version')}"
+    )
+    table = _table(("", "right"), ("call", "left"), ("name", "left"), ("", "left"), ("us", "right"), ("result", "left"))
+    for number, event in enumerate(record.of("step"), 1):
+        row = (str(number), event["call"], event["name"], event["what"], f"{event['us']:,.1f}", _result(event))
+        table.add_row(*(_line(cell) for cell in row))
+    yield table
+    for event in record.events:
+        match event["event"]:
+            case "verify":
+                wrong = len(event["differences"])
+                yield _line(f"read back: {event['checks']} checks, {wrong} differ, {event['us']:,.1f} us")
+            case "failed":
+                yield _line(f"failed: {event['error']} {event.get('driver_call') or event.get('why') or ''}")
+            case "undo" if event["result"] != "given back":
+                yield _line(f"{event['result']}: {event['object']} {event.get('why', '')}")
+            case "undone":
+                yield _line(f"{event['summary']}, {event['us']:,.1f} us")
+
+
+def _result(event: Mapping[str, Any]) -> str:
+    again = f", {event['retries']} retried" if event["retries"] else ""
+    return f"{event.get('error') or event['result']}{again}"
+
+
+def _line(text: str, style: str = "") -> Text:
+    """Of a file that anybody may have written."""
+    return Text(printable(str(text)), style=style)
 
 
 def steps_table(steps: Iterable[Step]) -> Table:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from time import perf_counter_ns
 from typing import Any, NoReturn
 
 from hipplan import _core
+from hipplan.discover import described
 from hipplan.errors import ApplyError, Diagnostic
 from hipplan.layout import Layout
 from hipplan.live import Live
 from hipplan.program import Program
+from hipplan.record import Recorder
 from hipplan.steps import Step
 from hipplan.undo import Undone, retried_text, undo
 from hipplan.verify import Checks, verify
@@ -34,20 +37,28 @@ def run(
     on_step: OnStep | None = None,
     check: bool = True,
     notice: str = "",
+    record: Recorder | None = None,
 ) -> Layout:
     """Makes every step, reads back, and hands out the layout.
 
     Raises ApplyError after rolling back: a driver call failed (HP401), what was read back differs (HP402),
     an address or a binding is not there (HP404, HP405). Any other exception rolls back and goes on.
     """
-    live = Live(runtime, bind or {}, program.devices.values())
+    if record is not None:
+        record.begin(program, described(runtime))
+    live = Live(runtime, bind or {}, program.devices.values(), record)
     making = Making(live, len(program.steps), on_step)
     try:
         making.make(program.steps)
         checks = read_back(program, live) if check else ()
         return Layout(program, live, checks, notice, making.retries)
     except BaseException as error:
-        raise_undone(error, making, undo(program, live))
+        if record is not None:
+            record.failed(error)
+        undone = undo(program, live)
+        if record is not None:
+            record.end()
+        raise_undone(error, making, undone)
 
 
 class Making:
@@ -83,15 +94,19 @@ class Making:
             self.step = steps[self.number - first]
             if self.on_step is not None:
                 self.on_step(self.number, self.step)
-            self.step.do(self.live)
+            self.live.make(self.step)
             self.number += 1
         self.step = None
 
 
 def read_back(program: Program, live: Live) -> Checks:
     """Compares what was made with the program. Raises HipError, and ApplyError (HP402) if it differs."""
+    began = perf_counter_ns()
     checks = verify(program, live)
-    if wrong := checks.mismatches():
+    wrong = checks.mismatches()
+    if live.record is not None:
+        live.record.verified(len(checks), wrong, perf_counter_ns() - began)
+    if wrong:
         raise ApplyError([_mismatch(one.name, one.what, one.desired, one.current) for one in wrong])
     return checks
 

@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from time import monotonic
+from time import monotonic, perf_counter_ns
 
 from hipplan import _core
 from hipplan.errors import Diagnostic
@@ -137,7 +137,7 @@ def undo(program: Program, live: Live, leases: _core.LeaseBook | None = None, si
     def some() -> _core.UndoReport:
         return journal.undo_all_but(leases) if leases else journal.undo_since(since)
 
-    return _surely(lambda: _Work(program.devices, live, some, lambda entry: entry >= since))
+    return _surely(live, lambda: _Work(program.devices, live, some, lambda entry: entry >= since))
 
 
 def conclude(program: Program, live: Live, commit: Callable[[], bool], entries: Sequence[int]) -> Undone:
@@ -146,7 +146,9 @@ def conclude(program: Program, live: Live, commit: Callable[[], bool], entries: 
     commit: may be called more than once; False if the change was rolled back instead, then nothing happens.
     """
     mine = frozenset(entries)
-    return _surely(lambda: _Work(program.devices, live, lambda: live.journal.undo(entries), mine.__contains__, commit))
+    return _surely(
+        live, lambda: _Work(program.devices, live, lambda: live.journal.undo(entries), mine.__contains__, commit)
+    )
 
 
 def wait_until_idle(program: Program, live: Live) -> None:
@@ -159,12 +161,17 @@ def wait_until_idle(program: Program, live: Live) -> None:
         raise waiting.failed
 
 
-def _surely(make: Callable[[], _Work]) -> Undone:
+def _surely(live: Live, make: Callable[[], _Work]) -> Undone:
     try:
-        return make().give_back()
-    except BaseException:  # an interrupt in the few instructions outside of the wait
-        make().give_back()
+        began = perf_counter_ns()
+        owned = live.journal.contents() if live.record else []
+        undone = make().give_back()
+    except BaseException:  # an interrupt in the few instructions outside of the wait; more may come
+        _surely(live, make)
         raise
+    if live.record:
+        live.record.undone(owned, live.journal.contents(), undone, perf_counter_ns() - began)
+    return undone
 
 
 class _Wait:

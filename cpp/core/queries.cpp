@@ -15,6 +15,12 @@ hip::hipMemGenericAllocationHandle_t native_handle(std::uintptr_t handle) {
 
 }  // namespace
 
+int driver_version(hip::runtime& runtime) {
+  int version = 0;
+  runtime.check(runtime.hipDriverGetVersion(&version), "hipDriverGetVersion", "this machine");
+  return version;
+}
+
 int device_count(hip::runtime& runtime) {
   int count = 0;
   const auto result = runtime.hipGetDeviceCount(&count);

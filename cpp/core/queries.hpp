@@ -13,6 +13,8 @@
 
 namespace hipplan {
 
+/// hipDriverGetVersion, in the form of hip::runtime::version().
+[[nodiscard]] int driver_version(hip::runtime& runtime);
 /// Zero when the runtime says there is no device.
 [[nodiscard]] int device_count(hip::runtime& runtime);
 [[nodiscard]] std::string device_name(hip::runtime& runtime, device_id device);

@@ -1,6 +1,7 @@
 """hipplan apply: apply a plan, all or nothing; report; hold it until ^C or SIGTERM; tear it down.
 
-While it is held, `hipplan verify` reads it back from another process. --machine shapes the simulator.
+While it is held, `hipplan verify` reads it back from another process; `hipplan replay` shows what --record
+wrote. --machine shapes the simulator.
 With --format json, two JSON documents, a line each: when applied, when torn down.
 Exit code: 0 done, 2 invalid plan, 3 the machine cannot hold it, 4 failed and rolled back, 5 something could not be
 given back, 130 and 143 interrupted.
@@ -37,6 +38,8 @@ def declare(parser: Parser) -> None:
     parser.add_argument("--once", action="store_true", help="tear down at once instead of holding until ^C")
     about = "do not read back what the driver did"
     parser.add_argument("--no-verify", dest="verify", action="store_false", help=about)
+    about = "write down each step, with its time and result, as JSON lines"
+    parser.add_argument("--record", metavar="FILE", help=about)
     machine_option(parser)
     runtime_option(parser)
     vars_option(parser)
@@ -48,6 +51,7 @@ def run(given: Namespace) -> int:
     from hipplan.api import prepare
     from hipplan.loader import load
     from hipplan.profiles import load_machine
+    from hipplan.record import Recorder
     from hipplan.runtimes import choose
     from hipplan.transaction import run as apply
     from hipplan.undo import hurry
@@ -55,6 +59,7 @@ def run(given: Namespace) -> int:
     as_json = given.format == "json"
     plan = load(source_of(given.file), parse_vars(given.var), include_anywhere=given.include_anywhere)
     profile = load_machine(given.machine) if given.machine else None
+    record = None if given.record is None else Recorder(given.record)
     chosen = choose(given.runtime, profile)
     if chosen.notice:
         print(f"notice: {chosen.notice}", file=sys.stderr)
@@ -68,7 +73,9 @@ def run(given: Namespace) -> int:
             advance(number)
 
         try:
-            layout = apply(program, chosen.runtime, on_step=between, check=given.verify, notice=chosen.notice)
+            layout = apply(
+                program, chosen.runtime, on_step=between, check=given.verify, notice=chosen.notice, record=record
+            )
         except Interrupted as interrupted:
             print(f"{interrupted}: rolled back", file=sys.stderr)
             cause = interrupted.__cause__

@@ -17,6 +17,7 @@ VERBS = {
     "preview": "show the steps a plan takes, the sizes, and what padding wastes",
     "apply": "apply a plan, all or nothing; hold it until ^C; tear it down",
     "verify": "read a layout back that apply holds in another process; show what differs",
+    "replay": "show what an apply that was recorded did, step by step",
     "machine": "measure this machine as a profile; list, show and compare profiles",
     "explain": "explain a diagnostic: why, a failing and a mended example",
     "schema": "print the JSON Schema of plans or of machine profiles",

@@ -1,0 +1,35 @@
+"""hipplan replay: show what an apply that was recorded did: each step with its time and result, what was read back, and
+what was given back. Touches no driver.
+
+Exit code: 0, also if the record ends in the middle because the process was killed; 2 the file is no record.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import Namespace
+
+from hipplan.cli.arguments import Parser, format_option
+from hipplan.errors import ExitCode
+
+
+def declare(parser: Parser) -> None:
+    parser.add_argument("file", metavar="FILE", help="what `hipplan apply --record FILE` wrote")
+    format_option(parser)
+
+
+def run(given: Namespace) -> int:
+    from hipplan import render
+    from hipplan.record import read
+
+    record = read(given.file)
+    if given.format == "json":
+        print(json.dumps({"format_version": 1, "complete": record.complete, "events": record.events}, indent=2))
+        return ExitCode.OK
+    out = render.console()
+    for part in render.record_parts(record):
+        out.print(part)
+    if not record.complete:
+        print(f"{given.file} ends before the layout was torn down", file=sys.stderr)
+    return ExitCode.OK

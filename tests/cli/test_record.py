@@ -1,0 +1,211 @@
+"""Recording an apply, and showing it again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hipplan as library
+from hipplan.errors import RecordError
+from hipplan.record import MAX_LINE_BYTES, read
+from tests.cli.conftest import Run, command
+from tests.conftest import ROOT, Simulator
+
+QUICKSTART = ROOT / "plans" / "quickstart.yaml"
+
+
+def applied(file: Path, **more: Any) -> None:
+    library.apply(QUICKSTART, runtime="sim", record=file, **more).close()
+
+
+def test_a_record_tells_plan_machine_versions_and_every_step(sim: Simulator, tmp_path: Path) -> None:
+    file = tmp_path / "apply.jsonl"
+    plan = library.load("hipplan: 1\nname: n\nvars: {size: 1MiB}\nbuffers:\n  b: {kind: device, size: $(size)}\n",
+                        {"size": "2MiB"})  # fmt: skip
+    with library.apply(plan, runtime="sim", record=file) as layout:
+        digest = layout.program.digest
+    record = read(file)
+
+    assert record.complete
+    head = record.head
+    assert (head["plan"], head["digest"], head["vars"]) == ("n", digest, {"size": "2MiB"})
+    assert head["machine"]["name"] == "sim-2" and len(head["machine"]["devices"]) == 2
+    assert set(head["runtime"]) == {"path", "version", "driver_version"}
+    assert head["steps"] == len(record.of("step")) == 1
+    (step,) = record.of("step")
+    assert (step["call"], step["name"], step["result"], step["retries"]) == ("hipMalloc", "b", "ok", 0)
+    assert step["us"] > 0
+    assert [(e["name"], e["result"]) for e in record.of("undo")] == [("b", "given back")]
+    assert [e["event"] for e in record.events] == ["apply", "step", "verify", "undo", "undone", "end"]
+
+
+def test_a_failed_apply_is_recorded_with_its_roll_back(sim: Simulator, tmp_path: Path) -> None:
+    file = tmp_path / "apply.jsonl"
+    sim.runtime.arm_faults(
+        "hipMemCreate@1=hipErrorNotReady; hipMemMap@2=hipErrorOutOfMemory; hipMemRelease@1=hipErrorUnknown"
+    )
+    with pytest.raises(library.ApplyError):
+        applied(file)
+    record = read(file)
+    failing = [event for event in record.of("step") if event["result"] != "ok"]
+
+    assert [(e["name"], e["error"], e["code"]) for e in failing] == [("model[1]", "hipErrorOutOfMemory", 2)]
+    assert [e["retries"] for e in record.of("step") if e["call"] == "hipMemCreate"] == [1, 0]
+    assert record.of("failed")[0]["driver_call"] == "hipMemMap"
+    results = {event["name"]: event["result"] for event in record.of("undo")}
+    assert results.pop("cache") == "leaked"
+    assert set(results.values()) == {"given back"}
+    assert record.of("undone")[0]["leaks"] == ["cache"]
+    assert record.complete
+    sim.free_everything()
+
+
+def test_recorded_or_not_the_same_calls_are_made(sim: Simulator, tmp_path: Path) -> None:
+    traces = []
+    for name, record in (("without", None), ("with", tmp_path / "apply.jsonl")):
+        sim.runtime.trace_to(str(tmp_path / name))
+        library.apply(QUICKSTART, runtime="sim", record=record).close()
+        sim.runtime.trace_to("")
+        traces.append([json.loads(line)["call"] for line in (tmp_path / name).read_text().splitlines()])
+
+    traces[1].remove("hipDriverGetVersion")  # for the first line
+    assert traces[0] == traces[1]
+
+
+def test_a_record_that_cannot_be_written_is_told_before_the_first_call(sim: Simulator, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (tmp_path / "no" / "folder", tmp_path, pipe, "a\0b"):
+        sim.runtime.arm_faults("*@1000000000=1")
+        with pytest.raises(RecordError) as caught:
+            applied(path)  # type: ignore[arg-type]
+        assert caught.value.diagnostics[0].code == "HP413"
+        assert caught.value.exit_code == 2
+        assert sim.runtime.calls_counted() == 0
+
+
+def test_an_invalid_plan_leaves_an_old_record_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "apply.jsonl"
+    file.write_text("old")
+    for plan in ("hipplan: 1\nx: 1\n", "hipplan: 1\nbuffers:\n  b: {kind: device, size: 999GiB}\n"):
+        with pytest.raises(library.HipplanError):
+            library.apply(plan, runtime="sim", record=file)
+        assert file.read_text() == "old"
+
+
+def test_a_full_disk_ends_the_record_and_not_the_apply(sim: Simulator, caplog: pytest.LogCaptureFixture) -> None:
+    with library.apply(QUICKSTART, runtime="sim", record="/dev/full") as layout:
+        assert len(sim.alive()) == 9
+        assert layout.drift() == []
+
+    assert [record.getMessage() for record in caplog.records] == [
+        "the record '/dev/full' ends here: No space left on device"
+    ]
+
+
+def test_the_command_records_and_replays(tmp_path: Path, hipplan: Run) -> None:
+    file = tmp_path / "apply.jsonl"
+    done = hipplan("apply", QUICKSTART, "--once", "--runtime", "sim", "--record", file)
+    shown = hipplan("replay", file)
+    told = json.loads(hipplan("replay", file, "--format", "json").stdout)
+
+    assert done.returncode == shown.returncode == 0
+    assert "hipMemSetAccess" in shown.stdout
+    assert "0 differ" in shown.stdout
+    assert "9 of 9 objects given back, nothing left behind" in shown.stdout
+    assert shown.stderr == ""
+    assert told["complete"] is True
+    assert len([event for event in told["events"] if event["event"] == "step"]) == 16
+
+
+def test_the_record_of_a_killed_process_is_shown_as_far_as_it_goes(tmp_path: Path, hipplan: Run) -> None:
+    file = tmp_path / "apply.jsonl"
+    process = subprocess.Popen(
+        command("apply", QUICKSTART, "--runtime", "sim", "--record", file), stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    assert any("holding" in line for line in process.stderr)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    file.write_bytes(file.read_bytes() + b'{"event": "und')
+    shown = hipplan("replay", file)
+
+    assert shown.returncode == 0
+    assert "hipMemPrefetchAsync" in shown.stdout
+    assert shown.stderr == f"{file} ends before the layout was torn down\n"
+
+
+HEAD = {
+    "event": "apply", "format_version": 1, "plan": "p", "source": "s", "digest": "d", "vars": {}, "runtime": {},
+    "steps": 1, "started": "t",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        ([], "empty"),
+        ([b"hipplan: 1"], "not JSON"),
+        ([b"[" * 100_000], "not JSON"),
+        ([b"\xff\xfe"], "not JSON"),
+        ([b"[]"], "no event"),
+        ([b'{"event": ["apply"]}'], "no event"),
+        ([b'{"event": "end"}'], "begins with"),
+        ([HEAD, HEAD], "begins with"),
+        ([HEAD | {"format_version": 2}], "format version"),
+        ([HEAD | {"vars": []}], "vars"),
+        ([HEAD, {"event": "step", "call": "hipMalloc"}], "name"),
+        ([HEAD, {"event": "undone", "us": 1, "retries": 0, "leaks": {}, "summary": ""}], "leaks"),
+        ([HEAD, b'"' + b"x" * MAX_LINE_BYTES], "too long"),
+    ],
+)
+def test_what_is_no_record_is_told_with_its_line(lines: list[Any], why: str, tmp_path: Path) -> None:
+    file = tmp_path / "no-record"
+    file.write_bytes(b"".join((one if isinstance(one, bytes) else json.dumps(one).encode()) + b"\n" for one in lines))
+    with pytest.raises(RecordError) as caught:
+        read(file)
+    (told,) = caught.value.diagnostics
+
+    assert told.code == "HP414"
+    assert why in told.why
+    assert caught.value.exit_code == 2
+
+
+def test_files_that_are_none_are_told_too(tmp_path: Path, hipplan: Run) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with (tmp_path / "large").open("wb") as large:
+        large.truncate(10 << 30)
+    for name in ("pipe", "large", "missing", "."):
+        done = hipplan("replay", tmp_path / name)
+        assert done.returncode == 2
+        assert "error[HP414]" in done.stderr
+
+
+def test_a_hostile_record_cannot_reach_the_terminal(tmp_path: Path, hipplan: Run) -> None:
+    file = tmp_path / "hostile"
+    step = {
+        "event": "step",
+        "call": "\x1b[31m",
+        "name": "[bold]x",
+        "what": "\x1b]0;t\x07",
+        "us": 1,
+        "retries": 0,
+        "result": "\x9b2J",
+    }
+    events = [
+        HEAD | {"plan": "\x1b[2J", "machine": [1], "vars": {"\x1b": {}}},
+        step,
+        {"event": "failed", "error": "\r\x1b"},
+    ]
+    file.write_text("".join(json.dumps(event) + "\n" for event in events))
+    done = hipplan("replay", file)
+
+    assert done.returncode == 0
+    assert not [c for c in done.stdout if not c.isprintable() and c != "\n"]
+    assert "[bold]x" in done.stdout
