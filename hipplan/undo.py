@@ -239,8 +239,8 @@ class _Work:
         self._undone = Undone(0)
 
     def give_back(self) -> Undone:
-        _working.add(self)
         try:
+            _working.add(self)
             return self._begin_and_wait()
         finally:
             _working.discard(self)
