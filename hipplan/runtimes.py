@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import threading
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from hipplan.errors import Diagnostic, RuntimeUnavailable
 from hipplan.profiles import Machine, load_machine, sim_profile
 
 DEFAULT_SIM_MACHINE = "sim-2"
+SYSTEM_ROCM = "/opt/rocm"
 CHOICES = ("auto", "amd", "cuda", "sim")
 
 _lock = threading.Lock()
@@ -129,7 +131,7 @@ def _amd() -> _core.Runtime:
 def _amd_candidates() -> Iterator[str]:
     # A second copy would not share pointers with the first (PyTorch for ROCm brings its own).
     yield from _core.loaded_libraries("libamdhip64.so")
-    folders = [os.environ.get("ROCM_PATH"), "/opt/rocm"]
+    folders = [os.environ.get("ROCM_PATH"), *_wheel_folders(), SYSTEM_ROCM]
     names = ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so", "libamdhip64.so.5")
     for folder in dict.fromkeys(filter(None, folders)):
         for name in names:
@@ -137,6 +139,13 @@ def _amd_candidates() -> Iterator[str]:
             if path.exists():
                 yield str(path)
     yield from names
+
+
+def _wheel_folders() -> Iterator[str]:
+    """Packages that bring their own copy, which they load when they are imported; looked at, not imported."""
+    for package in ("torch", "_rocm_sdk_core"):
+        spec = importlib.util.find_spec(package)
+        yield from (spec.submodule_search_locations or () if spec else ())
 
 
 def _open(path: str) -> _core.Runtime:

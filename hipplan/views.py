@@ -6,6 +6,7 @@ where the CPU may look. A lease is given back when the array, tensor or buffer g
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ MAX_VERSION = (1, 1)
 """Of DLPack, that the capsules have."""
 
 _GPU_TYPES = (2, 10)  # kDLCUDA, kDLROCM
+_ROCM_TYPES = (10, 11)  # kDLROCM, kDLROCMHost
 
 
 class Piece(_core.Window):
@@ -139,6 +141,7 @@ class Piece(_core.Window):
                 raise BufferError(f"'{self.name}' is not copied here; copy it with the array's own library")
             return self._host_copy(self._runtime, dtype, versioned)
         _check_stream(stream, place)
+        self._require_one_runtime(place)
         if place.read_only and not versioned:
             raise BufferError(f"'{self.name}' is read-only, which DLPack before version 1 cannot say")
         return self._capsule(place.dl_device, dtype, place.read_only, versioned)
@@ -157,6 +160,7 @@ class Piece(_core.Window):
             raise AttributeError(f"'{self.name}' is no device memory")
         if not self.dtype.typestr:
             raise AttributeError(f"the CUDA array interface has no {self.dtype}; use DLPack")
+        self._require_one_runtime(self._place)
         self._lease = self._hold()
         return {
             "shape": self.shape,
@@ -195,6 +199,18 @@ class Piece(_core.Window):
         if wanted == CPU:
             return None
         raise BufferError(f"'{self.name}' cannot be looked at from DLPack device {wanted}")
+
+    def _require_one_runtime(self, place: Place) -> None:
+        """A second copy of ROCm's library, loaded since by another module, does not know this memory."""
+        if place.dl_device[0] not in _ROCM_TYPES or "libamdhip64" not in self._runtime.path:
+            return
+        copies = {os.path.realpath(path) for path in _core.loaded_libraries("libamdhip64.so")}
+        if len(copies) > 1:
+            raise BufferError(
+                f"'{self.name}' belongs to {self._runtime.path}, and this process has loaded two copies of ROCm's "
+                f"library, which do not share pointers: {', '.join(sorted(copies))}. Import the module that brings "
+                "its own (PyTorch) before the first apply; then hipplan uses that one"
+            )
 
     def _require_memory(self) -> None:
         if not self._places:

@@ -93,7 +93,9 @@ def _grid(matrix: Matrix, title: str, text: Callable[[Cell], str]) -> None:
 
     from hipplan import render
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
+    out = render.console()
+    out.print(f"\n{title}")  # a table's own title is wrapped to the table's width
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     count = len(matrix.devices)
     table.add_column("from \\ to")
     for to in range(count):
@@ -101,7 +103,7 @@ def _grid(matrix: Matrix, title: str, text: Callable[[Cell], str]) -> None:
     for source in range(count):
         row = matrix.cells[source * count : (source + 1) * count]
         table.add_row(str(source), *(text(cell) for cell in row))
-    render.console().print(table)
+    out.print(table)
 
 
 def _progress(total: int) -> Any:

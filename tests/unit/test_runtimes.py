@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import ctypes.util
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,22 +65,91 @@ def test_rocm_path_is_looked_at_first(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert next(runtimes._amd_candidates()) == str(library)
 
 
-def test_a_copy_that_is_loaded_already_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_core, "loaded_libraries", lambda prefix: ["/somewhere/libamdhip64.so.7"])
-
-    assert next(runtimes._amd_candidates()) == "/somewhere/libamdhip64.so.7"
-
-
-def test_the_simulator_stands_in_for_rocm(sim: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_in = tmp_path / "lib" / "libamdhip64.so.7"
-    stand_in.parent.mkdir()
-    stand_in.symlink_to(sim.runtime.path)
-    monkeypatch.setenv("ROCM_PATH", str(tmp_path))
+def test_the_system_s_rocm_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("libamdhip64.so.6", "libamdhip64.so.7"):
+        library = tmp_path / "lib" / name
+        library.parent.mkdir(exist_ok=True)
+        library.touch()
+    monkeypatch.setattr(runtimes, "SYSTEM_ROCM", str(tmp_path))
+    monkeypatch.delenv("ROCM_PATH", raising=False)
     monkeypatch.setattr(_core, "loaded_libraries", lambda prefix: [])
-    chosen = runtimes.choose("amd")
+    monkeypatch.setattr(runtimes, "_wheel_folders", lambda: iter(()))
 
-    assert chosen.kind == "amd"
-    assert chosen.runtime.device_count() == 2
+    assert next(runtimes._amd_candidates()) == str(library)  # the newest
+
+
+def test_a_wheel_s_own_copy_comes_before_the_system_s(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    library = tmp_path / "torch" / "lib" / "libamdhip64.so"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    (tmp_path / "torch" / "__init__.py").write_text("raise RuntimeError('imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.delenv("ROCM_PATH", raising=False)
+    monkeypatch.setattr(_core, "loaded_libraries", lambda prefix: [])
+
+    assert next(runtimes._amd_candidates()) == str(library)
+
+
+def elsewhere(library: str, folder: Path, name: str = "libamdhip64.so.7") -> Path:
+    """A copy of the simulator under ROCm's name: another library for the loader, as ROCm's copies are."""
+    folder.mkdir()
+    return Path(shutil.copy(library, folder / name))
+
+
+def in_a_process_of_its_own(script: str, **variables: str) -> str:
+    environment = {**os.environ, "HIPSIM_LOG": "none", **variables}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("name", ["libamdhip64.so.6", "libamdhip64.so.7", "libamdhip64.so"])
+def test_the_library_is_found_by_the_loader_alone(name: str, sim: Simulator, tmp_path: Path) -> None:
+    library = elsewhere(sim.runtime.path, tmp_path / "lib", name)
+    script = "from hipplan.runtimes import choose; made = choose('amd'); print(made.kind, made.runtime.path)"
+
+    assert in_a_process_of_its_own(script, LD_LIBRARY_PATH=str(library.parent), ROCM_PATH="") == f"amd {name}"
+
+
+def test_a_copy_that_another_module_has_loaded_is_used(sim: Simulator, tmp_path: Path) -> None:
+    theirs = elsewhere(sim.runtime.path, tmp_path / "theirs")
+    ours = elsewhere(sim.runtime.path, tmp_path / "lib")
+    script = f"""
+import ctypes
+ctypes.CDLL({str(theirs)!r})
+from hipplan.runtimes import choose
+print(choose("amd").runtime.path)
+"""
+    assert in_a_process_of_its_own(script, ROCM_PATH=str(tmp_path)) == str(theirs)
+    assert in_a_process_of_its_own(script.replace("ctypes.CDLL", "str"), ROCM_PATH=str(tmp_path)) == str(ours)
+
+
+def test_a_second_copy_that_is_loaded_later_is_noticed_before_a_view_is_handed_out(
+    sim: Simulator, tmp_path: Path
+) -> None:
+    ours = elsewhere(sim.runtime.path, tmp_path / "lib")
+    theirs = elsewhere(sim.runtime.path, tmp_path / "theirs")
+    script = f"""
+import ctypes
+import hipplan
+plan = {{"hipplan": 1, "buffers": {{"b": {{"kind": "device", "size": 4096}}, "p": {{"kind": "pinned", "size": 4096}}}}}}
+with hipplan.apply(plan, runtime="amd") as layout:
+    layout["b"].__dlpack__()
+    layout["b"].__cuda_array_interface__
+    ctypes.CDLL({str(theirs)!r})
+    for take in (lambda: layout["b"].__dlpack__(), lambda: layout["b"].__cuda_array_interface__):
+        try:
+            take()
+        except BufferError as error:
+            print(error)
+    memoryview(layout["p"])  # the CPU's own view needs no runtime
+"""
+    told = in_a_process_of_its_own(script, ROCM_PATH=str(tmp_path)).splitlines()
+    assert len(told) == 2
+    for line in told:
+        assert "two copies of ROCm's library" in line
+        assert f"{ours}, {theirs}" in line
 
 
 def test_a_library_that_is_not_hip_is_refused() -> None:
