@@ -49,7 +49,7 @@ def copy(chosen: Chosen, before: int, chunk: int) -> Mapping[str, float]:
     new = journal.create_device_buffer("new", 0, before + chunk)
     runtime.copy(journal.address(new), journal.address(old), before)
     runtime.synchronize(0)
-    journal.undo(old)
+    journal.undo([old])
     took = (time.perf_counter() - started) * 1e6
     journal.undo_all()
     return {"grow": took}
