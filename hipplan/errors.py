@@ -50,6 +50,7 @@ CODES: dict[str, str] = {
     "HP023": "an expansion past the limit",
     "HP024": "a repetition that cannot be read",
     "HP025": "an include that cannot be used",
+    "HP026": "a plan that cannot be formatted",
     "HP101": "a key that a plan does not have",
     "HP102": "a key that must be there",
     "HP103": "a value of the wrong type",

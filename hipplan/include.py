@@ -28,8 +28,9 @@ class Entry(NamedTuple):
     value: Any
 
 
-def plans_below(folder: Path) -> list[Path]:
-    """The plans of a folder, at any depth: YAML files that say `hipplan:`, but for those that another one includes.
+def plans_below(folder: Path, *, parts: bool = False) -> list[Path]:
+    """The plans of a folder, at any depth: YAML files that say `hipplan:`. Without `parts` not those
+    that another one includes.
 
     Folders and files whose names begin with a dot are not looked at.
     """
@@ -38,8 +39,10 @@ def plans_below(folder: Path) -> list[Path]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         named = [Path(place, name) for name in sorted(files) if not name.startswith(".")]
         plans += [path for path in named if path.suffix in (".yaml", ".yml") and _says(path, b"hipplan")]
-    parts = {part for path in plans if _says(path, b"include") for part in _included_by(path)}
-    return [path for path in plans if path.resolve() not in parts]
+    if parts:
+        return plans
+    included = {part for path in plans if _says(path, b"include") for part in _included_by(path)}
+    return [path for path in plans if path.resolve() not in included]
 
 
 def _says(path: Path, key: bytes) -> bool:

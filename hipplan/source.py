@@ -38,7 +38,7 @@ ALIASED_VALUES_MAX = 100_000
 PathKey = tuple[Hashable, ...]
 
 # libyaml counts these five as line breaks, so the lines that are shown must be cut at the same places.
-_LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
+LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
 # The complement of YAML's printable characters: said the other way round it takes ten times as long to compile.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufeff\ufffe\uffff]")
 
@@ -52,15 +52,15 @@ class Source:
         self.data = data
         self.found: list[Diagnostic] = []
         """Mistakes that leave the data readable (a key that stands twice): told together with later ones."""
-        self._root = root
+        self.root = root
         self._lines: list[str] | None = None
         self._children: dict[int, dict[Any, tuple[yaml.Node, yaml.Node]]] = {}
 
     def span(self, path: Sequence[Hashable] = (), *, key: bool = False) -> Span | None:
         """Where the value (or the key) at `path` stands; of the nearest ancestor if it is not in the text."""
-        if self._root is None:
+        if self.root is None:
             return None
-        key_node, node = None, self._root
+        key_node, node = None, self.root
         for step in path:
             found = self._children_of(node).get(step)
             if found is None:
@@ -87,7 +87,7 @@ class Source:
 
     def _line(self, line: int) -> str:
         if self._lines is None:
-            self._lines = _LINE_BREAK.split(self.text)
+            self._lines = LINE_BREAK.split(self.text)
         return self._lines[line - 1] if 0 < line <= len(self._lines) else ""
 
     def _children_of(self, node: yaml.Node) -> dict[Any, tuple[yaml.Node, yaml.Node]]:
@@ -106,7 +106,7 @@ class Source:
 def load_yaml(source: str | os.PathLike[str] | IO[Any], name: str | None = None) -> Source:
     """Read one YAML document: from a path, an open stream, or a text (a str with a line break in it)."""
     raw: str | bytes
-    if isinstance(source, str) and _LINE_BREAK.search(source):
+    if isinstance(source, str) and LINE_BREAK.search(source):
         name, raw = name or "<text>", source
     elif isinstance(source, (str, os.PathLike)):
         name = name or os.fspath(source)
@@ -146,7 +146,7 @@ def _decode(raw: bytes, name: str) -> str:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         good = raw[: error.start].decode("utf-8")
-        lines = _LINE_BREAK.split(good)
+        lines = LINE_BREAK.split(good)
         wide = raw[:2] in (b"\xff\xfe", b"\xfe\xff")
         raise PlanError(
             Diagnostic(
@@ -171,7 +171,7 @@ class _Reader:
     def read(self) -> Source:
         root = self._compose()
         source = self.source
-        source._root = root
+        source.root = root
         source.data = self._construct(root)
         if any(diagnostic.code != "HP005" for diagnostic in self.found):
             raise PlanError(self.found)
@@ -200,7 +200,7 @@ class _Reader:
 
     def _forbidden(self, index: int) -> Diagnostic:
         text = self.source.text
-        lines = _LINE_BREAK.split(text[:index])
+        lines = LINE_BREAK.split(text[:index])
         where = self.source.text_span(len(lines), len(lines[-1]) + 1)
         what = "NUL" if text[index] == "\0" else f"U+{ord(text[index]):04X}"
         why = "a byte order mark belongs at the very start" if text[index] == "\ufeff" else ""
@@ -223,7 +223,7 @@ class _Reader:
             # The end of the file is where it was noticed: what was never closed is what to look at, or the last word.
             where = self.source.text_span(begun.line + 1, begun.column + 1)
             if begun.index >= mark.index:
-                lines = _LINE_BREAK.split(self.source.text.rstrip())
+                lines = LINE_BREAK.split(self.source.text.rstrip())
                 where = self.source.text_span(len(lines), len(lines[-1]))
             context, problem = f"{context}: {problem}", "the file ends before this is complete"
         elif begun and mark and begun.line != mark.line:

@@ -19,6 +19,7 @@ VERBS = {
     "verify": "read a layout back that apply holds in another process; show what differs",
     "replay": "show what an apply that was recorded did, step by step",
     "machine": "measure this machine as a profile; list, show and compare profiles",
+    "fmt": "write plans in one canonical way, comments kept",
     "explain": "explain a diagnostic: why, a failing and a mended example",
     "schema": "print the JSON Schema of plans or of machine profiles",
     "sim": "run any HIP program on the simulator",

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from hipplan.canonical import canonical
 from hipplan.compiler import compile as compile_plan
 from hipplan.errors import (
     CODES,
@@ -23,6 +24,7 @@ from hipplan.errors import (
 from hipplan.explain import explain
 from hipplan.loader import load
 from hipplan.profiles import load_machine
+from hipplan.source import load_yaml
 
 EXAMPLE = re.compile(r"```yaml( bytes)?\n(.*?)```", re.S)
 WITH_EXAMPLES = [code for code in CODES if "```yaml" in str(explain(code))]
@@ -44,6 +46,12 @@ def codes_of(text: str, escaped: bool, folder: Path) -> list[str]:
     for name, content in files.items():
         raw = content.encode().decode("unicode_escape").encode("latin-1") if escaped else content.encode()
         (folder / name).write_bytes(raw)
+    if text.startswith("# run: fmt"):
+        try:
+            canonical(load_yaml(folder / "plan.yaml"))
+        except PlanError as error:
+            return [diagnostic.code for diagnostic in error.diagnostics]
+        return []
     run = re.search(r"^# run: \w+ (\S+)(?: --machine (\S+))?(?: --var (\w+)=(\S+))?$", text, re.M)
     file, machine, key, value = run.groups() if run else ("plan.yaml", None, None, None)
     try:

@@ -1,0 +1,184 @@
+"""hipplan fmt: the same data, the same comments, one way to write them; and once is enough."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hipplan.canonical import canonical
+from hipplan.errors import PlanError
+from hipplan.source import load_yaml
+from tests.conftest import ROOT
+
+PLANS = sorted((ROOT / "plans").rglob("*.yaml"))
+
+
+def formatted(text: str) -> str:
+    return canonical(load_yaml(io.StringIO(text), "p"))
+
+
+@pytest.mark.parametrize("path", PLANS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_plans_of_this_repository_are_canonical(path: Path) -> None:
+    assert canonical(load_yaml(path)) == path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("written", "canonical_text"),
+    [
+        ("{hipplan: 1, name: 'x'}", "hipplan: 1\nname: x\n"),
+        ("---\r\nname: x\r\nhipplan: 1\r\n", "hipplan: 1\nname: x\n"),
+        ("hipplan: 1\n\n\n\nname: x\n\n\n", "hipplan: 1\n\nname: x\n"),
+        ("hipplan: 1\nbuffers:\n    b:  {size:  1, 'kind' : \"device\"}",
+         "hipplan: 1\nbuffers:\n  b: {kind: device, size: 1}\n"),
+        ("buffers:\n  b:\n    size: 1\n    kind: device\nhipplan: 1",
+         "hipplan: 1\nbuffers:\n  b:\n    kind: device\n    size: 1\n"),
+        ("hipplan: 1\npeers:\n- device: a\n  peer: b\n", "hipplan: 1\npeers:\n  - device: a\n    peer: b\n"),
+        ("hipplan: 1\nname: \"7.2\"\n", 'hipplan: 1\nname: "7.2"\n'),
+        ("hipplan: 1\nname: 'a: b'\n", 'hipplan: 1\nname: "a: b"\n'),
+        ("hipplan: 1\nname: 'no'\n", "hipplan: 1\nname: no\n"),
+        ("hipplan: 1\nname: 'true'\n", 'hipplan: 1\nname: "true"\n'),
+        ("hipplan: 1\nname: two\n  lines\n", "hipplan: 1\nname: two lines\n"),
+        ("hipplan: 1\nname: '...'\n", 'hipplan: 1\nname: "..."\n'),
+        ("hipplan: 1\nx: [\n1,\n2,\n]\n", "hipplan: 1\nx: [1, 2]\n"),
+        ("hipplan: 1\ndescription: |\n    a\n      b\nname: x\n", "hipplan: 1\nname: x\ndescription: |\n  a\n    b\n"),
+        ("b: 2\na: 1\nhipplan: 1\n", "hipplan: 1\nb: 2\na: 1\n"),
+        ("hipplan: 1\nx: {}\ny: []\nz:\n", "hipplan: 1\nx: {}\ny: []\nz:\n"),
+    ],
+)  # fmt: skip
+def test_there_is_one_way_to_write_it(written: str, canonical_text: str) -> None:
+    assert formatted(written) == canonical_text
+    assert formatted(canonical_text) == canonical_text
+
+
+def test_comments_stay_where_they_belong() -> None:
+    written = """\
+# what this is
+
+
+# and who made it
+
+buffers:  # all of them
+    b: {size: 1, kind: device}   # the first
+    # before the second
+    c:
+      # its size
+      size: 2   # bytes
+      kind: device
+      # after all of c
+    # after all buffers
+
+# about the version
+hipplan: 1
+# the end
+"""
+    assert (
+        formatted(written)
+        == """\
+# what this is
+
+# and who made it
+
+# about the version
+hipplan: 1
+
+buffers:  # all of them
+  b: {kind: device, size: 1}     # the first
+  # before the second
+  c:
+    kind: device
+    # its size
+    size: 2     # bytes
+    # after all of c
+  # after all buffers
+# the end
+"""
+    )
+
+
+def test_what_holds_a_comment_or_is_too_long_goes_on_lines_of_its_own() -> None:
+    long = ", ".join(f"gpu.{i}: rw" for i in range(16))
+    text = formatted(f"hipplan: 1\nreservations:\n  r: {{size: 1, # so small\n access: {{{long}}}}}\n")
+
+    assert text.startswith("hipplan: 1\nreservations:\n  r:\n    size: 1    # so small\n")
+    assert "    access:\n      gpu.0: rw\n" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column"),
+    [
+        ("hipplan: 1\na: &x 1\nb: *x\n", 3, 4),
+        ("hipplan: 1\na: &x [1]\n", 2, 4),
+        ("%YAML 1.2\n---\nhipplan: 1\n", 1, 1),
+        ("hipplan: 1\ndescription: |2\n    a\n", 2, 14),
+        ("hipplan: 1\ndescription: | # c\n    a\n", 2, 14),
+    ],
+)
+def test_what_cannot_be_kept_is_told_and_left_alone(text: str, line: int, column: int) -> None:
+    with pytest.raises(PlanError) as caught:
+        formatted(text)
+    (found,) = caught.value.diagnostics
+
+    assert (found.code, found.span and (found.span.line, found.span.column)) == ("HP026", (line, column))
+
+
+def test_a_plan_with_a_key_twice_is_not_formatted() -> None:
+    with pytest.raises(PlanError, match="HP005"):
+        formatted("hipplan: 1\na: 1\na: 2\n")
+
+
+WORDS = st.sampled_from(
+    ["a", "b b", "gpu.0", "kv.*", "$(n * 2)", "no", "1", "1.5GiB", "", "x: y", "#", "- a", "é", "~"]
+)
+SCALARS = st.one_of(WORDS, st.integers(), st.booleans(), st.none(), st.text(max_size=8))
+TREES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS | st.text(max_size=5), inner, max_size=3)
+)
+
+
+@st.composite
+def plan_texts(draw: st.DrawFn) -> str:
+    """Any tree, or a plan of the repository, written in one of PyYAML's ways, with comments strewn in."""
+    tree: Any = draw(st.dictionaries(WORDS, TREES, max_size=4))
+    if draw(st.booleans()):
+        tree = yaml.safe_load(draw(st.sampled_from(PLANS)).read_text())
+    text = yaml.safe_dump(
+        {"hipplan": 1} | tree,
+        default_flow_style=draw(st.sampled_from([True, False, None])),
+        indent=draw(st.integers(2, 6)),
+        width=draw(st.sampled_from([20, 80, 200])),
+        default_style=draw(st.sampled_from([None, None, '"', "'", "|"])),
+        allow_unicode=draw(st.booleans()),
+        sort_keys=draw(st.booleans()),
+    )
+    lines = text.split("\n")
+    for number, comment in draw(st.dictionaries(st.integers(0, len(lines) - 1), st.integers(0, 9), max_size=4)).items():
+        lines[number] += f" # behind {comment}" if comment % 2 else "\n" + " " * comment + f"# own {comment}"
+    for number in draw(st.sets(st.integers(0, len(lines) - 1), max_size=3)):
+        lines[number] += "\n"
+    return "\n".join(lines)
+
+
+@settings(max_examples=300, deadline=None)
+@given(plan_texts())
+def test_formatting_keeps_data_and_comments_and_changes_nothing_the_second_time(text: str) -> None:
+    try:
+        source = load_yaml(io.StringIO(text), "p")
+    except PlanError:
+        return  # a comment fell into a text: it is no plan any more
+    try:
+        result = canonical(source)
+    except PlanError as error:
+        assert {diagnostic.code for diagnostic in error.diagnostics} == {"HP026"}
+        assert re.search(r"[&*%|>]", text) or "\\" in text, text  # never without a reason in the text
+        return
+    again = load_yaml(io.StringIO(result), "p")
+
+    assert again.data == source.data
+    assert canonical(again) == result
