@@ -13,6 +13,7 @@ from hipplan.discover import discover
 from hipplan.errors import Diagnostic, MachineError
 from hipplan.layout import Layout
 from hipplan.loader import LoadedPlan, PlanSource, load
+from hipplan.lock import Locked
 from hipplan.profiles import Machine, load_machine
 from hipplan.program import Program
 from hipplan.record import Recorder
@@ -32,6 +33,7 @@ def apply(
     on_step: OnStep | None = None,
     verify: bool = True,
     record: str | os.PathLike[str] | None = None,
+    locked: str | os.PathLike[str] | None = None,
 ) -> Layout:
     """Applies a plan: everything is made, read back and handed out, or nothing is.
 
@@ -40,16 +42,21 @@ def apply(
     runtime: auto, amd, cuda, sim or a path; default HIPPLAN_RUNTIME, else auto.
     machine: a profile (or its name) that the simulator becomes; only with the simulator.
     record: a file for what is done, step by step (JSON lines; `hipplan replay` shows it).
+    locked: a file that `hipplan lock` made: exactly what it says, with the same addresses, or an error.
     bind: memory for `bind:` buffers (buffer protocol), descriptors for `bind:` allocations, by name.
 
-    Raises PlanError (the plan is invalid), MachineError (this machine cannot hold it), RuntimeUnavailable,
+    Raises PlanError (the plan is invalid, or not what is locked), MachineError (this machine cannot hold it, or is
+    not what is locked), RuntimeUnavailable,
     ApplyError (rolled back; `leaks` names what could not be), RecordError (the record cannot be written).
     """
     loaded = plan if isinstance(plan, LoadedPlan) else load(plan, vars)
     profile = load_machine(machine) if isinstance(machine, str) else machine
+    lock = None if locked is None else Locked(locked)
     recorder = None if record is None else Recorder(record)
     chosen = choose(runtime, profile)
     program = prepare(loaded, chosen, profile)
+    if lock is not None:
+        program = lock.hold(program)
     if chosen.notice:
         log.warning("%s", chosen.notice)
     return run(program, chosen.runtime, bind=bind, on_step=on_step, check=verify, notice=chosen.notice, record=recorder)

@@ -87,12 +87,15 @@ def key_of(step: steps.Step) -> Key | None:
 
 
 def _on_old_ranges(old: Program, new: Program, renewed: Set[str]) -> Iterator[steps.Step]:
-    """The steps of `new`; a reservation that is large enough already stays as large as it is."""
+    """The steps of `new`; a reservation that is large enough already stays as large as it is, and one that a lock has
+    placed stays there if the plan does not insist on another place."""
     there = {step.name: step for step in old.steps if isinstance(step, steps.Reserve)}
     for step in new.steps:
         was = there.get(step.name) if isinstance(step, steps.Reserve) and step.name not in renewed else None
-        if was is not None and isinstance(step, steps.Reserve) and step.size < was.size:
-            step = replace(step, size=was.size)
+        if was is not None and isinstance(step, steps.Reserve):
+            step = replace(step, size=max(step.size, was.size))
+            if was.exact and not step.exact and step.alignment == was.alignment:
+                step = replace(step, address=was.address, exact=True, slack=was.slack)
         yield step
 
 

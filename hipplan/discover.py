@@ -10,6 +10,7 @@ from hipplan import _core
 from hipplan.errors import Diagnostic, RuntimeUnavailable
 from hipplan.profiles import Limits, Link, LinkType, Machine, MachineDevice, SourceNote
 from hipplan.runtimes import Chosen
+from hipplan.units import version_text
 
 _INTEGRATED = 16
 _MANAGED = 24
@@ -46,20 +47,6 @@ def discover(chosen: Chosen) -> Machine:
         limits=Limits(open_files=_open_files(), mappings=_mappings()),
         sources=[SourceNote(figure="all", source=f"measured through {runtime.path}")],
     )
-
-
-def described(runtime: _core.Runtime) -> dict[str, str]:
-    """Which library a runtime is, and the versions that it and its driver tell."""
-    try:
-        driver = version_text(runtime.driver_version())
-    except _core.HipError as error:
-        driver = error.name
-    return {"path": runtime.path, "version": version_text(runtime.version), "driver_version": driver}
-
-
-def version_text(version: int) -> str:
-    """hipRuntimeGetVersion's integer as "7.2.53211"."""
-    return f"{version // 10_000_000}.{version // 100_000 % 100}.{version % 100_000}"
 
 
 def _device(runtime: _core.Runtime, ordinal: int) -> MachineDevice:

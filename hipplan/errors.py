@@ -92,6 +92,9 @@ CODES: dict[str, str] = {
     "HP312": "another HIP version than required",
     "HP313": "a required ability that is missing",
     "HP314": "a machine profile for another runtime",
+    "HP320": "a plan that is not the one that was locked",
+    "HP321": "a machine that is not the one that was locked",
+    "HP322": "no room for locked addresses",
     "HP401": "a driver call that failed",
     "HP402": "memory that is not as the plan says",
     "HP403": "something that could not be given back",
@@ -104,7 +107,7 @@ CODES: dict[str, str] = {
     "HP410": "a device that is lost",
     "HP411": "a device that never became idle and was given up on",
     "HP412": "a held layout that cannot be asked",
-    "HP413": "a record that cannot be written",
+    "HP413": "a record or lock that cannot be written",
     "HP414": "a file that is no record",
     "HP420": "a change that this layout cannot make",
 }

@@ -12,7 +12,7 @@ from hipplan import _core
 from hipplan.errors import ApplyError, Diagnostic
 from hipplan.record import Recorder
 from hipplan.steps import CreateAllocation, ImportAllocation, RegisterBuffer, Reserve, Step
-from hipplan.units import round_up
+from hipplan.units import round_up, version_text
 
 
 def host_memory(buffer: str) -> str:
@@ -180,3 +180,12 @@ class Live:
             summary = f"what is bound to '{step.bind}' does not fit '{step.name}': it is {short}"
             raise ApplyError(Diagnostic("HP405", summary, step.origin))
         return address, step.size or size
+
+
+def described(runtime: _core.Runtime) -> dict[str, str]:
+    """Which library a runtime is, and the versions that it and its driver tell."""
+    try:
+        driver = version_text(runtime.driver_version())
+    except _core.HipError as error:
+        driver = error.name
+    return {"path": runtime.path, "version": version_text(runtime.version), "driver_version": driver}

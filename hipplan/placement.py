@@ -77,6 +77,12 @@ def _no_such_device(name: str, device: ResolvedDevice, machine: Machine, span: S
     return Diagnostic("HP310", summary, span, why=why, hint=hint)
 
 
+def has_arch(have: str, wanted: str) -> bool:
+    """ "gfx942" accepts "gfx942:sramecc+:xnack-"; a feature that is named must be there."""
+    parts = have.split(":")
+    return all(part in parts for part in wanted.split(":"))
+
+
 def _check_arch(
     name: str,
     device: ResolvedDevice,
@@ -86,11 +92,7 @@ def _check_arch(
     findings: Findings,
 ) -> None:
     wanted, have = device.selector.arch, machine.devices[ordinal].arch
-    if wanted is None or have is None:
-        return
-    # "gfx942" accepts "gfx942:sramecc+:xnack-"; a feature that is named must be there.
-    parts = have.split(":")
-    if all(part in parts for part in wanted.split(":")):
+    if wanted is None or have is None or has_arch(have, wanted):
         return
     summary = f"'{name}' must be {wanted}, but device {ordinal} is {have}"
     span = plan.span(*device.path, "arch")

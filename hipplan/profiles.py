@@ -240,7 +240,7 @@ def _read(file: Path | IO[str], name: str) -> Machine:
     return machine
 
 
-class _Dumper(yaml.SafeDumper):
+class Dumper(yaml.SafeDumper):
     """PyYAML quotes what YAML 1.1 would not read as text; this does so for 1.2, where 1e5 is a number."""
 
 
@@ -249,13 +249,13 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
-_Dumper.add_representer(str, _text)
+Dumper.add_representer(str, _text)
 
 
 def to_yaml(machine: Machine) -> str:
     """The profile as a document that load_machine reads back to an equal Machine."""
     data = machine.model_dump(exclude_none=True, exclude_defaults=True)
-    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+    return yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100)
 
 
 def diff(a: Machine, b: Machine) -> list[tuple[str, Any, Any]]:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hipplan.errors import Diagnostic
-from hipplan.profiles import Machine
 from hipplan.steps import Step
 
 if TYPE_CHECKING:
+    from hipplan.profiles import Machine
     from hipplan.regions import PlacedRegion
 
 

@@ -8,10 +8,9 @@ from time import perf_counter_ns
 from typing import Any, NoReturn
 
 from hipplan import _core
-from hipplan.discover import described
 from hipplan.errors import ApplyError, Diagnostic
 from hipplan.layout import Layout
-from hipplan.live import Live
+from hipplan.live import Live, described
 from hipplan.program import Program
 from hipplan.record import Recorder
 from hipplan.steps import Step

@@ -89,3 +89,8 @@ def _bounded(size: int, shown: str) -> int:
 
 def _short(text: str) -> str:
     return repr(text if len(text) <= 40 else text[:37] + "...")
+
+
+def version_text(version: int) -> str:
+    """hipRuntimeGetVersion's integer as "7.2.53211"."""
+    return f"{version // 10_000_000}.{version // 100_000 % 100}.{version % 100_000}"

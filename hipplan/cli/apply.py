@@ -38,6 +38,8 @@ def declare(parser: Parser) -> None:
     parser.add_argument("--once", action="store_true", help="tear down at once instead of holding until ^C")
     about = "do not read back what the driver did"
     parser.add_argument("--no-verify", dest="verify", action="store_false", help=about)
+    about = "what `hipplan lock` wrote: apply exactly that, with the same addresses, or say why not"
+    parser.add_argument("--locked", metavar="LOCK", help=about)
     about = "write down each step, with its time and result, as JSON lines"
     parser.add_argument("--record", metavar="FILE", help=about)
     machine_option(parser)
@@ -50,6 +52,7 @@ def declare(parser: Parser) -> None:
 def run(given: Namespace) -> int:
     from hipplan.api import prepare
     from hipplan.loader import load
+    from hipplan.lock import Locked
     from hipplan.profiles import load_machine
     from hipplan.record import Recorder
     from hipplan.runtimes import choose
@@ -59,11 +62,14 @@ def run(given: Namespace) -> int:
     as_json = given.format == "json"
     plan = load(source_of(given.file), parse_vars(given.var), include_anywhere=given.include_anywhere)
     profile = load_machine(given.machine) if given.machine else None
+    lock = None if given.locked is None else Locked(given.locked)
     record = None if given.record is None else Recorder(given.record)
     chosen = choose(given.runtime, profile)
     if chosen.notice:
         print(f"notice: {chosen.notice}", file=sys.stderr)
     program = prepare(plan, chosen, profile)
+    if lock is not None:
+        program = lock.hold(program)
     for warning in program.warnings:
         print(warning, file=sys.stderr)
     with Interrupts(hurry) as interrupts, _progress(program) as advance:

@@ -15,6 +15,7 @@ from hipplan.errors import ExitCode, HipplanError, suggest
 VERBS = {
     "validate": "check plans; with --machine also whether that machine can hold them",
     "preview": "show the steps a plan takes, the sizes, and what padding wastes",
+    "lock": "write down what a plan becomes on a machine, for apply --locked",
     "apply": "apply a plan, all or nothing; hold it until ^C; tear it down",
     "verify": "read a layout back that apply holds in another process; show what differs",
     "replay": "show what an apply that was recorded did, step by step",

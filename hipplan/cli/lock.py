@@ -1,0 +1,82 @@
+"""hipplan lock: write down what a plan becomes on a machine: digest, variables, devices, sizes and addresses.
+
+`hipplan apply --locked` then gives just that in every run, or says why it cannot. With --machine no driver is touched.
+Exit code: 0 done, 2 the plan is invalid or, with --check, not the one that was locked, 3 not the machine that was.
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+from hipplan.cli.arguments import (
+    Parser,
+    WrongUsage,
+    machine_option,
+    parse_vars,
+    plan_file,
+    runtime_option,
+    source_of,
+    vars_option,
+)
+from hipplan.errors import Diagnostic, ExitCode, PlanError
+
+
+def declare(parser: Parser) -> None:
+    plan_file(parser)
+    parser.add_argument("-o", "--output", metavar="LOCK", help="the file to write (default: standard output)")
+    parser.add_argument("--check", metavar="LOCK", help="write nothing; say whether this lock still fits")
+    about = "where the first reservation is to be, as 0x680000000000 (default: a place that the plan's name picks)"
+    parser.add_argument("--address-base", metavar="ADDRESS", help=about)
+    machine_option(parser)
+    runtime_option(parser)
+    vars_option(parser)
+
+
+def run(given: Namespace) -> int:
+    from hipplan.compiler import compile as compile_plan
+    from hipplan.loader import load
+    from hipplan.lock import Locked, lock, to_yaml
+    from hipplan.profiles import load_machine
+
+    base = _address(given.address_base)
+    plan = load(source_of(given.file), parse_vars(given.var))
+    if given.machine:
+        profile = load_machine(given.machine)
+    else:
+        from hipplan.cli.measured import measured
+
+        profile = measured(given.runtime)
+    program = compile_plan(plan, profile)
+    for warning in program.warnings:
+        print(warning, file=sys.stderr)
+    if given.check is not None:
+        Locked(given.check).hold(program)
+        print(f"{given.check}: this is what {program.name} becomes on {program.machine}")
+        return ExitCode.OK
+    _write(given.output, to_yaml(lock(program, base)))
+    return ExitCode.OK
+
+
+def _address(text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        address = int(text, 0)
+    except ValueError:
+        address = -1
+    if not 0 < address < 2**64 or address % 4096:
+        raise WrongUsage(f"--address-base: {text!r} is not an address such as 0x680000000000, a multiple of 4096")
+    return address
+
+
+def _write(output: str | None, text: str) -> None:
+    if output is None:
+        print(text, end="")
+        return
+    try:
+        Path(output).write_text(text, "utf-8")
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise PlanError(Diagnostic("HP413", f"the lock {output!r} cannot be written", why=why)) from None

@@ -1,0 +1,240 @@
+"""hipplan lock, and apply --locked: the same every time, or a reason why not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hipplan as library
+from hipplan.api import prepare
+from hipplan.difference import difference
+from hipplan.errors import MachineError, PlanError
+from hipplan.lock import GIB, WINDOW, WINDOW_END, Locked, lock, to_yaml
+from hipplan.program import Program
+from hipplan.runtimes import choose
+from tests.cli.conftest import Run
+from tests.conftest import PLANS, ROOT, Simulator
+
+QUICKSTART = ROOT / "plans" / "quickstart.yaml"
+PLAN = """hipplan: 1
+name: three
+vars: {chunks: 2}
+devices: {gpu: {count: 2}}
+allocations:
+  kv: {device: gpu.1, size: 5000000, count: $(chunks)}
+reservations:
+  first: {size: 3GiB, access: {gpu.1: rw}, mappings: [{allocation: kv.*}]}
+  own: {size: 2MiB, address: 0x690000000000, address_policy: exact}
+  aligned: {size: 2MiB, alignment: 8GiB}
+"""
+
+not_under_tsan = pytest.mark.skipif(
+    "thread" in os.environ.get("HIPPLAN_SANITIZER", ""), reason="ThreadSanitizer keeps these addresses for itself"
+)
+
+
+def compiled(plan: Any = QUICKSTART, machine: str = "sim-2", **more: Any) -> Program:
+    return library.compile(library.load(plan, **more), library.machine(machine))
+
+
+@pytest.fixture
+def locked(tmp_path: Path) -> Path:
+    """The lock of PLAN on sim-2."""
+    path = tmp_path / "plan.lock"
+    path.write_text(to_yaml(lock(compiled(PLAN))))
+    return path
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=lambda path: path.stem)
+def test_a_lock_is_the_same_every_time_and_reads_back(plan: Path, tmp_path: Path) -> None:
+    text = to_yaml(lock(compiled(plan)))
+    (tmp_path / "lock").write_text(text)
+
+    assert to_yaml(lock(compiled(plan))) == text
+    assert Locked(tmp_path / "lock").lock == lock(compiled(plan))
+
+
+def test_a_lock_is_for_people_too(locked: Path) -> None:
+    text = locked.read_text()
+
+    for line in (
+        "  name: three",
+        "    chunks: 2",
+        "  runtime: sim",
+        "    gpu.1:\n      ordinal: 1\n",
+        "      granularity_recommended: 4096",
+        "  kv.0: 5001216",
+        "  own: 0x690000000000",
+    ):
+        assert f"{line}" in text
+
+
+def test_addresses_lie_apart_aligned_in_the_window_and_around_what_is_exact() -> None:
+    program = compiled(PLAN)
+    for base in (None, 0x68FF_0000_0000):
+        found = lock(program, base).addresses
+        sizes = {"first": 3 * GIB, "own": 2 << 20, "aligned": 2 << 20}
+        ranges = sorted((at, at + sizes[name]) for name, at in found.items())
+
+        assert found["own"] == 0x6900_0000_0000
+        assert found["aligned"] % (8 * GIB) == 0
+        assert all(at >= WINDOW and end <= WINDOW_END for at, end in ranges)
+        assert all(end <= at for (_, end), (at, _) in pairwise(ranges))
+    other = compiled(PLAN.replace("name: three", "name: four"))
+    assert lock(other).addresses["first"] != lock(program).addresses["first"]
+
+
+def test_more_addresses_than_there_is_room_for_is_told() -> None:
+    plan = PLAN.replace("size: 3GiB", "size: 9TiB")
+    with pytest.raises(MachineError) as caught:
+        lock(compiled(plan))
+    assert [one.code for one in caught.value.diagnostics] == ["HP322"]
+    assert lock(compiled(plan), 0x1000_0000_0000).addresses["first"] == 0x1000_0000_0000
+
+
+@not_under_tsan
+def test_the_locked_addresses_are_what_an_apply_gets(sim: Simulator, locked: Path) -> None:
+    with library.apply(PLAN, runtime="sim", locked=locked) as layout:
+        for name, address in Locked(locked).lock.addresses.items():
+            assert layout[name].address == address
+
+
+def test_what_a_lock_has_placed_stays_there_in_an_update(sim: Simulator, locked: Path) -> None:
+    held = Locked(locked).hold(prepare(library.load(PLAN), choose("sim"), None))
+    wider = difference(held, prepare(library.load(PLAN, {"chunks": 3}), choose("sim"), None))
+
+    assert {step.name for step in wider.additions} == {"kv.2", "first[2]"}
+    assert not wider.changes and not wider.released
+
+
+@not_under_tsan
+def test_an_address_that_is_taken_rolls_back(sim: Simulator, locked: Path) -> None:
+    with library.apply(PLAN, runtime="sim", locked=locked):
+        before = sim.alive()
+        with pytest.raises(library.ApplyError) as caught:
+            library.apply(PLAN, runtime="sim", locked=locked)
+        assert [one.code for one in caught.value.diagnostics] == ["HP404"]
+        assert sim.alive() == before
+
+
+TEN_PROCESSES = """
+import ctypes, os, sys, hipplan.api
+for _ in range(10):
+    if os.fork() == 0:
+        with hipplan.apply(sys.argv[1], runtime="sim", locked=sys.argv[2]) as layout:
+            told = [layout[name].address for name in ("first", "own", "aligned")]
+        os.write(1, (" ".join(map(hex, told)) + "\\n").encode())
+        os._exit(0)
+    assert os.wait()[1] == 0
+print(ctypes.cast(ctypes.CDLL(None).malloc, ctypes.c_void_p).value)
+"""
+
+
+@not_under_tsan
+def test_a_hundred_processes_get_the_same_addresses(locked: Path, tmp_path: Path) -> None:
+    """Ten times ten, because starting takes the time; the kernel moves everything else about in each ten."""
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(PLAN)
+    command = [sys.executable, "-c", TEN_PROCESSES, str(plan), str(locked)]
+
+    def ten(_: int) -> list[str]:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+
+    with ThreadPoolExecutor(2) as pool:
+        told = list(pool.map(ten, range(10)))
+    wanted = " ".join(map(hex, Locked(locked).lock.addresses.values()))
+
+    assert [line for *lines, _ in told for line in lines] == [wanted] * 100
+    assert len({libc for *_, libc in told}) > 5
+
+
+def test_another_plan_is_told(locked: Path, tmp_path: Path) -> None:
+    def told(plan: str, **more: Any) -> list[str]:
+        with pytest.raises(PlanError) as caught:
+            Locked(locked).hold(compiled(plan, **more))
+        assert {one.code for one in caught.value.diagnostics} == {"HP320"}
+        assert all(str(one.span).startswith(f"{locked}:") for one in caught.value.diagnostics)
+        return [one.summary for one in caught.value.diagnostics]
+
+    assert told(PLAN.replace("5000000", "4MiB")) == ["'three' is not the plan that was locked"]
+    assert told(PLAN, vars={"chunks": 3}) == ["the variable 'chunks' is 3, and was 2"]
+
+
+def test_another_machine_is_told_figure_by_figure(locked: Path) -> None:
+    def told(machine: Any) -> list[str]:
+        with pytest.raises(MachineError) as caught:
+            Locked(locked).hold(library.compile(library.load(PLAN), machine))
+        assert {one.code for one in caught.value.diagnostics} == {"HP321"}
+        assert all(str(one.span).startswith(f"{locked}:") for one in caught.value.diagnostics)
+        return [one.summary for one in caught.value.diagnostics]
+
+    sim_2 = library.machine("sim-2")
+    device = sim_2.devices[1]
+    changed = device.model_copy(update={"arch": "gfx90a", "granularity_recommended": 2 << 20})
+    other = sim_2.model_copy(update={"devices": [sim_2.devices[0], changed], "hip_version": "6.4.0"})
+
+    summaries = told(other)
+    assert summaries[0] == f"the hip version is 6.4.0, and was {sim_2.hip_version}"
+    assert summaries[1] == f"the arch of gpu.1 is gfx90a, and was {device.arch}"
+    assert "'kv.0' is 6MiB, and was 4884KiB" in summaries
+    assert any("mi300x" in line.lower() for line in told(library.machine("mi300x-8")))
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (("hipplan_lock: 1", "hipplan_lock: 2"), "HP104"),
+        (("hipplan_lock: 1\n", ""), "HP102"),
+        (("  digest: ", "  digest: x"), "HP105"),
+        (("sizes:", "size:"), "HP101"),
+        (("  own: 0x690000000000", "  own: -1"), "HP105"),
+        (("ordinal: 0", "ordinal: zero"), "HP103"),
+        (("machine:", "machine: ["), "HP004"),
+    ],
+)
+def test_a_file_that_is_no_lock_is_told_where(locked: Path, change: tuple[str, str], code: str) -> None:
+    locked.write_text(locked.read_text().replace(*change, 1))
+    with pytest.raises(PlanError) as caught:
+        Locked(locked)
+
+    assert code in [one.code for one in caught.value.diagnostics]
+    assert str(caught.value.diagnostics[0].span).startswith(f"{locked}:")
+
+
+def test_the_command_locks_checks_and_applies(tmp_path: Path, hipplan: Run) -> None:
+    plan, file = tmp_path / "plan.yaml", tmp_path / "plan.lock"
+    plan.write_text(PLAN)
+    done = hipplan("lock", plan, "--machine", "sim-2", "-o", file)
+    shown = hipplan("lock", plan, "--runtime", "sim")
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    for line in ("  own: 0x690000000000", "  kv.1: 5001216", "pci: '0000:02:00.0'"):  # measured: it knows more
+        assert line in shown.stdout
+    assert hipplan("lock", plan, "--machine", "sim-2", "--check", file).returncode == 0
+    assert hipplan("lock", plan, "--machine", "mi300x-8", "--check", file).returncode == 3
+    changed = hipplan("lock", plan, "--machine", "sim-2", "--check", file, "--var", "chunks=3")
+    assert changed.returncode == 2
+    assert "hint: --var chunks=2" in changed.stderr
+    assert hipplan("lock", plan, "--machine", "sim-2", "--address-base", "12x").returncode == 2
+    assert hipplan("lock", plan, "--machine", "sim-2", "-o", tmp_path / "no" / "folder").returncode == 2
+    refused = hipplan("apply", plan, "--locked", file, "--once", "--runtime", "sim", "--var", "chunks=3")
+    assert refused.returncode == 2
+    assert "error[HP320]" in refused.stderr
+
+
+@not_under_tsan
+def test_the_command_applies_what_is_locked(tmp_path: Path, hipplan: Run, locked: Path) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(PLAN)
+    done = hipplan("apply", plan, "--locked", locked, "--once", "--runtime", "sim")
+
+    assert done.returncode == 0
+    for address in Locked(locked).lock.addresses.values():
+        assert f"{address:#x}" in done.stdout

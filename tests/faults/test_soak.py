@@ -1,0 +1,16 @@
+"""A short soak; `make reliability` runs the long one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.conftest import Simulator
+from tests.faults.soak import held, soak
+
+
+def test_after_many_applies_and_failures_everything_is_as_it_was(sim: Simulator, tmp_path: Path) -> None:
+    before, after, failed = soak(sim, tmp_path, cycles=300, failed=100)
+
+    assert failed >= 100
+    assert after.alive == 0
+    assert held(before, after) == []

@@ -1,0 +1,144 @@
+"""Runs what shows that nothing is lost, prints the counts, and with --write puts them into docs/reliability.md.
+
+python tools/reliability.py                    faults, properties, interrupts and the soak on this build
+python tools/reliability.py --sanitizer thread the suite on a build with a sanitizer (`make sanitize` builds it)
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import re
+import secrets
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "reliability.md"
+SANITIZERS = {"address,undefined": ("libasan.so", "libubsan.so"), "thread": ("libtsan.so",)}
+NOT_SANITIZED = ("tests/hardware", "tests/cuda")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sanitizer", choices=SANITIZERS)
+    parser.add_argument("--cycles", type=int, default=10_000)
+    parser.add_argument("--failed", type=int, default=1_000)
+    parser.add_argument("--examples", type=int, default=1_000, help="of each property")
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(2**32), help="of properties and soak")
+    parser.add_argument("--write", action="store_true", help="record the outcome in docs/reliability.md")
+    parser.add_argument("tests", nargs="*", help="instead of the whole suite, with --sanitizer")
+    given = parser.parse_args()
+    began = time.monotonic()
+    row = _sanitized(given) if given.sanitizer else _plain(given)
+    row |= {
+        "date": f"{datetime.date.today()}",
+        "compiler": _compiler(),
+        "minutes": f"{(time.monotonic() - began) / 60:.1f}",
+    }
+    width = max(map(len, row))
+    print("\n".join(f"{name:<{width}}  {value}" for name, value in row.items()))
+    if given.write:
+        _write(row)
+    return 0 if row["outcome"] == "clean" else 1
+
+
+def _plain(given: argparse.Namespace) -> dict[str, str]:
+    environment = os.environ | {"HIPPLAN_EXAMPLES": str(given.examples)}
+    ran = _pytest(["tests/faults", "tests/interrupts", f"--hypothesis-seed={given.seed}"], environment)
+    arguments = ["--cycles", str(given.cycles), "--failed", str(given.failed), "--seed", str(given.seed)]
+    soaked = subprocess.run(
+        [sys.executable, "-m", "tests.faults.soak", *arguments], cwd=ROOT, capture_output=True, text=True
+    )
+    print(soaked.stderr, end="", file=sys.stderr)
+    soak = json.loads(soaked.stdout) if soaked.stdout else {"cycles": 0, "failed": 0, "differs": ["it did not end"]}
+    grown = soak["after"]["resident_bytes"] - soak["before"]["resident_bytes"] if "after" in soak else 0
+    return {
+        "build": "release",
+        "tests": ran["tests"],
+        "faults injected": ran["faults"],
+        "examples of each property": f"{given.examples:,}",
+        "seed": str(given.seed),
+        "cycles": f"{soak['cycles']:,}",
+        "failed applies": f"{soak['failed']:,}",
+        "differs at the end": ", ".join(soak["differs"]) or f"nothing; resident memory by {grown:,} bytes",
+        "outcome": "clean" if ran["code"] == "0" and soaked.returncode == 0 else "failed",
+    }
+
+
+def _sanitized(given: argparse.Namespace) -> dict[str, str]:
+    with tempfile.TemporaryDirectory() as folder:
+        common = f"log_path={folder}/report:suppressions={ROOT}/tools/sanitizers.supp:handle_segv=0:exitcode=0"
+        environment = os.environ | {
+            "LD_PRELOAD": " ".join(_library(name) for name in (*SANITIZERS[given.sanitizer], "libstdc++.so")),
+            "ASAN_OPTIONS": f"{common}:detect_leaks=0:halt_on_error=0:allocator_may_return_null=1",
+            "UBSAN_OPTIONS": f"{common}:print_stacktrace=1",
+            "TSAN_OPTIONS": f"{common}:halt_on_error=0:die_after_fork=0:report_signal_unsafe=0",
+            "PYTHONMALLOC": "malloc",
+            "HIPPLAN_SANITIZER": given.sanitizer,
+        }
+        wanted = given.tests or ["tests", *(f"--ignore={one}" for one in NOT_SANITIZED)]
+        ran = _pytest(wanted, environment)
+        reports = sorted(Path(folder).iterdir())
+        for report in reports:
+            print(report.read_text(errors="replace"), file=sys.stderr)
+    return {
+        "build": given.sanitizer,
+        "tests": ran["tests"],
+        "faults injected": ran["faults"],
+        "reports of the sanitizer": str(len(reports)),
+        "outcome": "clean" if ran["code"] == "0" and not reports else "failed",
+    }
+
+
+def _pytest(arguments: list[str], environment: dict[str, str]) -> dict[str, str]:
+    """What it printed last, while it is shown."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        print(line, end="", file=sys.stderr)
+    text = "".join(lines)
+    tests = re.search(r"^((\d+ \w+(, )?)+) in [\d.]+s", text, re.M)
+    faults = re.search(r"^faults injected: ([\d,]+)", text, re.M)
+    return {
+        "code": str(process.wait()),
+        "tests": tests[1] if tests else "none",
+        "faults": faults[1] if faults else "0",
+    }
+
+
+def _library(name: str) -> str:
+    found = subprocess.run(
+        ["g++", f"-print-file-name={name}"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    return str(Path(found).resolve())
+
+
+def _compiler() -> str:
+    code = "from hipplan import _core; print(_core.compiler)"
+    return (
+        subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True).stdout.strip() or "g++"
+    )
+
+
+def _write(row: dict[str, str]) -> None:
+    """Replaces the section of this build."""
+    text = PAGE.read_text()
+    section = f"### {row['build']}\n\n" + "".join(
+        f"- {name}: {value}\n" for name, value in row.items() if name != "build"
+    )
+    old = re.compile(rf"^### {re.escape(row['build'])}\n\n(?:- .*\n)+", re.M)
+    text = old.sub(lambda _: section, text) if old.search(text) else text.rstrip("\n") + "\n\n" + section
+    PAGE.write_text(text)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
