@@ -20,7 +20,7 @@ endif
 
 SOURCES := $(shell find cpp hipplan -type f -not -name '*.pyc') CMakeLists.txt pyproject.toml
 
-.PHONY: demo test check conformance bench cuda amd clean
+.PHONY: demo test reliability sanitize check conformance bench cuda amd clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -28,6 +28,18 @@ demo: $(VENV)/installed
 
 test: $(VENV)/installed
 	$(BIN)/python -m pytest
+
+# The long run of what shows that nothing is lost, with its counts; ARGUMENTS=--write puts them into docs/reliability.md.
+reliability: $(VENV)/installed
+	$(BIN)/python tools/reliability.py $(ARGUMENTS)
+
+# The suite on builds with AddressSanitizer and UndefinedBehaviorSanitizer, then with ThreadSanitizer. Needs g++.
+sanitize:
+	for kind in address,undefined thread; do \
+	  $(MAKE) VENV=$(VENV)-$${kind%%,*} BUILD=build/$${kind%%,*} CXX=g++ \
+	    PIP_FLAGS="-C cmake.define.HIPPLAN_SANITIZE=$$kind -C cmake.define.CMAKE_BUILD_TYPE=RelWithDebInfo" \
+	    $(VENV)-$${kind%%,*}/installed && \
+	  $(VENV)-$${kind%%,*}/bin/python tools/reliability.py --sanitizer $$kind $(ARGUMENTS) || exit 1; done
 
 conformance: $(VENV)/installed
 	HIPPLAN_CONFORMANCE_RUNTIME="$(or $(RUNTIME),sim)" $(BIN)/python -m pytest tests/conformance
