@@ -15,8 +15,8 @@ from typing import Any
 
 from common import MIB, arguments, keep, opened, plain, side_by_side, table, timed
 
-from hipplan.api import prepare
 from hipplan.loader import load
+from hipplan.prepare import prepare
 from hipplan.program import Program
 from hipplan.runtimes import Chosen
 from hipplan.transaction import run

@@ -16,8 +16,8 @@ from typing import Any
 from common import MIB, arguments, keep, opened, side_by_side, table
 
 from hipplan import _core
-from hipplan.api import prepare
 from hipplan.loader import load
+from hipplan.prepare import prepare
 from hipplan.runtimes import Chosen
 from hipplan.transaction import run
 

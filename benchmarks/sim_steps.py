@@ -18,8 +18,8 @@ from apply import SIZE, _mappings, cycle, plan
 from common import arguments, keep, opened, plain, side_by_side, table, timed
 
 from hipplan import simulator
-from hipplan.api import prepare
 from hipplan.loader import load
+from hipplan.prepare import prepare
 
 COUNT = 512
 CALLS = 5 * COUNT + 3

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
-import resource
 from collections.abc import Mapping
 from typing import Any
 
-from hipplan.compiler import compile as compile_plan
-from hipplan.discover import discover
-from hipplan.errors import Diagnostic, MachineError
 from hipplan.layout import Layout
 from hipplan.loader import LoadedPlan, PlanSource, load
 from hipplan.lock import Locked
+from hipplan.prepare import prepare
 from hipplan.profiles import Machine, load_machine
-from hipplan.program import Program
 from hipplan.record import Recorder
-from hipplan.runtimes import Chosen, choose
+from hipplan.runtimes import choose
 from hipplan.transaction import OnStep, run
 
 log = logging.getLogger("hipplan")
@@ -60,28 +56,3 @@ def apply(
     if chosen.notice:
         log.warning("%s", chosen.notice)
     return run(program, chosen.runtime, bind=bind, on_step=on_step, check=verify, notice=chosen.notice, record=recorder)
-
-
-def prepare(plan: LoadedPlan, chosen: Chosen, profile: Machine | None) -> Program:
-    """Compiles a plan for the machine that a runtime runs on. Raises MachineError, RuntimeUnavailable."""
-    if profile is not None and chosen.kind != "sim":
-        summary = f"the machine is measured with the runtime {chosen.kind}, it cannot be chosen"
-        raise MachineError(Diagnostic("HP314", summary, hint="use --runtime sim, or leave --machine out"))
-    if plan.plan.requires.gpu and chosen.kind == "sim":
-        summary = "the plan requires a GPU, and this is the simulator"
-        span = plan.span("requires", "gpu")
-        raise MachineError(Diagnostic("HP313", summary, span, hint="run it where there is a GPU"))
-    machine = discover(chosen)
-    program = compile_plan(plan, machine, current_device=0)
-    _raise_open_files(sum(step.call == "hipMemCreate" for step in program.steps))
-    return program
-
-
-def _raise_open_files(allocations: int) -> None:
-    """AMD's runtime takes a descriptor for each allocation: lifts the soft limit as far as needed and allowed."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = allocations + 256
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        top = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        if top > soft:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (top, hard))

@@ -14,9 +14,9 @@ from itertools import product
 from typing import Any
 
 from hipplan._core import Runtime
-from hipplan.api import prepare
 from hipplan.layout import Layout
 from hipplan.loader import load
+from hipplan.prepare import prepare
 from hipplan.runtimes import Chosen
 from hipplan.transaction import run
 

@@ -7,12 +7,14 @@ and prefetch, and last the waits for what was enqueued. Teardown is the reverse.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
 from hipplan import preflight, regions, steps
 from hipplan.advice import ADVICE
+from hipplan.difference import Difference, difference
 from hipplan.errors import MachineError
 from hipplan.findings import Findings
 from hipplan.loader import LoadedPlan
@@ -73,6 +75,19 @@ def compile(plan: LoadedPlan, machine: Machine, current_device: int = 0) -> Prog
         ranges_told=all(device.concurrent_managed for device in machine.devices),
         regions=building.regions,
     )
+
+
+def compile_change(old: Program, plan: LoadedPlan, machine: Machine, renewed: Set[str] = frozenset()) -> Difference:
+    """What leads from a program to a plan on a machine whose `in_use` does not count the program.
+
+    Raises MachineError: the machine cannot hold the plan, or not both of them while one becomes the other.
+    """
+    found = difference(old, compile(plan, machine), renewed)
+    findings = Findings()
+    preflight.check_peak(found, machine, findings)
+    if findings.errors:
+        raise MachineError(findings.all)
+    return found
 
 
 class _Compiler:

@@ -61,6 +61,11 @@ class Difference:
         """Nothing for the driver to do."""
         return not (self.additions or self.changes or self.released)
 
+    def __str__(self) -> str:
+        from hipplan.listing import lines  # which needs this module
+
+        return "\n".join(map(str, lines(self))) or "no changes"
+
     def to_read_back(self) -> tuple[steps.Step, ...]:
         """Steps of `new` that say how everything touched should be now."""
         made = {id(step) for step in (*self.additions, *self.changes)}
@@ -72,8 +77,7 @@ class Difference:
 
 def difference(old: Program, new: Program, renewed: Set[str] = frozenset()) -> Difference:
     """Compares. renewed: names of what is to be made anew though nothing about it differs."""
-    new = replace(new, steps=tuple(_on_old_ranges(old, new, renewed)))
-    return _Comparison(old, new, renewed).result()
+    return _Comparison(old, _on_old_ranges(old, new, renewed), renewed).result()
 
 
 def key_of(step: steps.Step) -> Key | None:
@@ -86,17 +90,31 @@ def key_of(step: steps.Step) -> Key | None:
     return (kind, step.name) if kind else None
 
 
-def _on_old_ranges(old: Program, new: Program, renewed: Set[str]) -> Iterator[steps.Step]:
-    """The steps of `new`; a reservation that is large enough already stays as large as it is, and one that a lock has
+def _on_old_ranges(old: Program, new: Program, renewed: Set[str]) -> Program:
+    """The new program; a reservation that is large enough already stays as large as it is, and one that a lock has
     placed stays there if the plan does not insist on another place."""
-    there = {step.name: step for step in old.steps if isinstance(step, steps.Reserve)}
+    there = {step.name: step for step in old.steps if isinstance(step, steps.Reserve) and step.name not in renewed}
+    stay: dict[str, steps.Reserve] = {}
     for step in new.steps:
-        was = there.get(step.name) if isinstance(step, steps.Reserve) and step.name not in renewed else None
-        if was is not None and isinstance(step, steps.Reserve):
-            step = replace(step, size=max(step.size, was.size))
-            if was.exact and not step.exact and step.alignment == was.alignment:
-                step = replace(step, address=was.address, exact=True, slack=was.slack)
-        yield step
+        was = there.get(step.name) if isinstance(step, steps.Reserve) else None
+        if was is None or not isinstance(step, steps.Reserve) or step.size > was.size:
+            continue
+        stay[step.name] = replace(step, size=was.size)
+        if was.exact and not step.exact and step.alignment == was.alignment:
+            stay[step.name] = replace(was, origin=step.origin)
+    larger = {step.name: stay[step.name].size for step in new.steps if _is_larger(step, stay)}
+    resources = [
+        replace(one, asked=larger[one.name], size=larger[one.name])
+        if one.kind == "reservation" and one.name in larger
+        else one
+        for one in (new.resources if larger else ())
+    ]
+    made = (stay.get(step.name, step) if isinstance(step, steps.Reserve) else step for step in new.steps)
+    return replace(new, steps=tuple(made), resources=tuple(resources) or new.resources)
+
+
+def _is_larger(step: steps.Step, stay: Mapping[str, steps.Reserve]) -> bool:
+    return isinstance(step, steps.Reserve) and step.name in stay and stay[step.name].size > step.size
 
 
 class _Things:

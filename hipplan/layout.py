@@ -7,10 +7,10 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
 
@@ -24,6 +24,10 @@ from hipplan.state import State
 from hipplan.undo import Undone, undo
 from hipplan.verify import Check, Checks, verify
 from hipplan.views import Piece
+
+if TYPE_CHECKING:
+    from hipplan.loader import LoadedPlan, PlanSource
+    from hipplan.transaction import OnStep
 
 log = logging.getLogger("hipplan")
 
@@ -67,9 +71,18 @@ class Layout:
         """A new Piece each time. KeyError names what there is; BufferError once the layout is closed."""
         while True:
             age, state = self._book.age, self._state
-            piece = self._piece(name, state, age)
+            try:
+                piece = self._piece(name, state, age)
+            except IndexError:  # given back by a change in place, or by closing, after this looked
+                if self._state is state:
+                    raise self._refusal(name) from None
+                continue
             if self._book.age == age:  # else it may be of what a change in place has just replaced
                 return piece
+
+    @staticmethod
+    def _refusal(name: str) -> _core.LeaseRefused:
+        return _core.LeaseRefused(f"'{name}' is closed: its memory was given back")
 
     def _piece(self, name: str, state: State, age: int) -> Piece:
         try:
@@ -77,7 +90,7 @@ class Layout:
         except KeyError:
             raise KeyError(f"the layout has no '{name}'; it has {', '.join(state.resources)}") from None
         if self._closed:
-            raise _core.LeaseRefused(f"'{name}' is closed: its memory was given back")
+            raise self._refusal(name)
         if resource.kind == "registered" and not resource.size:
             size = state.live.size(name)  # all of a file: the plan need not know how much that is
             resource = replace(resource, asked=size, size=size)
@@ -118,6 +131,34 @@ class Layout:
     def drift(self) -> list[Check]:
         """What differs from the plan now: changed by somebody else. Raises as verify() does."""
         return self.verify().mismatches()
+
+    def update(
+        self,
+        plan: LoadedPlan | PlanSource,
+        *,
+        vars: Mapping[str, Any] | None = None,  # noqa: A002
+        bind: Mapping[str, Any] | None = None,
+        on_step: OnStep | None = None,
+        verify: bool = True,
+    ) -> Difference:
+        """Makes of this layout what a plan says, in place; print() what it gives to see what that was.
+
+        What is the same in both keeps its address, its handle and its bytes. What is new is made and read back before
+        anything goes; until then a failure leaves the layout as it was. plan, vars, bind, on_step, verify: as of
+        hipplan.apply; bind needs only what is new. Raises, with nothing changed, PlanError, MachineError (this machine
+        cannot hold the old and the new together), ApplyError (rolled back), LayoutInUse (HP409) while views of what
+        would go are out; LeakError if it has changed, but something could not be given back.
+        """
+        from hipplan.loader import LoadedPlan, load
+        from hipplan.prepare import prepare_change
+        from hipplan.update import change, rebound
+
+        loaded = plan if isinstance(plan, LoadedPlan) else load(plan, vars)
+
+        def way(state: State) -> Difference:
+            return prepare_change(state.program, loaded, self.runtime, rebound(state, bind or {}))
+
+        return change(self, way, bind=bind, on_step=on_step, check=verify)
 
     def grow(self, name: str, *, by: int | str | None = None, to: int | str | None = None) -> Difference:
         """Maps more memory at the end of a region; its address does not change, and views stay valid.

@@ -143,7 +143,7 @@ class Live:
         """Pins host memory: of a file, bound by the caller, or fresh. The driver call comes last."""
         journal = self.journal
         if step.bind:
-            address, size = self._bound_memory(step)
+            address, size = self.bound_memory(step)
         else:
             name = host_memory(step.name)
             if step.file:
@@ -167,7 +167,8 @@ class Live:
             )
         )
 
-    def _bound_memory(self, step: RegisterBuffer) -> tuple[int, int]:
+    def bound_memory(self, step: RegisterBuffer) -> tuple[int, int]:
+        """(address, bytes) of what the caller passed for a buffer. ApplyError HP405 if it does not fit."""
         given = self.bound(step.bind, step)
         try:
             address, size, read_only = _core.buffer_info(given)

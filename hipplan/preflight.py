@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hipplan.difference import Difference
 from hipplan.errors import Diagnostic, Span
 from hipplan.findings import Findings
 from hipplan.loader import LoadedPlan
@@ -11,6 +12,7 @@ from hipplan.model import ManagedBuffer, PinnedBuffer, RegisteredBuffer
 from hipplan.objects import HOST, ResolvedMapping, ResolvedReservation
 from hipplan.profiles import Machine, MachineDevice
 from hipplan.program import Resource
+from hipplan.steps import CreateAllocation, CreateDeviceBuffer
 from hipplan.units import format_size
 
 Placed = tuple[ResolvedMapping, int, int]
@@ -42,6 +44,37 @@ def check(
     rules.descriptors()
     rules.releases()
     rules.padding()
+
+
+def check_peak(way: Difference, machine: Machine, findings: Findings) -> None:
+    """HP301, HP308: what a change needs while what goes is still there. machine: as if nothing of it were."""
+    held = way.old.bytes_by_device()
+    before = {way.old.devices[name]: size for name, size in held.items()}
+    made = [step for step in (*way.additions, *way.changes) if isinstance(step, (CreateAllocation, CreateDeviceBuffer))]
+    for name, ordinal in way.new.devices.items():
+        device = machine.devices[ordinal]
+        coming = [s for s in made if s.device == ordinal and getattr(s, "location_type", 1) == 1]
+        more = sum(step.size for step in coming)
+        if device.memory is None or not coming:
+            continue
+        short = device.in_use + before.get(ordinal, 0) + more - device.memory
+        if short > 0:
+            largest = max(coming, key=lambda step: step.size)
+            findings.add(
+                Diagnostic(
+                    "HP301",
+                    f"{name} needs {format_size(short)} more than is free while the old and the new are there together",
+                    largest.origin,
+                    why=f"{format_size(before.get(ordinal, 0))} of the layout are there until the end, "
+                    f"{format_size(more)} come; '{largest.name}' is the largest",
+                    hint="remove in one update and add in the next, or close the layout and apply the plan",
+                )
+            )
+    count = sum(isinstance(step, CreateAllocation) for step in (*way.old.steps, *made))
+    limit = machine.limits.open_files
+    if machine.runtime == "amd" and limit and count + OPEN_FILES_MARGIN > limit:
+        summary = f"{count} allocations, old and new together, need as many file descriptors; the limit is {limit}"
+        findings.add(Diagnostic("HP308", summary, hint="remove in one update and add in the next"))
 
 
 def check_range(

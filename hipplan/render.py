@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from hipplan import listing
 from hipplan.errors import printable
 from hipplan.program import Program, Resource
 from hipplan.record import Record
@@ -23,6 +24,7 @@ from hipplan.steps import Step
 from hipplan.units import format_size
 
 if TYPE_CHECKING:
+    from hipplan.difference import Difference
     from hipplan.layout import Layout
     from hipplan.undo import Undone
 
@@ -86,6 +88,30 @@ def program_json(program: Program) -> dict[str, Any]:
         "steps": [step_json(step) for step in program.steps],
         "resources": [resource_json(resource) for resource in program.resources],
         "warnings": [warning.to_json() for warning in program.warnings],
+    }
+
+
+def difference_json(way: Difference) -> dict[str, Any]:
+    """Without `changes` the two programs are alike; `steps` are the driver calls, then `given_back` goes."""
+    return {
+        "format_version": FORMAT_VERSION,
+        "plan": way.new.name,
+        "digest": way.new.digest,
+        "from": {"plan": way.old.name, "digest": way.old.digest},
+        "machine": way.new.machine,
+        "changes": [
+            {
+                "sign": line.sign,
+                "kind": line.kind,
+                "name": line.name,
+                "what": line.what,
+                "origin": None if line.origin is None else str(line.origin),
+            }
+            for line in listing.lines(way)
+        ],
+        "steps": [step_json(step) for step in (*way.additions, *way.changes)],
+        "given_back": [step.name for step in reversed(way.released)],
+        "warnings": [warning.to_json() for warning in way.new.warnings],
     }
 
 
@@ -186,6 +212,14 @@ def steps_table(steps: Iterable[Step]) -> Table:
     table = _table(("step", "right"), ("call", "left"), ("name", "left"), ("", "left"))
     for number, step in enumerate(steps, 1):
         table.add_row(str(number), step.call, Text(step.name), Text(step.describe()))
+    return table
+
+
+def difference_table(lines: Iterable[listing.Line]) -> Table:
+    table = _table(("", "left"), ("kind", "left"), ("name", "left"), ("", "left"))
+    colours = {"+": "green", "~": "yellow", "-": "red"}
+    for line in lines:
+        table.add_row(Text(line.sign, colours[line.sign]), line.kind, Text(line.name), Text(line.what))
     return table
 
 

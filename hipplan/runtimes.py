@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hipplan import _core
 from hipplan.errors import Diagnostic, RuntimeUnavailable
+from hipplan.places import family_of
 from hipplan.profiles import Machine, load_machine, sim_profile
 
 DEFAULT_SIM_MACHINE = "sim-2"
@@ -19,6 +20,7 @@ CHOICES = ("auto", "amd", "cuda", "sim")
 
 _lock = threading.Lock()
 _sim_profile: str | None = None
+_sim_machine: Machine | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,12 @@ def choose(wanted: str | None = None, machine: Machine | None = None) -> Chosen:
     return _auto(machine)
 
 
+def known(runtime: _core.Runtime) -> Chosen:
+    """How an open runtime was chosen, for somebody who has only the runtime."""
+    kind = family_of(runtime.path)
+    return Chosen(kind, runtime, "", _sim_machine if kind == "sim" else None)
+
+
 def _auto(machine: Machine | None) -> Chosen:
     reasons = []
     for kind in ("amd", "cuda"):
@@ -88,7 +96,7 @@ def _beside(name: str) -> Path:
 
 
 def _simulator(machine: Machine | None) -> _core.Runtime:
-    global _sim_profile
+    global _sim_profile, _sim_machine
     runtime = _open(str(_beside("libhipsim.so")))
     if machine is None:
         return runtime
@@ -103,7 +111,7 @@ def _simulator(machine: Machine | None) -> _core.Runtime:
             raise RuntimeUnavailable(
                 Diagnostic("HP407", f"the simulator cannot become {machine.name}", why=str(error), hint=hint)
             ) from None
-        _sim_profile = profile
+        _sim_profile, _sim_machine = profile, machine
     return runtime
 
 

@@ -11,7 +11,7 @@ from hipplan.program import Program, Resource
 from hipplan.verify import Check
 
 INSIDE = ("mapping", "tensor")
-_WITHOUT_OWN_ADDRESS = (*INSIDE, "allocation", "stream", "peer")
+_WITHOUT_ADDRESS = ("allocation", "stream", "peer")
 
 
 @dataclass(frozen=True)
@@ -30,16 +30,9 @@ class State:
         """By name; made when somebody asks, because layouts of thousands of mappings are often only held."""
         return {resource.name: resource for resource in self.program.resources}
 
-    @cached_property
-    def _addresses(self) -> dict[str, int]:
-        return {
-            resource.name: self.live.address(resource.name)
-            for resource in self.program.resources
-            if resource.kind not in _WITHOUT_OWN_ADDRESS
-        }
-
     def address(self, resource: Resource) -> int | None:
-        """Where something begins; None for what has no address."""
-        if resource.kind in INSIDE:
-            return self._addresses[resource.inside] + resource.offset
-        return self._addresses.get(resource.name)
+        """Where something begins; None for what has no address. IndexError if it was given back since."""
+        if resource.kind in _WITHOUT_ADDRESS:
+            return None
+        inside = resource.inside if resource.kind in INSIDE else resource.name
+        return self.live.address(inside) + (resource.offset if resource.kind in INSIDE else 0)

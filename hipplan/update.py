@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from hipplan import kept, steps
+from hipplan.changes import TakeOut
 from hipplan.difference import Difference
 from hipplan.errors import LayoutInUse, LeakError
 from hipplan.live import host_memory
@@ -61,6 +62,19 @@ def change(
     return difference
 
 
+def rebound(state: State, bind: Mapping[str, Any]) -> frozenset[str]:
+    """Names of what was made of something that the caller passed and now passes another one for."""
+    known = state.live.bindings
+    other = {name for name, given in bind.items() if name in known and not _same(known[name], given)}
+    bound = (s for s in state.program.steps if isinstance(s, (steps.ImportAllocation, steps.RegisterBuffer)))
+    return frozenset(step.name for step in bound if step.bind in other)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """The same memory, or the same descriptor."""
+    return one is other or (isinstance(one, int) and one == other)
+
+
 def _under_way(layout: Layout) -> bool:
     """Whether this thread is in the middle of a change of the layout: called by on_step, or in a signal's handler."""
     frame = sys._getframe(1).f_back
@@ -104,6 +118,7 @@ class _Change:
         """Raises as `change` does."""
         try:
             self._bar()
+            self._check_registrations()
             self.live.journal.add_devices(list(self.both.devices.values()))
             checks = self._make()
             state = State(self.difference.new, self.live, checks, self.live.journal.next())
@@ -119,7 +134,8 @@ class _Change:
         if self.check and difference.additions:
             checks = read_back(replace(difference.new, steps=difference.additions), live)
         if difference.changes:
-            if difference.takes_out:
+            if difference.takes_out:  # hipMemUnmap does not wait by itself
+                self.making.step = next(step for step in difference.changes if isinstance(step, TakeOut))
                 wait_until_idle(self.both, live)
             self.making.make(difference.changes)
             if self.check:
@@ -127,6 +143,7 @@ class _Change:
         return checks
 
     def _conclude(self, state: State) -> None:
+        self.layout._require_open()  # a signal's handler may have closed it
         released = [*self._released()]
         if not released and not self.difference.changes:
             self.live.before = None
@@ -160,6 +177,8 @@ class _Change:
         self.layout._state = replace(self.old, end=self.live.journal.next())
         if isinstance(error, LayoutInUse):
             raise error
+        if isinstance(error, Exception):
+            self.layout._require_open()
         raise_undone(error, self.making, undone)
 
     def _decide(self, how: str) -> bool:
@@ -174,6 +193,23 @@ class _Change:
             if holders:
                 raise LayoutInUse(kept.in_use(holders, "delete the arrays and tensors made from it first"))
             self.barred.append((address, size))
+
+    def _check_registrations(self) -> None:
+        """HP420: the caller's memory would be registered twice at once, which runtimes do not keep apart."""
+        gone = {
+            step.name: range(before := self.old.live.address(step.name), before + self.old.live.size(step.name))
+            for step in self.difference.gone
+            if isinstance(step, steps.RegisterBuffer) and step.bind
+        }
+        for step in self.difference.additions if gone else ():
+            if isinstance(step, steps.RegisterBuffer) and step.bind:
+                address, size = self.live.bound_memory(step)
+                twin = next(
+                    (name for name, was in gone.items() if address < was.stop and was.start < address + size), ""
+                )
+                if twin:
+                    summary = f"the memory of '{step.name}' is registered as '{twin}' until the end of the change"
+                    raise refuse(summary, hint="remove it in one update and add it in the next")
 
     def _going(self) -> list[tuple[int, int]]:
         """(address, bytes) of all that goes and that somebody may look at; neighbours in one."""

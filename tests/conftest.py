@@ -78,7 +78,7 @@ def keys_of(failures: Iterable[Any]) -> set[Key]:
     found = set()
     for failure in failures:
         noun = {"hipMemRelease": "allocation", "hipMemAddressFree": "reservation", "hipMemUnmap": "mapping"}
-        if not failure.lost:
+        if not failure.lost or failure.is_change:
             continue
         if "peer access" in failure.identity:
             found.add(("peer", "->".join(re.findall(r"device (\d+)", failure.identity))))

@@ -39,7 +39,8 @@ def test_the_compiled_part_is_really_not_there(bare: dict[str, str]) -> None:
 
 
 def test_validate_and_preview_work(bare: dict[str, str]) -> None:
-    for arguments in (["validate", QUICKSTART], ["preview", QUICKSTART, "--machine", "sim-2"], ["machine", "list"]):
+    for arguments in (["validate", QUICKSTART], ["preview", QUICKSTART, "--machine", "sim-2"], ["machine", "list"],
+                      ["preview", QUICKSTART, "--from", QUICKSTART, "--machine", "sim-2"]):  # fmt: skip
         done = run(bare, *arguments)
 
         assert (done.returncode, done.stderr) == (0, "")

@@ -50,9 +50,9 @@ def declare(parser: Parser) -> None:
 
 
 def run(given: Namespace) -> int:
-    from hipplan.api import prepare
     from hipplan.loader import load
     from hipplan.lock import Locked
+    from hipplan.prepare import prepare
     from hipplan.profiles import load_machine
     from hipplan.record import Recorder
     from hipplan.runtimes import choose

@@ -89,11 +89,11 @@ def include_option(parser: Parser) -> None:
     parser.add_argument("--include-anywhere", action="store_true", help=about)
 
 
-def parse_vars(given: list[str]) -> dict[str, str]:
+def parse_vars(given: list[str], option: str = "--var") -> dict[str, str]:
     """NAME=VALUE options as a dict; the plan's own default decides the type of each value."""
     wrong = [one for one in given if "=" not in one or one.startswith("=")]
     if wrong:
-        raise WrongUsage(f"--var: {wrong[0]!r} is not NAME=VALUE")
+        raise WrongUsage(f"{option}: {wrong[0]!r} is not NAME=VALUE")
     return dict(one.split("=", 1) for one in given)
 
 

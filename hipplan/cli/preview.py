@@ -1,6 +1,7 @@
 """hipplan preview: the steps a plan takes, the sizes, and what padding wastes. Changes nothing.
 
 With --machine no driver is touched; without it, this machine is measured through the runtime.
+With --from OLD: what would lead from a layout of that plan to this one, in place (layout.update).
 """
 
 from __future__ import annotations
@@ -8,9 +9,11 @@ from __future__ import annotations
 import json
 import sys
 from argparse import Namespace
+from typing import TYPE_CHECKING
 
 from hipplan.cli.arguments import (
     Parser,
+    WrongUsage,
     format_option,
     include_option,
     machine_option,
@@ -20,6 +23,11 @@ from hipplan.cli.arguments import (
     source_of,
     vars_option,
 )
+from hipplan.errors import ExitCode
+
+if TYPE_CHECKING:
+    from hipplan.loader import LoadedPlan
+    from hipplan.profiles import Machine
 
 
 def declare(parser: Parser) -> None:
@@ -28,6 +36,11 @@ def declare(parser: Parser) -> None:
     runtime_option(parser)
     vars_option(parser)
     include_option(parser)
+    parser.add_argument("--from", dest="old", metavar="OLD", help="show what leads from this plan to FILE: + ~ -")
+    about = "set a variable of the plan OLD; may be repeated"
+    parser.add_argument("--from-var", metavar="NAME=VALUE", action="append", default=[], help=about)
+    about = "with --from: exit with 6 if there are changes, 0 if there are none"
+    parser.add_argument("--detailed-exitcode", action="store_true", help=about)
     format_option(parser)
 
 
@@ -37,6 +50,10 @@ def run(given: Namespace) -> int:
     from hipplan.loader import load
     from hipplan.profiles import load_machine
 
+    if given.old == given.file == "-":
+        raise WrongUsage("only one of the two plans can be standard input")
+    if not given.old and (given.from_var or given.detailed_exitcode):
+        raise WrongUsage("--from-var and --detailed-exitcode need --from")
     plan = load(source_of(given.file), parse_vars(given.var), include_anywhere=given.include_anywhere)
     if given.machine:
         profile = load_machine(given.machine)
@@ -44,6 +61,12 @@ def run(given: Namespace) -> int:
         from hipplan.cli.measured import measured
 
         profile = measured(given.runtime)
+    if given.old:
+        old = load(
+            source_of(given.old), parse_vars(given.from_var, "--from-var"), include_anywhere=given.include_anywhere
+        )
+        changes = _preview_change(old, plan, profile, given.format)
+        return ExitCode.CHANGES if changes and given.detailed_exitcode else 0
     program = compile_plan(plan, profile)
     if given.format == "json":
         print(json.dumps(render.program_json(program), indent=2))
@@ -57,3 +80,29 @@ def run(given: Namespace) -> int:
     out.print(render.resources_table(program.resources))
     out.print(render.totals(program))
     return 0
+
+
+def _preview_change(old: LoadedPlan, new: LoadedPlan, profile: Machine, format: str) -> bool:  # noqa: A002
+    """Prints what leads from one plan to another; whether it is anything."""
+    from hipplan import listing, render
+    from hipplan.compiler import compile as compile_plan
+    from hipplan.compiler import compile_change
+
+    found = compile_change(compile_plan(old, profile), new, profile)
+    lines = listing.lines(found)
+    if format == "json":
+        print(json.dumps(render.difference_json(found), indent=2))
+        return bool(lines)
+    for warning in found.new.warnings:
+        print(warning, file=sys.stderr)
+    out = render.console()
+    steps = (*found.additions, *found.changes)
+    heading = f"{found.old.source} -> {found.new.source} on {found.new.machine}: {listing.summary(lines)}, nothing done"
+    out.print(heading, style="bold")
+    if lines:
+        out.print(render.difference_table(lines))
+    if steps:
+        out.print(render.steps_table(steps))
+    if found.released:
+        out.print(f"given back at the end: {', '.join(step.name for step in reversed(found.released))}")
+    return bool(lines)

@@ -108,6 +108,7 @@ def sweep_undo(phase: Phase, calls: list[str], code: str) -> None:
 
 
 def _calls_until_undone(phase: Phase, n: int, code: str) -> int:
+    empty = phase.sim.alive()
     state = phase.begin()
     phase.sim.runtime.arm_faults(f"*@{n}={code}")
     try:
@@ -118,6 +119,7 @@ def _calls_until_undone(phase: Phase, n: int, code: str) -> int:
         made = 0
     phase.sim.runtime.arm_faults("")
     phase.end(state)
+    phase.sim.free_everything(but=empty)
     return made
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from hipplan.api import prepare
 from hipplan.errors import ApplyError
 from hipplan.loader import load
+from hipplan.prepare import prepare
 from hipplan.program import Program
 from hipplan.runtimes import choose
 from hipplan.transaction import OnStep, run

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from hipplan import render
-from hipplan.api import prepare
 from hipplan.errors import ApplyError
 from hipplan.loader import load
+from hipplan.prepare import prepare
 from hipplan.program import Program
 from hipplan.runtimes import choose
 from hipplan.transaction import run

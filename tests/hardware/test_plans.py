@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hipplan.api import prepare
 from hipplan.errors import MachineError
 from hipplan.loader import load
+from hipplan.prepare import prepare
 from hipplan.program import Program
 from hipplan.transaction import run
 from tests.conftest import PLANS

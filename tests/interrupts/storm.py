@@ -12,8 +12,8 @@ from types import FrameType
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from hipplan.api import prepare
 from hipplan.loader import load
+from hipplan.prepare import prepare
 from hipplan.runtimes import choose
 from hipplan.transaction import run
 from tests.conftest import PLANS, Simulator

@@ -19,8 +19,8 @@ import pytest
 
 import hipplan
 from hipplan import _core
-from hipplan.api import prepare
 from hipplan.loader import load
+from hipplan.prepare import prepare
 from hipplan.runtimes import choose
 from hipplan.transaction import run
 from tests.conftest import ROOT, Simulator

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hipplan.api import prepare
 from hipplan.errors import ApplyError
 from hipplan.loader import load
+from hipplan.prepare import prepare
 from hipplan.profiles import load_machine
 from hipplan.runtimes import choose
 from hipplan.transaction import run

@@ -1,0 +1,151 @@
+"""A difference told to people: what comes, what changes, what goes, by the plan's names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hipplan import steps
+from hipplan.changes import ChangeAdvice
+from hipplan.difference import Difference, key_of
+from hipplan.errors import Span
+from hipplan.program import Program, Resource
+from hipplan.units import format_size
+
+_WORDS = {"+": "add", "~": "change", "-": "remove"}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One thing that does not stay as it is."""
+
+    sign: str
+    """`+` comes, `~` changes, `-` goes."""
+    kind: str
+    name: str
+    what: str
+    origin: Span | None = None
+
+    def __str__(self) -> str:
+        return f"{self.sign} {self.kind} {self.name}" + (f": {self.what}" if self.what else "")
+
+
+def lines(way: Difference) -> list[Line]:
+    """In the order of the new program, then what goes. The pieces of a region are told with the region."""
+    old, new = _Side(way.old), _Side(way.new)
+    found = [line for resource in new.shown() if (line := _line(resource, way, old, new))]
+    for resource in old.shown():
+        if new.twin(resource, old) is None and (resource.kind != "tensor" or resource.inside in way.new.regions):
+            found.append(Line("-", resource.kind, resource.name, _size(resource)))
+    return found
+
+
+def summary(found: list[Line]) -> str:
+    """How many of each."""
+    counted = {word: sum(line.sign == sign for line in found) for sign, word in _WORDS.items()}
+    return ", ".join(f"{count} to {word}" for word, count in counted.items() if count) or "no changes"
+
+
+class _Side:
+    """A program's resources, to be found by what makes them the same in another one."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.made = {step.name: key for step in program.steps if (key := key_of(step)) is not None}
+        self.spans = {step.name: step.origin for step in program.steps}
+        self.by_key = {self.key(resource): resource for resource in program.resources}
+
+    def key(self, resource: Resource) -> tuple[object, ...]:
+        if resource.kind in ("mapping", "peer"):
+            return self.made[resource.name]
+        return resource.kind, resource.name
+
+    def twin(self, resource: Resource, of: _Side) -> Resource | None:
+        return self.by_key.get(of.key(resource))
+
+    def shown(self) -> Iterator[Resource]:
+        """All but the pieces of regions."""
+        for resource in self.program.resources:
+            piece = (resource.kind == "mapping" and resource.inside in self.program.regions) or (
+                resource.kind == "allocation" and "#" in resource.name
+            )
+            if not piece:
+                yield resource
+
+
+def _line(resource: Resource, way: Difference, old: _Side, new: _Side) -> Line | None:
+    was = old.twin(resource, new)
+    span = new.spans.get(resource.name)
+    if was is None:
+        if resource.kind == "tensor" and resource.inside not in way.old.regions:
+            return None  # told with its region
+        return Line("+", resource.kind, resource.name, _size(resource), span)
+    if resource.kind == "tensor":
+        what = _moved(was, resource)
+    elif _kept(resource, way, new):
+        what = ", ".join(_details(was, resource, way))
+    else:
+        what = f"is made anew, {_sizes(was, resource)}"
+    return Line("~", resource.kind, resource.name, what, span) if what else None
+
+
+def _kept(resource: Resource, way: Difference, new: _Side) -> bool:
+    return new.made[resource.name] in way.kept
+
+
+def _details(was: Resource, now: Resource, way: Difference) -> Iterator[str]:
+    """What differs of something that stays."""
+    if was.name != now.name and now.kind == "mapping":
+        yield f"was called {was.name}"
+    if now.kind == "region" and was.size != now.size:
+        yield f"{'grows' if now.size > was.size else 'shrinks'} from {_sizes(was, now)}"
+    if now.kind == "reservation":
+        before, after = (_mapped(program, now.name) for program in (way.old, way.new))
+        if before != after:
+            mapped = f"{format_size(before)} -> {format_size(after)}"
+            yield f"{'grows' if after > before else 'shrinks'}, mapped {mapped}"
+    if now.kind in ("mapping", "region") and _rights(was, way.old) != _rights(now, way.new):
+        yield f"access {_access(was)} -> {_access(now)}"
+    if now.kind == "managed" and now.name in way.changed:
+        changed = [s for s in way.changes if s.name == now.name]
+        yield from (step.describe() for step in changed if isinstance(step, ChangeAdvice))
+        yield from (f"prefetch {step.describe()}" for step in changed if isinstance(step, steps.Prefetch))
+
+
+def _moved(was: Resource, now: Resource) -> str:
+    """A tensor is only a name for a place."""
+    told = []
+    if was.offset != now.offset:
+        told.append(f"lies at +{format_size(now.offset)}, was at +{format_size(was.offset)}")
+    if (was.dtype, was.shape) != (now.dtype, now.shape):
+        told.append(f"{_array(was)} -> {_array(now)}")
+    return ", ".join(told)
+
+
+def _array(tensor: Resource) -> str:
+    return f"{tensor.dtype} {'x'.join(map(str, tensor.shape))}"
+
+
+def _mapped(program: Program, reservation: str) -> int:
+    return sum(step.size for step in program.steps if isinstance(step, steps.Map) and step.reservation == reservation)
+
+
+def _rights(resource: Resource, program: Program) -> dict[int | str, str]:
+    return {program.devices.get(who, who): right for who, right in resource.access}
+
+
+def _access(resource: Resource) -> str:
+    return "(" + (", ".join(f"{who}: {right}" for who, right in resource.access) or "nobody") + ")"
+
+
+def _size(resource: Resource) -> str:
+    if resource.kind == "tensor":
+        return _array(resource)
+    if resource.kind == "mapping":
+        return f"{format_size(resource.size)} of {resource.memory} at +{format_size(resource.offset)}"
+    return format_size(resource.size) if resource.size else ""
+
+
+def _sizes(was: Resource, now: Resource) -> str:
+    before, after = _size(was), _size(now)
+    return before if before == after else f"{before} -> {after}"

@@ -1,0 +1,69 @@
+"""From a plan to the program for the machine that a runtime runs on; for a live layout, to the way there."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Set
+
+from hipplan import _core
+from hipplan.compiler import compile as compile_plan
+from hipplan.compiler import compile_change
+from hipplan.difference import Difference
+from hipplan.discover import discover
+from hipplan.errors import Diagnostic, MachineError
+from hipplan.loader import LoadedPlan
+from hipplan.profiles import Machine
+from hipplan.program import Program
+from hipplan.runtimes import Chosen, known
+
+
+def prepare(plan: LoadedPlan, chosen: Chosen, profile: Machine | None) -> Program:
+    """Compiles a plan for the machine that a runtime runs on. Raises MachineError, RuntimeUnavailable."""
+    if profile is not None and chosen.kind != "sim":
+        summary = f"the machine is measured with the runtime {chosen.kind}, it cannot be chosen"
+        raise MachineError(Diagnostic("HP314", summary, hint="use --runtime sim, or leave --machine out"))
+    _require_gpu(plan, chosen)
+    program = compile_plan(plan, discover(chosen), current_device=0)
+    _raise_open_files(_allocations(program))
+    return program
+
+
+def prepare_change(old: Program, plan: LoadedPlan, runtime: _core.Runtime, renewed: Set[str]) -> Difference:
+    """What leads from a live program to a plan. Raises MachineError, RuntimeUnavailable."""
+    chosen = known(runtime)
+    _require_gpu(plan, chosen)
+    machine = _without(discover(chosen), old)
+    found = compile_change(old, plan, machine, renewed)
+    _raise_open_files(_allocations(old) + _allocations(found.new))
+    return found
+
+
+def _require_gpu(plan: LoadedPlan, chosen: Chosen) -> None:
+    if plan.plan.requires.gpu and chosen.kind == "sim":
+        summary = "the plan requires a GPU, and this is the simulator"
+        span = plan.span("requires", "gpu")
+        raise MachineError(Diagnostic("HP313", summary, span, hint="run it where there is a GPU"))
+
+
+def _without(machine: Machine, program: Program) -> Machine:
+    """The machine as it would be if a program's memory were free."""
+    held = {program.devices[name]: size for name, size in program.bytes_by_device().items()}
+    devices = [
+        device.model_copy(update={"in_use": max(0, device.in_use - held.get(ordinal, 0))})
+        for ordinal, device in enumerate(machine.devices)
+    ]
+    return machine.model_copy(update={"devices": devices, "name": program.machine})
+
+
+def _allocations(program: Program) -> int:
+    return sum(step.call == "hipMemCreate" for step in program.steps)
+
+
+def _raise_open_files(allocations: int) -> None:
+    """AMD's runtime takes a descriptor for each allocation: lifts the soft limit as far as needed and allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = allocations + 256
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        top = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        if top > soft:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (top, hard))

@@ -1,0 +1,123 @@
+"""preview NEW --from OLD: what leads from one plan to another, with no driver."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+
+OLD = """
+hipplan: 1
+vars: {count: 2}
+devices: {gpu: {count: 2}}
+allocations:
+  part: {device: gpu.0, size: 2MiB, count: $(count)}
+reservations:
+  model: {size: 64MiB, access: {gpu.0: rw}, mappings: [{allocation: part.*}]}
+buffers:
+  staging: {kind: pinned, size: 1MiB}
+  table: {kind: managed, size: 2MiB}
+regions:
+  cache: {device: gpu.1, size: 4MiB, chunk: 2MiB, reserve: 64MiB, tensors: {pages: {dtype: u8, shape: [-1]}}}
+"""
+NEW = (
+    OLD.replace("  staging: {kind: pinned, size: 1MiB}\n", "  landing: {kind: pinned, size: 1MiB}\n")
+    .replace("access: {gpu.0: rw}", "access: {gpu.0: rw, gpu.1: r}")
+    .replace("size: 4MiB, chunk", "size: 8MiB, chunk")
+    .replace("size: 2MiB}\nregions", "size: 2MiB, advice: [{advise: read_mostly}]}\nregions")
+)
+
+
+@pytest.fixture
+def plans(tmp_path: Path) -> tuple[Path, Path]:
+    (tmp_path / "old.yaml").write_text(OLD)
+    (tmp_path / "new.yaml").write_text(NEW)
+    return tmp_path / "old.yaml", tmp_path / "new.yaml"
+
+
+def test_changes_are_told_by_name_with_signs(plans: tuple[Path, Path], hipplan: Run) -> None:
+    old, new = plans
+    done = hipplan("preview", new, "--from", old, "--machine", "sim-2")
+    told = " ".join(done.stdout.split())
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "1 to add, 5 to change, 1 to remove" in told
+    assert "+ pinned landing 1MiB" in told
+    assert "- pinned staging 1MiB" in told
+    assert "~ region cache grows from 4MiB -> 8MiB" in told
+    assert "~ tensor cache.pages u8 4194304 -> u8 8388608" in told
+    assert "~ mapping model[0] access (gpu.0: rw) -> (gpu.0: rw, gpu.1: r)" in told
+    assert "~ managed table read_mostly" in told
+    assert "given back at the end: staging" in told
+
+
+def test_the_same_as_json(plans: tuple[Path, Path], hipplan: Run) -> None:
+    old, new = plans
+    done = hipplan("preview", new, "--from", old, "--machine", "sim-2", "--format", "json")
+    shown = json.loads(done.stdout)
+
+    assert {(one["sign"], one["kind"], one["name"]) for one in shown["changes"]} >= {
+        ("+", "pinned", "landing"), ("-", "pinned", "staging"), ("~", "region", "cache"),
+    }  # fmt: skip
+    assert [step["call"] for step in shown["steps"] if step["name"].startswith("cache")] == [
+        "hipMemCreate", "hipMemCreate", "hipMemMap", "hipMemSetAccess", "hipMemMap", "hipMemSetAccess",
+    ]  # fmt: skip
+    assert shown["given_back"] == ["staging"]
+    assert shown["from"]["digest"] != shown["digest"]
+
+
+def test_exit_code_6_is_for_changes_if_asked(plans: tuple[Path, Path], hipplan: Run) -> None:
+    old, new = plans
+    detailed = ("--machine", "sim-2", "--detailed-exitcode")
+
+    assert hipplan("preview", new, "--from", old, *detailed).returncode == 6
+    assert hipplan("preview", new, "--from", old, *detailed, "--format", "json").returncode == 6
+    same = hipplan("preview", old, "--from", old, *detailed)
+    assert (same.returncode, "no changes" in same.stdout) == (0, True)
+    assert hipplan("preview", new, "--machine", "sim-2").returncode == 0
+
+
+def test_each_plan_has_its_own_variables(plans: tuple[Path, Path], hipplan: Run) -> None:
+    old, _ = plans
+    grown = hipplan("preview", old, "--from", old, "--machine", "sim-2", "--var", "count=3")
+    shrunk = hipplan("preview", old, "--from", old, "--machine", "sim-2", "--from-var", "count=3")
+
+    assert "+ allocation part.2" in " ".join(grown.stdout.split())
+    assert "- allocation part.2" in " ".join(shrunk.stdout.split())
+    wrong = hipplan("preview", old, "--from", old, "--machine", "sim-2", "--from-var", "count")
+    assert (wrong.returncode, "--from-var: 'count' is not NAME=VALUE" in wrong.stderr) == (2, True)
+
+
+def test_a_peak_that_does_not_fit_is_refused(tmp_path: Path, hipplan: Run) -> None:
+    text = "hipplan: 1\nbuffers:\n  x: {kind: device, size: %s}\n"
+    (tmp_path / "old.yaml").write_text(text % "100GiB")
+    (tmp_path / "new.yaml").write_text(text % "101GiB")
+    done = hipplan("preview", tmp_path / "new.yaml", "--from", tmp_path / "old.yaml", "--machine", "sim-2")
+
+    assert done.returncode == 3
+    assert "new.yaml:3:6: error[HP301]: gpu.0 needs 9GiB more than is free while the old and the new are" in done.stderr
+
+
+def test_a_plan_from_stdin_is_one_of_them(plans: tuple[Path, Path], hipplan: Run) -> None:
+    old, _ = plans
+    done = hipplan("preview", "-", "--from", old, "--machine", "sim-2", stdin=NEW)
+
+    assert "1 to add" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["-", "--from", "-"], "only one of the two plans"),
+        (["x.yaml", "--detailed-exitcode"], "need --from"),
+        (["x.yaml", "--from-var", "a=1"], "need --from"),
+    ],
+)
+def test_wrong_usage_is_told(arguments: list[str], says: str, hipplan: Run) -> None:
+    done = hipplan("preview", *arguments, "--machine", "sim-2")
+
+    assert done.returncode == 2
+    assert says in done.stderr

@@ -1,0 +1,138 @@
+"""Changes in place for calls to fail in: the layout is the old one, untouched, or the new one, and owns what is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hipplan import steps
+from hipplan.errors import ApplyError, HipplanError, LeakError
+from hipplan.layout import Layout
+from hipplan.program import Program
+from hipplan.transaction import run
+from tests.conftest import Key, Simulator, keys_of
+from tests.faults.harness import Error, Phase, failures_of
+
+PATTERN_BYTES = 64
+
+Facts = dict[str, Any]
+
+
+class Change(Phase):
+    """An act on a live layout of a program."""
+
+    keeps = True
+
+    def __init__(
+        self, sim: Simulator, program: Program, act: Callable[[Layout], Any], bind: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(sim)
+        self.program = program
+        self.change = act
+        self.bind = bind or {}
+
+    def begin(self) -> Layout:
+        self.others = self.sim.alive()
+        layout = run(self.program, self.sim.runtime, bind=self.bind)
+        for number, (_, address) in enumerate(writable(layout)):
+            self.sim.runtime.fill(address, number % 251 + 1, PATTERN_BYTES)
+        self.before = facts(self.sim, layout)
+        self.layout = layout
+        return layout
+
+    def act(self, state: Layout) -> None:
+        self.change(state)
+
+    def expected(self, before: set[Key], error: Error) -> set[Key]:
+        """What the layout says it owns, and the leaks; less what could not be mapped back."""
+        failures = failures_of(error)
+        missing = {
+            ("mapping", failure.arguments.partition("ptr=")[2].partition(",")[0])
+            for failure in failures
+            if failure.is_change and failure.call == "hipMemMap"
+        }
+        return self.others | (owned(self.layout) - missing) | keys_of(failures) | self._unaddressed(failures)
+
+    def _unaddressed(self, failures: Any) -> set[Key]:
+        """Streams have no address that the layout could tell."""
+        here = {key for key in self.sim.alive() if key[0] == "stream"}
+        made = sum(isinstance(step, steps.CreateStream) for step in self.layout.program.steps)
+        leaked = {key for key in keys_of(failures) if key[0] == "stream"}
+        assert len(here) == made + len(leaked)
+        return here
+
+    def check(self, state: Layout, error: Error | None, call: str, code: str, lasting: bool) -> None:
+        failures = failures_of(error)
+        undone = error is not None and not isinstance(error, LeakError)
+        if error is not None:
+            assert isinstance(error, HipplanError)
+            assert error.exit_code == (5 if error.leaks or isinstance(error, LeakError) else 4)
+            for name in error.leaks:
+                assert f"'{name}'" in str(error)
+        if undone:
+            assert isinstance(error, ApplyError)
+            assert error.diagnostics[0].code == "HP401"
+            assert state.program is self.program
+        if any(failure.is_change for failure in failures):
+            return  # it says so itself: the layout is not as it was
+        # Where a managed buffer was prefetched to last is the one thing that nobody can take back.
+        assert [one for one in state.drift() if not one.what.startswith("last prefetch")] == []
+        now = facts(self.sim, state)
+        if undone:
+            assert now == self.before
+        else:
+            stays = {name: fact for name, fact in self.before["bytes"].items() if now["bytes"].get(name, fact) == fact}
+            assert stays.keys() == self.before["bytes"].keys()
+
+    def end(self, state: Layout) -> None:
+        try:
+            state.close()
+        except LeakError as error:  # a mapping that leaked before keeps its reservation
+            assert {failure.call for failure in error.undone.failures} == {"hipMemAddressFree"}, str(error)
+            self.sim.free_everything(but=self.others)
+
+
+def facts(sim: Simulator, layout: Layout) -> Facts:
+    """Addresses, handles, rights, and the bytes at the beginning of everything: by kind of fact, then by what it is."""
+    live, devices = layout._live, layout.program.devices.values()
+    mapped = [step for step in layout.program.steps if isinstance(step, steps.Map)]
+    return {
+        "address": {r.name: layout[r.name].address for r in layout.program.resources},
+        "handle": {s.name: live.handle(s.name) for s in layout.program.steps if isinstance(s, steps.CreateAllocation)},
+        "access": {s.name: [sim.runtime.access(d, live.address(s.name)) for d in devices] for s in mapped},
+        "bytes": {key: sim.runtime.read(address, PATTERN_BYTES) for key, address in writable(layout)},
+    }
+
+
+def writable(layout: Layout) -> list[tuple[Any, int]]:
+    """(what it is, address) of all that can be written through the runtime; memory mapped twice, once."""
+    live = layout._live
+    found: dict[Any, int] = {}
+    rights = {s.name: dict(s.rights) for s in layout.program.steps if isinstance(s, steps.SetAccess)}
+    owners = {s.name: s.device for s in layout.program.steps if isinstance(s, steps.CreateAllocation)}
+    for step in layout.program.steps:
+        if isinstance(step, steps.Map) and rights.get(step.name, {}).get(owners.get(step.allocation, -2)) == "rw":
+            found.setdefault(("handle", live.handle(step.allocation)), live.address(step.name))
+        elif isinstance(step, (steps.CreateDeviceBuffer, steps.CreatePinnedBuffer, steps.CreateManagedBuffer)):
+            found["address", live.address(step.name)] = live.address(step.name)
+    return list(found.items())
+
+
+def owned(layout: Layout) -> set[Key]:
+    """What a layout says it has, in the words of the ledger; streams excepted."""
+    live = layout._live
+    found: set[Key] = set()
+    for step in layout.program.steps:
+        if step.name not in live:
+            continue
+        if isinstance(step, (steps.CreateAllocation, steps.ImportAllocation)):
+            found.add(("allocation", hex(live.handle(step.name))))
+        elif isinstance(step, steps.Reserve):
+            found.add(("reservation", hex(live.journal.address(live.entry(step.name)))))
+        elif isinstance(step, steps.Map):
+            found.add(("mapping", hex(live.address(step.name))))
+        elif isinstance(step, steps.EnablePeer):
+            found.add(("peer", f"{step.device}->{step.peer}"))
+        elif type(step).__name__.endswith("Buffer"):
+            found.add(("buffer", hex(live.address(step.name))))
+    return found

@@ -1,0 +1,132 @@
+"""Fail every driver call of every change in place: the old layout untouched, or the new one, and nothing else alive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hipplan.compiler import compile_change
+from hipplan.discover import discover
+from hipplan.errors import RuntimeUnavailable
+from hipplan.layout import Layout
+from hipplan.loader import load
+from hipplan.runtimes import choose
+from hipplan.transaction import run
+from hipplan.update import change
+from tests.conftest import Simulator
+from tests.faults import generated
+from tests.faults.change import Change
+from tests.faults.harness import CODES, FOR_EVER, ONCE, calls_of, sweep, sweep_undo
+from tests.faults.test_every_call import bound, program_of, quick
+
+__all__ = ["quick"]
+
+ONE = """
+hipplan: 1
+devices: {gpu: {count: 2}}
+peers: [{device: gpu.0, peer: gpu.1}]
+allocations:
+  weights: {device: gpu.0, size: 4MiB}
+  cache: {device: gpu.1, size: 2MiB}
+reservations:
+  model:
+    size: 64MiB
+    mappings:
+      - {allocation: weights, at: 0, access: {gpu.0: rw, gpu.1: r}}
+      - {allocation: cache, at: 32MiB, access: {gpu.1: rw}}
+streams:
+  work: {device: gpu.0}
+buffers:
+  linked: {kind: device, device: gpu.1, size: 1MiB}
+  staging: {kind: pinned, size: 1MiB}
+  table: {kind: managed, size: 2MiB, advice: [{advise: preferred_location, device: gpu.0}]}
+regions:
+  hot: {device: gpu.0, size: 4MiB, chunk: 2MiB, reserve: 32MiB, tensors: {rows: {dtype: u8, shape: [-1]}}}
+"""
+OTHER = """
+hipplan: 1
+devices: {gpu: {count: 2}}
+peers: [{device: gpu.1, peer: gpu.0}]
+allocations:
+  weights: {device: gpu.0, size: 4MiB}
+  cache: {device: gpu.1, size: 4MiB}
+  more: {device: gpu.0, size: 2MiB}
+reservations:
+  model:
+    size: 64MiB
+    mappings:
+      - {allocation: more, at: 8MiB, access: {gpu.0: rw}}
+      - {allocation: weights, at: 0, access: {gpu.0: rw, gpu.1: rw}}
+      - {allocation: cache, at: 32MiB, access: {gpu.1: rw, gpu.0: r}}
+  second: {size: 8MiB, mappings: [{allocation: weights, access: {gpu.1: rw}}]}
+buffers:
+  linked: {kind: device, device: gpu.0, size: 1MiB}
+  table:
+    kind: managed
+    size: 2MiB
+    advice: [{advise: preferred_location, device: gpu.1, range: {at: 0, size: 1MiB}}, {advise: read_mostly}]
+    prefetch: [{to: gpu.1}]
+regions:
+  hot: {device: gpu.0, size: 8MiB, chunk: 2MiB, reserve: 32MiB, access: {gpu.0: rw, gpu.1: r}}
+"""
+
+Act = Callable[[Layout], Any]
+
+
+def become(source: Any, bind: Mapping[str, Any] | None = None) -> Act:
+    """layout.update(), with the machine measured before."""
+    loaded, machine = load(source), discover(choose("sim"))
+    return lambda layout: change(layout, lambda state: compile_change(state.program, loaded, machine), bind=bind)
+
+
+ACTS: dict[str, tuple[str, Callable[[], Act]]] = {
+    "update": (ONE, lambda: become(OTHER)),
+    "update back": (OTHER, lambda: become(ONE)),
+    "grow a region": (ONE, lambda: lambda layout: layout.grow("hot", by="4MiB")),
+    "shrink a region": (ONE, lambda: lambda layout: layout.shrink("hot", by="2MiB")),
+}
+
+
+@pytest.mark.parametrize("what", ACTS)
+@pytest.mark.parametrize("mode", [ONCE, FOR_EVER], ids=["once", "for ever"])
+def test_a_call_that_fails_leaves_the_old_or_the_new(what: str, mode: str, quick: Simulator, tmp_path: Path) -> None:
+    source, act = ACTS[what]
+    phase = Change(quick, program_of(source), act())
+    calls = calls_of(phase, tmp_path / "trace")
+    assert len(calls) > 6
+    for code in CODES:
+        sweep(phase, calls, code, mode)
+
+
+@pytest.mark.parametrize("what", [what for what in ACTS if what != "update"])  # which has too many pairs of calls
+def test_a_failure_in_the_roll_back_does_not_stop_the_rest(what: str, quick: Simulator, tmp_path: Path) -> None:
+    source, act = ACTS[what]
+    phase = Change(quick, program_of(source), act())
+    sweep_undo(phase, calls_of(phase, tmp_path / "trace"), "hipErrorOutOfMemory")
+
+
+@pytest.mark.parametrize("seeds", list(pairwise(range(12))), ids=str)
+def test_generated_plans_become_each_other(seeds: tuple[int, int], quick: Simulator, tmp_path: Path) -> None:
+    old, new = seeds
+    program = program_of(old, tmp_path)
+    with bound(quick) as bind:
+        phase = Change(quick, program, become(generated.plan(new, tmp_path), bind), bind)
+        calls = calls_of(phase, tmp_path / "trace")
+        for mode in (ONCE, FOR_EVER):
+            sweep(phase, calls, "hipErrorUnknown", mode)
+
+
+def test_a_machine_that_does_not_tell_what_it_is_changes_nothing(sim: Simulator) -> None:
+    with run(program_of(ONE), sim.runtime) as layout:
+        before = sim.alive()
+        sim.runtime.arm_faults("hipMemGetInfo@1=hipErrorUnknown")
+        with pytest.raises(RuntimeUnavailable):
+            layout.update(OTHER)
+        assert sim.alive() == before
+        assert layout.drift() == []
+        layout.update(OTHER)
+        assert layout.drift() == []

@@ -1,0 +1,126 @@
+"""Interrupts in a change in place: wherever one falls, the layout is the old one or the new one, and loses nothing."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from typing import Any
+
+import pytest
+
+from hipplan import _core
+from hipplan.steps import Step
+from hipplan.transaction import run
+from tests.conftest import Simulator
+from tests.faults.change import facts, owned, writable
+from tests.faults.test_changes import ONE, OTHER, become
+from tests.faults.test_every_call import program_of
+from tests.interrupts.test_library import interrupt_at
+
+PLACES = 250
+
+
+@pytest.mark.parametrize("what", ["update", "grow", "shrink"])
+def test_an_interrupt_at_any_instruction_leaves_the_old_or_the_new(what: str, sim: Simulator) -> None:
+    program = program_of(ONE)
+    to_other = become(OTHER)
+    acts: dict[str, Any] = {
+        "update": to_other,
+        "grow": lambda layout: layout.grow("hot", to="6MiB"),
+        "shrink": lambda layout: layout.shrink("hot", to="2MiB"),
+    }
+    act = acts[what]
+    for _ in range(2):  # the second time, all that is remembered is there
+        with run(program, sim.runtime) as layout, interrupt_at(0) as counted:
+            act(layout)
+    whole = counted[0]
+    for at in sorted(random.Random(7).sample(range(1, whole), min(PLACES, whole - 1))):
+        layout = run(program, sim.runtime)
+        for number, (_, address) in enumerate(writable(layout)):
+            sim.runtime.fill(address, number + 1, 64)
+        before = facts(sim, layout)
+        with interrupt_at(at):
+            try:
+                act(layout)
+            except KeyboardInterrupt:
+                pass
+            else:
+                pytest.fail(f"instruction {at} of {whole}: the interrupt was swallowed")
+        assert layout.drift() == [], f"instruction {at} of {whole}"
+        if layout.program is program:
+            assert facts(sim, layout) == before, f"instruction {at} of {whole}"
+        alive = {key for key in sim.alive() if key[0] != "stream"}
+        assert alive == owned(layout), f"instruction {at} of {whole}"
+        act(layout)  # and it can be changed again
+        assert layout.drift() == []
+        layout.close()
+        assert sim.alive() == set(), f"instruction {at} of {whole}"
+    assert _core.take_leaks() == []
+
+
+class Stop(Exception):
+    """Raised between two steps."""
+
+
+def test_an_exception_between_any_two_steps_rolls_back_and_goes_on(sim: Simulator) -> None:
+    program = program_of(ONE)
+    seen: list[str] = []
+    with run(program, sim.runtime) as layout:
+        layout.update(OTHER, on_step=lambda number, step: seen.append(f"{number} {step.call}"))
+    assert len(seen) > 20
+    assert [line.split()[0] for line in seen] == [str(number) for number in range(len(seen))]
+    for stop in range(len(seen)):
+
+        def on_step(number: int, step: Step, stop: int = stop) -> None:
+            if number == stop:
+                raise Stop
+
+        with run(program, sim.runtime) as layout:
+            before, alive = facts(sim, layout), sim.alive()
+            with pytest.raises(Stop):
+                layout.update(OTHER, on_step=on_step)
+            assert layout.program is program
+            assert (facts(sim, layout), sim.alive()) == (before, alive)
+
+
+def test_a_signal_while_a_device_is_waited_for_is_answered_at_once(sim: Simulator) -> None:
+    """Before anything is taken out nothing is lost by not waiting."""
+    with run(program_of(ONE), sim.runtime) as layout:
+        before = facts(sim, layout)
+        sim.runtime.arm_faults("hipDeviceSynchronize@1=delay:700")
+        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            become(OTHER)(layout)
+        timer.join()
+        sim.runtime.arm_faults("")
+        assert facts(sim, layout) == before
+
+
+def test_a_signal_while_things_are_given_back_is_raised_when_they_are(sim: Simulator) -> None:
+    with run(program_of(ONE), sim.runtime) as layout:
+        sim.runtime.arm_faults("hipHostFree@1=delay:500")
+        timer = threading.Timer(0.25, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            become(OTHER)(layout)
+        timer.join()
+        sim.runtime.arm_faults("")
+        assert "staging" not in layout
+        assert {key for key in sim.alive() if key[0] != "stream"} == owned(layout)
+        assert layout.drift() == []
+
+
+def test_a_layout_closed_in_the_middle_of_a_change_stays_closed(sim: Simulator) -> None:
+    layout = run(program_of(ONE), sim.runtime)
+
+    def on_step(number: int, step: Step) -> None:
+        if number == 5:
+            layout.close()
+
+    with pytest.raises(ValueError, match="closed"):
+        layout.update(OTHER, on_step=on_step)
+    assert layout.closed
+    assert sim.alive() == set()

@@ -1,0 +1,330 @@
+"""layout.update(): whatever one plan is and another one wants, the layout is then what a fresh apply would give."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import hipplan
+from hipplan import steps
+from hipplan.compiler import compile_change
+from hipplan.errors import ApplyError, LayoutInUse, LeakError, MachineError, PlanError
+from hipplan.layout import Layout
+from hipplan.loader import load
+from hipplan.profiles import load_machine
+from tests.conftest import ROOT, Simulator
+from tests.faults.change import facts, writable
+
+MIB = 2**20
+DEVICES = ["gpu.0", "gpu.1"]
+BASE: dict[str, Any] = {"hipplan": 1, "devices": {"gpu": {"count": 2}}}
+TWO = BASE | {
+    "allocations": {"a": {"device": "gpu.0", "size": "2MiB"}, "b": {"device": "gpu.1", "size": "2MiB"}},
+    "reservations": {
+        "r": {
+            "size": "16MiB",
+            "access": {"gpu.0": "rw", "gpu.1": "rw"},
+            "mappings": [{"allocation": "a", "at": 0}, {"allocation": "b", "at": "4MiB"}],
+        }
+    },
+    "buffers": {"staging": {"kind": "pinned", "size": "1MiB"}},
+}
+
+rights = st.dictionaries(st.sampled_from(DEVICES), st.sampled_from(["r", "rw"]), max_size=2)
+devices = st.sampled_from(DEVICES)
+sizes = st.sampled_from(["2MiB", "4MiB"])
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> dict[str, Any]:
+    """Small plans over the same few names, so that two of them have much in common."""
+    out: dict[str, Any] = dict(BASE)
+    allocations = {n: {"device": draw(devices), "size": draw(sizes)} for n in draw(st.sets(st.sampled_from("abc")))}
+    if allocations:
+        out["allocations"] = allocations
+    if draw(st.booleans()):
+        mappings = [
+            {"allocation": draw(st.sampled_from(sorted(allocations))), "at": f"{at}MiB", "access": draw(rights)}
+            for at in (draw(st.sets(st.sampled_from([0, 4, 8, 12]))) if allocations else ())
+        ]
+        out["reservations"] = {"r": {"size": draw(st.sampled_from(["16MiB", "32MiB"])), "mappings": mappings}}
+    buffers: dict[str, Any] = {}
+    if draw(st.booleans()):
+        buffers["x"] = {"kind": draw(st.sampled_from(["device", "pinned"])), "size": draw(sizes)}
+    if draw(st.booleans()):
+        kinds = st.sampled_from(["read_mostly", "preferred_location", "accessed_by"])
+        ranges = st.sampled_from([None, {"at": 0, "size": "1MiB"}, {"at": "1MiB", "size": 5000}])
+        advice = [
+            {"advise": kind, **({} if kind == "read_mostly" else {"device": draw(devices)}),
+             **({"range": part} if (part := draw(ranges)) else {})}
+            for kind in draw(st.lists(kinds, max_size=4))
+        ]  # fmt: skip
+        buffers["m"] = {"kind": "managed", "size": "2MiB", "advice": advice}
+        if draw(st.booleans()):
+            buffers["m"]["prefetch"] = [{"to": draw(devices)}]
+    if buffers:
+        out["buffers"] = buffers
+    if draw(st.booleans()):
+        size = draw(st.sampled_from(["2MiB", "6MiB"]))
+        tensors = {"t": {"dtype": "u8", "shape": [-1]}}
+        out["regions"] = {"g": {"device": draw(devices), "size": size, "chunk": "2MiB", "tensors": tensors,
+                                "reserve": "32MiB", "access": draw(rights) or {"gpu.0": "r"}}}  # fmt: skip
+    if draw(st.booleans()):
+        out["peers"] = [{"device": "gpu.0", "peer": "gpu.1"}]
+    return out
+
+
+def same(layout: Layout, plan: Any, sim: Simulator) -> None:
+    """As a fresh layout of the plan, but for addresses; a reservation may be larger."""
+    assert layout.drift() == []
+    with hipplan.apply(plan, runtime="sim") as fresh:
+        sized = {r.name: r for r in layout.program.resources}
+        wanted = {r.name: r for r in fresh.program.resources}
+        assert sized.keys() == wanted.keys()
+        for name, one in wanted.items():
+            assert sized[name] == one or (one.kind == "reservation" and sized[name].size > one.size)
+        there, here = facts(sim, layout), facts(sim, fresh)
+        assert there["access"] == here["access"]
+        assert {c.name for c in layout.verify()} == {c.name for c in fresh.verify()}
+        for step in layout.program.steps:
+            if isinstance(step, steps.CreateManagedBuffer):
+                for at in range(0, step.size, 4096):
+                    asked = [
+                        [one.runtime.range_attribute((one["m"].address or 0) + at, 4096, what) for what in (1, 2)]
+                        + [one.runtime.accessed_by((one["m"].address or 0) + at, 4096)]
+                        for one in (layout, fresh)
+                    ]
+                    assert asked[0] == asked[1]
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(old=plans(), new=plans())
+def test_any_plan_becomes_any_other_and_back(old: Any, new: Any, sim: Simulator) -> None:
+    nothing = sim.alive()
+    with hipplan.apply(old, runtime="sim") as layout:
+        for number, (_, address) in enumerate(writable(layout)):
+            sim.runtime.fill(address, number + 1, 64)
+        before = facts(sim, layout)
+        way = layout.update(new)
+        after = facts(sim, layout)
+        made = {id(step) for step in (*way.additions, *way.changes)}
+        for step in layout.program.steps:
+            if isinstance(step, steps.CreateAllocation) and id(step) not in made:
+                assert after["handle"][step.name] == before["handle"][step.name]
+            elif isinstance(step, steps.Reserve) and id(step) not in made:
+                assert after["address"][step.name] == before["address"][step.name]
+        for what, content in after["bytes"].items():
+            assert before["bytes"].get(what, content) == content
+        same(layout, new, sim)
+        assert layout.update(new).empty
+        layout.update(old)
+        same(layout, old, sim)
+    assert sim.alive() == nothing
+
+
+def calls(sim: Simulator, trace: Path, act: Callable[[], Any]) -> list[str]:
+    """The driver calls that an act makes."""
+    trace.touch()
+    sim.runtime.trace_to(str(trace))
+    act()
+    sim.runtime.trace_to("")
+    return [json.loads(line)["call"] for line in trace.read_text().splitlines()]
+
+
+CHANGING = {"hipMemCreate", "hipMemRelease", "hipMemMap", "hipMemUnmap", "hipMemSetAccess", "hipMemAddressReserve",
+            "hipMemAddressFree", "hipHostMalloc", "hipHostFree", "hipMalloc", "hipFree"}  # fmt: skip
+
+
+def test_the_same_plan_changes_nothing(sim: Simulator, tmp_path: Path) -> None:
+    with hipplan.apply(TWO, runtime="sim") as layout:
+        made = calls(sim, tmp_path / "trace", lambda: layout.update(TWO))
+        assert CHANGING & set(made) == set()
+        assert "hipMemGetAccess" not in made
+        assert str(layout.update(TWO)) == "no changes"
+
+
+def test_what_stays_costs_no_driver_call(sim: Simulator, tmp_path: Path) -> None:
+    many = BASE | {
+        "allocations": {"a": {"device": "gpu.0", "size": "2MiB", "count": 1000}},
+        "reservations": {"r": {"size": "4GiB", "access": {"gpu.0": "rw"}, "mappings": [{"allocation": "a.*"}]}},
+    }
+    more = many | {"buffers": {"x": {"kind": "pinned", "size": 4096}}}
+    with hipplan.apply(many, runtime="sim") as layout:
+        nothing = calls(sim, tmp_path / "nothing", lambda: layout.update(many))
+        one = calls(sim, tmp_path / "one", lambda: layout.update(more))
+        assert [call for call in one if call in CHANGING] == ["hipHostMalloc"]
+        assert len(one) - len(nothing) < 12
+        fewer = json.loads(json.dumps(more))
+        fewer["allocations"]["a"]["count"] = 998
+        back = [call for call in calls(sim, tmp_path / "back", lambda: layout.update(fewer)) if call in CHANGING]
+        assert back == ["hipMemUnmap"] * 2 + ["hipMemRelease"] * 2
+
+
+def test_additions_come_first_and_what_goes_goes_last(sim: Simulator, tmp_path: Path) -> None:
+    other = json.loads(json.dumps(TWO))
+    other["allocations"]["b"]["size"] = "4MiB"  # made anew in its place
+    other["allocations"]["c"] = {"device": "gpu.0", "size": "2MiB"}
+    other["reservations"]["r"]["mappings"].append({"allocation": "c", "at": "8MiB"})
+    del other["buffers"]
+    with hipplan.apply(TWO, runtime="sim") as layout:
+        made = calls(sim, tmp_path / "trace", lambda: layout.update(other))
+        asked = [call for call in made if call in CHANGING | {"hipMemGetAccess", "hipDeviceSynchronize"}]
+        order = list(dict.fromkeys(asked))
+        assert order == ["hipMemCreate", "hipMemMap", "hipMemSetAccess", "hipMemGetAccess", "hipDeviceSynchronize",
+                         "hipMemUnmap", "hipHostFree", "hipMemRelease"]  # fmt: skip
+        assert asked.count("hipMemUnmap") == 1
+        assert asked[asked.index("hipMemUnmap") + 1 :].count("hipMemMap") == 1
+        assert asked.index("hipHostFree") > max(n for n, call in enumerate(asked) if call == "hipMemGetAccess")
+
+
+def test_what_somebody_looks_at_neither_goes_nor_moves(sim: Simulator, tmp_path: Path) -> None:
+    without = {key: value for key, value in TWO.items() if key != "buffers"}
+    with hipplan.apply(TWO, runtime="sim") as layout:
+        array = numpy.asarray(layout["staging"])
+
+        def refused() -> None:
+            with pytest.raises(LayoutInUse, match=r"'staging' \(1\)"):
+                layout.update(without)
+
+        assert CHANGING & set(calls(sim, tmp_path / "trace", refused)) == set()
+        array[0] = 7
+        other = json.loads(json.dumps(TWO))
+        del other["allocations"]["b"], other["reservations"]["r"]["mappings"][1]
+        layout.update(other)  # what nobody looks at may go
+        assert array[0] == 7
+        del array
+        stale = layout["staging"]
+        layout.update(without)
+        with pytest.raises(BufferError, match="given back"):
+            numpy.asarray(stale)
+        with pytest.raises(KeyError):
+            layout["staging"]
+        layout.update(other)
+        assert numpy.asarray(layout["staging"]).shape == (MIB,)
+        with pytest.raises(BufferError, match="given back"):
+            numpy.asarray(stale)
+
+
+def test_a_leak_among_the_releases_is_named_and_the_layout_is_the_new_one(sim: Simulator) -> None:
+    without = {key: value for key, value in TWO.items() if key != "buffers"}
+    with hipplan.apply(TWO, runtime="sim") as layout:
+        sim.runtime.arm_faults("hipHostFree@1=hipErrorUnknown")
+        with pytest.raises(LeakError, match="'staging'") as caught:
+            layout.update(without)
+        assert caught.value.leaks == ("staging",)
+        assert "staging" not in layout
+        assert layout.drift() == []
+    sim.free_everything()
+
+
+def test_the_peak_of_old_and_new_must_fit(sim: Simulator) -> None:
+    def plan(size: str, name: str = "a") -> dict[str, Any]:
+        return BASE | {
+            "allocations": {name: {"device": "gpu.0", "size": size}},
+            "reservations": {"r": {"size": "256GiB", "access": {"gpu.0": "rw"}, "mappings": [{"allocation": name}]}},
+        }
+
+    with hipplan.apply(plan("120GiB"), runtime="sim") as layout:
+        with pytest.raises(MachineError, match=r"HP301.*gpu.0 needs 10GiB more than is free while the old and the new"):
+            layout.update(plan("82GiB"))
+        assert layout["a"].size == 120 * 2**30
+        layout.update(plan("60GiB", "b"))
+        with pytest.raises(MachineError, match="HP301"):
+            layout.update(plan("193GiB"))
+
+
+def test_a_plan_that_is_wrong_changes_nothing(sim: Simulator) -> None:
+    with hipplan.apply(TWO, runtime="sim") as layout:
+        with pytest.raises(PlanError):
+            layout.update({"hipplan": 1, "bufers": {}})
+        assert layout["r"].size == 16 * MIB
+
+
+def test_renamed_devices_are_the_same_devices(sim: Simulator, tmp_path: Path) -> None:
+    text = json.dumps(TWO).replace("gpu.0", "left").replace("gpu.1", "right")
+    renamed = json.loads(text) | {"devices": {"left": {"ordinal": 0}, "right": {"ordinal": 1}}}
+    with hipplan.apply(TWO, runtime="sim") as layout:
+        made = calls(sim, tmp_path / "trace", lambda: layout.update(renamed))
+        assert CHANGING & set(made) == set()
+        assert layout["a"].resource.device == "left"
+
+
+def test_a_peer_link_that_is_written_otherwise_stays_on(sim: Simulator) -> None:
+    linked = TWO | {"peers": "all", "buffers": {"x": {"kind": "device", "size": "1MiB"}}}
+    named = json.loads(json.dumps(linked)) | {"peers": [{"device": "gpu.1", "peer": "gpu.0"}]}
+    with hipplan.apply(linked, runtime="sim") as layout:
+        layout.update(named)
+        assert [(one["device"], one["peer"]) for one in sim.ledger()["peers"]] == [(1, 0)]
+
+
+def test_another_object_bound_by_the_same_name_is_another_buffer(sim: Simulator) -> None:
+    plan = BASE | {"buffers": {"mine": {"kind": "registered", "bind": "memory"}}}
+    first, second = numpy.zeros(4096, "u1"), numpy.zeros(8192, "u1")
+    with hipplan.apply(plan, runtime="sim", bind={"memory": first}) as layout:
+        assert layout.update(plan).empty
+        assert layout.update(plan, bind={"memory": first}).empty
+        flagged = BASE | {"buffers": {"mine": {"kind": "registered", "bind": "memory", "portable": True}}}
+        with pytest.raises(ApplyError, match=r"HP420.*'mine' is registered as 'mine' until the end"):
+            layout.update(flagged)
+        assert layout.drift() == []
+        layout.update(plan, bind={"memory": second})
+        assert layout["mine"].address == second.ctypes.data
+        assert len(sim.ledger()["buffers"]) == 1
+
+
+def test_the_host_memory_under_a_registered_buffer_goes_with_it(sim: Simulator, tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(bytes(10000))
+    plan = BASE | {"buffers": {"file": {"kind": "registered", "file": str(tmp_path / "data")}}}
+    with hipplan.apply(plan, runtime="sim") as layout:
+        before = Path("/proc/self/maps").read_text().count(str(tmp_path / "data"))
+        layout.update(BASE)
+        assert before == 1
+        assert str(tmp_path / "data") not in Path("/proc/self/maps").read_text()
+
+
+def test_updates_from_many_threads_come_one_after_another(sim: Simulator) -> None:
+    more = TWO | {"buffers": {"other": {"kind": "device", "size": "1MiB"}}}
+    failures: list[BaseException] = []
+    with hipplan.apply(TWO, runtime="sim") as layout:
+
+        def work(number: int) -> None:
+            try:
+                for turn in range(10):
+                    layout.update(more if (turn + number) % 2 else TWO)
+                    if "other" in layout:
+                        memory = layout["r[0]"].__dlpack__()
+                        del memory
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        assert layout.drift() == []
+
+
+def test_compiling_a_change_needs_no_driver_and_is_deterministic() -> None:
+    machine = load_machine("sim-2")
+    old = hipplan.compile(load(TWO), machine)
+    one, other = (compile_change(old, load(BASE), machine) for _ in range(2))
+    assert one == other
+    assert [step.name for step in one.released] == ["a", "b", "r", "r[0]", "r[1]", "staging"]
+
+
+def test_the_example_of_the_manual_runs(sim: Simulator, capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "transactions.md").read_text(), re.S)
+    exec(compile(code, "docs/transactions.md", "exec"), {})
+
+    assert "~ region cache: access" in capsys.readouterr().out
