@@ -1,7 +1,8 @@
 """Giving back: wait for the devices that can reach the memory, then the journal in reverse.
 
-The same for roll back and teardown. A failure does not stop the rest: it is reported by name. The work is done on
-a thread of its own, so that the caller's thread can answer signals while a driver call takes its time.
+The same for roll back and teardown. A failure does not stop the rest: it is reported by name. The wait is done on a
+thread of its own, so that the caller's thread can answer signals, and give up on a device; the journal's loop on the
+caller's thread, natively, with a look at signals every millisecond.
 """
 
 from __future__ import annotations
@@ -134,10 +135,13 @@ def undo(program: Program, live: Live, leases: _core.LeaseBook | None = None, si
         return Undone(0)
     journal = live.journal
 
-    def some() -> _core.UndoReport:
-        return journal.undo_all_but(leases) if leases else journal.undo_since(since)
+    def mine(entry: int) -> bool:
+        return entry >= since
 
-    return _surely(live, lambda: _Work(program.devices, live, some, lambda entry: entry >= since))
+    if leases:
+        return _surely(live, lambda: _Work(program.devices, live, lambda: journal.undo_all_but(leases), mine))
+    undoing = _core.Undoing(journal, since)
+    return _surely(live, lambda: _Work(program.devices, live, undoing, mine))
 
 
 def conclude(program: Program, live: Live, commit: Callable[[], bool], entries: Sequence[int]) -> Undone:
@@ -218,24 +222,28 @@ class _Work:
         self,
         devices: dict[str, int],
         live: Live,
-        some: Callable[[], _core.UndoReport],
+        what: Callable[[], _core.UndoReport] | _core.Undoing,
         mine: Callable[[int], bool],
         begin: Callable[[], bool] = lambda: True,
     ) -> None:
-        """some: undoes. mine: whether an entry of the journal is among what it undoes. begin: False to do nothing."""
+        """what: undoes, on the thread that waited; an Undoing on the caller's own, where the driver's calls were
+        seen to be a fifth faster: what its core has in its caches is theirs. mine: whether an entry of the journal is among what it undoes. begin: False to do nothing."""
         self.finished = False
         self._wakes = _thread.allocate_lock()  # released when it is finished
         self._wakes.acquire()
         self._decision = [None]  # whoever pops it decides: the thread to undo, or the caller to give up
         self._devices = devices
         self._live = live
-        self._some = some
+        self._what = what
+        self._idle = False
         self._mine = mine
         self._begin = begin
         self._waiting_for = ""
         self._given_up = ""
         self._patience_s = _patience_s()
         self._began = monotonic()
+        self._failures: list[Failure] = []
+        self._retried = 0
         self._undone = Undone(0)
 
     def give_back(self) -> Undone:
@@ -261,18 +269,14 @@ class _Work:
             if not self._decide():
                 return  # given up: the journal stays; its end tries again, if the device is idle by then
             self._waiting_for = ""
-            report = self._some()
-            failures += [
-                Failure(
-                    leak.name, leak.identity, leak.call, leak.error, leak.code, leak.arguments,
-                    lost=True, is_change=leak.is_change,
-                )
-                for leak in report.leaks
-            ]  # fmt: skip
-            retried = _core.thread_retries() - retried
-            self._undone = Undone(report.undone, tuple(failures), tuple(report.kept), report.restored, retried)
+            if isinstance(self._what, _core.Undoing):
+                self._failures, self._retried = failures, _core.thread_retries() - retried
+                self._idle = True
+                return
+            report = self._what()
+            self._undone = _undone(failures, report, _core.thread_retries() - retried)
         finally:
-            self.finished = True
+            self.finished = not self._idle
             self._wakes.release()
 
     def _wait_for_devices(self) -> list[Failure]:
@@ -289,6 +293,13 @@ class _Work:
                 )
         return failures
 
+    def _undo_here(self) -> None:
+        """May be interrupted at any instruction, and is called again then."""
+        assert isinstance(self._what, _core.Undoing)
+        self._what.run()
+        self._undone = _undone(self._failures, self._what.report, self._retried + self._what.retried)
+        self.finished = True
+
     def _decide(self) -> bool:
         try:
             self._decision.pop()
@@ -302,6 +313,9 @@ class _Work:
         told = False
         while not self.finished and not self._given_up:
             try:
+                if self._idle:
+                    self._undo_here()
+                    continue
                 rest = self._began + self._patience_s - monotonic()
                 self._wakes.acquire(timeout=max(0.05, rest))
                 if self._waiting_for and self._overdue() and not told:
@@ -331,6 +345,17 @@ class _Work:
             for entry, name, identity in self._live.journal.contents()
             if self._mine(entry)
         )
+
+
+def _undone(waits: list[Failure], report: _core.UndoReport, retried: int) -> Undone:
+    lost = [
+        Failure(
+            leak.name, leak.identity, leak.call, leak.error, leak.code, leak.arguments,
+            lost=True, is_change=leak.is_change,
+        )
+        for leak in report.leaks
+    ]  # fmt: skip
+    return Undone(report.undone, (*waits, *lost), tuple(report.kept), report.restored, retried)
 
 
 _STILL_BUSY = (

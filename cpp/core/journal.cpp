@@ -264,10 +264,19 @@ std::vector<std::tuple<entry_id, std::string, std::string>> journal::contents() 
 }
 
 undo_report journal::undo_since(entry_id first) {
-  const std::lock_guard lock(mutex_);
   undo_report report;
-  for (; !slots_.empty() && slots_.back()->id >= first; slots_.pop_back()) undo(*slots_.back(), report);
+  undo_since(first, report, std::chrono::steady_clock::time_point::max());
   return report;
+}
+
+bool journal::undo_since(entry_id first, undo_report& report, std::chrono::steady_clock::time_point until) {
+  const std::lock_guard lock(mutex_);
+  while (!slots_.empty() && slots_.back()->id >= first) {
+    undo(*slots_.back(), report);
+    slots_.pop_back();
+    if (std::chrono::steady_clock::now() >= until) break;
+  }
+  return slots_.empty() || slots_.back()->id < first;
 }
 
 undo_report journal::undo_all_but(const lease_book& leases) {

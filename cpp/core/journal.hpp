@@ -5,6 +5,7 @@
 // object and its owner. Roll back and teardown are one loop over the slots in reverse.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <tuple>
@@ -111,6 +112,8 @@ class journal {
 
   /// Undoes every entry from `first` on, latest first; one that fails does not stop the others.
   [[nodiscard]] undo_report undo_since(entry_id first);
+  /// The same, in pieces: at least one entry and then as many as fit until a time. True when none is left.
+  bool undo_since(entry_id first, undo_report& report, std::chrono::steady_clock::time_point until);
   /// Undoes every entry while leases are out: mappings go, so that a stale pointer faults, but what they lie
   /// in, and every buffer under a lease, stays in the journal, so that it never hits new memory.
   [[nodiscard]] undo_report undo_all_but(const lease_book& leases);

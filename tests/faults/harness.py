@@ -6,6 +6,7 @@ each call of the act in turn, once or for ever; `sweep_undo` fails one call and 
 
 from __future__ import annotations
 
+import ctypes
 import json
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -150,6 +151,7 @@ def inject(phase: Phase, rules: str, call: str, code: str, lasting: bool = False
         phase.sim.free_everything(but=empty)
     if lasting:
         _core.take_leaks()  # what could not even set the current device back
+        ctypes.CDLL(runtime.path).hipSetDevice(0)
     return error
 
 

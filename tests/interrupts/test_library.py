@@ -123,6 +123,21 @@ def test_an_interrupt_in_close_is_raised_when_all_is_given_back(sim: Simulator, 
     assert sim.alive() == set()
 
 
+def test_an_interrupt_in_close_does_not_hide_what_leaked(sim: Simulator) -> None:
+    layout = hipplan.apply(QUICKSTART, runtime="sim")
+    sim.runtime.arm_faults("hipFree@1=hipErrorUnknown; hipMemUnmap@1=delay:300")  # a leak before the interrupt
+    timer = threading.Timer(0.15, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt) as caught:
+        layout.close()
+    timer.join()
+
+    assert isinstance(caught.value.__cause__, hipplan.LeakError)
+    assert "'table'" in str(caught.value.__cause__)
+    assert layout.closed
+    sim.free_everything()
+
+
 def test_a_program_that_never_closes_gives_back_when_it_ends(tmp_path: Path) -> None:
     ledger = tmp_path / "ledger"
     code = f"import hipplan; kept = [hipplan.apply({str(QUICKSTART)!r}, runtime='sim') for _ in range(2)]"
