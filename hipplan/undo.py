@@ -226,8 +226,10 @@ class _Work:
         mine: Callable[[int], bool],
         begin: Callable[[], bool] = lambda: True,
     ) -> None:
-        """what: undoes, on the thread that waited; an Undoing on the caller's own, where the driver's calls were
-        seen to be a fifth faster: what its core has in its caches is theirs. mine: whether an entry of the journal is among what it undoes. begin: False to do nothing."""
+        """what: undoes, on the thread that waited; an Undoing does it on the caller's own, where the driver's calls
+        were seen to be a fifth faster.
+        mine: whether an entry of the journal is among what it undoes. begin: False to do nothing.
+        """
         self.finished = False
         self._wakes = _thread.allocate_lock()  # released when it is finished
         self._wakes.acquire()

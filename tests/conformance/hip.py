@@ -139,7 +139,8 @@ class Hip:
     def get(self, function: str, kind: Any, *arguments: Any) -> Any:
         """Calls a function whose first parameter is the answer; asserts Success and returns the value."""
         value = kind()
-        assert getattr(self, function)(ctypes.byref(value), *arguments) == SUCCESS, function
+        code = getattr(self, function)(ctypes.byref(value), *arguments)
+        assert code == SUCCESS, f"{function}: {code}"
         return getattr(value, "value", value)
 
     def attribute(self, number: int, device: int = 0) -> int:
@@ -192,7 +193,8 @@ class Hip:
 
     @contextlib.contextmanager
     def mapping(self, address: int, size: int, handle: int, *grants: AccessDesc) -> Iterator[int]:
-        assert self.hipMemMap(address, size, 0, handle, 0) == SUCCESS
+        code = self.hipMemMap(address, size, 0, handle, 0)
+        assert code == SUCCESS, f"hipMemMap: {code}"
         for grant in grants:
             assert self.hipMemSetAccess(address, size, ctypes.byref(grant), 1) == SUCCESS
         yield address

@@ -2,6 +2,7 @@
 
 import ctypes
 import threading
+from typing import Any
 
 import pytest
 
@@ -68,7 +69,7 @@ def test_ext_is_the_last_command_s_own_result_since_7_0(hip: Hip) -> None:
 @pytest.mark.function("hipGetErrorName")
 def test_names(hip: Hip) -> None:
     for function in ("hipGetErrorName", "hipGetErrorString"):
-        named = getattr(hip.library, function)
+        named: Any = getattr(hip, function)
         named.restype = ctypes.c_char_p
     assert hip.library.hipGetErrorName(2) in (b"hipErrorOutOfMemory", b"hipErrorMemoryAllocation")
     assert hip.library.hipGetErrorName(0) == b"hipSuccess"

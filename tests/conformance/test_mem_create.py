@@ -102,7 +102,8 @@ def test_more_than_the_host_s_memory_is_out_of_memory_even_off_the_alignment(hip
 
 
 def test_more_than_the_device_s_memory_is_out_of_memory(hip: Hip) -> None:
-    assert create(hip, hip.free_memory() // PIECE * PIECE + PIECE) == OUT_OF_MEMORY
+    # CUDA gives out up to some megabytes more than it says is free.
+    assert create(hip, hip.free_memory() // PIECE * PIECE + 512 * PIECE) == OUT_OF_MEMORY
 
 
 def test_memory_is_charged_at_create_and_returned_at_release(hip: Hip) -> None:

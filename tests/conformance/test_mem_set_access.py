@@ -129,7 +129,7 @@ def test_pieces_with_a_hole_between_them_are_invalid(hip: Hip) -> None:
 def test_the_range_must_be_in_one_reservation(hip: Hip) -> None:
     with (
         hip.reservation(SIZE) as first,
-        hip.reservation(SIZE) as second,
+        hip.reservation(SIZE, hint=first + SIZE) as second,
         hip.allocation(SIZE) as handle,
         hip.mapping(first, SIZE, handle),
         hip.mapping(second, SIZE, handle),

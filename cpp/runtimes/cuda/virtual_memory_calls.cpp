@@ -37,7 +37,7 @@ void hipMemAddressReserve(void** ptr, std::size_t size, std::size_t alignment, v
   CUdeviceptr base = 0;
   *ptr = nullptr;
   CUresult result = driver().cuMemAddressReserve(&base, size, alignment, to_address(addr), flags);
-  if (result == CUDA_ERROR_INVALID_VALUE && addr) {  // HIP's hint is only a hint, whatever it says
+  if (result != CUDA_SUCCESS && addr) {  // HIP's hint is only a hint, whatever it says
     result = driver().cuMemAddressReserve(&base, size, alignment, 0, flags);
   }
   check(result);
