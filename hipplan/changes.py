@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hipplan.steps import HOST, Step, native_rights
+from hipplan.errors import ApplyError, Diagnostic
+from hipplan.steps import HOST, Reserve, Step, native_rights
 from hipplan.units import format_size
 
 if TYPE_CHECKING:
@@ -74,6 +75,45 @@ class TakeOut(Step):
             before.entry(self.allocation),
             native_rights(self.rights),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReserveBeside(Reserve):
+    """More addresses for a reservation that is full, right behind it."""
+
+    follows: str
+
+    def do(self, live: Live) -> None:
+        try:
+            Reserve.do(self, live)
+        except ApplyError:
+            why = f"something else is at {self.address:#x}, right behind what it has"
+            hint = f"give '{self.follows}' a larger size in the plan"
+            raise refuse(f"'{self.follows}' cannot grow where it is", why=why, hint=hint) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyBytes(Step):
+    """The bytes of memory that is made anew, through a second place where both are mapped for this."""
+
+    call = "hipMemcpyPeer"
+    source: str
+    source_device: int
+    target: str
+    target_device: int
+    size: int
+
+    def describe(self) -> str:
+        return f"{format_size(self.size)} from device {self.source_device} to device {self.target_device}"
+
+    def do(self, live: Live) -> None:
+        to, from_ = live.address(self.target), live.address(self.source)
+        live.runtime.copy_peer(to, self.target_device, from_, self.source_device, self.size)
+
+
+def refuse(summary: str, *, why: str = "", hint: str = "") -> ApplyError:
+    """HP420: a change that this layout cannot make. Nothing has happened."""
+    return ApplyError(Diagnostic("HP420", summary, why=why, hint=hint))
 
 
 def _who(ordinal: int) -> str:

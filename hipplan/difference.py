@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TypeAlias
 
 from hipplan import advice, steps
-from hipplan.changes import ChangeAccess, Rights, TakeOut
+from hipplan.changes import ChangeAccess, ReserveBeside, Rights, TakeOut
 from hipplan.program import Program
 
 Key: TypeAlias = tuple[object, ...]
@@ -21,6 +21,7 @@ _KINDS: dict[type[steps.Step], str] = {
     steps.CreateAllocation: "allocation",
     steps.ImportAllocation: "allocation",
     steps.Reserve: "reservation",
+    ReserveBeside: "reservation",
     steps.CreateStream: "stream",
     steps.CreateDeviceBuffer: "device",
     steps.CreatePinnedBuffer: "pinned",
@@ -50,6 +51,8 @@ class Difference:
     kept: Set[Key] = field(repr=False)
     changed: frozenset[str]
     """Names in `new` of what stays, but with other access or advice."""
+    carries: tuple[steps.Step, ...] = ()
+    """Steps between additions and changes that bring bytes over; what they make goes at the end."""
 
     @property
     def takes_out(self) -> bool:

@@ -7,15 +7,15 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
 
-from hipplan import _core, kept, resize
-from hipplan.difference import Difference, difference
+from hipplan import _core, kept
+from hipplan.difference import Difference
 from hipplan.errors import LayoutInUse, LeakError
 from hipplan.live import Live
 from hipplan.places import family_of, places_of
@@ -161,27 +161,54 @@ class Layout:
         return change(self, way, bind=bind, on_step=on_step, check=verify)
 
     def grow(self, name: str, *, by: int | str | None = None, to: int | str | None = None) -> Difference:
-        """Maps more memory at the end of a region; its address does not change, and views stay valid.
+        """Maps more memory at the end of a region or reservation; its address does not change, and views stay valid.
 
-        by, to: bytes, or a text such as "16GiB"; rounded up to whole chunks. Tensors with -1 in their shape follow:
-        take layout[name] again to see them. Raises ApplyError: HP420 there is no room, or it failed and was rolled
-        back.
+        by, to: bytes, or a text such as "16GiB"; rounded up to whole chunks, or to the granularity. A region grows
+        inside of what it reserves; its tensors with -1 in their shape follow: take layout[name] again to see them. A
+        reservation gets memory like that of its last mapping, and more addresses right behind it where it is full.
+        Raises ApplyError: HP420 there is no room, or it failed and was rolled back.
         """
-        return self._change(lambda state: resize.grown(state.program, name, by=by, to=to))
+        from hipplan import update
+
+        return update.grow(self, name, by, to)
 
     def shrink(self, name: str, *, by: int | str | None = None, to: int | str | None = None) -> Difference:
-        """Gives memory at the end of a region back.
+        """Gives memory at the end of a region or reservation back.
 
-        by, to: bytes, or a text; whole chunks, at most `by`, at least `to` stays. Raises ApplyError: HP420 its
-        tensors need what would go, or it failed and was rolled back; LayoutInUse (HP409) while views of what would
-        go are out; LeakError.
+        by, to: bytes, or a text; whole chunks or mappings, at most `by`, at least `to` stays. Raises ApplyError:
+        HP420 its tensors need what would go, or it failed and was rolled back; LayoutInUse (HP409) while views of
+        what would go are out; LeakError.
         """
-        return self._change(lambda state: resize.shrunk(state.program, name, by=by, to=to))
+        from hipplan import update
 
-    def _change(self, new: Callable[[State], Program]) -> Difference:
-        from hipplan.update import change  # which needs this module
+        return update.shrink(self, name, by, to)
 
-        return change(self, lambda state: difference(state.program, new(state)))
+    def remap(self, name: str, *, device: str | None = None, keep_bytes: bool = True) -> Difference:
+        """New memory under the same addresses: of a region, a reservation, one mapping, or wherever an allocation is.
+
+        device: where the new memory is; left out, where the old is. keep_bytes: the bytes come along, else nobody
+        knows them. Access stays as it is. No kernel may use the memory meanwhile. Raises ApplyError: HP420 it is
+        imported, or it failed and was rolled back; LayoutInUse (HP409) while views of it are out; LeakError.
+        """
+        from hipplan import update
+
+        return update.remap(self, name, device, keep_bytes)
+
+    def seal(self, name: str) -> Difference:
+        """Nobody may write a region, a reservation or one mapping any more; read back from the driver.
+
+        Views that are out stay; writing through them faults. unseal() gives everybody back what he had, and so does
+        update(). HIP on Linux lets copies (hipMemcpy) write all the same. Raises ApplyError: rolled back.
+        """
+        from hipplan import update
+
+        return update.seal(self, name)
+
+    def unseal(self, name: str) -> Difference:
+        """Takes seal() back. Raises ApplyError: rolled back."""
+        from hipplan import update
+
+        return update.unseal(self, name)
 
     def _require_open(self) -> None:
         """Raises ValueError where this is closed, or is a parent process's."""

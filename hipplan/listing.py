@@ -10,6 +10,7 @@ from hipplan.changes import ChangeAdvice
 from hipplan.difference import Difference, key_of
 from hipplan.errors import Span
 from hipplan.program import Program, Resource
+from hipplan.regions import memory_of
 from hipplan.units import format_size
 
 _WORDS = {"+": "add", "~": "change", "-": "remove"}
@@ -83,10 +84,23 @@ def _line(resource: Resource, way: Difference, old: _Side, new: _Side) -> Line |
     if resource.kind == "tensor":
         what = _moved(was, resource)
     elif _kept(resource, way, new):
-        what = ", ".join(_details(was, resource, way))
+        what = ", ".join((*_anew(was, resource, way), *_details(was, resource, way)))
     else:
-        what = f"is made anew, {_sizes(was, resource)}"
+        what = f"is made anew, {_sizes(was, resource)}{_moves(was, resource)}"
     return Line("~", resource.kind, resource.name, what, span) if what else None
+
+
+def _anew(was: Resource, now: Resource, way: Difference) -> Iterator[str]:
+    """Memory of a region that stays, but is other memory."""
+    if now.kind == "region":
+        both = range(min(len(program.regions[now.name].chunks) for program in (way.old, way.new)))
+        count = sum(("allocation", memory_of(now.name, number)) not in way.kept for number in both)
+        if count:
+            yield f"{count} of {len(both)} chunks are made anew{_moves(was, now)}"
+
+
+def _moves(was: Resource, now: Resource) -> str:
+    return f", {was.device} -> {now.device}" if was.device != now.device and now.kind != "mapping" else ""
 
 
 def _kept(resource: Resource, way: Difference, new: _Side) -> bool:
@@ -127,7 +141,7 @@ def _array(tensor: Resource) -> str:
 
 
 def _mapped(program: Program, reservation: str) -> int:
-    return sum(step.size for step in program.steps if isinstance(step, steps.Map) and step.reservation == reservation)
+    return sum(one.size for one in program.resources if one.kind == "mapping" and one.inside == reservation)
 
 
 def _rights(resource: Resource, program: Program) -> dict[int | str, str]:

@@ -69,6 +69,11 @@ class Live:
         if entry:
             self._entries[name] = entry
 
+    def forget(self, name: str) -> None:
+        """The name stands for nothing any more; what it stood for is the journal's."""
+        self._entries.pop(name, None)
+        self._offsets.pop(name, None)
+
     def entry(self, name: str) -> int:
         return self._entries[name]
 

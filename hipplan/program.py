@@ -77,6 +77,8 @@ class Program:
     cannot be asked."""
     regions: Mapping[str, PlacedRegion] = field(default_factory=dict)
     """The regions by name: what growing them needs to know."""
+    sealed: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+    """Mappings that nobody may write for now -> who could before: (device name, right)."""
 
     def bytes_by_device(self) -> dict[str, int]:
         """Device memory that the plan takes, padding included, by device name."""

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from hipplan import steps
-from hipplan.errors import ApplyError, Diagnostic, suggest
+from hipplan.changes import refuse
+from hipplan.errors import suggest
 from hipplan.program import Program, Resource
 from hipplan.regions import PlacedRegion, mapping_of, memory_of, resized
 from hipplan.units import SizeError, format_size, parse_size
@@ -19,10 +20,11 @@ AnyStep = TypeVar("AnyStep", bound=steps.Step)
 def grown(program: Program, name: str, *, by: Size | None = None, to: Size | None = None) -> Program:
     """With more memory mapped at the end of a region: at least `by` bytes more, or at least `to`.
 
-    Raises ApplyError (HP420): no such region, or no room.
+    Raises ApplyError (HP420): no room.
     """
-    region = _region(program, name)
+    region = program.regions[name]
     wanted = to_bytes(region.mapped, by, to, sign=1)
+    require_unsealed(program, mapping_of(name, 0))
     chunk = region.chunk_at(len(region.chunks))[1]
     count = max(len(region.chunks), -(-wanted // chunk)) if wanted > region.mapped else len(region.chunks)
     if count > len(region.chunks) and len(region.region.devices) > 1 and region.region.spec.spread == "blocks":
@@ -40,9 +42,9 @@ def grown(program: Program, name: str, *, by: Size | None = None, to: Size | Non
 def shrunk(program: Program, name: str, *, by: Size | None = None, to: Size | None = None) -> Program:
     """With whole chunks at the end of a region given back: at most `by` bytes, or so that at least `to` stay.
 
-    Raises ApplyError (HP420): no such region, or a tensor lies in what would go.
+    Raises ApplyError (HP420): a tensor lies in what would go.
     """
-    region = _region(program, name)
+    region = program.regions[name]
     wanted = to_bytes(region.mapped, by, to, sign=-1)
     count = len(region.chunks)
     mapped = region.mapped
@@ -56,11 +58,6 @@ def shrunk(program: Program, name: str, *, by: Size | None = None, to: Size | No
         hint = "remove it from the plan and update(), or keep more"
         raise refuse(f"'{name}' cannot shrink to {format_size(mapped)}: {what}", hint=hint)
     return _with_chunks(program, made)
-
-
-def refuse(summary: str, *, why: str = "", hint: str = "") -> ApplyError:
-    """HP420: a change that this layout cannot make. Nothing has happened."""
-    return ApplyError(Diagnostic("HP420", summary, why=why, hint=hint))
 
 
 def to_bytes(now: int, by: Size | None, to: Size | None, *, sign: int) -> int:
@@ -85,13 +82,20 @@ def find(program: Program, kind: type[AnyStep], name: str) -> AnyStep:
     raise KeyError(name)
 
 
-def _region(program: Program, name: str) -> PlacedRegion:
-    try:
-        return program.regions[name]
-    except KeyError:
-        known = ", ".join(program.regions) or "none"
-        hint = suggest(name, program.regions) or f"the regions are: {known}"
-        raise refuse(f"there is no region '{name}' to change", hint=hint) from None
+def require(program: Program, name: str, *kinds: str) -> Resource:
+    """A thing of one of these kinds. Raises ApplyError (HP420) if there is none of that name."""
+    known = {one.name: one for one in program.resources if one.kind in kinds}
+    if name not in known:
+        few = ", ".join(list(known)[:5]) + (", ..." if len(known) > 5 else "")
+        hint = suggest(name, known) or f"there are: {few or 'none'}"
+        raise refuse(f"there is no {' or '.join(kinds)} '{name}' to change", hint=hint)
+    return known[name]
+
+
+def require_unsealed(program: Program, mapping: str) -> None:
+    """Raises ApplyError (HP420) where new memory would be as read-only as what it is like."""
+    if mapping in program.sealed:
+        raise refuse(f"'{mapping}' is sealed: nobody could write what comes", hint="unseal() it first")
 
 
 def _with_chunks(program: Program, made: PlacedRegion) -> Program:
@@ -107,7 +111,8 @@ def _with_chunks(program: Program, made: PlacedRegion) -> Program:
     resources = [changed.get(one.name, one) for one in program.resources if one.name not in gone]
     if gone:
         kept = tuple(step for step in program.steps if step.name not in gone)
-        return replace(program, steps=kept, resources=tuple(resources), regions=regions)
+        sealed = {mapping: access for mapping, access in program.sealed.items() if mapping not in gone}
+        return replace(program, steps=kept, resources=tuple(resources), regions=regions, sealed=sealed)
     more = list(_more(program, was, made))
     return replace(
         program,

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from hipplan import kept, steps
-from hipplan.changes import TakeOut
-from hipplan.difference import Difference
+from hipplan import extend, kept, remake, resize, steps
+from hipplan.changes import CopyBytes, TakeOut, refuse
+from hipplan.difference import Difference, difference
 from hipplan.errors import LayoutInUse, LeakError
 from hipplan.live import host_memory
 from hipplan.program import Program
-from hipplan.resize import refuse
+from hipplan.resize import Size, require
 from hipplan.state import State
 from hipplan.transaction import Making, OnStep, raise_undone, read_back
 from hipplan.undo import conclude, undo, wait_until_idle
@@ -60,6 +60,48 @@ def change(
             return difference
         _Change(layout, difference, bind or {}, on_step, check).run()
     return difference
+
+
+def grow(layout: Layout, name: str, by: Size | None, to: Size | None) -> Difference:
+    """layout.grow()."""
+
+    def way(state: State) -> Difference:
+        if require(state.program, name, "region", "reservation").kind == "region":
+            return difference(state.program, resize.grown(state.program, name, by=by, to=to))
+        return difference(state.program, extend.grown(state.program, name, _addresses(state, name), by=by, to=to))
+
+    return change(layout, way)
+
+
+def shrink(layout: Layout, name: str, by: Size | None, to: Size | None) -> Difference:
+    """layout.shrink()."""
+
+    def way(state: State) -> Difference:
+        if require(state.program, name, "region", "reservation").kind == "region":
+            return difference(state.program, resize.shrunk(state.program, name, by=by, to=to))
+        return difference(state.program, extend.shrunk(state.program, name, _addresses(state, name), by=by, to=to))
+
+    return change(layout, way)
+
+
+def remap(layout: Layout, name: str, device: str | None, keep_bytes: bool) -> Difference:
+    """layout.remap()."""
+    return change(layout, lambda state: remake.remapped(state.program, name, device=device, keep_bytes=keep_bytes))
+
+
+def seal(layout: Layout, name: str) -> Difference:
+    """layout.seal()."""
+    return change(layout, lambda state: difference(state.program, remake.sealed(state.program, name)))
+
+
+def unseal(layout: Layout, name: str) -> Difference:
+    """layout.unseal()."""
+    return change(layout, lambda state: difference(state.program, remake.unsealed(state.program, name)))
+
+
+def _addresses(state: State, name: str) -> extend.Addresses:
+    live = state.live
+    return extend.Addresses(live.address(name), lambda one: live.size(one) - live.offset(one))
 
 
 def rebound(state: State, bind: Mapping[str, Any]) -> frozenset[str]:
@@ -109,7 +151,11 @@ class _Change:
             _still_needed({**before.bindings, **bind}, difference.new),
         )
         self.mark = before.journal.next()
-        self.making = Making(self.live, len(difference.additions) + len(difference.changes), on_step)
+        for step in difference.carries:
+            if isinstance(step, CopyBytes):
+                self.live.add(remake.before(step.name), before.entry(step.name))
+        total = len(difference.additions) + len(difference.carries) + len(difference.changes)
+        self.making = Making(self.live, total, on_step)
         self.barred: list[tuple[int, int]] = []
         self._decided: dict[str, str] = {}
         self.both = replace(difference.new, devices=_devices_of_both(difference))
@@ -137,6 +183,7 @@ class _Change:
             if difference.takes_out:  # hipMemUnmap does not wait by itself
                 self.making.step = next(step for step in difference.changes if isinstance(step, TakeOut))
                 wait_until_idle(self.both, live)
+            self.making.make(difference.carries)
             self.making.make(difference.changes)
             if self.check:
                 checks = read_back(replace(difference.new, steps=difference.to_read_back()), live)
@@ -155,6 +202,8 @@ class _Change:
                 return False
             self.live.journal.keep_changes()
             self.live.before = None
+            for name in self._temporary():
+                self.live.forget(name)
             self.layout._state = state
             self.layout._book.settle()
             return True
@@ -234,6 +283,14 @@ class _Change:
             for name in (step.name, host_memory(step.name)):
                 if name in before:
                     yield before.entry(name)
+        for step in self.difference.carries:
+            if not isinstance(step, CopyBytes) and step.name in self.live:
+                yield self.live.entry(step.name)
+
+    def _temporary(self) -> Iterator[str]:
+        """Names that mean something only while bytes are carried over."""
+        for step in self.difference.carries:
+            yield remake.before(step.name) if isinstance(step, CopyBytes) else step.name
 
 
 def _still_needed(bindings: Mapping[str, Any], program: Program) -> dict[str, Any]:

@@ -74,6 +74,14 @@ regions:
   hot: {device: gpu.0, size: 8MiB, chunk: 2MiB, reserve: 32MiB, access: {gpu.0: rw, gpu.1: r}}
 """
 
+FULL = """
+hipplan: 1
+devices: {gpu: {count: 2}}
+allocations: {part: {device: gpu.0, size: 2MiB, count: 2}}
+reservations:
+  full: {size: 6MiB, address: 0x7e0000000000, access: {gpu.0: rw, gpu.1: r}, mappings: [{allocation: part.*}]}
+"""
+
 Act = Callable[[Layout], Any]
 
 
@@ -88,6 +96,12 @@ ACTS: dict[str, tuple[str, Callable[[], Act]]] = {
     "update back": (OTHER, lambda: become(ONE)),
     "grow a region": (ONE, lambda: lambda layout: layout.grow("hot", by="4MiB")),
     "shrink a region": (ONE, lambda: lambda layout: layout.shrink("hot", by="2MiB")),
+    "grow a reservation": (FULL, lambda: lambda layout: layout.grow("full", by="4MiB")),
+    "shrink a reservation": (FULL, lambda: lambda layout: layout.shrink("full", by="2MiB")),
+    "remap with the bytes": (ONE, lambda: lambda layout: layout.remap("hot")),
+    "remap to another device": (ONE, lambda: lambda layout: layout.remap("hot", device="gpu.1")),
+    "remap without the bytes": (ONE, lambda: lambda layout: layout.remap("model", keep_bytes=False)),
+    "seal": (ONE, lambda: lambda layout: layout.seal("model")),
 }
 
 

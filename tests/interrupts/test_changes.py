@@ -22,7 +22,7 @@ from tests.interrupts.test_library import interrupt_at
 PLACES = 250
 
 
-@pytest.mark.parametrize("what", ["update", "grow", "shrink"])
+@pytest.mark.parametrize("what", ["update", "grow", "shrink", "remap"])
 def test_an_interrupt_at_any_instruction_leaves_the_old_or_the_new(what: str, sim: Simulator) -> None:
     program = program_of(ONE)
     to_other = become(OTHER)
@@ -30,6 +30,7 @@ def test_an_interrupt_at_any_instruction_leaves_the_old_or_the_new(what: str, si
         "update": to_other,
         "grow": lambda layout: layout.grow("hot", to="6MiB"),
         "shrink": lambda layout: layout.shrink("hot", to="2MiB"),
+        "remap": lambda layout: layout.remap("hot"),
     }
     act = acts[what]
     for _ in range(2):  # the second time, all that is remembered is there
