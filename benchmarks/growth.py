@@ -2,8 +2,8 @@
 
     python benchmarks/growth.py [--runtime cuda] [--rounds 15] [--json FILE]
 
-"grow" maps one more chunk behind what is there: the same driver calls as a plan's region makes, through the same
-native journal. "copy" is what one does without virtual memory: hipMalloc of the new size, copy, free the old one.
+"grow" is layout.grow: one more chunk behind what is there, as a transaction, read back. "copy" is what one does without
+virtual memory: hipMalloc of the new size, copy, free the old one.
 """
 
 from __future__ import annotations
@@ -24,33 +24,34 @@ from hipplan.transaction import run
 CHUNK = 64 * MIB
 
 
-def grow(chosen: Chosen, before: int, chunk: int) -> Mapping[str, float]:
+def grow(chosen: Chosen, before: int, chunk: int, peak: list[int]) -> Mapping[str, float]:
     """From `before` bytes to one chunk more, at the same address."""
-    journal = _core.Journal(chosen.runtime)
-    properties = _core.AllocationProperties(0)
-    base = journal.reserve("range", before + chunk, 0, 0)
-    for number in range(2):
-        size, at = (before, 0) if number == 0 else (chunk, before)
-        if number == 1:
-            started = time.perf_counter()
-        memory = journal.create_allocation("memory", size, properties)
-        journal.set_access(journal.map("mapping", base, at, memory, size), [(1, 0, 3)])
-    took = (time.perf_counter() - started) * 1e6
-    journal.undo_all()
+    region = {"size": before, "chunk": chunk, "reserve": before + chunk}
+    program = prepare(load({"hipplan": 1, "regions": {"cache": region}}), chosen, None)
+    free = chosen.runtime.memory_info(0)[0]
+    with run(program, chosen.runtime) as layout:
+        started = time.perf_counter()
+        layout.grow("cache", by=chunk)
+        took = (time.perf_counter() - started) * 1e6
+        peak.append(free - chosen.runtime.memory_info(0)[0])
     return {"grow": took}
 
 
-def copy(chosen: Chosen, before: int, chunk: int) -> Mapping[str, float]:
+def copy(chosen: Chosen, before: int, chunk: int, peak: list[int]) -> Mapping[str, float]:
     runtime, journal = chosen.runtime, _core.Journal(chosen.runtime)
+    free = runtime.memory_info(0)[0]
     old = journal.create_device_buffer("old", 0, before)
     runtime.fill(journal.address(old), 1, before)
     runtime.synchronize(0)
     started = time.perf_counter()
     new = journal.create_device_buffer("new", 0, before + chunk)
+    made = time.perf_counter()
+    peak.append(free - runtime.memory_info(0)[0])
+    asked = time.perf_counter() - made
     runtime.copy(journal.address(new), journal.address(old), before)
     runtime.synchronize(0)
     journal.undo([old])
-    took = (time.perf_counter() - started) * 1e6
+    took = (time.perf_counter() - started - asked) * 1e6
     journal.undo_all()
     return {"grow": took}
 
@@ -80,19 +81,24 @@ def main() -> None:
     chosen = opened(given)
     simulated = hasattr(ctypes.CDLL(chosen.runtime.path), "hipsim_ledger")  # under AMD's name too
     rows, results = [], []
-    for before in (64 * MIB, 1024 * MIB, 8192 * MIB):
+    for before, chunk in ((64 * MIB, CHUNK), (1024 * MIB, CHUNK), (8192 * MIB, CHUNK), (40960 * MIB, 1024 * MIB)):
         if simulated and before > 64 * MIB:
             continue  # its copies are real ones, by the CPU
-
+        peaks: dict[str, list[int]] = {"grow": [], "copy": []}
         took = side_by_side(
-            {"grow": lambda b=before: grow(chosen, b, CHUNK), "copy": lambda b=before: copy(chosen, b, CHUNK)},
+            {
+                "grow": lambda b=before, c=chunk, p=peaks: grow(chosen, b, c, p["grow"]),
+                "copy": lambda b=before, c=chunk, p=peaks: copy(chosen, b, c, p["copy"]),
+            },
             given.rounds,
         )
         ratio = took["copy"]["all"] / took["grow"]["all"]
-        rows.append([f"{before // MIB} MiB + 64 MiB", took["grow"]["all"], took["copy"]["all"], ratio])
-        results.append({"before": before, "chunk": CHUNK, "us": took, "ratio": ratio})
-    print("growing, us; ratio: how many times faster than a new buffer, copy, free")
-    table(["", "at a fixed base", "new buffer", "ratio"], rows)
+        peak = {name: max(seen) for name, seen in peaks.items()}
+        title = f"{before // MIB} MiB + {chunk // MIB} MiB"
+        rows.append([title, took["grow"]["all"], took["copy"]["all"], ratio, peak["grow"] / peak["copy"]])
+        results.append({"before": before, "chunk": chunk, "us": took, "ratio": ratio, "peak": peak})
+    print("growing, us; ratio: how many times faster than a new buffer, copy, free; peak: memory, of theirs")
+    table(["", "at a fixed base", "new buffer", "ratio", "peak"], rows)
 
     variants = {f"{handles}": tensors(chosen, 512, 2 * MIB, handles) for handles in (1, 512)}
     took = side_by_side(variants, given.rounds)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hipplan.layout import Layout
+from hipplan.live import OnBytes
 from hipplan.loader import LoadedPlan, PlanSource, load
 from hipplan.lock import Locked
 from hipplan.prepare import prepare
@@ -27,6 +28,7 @@ def apply(
     machine: Machine | str | None = None,
     bind: Mapping[str, Any] | None = None,
     on_step: OnStep | None = None,
+    on_bytes: OnBytes | None = None,
     verify: bool = True,
     record: str | os.PathLike[str] | None = None,
     locked: str | os.PathLike[str] | None = None,
@@ -40,6 +42,8 @@ def apply(
     record: a file for what is done, step by step (JSON lines; `hipplan replay` shows it).
     locked: a file that `hipplan lock` made: exactly what it says, with the same addresses, or an error.
     bind: memory for `bind:` buffers (buffer protocol), descriptors for `bind:` allocations, by name.
+
+    on_bytes: called while the plan's contents are moved, with the bytes done and the bytes of the step.
 
     Raises PlanError (the plan is invalid, or not what is locked), MachineError (this machine cannot hold it, or is
     not what is locked), RuntimeUnavailable,
@@ -55,4 +59,13 @@ def apply(
         program = lock.hold(program)
     if chosen.notice:
         log.warning("%s", chosen.notice)
-    return run(program, chosen.runtime, bind=bind, on_step=on_step, check=verify, notice=chosen.notice, record=recorder)
+    return run(
+        program,
+        chosen.runtime,
+        bind=bind,
+        on_step=on_step,
+        on_bytes=on_bytes,
+        check=verify,
+        notice=chosen.notice,
+        record=recorder,
+    )

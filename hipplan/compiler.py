@@ -12,12 +12,13 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
-from hipplan import preflight, regions, steps
+from hipplan import contents, preflight, regions, steps
 from hipplan.advice import ADVICE
+from hipplan.content_steps import devices_of
 from hipplan.difference import Difference, difference
 from hipplan.errors import MachineError
 from hipplan.findings import Findings
-from hipplan.loader import LoadedPlan
+from hipplan.loader import LoadedPlan, no_garbage_collection
 from hipplan.model import DeviceBuffer, ManagedBuffer, PinnedBuffer, RegisteredBuffer
 from hipplan.objects import (
     HOST,
@@ -53,9 +54,10 @@ def compile(plan: LoadedPlan, machine: Machine, current_device: int = 0) -> Prog
     devices = place(plan, machine, current_device, findings)
     if findings.errors:  # the rules below speak of devices that were found
         raise MachineError(findings.all)
-    building = _Compiler(plan, machine, devices, findings)
-    plan = building.plan
-    building.run()
+    with no_garbage_collection():
+        building = _Compiler(plan, machine, devices, findings)
+        plan = building.plan
+        building.run()
     preflight.check(plan, machine, devices, building.resources, findings)
     if findings.errors:
         raise MachineError(findings.all)
@@ -72,6 +74,7 @@ def compile(plan: LoadedPlan, machine: Machine, current_device: int = 0) -> Prog
         resources=tuple(building.resources),
         warnings=(*plan.warnings, *findings.warnings),
         host_visible=frozenset(name for name, ordinal in devices.items() if machine.devices[ordinal].host_visible),
+        contents=building.contents,
         ranges_told=all(device.concurrent_managed for device in machine.devices),
         regions=building.regions,
     )
@@ -126,6 +129,15 @@ class _Compiler:
         for buffer in objects.buffers.values():
             self._buffer(buffer)
         self.steps += [steps.AwaitStream(name=stream) for stream in self.enqueued]
+        self._contents()
+
+    def _contents(self) -> None:
+        """Last: what is filled is there, and prefetched where it belongs."""
+        self.contents = contents.lower(self.plan, self.resources, self.devices, self.findings)
+        made, resources = contents.lanes(devices_of(self.contents), self.devices)
+        self.steps += made
+        self.resources += resources
+        self.steps += self.contents
 
     def ordinal(self, device: str) -> int:
         return steps.HOST if device == HOST else self.devices[device]

@@ -1,7 +1,7 @@
 """What leads from one program to another: what stays, and the steps for what does not. Pure: no driver.
 
 Things are the same if they have the same name and kind; a mapping, the same place in the same reservation; a peer
-link, the same devices. What stays keeps its handle, its address and its bytes.
+link, the same devices. What stays keeps its handle, its address and its bytes: contents are for what is new.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import TypeAlias
 
 from hipplan import advice, steps
 from hipplan.changes import ChangeAccess, ReserveBeside, Rights, TakeOut
+from hipplan.content_steps import ContentStep
+from hipplan.contents import of_new
 from hipplan.program import Program
 
 Key: TypeAlias = tuple[object, ...]
@@ -236,6 +238,10 @@ class _Comparison:
             if isinstance(step, steps.AwaitStream):
                 if step.name in streams:
                     at_once.append(step)
+                continue
+            if isinstance(step, ContentStep):
+                filled = of_new(step, lambda name: self.after.of[name] not in self.kept)
+                at_once += [filled] if filled else []
                 continue
             key = key_of(step) or self.after.of[step.name]
             if key in self.kept:

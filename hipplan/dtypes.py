@@ -35,6 +35,11 @@ class DType(NamedTuple):
         """Its name in PyTorch."""
         return self.names[0]
 
+    @property
+    def safetensors(self) -> str:
+        """Its name in a safetensors file; empty where that has no such type."""
+        return "" if self.names[-1].startswith("HIP_") else self.names[-1]
+
     def __str__(self) -> str:
         return self.name
 

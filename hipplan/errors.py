@@ -73,6 +73,7 @@ CODES: dict[str, str] = {
     "HP210": "a variable that is not declared",
     "HP211": "an advice with or without a device",
     "HP212": "a tensor that does not fit its region",
+    "HP213": "contents of something that cannot have them",
     "HP251": "an allocation that nothing maps",
     "HP252": "a peer link that nothing uses",
     "HP253": "a mapping that nobody may access",
@@ -106,6 +107,8 @@ CODES: dict[str, str] = {
     "HP409": "a layout that is closed while views of it are out",
     "HP410": "a device that is lost",
     "HP411": "a device that never became idle and was given up on",
+    "HP421": "contents that do not fit",
+    "HP422": "a damaged file of tensors",
     "HP412": "a held layout that cannot be asked",
     "HP413": "a record or lock that cannot be written",
     "HP414": "a file that is no record",
@@ -241,6 +244,8 @@ def _excerpt(span: Span, label: str) -> list[str]:
 
 def printable(text: str) -> str:
     """Control characters would move the terminal's cursor: show them as a replacement sign, one column each."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() or c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 

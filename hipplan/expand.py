@@ -1,9 +1,10 @@
 """vars, $(...), each and include: from a document as written to the document meant.
 
-`each` repeats a named thing, or an item of a list:
+`each` repeats a named thing, a tensor of a region, or an item of a list:
 
     weights: {each: gpu, device: $(each), size: 1GiB}            # weights.0 on gpu.0, weights.1 on gpu.1
     layer:   {each: {layer: 80, rank: gpu}, device: $(rank), ..} # layer.0.0, layer.0.1, ..., layer.79.7
+    tensors: {layer.$(n).wq: {each: {n: 80}, dtype: bf16, ..}}   # layer.0.wq, ..., layer.79.wq
 
 It takes a number (0 up to it), a family of devices, a list, {from, count, step}, or a mapping of names to
 those, whose product is taken. Inside, $(each) or the given names are the current values, $(rank.index) is the
@@ -183,29 +184,25 @@ class _Expander:
         result: dict[str, Any] = {}
         for entry in entries.values():
             place = _Place(entry.source, (noun, entry.name), (noun, entry.name))
-            for suffix, scope, expansion, value in self._repeat(entry.value, self.scope, place):
-                name = entry.name
-                if "$(" in name:
-                    name = str(self._text(name, scope, place, key=True))
-                elif suffix:
-                    name += suffix
-                made = _Place(
-                    entry.source,
-                    (noun, name),
-                    place.origin,
-                    f"{name} ({expansion})" if expansion else "",
-                )
-                if name in result:
-                    self._report(
-                        "HP204",
-                        f"the name '{name}' is used twice",
-                        made,
-                        key=True,
-                        hint="use the variables of each in the name",
-                    )
-                self.out.came_from(made.path, entry.source, made.origin, made.expansion)
-                result[name] = self._walk(value, scope, made)
+            self._add_named(result, entry.name, entry.value, self.scope, place)
         return result
+
+    def _add_named(self, out: dict[str, Any], written: str, value: Any, scope: Scope, place: _Place) -> None:
+        """One named thing under the names it comes out with."""
+        for suffix, inner, expansion, body in self._repeat(value, scope, place):
+            name = written
+            if "$(" in name:
+                name = str(self._text(name, inner, place, key=True))
+            elif suffix:
+                name += suffix
+            told = f"{name} ({expansion})" if expansion else ""
+            told = f"{place.expansion}, {told}" if place.expansion and told else told or place.expansion
+            made = _Place(place.source, (*place.path[:-1], name), place.origin, told)
+            if name in out:
+                hint = "use the variables of each in the name"
+                self._report("HP204", f"the name '{name}' is used twice", made, key=True, hint=hint)
+            self.out.came_from(made.path, made.source, made.origin, made.expansion)
+            out[name] = self._walk(body, inner, made)
 
     def _walk(self, value: Any, scope: Scope, place: _Place) -> Any:
         self.values += 1
@@ -227,6 +224,10 @@ class _Expander:
 
     def _mapping(self, value: Mapping[str, Any], scope: Scope, place: _Place) -> dict[str, Any]:
         result: dict[str, Any] = {}
+        if len(place.path) == 3 and (place.path[0], place.path[2]) == ("regions", "tensors"):
+            for written, inner in value.items():
+                self._add_named(result, str(written), inner, scope, place.child(written, written))
+            return result
         for written, inner in value.items():
             key = written
             if isinstance(written, str) and "$(" in written:
@@ -239,13 +240,21 @@ class _Expander:
                         key=True,
                     )
                 self.out.came_from((*place.path, key), place.source, (*place.origin, written), place.expansion)
-            result[key] = self._walk(inner, scope, place.child(key, written))
+            if _plain(inner):
+                self.values += 1
+                result[key] = inner
+            else:
+                result[key] = self._walk(inner, scope, place.child(key, written))
         return result
 
     def _list(self, value: Sequence[Any], scope: Scope, place: _Place) -> list[Any]:
         result: list[Any] = []
         moved = False
         for index, item in enumerate(value):
+            if not moved and _plain(item):
+                self.values += 1
+                result.append(item)
+                continue
             for suffix, inner, expansion, body in self._repeat(item, scope, place.child(len(result), index)):
                 made = place.child(len(result), index)
                 moved = moved or bool(suffix)
@@ -342,6 +351,11 @@ class _Expander:
         """The named thing that holds this place: by its name as made, and by the one as written."""
         length = 2 if place.path[0] in NOUNS else 1
         self.broken |= {place.path[:length], place.origin[:length]}
+
+
+def _plain(value: Any) -> bool:
+    """Nothing in it to expand."""
+    return "$(" not in value if value.__class__ is str else value.__class__ is int
 
 
 def _like(value: Any, default: Any) -> Value:

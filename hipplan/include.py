@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from hipplan.errors import Diagnostic, PlanError
 from hipplan.source import BYTES_MAX, Source, load_yaml
 
-NOUNS = ("devices", "allocations", "reservations", "streams", "buffers", "regions")
+NOUNS = ("devices", "allocations", "reservations", "streams", "buffers", "regions", "contents")
 FILES_MAX = 100
 
 

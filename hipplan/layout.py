@@ -7,7 +7,8 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -15,12 +16,16 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import Self
 
 from hipplan import _core, kept
+from hipplan.contents import Memory
 from hipplan.difference import Difference
 from hipplan.errors import LayoutInUse, LeakError
-from hipplan.live import Live
+from hipplan.live import Live, OnBytes
+from hipplan.model import Content
+from hipplan.moves import Moves
 from hipplan.places import family_of, places_of
 from hipplan.program import Program
 from hipplan.state import State
+from hipplan.torchpool import TorchPool
 from hipplan.undo import Undone, undo
 from hipplan.verify import Check, Checks, verify
 from hipplan.views import Piece
@@ -49,6 +54,8 @@ class Layout:
         self.retries = retries
         """Calls of apply made again because the driver said NotReady."""
         self._book = _core.LeaseBook()
+        self._torch_pools: dict[str, TorchPool] = {}
+        self._moving = threading.Lock()  # one moves bytes at a time
         self._lock = threading.RLock()  # a signal's handler may close what its thread is closing
         self._closed = False
         _open.add(self)
@@ -215,6 +222,81 @@ class Layout:
         if self._closed or self._live.process != os.getpid():
             raise ValueError("the layout is closed")
 
+    def fill(
+        self, name: str, value: float | bool, *, dtype: str | None = None, on_bytes: OnBytes | None = None
+    ) -> None:
+        """Makes every element of a buffer, region or tensor `value`, of the tensor's dtype (else dtype, else u8).
+
+        on_bytes: called with (bytes done, bytes in all) now and then; what it raises stops the work.
+        Raises ApplyError: it does not fit (HP105, HP213, HP421), the driver refused (HP401). The layout stays.
+        """
+        with self._moves(name, on_bytes=on_bytes) as moves:
+            moves.fill(name, value, dtype or "")
+
+    def load(
+        self,
+        name: str,
+        path: str | os.PathLike[str],
+        *,
+        at: int | None = None,
+        tensor: str | None = None,
+        part: int | None = None,
+        parts: int | None = None,
+        on_bytes: OnBytes | None = None,
+    ) -> None:
+        """Fills a buffer, region or tensor from a file: .npy, .safetensors (or its index), else bytes.
+
+        As a plan's contents, whose keys the arguments are. Raises as fill() does, and ApplyError for a file that
+        cannot be read (HP405), does not fit (HP421) or is damaged (HP422), before the first byte is moved.
+        """
+        spec = Content(file=os.fspath(path), at=at, tensor=tensor, part=part, parts=parts)
+        with self._moves(name, on_bytes=on_bytes) as moves:
+            moves.load(name, spec, os.fspath(path))
+
+    def copy(self, source: str, to: str, *, on_bytes: OnBytes | None = None) -> None:
+        """Copies the bytes of one buffer, region or tensor to another, across devices too. Raises as fill() does."""
+        with self._moves(to, source, on_bytes=on_bytes) as moves:
+            moves.copy(to, source)
+
+    def save(self, name: str, path: str | os.PathLike[str], *, on_bytes: OnBytes | None = None) -> None:
+        """Writes a buffer, region or tensor to a file: .npy, .safetensors (a region: all its tensors), else bytes.
+
+        An old file of that name is replaced when the new one is complete, never before. Raises as fill() does.
+        """
+        with self._moves(name, on_bytes=on_bytes) as moves:
+            moves.save(name, os.fspath(path))
+
+    @contextmanager
+    def torch_pool(self, name: str) -> Iterator[Any]:
+        """While entered, what this thread's PyTorch allocates on the device lies in a region, tensor or device buffer.
+
+        It is a torch.cuda.MemPool; no room is torch.OutOfMemoryError. Tensors keep the layout open (HP409). Raises
+        ValueError for what is not on one device, RuntimeError without a PyTorch for the runtime's GPUs.
+        """
+        pool = self._torch_pools.get(name) or TorchPool(self, name)
+        self._torch_pools[name] = pool
+        with pool.used() as torch_pool:
+            yield torch_pool
+
+    def _make_lanes(self, devices: Sequence[int]) -> None:
+        from hipplan.update import make_lanes  # which needs this module
+
+        make_lanes(self, devices)
+
+    @contextmanager
+    def _moves(self, *names: str, on_bytes: OnBytes | None) -> Iterator[Moves]:
+        """One at a time; the memory is held meanwhile, so that nobody can give it back."""
+        pieces = [self[name] for name in names]
+        with self._moving:
+            moves = Moves(self, [piece._hold() for piece in pieces], on_bytes)
+            known = {piece.name: piece.resource for piece in pieces}  # of a registered file also its size
+            resources = (known.get(one.name, one) for one in self.program.resources)
+            moves.memory = Memory(resources, self.program.devices)
+            try:
+                yield moves
+            finally:
+                moves.let_go()  # an exception's traceback would hold the leases
+
     def close(self, *, force: bool = False) -> Undone:
         """Waits for the devices, then gives everything back, latest first. A second close does nothing.
 
@@ -225,6 +307,8 @@ class Layout:
         """
         if self._live.process != os.getpid():  # nor the lock: a thread that the child has not got may hold it
             return Undone(0)
+        for pool in self._torch_pools.values():
+            pool.trim()
         with self._lock:
             if self._closed:
                 return Undone(0)
@@ -235,6 +319,8 @@ class Layout:
             undone = undo(self.program, self._live, self._book)
             self._closed = True  # not before: an interrupt until here leaves a layout that can be closed
         _open.discard(self)
+        for pool in self._torch_pools.values():
+            pool.close()
         if self._live.record is not None:
             self._live.record.end()
         if undone.kept:

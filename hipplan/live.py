@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from time import perf_counter_ns
 from typing import Any
 
 from hipplan import _core
+from hipplan.content_steps import LANES, PIECE, Part
+from hipplan.contents import lane_name, staging_name
 from hipplan.errors import ApplyError, Diagnostic
 from hipplan.record import Recorder
 from hipplan.steps import CreateAllocation, ImportAllocation, RegisterBuffer, Reserve, Step
+from hipplan.tensorfiles import Files, Rows
 from hipplan.units import round_up, version_text
+
+OnBytes = Callable[[int, int], None]
+"""Called now and then while bytes are moved, with how many are done and how many there are. What it raises stops it."""
 
 
 def host_memory(buffer: str) -> str:
@@ -40,6 +46,11 @@ class Live:
         self.process = os.getpid()
         """Whose memory this is: not a forked child's."""
         self.journal = _core.Journal(runtime, list(devices))
+        self.files = Files()
+        """Those that are read right now."""
+        self.on_bytes: OnBytes | None = None
+        self._devices = list(devices)
+        self._filler: _core.Filler | None = None
         self.bindings = dict(bind)
         self._entries: dict[str, int] = {}
         self._offsets: dict[str, int] = {}
@@ -186,6 +197,36 @@ class Live:
             summary = f"what is bound to '{step.bind}' does not fit '{step.name}': it is {short}"
             raise ApplyError(Diagnostic("HP405", summary, step.origin))
         return address, step.size or size
+
+    @property
+    def filler(self) -> _core.Filler:
+        """Takes the work of one content step; run_filler() does it."""
+        if self._filler is None:
+            self._filler = _core.Filler(self.runtime)
+            for device in self._devices:
+                if staging_name(device) not in self:
+                    continue
+                staging = self.address(staging_name(device))
+                for number in range(LANES):
+                    stream = self.journal.stream_handle(self.entry(lane_name(device, number)))
+                    self._filler.add_lane(device, stream, staging + number * PIECE, PIECE)
+        return self._filler
+
+    def at(self, part: Part) -> int:
+        """The address of a part."""
+        return self.address(part.object) + part.offset
+
+    def load_part(self, name: str, part: Part, rows: Rows, begin: int) -> None:
+        """Adds what one device takes of the bytes of some rows: from the `begin`th on."""
+        self.filler.load(
+            name, part.device, self.at(part), part.size, rows.descriptor, rows.offset, rows.row, rows.stride, begin
+        )
+
+    def run_filler(self) -> None:
+        """Raises HipError; OSError and ValueError for files that change while they are read."""
+        filler, self._filler = self.filler, None
+        told, total = self.on_bytes, filler.total
+        filler.run(None if told is None else lambda done: told(done, total))
 
 
 def described(runtime: _core.Runtime) -> dict[str, str]:

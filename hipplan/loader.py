@@ -70,7 +70,7 @@ def load(
     include_anywhere: bool = False,
 ) -> LoadedPlan:
     """Read, expand, validate and resolve one plan. Raises PlanError with all diagnostics of all its files."""
-    with _no_garbage_collection():
+    with no_garbage_collection():
         document = expand(source, vars or {}, include_anywhere=include_anywhere)
         plan, found, broken = _validate(document)
         objects, more = resolve(plan, document.span, broken | document.broken)
@@ -82,9 +82,9 @@ def load(
 
 
 @contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Everything made while loading stays, so looking through it for garbage again and again is wasted: 3 x
-    the time."""
+def no_garbage_collection() -> Iterator[None]:
+    """What is made while loading and compiling stays, so looking through it for garbage again and again is
+    wasted: 3 x the time."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -9,7 +9,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hipplan.model import Allocation, Buffer, DeviceSelector, Region, Reservation
+from hipplan.model import Allocation, Buffer, Content, DeviceSelector, Region, Reservation
 
 Path = tuple[Hashable, ...]
 HOST = "host"
@@ -102,6 +102,15 @@ class ResolvedRegion(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class ResolvedContent:
+    """What one buffer, region or tensor holds."""
+
+    name: str
+    spec: Content
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
 class Objects:
     """Everything a plan makes, by concrete name, in the order written."""
 
@@ -112,3 +121,4 @@ class Objects:
     streams: dict[str, ResolvedStream]
     buffers: dict[str, ResolvedBuffer]
     regions: dict[str, ResolvedRegion]
+    contents: tuple[ResolvedContent, ...] = ()

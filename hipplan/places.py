@@ -66,7 +66,7 @@ def _of_mapping(resource: Resource, program: Program, gpu: int, *, simulated: bo
     }
     if HOST in rights:
         out[HOST] = Place(HOST, CPU, rights[HOST] == "r")
-    elif out and resource.device in program.host_visible and simulated:
+    elif out and simulated and program.host_visible.issuperset(dict(resource.held_by) or (resource.device,)):
         # On a real device the host needs rights of its own on mapped memory, however visible the rest is.
         out[HOST] = Place(HOST, CPU, all(place.read_only for place in out.values()))
     return out

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from hipplan.content_steps import ContentStep
 from hipplan.errors import Diagnostic
 from hipplan.steps import Step
 
@@ -79,6 +80,9 @@ class Program:
     """The regions by name: what growing them needs to know."""
     sealed: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     """Mappings that nobody may write for now -> who could before: (device name, right)."""
+
+    contents: tuple[ContentStep, ...] = ()
+    """Those of the steps that fill memory."""
 
     def bytes_by_device(self) -> dict[str, int]:
         """Device memory that the plan takes, padding included, by device name."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
-from hipplan.errors import Diagnostic
+from hipplan.errors import Diagnostic, Span
 from hipplan.findings import Findings
 from hipplan.loader import LoadedPlan
 from hipplan.model import Allocation, Reservation, Tensor
@@ -87,15 +87,16 @@ class PlacedRegion:
             access=self.access,
             held_by=self._held(0, self.mapped),
         )
+        first, access = self.region.devices[0], self.access
         for tensor in self.tensors:
             held = self._held(tensor.offset, tensor.size)
             yield Resource(
                 name=tensor.name,
                 kind="tensor",
-                device=held[0][0] if held else self.region.devices[0],
+                device=held[0][0] if held else first,
                 asked=tensor.size,
                 size=tensor.size,
-                access=self.access,
+                access=access,
                 inside=name,
                 offset=tensor.offset,
                 dtype=tensor.dtype,
@@ -135,11 +136,13 @@ def resized(region: PlacedRegion, count: int) -> PlacedRegion:
     chunks = tuple(region.chunk_at(number) for number in range(count))
     mapped = sum(size for _, size in chunks)
     specs = region.region.spec.tensors
-    tensors = tuple(
-        _sized(tensor, specs[tensor.name[len(region.region.name) + 1 :]], mapped) if tensor.open else tensor
-        for tensor in region.tensors
-    )
-    return replace(region, chunks=chunks, asked=mapped, tensors=tensors)
+    tensors = []
+    for tensor in region.tensors:
+        if tensor.open:
+            shape, size = _fitted(specs[tensor.name[len(region.region.name) + 1 :]], tensor.offset, mapped)
+            tensor = replace(tensor, shape=shape, size=size)
+        tensors.append(tensor)
+    return replace(region, chunks=chunks, asked=mapped, tensors=tuple(tensors))
 
 
 def lowered(objects: Objects, regions: dict[str, PlacedRegion]) -> Objects:
@@ -203,7 +206,7 @@ def _need(region: ResolvedRegion, device: str | None) -> int:
     return end
 
 
-def _place(placed: PlacedRegion, plan: LoadedPlan, findings: Findings) -> Iterator[PlacedTensor]:
+def _place(placed: PlacedRegion, plan: LoadedPlan, findings: Findings) -> list[PlacedTensor]:
     """Each tensor behind the one before it, or in its device's part behind the one before it there."""
     region = placed.region
     ends = {device: end for device, _, end in placed.parts()} if len(region.devices) > 1 else {}
@@ -213,43 +216,42 @@ def _place(placed: PlacedRegion, plan: LoadedPlan, findings: Findings) -> Iterat
         pinned = tensor.device if tensor.device in ends else None
         limit = ends[pinned] if pinned else placed.mapped
         start = round_up(cursors[pinned] if pinned else cursor, tensor.step)
-        bare = PlacedTensor(f"{region.name}.{short}", tensor.dtype, tuple(tensor.shape), start, 0, -1 in tensor.shape)
-        made = _sized(bare, tensor, limit)
-        cursor = made.offset + made.size
+        shape, size = _fitted(tensor, start, limit)
+        cursor = start + size
         if pinned:
             cursors[pinned] = cursor
-        if cursor > limit or made.size == 0:
-            findings.add(_too_large(made, tensor, limit - start, plan.span(*region.path, "tensors", short)))
-            return
-        out.append((made, short))
-    yield from (made for made, _ in out)
+        name = f"{region.name}.{short}"
+        if cursor > limit or size == 0:
+            findings.add(_too_large(name, tensor, limit - start, plan.span(*region.path, "tensors", short)))
+            return []
+        out.append(PlacedTensor(name, tensor.dtype, shape, start, size, -1 in tensor.shape))
     if any(tensor.device for tensor in region.spec.tensors.values()):
         _check_overlap(out, plan, region, findings)
+    return out
 
 
-def _sized(placed: PlacedTensor, tensor: Tensor, limit: int) -> PlacedTensor:
+def _fitted(tensor: Tensor, offset: int, limit: int) -> tuple[tuple[int, ...], int]:
+    """Shape and bytes; a dimension of -1 takes what is left up to the limit."""
     row = tensor.bytes_least
-    if not placed.open:
-        return replace(placed, size=row)
-    rows = max(0, limit - placed.offset) // row
-    return replace(placed, size=rows * row, shape=tuple(rows if n == -1 else n for n in tensor.shape))
+    if -1 not in tensor.shape:
+        return tuple(tensor.shape), row
+    rows = max(0, limit - offset) // row
+    return tuple(rows if n == -1 else n for n in tensor.shape), rows * row
 
 
-def _too_large(placed: PlacedTensor, tensor: Tensor, room: int, span: object) -> Diagnostic:
+def _too_large(name: str, tensor: Tensor, room: int, span: Span | None) -> Diagnostic:
     return Diagnostic(
         "HP212",
-        f"'{placed.name}' needs {format_size(tensor.bytes_least)}, {format_size(max(room, 0))} are left for it",
-        span,  # type: ignore[arg-type]
+        f"'{name}' needs {format_size(tensor.bytes_least)}, {format_size(max(room, 0))} are left for it",
+        span,
         hint="make the region larger, or leave its size out",
     )
 
 
-def _check_overlap(
-    out: list[tuple[PlacedTensor, str]], plan: LoadedPlan, region: ResolvedRegion, findings: Findings
-) -> None:
+def _check_overlap(out: list[PlacedTensor], plan: LoadedPlan, region: ResolvedRegion, findings: Findings) -> None:
     """Only tensors told to lie somewhere can lie on one that just came behind another."""
-    for (one, _), (other, short) in pairwise(sorted(out, key=lambda pair: pair[0].offset)):
+    for one, other in pairwise(sorted(out, key=lambda tensor: tensor.offset)):
         if other.offset < one.offset + one.size:
-            span = plan.span(*region.path, "tensors", short)
+            span = plan.span(*region.path, "tensors", other.name[len(region.name) + 1 :])
             summary = f"'{other.name}' lies on '{one.name}'"
             findings.add(Diagnostic("HP212", summary, span, hint="say device for all tensors of the region"))

@@ -8,12 +8,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from hipplan import listing
@@ -40,9 +38,20 @@ def console() -> Console:
 
 def step_json(step: Step) -> dict[str, Any]:
     """One step: the call, the name, its own fields, and where the plan asks for it."""
-    own = {f.name: getattr(step, f.name) for f in fields(step) if f.name not in ("name", "origin")}
+    own = {f.name: _told(getattr(step, f.name)) for f in fields(step) if f.name not in ("name", "origin")}
     origin = None if step.origin is None else str(step.origin)
     return {"call": step.call, "name": step.name, "describe": step.describe(), "origin": origin, **own}
+
+
+def _told(value: Any) -> Any:
+    """A field's value as JSON has it; bytes in hexadecimal, places in the plan left out."""
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, tuple):
+        return [_told(one) for one in value]
+    if is_dataclass(value):
+        return {f.name: _told(getattr(value, f.name)) for f in fields(value) if f.name != "origin"}
+    return value
 
 
 def resource_json(resource: Resource) -> dict[str, Any]:
@@ -167,7 +176,7 @@ def verified_text(answer: Mapping[str, Any]) -> str:
     return "\n".join(map(printable, lines))
 
 
-def record_parts(record: Record) -> Iterator[Table | Text]:
+def record_parts(record: Record) -> Iterator[Text]:
     """A record for people: a heading, a table of the steps, and what came after them."""
     head = record.head
     runtime = head["runtime"]
@@ -180,11 +189,14 @@ def record_parts(record: Record) -> Iterator[Table | Text]:
     yield _line(
         f"on {where}, {runtime.get('path')}, HIP {runtime.get('version')}, driver {runtime.get('driver_version')}"
     )
-    table = _table(("", "right"), ("call", "left"), ("name", "left"), ("", "left"), ("us", "right"), ("result", "left"))
-    for number, event in enumerate(record.of("step"), 1):
-        row = (str(number), event["call"], event["name"], event["what"], f"{event['us']:,.1f}", _result(event))
-        table.add_row(*(_line(cell) for cell in row))
-    yield table
+    rows = [
+        [
+            str(cell)
+            for cell in (number, event["call"], event["name"], event["what"], f"{event['us']:,.1f}", _result(event))
+        ]
+        for number, event in enumerate(record.of("step"), 1)
+    ]
+    yield Text(_table((">", "call", "name", "", ">us", "result"), rows))
     for event in record.events:
         match event["event"]:
             case "verify":
@@ -208,44 +220,41 @@ def _line(text: str, style: str = "") -> Text:
     return Text(printable(str(text)), style=style)
 
 
-def steps_table(steps: Iterable[Step]) -> Table:
-    table = _table(("step", "right"), ("call", "left"), ("name", "left"), ("", "left"))
-    for number, step in enumerate(steps, 1):
-        table.add_row(str(number), step.call, Text(step.name), Text(step.describe()))
+def steps_table(steps: Iterable[Step]) -> str:
+    columns = (">step", "call", "name", "")
+    return _table(columns, [(str(n), step.call, step.name, step.describe()) for n, step in enumerate(steps, 1)])
+
+
+def difference_table(lines: Iterable[listing.Line]) -> Text:
+    table = Text(_table(("", "kind", "name", ""), [(line.sign, line.kind, line.name, line.what) for line in lines]))
+    for sign, colour in {"+": "green", "~": "yellow", "-": "red"}.items():
+        table.highlight_regex(rf"(?m)^\{sign}", colour)
     return table
 
 
-def difference_table(lines: Iterable[listing.Line]) -> Table:
-    table = _table(("", "left"), ("kind", "left"), ("name", "left"), ("", "left"))
-    colours = {"+": "green", "~": "yellow", "-": "red"}
-    for line in lines:
-        table.add_row(Text(line.sign, colours[line.sign]), line.kind, Text(line.name), Text(line.what))
-    return table
-
-
-def resources_table(resources: Sequence[Resource], layout: Layout | None = None) -> Table:
+def resources_table(resources: Sequence[Resource], layout: Layout | None = None) -> str:
     """Each resource; of a live layout with its address and what was read back."""
-    columns = [("name", "left"), ("kind", "left"), ("device", "left"), ("asked", "right"), ("padded", "right")]
-    columns += [("address", "right"), ("access", "left"), ("verified", "left")] if layout else [("access", "left")]
-    table = _table(*columns)
+    columns = ["name", "kind", "device", ">asked", ">padded"]
+    columns += [">address", "access", "verified"] if layout else ["access"]
     verified = _verified(layout) if layout else {}
+    rows = []
     for resource in resources:
         sized = resource.size > 0
-        row: list[str | Text] = [
-            Text(resource.name),
+        row = [
+            resource.name,
             resource.kind,
-            Text(", ".join(device for device, _ in resource.held_by) or resource.device),
+            ", ".join(device for device, _ in resource.held_by) or resource.device,
             format_size(resource.asked) if sized else "",
             format_size(resource.size) if sized else "",
         ]
         if layout:
             address = layout[resource.name].address
             row.append("" if address is None else f"{address:#x}")
-        row.append(Text(_access(resource)))
+        row.append(_access(resource))
         if layout:
-            row.append(Text(verified.get(resource.name, "")))
-        table.add_row(*row)
-    return table
+            row.append(verified.get(resource.name, ""))
+        rows.append(row)
+    return _table(columns, rows)
 
 
 def _access(resource: Resource) -> str:
@@ -283,8 +292,14 @@ def totals(program: Program) -> str:
     return f"device memory: {', '.join(parts) or 'none'}{padding}"
 
 
-def _table(*columns: tuple[str, str]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for name, justify in columns:
-        table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
-    return table
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns side by side; one whose title begins with > is ragged left. Plain text: rich takes half a minute for a
+    hundred thousand rows."""
+    titles = [title.removeprefix(">") for title in columns]
+    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+    form = "  ".join(
+        f"{{:{title[:1] if title[:1] == '>' else '<'}{w}}}" for title, w in zip(columns, widths, strict=True)
+    )
+    lines = [form.format(*titles), "  ".join("\N{BOX DRAWINGS LIGHT HORIZONTAL}" * width for width in widths)]
+    lines += [form.format(*row) for row in rows]
+    return "\n" + "\n".join(printable(line).rstrip() for line in lines) + "\n"

@@ -18,8 +18,8 @@ from hipplan.profiles import Limits, Link, Machine, MachineDevice, Mesh, SourceN
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _REPEATABLE = (
-    "Advice", "Allocation", "DeviceBuffer", "DeviceSelector", "ManagedBuffer", "Mapping", "PeerLink",
-    "PinnedBuffer", "Prefetch", "RegisteredBuffer", "Reservation", "Stream",
+    "Advice", "Allocation", "Content", "DeviceBuffer", "DeviceSelector", "ManagedBuffer", "Mapping", "PeerLink",
+    "PinnedBuffer", "Prefetch", "Region", "RegisteredBuffer", "Reservation", "Stream", "Tensor",
 )  # fmt: skip
 _EXPRESSION = {"type": "string", "pattern": r"\$\(", "description": "$(...): names, integers, sizes, + - * // %"}
 _DOMAIN = {

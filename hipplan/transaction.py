@@ -8,9 +8,10 @@ from time import perf_counter_ns
 from typing import Any, NoReturn
 
 from hipplan import _core
+from hipplan.content_steps import check_files
 from hipplan.errors import ApplyError, Diagnostic
 from hipplan.layout import Layout
-from hipplan.live import Live, described
+from hipplan.live import Live, OnBytes, described
 from hipplan.program import Program
 from hipplan.record import Recorder
 from hipplan.steps import Step
@@ -34,6 +35,7 @@ def run(
     *,
     bind: Mapping[str, Any] | None = None,
     on_step: OnStep | None = None,
+    on_bytes: OnBytes | None = None,
     check: bool = True,
     notice: str = "",
     record: Recorder | None = None,
@@ -48,6 +50,8 @@ def run(
     live = Live(runtime, bind or {}, program.devices.values(), record)
     making = Making(live, len(program.steps), on_step)
     try:
+        live.on_bytes = on_bytes
+        check_files(program.contents, live.files)
         making.make(program.steps)
         checks = read_back(program, live) if check else ()
         return Layout(program, live, checks, notice, making.retries)
@@ -58,6 +62,9 @@ def run(
         if record is not None:
             record.end()
         raise_undone(error, making, undone)
+    finally:
+        live.files.close()
+        live.on_bytes = None
 
 
 class Making:

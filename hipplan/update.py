@@ -7,12 +7,13 @@ is replaced is given back last. Until then a failure leaves the layout as it was
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from hipplan import extend, kept, remake, resize, steps
+from hipplan import contents, extend, kept, remake, resize, steps
 from hipplan.changes import CopyBytes, TakeOut, refuse
+from hipplan.content_steps import check_files
 from hipplan.difference import Difference, difference
 from hipplan.errors import LayoutInUse, LeakError
 from hipplan.live import host_memory
@@ -99,6 +100,11 @@ def unseal(layout: Layout, name: str) -> Difference:
     return change(layout, lambda state: difference(state.program, remake.unsealed(state.program, name)))
 
 
+def make_lanes(layout: Layout, devices: Iterable[int]) -> Difference:
+    """What moves bytes to and from devices, which stays with the layout."""
+    return change(layout, lambda state: difference(state.program, contents.with_lanes(state.program, devices)))
+
+
 def _addresses(state: State, name: str) -> extend.Addresses:
     live = state.live
     return extend.Addresses(live.address(name), lambda one: live.size(one) - live.offset(one))
@@ -171,10 +177,13 @@ class _Change:
             self._conclude(state)
         except BaseException as error:
             self._stopped(error)
+        finally:
+            self.live.files.close()
 
     def _make(self) -> Any:
         """Everything up to the point of no return; gives what was read back."""
         difference, live = self.difference, self.live
+        check_files(difference.additions, live.files)
         self.making.make(difference.additions)
         checks: Any = ()
         if self.check and difference.additions:

@@ -15,6 +15,9 @@ SMALL = {
     "alternatives": ("--runtime", "sim", "--rounds", "1"),
     "apply": ("--runtime", "sim", "--rounds", "1", "--counts", "8"),
     "growth": ("--runtime", "sim", "--rounds", "1"),
+    "llama": ("--runtime", "sim", "--rounds", "1"),
+    "loading": ("--runtime", "sim", "--rounds", "1", "--gib", "0.01"),
+    "tensors": ("--rounds", "1", "--counts", "100", "200"),
     "sim_steps": ("--rounds", "1"),
     "validate": ("--objects", "200", "--rounds", "1"),
 }

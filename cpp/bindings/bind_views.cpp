@@ -1,4 +1,5 @@
-// Leases, and windows on memory that others look through.
+// Leases, windows on memory that others look through, and pools that others allocate in.
+#include "core/memory_pool.hpp"
 #include "window.hpp"
 
 namespace hipplan {
@@ -63,11 +64,30 @@ void bind_window(py::module_& module) {
           py::arg("runtime"), py::arg("dtype"), py::arg("versioned"));
 }
 
+void bind_pool(py::module_& module) {
+  py::class_<memory_pool, std::shared_ptr<memory_pool>>(
+      module, "MemoryPool", "Memory handed out in blocks, by C functions with the number of its slot.")
+      .def(py::init([](runtime_ptr runtime, std::string name, int device, std::uintptr_t address,
+                       std::size_t size, std::shared_ptr<lease_book> book) {
+             return memory_pool::create(std::move(runtime), std::move(name), device_id{device}, address, size,
+                                        std::move(book));
+           }),
+           py::arg("runtime"), py::arg("name"), py::arg("device"), py::arg("address"), py::arg("size"),
+           py::arg("book"), no_gil())
+      .def_property_readonly("slot", &memory_pool::slot)
+      .def_property_readonly("blocks", &memory_pool::blocks)
+      .def_property_readonly("used", &memory_pool::used_bytes)
+      .def_property_readonly("largest_free", &memory_pool::largest_free_bytes)
+      .def("close", &memory_pool::close, no_gil(),
+           "No more blocks; the slot is free when the last one is back.");
+}
+
 }  // namespace
 
 void bind_views(py::module_& module) {
   bind_leases(module);
   bind_window(module);
+  bind_pool(module);
 }
 
 }  // namespace hipplan

@@ -19,6 +19,7 @@ void bind_queries(py::module_& module);
 void bind_journal(py::module_& module);
 void bind_views(py::module_& module);
 void bind_batch(py::module_& module);
+void bind_filler(py::module_& module);
 
 /// A driver's failure as a Python exception object, not raised.
 [[nodiscard]] py::object as_python(const hip::hip_error& error);

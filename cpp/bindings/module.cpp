@@ -16,4 +16,5 @@ PYBIND11_MODULE(_core, module) {
   bind_views(module);  // before the journal, which speaks of leases
   bind_journal(module);
   bind_batch(module);
+  bind_filler(module);
 }

@@ -234,6 +234,11 @@ std::size_t journal::size_bytes(entry_id entry) const {
       find(entry).what);
 }
 
+std::uintptr_t journal::stream_handle(entry_id queue) const {
+  const std::lock_guard lock(mutex_);
+  return reinterpret_cast<std::uintptr_t>(get<stream>(queue).get());
+}
+
 std::uintptr_t journal::handle(entry_id memory) const {
   const std::lock_guard lock(mutex_);
   return reinterpret_cast<std::uintptr_t>(get<allocation>(memory).get());

@@ -1,5 +1,6 @@
 """hipplan apply: apply a plan, all or nothing; report; hold it until ^C or SIGTERM; tear it down.
 
+Its contents are loaded before it is handed out; --save writes memory back before it is torn down.
 While it is held, `hipplan verify` reads it back from another process; `hipplan replay` shows what --record
 wrote. --machine shapes the simulator.
 With --format json, two JSON documents, a line each: when applied, when torn down.
@@ -12,10 +13,11 @@ from __future__ import annotations
 import json
 import sys
 from argparse import Namespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hipplan.cli.arguments import (
     Parser,
+    WrongUsage,
     format_option,
     include_option,
     machine_option,
@@ -26,7 +28,8 @@ from hipplan.cli.arguments import (
     vars_option,
 )
 from hipplan.cli.interrupts import Interrupted, Interrupts
-from hipplan.errors import LeakError
+from hipplan.cli.progress import Bars
+from hipplan.errors import ApplyError, LeakError, suggest
 
 if TYPE_CHECKING:
     from hipplan.layout import Layout
@@ -37,6 +40,8 @@ def declare(parser: Parser) -> None:
     plan_file(parser)
     parser.add_argument("--once", action="store_true", help="tear down at once instead of holding until ^C")
     about = "do not read back what the driver did"
+    about_save = "when it ends, write what memory holds to a file: .npy, .safetensors, else bytes; may be repeated"
+    parser.add_argument("--save", metavar="NAME=FILE", action="append", default=[], help=about_save)
     parser.add_argument("--no-verify", dest="verify", action="store_false", help=about)
     about = "what `hipplan lock` wrote: apply exactly that, with the same addresses, or say why not"
     parser.add_argument("--locked", metavar="LOCK", help=about)
@@ -72,16 +77,28 @@ def run(given: Namespace) -> int:
         program = lock.hold(program)
     for warning in program.warnings:
         print(warning, file=sys.stderr)
-    with Interrupts(hurry) as interrupts, _progress(program) as advance:
-
-        def between(number: int, step: object) -> None:
-            interrupts.check()
-            advance(number)
-
+    saves = _saves(given.save, program)
+    with Interrupts(hurry) as interrupts:
         try:
-            layout = apply(
-                program, chosen.runtime, on_step=between, check=given.verify, notice=chosen.notice, record=record
-            )
+            with Bars() as bars:
+
+                def between(number: int, step: object) -> None:
+                    interrupts.check()
+                    bars.steps(number, len(program.steps))
+
+                def moved(done: int, total: int) -> None:
+                    interrupts.check()
+                    bars.bytes("filling memory", done, total)
+
+                layout = apply(
+                    program,
+                    chosen.runtime,
+                    on_step=between,
+                    on_bytes=moved,
+                    check=given.verify,
+                    notice=chosen.notice,
+                    record=record,
+                )
         except Interrupted as interrupted:
             print(f"{interrupted}: rolled back", file=sys.stderr)
             cause = interrupted.__cause__
@@ -91,9 +108,39 @@ def run(given: Namespace) -> int:
         _report(layout, as_json)
         if not given.once:
             _hold(layout, interrupts)
+        code = _save(layout, saves)
         _tear_down(layout, as_json)
     # Also of a signal that came after the last step: whoever sent it is told that it was heard.
-    return 128 + interrupts.number if interrupts.number else 0
+    return code or (128 + interrupts.number if interrupts.number else 0)
+
+
+def _saves(given: list[str], program: Program) -> list[tuple[str, str]]:
+    """NAME=FILE of --save as pairs."""
+    known = [one.name for one in program.resources if one.size and one.kind not in ("allocation", "reservation")]
+    pairs = []
+    for one in given:
+        name, equals, file = one.partition("=")
+        if not equals or not name or not file:
+            raise WrongUsage(f"--save: '{one}' is not NAME=FILE")
+        if name not in known:
+            raise WrongUsage(
+                f"--save: the plan has no buffer, region or tensor '{name}'; {suggest(name, known)}".rstrip("; ")
+            )
+        pairs.append((name, file))
+    return pairs
+
+
+def _save(layout: Layout, saves: list[tuple[str, str]]) -> int:
+    """All that can be saved; the exit code. Signals are answered when it is done."""
+    code = 0
+    for name, file in saves:
+        try:
+            with Bars() as bars:
+                layout.save(name, file, on_bytes=lambda done, total: bars.bytes(f"saving {name}", done, total))  # noqa: B023
+        except ApplyError as error:
+            print(error, file=sys.stderr)
+            code = error.exit_code
+    return code
 
 
 def _hold(layout: Layout, interrupts: Interrupts) -> None:
@@ -113,15 +160,14 @@ def _report(layout: Layout, as_json: bool) -> None:
         print(json.dumps(render.layout_json(layout)), flush=True)
         return
     program = layout.program
-    out = render.console()
     checks = f"{len(layout.checks)} checks passed" if layout.checks else "not verified"
     where = f"{program.machine}, {version_of(layout.runtime)}"
-    out.print(f"{program.name}: applied on {where}; {len(program.steps)} steps, {checks}", style="bold")
-    out.print(render.devices_text(program, here=True), markup=False)
-    out.print(render.resources_table(program.resources, layout))
-    out.print(render.totals(program))
+    render.console().print(f"{program.name}: applied on {where}; {len(program.steps)} steps, {checks}", style="bold")
+    render.console().print(render.devices_text(program, here=True), markup=False)
+    print(render.resources_table(program.resources, layout))
+    print(render.totals(program))
     if layout.retries:
-        out.print(retried_text(layout.retries))
+        render.console().print(retried_text(layout.retries))
     sys.stdout.flush()
 
 
@@ -138,14 +184,3 @@ def _tear_down(layout: Layout, as_json: bool) -> None:
         print(json.dumps(render.undone_json(undone)), flush=True)
     else:
         print(f"torn down: {undone.summary()}", flush=True)
-
-
-def _progress(program: Program) -> Any:
-    """A progress bar on stderr for long programs on a terminal."""
-    from contextlib import nullcontext
-
-    if not sys.stderr.isatty() or len(program.steps) < 200:
-        return nullcontext(lambda number: None)
-    from hipplan.cli.progress import progress
-
-    return progress("applying", len(program.steps))

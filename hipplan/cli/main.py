@@ -19,6 +19,7 @@ VERBS = {
     "apply": "apply a plan, all or nothing; hold it until ^C; tear it down",
     "verify": "read a layout back that apply holds in another process; show what differs",
     "replay": "show what an apply that was recorded did, step by step",
+    "import": "write a plan for a checkpoint, from the headers of its files alone",
     "machine": "measure this machine as a profile; list, show and compare profiles",
     "fmt": "write plans in one canonical way, comments kept",
     "explain": "explain a diagnostic: why, a failing and a mended example",

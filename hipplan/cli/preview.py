@@ -73,12 +73,13 @@ def run(given: Namespace) -> int:
         return 0
     for warning in program.warnings:
         print(warning, file=sys.stderr)
-    out = render.console()
-    out.print(f"{program.name} on {program.machine}: {len(program.steps)} steps, nothing done", style="bold")
-    out.print(render.devices_text(program, here=not given.machine), markup=False)
-    out.print(render.steps_table(program.steps))
-    out.print(render.resources_table(program.resources))
-    out.print(render.totals(program))
+    render.console().print(
+        f"{program.name} on {program.machine}: {len(program.steps)} steps, nothing done", style="bold"
+    )
+    render.console().print(render.devices_text(program, here=not given.machine), markup=False)
+    print(render.steps_table(program.steps))
+    print(render.resources_table(program.resources))
+    print(render.totals(program))
     return 0
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
+
+from typing_extensions import Self
 
 
 @contextmanager
@@ -15,3 +19,50 @@ def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)
         yield lambda done: bar.update(task, completed=done)
+
+
+STEPS_MIN = 200
+BYTES_MIN = 64 * 2**20
+"""From how many on a bar is worth it."""
+
+
+class Bars:
+    """Steps and bytes under way, a bar each, on a terminal; drawn when there is something to show."""
+
+    def __init__(self) -> None:
+        self._bars: Any = None
+        self._tasks: dict[str, Any] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+
+    def steps(self, done: int, total: int) -> None:
+        if total >= STEPS_MIN:
+            self._show("applying", done, total, f"{done} of {total}")
+
+    def bytes(self, what: str, done: int, total: int) -> None:
+        if total >= BYTES_MIN:
+            self._show(what, done, total, f"{done / 1e9:.1f} of {total / 1e9:.1f} GB")
+
+    def _show(self, what: str, done: int, total: int, shown: str) -> None:
+        if not sys.stderr.isatty():
+            return
+        if self._bars is None:
+            self._bars = _drawn()
+        if what not in self._tasks:
+            self._tasks[what] = self._bars.add_task(what, shown=shown)
+        self._bars.update(self._tasks[what], completed=done, total=total, shown=shown)
+
+
+def _drawn() -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[shown]}"))
+    bars = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
+    bars.start()
+    return bars

@@ -18,6 +18,7 @@ from hipplan.model.buffers import (
     Prefetch,
     RegisteredBuffer,
 )
+from hipplan.model.contents import Content
 from hipplan.model.devices import DeviceSelector, PeerLink, Requires, Stream
 from hipplan.model.plan import Plan
 from hipplan.model.regions import Region, Tensor
@@ -31,6 +32,7 @@ __all__ = [
     "AttachTo",
     "Buffer",
     "ByteRange",
+    "Content",
     "DeviceBuffer",
     "DeviceSelector",
     "ManagedBuffer",

@@ -6,6 +6,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from hipplan.model.base import Name, PlanModel, refuse
 from hipplan.model.buffers import Buffer
+from hipplan.model.contents import Content
 from hipplan.model.devices import DeviceSelector, PeerLink, Requires, Stream
 from hipplan.model.regions import Region
 from hipplan.model.virtual import Allocation, Reservation
@@ -88,4 +89,11 @@ class Plan(PlanModel):
     """Regions by name: address ranges with memory behind them and tensors in them.
 
     Source: hipMemAddressReserve, hipMemCreate, hipMemMap, hipMemSetAccess.
+    """
+
+    contents: dict[Name, Content] = {}
+    """What memory holds, by the name of a buffer, a region or a tensor; in the order in which it happens.
+
+    Errors: HP213 no such thing.
+    Source: hipMemsetAsync, hipMemcpyAsync, hipMemcpyPeerAsync.
     """

@@ -9,6 +9,7 @@ from hipplan.errors import Diagnostic
 from hipplan.model import Plan
 from hipplan.objects import Objects, ResolvedAllocation, ResolvedBuffer, ResolvedReservation, ResolvedStream
 from hipplan.resolve.buffers import check_buffer
+from hipplan.resolve.contents import resolve_contents
 from hipplan.resolve.devices import Devices
 from hipplan.resolve.mappings import Mappings
 from hipplan.resolve.names import Names, SpanOf
@@ -46,8 +47,9 @@ def resolve(plan: Plan, span: SpanOf, broken: frozenset[str] = frozenset()) -> t
         name: resolve_region(name, spec, path, names, devices)
         for name, path, spec in names.spread("regions", plan.regions)
     }
+    contents = resolve_contents(plan, buffers, regions, names, broken)
     peers = devices.peers(plan.peers)
-    objects = Objects(devices.all, peers, allocations, reservations, streams, buffers, regions)
+    objects = Objects(devices.all, peers, allocations, reservations, streams, buffers, regions, contents)
     if not names.found and not broken:
         warn_of_unused(objects, plan, names)
     return objects, names.found

@@ -49,7 +49,7 @@ def test_every_plan_is_applied_and_torn_down(plan: Path, hipplan: Run) -> None:
     assert torn_down == {
         "format_version": 1,
         "event": "torn down",
-        "given_back": len(applied["resources"]),
+        "given_back": sum(one["kind"] != "tensor" for one in applied["resources"]),
         "retries": 0,
         "leaks": [],
         "diagnostics": [],

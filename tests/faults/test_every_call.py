@@ -79,6 +79,8 @@ def bound(sim: Simulator) -> Iterator[Mapping[str, Any]]:
 def test_a_call_that_fails_leaves_nothing_but_what_was_reported(source: Any, quick: Simulator, tmp_path: Path) -> None:
     """Every call of apply, verify and teardown, every code, once and for ever."""
     program = program_of(source, tmp_path)
+    with bound(quick) as bind:  # the simulator opens its devices' memory when it is first used
+        run(program, quick.runtime, bind=bind).close()
     before = descriptors()
     with bound(quick) as bind:
         with run(program, quick.runtime, bind=bind) as layout:

@@ -329,3 +329,48 @@ def test_a_link_does_not_lead_out_of_the_folder(tmp_path: Path) -> None:
         load(write(tmp_path / "plans", plan="include: inside.yaml\n"))
 
     assert [d.code for d in raised.value.diagnostics] == ["HP025"]
+
+
+def test_each_among_the_tensors_of_a_region_that_is_repeated() -> None:
+    text = (
+        "devices: {gpu: {count: 2}}\n"
+        "regions:\n"
+        "  rank:\n"
+        "    each: gpu\n"
+        "    device: $(each)\n"
+        "    tensors:\n"
+        "      layer.$(n).wq: {each: {n: 2}, dtype: bf16, shape: [$(n + 1), 8]}\n"
+        "      norm: {each: 2, dtype: f32, shape: [4]}\n"
+        "      head: {dtype: f32, shape: [4]}\n"
+    )
+    regions = expanded(text)["regions"]
+
+    assert list(regions) == ["rank.0", "rank.1"]
+    for rank in regions.values():
+        assert list(rank["tensors"]) == ["layer.0.wq", "layer.1.wq", "norm.0", "norm.1", "head"]
+        assert [t["shape"] for t in rank["tensors"].values()] == [[1, 8], [2, 8], [4], [4], [4]]
+
+
+@pytest.mark.parametrize(
+    ("tensor", "code", "column"),
+    [("dtype: bf61, shape: [8]", "HP104", 44), ("dtype: bf16, shape: [$(n + m)]", "HP021", 64)],
+)
+def test_a_mistake_in_a_repeated_tensor_is_shown_where_it_was_written(tensor: str, code: str, column: int) -> None:
+    text = (
+        "regions:\n"
+        "  rank:\n"
+        "    each: 2\n"
+        "    tensors:\n"
+        f"      layer.$(n).wq: {{each: {{n: 2}}, {tensor}}}\n"
+    )  # fmt: skip
+    found = refused(text)
+
+    assert seen(found) == [(code, 6, column)]
+    assert found[0].span is not None
+    assert found[0].span.expansion == "rank.0 (each=0), layer.0.wq (n=0)"
+
+
+def test_two_repetitions_of_a_tensor_need_two_names() -> None:
+    (only,) = refused("regions: {r: {tensors: {wq$(1): {each: 2, dtype: bf16, shape: [8]}}}}\n")
+
+    assert (only.code, only.summary) == ("HP204", "the name 'wq1' is used twice")

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from hipplan.compiler import compile  # noqa: A004
 from hipplan.errors import ApplyError
 from hipplan.loader import load
 from hipplan.prepare import prepare
 from hipplan.profiles import load_machine
+from hipplan.program import Program
 from hipplan.runtimes import choose
 from hipplan.transaction import run
 from tests.conftest import ROOT, Simulator
@@ -45,3 +47,28 @@ def test_a_call_that_fails_leaves_nothing(plan: Path, sim: Simulator) -> None:
 
         assert sim.runtime.faults_fired() == 1
         assert sim.alive() == set()
+
+
+def llama(**variables: int) -> Program:
+    machine = load_machine("mi300x-8")
+    return compile(load(ROOT / "plans" / "mi300x-8" / "llama-3-70b.yaml", variables), machine)
+
+
+@pytest.mark.parametrize("ranks", [1, 4, 8])
+def test_llama_has_all_its_tensors_and_bytes(ranks: int) -> None:
+    """723 tensors, 141,107,412,992 bytes; the norms are on every rank."""
+    tensors = [one for one in llama(tp=ranks).resources if one.kind == "tensor" and one.inside.startswith("rank")]
+    norms = sum(one.size for one in tensors if "norm" in one.name and one.inside == "rank.0")
+
+    assert len(tensors) == 723 * ranks
+    assert norms == (2 * 80 + 1) * 8192 * 2
+    assert sum(one.size for one in tensors) == 141_107_412_992 + (ranks - 1) * norms
+    assert {one.shape for one in tensors if one.name.endswith("79.mlp.down_proj.weight")} == {(8192, 28672 // ranks)}
+
+
+def test_llama_wastes_a_hundredth_at_most_and_takes_a_handle_a_rank() -> None:
+    program = llama(tp=4)
+    ranks = [one for one in program.resources if one.kind == "region" and one.name.startswith("rank")]
+
+    assert sum(one.size for one in ranks) / 141_107_412_992 <= 1.01
+    assert sum(step.call == "hipMemCreate" for step in program.steps) == 4 + 4 * 16

@@ -11,7 +11,7 @@ import pytest
 import hipplan
 from hipplan import _core
 from hipplan.layout import Layout
-from hipplan.places import family_of
+from hipplan.places import family_of, places_of
 from tests.conftest import Simulator
 
 PLAN = """
@@ -246,3 +246,26 @@ def test_a_piece_says_what_it_is(layout: Layout) -> None:
         f"<device 'scratch' on gpu.1: f32 512x512 at {address:#x}>"
     )
     assert isinstance(layout["scratch"], _core.Window)
+
+
+@pytest.mark.parametrize(("visible", "may_look"), [((True, False), False), ((True, True), True)])
+def test_the_cpu_looks_at_a_region_only_if_all_its_devices_are_host_visible(
+    visible: tuple[bool, bool], may_look: bool
+) -> None:
+    machine = hipplan.machine("sim-2")
+    pairs = zip(machine.devices, visible, strict=True)
+    machine = machine.model_copy(
+        update={"devices": [device.model_copy(update={"host_visible": one}) for device, one in pairs]}
+    )
+    tensor = {"dtype": "f32", "shape": [2 * 2**20]}
+    plan = {
+        "hipplan": 1,
+        "devices": {"gpu": {"count": 2}},
+        "regions": {"r": {"devices": ["gpu.*"], "tensors": {"t": tensor}}},
+    }
+    program = hipplan.compile(hipplan.load(plan), machine)
+    both = [resource for resource in program.resources if resource.kind in ("region", "tensor")]
+
+    assert [("host" in places_of(resource, program, "sim")) for resource in both] == [may_look, may_look]
+    (first,) = [resource for resource in program.resources if resource.name == "r[0]"]
+    assert "host" in places_of(first, program, "sim")  # all of it on gpu.0

@@ -1,0 +1,147 @@
+"""Llama-3-70B's weights on several GPUs: 723 tensors on each, in one piece of memory.
+
+    python benchmarks/llama.py [--runtime cuda] [--ranks 4] [--rounds 5] [--json FILE]
+
+Against hand-written C++ with a handle for each tensor, C++ with one bare handle a GPU, torch.empty and cuda.core's
+VirtualMemoryResource for each tensor. The plan is plans/mi300x-8/llama-3-70b.yaml without its cache. What is not
+installed is left out and named.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import yaml
+from common import ROOT, arguments, keep, opened, plain, side_by_side, table, timed
+
+from hipplan.loader import load
+from hipplan.prepare import prepare
+from hipplan.program import Program
+from hipplan.runtimes import Chosen
+from hipplan.transaction import run
+from hipplan.units import round_up
+
+BYTES = 141_107_412_992
+"""Of all tensors, each counted once."""
+Variant = Callable[[], Mapping[str, float]]
+
+
+def weights(ranks: int) -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load((ROOT / "plans" / "mi300x-8" / "llama-3-70b.yaml").read_text())
+    del document["regions"]["kv"]
+    document["vars"]["tp"] = ranks
+    return document
+
+
+def both(make: Callable[[], Any], drop: Callable[[Any], None]) -> Variant:
+    def once() -> Mapping[str, float]:
+        started = time.perf_counter()
+        made = make()
+        applied = time.perf_counter()
+        drop(made)
+        del made
+        return {"apply": (applied - started) * 1e6, "teardown": (time.perf_counter() - applied) * 1e6}
+
+    return once
+
+
+def by_hand(hand: ctypes.CDLL, sizes: list[int], devices: list[int]) -> Variant:
+    count = len(sizes)
+    native = (ctypes.c_size_t * count)(*sizes), (ctypes.c_int * count)(*devices)
+    return lambda: timed(hand.plain_tensors, count, *native)
+
+
+def torch_empty(sizes: list[int], devices: list[int]) -> Variant:
+    import torch
+
+    def drop(made: list[Any]) -> None:
+        made.clear()
+        torch.cuda.empty_cache()
+
+    pairs = list(zip(sizes, devices, strict=True))
+    return both(lambda: [torch.empty(n, dtype=torch.uint8, device=f"cuda:{d}") for n, d in pairs], drop)
+
+
+def cuda_core(sizes: list[int], devices: list[int]) -> Variant:
+    from cuda.core import Device, VirtualMemoryResource, VirtualMemoryResourceOptions
+
+    resources = {}
+    for number in sorted(set(devices)):
+        device = Device(number)
+        device.set_current()
+        resources[number] = VirtualMemoryResource(device, config=VirtualMemoryResourceOptions())
+
+    def make() -> list[Any]:
+        made = []
+        for size, number in zip(sizes, devices, strict=True):
+            Device(number).set_current()
+            made.append(resources[number].allocate(size))
+        return made
+
+    def drop(made: list[Any]) -> None:
+        for buffer in made:
+            buffer.close()
+        Device(0).set_current()
+
+    return both(make, drop)
+
+
+def variants(chosen: Chosen, program: Program, missing: list[str]) -> dict[str, Variant]:
+    tensors = [one for one in program.resources if one.kind == "tensor"]
+    chunks = [one for one in program.resources if one.kind == "allocation"]
+    ordinals = program.devices
+    sizes, devices = [one.size for one in tensors], [ordinals[one.device] for one in tensors]
+    step = 2 * 2**20
+    hand = plain(chosen)
+    found: dict[str, Variant] = {
+        "hipplan": both(lambda: run(program, chosen.runtime, check=False), lambda layout: layout.close()),
+        "hipplan, verified": both(lambda: run(program, chosen.runtime), lambda layout: layout.close()),
+        "C++, one bare handle a GPU": by_hand(hand, [c.size for c in chunks], [ordinals[c.device] for c in chunks]),
+        "C++, a handle each": by_hand(hand, [round_up(size, step) for size in sizes], devices),
+    }
+    if chosen.kind != "cuda":
+        return found
+    for name, make in {"torch.empty each": torch_empty, "cuda.core each": cuda_core}.items():
+        try:
+            found[name] = make(sizes, devices)
+            found[name]()
+        except Exception as error:  # another release of it, or none: the rest still counts
+            found.pop(name, None)
+            missing.append(f"{name}: {type(error).__name__}: {error}")
+    return found
+
+
+def main() -> None:
+    parser = arguments(__doc__ or "", rounds=5)
+    parser.add_argument("--ranks", type=int, default=0, help="GPUs (default: 4, or as many as there are)")
+    given = parser.parse_args()
+    chosen = opened(given)
+    available = chosen.runtime.device_count()
+    ranks = given.ranks or max(n for n in (1, 2, 4) if n <= available)
+    program = prepare(load(weights(ranks)), chosen, None)
+    missing: list[str] = []
+    gc.collect()
+    took = side_by_side(variants(chosen, program, missing), given.rounds, warm=1)
+    base = took["hipplan"]["all"]
+    tensors = [one for one in program.resources if one.kind == "tensor"]
+    print(f"{len(tensors)} tensors on {ranks} GPUs, us; ratio to the first line: above 1 is slower")
+    table(
+        ["", "up", "down", "both", "ratio"],
+        [[name, t["apply"], t["teardown"], t["all"], t["all"] / base] for name, t in took.items()],
+    )
+    held = sum(program.bytes_by_device().values())
+    each = sum(round_up(one.size, 2 * 2**20) for one in tensors)
+    print(f"physical memory over the tensors' sum: {held / sum(t.size for t in tensors):.6f}; "
+          f"padded to 2 MiB each: {each / sum(t.size for t in tensors):.6f}")  # fmt: skip
+    for line in missing:
+        print(f"not measured: {line}")
+    results = {"ranks": ranks, "us": took, "physical": held, "tensors": sum(t.size for t in tensors), "padded": each}
+    keep(given.json, "llama", chosen, {**results, "not measured": missing})
+
+
+if __name__ == "__main__":
+    main()

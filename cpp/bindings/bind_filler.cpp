@@ -1,0 +1,74 @@
+// Filling memory: work by the thousand, done by native threads.
+#include "bindings.hpp"
+#include "core/filler.hpp"
+
+namespace hipplan {
+namespace {
+
+/// What the waiting thread does every now and then: signals are answered, progress is told. Either may raise.
+void tick(const py::object& on_bytes, std::uint64_t done) {
+  const py::gil_scoped_acquire acquire;
+  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  if (!on_bytes.is_none()) on_bytes(done);
+}
+
+}  // namespace
+
+void bind_filler(py::module_& module) {
+  py::class_<filler> bound(module, "Filler", "Fills memory from files, patterns and other memory.");
+  bound.def(py::init<runtime_ptr>(), py::arg("runtime"))
+      .def(
+          "add_lane",
+          [](filler& self, int device, std::uintptr_t stream, std::uintptr_t staging, std::size_t piece) {
+            self.add_lane(device_id{device}, reinterpret_cast<hip::hipStream_t>(stream), staging, piece);
+          },
+          py::arg("device"), py::arg("stream"), py::arg("staging"), py::arg("piece"), no_gil())
+      .def(
+          "load",
+          [](filler& self, std::string name, int device, std::uintptr_t address, std::size_t size,
+             int descriptor, std::uint64_t offset, std::size_t row, std::uint64_t stride, std::size_t begin) {
+            self.load(std::move(name), device_id{device}, address, size,
+                      {descriptor, offset, row, stride, begin});
+          },
+          py::arg("name"), py::arg("device"), py::arg("address"), py::arg("size"), py::arg("descriptor"),
+          py::arg("offset"), py::arg("row"), py::arg("stride"), py::arg("begin"), no_gil(),
+          "From a file: rows of `row` bytes whose beginnings are `stride` apart, from the `begin`th of their "
+          "bytes "
+          "on. device -1: host memory.")
+      .def(
+          "save",
+          [](filler& self, std::string name, int device, std::uintptr_t address, std::size_t size,
+             int descriptor, std::uint64_t offset) {
+            self.save(std::move(name), device_id{device}, address, size, {descriptor, offset, size, size, 0});
+          },
+          py::arg("name"), py::arg("device"), py::arg("address"), py::arg("size"), py::arg("descriptor"),
+          py::arg("offset"), no_gil())
+      .def(
+          "fill",
+          [](filler& self, std::string name, int device, std::uintptr_t address, std::size_t size,
+             const py::bytes& pattern) {
+            self.fill(std::move(name), device_id{device}, address, size, pattern);
+          },
+          py::arg("name"), py::arg("device"), py::arg("address"), py::arg("size"), py::arg("pattern"))
+      .def(
+          "copy",
+          [](filler& self, std::string name, int device, std::uintptr_t to, int from_device,
+             std::uintptr_t from, std::size_t size) {
+            self.copy(std::move(name), device_id{device}, to, device_id{from_device}, from, size);
+          },
+          py::arg("name"), py::arg("device"), py::arg("to"), py::arg("from_device"), py::arg("from_"),
+          py::arg("size"), no_gil())
+      .def_property_readonly("total", &filler::total_bytes)
+      .def(
+          "run",
+          [](filler& self, const py::object& on_bytes) {
+            const py::gil_scoped_release release;
+            self.run([&](std::uint64_t done) { tick(on_bytes, done); });
+          },
+          py::arg("on_bytes") = py::none(),
+          "Does the work and waits. on_bytes: called with the bytes done; what it raises stops the work. "
+          "HipError, "
+          "OSError, ValueError.");
+}
+
+}  // namespace hipplan

@@ -1,0 +1,141 @@
+#include "memory_pool.hpp"
+
+#include <array>
+#include <stdexcept>
+
+#include "queries.hpp"
+
+namespace hipplan {
+namespace {
+
+std::mutex slots_mutex;
+std::array<std::shared_ptr<memory_pool>, pool_slots> slots;
+
+std::shared_ptr<memory_pool> pool_in(int slot) noexcept {
+  const std::lock_guard lock(slots_mutex);
+  return slots[static_cast<std::size_t>(slot)];
+}
+
+template <int Slot>
+void* take_from(std::ptrdiff_t size_bytes, int device) noexcept {
+  const auto pool = pool_in(Slot);
+  return pool && size_bytes > 0 ? pool->take(static_cast<std::size_t>(size_bytes), device) : nullptr;
+}
+
+template <int Slot>
+void give_back_to(void* pointer) noexcept {
+  if (const auto pool = pool_in(Slot)) pool->give_back(pointer);
+}
+
+}  // namespace
+
+std::shared_ptr<memory_pool> memory_pool::create(runtime_ptr runtime, std::string name, device_id device,
+                                                 std::uintptr_t address, std::size_t size_bytes,
+                                                 std::shared_ptr<lease_book> book) {
+  std::shared_ptr<memory_pool> made(
+      new memory_pool(std::move(runtime), std::move(name), device, address, size_bytes, std::move(book)));
+  const std::lock_guard lock(slots_mutex);
+  for (int slot = 0; slot < pool_slots; ++slot) {
+    auto& place = slots[static_cast<std::size_t>(slot)];
+    if (place) continue;
+    made->slot_ = slot;
+    place = made;
+    return made;
+  }
+  throw std::runtime_error("there are " + std::to_string(pool_slots) + " pools already");
+}
+
+void* memory_pool::take(std::size_t size_bytes, int device) noexcept try {
+  const std::lock_guard lock(mutex_);
+  if (closed_ || device != device_.value) return nullptr;
+  const auto offset = room_.take(size_bytes);
+  if (!offset) return nullptr;
+  try {
+    leases_.emplace(*offset, book_->take(name_, address_ + *offset, size_bytes, age_));
+  } catch (...) {
+    room_.give_back(*offset);
+    return nullptr;
+  }
+  return reinterpret_cast<void*>(address_ + *offset);
+} catch (...) {
+  return nullptr;
+}
+
+void memory_pool::give_back(void* pointer) noexcept try {
+  if (runtime_->may_call()) {
+    try {
+      synchronize(*runtime_, device_);
+    } catch (const hip::hip_error& error) {
+      report_leak(error.what());  // a lost device: its memory is nobody's any more
+    }
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    const auto offset = reinterpret_cast<std::uintptr_t>(pointer) - address_;
+    if (!room_.give_back(offset)) return;
+    leases_.erase(offset);
+  }
+  free_slot_if_done();
+} catch (...) {  // NOLINT(bugprone-empty-catch): called from C, and a block that
+                 // cannot be noted as free is kept
+}
+
+void memory_pool::close() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  free_slot_if_done();
+}
+
+void memory_pool::free_slot_if_done() noexcept {
+  const std::lock_guard slots_lock(slots_mutex);
+  const std::lock_guard lock(mutex_);
+  auto& place = slots[static_cast<std::size_t>(slot_)];
+  if (closed_ && leases_.empty() && place.get() == this) place.reset();  // the caller holds a reference
+}
+
+std::size_t memory_pool::blocks() const {
+  const std::lock_guard lock(mutex_);
+  return room_.blocks();
+}
+
+std::size_t memory_pool::used_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return room_.used_bytes();
+}
+
+std::size_t memory_pool::largest_free_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return room_.largest_free_bytes();
+}
+
+}  // namespace hipplan
+
+// What PyTorch looks up by name; ssize_t and the stream as its
+// CUDAPluggableAllocator passes them.
+#define HIPPLAN_POOL(slot)                                                                  \
+  extern "C" __attribute__((visibility("default"), used)) void* hipplan_pool_malloc_##slot( \
+      std::ptrdiff_t size, int device, void*) {                                             \
+    return hipplan::take_from<slot>(size, device);                                          \
+  }                                                                                         \
+  extern "C" __attribute__((visibility("default"), used)) void hipplan_pool_free_##slot(    \
+      void* pointer, std::ptrdiff_t, int, void*) {                                          \
+    hipplan::give_back_to<slot>(pointer);                                                   \
+  }
+HIPPLAN_POOL(0)
+HIPPLAN_POOL(1)
+HIPPLAN_POOL(2)
+HIPPLAN_POOL(3)
+HIPPLAN_POOL(4)
+HIPPLAN_POOL(5)
+HIPPLAN_POOL(6)
+HIPPLAN_POOL(7)
+HIPPLAN_POOL(8)
+HIPPLAN_POOL(9)
+HIPPLAN_POOL(10)
+HIPPLAN_POOL(11)
+HIPPLAN_POOL(12)
+HIPPLAN_POOL(13)
+HIPPLAN_POOL(14)
+HIPPLAN_POOL(15)

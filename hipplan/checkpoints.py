@@ -1,0 +1,147 @@
+"""A plan for a checkpoint, from the headers of its files alone: what `hipplan import safetensors` writes.
+
+One region on each device, with every tensor in the order of the files, and contents that load it. With several
+devices tensors are split as tensor parallel inference does, by the name of their module, if the dimension divides:
+
+    rows (dimension 0)       q_proj k_proj v_proj gate_proj up_proj w1 w3 embed_tokens lm_head: weight and bias
+    columns (dimension 1)    o_proj down_proj w2: weight
+    whole, on every device   everything else
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hipplan.dtypes import BY_NAME
+from hipplan.errors import Diagnostic, PlanError
+from hipplan.model.base import NAME_PATTERN
+from hipplan.tensorfiles import Entry, FileProblem, Files, is_safetensors
+
+BY_ROWS = frozenset(["q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "w1", "w3", "embed_tokens", "lm_head"])
+BY_COLUMNS = frozenset(["o_proj", "down_proj", "w2"])
+_NAME_MAX = 200
+_RESERVED = frozenset(("null", "Null", "NULL", "true", "True", "TRUE", "false", "False", "FALSE", "each"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    """One tensor of the plan."""
+
+    name: str
+    entry: Entry
+    shape: tuple[int, ...]
+    """On each device."""
+    split: str
+
+
+def plan_of(source: str, ranks: int = 1, folder: str = ".") -> str:
+    """The text of a plan that holds and loads a checkpoint.
+
+    source: a .safetensors file or a .safetensors.index.json. ranks: how many devices. folder: where the plan will
+    be, from which it names the files. Raises PlanError: HP405, HP421, HP422 for the files, HP104 for a dtype.
+    """
+    if not is_safetensors(source):
+        hint = "give model.safetensors or model.safetensors.index.json"
+        raise PlanError(Diagnostic("HP422", f"{source} is no .safetensors file, and no index of them", hint=hint))
+    files = Files()
+    try:
+        entries = [entry for _, entry in files.entries(source)]
+    except FileProblem as problem:
+        told = Diagnostic(problem.code, problem.summary, why=problem.why, hint=problem.hint)
+        raise PlanError(told) from None
+    finally:
+        files.close()
+    tensors = [_tensor(entry, ranks, name) for entry, name in zip(entries, _names(entries), strict=True)]
+    return "\n".join(_written(source, tensors, ranks, folder)) + "\n"
+
+
+def _tensor(entry: Entry, ranks: int, name: str) -> _Tensor:
+    if entry.dtype not in BY_NAME:
+        raise PlanError(Diagnostic("HP104", f"there is no dtype '{entry.dtype}', of which '{entry.name[:60]}' is"))
+    split = _split(entry, ranks)
+    shape = list(entry.shape)
+    if split:
+        shape[split == "columns"] //= ranks
+    return _Tensor(name, entry, tuple(shape), split)
+
+
+def _split(entry: Entry, ranks: int) -> str:
+    """rows, columns, or empty for whole."""
+    *_, module, what = ("", "", *entry.name.split("."))
+    for names, kinds, dimension, split in (
+        (BY_ROWS, ("weight", "bias"), 0, "rows"),
+        (BY_COLUMNS, ("weight",), 1, "columns"),
+    ):
+        if module in names and what in kinds and len(entry.shape) > dimension:
+            return split if ranks > 1 and entry.shape[dimension] % ranks == 0 else ""
+    return ""
+
+
+def _names(entries: Sequence[Entry]) -> Iterator[str]:
+    """Their names, where a plan can have those; else what is nearest, each once."""
+    taken: set[str] = set()
+    for entry in entries:
+        name = entry.name
+        if not re.match(NAME_PATTERN, name) or name.endswith("\n") or len(name) > _NAME_MAX or name in taken:
+            name = ".".join(part or "_" for part in re.sub(r"[^A-Za-z0-9_.-]", "_", name[:_NAME_MAX]).split("."))
+            name = name if re.match("[A-Za-z_]", name) else f"_{name}"
+        if name in taken:
+            name = f"{name}.{hashlib.sha256(entry.name.encode()).hexdigest()[:12]}"
+        taken.add(name)
+        yield name
+
+
+def _written(source: str, tensors: Sequence[_Tensor], ranks: int, folder: str) -> Iterator[str]:
+    held = [one for one in tensors if one.entry.size]
+    size = sum(one.entry.size for one in held)
+    yield f"# {len(held)} tensors, {size} bytes. Written by hipplan import safetensors; docs/contents.md says how."
+    yield "hipplan: 1"
+    yield f"name: {_quoted(Path(source).resolve().parent.name or 'checkpoint')}"
+    yield ""
+    yield "devices:"
+    yield f"  gpu: {{count: {ranks}}}"
+    yield ""
+    yield "regions:"
+    yield "  rank:" + " " * 30 + "# rank.0 on gpu.0, and so on"
+    yield "    each: gpu"
+    yield "    device: $(each)"
+    yield "    tensors:"
+    for one in held:
+        shape = ", ".join(map(str, one.shape))
+        note = f"  # {one.split}" if one.split else ""
+        yield f"      {_key(one.name)}: {{dtype: {one.entry.dtype}, shape: [{shape}]}}{note}"
+    for one in tensors:
+        if not one.entry.size:
+            yield f"      # {_quoted(one.entry.name)} is empty"
+    yield ""
+    yield "contents:"
+    yield from _contents(source, held, ranks, folder)
+
+
+def _contents(source: str, held: Sequence[_Tensor], ranks: int, folder: str) -> Iterator[str]:
+    file = Path(source).resolve()
+    try:
+        shown = str(file.relative_to(Path(folder).resolve()))
+    except ValueError:  # not below the plan's folder
+        shown = str(file)
+    part = ", part: $(each), parts: " + str(ranks) if ranks > 1 else ""
+    common = f"{{each: {ranks}, file: {_quoted(shown)}{part}"
+    if all(one.name == one.entry.name for one in held):
+        yield f"  rank: {common}}}"
+        return
+    for one in held:
+        yield f"  rank.$(each).{one.name}: {common}, tensor: {_quoted(one.entry.name)}}}"
+
+
+def _key(name: str) -> str:
+    return _quoted(name) if name in _RESERVED else name
+
+
+def _quoted(text: str) -> str:
+    """As YAML and JSON write it; nothing in it is an expression."""
+    return json.dumps(text.replace("$(", "$$("))

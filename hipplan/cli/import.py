@@ -1,0 +1,38 @@
+# ruff: noqa: N999 - a verb's module has the verb's name
+"""hipplan import: write a plan for a checkpoint, from the headers of its files alone.
+
+The plan holds every tensor and loads it; no tensor is read. With --tp N the tensors are split over N devices, as
+docs/contents.md says. Exit code: 0 done, 2 a file that cannot be read or is damaged.
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+from hipplan.cli.arguments import Parser, WrongUsage
+
+
+def declare(parser: Parser) -> None:
+    parser.add_argument("kind", choices=("safetensors",), help="what the checkpoint is made of")
+    parser.add_argument("source", metavar="FILE", help="model.safetensors, or model.safetensors.index.json")
+    parser.add_argument("--tp", type=int, default=1, metavar="N", help="tensor parallel over N devices (default: 1)")
+    parser.add_argument("-o", "--output", default="-", metavar="PLAN", help="where to (default: standard output)")
+
+
+def run(given: Namespace) -> int:
+    from hipplan.checkpoints import plan_of
+
+    if not 1 <= given.tp <= 1024:
+        raise WrongUsage(f"--tp {given.tp}: 1 to 1024 devices")
+    folder = Path() if given.output == "-" else Path(given.output).parent
+    text = plan_of(given.source, given.tp, str(folder))
+    if given.output == "-":
+        sys.stdout.write(text)
+        return 0
+    try:
+        Path(given.output).write_text(text)
+    except OSError as error:
+        raise WrongUsage(f"{given.output} cannot be written: {error.strerror}") from None
+    return 0

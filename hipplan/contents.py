@@ -1,0 +1,248 @@
+"""Contents compiled: which bytes of which object, moved by whom.
+
+Everything here is arithmetic on resources; files are looked at when the plan is applied. A piece of memory is
+moved by the device that holds it, if it has the right, else by the first device that has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
+from itertools import groupby
+from pathlib import PurePath
+
+from hipplan.content_steps import LANES, PIECE, ContentStep, Copy, Fill, LoadFiles, Part, Taken
+from hipplan.dtypes import BYTE
+from hipplan.errors import Diagnostic, Span
+from hipplan.findings import Findings
+from hipplan.loader import LoadedPlan
+from hipplan.model import Content
+from hipplan.program import Program, Resource
+from hipplan.steps import HOST, CreatePinnedBuffer, CreateStream, Step
+from hipplan.tensorfiles import Wanted, is_safetensors
+from hipplan.units import format_size
+from hipplan.values import encode
+
+
+class Memory:
+    """The resources of a program or of a live layout, by the bytes behind them."""
+
+    def __init__(self, resources: Iterable[Resource], devices: Mapping[str, int]) -> None:
+        self.by_name: dict[str, Resource] = {}
+        self._devices = devices
+        self._mappings: dict[str, list[Resource]] = {}
+        self._tensors: dict[str, list[Resource]] = {}
+        for resource in resources:
+            self.by_name[resource.name] = resource
+            if resource.kind == "mapping":
+                self._mappings.setdefault(resource.inside, []).append(resource)
+            elif resource.kind == "tensor":
+                self._tensors.setdefault(resource.inside, []).append(resource)
+
+    def tensors(self, region: str) -> Sequence[Resource]:
+        return self._tensors.get(region, ())
+
+    def parts(self, name: str, right: str) -> tuple[Part, ...]:
+        """The bytes of a buffer, region or tensor, cut where another device holds them.
+
+        right: r or rw. Raises Refused if nobody has it.
+        """
+        resource = self.by_name[name]
+        if not resource.size:
+            raise Refused("HP213", f"how large '{name}' is, its file tells", hint="say its size:")
+        if resource.kind in ("pinned", "registered"):
+            return (Part(name, 0, resource.size, HOST),)
+        if resource.kind in ("device", "managed"):
+            return (Part(name, 0, resource.size, self._devices[resource.device]),)
+        whole = resource.inside if resource.kind == "tensor" else name
+        return tuple(_joined(self._mapped(resource, whole, right)))
+
+    def _mapped(self, resource: Resource, whole: str, right: str) -> Iterator[Part]:
+        start, end = resource.offset, resource.offset + resource.size
+        for mapping in self._mappings[whole]:
+            low, high = max(start, mapping.offset), min(end, mapping.offset + mapping.size)
+            if low < high:
+                yield Part(whole, low, high - low, self._devices[_mover(mapping, right)])
+
+
+class Refused(Exception):
+    """Contents that a program cannot have."""
+
+    def __init__(self, code: str, summary: str, *, why: str = "", hint: str = "") -> None:
+        super().__init__(summary)
+        self.code, self.summary, self.why, self.hint = code, summary, why, hint
+
+    def diagnostic(self, span: Span | None = None) -> Diagnostic:
+        return Diagnostic(self.code, self.summary, span, why=self.why, hint=self.hint)
+
+
+def _mover(mapping: Resource, right: str) -> str:
+    rights = dict(mapping.access)
+    for who in (mapping.device, *rights):
+        if who != "host" and right in rights.get(who, ""):
+            return who
+    does = "write" if right == "rw" else "read"
+    raise Refused("HP213", f"no device may {does} '{mapping.inside}'", hint=f"give its device the right {right}")
+
+
+def _joined(parts: Iterable[Part]) -> Iterator[Part]:
+    """Neighbours that one device moves, as one."""
+    for (base, device), group in groupby(parts, key=lambda part: (part.object, part.device)):
+        run = list(group)
+        yield Part(base, run[0].offset, sum(part.size for part in run), device)
+
+
+def fill(memory: Memory, name: str, value: float | bool, dtype: str, origin: Span | None = None) -> Fill:
+    """Raises Refused, ValueError (the dtype cannot hold the value)."""
+    resource = memory.by_name[name]
+    kind = resource.dtype or dtype or BYTE.name
+    pattern = encode(kind, value)
+    if resource.size % len(pattern):
+        raise Refused("HP421", f"'{name}' has {resource.size} bytes, no whole number of {kind}")
+    shown = f"{str(value).lower() if isinstance(value, bool) else value} ({kind})"
+    return Fill(name=name, parts=memory.parts(name, "rw"), value=shown, pattern=pattern, origin=origin)
+
+
+def copy(memory: Memory, name: str, source: str, origin: Span | None = None) -> Copy:
+    """Raises Refused: other sizes, other dtypes, overlapping bytes, no right."""
+    to, from_ = memory.by_name[name], memory.by_name[source]
+    if to.size != from_.size:
+        raise Refused(
+            "HP421", f"'{name}' has {format_size(to.size)}, '{source}' {format_size(from_.size)}",
+            hint="a copy needs as many bytes",
+        )  # fmt: skip
+    if to.dtype and from_.dtype and to.dtype != from_.dtype:
+        raise Refused("HP421", f"'{name}' is of {to.dtype}, '{source}' of {from_.dtype}", hint="nothing is converted")
+    whole = (to.inside or name, from_.inside or source)
+    if whole[0] == whole[1] and to.offset < from_.offset + from_.size and from_.offset < to.offset + to.size:
+        raise Refused("HP213", f"'{source}' and '{name}' are the same memory")
+    pairs = tuple(_paired(memory.parts(name, "rw"), memory.parts(source, "r")))
+    return Copy(name=name, source=source, pairs=pairs, origin=origin)
+
+
+def _paired(left: Sequence[Part], right: Sequence[Part]) -> Iterator[tuple[Part, Part]]:
+    """Two cuttings of as many bytes, cut at the places of both."""
+    a, b = list(reversed(left)), list(reversed(right))
+    while a and b:
+        one, other = a.pop(), b.pop()
+        size = min(one.size, other.size)
+        yield _cut(one, 0, size), _cut(other, 0, size)
+        for rest, part in ((a, one), (b, other)):
+            if part.size > size:
+                rest.append(_cut(part, size, part.size - size))
+
+
+def _cut(part: Part, start: int, size: int) -> Part:
+    return Part(part.object, part.offset + start, size, part.device)
+
+
+def load(memory: Memory, name: str, spec: Content, path: str, origin: Span | None = None) -> tuple[Taken, ...]:
+    """What one entry takes from a file; a region from a file of tensors all of its own. Raises Refused."""
+    resource = memory.by_name[name]
+    tensors = memory.tensors(name) if is_safetensors(path) and spec.tensor is None else ()
+    if resource.kind == "region" and path.endswith(".npy"):
+        raise Refused("HP421", f"'{name}' is a region, {path} holds one array", hint="name one of its tensors")
+    return tuple(_taken(memory, one, spec, path, origin) for one in tensors or (resource,))
+
+
+def _taken(memory: Memory, resource: Resource, spec: Content, path: str, origin: Span | None) -> Taken:
+    short = resource.name[len(resource.inside) + 1 :] if resource.kind == "tensor" else ""
+    wanted = Wanted(
+        name=resource.name,
+        size=resource.size,
+        dtype=resource.dtype,
+        shape=resource.shape,
+        file=path,
+        at=spec.at,
+        tensor=spec.tensor or short,
+        part=spec.part or 0,
+        parts=spec.parts or 1,
+    )
+    return Taken(wanted, memory.parts(resource.name, "rw"), origin)
+
+
+def together(named: Sequence[tuple[str, tuple[Taken, ...]]]) -> LoadFiles:
+    """Loads that may happen in any order, as one step."""
+    loads = tuple(one for _, taken in named for one in taken)
+    name = named[0][0] if len(named) == 1 else f"{named[0][0]} and {len(named) - 1} more"
+    files = tuple(dict.fromkeys(one.wanted.file for one in loads))
+    return LoadFiles(name=name, loads=loads, files=files, origin=loads[0].origin)
+
+
+def lower(
+    plan: LoadedPlan, resources: Iterable[Resource], devices: Mapping[str, int], findings: Findings
+) -> tuple[ContentStep, ...]:
+    """The contents of a plan as steps, in the order written; neighbouring loads of different memory as one."""
+    if not plan.objects.contents:
+        return ()
+    memory = Memory(resources, devices)
+    steps: list[ContentStep] = []
+    pending: list[tuple[str, tuple[Taken, ...]]] = []
+    names: set[str] = set()
+    insides: set[str] = set()
+    for content in plan.objects.contents:
+        name, spec, span = content.name, content.spec, plan.span(*content.path, key=True)
+        try:
+            if spec.file is not None:
+                if pending and _meets(memory, name, names, insides):
+                    steps.append(together(pending))
+                    pending, names, insides = [], set(), set()
+                names.add(name)
+                insides.add(memory.by_name[name].inside)
+                path = str(PurePath(plan.source_name).parent / spec.file)
+                pending.append((name, load(memory, name, spec, path, plan.span(*content.path, "file"))))
+                continue
+            if pending:
+                steps.append(together(pending))
+                pending, names, insides = [], set(), set()
+            if spec.copy_of is not None:
+                steps.append(copy(memory, name, spec.copy_of, span))
+            elif spec.value is not None:
+                steps.append(fill(memory, name, spec.value, spec.dtype or "", span))
+        except Refused as refused:
+            findings.add(refused.diagnostic(span))
+    return (*steps, together(pending)) if pending else tuple(steps)
+
+
+def _meets(memory: Memory, name: str, names: Set[str], insides: Set[str]) -> bool:
+    """Whether loads that wait write some of the same bytes: a region, and a tensor in it."""
+    return memory.by_name[name].inside in names or name in insides
+
+
+def lanes(devices: Iterable[int], names: Mapping[str, int]) -> tuple[list[Step], list[Resource]]:
+    """What moves bytes to and from devices: pinned memory and streams. names: the plan's, of all devices."""
+    steps: list[Step] = []
+    resources = []
+    called = {ordinal: name for name, ordinal in names.items()}
+    for device in devices:
+        size, staging = LANES * PIECE, staging_name(device)
+        steps.append(CreatePinnedBuffer(name=staging, device=device, size=size, flags=1))
+        resources.append(Resource(name=staging, kind="pinned", device="host", asked=size, size=size))
+        for number in range(LANES):
+            name = lane_name(device, number)
+            steps.append(CreateStream(name=name, device=device))
+            resources.append(Resource(name=name, kind="stream", device=called[device]))
+    return steps, resources
+
+
+def with_lanes(program: Program, devices: Iterable[int]) -> Program:
+    """The same program, and lanes for these devices."""
+    steps, resources = lanes(devices, program.devices)
+    return replace(program, steps=(*program.steps, *steps), resources=(*program.resources, *resources))
+
+
+def of_new(step: ContentStep, is_new: Callable[[str], bool]) -> ContentStep | None:
+    """What is left of a step for objects that were not there before; None if nothing is."""
+    if isinstance(step, LoadFiles):
+        loads = tuple(load for load in step.loads if is_new(load.parts[0].object))
+        return replace(step, loads=loads) if loads else None
+    first = step.parts[0] if isinstance(step, Fill) else step.pairs[0][0]
+    return step if is_new(first.object) else None
+
+
+def staging_name(device: int) -> str:
+    return f"contents#{device}"
+
+
+def lane_name(device: int, number: int) -> str:
+    return f"contents#{device}.{number}"

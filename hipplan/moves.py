@@ -1,0 +1,179 @@
+"""Bytes into and out of a live layout: fill, load, copy and save, while nobody takes the memory away.
+
+A failure leaves the layout as it is, and the bytes of what was being written undefined.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hipplan import _core, contents
+from hipplan.content_steps import ContentStep, check_files, devices_of
+from hipplan.contents import Memory, Refused
+from hipplan.dtypes import BY_NAME, BYTE
+from hipplan.errors import ApplyError, Diagnostic
+from hipplan.live import Live, OnBytes
+from hipplan.model import Content
+from hipplan.program import Resource
+from hipplan.steps import HOST
+
+if TYPE_CHECKING:
+    from hipplan.layout import Layout
+
+
+class Moves:
+    """The bytes of one live layout. leases: one on each object that is moved, as long as it lasts."""
+
+    memory: Memory
+    """What the layout has; found when the leases are held."""
+
+    def __init__(self, layout: Layout, leases: list[_core.Lease], on_bytes: OnBytes | None) -> None:
+        self._layout = layout
+        self._leases = leases
+        self._on_bytes = on_bytes
+
+    def let_go(self) -> None:
+        """Somebody else may change the memory again."""
+        self._leases.clear()
+
+    def fill(self, name: str, value: float | bool, dtype: str) -> None:
+        with _told(name):
+            self._do(contents.fill(self.memory, name, value, dtype))
+
+    def copy(self, name: str, source: str) -> None:
+        with _told(name):
+            self._do(contents.copy(self.memory, name, source))
+
+    def load(self, name: str, spec: Content, path: str) -> None:
+        with _told(name):
+            taken = contents.load(self.memory, name, spec, path)
+            self._do(contents.together([(name, taken)]))
+
+    def save(self, name: str, path: str) -> None:
+        """Into a new file that takes the old one's place when it is complete."""
+        with _told(name):
+            header, members = _laid_out(self.memory, name, path)
+            with _replacing(path, len(header) + sum(one.size for one in members)) as descriptor:
+                os.pwrite(descriptor, header, 0)
+                self._write(descriptor, len(header), members)
+
+    def _write(self, descriptor: int, offset: int, members: Sequence[Resource]) -> None:
+        parts = [(one, self.memory.parts(one.name, "r")) for one in members]
+        with self._ready({part.device for _, cut in parts for part in cut}) as live:
+            for one, cut in parts:
+                for part in cut:
+                    live.filler.save(one.name, part.device, live.at(part), part.size, descriptor, offset)
+                    offset += part.size
+            live.run_filler()
+
+    def _do(self, step: ContentStep) -> None:
+        files = self._layout._live.files
+        try:
+            check_files([step], files)
+            with self._ready(devices_of((step,))) as live:
+                step.do(live)
+        finally:
+            files.close()
+
+    @contextlib.contextmanager
+    def _ready(self, devices: Iterable[int]) -> Iterator[Live]:
+        """With lanes for these devices: they are made where there are none yet, and stay until the layout closes."""
+        layout, devices = self._layout, sorted({*devices} - {HOST})
+        missing = [device for device in devices if contents.staging_name(device) not in layout._live]
+        if missing:
+            layout._make_lanes(missing)
+        self._leases += [layout[contents.staging_name(device)]._hold() for device in devices]
+        live = layout._live
+        live.on_bytes = self._on_bytes
+        try:
+            yield live
+        finally:
+            live.on_bytes = None
+
+
+@contextlib.contextmanager
+def _told(name: str) -> Iterator[None]:
+    """What can go wrong as ApplyError, with a diagnostic."""
+    try:
+        yield
+    except Refused as refused:
+        raise ApplyError(refused.diagnostic()) from None
+    except _core.HipError as error:
+        notes = (f"driver: {error.call}({error.arguments}) -> {error.name} ({error.code})",)
+        summary = f"{error.call} failed for {error.subject}"
+        told = Diagnostic("HP401", summary, why="the bytes that were to be written are undefined", notes=notes)
+        raise ApplyError(told, step=name, call=error.call, code=error.code) from error
+    except (OSError, ValueError) as error:
+        raise ApplyError(Diagnostic("HP405", f"'{name}': {error}")) from None
+
+
+def _laid_out(memory: Memory, name: str, path: str) -> tuple[bytes, Sequence[Resource]]:
+    """The header of the file and whose bytes follow it."""
+    resource = memory.by_name[name]
+    if path.endswith(".npy"):
+        if resource.kind == "region":
+            raise Refused("HP421", f"'{name}' is a region, {path} holds one array", hint="save it as .safetensors")
+        return _npy_header(resource, path), [resource]
+    if path.endswith(".safetensors"):
+        members = memory.tensors(name) or [resource]
+        return _safetensors_header(members, path), members
+    if path.endswith(".index.json"):
+        raise Refused("HP421", f"{path} would be an index, and one file is written", hint="save it as .safetensors")
+    return b"", [resource]
+
+
+def _typed(resource: Resource) -> tuple[str, tuple[int, ...]]:
+    return (resource.dtype, resource.shape) if resource.dtype else (BYTE.name, (resource.size,))
+
+
+def _npy_header(resource: Resource, path: str) -> bytes:
+    dtype, shape = _typed(resource)
+    typestr = BY_NAME[dtype].typestr
+    if not typestr:
+        raise Refused("HP421", f"NumPy has no {dtype}, so {path} cannot hold it", hint="save it as .safetensors")
+    text = f"{{'descr': '{typestr}', 'fortran_order': False, 'shape': {shape!r}, }}"
+    padded = text + " " * (-(10 + len(text) + 1) % 64) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(padded).to_bytes(2, "little") + padded.encode()
+
+
+def _safetensors_header(members: Sequence[Resource], path: str) -> bytes:
+    header: dict[str, Any] = {}
+    offset = 0
+    for one in members:
+        dtype, shape = _typed(one)
+        if not BY_NAME[dtype].safetensors:
+            raise Refused("HP421", f"safetensors has no {dtype}, so {path} cannot hold '{one.name}'")
+        short = one.name[len(one.inside) + 1 :] if one.kind == "tensor" else one.name
+        size = prod(shape) * BY_NAME[dtype].size
+        header[short] = {
+            "dtype": BY_NAME[dtype].safetensors,
+            "shape": list(shape),
+            "data_offsets": [offset, offset + size],
+        }
+        offset += size
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+@contextlib.contextmanager
+def _replacing(path: str, size: int) -> Iterator[int]:
+    """The descriptor of a file of this size beside `path`, which it replaces if nothing goes wrong."""
+    beside = f"{path}.{secrets.token_hex(4)}.part"
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        with contextlib.closing(open(descriptor, "wb", buffering=0)) as file:  # noqa: PTH123
+            os.posix_fallocate(file.fileno(), 0, max(size, 1))  # a full disk is told before the first byte
+            os.ftruncate(file.fileno(), size)
+            yield file.fileno()
+        Path(beside).replace(path)
+    except BaseException:
+        Path(beside).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,79 @@
+"""PyTorch's own allocations inside a piece of a layout, through torch.cuda.MemPool.
+
+The blocks come from native code (cpp/core/memory_pool.hpp), which PyTorch calls by name. PyTorch keeps what tensors
+free in its cache and gives it back when the pool goes or its cache is emptied; until then it holds leases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from hipplan import _core
+from hipplan.places import family_of
+
+if TYPE_CHECKING:
+    from hipplan.layout import Layout
+
+
+class TorchPool:
+    """One piece of a layout on one device, for PyTorch to allocate in. Raises ValueError where that cannot be."""
+
+    def __init__(self, layout: Layout, name: str) -> None:
+        piece = layout[name]
+        resource, devices = piece.resource, layout.program.devices
+        if resource.kind not in ("region", "tensor", "mapping", "device") or piece.address is None:
+            raise ValueError(
+                f"'{name}' is of the kind {resource.kind}; a pool needs a region, a tensor or a device buffer"
+            )
+        if len(resource.held_by) > 1:
+            raise ValueError(f"'{name}' is on several devices; a pool is on one")
+        if resource.kind != "device" and dict(resource.access).get(resource.device) != "rw":
+            raise ValueError(f"{resource.device} may not write '{name}'")
+        self.device = devices[resource.device]
+        """Its ordinal, HIP's and PyTorch's."""
+        self.native = _core.MemoryPool(layout.runtime, name, self.device, piece.address, resource.size, layout._book)
+        self._family = family_of(layout.runtime.path)
+        self._torch_pool: Any = None
+        self._allocator: Any = None
+
+    @contextmanager
+    def used(self) -> Iterator[Any]:
+        """While entered, what this thread allocates on the device comes from here."""
+        torch = self._torch()
+        if self._allocator is None:
+            slot = self.native.slot
+            functions = (f"hipplan_pool_malloc_{slot}", f"hipplan_pool_free_{slot}")
+            self._allocator = torch.cuda.memory.CUDAPluggableAllocator(_core.__file__, *functions)
+            _allocators.append(self._allocator)
+        if self._torch_pool is None:
+            self._torch_pool = torch.cuda.MemPool(self._allocator.allocator())
+        with torch.cuda.device(self.device), torch.cuda.use_mem_pool(self._torch_pool):
+            yield self._torch_pool
+
+    def trim(self) -> None:
+        """Has PyTorch give back what no tensor is in."""
+        self._torch_pool = None
+        if self.native.blocks:
+            self._torch().cuda.empty_cache()
+
+    def close(self) -> None:
+        """Gives out no more blocks."""
+        self._torch_pool = None
+        self.native.close()
+
+    def _torch(self) -> Any:
+        try:
+            torch = import_module("torch")
+        except ImportError:
+            raise RuntimeError("torch_pool needs PyTorch, which is not installed") from None
+        ours = {"cuda": torch.version.cuda, "amd": torch.version.hip}.get(self._family)
+        if ours is None:
+            raise RuntimeError(f"this PyTorch cannot allocate in memory of the runtime '{self._family}'")
+        return torch
+
+
+_allocators: list[Any] = []
+"""Kept for good: PyTorch gives blocks back through them whenever a tensor dies, and does not own them."""

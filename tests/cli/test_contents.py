@@ -1,0 +1,168 @@
+"""Contents and checkpoints from the command line."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+
+import numpy
+import pytest
+
+import hipplan as library
+from hipplan.checkpoints import plan_of
+from tests.cli.conftest import Run, command
+from tests.conftest import ROOT
+
+DATA = ROOT / "plans" / "data"
+
+
+def test_apply_loads_and_saves(hipplan: Run, tmp_path: Path) -> None:
+    saves = ["--save", f"mirror={tmp_path / 'm.bin'}", "--save", f"layer.wq={tmp_path / 'wq.npy'}"]
+    saves += ["--save", f"layer={tmp_path / 'layer.safetensors'}"]
+    result = hipplan("apply", ROOT / "plans" / "contents.yaml", "--runtime", "sim", "--once", *saves)
+
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "m.bin").read_bytes() == (DATA / "particles.bin").read_bytes()
+    assert numpy.load(tmp_path / "wq.npy").tolist() == numpy.arange(24.0).reshape(4, 6).tolist()
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+@pytest.mark.parametrize(("save", "why"), [("mirror", "is not NAME=FILE"), ("miror=x", "did you mean 'mirror'?")])
+def test_a_save_that_is_wrong_is_told_before_anything_is_done(save: str, why: str, hipplan: Run) -> None:
+    result = hipplan("apply", ROOT / "plans" / "contents.yaml", "--runtime", "sim", "--once", "--save", save)
+
+    assert result.returncode == 2
+    assert why in result.stderr
+
+
+def test_a_save_that_fails_is_told_and_the_layout_is_torn_down(hipplan: Run, tmp_path: Path) -> None:
+    save = f"layer.norm={tmp_path / 'norm.npy'}"
+    result = hipplan("apply", ROOT / "plans" / "contents.yaml", "--runtime", "sim", "--once", "--save", save)
+
+    assert result.returncode == 4
+    assert "NumPy has no bf16" in result.stderr
+    assert "nothing left behind" in result.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_file_is_told_with_its_place(hipplan: Run, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text("hipplan: 1\nbuffers: {b: {kind: device, size: 64}}\ncontents: {b: {file: none.bin}}\n")
+    result = hipplan("apply", plan, "--runtime", "sim", "--once")
+
+    assert result.returncode == 4
+    assert f"{plan}:3:22: error[HP405]: {tmp_path / 'none.bin'} cannot be read" in result.stderr
+
+
+def test_a_signal_stops_a_load_and_rolls_back(tmp_path: Path) -> None:
+    (tmp_path / "zeros.bin").write_bytes(b"")
+    with (tmp_path / "zeros.bin").open("r+b") as file:
+        file.truncate(2**30)
+    plan = tmp_path / "plan.yaml"
+    plan.write_text("hipplan: 1\nbuffers: {b: {kind: device, size: 1GiB}}\ncontents: {b: {file: zeros.bin}}\n")
+    ledger, trace = tmp_path / "ledger.json", tmp_path / "trace"
+    env = {
+        "HIPSIM_LEDGER_AT_EXIT": str(ledger),
+        "HIPSIM_TRACE": str(trace),
+        "HIPSIM_FAIL": "hipMemcpyAsync@1+=delay:50",
+    }
+    process = subprocess.Popen(
+        command("apply", plan, "--runtime", "sim", "--once"),
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**__import__("os").environ, **env},
+    )
+    while not (trace.exists() and "hipMemcpyAsync" in trace.read_text()):
+        assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+
+    assert process.returncode == 143
+    assert "SIGTERM: rolled back" in err
+    assert json.loads(ledger.read_text())["buffers"] == []
+    assert trace.read_text().count("hipMemcpyAsync") < 2**30 // 2**22
+
+
+def test_an_imported_checkpoint_applies_and_loads(hipplan: Run, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.yaml"
+    assert hipplan("import", "safetensors", DATA / "layer.safetensors", "-o", plan).returncode == 0
+    result = hipplan("apply", plan, "--runtime", "sim", "--once", "--save", f"rank.0={tmp_path / 'back.safetensors'}")
+
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "back.safetensors").read_bytes()[-124:] == (DATA / "layer.safetensors").read_bytes()[-124:]
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [(None, "HP405"), (b"\xff" * 8 + b"{}", "HP422"), (b"\2\0\0\0\0\0\0\0[]", "HP422"), (b"", "HP422")],
+)
+def test_hostile_checkpoints_are_diagnostics(data: bytes | None, code: str, hipplan: Run, tmp_path: Path) -> None:
+    if data is not None:
+        (tmp_path / "m.safetensors").write_bytes(data)
+    result = hipplan("import", "safetensors", tmp_path / "m.safetensors")
+
+    assert result.returncode == 2
+    assert f"error[{code}]" in result.stderr
+    assert result.stdout == ""
+
+
+def write(path: Path, **tensors: tuple[str, list[int]]) -> Path:
+    """A file of zeros."""
+    header, end = {}, 0
+    sizes = {"BF16": 2, "F32": 4, "I8": 1, "F4": 1}
+    for name, (dtype, shape) in tensors.items():
+        size = int(numpy.prod(shape)) * sizes[dtype]
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + size]}
+        end += size
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(end))
+    return path
+
+
+def test_tensor_parallel_splits_by_the_name_of_the_module(tmp_path: Path) -> None:
+    prefix = "model.layers.0."
+    file = write(tmp_path / "m.safetensors", **{
+        prefix + "self_attn.q_proj.weight": ("BF16", [8, 6]), prefix + "self_attn.q_proj.bias": ("BF16", [8]),
+        prefix + "self_attn.o_proj.weight": ("BF16", [6, 8]), prefix + "self_attn.o_proj.bias": ("BF16", [6]),
+        prefix + "norm.weight": ("F32", [8]), prefix + "self_attn.k_proj.weight": ("BF16", [3, 6]),
+        "lm_head.weight": ("BF16", [10, 6]),
+    })  # fmt: skip
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(plan_of(str(file), 2, str(tmp_path)))
+    with library.apply(plan, runtime="sim") as layout:
+        shapes = {name.removeprefix("rank.1."): layout[name].shape for name in layout if name.startswith("rank.1.")}
+
+        assert shapes == {
+            prefix + "self_attn.q_proj.weight": (4, 6), prefix + "self_attn.q_proj.bias": (4,),
+            prefix + "self_attn.o_proj.weight": (6, 4), prefix + "self_attn.o_proj.bias": (6,),
+            prefix + "norm.weight": (8,), prefix + "self_attn.k_proj.weight": (3, 6), "lm_head.weight": (5, 6),
+        }  # fmt: skip
+        assert layout["rank.1.lm_head.weight"].device == "gpu.1"
+
+
+def test_names_that_a_plan_cannot_have_are_told_apart(tmp_path: Path) -> None:
+    names = [
+        "a/b",
+        "a:b",
+        "a_b",
+        "0.weight",
+        "x..y",
+        "$(n)",
+        "true",
+        "n" * 300,
+        "\u00e9\n# x: y",
+        "\"'{}[],&*#?|-<>=!%@",
+    ]
+    file = write(tmp_path / "m.safetensors", **{name: ("I8", [3]) for name in names}, empty=("I8", [0, 4]))
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(plan_of(str(file), 1, str(tmp_path)))
+    with library.apply(plan, runtime="sim") as layout:
+        assert sum(layout[name].kind == "tensor" for name in layout) == len(names)
+
+
+def test_a_dtype_that_nobody_here_knows(tmp_path: Path) -> None:
+    file = write(tmp_path / "m.safetensors", a=("F4", [4]))
+    with pytest.raises(library.PlanError, match="there is no dtype 'F4'"):
+        plan_of(str(file))

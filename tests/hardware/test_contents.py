@@ -1,0 +1,95 @@
+"""Bytes on their way: files, values and copies into memory of every kind and device, and back; on any runtime."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hipplan
+from tests.hardware.machine import MIB, Machine
+
+SIZE = 40 * MIB + 12_340  # several pieces on each of the lanes
+
+
+@pytest.fixture(scope="module")
+def data() -> bytes:
+    return random.Random(11).randbytes(SIZE)
+
+
+def everywhere(machine: Machine) -> dict[str, Any]:
+    """One region over all devices, one on each, and each kind of buffer."""
+    region: dict[str, Any] = {
+        "wide": {"devices": ["gpu.*"], "spread": "interleave", "chunk": 4 * MIB, "size": SIZE},
+        **{f"own{n}": {"device": f"gpu.{n}", "size": SIZE} for n in range(machine.count)},
+    }
+    for spec in region.values():
+        spec["tensors"] = {"t": {"dtype": "u8", "shape": [SIZE]}}
+    buffers = {
+        "device": {"kind": "device", "size": SIZE},
+        "pinned": {"kind": "pinned", "size": SIZE},
+        "managed": {"kind": "managed", "size": SIZE},
+        "fresh": {"kind": "registered", "anonymous": {"size": SIZE}},
+    }
+    return {"hipplan": 1, "devices": {"gpu": {"count": machine.count}}, "regions": region, "buffers": buffers}
+
+
+def test_a_file_goes_to_every_kind_of_memory_and_back(machine: Machine, data: bytes, tmp_path: Path) -> None:
+    machine.wavers()
+    (tmp_path / "data.bin").write_bytes(data)
+    document = everywhere(machine)
+    names = [*(f"{name}.t" for name in document["regions"]), *document["buffers"]]
+    with hipplan.apply(document, runtime=machine.chosen.kind) as layout:
+        for name in names:
+            layout.load(name, tmp_path / "data.bin")
+        for name in names:
+            layout.save(name, tmp_path / "back.bin")
+            assert (tmp_path / "back.bin").read_bytes() == data, name
+
+
+def test_contents_of_a_plan_are_loaded_on_all_devices_at_once(machine: Machine, data: bytes, tmp_path: Path) -> None:
+    machine.wavers()
+    (tmp_path / "data.bin").write_bytes(data)
+    document = everywhere(machine)
+    names = [f"{name}.t" for name in document["regions"]]
+    document["contents"] = {name: {"file": str(tmp_path / "data.bin")} for name in names}
+    with hipplan.apply(document, runtime=machine.chosen.kind) as layout:
+        for name in names:
+            address = layout[name].address
+            assert address is not None
+            layout.copy(name, "pinned")
+            assert bytes(memoryview(layout["pinned"])) == data, name
+
+
+def test_values_fill_every_kind_of_memory(machine: Machine) -> None:
+    machine.wavers()
+    document = everywhere(machine)
+    names = [*(f"{name}.t" for name in document["regions"]), *document["buffers"]]
+    with hipplan.apply(document, runtime=machine.chosen.kind) as layout:
+        for number, name in enumerate(names):
+            layout.fill(name, number + 1)
+            layout.copy(name, "fresh") if name != "fresh" else None
+            assert bytes(memoryview(layout["fresh"])).count(number + 1) == SIZE, name
+        for name in document["buffers"]:
+            layout.fill(name, 0x01020304, dtype="u32")
+            layout.copy(name, "pinned") if name != "pinned" else None
+            assert bytes(memoryview(layout["pinned"])) == b"\4\3\2\1" * (SIZE // 4), name
+
+
+def test_copies_between_all_pairs(machine: Machine, data: bytes, tmp_path: Path) -> None:
+    machine.wavers()
+    (tmp_path / "data.bin").write_bytes(data)
+    document = everywhere(machine)
+    names = [*(f"{name}.t" for name in document["regions"]), *document["buffers"]]
+    with hipplan.apply(document, runtime=machine.chosen.kind) as layout:
+        for source in names:
+            layout.load(source, tmp_path / "data.bin")
+            for to in names:
+                if to == source:
+                    continue
+                layout.fill(to, 0)
+                layout.copy(source, to)
+                layout.save(to, tmp_path / "back.bin")
+                assert (tmp_path / "back.bin").read_bytes() == data, (source, to)

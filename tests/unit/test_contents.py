@@ -1,0 +1,375 @@
+"""Contents: in a plan, on a live layout; on the simulator, whose memory is real."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hipplan
+import hipplan.transaction
+import hipplan.values
+from hipplan.content_steps import LANES, PIECE
+from hipplan.errors import ApplyError, MachineError, PlanError
+from hipplan.layout import Layout
+from tests.conftest import Simulator
+
+MIB = 2**20
+RNG = numpy.random.default_rng(7)
+
+
+def plan(contents: dict[str, Any], **nouns: Any) -> dict[str, Any]:
+    return {"hipplan": 1, "devices": {"gpu": {"count": 2}}, **nouns, "contents": contents}
+
+
+BUFFERS = {
+    "scratch": {"kind": "device", "size": 64},
+    "other": {"kind": "device", "device": "gpu.1", "size": 64},
+    "staging": {"kind": "pinned", "size": 64},
+    "table": {"kind": "managed", "size": 64},
+    "fresh": {"kind": "registered", "anonymous": {"size": 64}},
+}
+REGIONS: dict[str, Any] = {
+    "r": {"tensors": {"a": {"dtype": "f32", "shape": [4, 6]}, "b": {"dtype": "bf16", "shape": [8]}}},
+    "wide": {"devices": ["gpu.*"], "spread": "interleave", "chunk": "2MiB",
+             "tensors": {"t": {"dtype": "u8", "shape": [3 * 2 * MIB - 100, 2]}}},
+}  # fmt: skip
+
+
+def bytes_of(layout: Layout, name: str) -> bytes:
+    piece = layout[name]
+    assert piece.address is not None
+    if layout.runtime.pointer_attributes(piece.address).type == 1:
+        return bytes(memoryview(piece.view("u8")))
+    return layout.runtime.read(piece.address, piece.nbytes)
+
+
+@pytest.mark.parametrize("name", BUFFERS)
+@pytest.mark.parametrize(("value", "dtype"), [(0, "u8"), (255, "u8"), (1.5, "f32"), (-2, "i64"), (1.0, "bf16")])
+def test_a_value_fills_every_kind_of_memory(name: str, value: float, dtype: str, sim: Simulator) -> None:
+    filled = plan({name: {"value": value, "dtype": dtype}}, buffers=BUFFERS)
+    with hipplan.apply(filled, runtime="sim") as layout:
+        expected = hipplan.values.encode(dtype, value)
+
+        assert bytes_of(layout, name) == expected * (64 // len(expected))
+
+
+def test_a_tensor_has_a_dtype_of_its_own_and_its_neighbours_stay(sim: Simulator) -> None:
+    with hipplan.apply(plan({"r": {"value": 7}, "r.a": {"value": 2.5}}, regions=REGIONS), runtime="sim") as layout:
+        assert numpy.frombuffer(bytes_of(layout, "r.a"), "<f4").tolist() == [2.5] * 24
+        assert bytes_of(layout, "r.b") == b"\7" * 16
+
+
+def test_large_fills_of_any_pattern_over_two_devices(sim: Simulator) -> None:
+    with hipplan.apply(plan({}, regions=REGIONS), runtime="sim") as layout:
+        layout.fill("wide", 0x01020304, dtype="u32")
+
+        assert set(bytes_of(layout, "wide.t").replace(b"\4\3\2\1", b"")) == set()
+
+
+def files_in(folder: Path) -> dict[str, numpy.ndarray[Any, Any]]:
+    """a.npy, raw.bin and m.safetensors, and what is in them."""
+    library = pytest.importorskip("safetensors.numpy")
+    arrays = {
+        "a": RNG.random((4, 6), "f4"), "b": RNG.integers(0, 255, 16, "u1"), "wide": RNG.random((8, 12), "f4"),
+    }  # fmt: skip
+    numpy.save(folder / "a.npy", arrays["a"])
+    arrays["b"].tofile(folder / "raw.bin")
+    library.save_file({"a": arrays["a"], "wide": arrays["wide"]}, folder / "m.safetensors")
+    return arrays
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"file": "a.npy"},
+        {"file": "m.safetensors"},
+        {"file": "m.safetensors", "tensor": "a"},
+        {"file": "m.safetensors", "tensor": "wide", "part": 1, "parts": 2},
+    ],
+)
+def test_tensors_are_loaded(content: dict[str, Any], sim: Simulator, tmp_path: Path) -> None:
+    arrays = files_in(tmp_path)
+    shape = [4, 12] if "part" in content else [4, 6]
+    expected = arrays["wide"][4:] if "part" in content else arrays["a"]
+    document = plan({"r.a": {**content, "file": str(tmp_path / content["file"])}},
+                    regions={"r": {"tensors": {"a": {"dtype": "f32", "shape": shape}}}})  # fmt: skip
+    with hipplan.apply(document, runtime="sim") as layout:
+        assert bytes_of(layout, "r.a") == expected.tobytes()
+
+
+@pytest.mark.parametrize("name", BUFFERS)
+def test_bytes_are_loaded_into_every_kind_of_memory(name: str, sim: Simulator, tmp_path: Path) -> None:
+    data = RNG.bytes(100)
+    (tmp_path / "raw.bin").write_bytes(data)
+    with hipplan.apply(
+        plan({name: {"file": str(tmp_path / "raw.bin"), "at": 36}}, buffers=BUFFERS), runtime="sim"
+    ) as layout:
+        assert bytes_of(layout, name) == data[36:]
+
+
+def test_a_region_takes_its_tensors_by_name_from_several_files(sim: Simulator, tmp_path: Path) -> None:
+    library = pytest.importorskip("safetensors.numpy")
+    a, b = RNG.random((4, 6), "f4"), RNG.integers(0, 2**16, 8, "u2")
+    library.save_file({"a": a, "unused": a}, tmp_path / "1.safetensors")
+    library.save_file({"b": b}, tmp_path / "2.safetensors")
+    index = tmp_path / "m.safetensors.index.json"
+    index.write_text('{"weight_map": {"a": "1.safetensors", "unused": "1.safetensors", "b": "2.safetensors"}}')
+    regions = {"r": {"tensors": {"b": {"dtype": "u16", "shape": [8]}, "a": {"dtype": "f32", "shape": [4, 6]}}}}
+    with hipplan.apply(plan({"r": {"file": str(index)}}, regions=regions), runtime="sim") as layout:
+        assert bytes_of(layout, "r.a") == a.tobytes()
+        assert bytes_of(layout, "r.b") == b.tobytes()
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    shape=st.lists(st.integers(1, 5), min_size=1, max_size=3),
+    axis=st.integers(0, 2),
+    parts=st.integers(2, 4),
+    spread=st.booleans(),
+)
+def test_each_part_is_what_numpy_cuts(
+    shape: list[int], axis: int, parts: int, spread: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    axis %= len(shape)
+    whole = list(shape)
+    whole[axis] *= parts
+    array = numpy.arange(numpy.prod(whole), dtype="<i4").reshape(whole)
+    path = tmp_path_factory.getbasetemp() / "part.npy"
+    numpy.save(path, array)
+    tensor = {"dtype": "i32", "shape": shape}
+    region = {"devices": ["gpu.*"]} if spread else {}
+    regions = {f"r{n}": {**region, "tensors": {"t": tensor}} for n in range(parts)}
+    contents = {f"r{n}.t": {"file": str(path), "part": n, "parts": parts} for n in range(parts)}
+    with hipplan.apply(plan(contents, regions=regions), runtime="sim") as layout:
+        for n, expected in enumerate(numpy.split(array, parts, axis)):
+            assert bytes_of(layout, f"r{n}.t") == expected.tobytes()
+
+
+@pytest.mark.parametrize("source", BUFFERS)
+@pytest.mark.parametrize("to", BUFFERS)
+def test_copies_between_all_kinds_of_memory(source: str, to: str, sim: Simulator) -> None:
+    if source == to:
+        return
+    with hipplan.apply(
+        plan({source: {"value": 0x0102, "dtype": "u16"}, to: {"copy_of": source}}, buffers=BUFFERS), runtime="sim"
+    ) as layout:
+        assert bytes_of(layout, to) == b"\2\1" * 32
+
+
+def test_a_copy_between_regions_that_are_cut_otherwise(sim: Simulator) -> None:
+    size = 3 * 2 * MIB
+    regions = {
+        "one": {"devices": ["gpu.0", "gpu.1"], "spread": "interleave", "chunk": "2MiB", "size": size},
+        "two": {"devices": ["gpu.1", "gpu.0"], "chunk": "1MiB", "size": size},
+    }
+    with hipplan.apply(plan({}, regions=regions), runtime="sim") as layout:
+        data = RNG.bytes(size)
+        layout.runtime.write(layout["one"].address or 0, data)
+        layout.copy("one", "two")
+
+        assert bytes_of(layout, "two") == data
+
+
+@pytest.mark.parametrize(
+    ("name", "suffix"),
+    [("r.a", "npy"), ("r.a", "safetensors"), ("r", "safetensors"), ("r", "bin"), ("staging", "npy"), ("table", "bin"),
+     ("wide.t", "npy")],
+)  # fmt: skip
+def test_what_is_saved_is_loaded_again(name: str, suffix: str, sim: Simulator, tmp_path: Path) -> None:
+    path = tmp_path / f"x.{suffix}"
+    with hipplan.apply(plan({}, buffers=BUFFERS, regions=REGIONS), runtime="sim") as layout:
+        data = RNG.bytes(layout[name].nbytes)
+        layout.runtime.write(layout[name].address or 0, data)
+        layout.save(name, path)
+        members = ["r.a", "r.b"] if (name, suffix) == ("r", "safetensors") else [name]
+        before = {one: bytes_of(layout, one) for one in members}
+        layout.fill(name, 0) if name != "r.a" else layout.fill(name, 0.0)
+        assert bytes_of(layout, members[0]).strip(b"\0") == b""
+        layout.load(name, path)
+
+        assert {one: bytes_of(layout, one) for one in members} == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_numpy_and_the_safetensors_library_read_what_is_saved(sim: Simulator, tmp_path: Path) -> None:
+    library = pytest.importorskip("safetensors.numpy")
+    with hipplan.apply(plan({"r.a": {"value": 3.0}, "r.b": {"value": 1.0}}, regions=REGIONS), runtime="sim") as layout:
+        layout.save("r.a", tmp_path / "a.npy")
+        layout.save("r", tmp_path / "r.safetensors")
+        layout.save("r.a", tmp_path / "a.safetensors")
+
+        assert numpy.load(tmp_path / "a.npy").tolist() == numpy.full((4, 6), 3.0).tolist()
+        assert library.load_file(tmp_path / "a.safetensors")["a"].dtype == numpy.float32
+        with pytest.importorskip("safetensors").safe_open(tmp_path / "r.safetensors", "numpy") as file:
+            assert list(file.keys()) == ["a", "b"]
+            assert (file.get_slice("b").get_dtype(), file.get_slice("b").get_shape()) == ("BF16", [8])
+        with pytest.raises(ApplyError, match="NumPy has no bf16"):
+            layout.save("r.b", tmp_path / "b.npy")
+        with pytest.raises(ApplyError, match="HP405"):
+            layout.save("r.a", tmp_path / "none" / "a.npy")
+
+
+def test_more_than_the_lanes_hold_goes_in_pieces_with_progress(sim: Simulator, tmp_path: Path) -> None:
+    size = (2 * LANES + 1) * PIECE + 12345
+    data = RNG.bytes(size)
+    (tmp_path / "raw.bin").write_bytes(data)
+    seen: list[tuple[int, int]] = []
+    buffers = {"b": {"kind": "device", "size": size}}
+    document = plan({"b": {"file": str(tmp_path / "raw.bin")}}, buffers=buffers)
+    with hipplan.apply(document, runtime="sim", on_bytes=lambda done, total: seen.append((done, total))) as layout:
+        assert bytes_of(layout, "b") == data
+        layout.save("b", tmp_path / "back.bin")
+
+    assert (tmp_path / "back.bin").read_bytes() == data
+    assert seen[-1] == (size, size)
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+
+
+def codes(document: Any, kind: type[hipplan.HipplanError]) -> list[str]:
+    with pytest.raises(kind) as caught:
+        hipplan.compile(hipplan.load(document), hipplan.machine("sim-2"))
+    return [diagnostic.code for diagnostic in caught.value.diagnostics]
+
+
+@pytest.mark.parametrize(
+    ("contents", "code"),
+    [
+        ({"nothing": {"value": 0}}, "HP213"),
+        ({"scratch": {"copy_of": "nothing"}}, "HP213"),
+        ({"scratch": {"copy_of": "scratch"}}, "HP213"),
+        ({"scratch": {"copy_of": "r.a"}}, "HP421"),
+        ({"scratch": {}}, "HP107"),
+        ({"scratch": {"value": 0, "file": "x"}}, "HP107"),
+        ({"scratch": {"file": "x", "dtype": "f32"}}, "HP107"),
+        ({"scratch": {"value": 0, "at": 4}}, "HP107"),
+        ({"scratch": {"file": "x", "part": 0}}, "HP107"),
+        ({"scratch": {"file": "x", "part": 2, "parts": 2}}, "HP105"),
+        ({"scratch": {"value": 256}}, "HP105"),
+        ({"scratch": {"value": "0"}}, "HP103"),
+        ({"r.a": {"value": 1, "dtype": "f32"}}, "HP107"),
+        ({"r.a": {"value": True}}, "HP105"),
+        ({"scratch": {"value": 0, "size": 3}}, "HP101"),
+    ],
+)
+def test_what_contents_cannot_be(contents: dict[str, Any], code: str) -> None:
+    assert codes(plan(contents, buffers=BUFFERS, regions=REGIONS), PlanError) == [code]
+
+
+@pytest.mark.parametrize(
+    ("contents", "code"),
+    [
+        ({"r": {"copy_of": "scratch"}}, "HP421"),
+        ({"r.a": {"copy_of": "r.i"}}, "HP421"),
+        ({"r.a": {"copy_of": "r"}}, "HP421"),
+        ({"sealed.t": {"value": 0}}, "HP213"),
+        ({"r": {"file": "x.npy"}}, "HP421"),
+        ({"odd": {"value": 1, "dtype": "u16"}}, "HP421"),
+    ],
+)
+def test_what_does_not_fit_is_told_when_it_is_compiled(contents: dict[str, Any], code: str) -> None:
+    regions = {
+        "r": {
+            "tensors": {
+                "a": {"dtype": "f32", "shape": [4]},
+                "i": {"dtype": "i32", "shape": [4]},
+                "a2": {"dtype": "f32", "shape": [5]},
+            }
+        },
+        "sealed": {"access": {"gpu.0": "r"}, "tensors": {"t": {"dtype": "i8", "shape": [4]}}},
+    }
+    buffers = {**BUFFERS, "odd": {"kind": "device", "size": 7}}
+    assert codes(plan(contents, buffers=buffers, regions=regions), MachineError) == [code]
+
+
+def test_a_wrong_file_is_told_with_its_place_before_any_driver_call(sim: Simulator, tmp_path: Path) -> None:
+    numpy.save(tmp_path / "f8.npy", numpy.zeros((4, 6)))
+    (tmp_path / "short.bin").write_bytes(bytes(63))
+    path = tmp_path / "plan.yaml"
+    path.write_text(
+        "hipplan: 1\n"
+        "regions: {r: {tensors: {a: {dtype: f32, shape: [4, 6]}}}}\n"
+        "buffers: {b: {kind: device, size: 64}, c: {kind: pinned, size: 64}}\n"
+        "contents:\n"
+        "  r.a: {file: f8.npy}\n"
+        "  b: {file: short.bin}\n"
+        "  c: {file: none.bin}\n"
+    )
+    program = hipplan.compile(hipplan.load(path), hipplan.machine("sim-2"))
+    sim.runtime.arm_faults("*@1000000=1")
+    with pytest.raises(ApplyError) as caught:
+        hipplan.transaction.run(program, sim.runtime)
+    found = caught.value.diagnostics
+
+    assert sim.runtime.calls_counted() == 0
+    assert [(one.code, one.span.line, one.span.column) for one in found if one.span] == [
+        ("HP421", 5, 15), ("HP421", 6, 13), ("HP405", 7, 13)
+    ]  # fmt: skip
+    assert caught.value.exit_code == 4
+
+
+def test_a_file_that_becomes_shorter_meanwhile_rolls_back(sim: Simulator, tmp_path: Path) -> None:
+    path = tmp_path / "raw.bin"
+    path.write_bytes(bytes(64))
+    program = hipplan.compile(
+        hipplan.load(plan({"scratch": {"file": str(path)}}, buffers=BUFFERS)), hipplan.machine("sim-2")
+    )
+
+    def cut_short(number: int, step: object) -> None:
+        os.truncate(path, 63)
+
+    with pytest.raises(ApplyError, match="became shorter"):
+        hipplan.transaction.run(program, sim.runtime, on_step=cut_short)
+    assert sim.alive() == set()
+
+
+def test_what_progress_raises_stops_and_rolls_back(sim: Simulator, tmp_path: Path) -> None:
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        hipplan.apply(plan({"scratch": {"value": 0}}, buffers=BUFFERS), runtime="sim", on_bytes=stop)
+    assert sim.alive() == set()
+
+
+def test_a_failure_on_a_live_layout_leaves_it_as_it_was(sim: Simulator, tmp_path: Path) -> None:
+    with hipplan.apply(plan({}, buffers=BUFFERS), runtime="sim") as layout:
+        before = sim.alive()
+        for n in range(1, 40):
+            sim.runtime.arm_faults(f"*@{n}=hipErrorOutOfMemory")
+            try:
+                layout.fill("scratch", 1)
+            except ApplyError as error:
+                assert error.code == 2
+                assert sim.alive() in (before, before | sim.alive())
+            if not sim.runtime.faults_fired():
+                break
+        else:
+            pytest.fail("it never came through")
+        sim.runtime.arm_faults("")
+        assert bytes_of(layout, "scratch") == b"\1" * 64
+    assert sim.alive() == set()
+
+
+def test_a_layout_does_not_close_while_bytes_are_moved(sim: Simulator, tmp_path: Path) -> None:
+    layout = hipplan.apply(plan({}, buffers=BUFFERS), runtime="sim")
+    inside, go_on = threading.Event(), threading.Event()
+
+    def wait(done: int, total: int) -> None:
+        inside.set()
+        go_on.wait(10)
+
+    thread = threading.Thread(target=lambda: layout.fill("scratch", 1, on_bytes=wait))
+    thread.start()
+    inside.wait(10)
+    with pytest.raises(hipplan.LayoutInUse):
+        layout.close()
+    go_on.set()
+    thread.join()
+    layout.close()

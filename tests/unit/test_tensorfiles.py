@@ -1,0 +1,227 @@
+"""Headers of files from strangers: what NumPy and the safetensors library write is read, all else is a diagnostic."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hipplan.dtypes import DTYPES
+from hipplan.tensorfiles import Entry, FileProblem, Files, Wanted, open_file
+
+
+def entries_of(path: Path) -> dict[str, Entry]:
+    file = open_file(str(path))
+    os.close(file.descriptor)
+    return dict(file.entries)
+
+
+def refused(path: Path) -> FileProblem:
+    with pytest.raises(FileProblem) as caught:
+        entries_of(path)
+    return caught.value
+
+
+def safetensors_of(header: Any, data: bytes = b"", length: int | None = None) -> bytes:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return (len(text) if length is None else length).to_bytes(8, "little") + text + data
+
+
+def told(**more: Any) -> dict[str, Any]:
+    return {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24], **more}
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if dtype.typestr], ids=str)
+def test_what_numpy_saves(dtype: Any, tmp_path: Path) -> None:
+    array = numpy.arange(6).reshape(2, 3).astype(dtype.typestr)
+    numpy.save(tmp_path / "a.npy", array)
+    (entry,) = entries_of(tmp_path / "a.npy").values()
+
+    assert (entry.dtype, entry.shape, entry.size) == (dtype.name, (2, 3), array.nbytes)
+    assert (tmp_path / "a.npy").read_bytes()[entry.offset :] == array.tobytes()
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+def test_each_version_of_npy(version: tuple[int, int], tmp_path: Path) -> None:
+    with (tmp_path / "a.npy").open("wb") as file:
+        numpy.lib.format.write_array(file, numpy.zeros((2, 2), "<f4"), version)
+
+    assert entries_of(tmp_path / "a.npy")[""].shape == (2, 2)
+
+
+def test_what_the_safetensors_library_saves(tmp_path: Path) -> None:
+    library = pytest.importorskip("safetensors.numpy")
+    arrays = {"b": numpy.arange(6, dtype="<f4").reshape(2, 3), "a.x": numpy.ones(5, "<i8"), "s": numpy.float16(3)[None]}
+    library.save_file(arrays, tmp_path / "m.safetensors", metadata={"format": "pt"})
+    found = entries_of(tmp_path / "m.safetensors")
+    data = (tmp_path / "m.safetensors").read_bytes()
+
+    assert found.keys() == arrays.keys()
+    for name, array in arrays.items():
+        entry = found[name]
+        assert (entry.dtype, entry.shape) == (DTYPE_OF[array.dtype.str], array.shape)
+        assert data[entry.offset : entry.offset + entry.size] == array.tobytes()
+
+
+DTYPE_OF = {dtype.typestr: dtype.name for dtype in DTYPES}
+HOSTILE = {
+    "empty": b"",
+    "seven bytes": b"1234567",
+    "a length past the end": safetensors_of({}, length=1000),
+    "a length past everything": safetensors_of({}, length=2**64 - 1),
+    "no JSON": safetensors_of(b"{"),
+    "no UTF-8": safetensors_of(b'{"\xff": 1}'),
+    "a list": safetensors_of([]),
+    "deep": safetensors_of(b"[" * 100_000),
+    "a long number": safetensors_of(
+        b'{"a": {"dtype": "F32", "data_offsets": [0, 4], "shape": [' + b"9" * 5000 + b"]}}"
+    ),
+    "a name twice": safetensors_of(b'{"a": {}, "a": {}}'),
+    "no object": safetensors_of({"a": 1}),
+    "no dtype": safetensors_of({"a": {"shape": [1], "data_offsets": [0, 4]}}, b"1234"),
+    "a shape of text": safetensors_of({"a": told(shape=["2"])}, bytes(24)),
+    "a negative shape": safetensors_of({"a": told(shape=[-2, -3])}, bytes(24)),
+    "true as a size": safetensors_of({"a": told(shape=[True])}, bytes(24)),
+    "a fraction": safetensors_of({"a": told(data_offsets=[0, 24.0])}, bytes(24)),
+    "offsets backwards": safetensors_of({"a": told(data_offsets=[24, 0])}, bytes(24)),
+    "other bytes than the shape": safetensors_of({"a": told(shape=[2, 4])}, bytes(24)),
+    "a shape that wraps around": safetensors_of({"a": told(shape=[2**62, 4])}, bytes(24)),
+    "a hole": safetensors_of({"a": told(data_offsets=[8, 32])}, bytes(32)),
+    "overlapping": safetensors_of({"a": told(), "b": told(data_offsets=[8, 32])}, bytes(32)),
+    "bytes left over": safetensors_of({"a": told()}, bytes(25)),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_headers_are_refused_here_and_by_the_library(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(HOSTILE[name])
+
+    assert refused(path).code == "HP422"
+    library = pytest.importorskip("safetensors")
+    with pytest.raises(library.SafetensorError):
+        library.safe_open(path, "numpy").keys()
+
+
+def test_a_file_that_was_cut_off(tmp_path: Path) -> None:
+    (tmp_path / "m.safetensors").write_bytes(safetensors_of({"a": told()}, bytes(23)))
+    numpy.save(tmp_path / "a.npy", numpy.zeros(8))
+    whole = (tmp_path / "a.npy").read_bytes()
+    (tmp_path / "a.npy").write_bytes(whole[:-1])
+
+    assert refused(tmp_path / "m.safetensors").code == "HP421"
+    assert refused(tmp_path / "a.npy").code == "HP421"
+
+
+@given(st.binary(max_size=200))
+@settings(max_examples=300, deadline=None)
+def test_noise_is_no_file_of_tensors(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    for name, start in (("n.safetensors", b""), ("n.npy", b"\x93NUMPY\x01\x00")):
+        (folder / name).write_bytes(start + data)
+        try:
+            entries_of(folder / name)
+        except FileProblem as problem:
+            assert problem.code in ("HP421", "HP422")
+
+
+@pytest.mark.parametrize(
+    "descr",
+    ["{'descr': '<f4'}", "__import__('os').abort()", "{'descr': '<f4', 'fortran_order': 0, 'shape': (2,)}", "(" * 5000,
+     "{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}",
+     "{'descr': ['<f4'], 'fortran_order': False, 'shape': ()}"],
+)  # fmt: skip
+def test_hostile_npy_headers(descr: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.npy"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(descr).to_bytes(2, "little") + descr.encode())
+
+    assert refused(path).code == "HP422"
+
+
+@pytest.mark.parametrize(
+    "array", [numpy.zeros((2, 3), ">f4"), numpy.zeros((2, 3), "<f4", order="F"), numpy.array(["a"])]
+)
+def test_arrays_that_no_tensor_is_like(array: Any, tmp_path: Path) -> None:
+    numpy.save(tmp_path / "a.npy", array)
+
+    assert refused(tmp_path / "a.npy").code == "HP421"
+
+
+def test_what_is_no_regular_file_is_told_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.bin")
+    (tmp_path / "folder.bin").mkdir()
+
+    assert {refused(tmp_path / name).code for name in ("pipe.bin", "folder.bin", "none.bin")} == {"HP405"}
+
+
+def test_an_index_names_files_of_its_own_folder_only(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors.index.json"
+    for name in ("../m.safetensors", "/etc/passwd", "sub/m.safetensors", "m.bin", 5):
+        path.write_text(json.dumps({"weight_map": {"a": name}}))
+        with pytest.raises(FileProblem, match="damaged"):
+            Files().rows(Wanted(name="a", size=24, file=str(path), tensor="a"))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"weight_map": {}}', '{"weight_map": []}', "[" * 100_000])
+def test_what_is_no_index(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "m.index.json"
+    path.write_text(text)
+    with pytest.raises(FileProblem, match="damaged"):
+        list(Files().entries(str(path)))
+
+
+def rows(path: Path, **more: Any) -> tuple[int, int, int]:
+    files = Files()
+    try:
+        found = files.rows(Wanted(name="x", file=str(path), **more))
+        return found.offset, found.row, found.stride
+    finally:
+        files.close()
+
+
+def test_parts_are_cut_from_the_one_dimension_that_is_larger(tmp_path: Path) -> None:
+    (tmp_path / "m.safetensors").write_bytes(safetensors_of({"a": told(shape=[4, 6], data_offsets=[0, 96])}, bytes(96)))
+    path, begin = tmp_path / "m.safetensors", len((tmp_path / "m.safetensors").read_bytes()) - 96
+
+    assert rows(path, size=48, dtype="f32", shape=(2, 6), part=1, parts=2) == (begin + 48, 48, 96)
+    assert rows(path, size=32, dtype="f32", shape=(4, 2), part=2, parts=3) == (begin + 16, 8, 24)
+    assert rows(path, size=96, dtype="f32", shape=(4, 6), part=1, parts=2) == (begin, 96, 96)
+
+
+@pytest.mark.parametrize(
+    ("more", "summary"),
+    [
+        ({"dtype": "f32", "shape": (2, 6), "size": 48}, "has the shape"),
+        ({"dtype": "f32", "shape": (2, 3), "size": 24, "parts": 2}, "has the shape"),
+        ({"dtype": "f32", "shape": (24,), "size": 96}, "has the shape"),
+        ({"dtype": "f16", "shape": (4, 6), "size": 48}, "is of f32"),
+        ({"size": 95}, "has 96 bytes"),
+        ({"size": 96, "tensor": "b"}, "has no tensor 'b'"),
+    ],
+)
+def test_what_does_not_fit(more: dict[str, Any], summary: str, tmp_path: Path) -> None:
+    (tmp_path / "m.safetensors").write_bytes(safetensors_of({"a": told(shape=[4, 6], data_offsets=[0, 96])}, bytes(96)))
+    with pytest.raises(FileProblem, match=summary) as caught:
+        rows(tmp_path / "m.safetensors", **more)
+    assert caught.value.code == "HP421"
+
+
+@pytest.mark.parametrize(
+    ("size", "at", "good"),
+    [(8, None, True), (7, None, False), (9, None, False), (7, 0, True), (4, 4, True), (5, 4, False), (1, 9, False)],
+)
+def test_bytes_are_as_many_as_are_wanted_or_begin_where_it_is_said(
+    size: int, at: int | None, good: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "raw.bin").write_bytes(bytes(8))
+    if good:
+        assert rows(tmp_path / "raw.bin", size=size, at=at) == (at or 0, size, size)
+    else:
+        with pytest.raises(FileProblem, match=r"too (short|long)"):
+            rows(tmp_path / "raw.bin", size=size, at=at)
