@@ -55,6 +55,7 @@ def compile(plan: LoadedPlan, machine: Machine, current_device: int = 0) -> Prog
     if findings.errors:  # the rules below speak of devices that were found
         raise MachineError(findings.all)
     with no_garbage_collection():
+        digest = plan.digest  # which it keeps: the next compile need not work it out again
         building = _Compiler(plan, machine, devices, findings)
         plan = building.plan
         building.run()
@@ -64,7 +65,7 @@ def compile(plan: LoadedPlan, machine: Machine, current_device: int = 0) -> Prog
     return Program(
         name=plan.plan.name or plan.source_name,
         source=plan.source_name,
-        digest=plan.digest,
+        digest=digest,
         machine=machine.name,
         devices=devices,
         selectors=selectors(plan),

@@ -23,6 +23,8 @@ from hipplan.tensorfiles import Wanted, is_safetensors
 from hipplan.units import format_size
 from hipplan.values import encode
 
+_FILLED = ("device", "pinned", "registered", "managed", "region", "tensor", "mapping")
+
 
 class Memory:
     """The resources of a program or of a live layout, by the bytes behind them."""
@@ -48,13 +50,15 @@ class Memory:
         right: r or rw. Raises Refused if nobody has it.
         """
         resource = self.by_name[name]
+        if resource.kind not in _FILLED:
+            raise Refused("HP213", f"'{name}' has no bytes of its own", why=f"it is of the kind {resource.kind}")
         if not resource.size:
             raise Refused("HP213", f"how large '{name}' is, its file tells", hint="say its size:")
         if resource.kind in ("pinned", "registered"):
             return (Part(name, 0, resource.size, HOST),)
         if resource.kind in ("device", "managed"):
             return (Part(name, 0, resource.size, self._devices[resource.device]),)
-        whole = resource.inside if resource.kind == "tensor" else name
+        whole = name if resource.kind == "region" else resource.inside
         return tuple(_joined(self._mapped(resource, whole, right)))
 
     def _mapped(self, resource: Resource, whole: str, right: str) -> Iterator[Part]:
@@ -116,8 +120,10 @@ def copy(memory: Memory, name: str, source: str, origin: Span | None = None) -> 
     whole = (to.inside or name, from_.inside or source)
     if whole[0] == whole[1] and to.offset < from_.offset + from_.size and from_.offset < to.offset + to.size:
         raise Refused("HP213", f"'{source}' and '{name}' are the same memory")
-    pairs = tuple(_paired(memory.parts(name, "rw"), memory.parts(source, "r")))
-    return Copy(name=name, source=source, pairs=pairs, origin=origin)
+    pairs = _paired(memory.parts(name, "rw"), memory.parts(source, "r"))
+    if "managed" in (to.kind, from_.kind):  # it is wherever it was used last, so it is not a peer's: HIP finds it
+        pairs = ((a, replace(b, device=b.device if a.device == HOST else a.device)) for a, b in pairs)
+    return Copy(name=name, source=source, pairs=tuple(pairs), origin=origin)
 
 
 def _paired(left: Sequence[Part], right: Sequence[Part]) -> Iterator[tuple[Part, Part]]:

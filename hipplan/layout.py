@@ -286,6 +286,7 @@ class Layout:
     @contextmanager
     def _moves(self, *names: str, on_bytes: OnBytes | None) -> Iterator[Moves]:
         """One at a time; the memory is held meanwhile, so that nobody can give it back."""
+        self._require_open()
         pieces = [self[name] for name in names]
         with self._moving:
             moves = Moves(self, [piece._hold() for piece in pieces], on_bytes)

@@ -373,3 +373,78 @@ def test_a_layout_does_not_close_while_bytes_are_moved(sim: Simulator, tmp_path:
     go_on.set()
     thread.join()
     layout.close()
+
+
+@pytest.mark.parametrize("call", ["hipMemcpyAsync", "hipStreamSynchronize"])
+@pytest.mark.parametrize("n", [1, 3, 2 * LANES])
+def test_a_failure_in_one_lane_stops_all_and_rolls_back(call: str, n: int, sim: Simulator, tmp_path: Path) -> None:
+    size = (4 * LANES) * PIECE
+    (tmp_path / "raw.bin").write_bytes(bytes(size))
+    buffers = {f"b{device}": {"kind": "device", "device": f"gpu.{device}", "size": size} for device in (0, 1)}
+    document = plan({name: {"file": str(tmp_path / "raw.bin")} for name in buffers}, buffers=buffers)
+    program = hipplan.compile(hipplan.load(document), hipplan.machine("sim-2"))
+    sim.runtime.arm_faults(f"{call}@{n}=hipErrorUnknown")
+    with pytest.raises(ApplyError) as caught:
+        hipplan.transaction.run(program, sim.runtime)
+
+    assert (caught.value.call, caught.value.code) == (call, 999)
+    assert sim.runtime.faults_fired() == 1
+    assert sim.alive() == set()
+
+
+def test_an_update_fills_what_is_new_and_leaves_what_stays(sim: Simulator, tmp_path: Path) -> None:
+    (tmp_path / "raw.bin").write_bytes(b"\5" * 64)
+    small = {"a": BUFFERS["staging"]}
+    with hipplan.apply(plan({"a": {"value": 1}}, buffers=small), runtime="sim") as layout:
+        numpy.asarray(layout["a"])[:] = 9
+        buffers = {**small, "b": BUFFERS["other"], "c": BUFFERS["fresh"]}
+        contents = {"a": {"value": 2}, "b": {"file": str(tmp_path / "raw.bin")}, "c": {"copy_of": "b"}}
+        layout.update(plan(contents, buffers=buffers))
+
+        assert {name: set(bytes_of(layout, name)) for name in "abc"} == {"a": {9}, "b": {5}, "c": {5}}
+        before = sim.alive()
+        with pytest.raises(ApplyError, match="HP405"):
+            more = {**buffers, "d": BUFFERS["scratch"]}
+            layout.update(plan({"d": {"file": str(tmp_path / "none.bin")}}, buffers=more))
+        assert sim.alive() == before
+
+
+def test_a_sealed_region_is_read_and_not_written(sim: Simulator, tmp_path: Path) -> None:
+    with hipplan.apply(plan({"r.a": {"value": 2.0}}, regions=REGIONS), runtime="sim") as layout:
+        layout.seal("r")
+        layout.save("r.a", tmp_path / "a.npy")
+        with pytest.raises(ApplyError, match="no device may write 'r'"):
+            layout.load("r.a", tmp_path / "a.npy")
+        layout.unseal("r")
+        layout.load("r.a", tmp_path / "a.npy")
+
+
+def test_what_a_grown_region_has_is_saved_and_loaded(sim: Simulator, tmp_path: Path) -> None:
+    tensors = {"t": {"dtype": "u8", "shape": [-1, 1024]}}
+    region = {"size": "2MiB", "chunk": "2MiB", "reserve": "8MiB", "tensors": tensors}
+    with hipplan.apply(plan({"c.t": {"value": 1}}, regions={"c": region}), runtime="sim") as layout:
+        layout.grow("c", to="6MiB")
+        layout.fill("c.t", 2)
+        layout.save("c.t", tmp_path / "t.npy")
+
+        assert numpy.load(tmp_path / "t.npy").shape == (6 * 1024, 1024)
+        assert set(bytes_of(layout, "c.t")) == {2}
+
+
+def test_what_has_no_bytes_is_told(sim: Simulator) -> None:
+    nouns = {
+        "allocations": {"a": {"size": 4096}},
+        "reservations": {"v": {"access": {"gpu.0": "rw"}, "mappings": [{"allocation": "a"}]}},
+        "streams": {"s": {}},
+    }
+    layout = hipplan.apply(plan({}, **nouns), runtime="sim")
+    for name in ("a", "v", "s"):
+        with pytest.raises(ApplyError, match=f"'{name}' has no bytes of its own"):
+            layout.fill(name, 0)
+    with pytest.raises(KeyError, match="the layout has no 'x'"):
+        layout.fill("x", 0)
+    layout.fill("v[0]", 3)
+    assert set(layout.runtime.read(layout["v[0]"].address or 0, 4096)) == {3}
+    layout.close()
+    with pytest.raises(ValueError, match="closed"):
+        layout.fill("v[0]", 0)
