@@ -97,6 +97,19 @@ def test_drift_is_shown_as_a_difference_and_has_an_exit_code_of_its_own(hipplan:
     assert told["differences"] == [{"name": "model[0]", "what": "access of gpu.1", "desired": "r", "current": "none"}]
 
 
+def test_a_holder_that_is_killed_leaves_nothing_that_blocks_the_next(hipplan: Run) -> None:
+    process = subprocess.Popen(
+        command("apply", QUICKSTART, "--runtime", "sim"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    _until(process, "holding")
+    process.kill()
+    process.communicate()
+
+    assert process.pid not in held.processes()
+    with holding() as another:
+        assert hipplan("verify", another.pid).returncode == 0
+
+
 def test_what_cannot_be_asked_exits_4_with_a_sentence(hipplan: Run) -> None:
     done = hipplan("verify", os.getpid())
 

@@ -21,6 +21,7 @@ import hipplan
 from hipplan import _core
 from hipplan.loader import load
 from hipplan.prepare import prepare
+from hipplan.record import Recorder
 from hipplan.runtimes import choose
 from hipplan.transaction import run
 from tests.conftest import ROOT, Simulator
@@ -51,19 +52,23 @@ def interrupt_at(instruction: int) -> Iterator[list[int]]:
         sys.settrace(None)
 
 
-def test_an_interrupt_at_any_instruction_loses_nothing(sim: Simulator) -> None:
-    """1,000 of the thousands of places, with a fixed seed: before, inside and after apply, in the body and in close."""
+@pytest.mark.parametrize(("recorded", "places"), [(False, 1000), (True, 400)], ids=["plain", "recorded"])
+def test_an_interrupt_at_any_instruction_loses_nothing(
+    recorded: bool, places: int, sim: Simulator, tmp_path: Path
+) -> None:
+    """Some of the thousands of places, with a fixed seed: before, inside and after apply, in the body and in close."""
     program = prepare(load(QUICKSTART), choose("sim"), None)
 
     def use() -> None:
-        with run(program, sim.runtime) as layout:
+        record = Recorder(tmp_path / "record") if recorded else None
+        with run(program, sim.runtime, record=record) as layout:
             assert layout["table"].size
 
     with interrupt_at(0) as counted:
         use()
     whole = counted[0]
     assert whole > 3000
-    for at in sorted(random.Random(5).sample(range(1, whole + 1), 1000)):
+    for at in sorted(random.Random(5).sample(range(1, whole + 1), places)):
         with interrupt_at(at):
             try:
                 use()
