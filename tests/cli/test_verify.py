@@ -131,43 +131,59 @@ def test_drift_is_told_to_a_program_too(sim: Simulator) -> None:
         layout.verify()
 
 
-def _serve_all(answers: held.Answers) -> None:
-    """Until nobody is left; at most 10 s."""
-    end = time.monotonic() + 10
-    while select.select([answers.fileno()], [], [], 0)[0] or answers.wait_s() is not None:
-        assert time.monotonic() < end, "somebody is still served"
+class Clock:
+    """Time that stands still until a test moves it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr(held, "monotonic", lambda: self.now)
+
+
+def _serve(answers: held.Answers) -> None:
+    """Until there is nothing to do without waiting."""
+    while select.select([answers.fileno()], [], [], 0)[0]:
         answers.serve()
 
 
-def test_clients_that_hang_talk_nonsense_or_are_many_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held, "PATIENCE_S", 0.1)
+def _door() -> str:
+    (door,) = [name for name in held._doors() if f"-{os.getpid()}-" in name]
+    return door
+
+
+def test_clients_that_hang_or_talk_nonsense_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
     made: list[int] = []
 
     def answer() -> held.Answer:
         made.append(1)
-        return {"padding": "x" * 10_000_000}
+        return {"padding": "x" * 1_000_000}  # more than a socket takes at once
 
-    with held.Answers(answer) as answers:
-        (door,) = [name for name in held._doors() if f"-{os.getpid()}-" in name]
-        clients = []
+    with held.Answers(answer) as answers, contextlib.ExitStack() as clients:
         for said in (b"", b"GET / HTTP/1.1\r\n", held.REQUEST[:-3], held.REQUEST, held.REQUEST * 1000):
-            clients.append(socket.socket(socket.AF_UNIX))
-            clients[-1].connect(door)
-            clients[-1].sendall(said)
-        assert answers.wait_s() is None
-        answers.serve()
-        assert answers.wait_s() is not None
-        _serve_all(answers)  # not even who asked and never read is left
-        assert len(made) == 2
+            client = clients.enter_context(socket.socket(socket.AF_UNIX))
+            client.connect(_door())
+            client.sendall(said)
+        _serve(answers)
 
-        crowd = [socket.socket(socket.AF_UNIX) for _ in range(40)]
-        for one in crowd:
-            one.setblocking(False)
-            one.connect_ex(door)
-        _serve_all(answers)
-    for one in (*clients, *crowd):
-        one.close()
-    assert held.processes() == [pid for pid in held.processes() if pid != os.getpid()]
+        assert len(made) == 2
+        assert len(answers._clients) == 4  # all but the one who talks nonsense
+        assert answers.wait_s() == held.PATIENCE_S
+        clock.now = held.PATIENCE_S - 0.1
+        answers.serve()
+        assert len(answers._clients) == 4
+        clock.now = held.PATIENCE_S
+        answers.serve()
+        assert answers.wait_s() is None
+
+
+def test_more_clients_than_there_is_room_for_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    Clock(monkeypatch)
+    with held.Answers(dict) as answers, contextlib.ExitStack() as clients:
+        for _ in range(40):
+            client = clients.enter_context(socket.socket(socket.AF_UNIX))
+            client.connect(_door())
+            _serve(answers)
+        assert len(answers._clients) == held._CLIENTS
 
 
 @pytest.mark.parametrize(
@@ -220,10 +236,9 @@ def test_layouts_of_other_users_are_neither_listed_nor_asked(monkeypatch: pytest
     with held.Answers(dict) as answers:
         monkeypatch.setattr(held, "_peer", lambda connection: (os.getpid(), os.getuid() + 1, 0))
         assert os.getpid() not in held.processes()
-        (door,) = [name for name in held._doors() if f"-{os.getpid()}-" in name]
-        with held._knock(door) as connection:
+        with held._knock(_door()) as connection:
             connection.sendall(held.REQUEST)
-            _serve_all(answers)
-            connection.settimeout(1)
+            _serve(answers)
+            assert answers.wait_s() is None
             with contextlib.suppress(ConnectionResetError):
                 assert connection.recv(100) == b""
