@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import hipplan as library
-from hipplan.api import prepare
 from hipplan.difference import difference
 from hipplan.errors import MachineError, PlanError
 from hipplan.lock import GIB, WINDOW, WINDOW_END, Locked, lock, to_yaml
+from hipplan.prepare import prepare
 from hipplan.program import Program
 from hipplan.runtimes import choose
 from tests.cli.conftest import Run

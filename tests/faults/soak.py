@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from hipplan import _core
-from hipplan.api import prepare
 from hipplan.errors import ApplyError
 from hipplan.loader import load
+from hipplan.prepare import prepare
 from hipplan.program import Program
 from hipplan.runtimes import choose
 from hipplan.transaction import run
