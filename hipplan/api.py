@@ -13,7 +13,7 @@ from hipplan.loader import LoadedPlan, PlanSource, load
 from hipplan.lock import Locked
 from hipplan.prepare import prepare
 from hipplan.profiles import Machine, load_machine
-from hipplan.record import Recorder
+from hipplan.record import recording
 from hipplan.runtimes import choose
 from hipplan.transaction import OnStep, run
 
@@ -52,20 +52,20 @@ def apply(
     loaded = plan if isinstance(plan, LoadedPlan) else load(plan, vars)
     profile = load_machine(machine) if isinstance(machine, str) else machine
     lock = None if locked is None else Locked(locked)
-    recorder = None if record is None else Recorder(record)
-    chosen = choose(runtime, profile)
-    program = prepare(loaded, chosen, profile)
-    if lock is not None:
-        program = lock.hold(program)
-    if chosen.notice:
-        log.warning("%s", chosen.notice)
-    return run(
-        program,
-        chosen.runtime,
-        bind=bind,
-        on_step=on_step,
-        on_bytes=on_bytes,
-        check=verify,
-        notice=chosen.notice,
-        record=recorder,
-    )
+    with recording(record) as recorder:
+        chosen = choose(runtime, profile)
+        program = prepare(loaded, chosen, profile)
+        if lock is not None:
+            program = lock.hold(program)
+        if chosen.notice:
+            log.warning("%s", chosen.notice)
+        return run(
+            program,
+            chosen.runtime,
+            bind=bind,
+            on_step=on_step,
+            on_bytes=on_bytes,
+            check=verify,
+            notice=chosen.notice,
+            record=recorder,
+        )

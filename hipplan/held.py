@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import secrets
 import selectors
@@ -25,6 +26,8 @@ from typing_extensions import Self
 from hipplan import _core
 from hipplan.errors import Diagnostic, HeldError
 from hipplan.layout import Layout
+
+log = logging.getLogger("hipplan")
 
 REQUEST = b"hipplan 1 verify\n"
 PATIENCE_S = 5.0
@@ -69,7 +72,7 @@ class _Client:
 
 
 class Answers:
-    """Answers as long as it is entered, in the thread that calls serve() whenever fileno() can be read.
+    """Answers as long as it is entered, in the thread that calls serve() whenever one of files() can be read.
 
     answer: makes the answer. What it raises is not caught.
     """
@@ -77,14 +80,23 @@ class Answers:
     def __init__(self, answer: Callable[[], Answer]) -> None:
         self._answer = answer
         self._clients: dict[int, _Client] = {}
+        self._open: contextlib.ExitStack | None = None
 
     def __enter__(self) -> Self:
-        self._ready = selectors.EpollSelector()
-        self._door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        # Random, because containers that share a network may have the same process ids.
-        self._door.bind(f"{_prefix()}{os.getpid()}-{secrets.token_hex(4)}")
-        self._door.listen(_CLIENTS)
-        self._ready.register(self._door, selectors.EVENT_READ)
+        with contextlib.ExitStack() as undo:
+            try:
+                self._ready = undo.enter_context(selectors.EpollSelector())
+                self._door = undo.enter_context(
+                    socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+                )
+                # Random, because containers that share a network may have the same process ids.
+                self._door.bind(f"{_prefix()}{os.getpid()}-{secrets.token_hex(4)}")
+                self._door.listen(_CLIENTS)
+                self._ready.register(self._door, selectors.EVENT_READ)
+            except OSError as error:  # no descriptor left, or a sandbox without sockets: no reason not to hold
+                log.warning("`hipplan verify` cannot ask this process: %s", error.strerror)
+                return self
+            self._open = undo.pop_all()
         return self
 
     def __exit__(
@@ -92,12 +104,12 @@ class Answers:
     ) -> None:
         for client in list(self._clients.values()):
             self._drop(client)
-        self._door.close()
-        self._ready.close()
+        if self._open is not None:
+            self._open.close()
 
-    def fileno(self) -> int:
+    def files(self) -> list[int]:
         """Readable when serve() has something to do."""
-        return self._ready.fileno()
+        return [] if self._open is None else [self._ready.fileno()]
 
     def wait_s(self) -> float | None:
         """After how many seconds serve() has something to do even so; None if never."""
@@ -105,6 +117,8 @@ class Answers:
 
     def serve(self) -> None:
         """Does what can be done without waiting."""
+        if self._open is None:
+            return
         for key, _ in self._ready.select(0):
             if key.fileobj is self._door:
                 self._let_in()

@@ -7,11 +7,14 @@ nothing: a file that is no record is an HP414, one that ends in the middle is sh
 from __future__ import annotations
 
 import datetime
+import errno
+import io
 import json
 import logging
 import os
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -43,21 +46,18 @@ class Recorder:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
-        self._file = -1
         try:
-            # O_NONBLOCK: a pipe that nobody reads is an error at once, not a hang.
-            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
+            self._file: io.FileIO | None = io.FileIO(self.path, "a", opener=_open)
         except (OSError, ValueError) as error:
+            summary = f"the record {self.path!r} cannot be written"
             why = getattr(error, "strerror", None) or str(error)
             hint = "nothing was done; name a file in a folder that can be written"
-            raise RecordError(
-                Diagnostic("HP413", f"the record {self.path!r} cannot be written", why=why, hint=hint)
-            ) from None
+            raise RecordError(Diagnostic("HP413", summary, why=why, hint=hint)) from None
 
     def begin(self, program: Program, runtime: dict[str, Any]) -> None:
         """The first line. runtime: path, version and driver_version."""
-        if stat.S_ISREG(os.fstat(self._file).st_mode):
-            os.ftruncate(self._file, 0)
+        if self._file is not None and stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
+            self._file.truncate(0)
         machine = None if program.measured is None else program.measured.model_dump(exclude_none=True)
         self._write(
             "apply",
@@ -112,23 +112,40 @@ class Recorder:
 
     def close(self) -> None:
         """Leaves the record as it is."""
-        file, self._file = self._file, -1
-        if file >= 0:
-            os.close(file)
-
-    def __del__(self) -> None:
-        self.close()
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
 
     def _write(self, event: str, **more: Any) -> None:
-        if self._file < 0:
+        if self._file is None:
             return
         line = memoryview(json.dumps({"event": event, **more}, default=str).encode() + b"\n")
         try:
             while line:
-                line = line[os.write(self._file, line) :]
+                written = self._file.write(line)
+                if written is None:
+                    raise BlockingIOError(errno.EAGAIN, "its reader does not keep up")
+                line = line[written:]
         except OSError as error:  # a full disk, a reader that has gone
             log.warning("the record %r ends here: %s", self.path, error.strerror)
             self.close()
+
+
+@contextmanager
+def recording(path: str | os.PathLike[str] | None) -> Iterator[Recorder | None]:
+    """A recorder for an apply, closed if that is not even begun. None without a path. Raises RecordError (HP413)."""
+    recorder = None if path is None else Recorder(path)
+    try:
+        yield recorder
+    except BaseException:
+        if recorder is not None:
+            recorder.close()
+        raise
+
+
+def _open(path: str, flags: int) -> int:
+    # O_NONBLOCK: a pipe that nobody reads is an error at once, not a hang.
+    return os.open(path, flags | os.O_NONBLOCK, 0o666)
 
 
 def _us(took_ns: int) -> float:

@@ -16,6 +16,9 @@ from hipplan.advice import NOWHERE, Piece, pieces
 from hipplan.live import Live
 from hipplan.program import Program
 
+_PINNED = {1: "portable", 2: "mapped", 4: "write_combined"}
+"""Those flags of hipHostMalloc that hipHostGetFlags gives back on every runtime."""
+
 _MEMORY_KINDS = {0: "unregistered", 1: "host", 2: "device", 3: "managed"}
 _RIGHT_NAMES = {flags: right for right, flags in steps.RIGHTS.items()}
 
@@ -138,6 +141,10 @@ def _(step: steps.CreateDeviceBuffer, program: Program, live: Live) -> Iterator[
 @read_back.register
 def _(step: steps.CreatePinnedBuffer, program: Program, live: Live) -> Iterator[Check]:
     yield from _pointer(step.name, live, "host")
+    if asked := step.flags & sum(_PINNED):
+        # Of the other flags runtimes do not tell, and they may set more than was asked.
+        have = live.runtime.host_flags(live.address(step.name)) & asked
+        yield Check(step.name, "flags", _flags(asked), _flags(have))
 
 
 @read_back.register
@@ -153,6 +160,10 @@ def _(step: steps.CreateManagedBuffer, program: Program, live: Live) -> Iterator
 def _pointer(name: str, live: Live, kind: str) -> Iterator[Check]:
     have = live.runtime.pointer_attributes(live.address(name))
     yield Check(name, "kind", kind, _MEMORY_KINDS.get(have.type, str(have.type)))
+
+
+def _flags(bits: int) -> str:
+    return ", ".join(word for bit, word in _PINNED.items() if bits & bit) or "none"
 
 
 def _location(kind: int, ordinal: int) -> str:

@@ -34,6 +34,8 @@ from hipplan.errors import ApplyError, LeakError, suggest
 if TYPE_CHECKING:
     from hipplan.layout import Layout
     from hipplan.program import Program
+    from hipplan.record import Recorder
+    from hipplan.runtimes import Chosen
 
 
 def declare(parser: Parser) -> None:
@@ -59,24 +61,29 @@ def run(given: Namespace) -> int:
     from hipplan.lock import Locked
     from hipplan.prepare import prepare
     from hipplan.profiles import load_machine
-    from hipplan.record import Recorder
+    from hipplan.record import recording
     from hipplan.runtimes import choose
+
+    plan = load(source_of(given.file), parse_vars(given.var), include_anywhere=given.include_anywhere)
+    profile = load_machine(given.machine) if given.machine else None
+    lock = None if given.locked is None else Locked(given.locked)
+    with recording(given.record) as record:
+        chosen = choose(given.runtime, profile)
+        if chosen.notice:
+            print(f"notice: {chosen.notice}", file=sys.stderr)
+        program = prepare(plan, chosen, profile)
+        if lock is not None:
+            program = lock.hold(program)
+        for warning in program.warnings:
+            print(warning, file=sys.stderr)
+        return _apply(program, chosen, given, record)
+
+
+def _apply(program: Program, chosen: Chosen, given: Namespace, record: Recorder | None) -> int:
     from hipplan.transaction import run as apply
     from hipplan.undo import hurry
 
     as_json = given.format == "json"
-    plan = load(source_of(given.file), parse_vars(given.var), include_anywhere=given.include_anywhere)
-    profile = load_machine(given.machine) if given.machine else None
-    lock = None if given.locked is None else Locked(given.locked)
-    record = None if given.record is None else Recorder(given.record)
-    chosen = choose(given.runtime, profile)
-    if chosen.notice:
-        print(f"notice: {chosen.notice}", file=sys.stderr)
-    program = prepare(plan, chosen, profile)
-    if lock is not None:
-        program = lock.hold(program)
-    for warning in program.warnings:
-        print(warning, file=sys.stderr)
     saves = _saves(given.save, program)
     with Interrupts(hurry) as interrupts:
         try:

@@ -69,7 +69,7 @@ class Interrupts:
         """Sleeps until a signal comes; its number. Whoever asks meanwhile is answered."""
         self._waiting = True
         while not self.number:
-            select.select([self._read, answers.fileno()], [], [], answers.wait_s())
+            select.select([self._read, *answers.files()], [], [], answers.wait_s())
             with contextlib.suppress(BlockingIOError):
                 os.read(self._read, 4096)
             answers.serve()

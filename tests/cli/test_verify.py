@@ -141,7 +141,7 @@ class Clock:
 
 def _serve(answers: held.Answers) -> None:
     """Until there is nothing to do without waiting."""
-    while select.select([answers.fileno()], [], [], 0)[0]:
+    while select.select(answers.files(), [], [], 0)[0]:
         answers.serve()
 
 
@@ -229,6 +229,21 @@ def test_a_holder_that_answers_nonsense_or_not_at_all_is_told_of(
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+
+
+def test_who_cannot_open_a_socket_holds_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(*arguments: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(held.socket, "socket", refused)
+    with held.Answers(dict) as answers:
+        assert answers.files() == []
+        assert answers.wait_s() is None
+        answers.serve()
+
+    assert "`hipplan verify` cannot ask this process: Operation not permitted" in caplog.text
 
 
 def test_layouts_of_other_users_are_neither_listed_nor_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 import hipplan
 from hipplan.errors import ApplyError, LeakError
+from hipplan.verify import verify
 from tests.conftest import ROOT, Simulator
 
 QUICKSTART = ROOT / "plans" / "quickstart.yaml"
@@ -252,3 +254,13 @@ def test_the_simulator_becomes_the_machine_asked_for(sim: Simulator) -> None:
     with hipplan.apply(one, runtime="sim", machine="sim-1") as layout:
         assert layout.program.machine == "sim-1"
         assert layout.runtime.device_count() == 1
+
+
+def test_the_flags_of_pinned_memory_are_read_back(sim: Simulator) -> None:
+    pinned = {"kind": "pinned", "size": "1MiB", "portable": True, "coherent": True}
+    with hipplan.apply({"hipplan": 1, "buffers": {"b": pinned}}, runtime="sim") as layout:
+        assert [(c.desired, c.current) for c in layout.checks if c.what == "flags"] == [("portable", "portable")]
+        (step,) = layout.program.steps
+        more = replace(layout.program, steps=(replace(step, flags=5),))  # as if more had been asked
+        (drift,) = verify(more, layout._live).mismatches()
+        assert (drift.desired, drift.current) == ("portable, write_combined", "portable")
