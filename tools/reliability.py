@@ -22,6 +22,8 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reliability.md"
 SANITIZERS = {"address,undefined": ("libasan.so", "libubsan.so"), "thread": ("libtsan.so",)}
 NOT_SANITIZED = ("tests/hardware", "tests/cuda")
+TIMED = ("expansion_is_bounded", "placed_in_seconds", "refused_quickly")
+"""Tests that bound a time, which a sanitizer multiplies."""
 
 
 def main() -> int:
@@ -82,7 +84,12 @@ def _sanitized(given: argparse.Namespace) -> dict[str, str]:
             "PYTHONMALLOC": "malloc",
             "HIPPLAN_SANITIZER": given.sanitizer,
         }
-        wanted = given.tests or ["tests", *(f"--ignore={one}" for one in NOT_SANITIZED)]
+        wanted = given.tests or [
+            "tests",
+            *(f"--ignore={one}" for one in NOT_SANITIZED),
+            "-k",
+            f"not ({' or '.join(TIMED)})",
+        ]
         ran = _pytest(wanted, environment)
         reports = sorted(Path(folder).iterdir())
         for report in reports:

@@ -118,7 +118,7 @@ def test_what_the_body_raises_goes_on_even_if_something_leaks(sim: Simulator, ca
 
 def test_an_interrupt_in_close_is_raised_when_all_is_given_back(sim: Simulator, caplog: Any) -> None:
     layout = hipplan.apply(QUICKSTART, runtime="sim")
-    sim.runtime.arm_faults("hipMemUnmap@1=delay:300")
+    sim.runtime.arm_faults("hipMemUnmap@1=delay:1000")
     timer = threading.Timer(0.15, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     with pytest.raises(KeyboardInterrupt):

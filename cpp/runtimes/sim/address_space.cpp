@@ -10,6 +10,13 @@ namespace {
 constexpr std::uint64_t arena_bytes = std::uint64_t{64} << 30;
 constexpr std::uint64_t single_bytes_min = std::uint64_t{1} << 30;
 
+#ifdef __SANITIZE_THREAD__
+constexpr int only_if_free =
+    0;  // it makes address 0 of a hint it does not like, and the flag would demand that
+#else
+constexpr int only_if_free = MAP_FIXED_NOREPLACE;
+#endif
+
 std::uintptr_t map_nothing(std::uintptr_t where, std::uint64_t bytes, int extra_flags) {
   void* const got = mmap(reinterpret_cast<void*>(where), bytes, PROT_NONE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | extra_flags, -1, 0);
@@ -76,9 +83,9 @@ std::uintptr_t address_space::at_hint(std::uint64_t bytes, std::uintptr_t hint) 
       return hint;
     }
   }
-  const auto got = map_nothing(hint, bytes, MAP_FIXED_NOREPLACE);
+  const auto got = map_nothing(hint, bytes, only_if_free);
   if (got == 0) return 0;
-  if (got != hint) {  // a kernel before 4.17 takes the flag for a mere hint
+  if (got != hint) {  // without the flag, or a kernel before 4.17: it was a mere hint
     munmap(reinterpret_cast<void*>(got), bytes);
     return 0;
   }
