@@ -206,8 +206,18 @@ class _Compiler:
             whole = Resource(name=reservation.name, kind="reservation", device="", asked=asked, size=size)
             self.resources.append(whole)
         preflight.check_range(self.plan, reservation, placed, size, step, self.findings)
-        for mapping, at, mapped in placed:
-            self._mapping(reservation.name, mapping, at, mapped)
+        made = [self._mapping(reservation.name, mapping, at, mapped) for mapping, at, mapped in placed]
+        if self._access_is_measured_from_the_first(placed):
+            made = [one for _, one in sorted(zip(placed, made, strict=True), key=lambda pair: -pair[0][1])]
+        self.steps += [step for some in made for step in some]
+
+    def _access_is_measured_from_the_first(self, placed: list[tuple[ResolvedMapping, int, int]]) -> bool:
+        """HIP 7.0 to 7.2 find the pieces that hipMemSetAccess names by adding up from the range's first one: right
+        for pieces of one size, and for what is the first when it gets its rights. So the last is mapped first there.
+        (ROCm/rocm-systems 2516, 2667, 6977; what is added later: cpp/core/range_pieces.hpp.)
+        """
+        alike = all(at == number * placed[0][2] and size == placed[0][2] for number, (_, at, size) in enumerate(placed))
+        return not alike and (7, 0) <= self.machine.version < (7, 3)
 
     def _step_of(self, mapping: ResolvedMapping) -> int:
         """The granularity of what is mapped: what its place and size must be multiples of."""
@@ -226,9 +236,9 @@ class _Compiler:
             end = at + min(size, whole)
         return out
 
-    def _mapping(self, reservation: str, mapping: ResolvedMapping, at: int, size: int) -> None:
+    def _mapping(self, reservation: str, mapping: ResolvedMapping, at: int, size: int) -> list[steps.Step]:
         span = self.plan.span(*mapping.path)
-        self.steps.append(
+        made: list[steps.Step] = [
             steps.Map(
                 name=mapping.name,
                 reservation=reservation,
@@ -237,11 +247,11 @@ class _Compiler:
                 size=size,
                 origin=span,
             )
-        )
+        ]
         access = tuple((who, right) for who, right in mapping.access.items() if right != "none")
         if access:
             rights = tuple((self.ordinal(who), right) for who, right in access)
-            self.steps.append(steps.SetAccess(name=mapping.name, rights=rights, origin=span))
+            made.append(steps.SetAccess(name=mapping.name, rights=rights, origin=span))
         self.resources.append(
             Resource(
                 name=mapping.name,
@@ -255,6 +265,7 @@ class _Compiler:
                 memory=mapping.allocation,
             )
         )
+        return made
 
     def _buffer(self, buffer: ResolvedBuffer) -> None:
         spec = buffer.spec

@@ -249,7 +249,16 @@ class _Comparison:
             (later if step.name in waiting else at_once).append(step)
             if isinstance(step, (steps.Prefetch, steps.AttachStream)):
                 streams.add(step.stream)
-        return at_once, later
+        return self._upward(at_once), self._upward(later)
+
+    def _upward(self, made: list[steps.Step]) -> list[steps.Step]:
+        """Mappings for a range that stays in the order of addresses: HIP 7.0 to 7.2 can give rights to one that is
+        not the range's first only if there is no hole before it (cpp/core/range_pieces.hpp).
+        """
+        maps = (step for step in made if isinstance(step, steps.Map) and ("reservation", step.reservation) in self.kept)
+        place = {step.name: (step.reservation, step.offset) for step in maps}
+        upward = iter(sorted((step for step in made if step.name in place), key=lambda step: place[step.name]))
+        return [next(upward) if step.name in place else step for step in made]
 
     def _changes(self, key: Key) -> Iterator[steps.Step]:
         """Access and advice of one thing that stays."""

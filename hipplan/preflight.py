@@ -294,7 +294,7 @@ class _Rules:
 
     def releases(self) -> None:
         """HP309: what this HIP release, or CUDA, does not do."""
-        version = _numbers(self.machine.hip_version)
+        version = self.machine.version
         for allocation in self.objects.allocations.values():
             self._allocation_release(allocation.name, version)
         for reservation in self.objects.reservations.values():
@@ -340,7 +340,3 @@ class _Rules:
             self.add("HP309", "read_only is for files on CUDA", *path, "read_only",
                      why="registering private memory read-only was seen not to return",
                      hint="leave read_only out")  # fmt: skip
-
-
-def _numbers(version: str | None) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")) if version else ()

@@ -175,6 +175,11 @@ class Machine(PlanModel):
     unknown: list[str] = []
     """Figures that nobody knows, by name."""
 
+    @property
+    def version(self) -> tuple[int, ...]:
+        """hip_version as numbers; empty if it is not known."""
+        return tuple(map(int, self.hip_version.split("."))) if self.hip_version else ()
+
     @model_validator(mode="after")
     def _links_exist(self) -> Self:
         count = len(self.devices)

@@ -16,9 +16,10 @@ address_range address_range::reserve(runtime_ptr runtime, std::string name, std:
 
 void address_range::release() {
   const auto runtime = take();
-  if (*pieces_ != 0) {
-    throw hip::hip_error(hip::hipErrorIllegalState, "hipMemAddressFree", identify(),
-                         "not called: " + std::to_string(*pieces_) + " mapping(s) inside are still mapped");
+  if (pieces_->count() != 0) {
+    throw hip::hip_error(
+        hip::hipErrorIllegalState, "hipMemAddressFree", identify(),
+        "not called: " + std::to_string(pieces_->count()) + " mapping(s) inside are still mapped");
   }
   const auto result = runtime->hipMemAddressFree(reinterpret_cast<void*>(address_), size_bytes_);
   runtime->check(result, "hipMemAddressFree", identify(),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "owned.hpp"
+#include "range_pieces.hpp"
 
 namespace hipplan {
 
@@ -25,11 +26,14 @@ class address_range : public owned {
  private:
   friend class mapping;
   address_range(runtime_ptr runtime, std::string name, std::uintptr_t address, std::size_t size_bytes)
-      : owned(std::move(runtime), std::move(name)), address_(address), size_bytes_(size_bytes) {}
+      : owned(std::move(runtime), std::move(name)),
+        address_(address),
+        size_bytes_(size_bytes),
+        pieces_(std::make_shared<range_pieces>(address)) {}
 
   std::uintptr_t address_;
   std::size_t size_bytes_;
-  std::shared_ptr<std::size_t> pieces_ = std::make_shared<std::size_t>(0);  // mapped now, shared with them
+  std::shared_ptr<range_pieces> pieces_;  // mapped now, shared with them
 };
 
 }  // namespace hipplan

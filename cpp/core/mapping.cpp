@@ -5,12 +5,13 @@ namespace hipplan {
 mapping mapping::map(runtime_ptr runtime, std::string name, const address_range& range,
                      std::size_t offset_bytes, const allocation& memory, std::size_t size_bytes) {
   const auto address = range.address() + offset_bytes;
+  range.pieces_->expect(*runtime, address, size_bytes);
   const auto result = runtime->hipMemMap(reinterpret_cast<void*>(address), size_bytes, 0, memory.get(), 0);
+  range.pieces_->mapped(address, result == hip::hipSuccess);
   runtime->check(result, "hipMemMap", [&] {
     return std::pair("mapping '" + name + "' of " + memory.identify(),
                      "ptr=" + hexadecimal(address) + ", size=" + std::to_string(size_bytes));
   });
-  ++*range.pieces_;
   return {std::move(runtime), std::move(name), address, size_bytes, range.pieces_};
 }
 
@@ -20,7 +21,7 @@ void mapping::release() {
   runtime->check(result, "hipMemUnmap", [&] {
     return std::pair(identify(), "ptr=" + hexadecimal(address_) + ", size=" + std::to_string(size_bytes_));
   });
-  --*pieces_;
+  pieces_->remove(address_);
 }
 
 void mapping::take_out() {
@@ -28,12 +29,11 @@ void mapping::take_out() {
   runtime().check(result, "hipMemUnmap", identify(),
                   "ptr=" + hexadecimal(address_) + ", size=" + std::to_string(size_bytes_));
   (void)take();
-  --*pieces_;
+  pieces_->remove(address_);
 }
 
 void mapping::set_access(hip::runtime& runtime, std::span<const hip::hipMemAccessDesc> rights) const {
-  const auto result =
-      runtime.hipMemSetAccess(reinterpret_cast<void*>(address_), size_bytes_, rights.data(), rights.size());
+  const auto result = pieces_->set_access(runtime, address_, size_bytes_, rights);
   runtime.check(result, "hipMemSetAccess", [&] {
     return std::pair(identify(), "ptr=" + hexadecimal(address_) + ", size=" + std::to_string(size_bytes_) +
                                      ", count=" + std::to_string(rights.size()));

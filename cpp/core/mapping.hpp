@@ -36,7 +36,7 @@ class mapping : public owned {
 
  private:
   mapping(runtime_ptr runtime, std::string name, std::uintptr_t address, std::size_t size_bytes,
-          std::shared_ptr<std::size_t> pieces)
+          std::shared_ptr<range_pieces> pieces)
       : owned(std::move(runtime), std::move(name)),
         address_(address),
         size_bytes_(size_bytes),
@@ -44,7 +44,7 @@ class mapping : public owned {
 
   std::uintptr_t address_;
   std::size_t size_bytes_;
-  std::shared_ptr<std::size_t> pieces_;
+  std::shared_ptr<range_pieces> pieces_;
 };
 
 }  // namespace hipplan

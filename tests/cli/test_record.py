@@ -55,7 +55,7 @@ def test_a_failed_apply_is_recorded_with_its_roll_back(sim: Simulator, tmp_path:
     record = read(file)
     failing = [event for event in record.of("step") if event["result"] != "ok"]
 
-    assert [(e["name"], e["error"], e["code"]) for e in failing] == [("model[1]", "hipErrorOutOfMemory", 2)]
+    assert [(e["name"], e["error"], e["code"]) for e in failing] == [("model[0]", "hipErrorOutOfMemory", 2)]
     assert [e["retries"] for e in record.of("step") if e["call"] == "hipMemCreate"] == [1, 0]
     assert record.of("failed")[0]["driver_call"] == "hipMemMap"
     results = {event["name"]: event["result"] for event in record.of("undo")}

@@ -153,7 +153,7 @@ def test_a_failed_apply_exits_4_and_a_failed_undo_exits_5(hipplan: Run) -> None:
     done = hipplan("apply", QUICKSTART, "--once", "--runtime", "sim", env=failing)
 
     assert done.returncode == 4
-    assert "hipMemMap failed for 'model[1]'" in done.stderr
+    assert "hipMemMap failed for 'model[0]'" in done.stderr
     assert "nothing left behind" in done.stderr
 
     failing = {"HIPSIM_FAIL": "hipMemRelease@1=hipErrorUnknown"}

@@ -1,0 +1,53 @@
+// What is mapped in one address range, shared by the range and its mappings.
+//
+// HIP 7.0 to 7.2 measure the size of hipMemSetAccess from the range's first mapping and not from the address
+// (ROCm/rocm-systems 2516, 2667, 6977): behind mappings of other sizes, the call for one mapping is refused.
+// From the first mapping on it is right. So there, where the plain call was refused, rights are set for
+// everything from the base to the end of the mapping, and the shorter parts before it, longest first, get
+// their own back.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "hip/runtime.hpp"
+
+namespace hipplan {
+
+class range_pieces {
+ public:
+  explicit range_pieces(std::uintptr_t base) : base_(base) {}
+
+  [[nodiscard]] std::size_t count() const noexcept { return count_; }
+  /// Before the map, because this may find no memory for its own; what the map says goes to mapped().
+  void expect(const hip::runtime& runtime, std::uintptr_t address, std::size_t size_bytes);
+  void mapped(std::uintptr_t address, bool succeeded);
+  void remove(std::uintptr_t address);
+
+  /// Rights on a whole piece; devices not named keep what they have. What HIP says.
+  [[nodiscard]] hip::hipError_t set_access(hip::runtime& runtime, std::uintptr_t address,
+                                           std::size_t size_bytes,
+                                           std::span<const hip::hipMemAccessDesc> rights);
+
+ private:
+  using rights_list = std::vector<hip::hipMemAccessDesc>;
+  struct piece {
+    std::size_t size_bytes;
+    rights_list rights;
+  };
+  using pieces = std::map<std::uintptr_t, piece>;
+
+  [[nodiscard]] bool reaches(pieces::const_iterator end) const;
+  [[nodiscard]] hip::hipError_t from_base(hip::runtime& runtime, const piece& last,
+                                          std::uintptr_t address) const;
+
+  std::uintptr_t base_;
+  std::size_t count_ = 0;
+  pieces expected_;
+  pieces known_;  ///< only on the releases concerned: there rights must be known to be set again
+};
+
+}  // namespace hipplan

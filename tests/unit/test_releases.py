@@ -1,0 +1,145 @@
+"""hipplan on the releases of HIP, each with the defects it is known for, as the simulator has them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hipplan import runtimes
+from hipplan.api import prepare
+from hipplan.errors import ApplyError
+from hipplan.layout import Layout
+from hipplan.loader import load
+from hipplan.profiles import load_machine, sim_profile
+from hipplan.runtimes import choose
+from hipplan.transaction import run
+from tests.conftest import PLANS, Simulator, keys_of
+from tests.faults.harness import FOR_EVER, ONCE, Apply, calls_of, failures_of, sweep
+
+RELEASES = {
+    "6.1": "map_failure_hidden unmap_pieces_leaks address_free_forgets free_memory_with_reservation",
+    "6.2": "map_failure_hidden unmap_pieces_leaks address_free_forgets unmap_size_unchecked read_only_not_enforced",
+    "6.3": "map_failure_hidden address_free_forgets unmap_size_unchecked free_interior_pointer",
+    "6.4": "map_failure_hidden address_free_forgets read_only_not_enforced",
+    "7.0": "map_failure_hidden set_access_sums_from_start create_on_current_device address_free_forgets",
+    "7.1": "map_failure_hidden set_access_sums_from_start create_on_current_device create_takes_descriptor",
+    "7.2": "map_failure_hidden set_access_sums_from_start create_on_current_device create_takes_descriptor",
+    "7.11": "create_on_current_device create_takes_descriptor",
+    "7.14": "create_on_current_device create_takes_descriptor",
+    "7.15": "create_on_current_device",
+}
+UNEVEN: dict[str, Any] = {
+    "hipplan": 1,
+    "devices": {"gpu": {"count": 2}},
+    "allocations": {
+        "small": {"device": "gpu.0", "size": "4KiB"},
+        "large": {"device": "gpu.1", "size": "8MiB"},
+        "other": {"device": "gpu.0", "size": "1MiB", "count": 3},
+    },
+    "reservations": {
+        "range": {
+            "access": {"gpu.0": "rw"},
+            "mappings": [
+                {"allocation": "small"},
+                {"allocation": "large", "access": {"gpu.0": "r", "gpu.1": "rw"}},
+                {"allocation": "other.0", "access": {}},
+                {"allocation": "other.1", "access": {"gpu.1": "r"}},
+                {"allocation": "other.2"},
+            ],
+        }
+    },
+}
+"""Mappings of several sizes and rights in one range: none of them begins where a sum from the first one would end."""
+
+RIGHTS = [(3, 0), (1, 3), (0, 0), (0, 1), (3, 0)]
+
+
+@pytest.fixture(params=RELEASES)
+def release(request: pytest.FixtureRequest, sim: Simulator, monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulator]:
+    """The simulator as a release, with its defects."""
+    monkeypatch.setattr(runtimes, "_sim_profile", "another")  # what it is then, nobody else has asked for
+    machine = load_machine("sim-2").model_copy(update={"hip_version": request.param})
+    sim.runtime.configure(sim_profile(machine) + "".join(f"quirk.{q}=1\n" for q in RELEASES[request.param].split()))
+    monkeypatch.setattr(runtimes, "_simulator", lambda machine: sim.runtime)
+    yield sim
+    sim.runtime.arm_faults("")
+    sim.free_everything()
+    monkeypatch.undo()
+    monkeypatch.setattr(runtimes, "_sim_profile", None)
+    sim.runtime.configure(sim_profile(load_machine("sim-2")))
+
+
+def applied(source: Any, release: Simulator) -> Layout:
+    return run(prepare(load(source), choose("sim"), None), release.runtime)
+
+
+def accesses(layout: Layout) -> list[tuple[int, int]]:
+    """What HIP tells of each mapping: the rights of device 0 and of device 1."""
+    places = [layout[name].address or 0 for name in layout if name.startswith("range[")]
+    return [(layout.runtime.access(0, place), layout.runtime.access(1, place)) for place in places]
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=lambda path: path.stem)
+def test_every_plan_is_applied_verified_and_given_back(plan: Path, release: Simulator) -> None:
+    free = [release.runtime.memory_info(device) for device in (0, 1)]
+    with applied(plan, release) as layout:
+        assert all(check.ok for check in layout.checks)
+        assert layout.drift() == []
+    assert release.alive() == set()
+    assert [release.runtime.memory_info(device) for device in (0, 1)] == free
+
+
+def test_mappings_of_any_size_get_their_own_rights(release: Simulator) -> None:
+    with applied(UNEVEN, release) as layout:
+        assert accesses(layout) == RIGHTS
+    assert release.alive() == set()
+
+
+def test_mappings_of_any_size_are_added_and_get_their_own_rights(release: Simulator) -> None:
+    """Behind what is mapped already: on 7.0 to 7.2 that is the case that needs rights from the base on."""
+    less = copy.deepcopy(UNEVEN)
+    del less["reservations"]["range"]["mappings"][2:]
+    less["reservations"]["range"]["size"] = "12MiB"
+    more = copy.deepcopy(UNEVEN)
+    more["reservations"]["range"]["size"] = "12MiB"
+    with applied(less, release) as layout:
+        first = layout["range[0]"].address or 0
+        release.runtime.write(first, b"stays")
+        layout.update(more)
+        assert accesses(layout) == RIGHTS
+        assert release.runtime.read(first, 5) == b"stays"
+        layout.update(less)
+        assert accesses(layout) == RIGHTS[:2]
+    assert release.alive() == set()
+
+
+@pytest.mark.parametrize("mode", [ONCE, FOR_EVER])
+def test_each_call_fails_in_turn_on_mappings_of_any_size(release: Simulator, mode: str, tmp_path: Path) -> None:
+    phase = Apply(release, prepare(load(UNEVEN), choose("sim"), None), {})
+    sweep(phase, calls_of(phase, tmp_path / "trace"), "hipErrorUnknown", mode)
+
+
+def test_memory_is_of_its_own_device_whichever_is_current(release: Simulator) -> None:
+    free = [release.runtime.memory_info(device)[0] for device in (0, 1)]
+    with applied(UNEVEN, release):
+        taken = [before - release.runtime.memory_info(device)[0] for device, before in enumerate(free)]
+    assert taken == [3 * 2**20 + 4096, 8 * 2**20] or taken == [4 * 2 * 2**20, 8 * 2**20]
+
+
+def test_a_failed_map_is_noticed_also_where_hip_hides_it(release: Simulator) -> None:
+    """Two mappings at one place: this driver call fails for a reason of its own, not by a fault at our table."""
+    program = prepare(load(UNEVEN), choose("sim"), None)
+    steps = list(program.steps)
+    at = next(n for n, step in enumerate(steps) if step.name == "range[1]" and step.call == "hipMemMap")
+    steps[at] = replace(steps[at], offset=0)
+    with pytest.raises(ApplyError) as caught:
+        run(replace(program, steps=tuple(steps)), release.runtime)
+
+    assert caught.value.call in ("hipMemMap", "hipMemSetAccess") or "HP402" in str(caught.value)
+    # What HIP says it has mapped and then cannot unmap is reported, with the range that must stay for it.
+    assert release.alive() <= keys_of(failures_of(caught.value))
