@@ -15,11 +15,14 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 
+from hipplan.canonical import canonical
 from hipplan.dtypes import BY_NAME
 from hipplan.errors import Diagnostic, PlanError
 from hipplan.model.base import NAME_PATTERN
+from hipplan.source import load_yaml
 from hipplan.tensorfiles import Entry, FileProblem, Files, is_safetensors
 
 BY_ROWS = frozenset(["q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "w1", "w3", "embed_tokens", "lm_head"])
@@ -40,7 +43,7 @@ class _Tensor:
 
 
 def plan_of(source: str, ranks: int = 1, folder: str = ".") -> str:
-    """The text of a plan that holds and loads a checkpoint.
+    """The text of a plan that holds and loads a checkpoint, as `hipplan fmt` would write it.
 
     source: a .safetensors file or a .safetensors.index.json. ranks: how many devices. folder: where the plan will
     be, from which it names the files. Raises PlanError: HP405, HP421, HP422 for the files, HP104 for a dtype.
@@ -57,7 +60,8 @@ def plan_of(source: str, ranks: int = 1, folder: str = ".") -> str:
     finally:
         files.close()
     tensors = [_tensor(entry, ranks, name) for entry, name in zip(entries, _names(entries), strict=True)]
-    return "\n".join(_written(source, tensors, ranks, folder)) + "\n"
+    text = "\n".join(_written(source, tensors, ranks, folder)) + "\n"
+    return canonical(load_yaml(StringIO(text), source))
 
 
 def _tensor(entry: Entry, ranks: int, name: str) -> _Tensor:

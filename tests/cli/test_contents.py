@@ -88,6 +88,7 @@ def test_a_signal_stops_a_load_and_rolls_back(tmp_path: Path) -> None:
 def test_an_imported_checkpoint_applies_and_loads(hipplan: Run, tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
     assert hipplan("import", "safetensors", DATA / "layer.safetensors", "-o", plan).returncode == 0
+    assert hipplan("fmt", "--check", plan).returncode == 0
     result = hipplan("apply", plan, "--runtime", "sim", "--once", "--save", f"rank.0={tmp_path / 'back.safetensors'}")
 
     assert result.returncode == 0, result.stderr
