@@ -6,7 +6,7 @@ mappings (name[0], ...), so that whatever knows those nouns knows regions: prefl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -18,6 +18,9 @@ from hipplan.model import Allocation, Reservation, Tensor
 from hipplan.objects import Objects, ResolvedAllocation, ResolvedMapping, ResolvedRegion, ResolvedReservation
 from hipplan.program import Resource
 from hipplan.units import format_size, round_up
+
+Needed = tuple[str, Tensor, int, int]
+"""A tensor's name, the tensor, what its offset is a multiple of, and its bytes (of one row where a dimension is -1)."""
 
 Granularity = Callable[[str], int]
 """Device name -> what the size of memory on it is rounded up to."""
@@ -139,7 +142,8 @@ def resized(region: PlacedRegion, count: int) -> PlacedRegion:
     tensors = []
     for tensor in region.tensors:
         if tensor.open:
-            shape, size = _fitted(specs[tensor.name[len(region.region.name) + 1 :]], tensor.offset, mapped)
+            spec = specs[tensor.name[len(region.region.name) + 1 :]]
+            shape, size = _fitted(spec, spec.bytes_least, tensor.offset, mapped)
             tensor = replace(tensor, shape=shape, size=size)
         tensors.append(tensor)
     return replace(region, chunks=chunks, asked=mapped, tensors=tuple(tensors))
@@ -170,18 +174,19 @@ def lowered(objects: Objects, regions: dict[str, PlacedRegion]) -> Objects:
 def _lay_out(region: ResolvedRegion, plan: LoadedPlan, granularity: Granularity, findings: Findings) -> PlacedRegion:
     spec = region.spec
     step = max(granularity(device) for device in region.devices)
+    tensors = [(short, tensor, tensor.step, tensor.bytes_least) for short, tensor in spec.tensors.items()]
     if spec.size != "auto":
         asked = spec.size
         chunks = _chunks(region, asked, step)
     elif any(tensor.device for tensor in spec.tensors.values()):
-        needs = {device: _need(region, device) for device in region.devices}
+        needs = {device: _need(tensors, device) for device in region.devices}
         asked = sum(needs.values())
         chunks = [(device, round_up(max(need, 1), step)) for device, need in needs.items()]
     else:
-        asked = _need(region, None)
+        asked = _need(tensors, None)
         chunks = _chunks(region, asked, step)
     bare = PlacedRegion(region, tuple(chunks), asked, ())
-    return replace(bare, tensors=tuple(_place(bare, plan, findings)))
+    return replace(bare, tensors=tuple(_place(bare, tensors, plan, findings)))
 
 
 def _chunks(region: ResolvedRegion, size: int, step: int) -> list[tuple[str, int]]:
@@ -197,26 +202,26 @@ def _chunks(region: ResolvedRegion, size: int, step: int) -> list[tuple[str, int
     return [(device, chunk) for index, device in enumerate(holders) for _ in range(whole + (index < more))]
 
 
-def _need(region: ResolvedRegion, device: str | None) -> int:
+def _need(tensors: Sequence[Needed], device: str | None) -> int:
     """Bytes of all tensors of a device's part (None: of the whole region), one behind the other."""
     end = 0
-    for tensor in region.spec.tensors.values():
+    for _, tensor, step, size in tensors:
         if device is None or tensor.device == device:
-            end = round_up(end, tensor.step) + tensor.bytes_least
+            end = round_up(end, step) + size
     return end
 
 
-def _place(placed: PlacedRegion, plan: LoadedPlan, findings: Findings) -> list[PlacedTensor]:
+def _place(placed: PlacedRegion, tensors: Sequence[Needed], plan: LoadedPlan, findings: Findings) -> list[PlacedTensor]:
     """Each tensor behind the one before it, or in its device's part behind the one before it there."""
     region = placed.region
     ends = {device: end for device, _, end in placed.parts()} if len(region.devices) > 1 else {}
     cursors = {device: start for device, start, _ in placed.parts()} if ends else {}
     cursor, out = 0, []
-    for short, tensor in region.spec.tensors.items():
+    for short, tensor, step, least in tensors:
         pinned = tensor.device if tensor.device in ends else None
         limit = ends[pinned] if pinned else placed.mapped
-        start = round_up(cursors[pinned] if pinned else cursor, tensor.step)
-        shape, size = _fitted(tensor, start, limit)
+        start = round_up(cursors[pinned] if pinned else cursor, step)
+        shape, size = _fitted(tensor, least, start, limit)
         cursor = start + size
         if pinned:
             cursors[pinned] = cursor
@@ -230,9 +235,8 @@ def _place(placed: PlacedRegion, plan: LoadedPlan, findings: Findings) -> list[P
     return out
 
 
-def _fitted(tensor: Tensor, offset: int, limit: int) -> tuple[tuple[int, ...], int]:
-    """Shape and bytes; a dimension of -1 takes what is left up to the limit."""
-    row = tensor.bytes_least
+def _fitted(tensor: Tensor, row: int, offset: int, limit: int) -> tuple[tuple[int, ...], int]:
+    """Shape and bytes; a dimension of -1 takes what is left up to the limit, in rows."""
     if -1 not in tensor.shape:
         return tuple(tensor.shape), row
     rows = max(0, limit - offset) // row

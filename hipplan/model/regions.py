@@ -1,6 +1,5 @@
 """Regions: one address range, a few large pieces of memory behind it, named tensors in it."""
 
-from functools import cached_property
 from math import prod
 from typing import Annotated, Literal
 
@@ -63,12 +62,12 @@ class Tensor(PlanModel):
     Source: ours.
     """
 
-    @cached_property
+    @property
     def step(self) -> int:
         """What its offset is a multiple of."""
         return max(self.alignment or 0, TENSOR_ALIGNMENT)
 
-    @cached_property
+    @property
     def bytes_least(self) -> int:
         """Its bytes; of one row where a dimension is -1."""
         return abs(prod(self.shape)) * BY_NAME[self.dtype].size
