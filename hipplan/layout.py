@@ -55,7 +55,8 @@ class Layout:
         """Calls of apply made again because the driver said NotReady."""
         self._book = _core.LeaseBook()
         self._torch_pools: dict[str, TorchPool] = {}
-        self._moving = threading.Lock()  # one moves bytes at a time
+        self._moving = threading.RLock()  # one moves bytes at a time
+        self._moves_under_way: Moves | None = None
         self._lock = threading.RLock()  # a signal's handler may close what its thread is closing
         self._closed = False
         _open.add(self)
@@ -289,13 +290,17 @@ class Layout:
         self._require_open()
         pieces = [self[name] for name in names]
         with self._moving:
+            if self._moves_under_way is not None:  # this very thread's, which is in on_bytes or a signal's handler
+                raise RuntimeError("bytes are being moved already: this cannot begin inside of that")
             moves = Moves(self, [piece._hold() for piece in pieces], on_bytes)
-            known = {piece.name: piece.resource for piece in pieces}  # of a registered file also its size
-            resources = (known.get(one.name, one) for one in self.program.resources)
-            moves.memory = Memory(resources, self.program.devices)
             try:
+                self._moves_under_way = moves
+                known = {piece.name: piece.resource for piece in pieces}  # of a registered file also its size
+                resources = (known.get(one.name, one) for one in self.program.resources)
+                moves.memory = Memory(resources, self.program.devices)
                 yield moves
             finally:
+                self._moves_under_way = None
                 moves.let_go()  # an exception's traceback would hold the leases
 
     def close(self, *, force: bool = False) -> Undone:
