@@ -16,8 +16,11 @@ Function* simulator_call(const hip::runtime& runtime, const char* name) {
   throw std::invalid_argument(runtime.path() + " is not the simulator: it has no " + name);
 }
 
-void configure(const hip::runtime& runtime, const std::string& profile) {
-  if (simulator_call<int(const char*)>(runtime, "hipsim_configure")(profile.c_str()) == 0) return;
+void configure(hip::runtime& runtime, const std::string& profile) {
+  if (simulator_call<int(const char*)>(runtime, "hipsim_configure")(profile.c_str()) == 0) {
+    runtime.read_version();  // another machine may have another one
+    return;
+  }
   throw std::invalid_argument(simulator_call<const char*()>(runtime, "hipsim_last_message")());
 }
 

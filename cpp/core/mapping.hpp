@@ -35,6 +35,9 @@ class mapping : public owned {
   [[nodiscard]] std::string identify() const;
 
  private:
+  /// hipMemMap failed and did not say so: unmapping nothing may crash there.
+  [[nodiscard]] bool never_mapped(hip::runtime& runtime) const;
+
   mapping(runtime_ptr runtime, std::string name, std::uintptr_t address, std::size_t size_bytes,
           std::shared_ptr<range_pieces> pieces)
       : owned(std::move(runtime), std::move(name)),
@@ -45,6 +48,7 @@ class mapping : public owned {
   std::uintptr_t address_;
   std::size_t size_bytes_;
   std::shared_ptr<range_pieces> pieces_;
+  mutable bool proven_ = false;  ///< hipMemSetAccess has succeeded, so it is really mapped
 };
 
 }  // namespace hipplan

@@ -36,6 +36,8 @@ class runtime {
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
   /// hipRuntimeGetVersion: major * 10^7 + minor * 10^5 + patch.
   [[nodiscard]] int version() const noexcept { return version_; }
+  /// Asks for it again: the simulator can become another machine.
+  void read_version() noexcept { table_.hipRuntimeGetVersion(&version_); }
   [[nodiscard]] interceptor& intercepts() noexcept { return interceptor_; }
   /// Calls made again because the driver said NotReady, since the runtime was opened.
   [[nodiscard]] std::uint64_t retries() const noexcept { return retries_.load(); }

@@ -1,0 +1,126 @@
+"""Defects of real releases (the simulator's quirks): hipplan lives with each of them, and loses nothing by it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import hipplan
+from hipplan.errors import ApplyError
+from hipplan.profiles import load_machine, sim_profile
+from hipplan.steps import Step
+from tests.conftest import Simulator
+from tests.faults.test_changes import FULL, ONE, OTHER
+
+Become = Callable[[str], None]
+
+UNEQUAL = {
+    "hipplan": 1,
+    "devices": {"gpu": {"count": 2}},
+    "allocations": {
+        "large": {"device": "gpu.0", "size": "4MiB"},
+        "small": {"device": "gpu.0", "size": "2MiB"},
+        "more": {"device": "gpu.1", "size": "2MiB"},
+    },
+    "reservations": {
+        "r": {
+            "size": "64MiB",
+            "mappings": [
+                {"allocation": "large", "access": {"gpu.0": "rw"}},
+                {"allocation": "small", "access": {"gpu.0": "r", "gpu.1": "r"}},
+                {"allocation": "more", "access": {"gpu.1": "rw"}},
+            ],
+        }
+    },
+}
+
+
+@pytest.fixture
+def become_quirky(sim: Simulator) -> Iterator[Become]:
+    """become_quirky("hip_version=...\\nquirk.name=1") makes the simulator that; set back at the end."""
+    usual = sim_profile(load_machine("sim-2"))
+
+    def become_it(lines: str) -> None:
+        kept = "\n".join(line for line in usual.splitlines() if not line.startswith("hip_version"))
+        sim.runtime.configure(f"{lines}\n{kept}")
+
+    yield become_it
+    assert sim.alive() == set()
+    sim.runtime.configure(usual)
+
+
+QUIRKS = [
+    ("7.2.53211", "map_failure_hidden"),
+    ("7.2.53211", "set_access_sums_from_start"),
+    ("7.0.51831", "set_access_sums_from_start"),
+    ("6.3.42133", "unmap_size_unchecked"),
+    ("6.3.42133", "unmap_pieces_leaks"),
+    ("6.3.42133", "address_free_forgets"),
+    ("7.2.53211", "create_on_current_device"),
+    ("7.2.53211", "create_takes_descriptor"),
+    ("7.2.53211", "read_only_not_enforced"),
+]
+
+
+@pytest.mark.parametrize(("version", "quirk"), QUIRKS, ids=lambda one: one)
+def test_everything_works_with_each_defect(version: str, quirk: str, sim: Simulator, become_quirky: Become) -> None:
+    become_quirky(f"hip_version={version}\nquirk.{quirk}=1")
+    one, other = ONE, OTHER
+    if quirk == "set_access_sums_from_start":  # a piece behind a hole that is unlike the first cannot be had there
+        one = ONE.replace("at: 32MiB", "at: 4MiB")
+        other = one.replace("size: 4MiB, chunk", "size: 8MiB, chunk")
+    with hipplan.apply(one, runtime="sim") as layout:
+        layout.grow("hot", by="4MiB")
+        layout.shrink("hot", by="2MiB")
+        layout.remap("hot")
+        layout.seal("hot")
+        assert layout.drift() == []
+        assert not layout.update(other).empty
+        assert layout.drift() == []
+        layout.update(one)
+        assert layout.drift() == []
+    with hipplan.apply(FULL, runtime="sim") as layout:
+        layout.grow("full", by="3MiB")
+        assert layout.drift() == []
+        layout.shrink("full", by="3MiB")
+    with hipplan.apply(UNEQUAL, runtime="sim") as layout:
+        assert layout.drift() == []
+    assert sim.alive() == set()
+
+
+@pytest.mark.parametrize("version", ["6.3.42133", "7.15.0"])
+def test_a_release_without_the_defect_is_not_asked_twice(version: str, sim: Simulator, become_quirky: Become) -> None:
+    become_quirky(f"hip_version={version}")
+    sim.runtime.arm_faults("hipMemSetAccess@3=hipErrorInvalidValue")
+    with pytest.raises(ApplyError) as caught:
+        hipplan.apply(UNEQUAL, runtime="sim")
+    assert caught.value.call == "hipMemSetAccess"
+    assert caught.value.leaks == ()
+    assert sim.alive() == set()
+
+
+def test_a_map_that_failed_in_silence_is_nothing_to_give_back(sim: Simulator, become_quirky: Become) -> None:
+    """Somebody gives our memory away before it is mapped: up to 7.2 hipMemMap says that all is well."""
+    become_quirky("hip_version=7.2.53211\nquirk.map_failure_hidden=1")
+    hip = ctypes.CDLL(sim.runtime.path)
+
+    def sabotage(number: int, step: Step) -> None:
+        if step.call == "hipMemMap":
+            handle = int(sim.ledger()["allocations"][0]["handle"], 16)
+            assert hip.hipMemRelease(ctypes.c_void_p(handle)) == 0
+
+    plan: dict[str, Any] = {
+        "hipplan": 1,
+        "allocations": {"a": {"size": "2MiB"}},
+        "reservations": {"r": {"mappings": [{"allocation": "a", "access": {"gpu.0": "rw"}}]}},
+    }
+    for access, call in (({"gpu.0": "rw"}, "hipMemSetAccess"), ({}, "hipMemGetAllocationPropertiesFromHandle")):
+        plan["reservations"]["r"]["mappings"][0]["access"] = access
+        with pytest.raises(ApplyError) as caught:
+            hipplan.apply(plan, runtime="sim", on_step=sabotage)
+        assert caught.value.call == call
+        assert caught.value.leaks == ("a",)  # which somebody else gave back; neither r nor r[0]
+        assert sim.alive() == set()

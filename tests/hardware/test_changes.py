@@ -1,0 +1,175 @@
+"""A layout changes in place on real memory: what stays keeps address and bytes, a change that fails leaves no trace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import hipplan
+from hipplan.errors import HipplanError, LeakError
+from hipplan.layout import Layout
+from tests.hardware.machine import MIB, Machine, pattern
+
+CODES = ["hipErrorOutOfMemory", "hipErrorUnknown"]
+
+
+def plan(machine: Machine, **more: Any) -> dict[str, Any]:
+    """A region and a reservation on device 0, which a linked one may read; no mapping takes less than its handle."""
+    readers = {f"gpu.{n}": "r" for n in range(1, min(2, machine.count)) if machine.runtime.can_access_peer(n, 0)}
+    access = {"gpu.0": "rw", **readers}
+    return {
+        "hipplan": 1,
+        "devices": {"gpu": {"count": 1 + len(readers)}},
+        "allocations": {"a": {"device": "gpu.0", "size": "4MiB"}, "b": {"device": "gpu.0", "size": "2MiB"}},
+        "reservations": {
+            "r": {
+                "size": "32MiB",
+                "mappings": [{"allocation": "a", "access": access}, {"allocation": "b", "access": access}],
+            }
+        },
+        "regions": {
+            "cache": {
+                "device": "gpu.0", "size": "8MiB", "chunk": "4MiB", "reserve": "256MiB", "access": access,
+                "tensors": {"pages": {"dtype": "u8", "shape": [-1]}},
+            }
+        },
+        "buffers": {"staging": {"kind": "pinned", "size": "1MiB"}},
+    } | more  # fmt: skip
+
+
+def other(machine: Machine) -> dict[str, Any]:
+    """`b` made anew in its place, a longer region, another buffer."""
+    out = plan(machine)
+    out["allocations"]["b"]["size"] = "8MiB"
+    out["regions"]["cache"]["size"] = "16MiB"
+    out["buffers"] = {"landing": {"kind": "device", "device": "gpu.0", "size": "1MiB"}}
+    return out
+
+
+def apply(machine: Machine, source: Any) -> Layout:
+    return hipplan.apply(source, runtime=machine.runtime.path if not machine.simulated else "sim")
+
+
+def at(layout: Layout, name: str) -> int:
+    address = layout[name].address
+    assert address is not None
+    return address
+
+
+def test_what_stays_keeps_its_address_and_its_bytes(machine: Machine) -> None:
+    old = plan(machine)
+    with apply(machine, old) as layout:
+        places = {name: at(layout, name) for name in ("r", "r[0]", "cache")}
+        first, second = pattern(4 * MIB, 1), pattern(8 * MIB, 2)
+        machine.write_by(0, places["r[0]"], first)
+        machine.write_by(0, places["cache"], second)
+        for source in (other(machine), old, other(machine), old):
+            layout.update(source)
+            assert {name: at(layout, name) for name in places} == places
+            assert machine.read_by(0, places["r[0]"], 4 * MIB) == first
+            assert machine.read_by(0, places["cache"], 8 * MIB) == second
+            assert layout.drift() == []
+
+
+def test_growing_and_shrinking_at_one_address(machine: Machine) -> None:
+    with apply(machine, plan(machine)) as layout:
+        base = at(layout, "cache")
+        machine.write_by(0, base, pattern(8 * MIB, 3))
+        layout.grow("cache", to="64MiB")
+        machine.write_by(0, base + 60 * MIB, pattern(4 * MIB, 4))
+        assert machine.read_by(0, base + 60 * MIB, 4 * MIB) == pattern(4 * MIB, 4)
+        layout.shrink("cache", to="8MiB")
+        assert at(layout, "cache") == base
+        assert machine.read_by(0, base, 8 * MIB) == pattern(8 * MIB, 3)
+        layout.grow("r", by="4MiB")
+        machine.write_by(0, at(layout, "r") + 6 * MIB, b"here")
+        assert machine.read_by(0, at(layout, "r") + 6 * MIB, 4) == b"here"
+        assert layout.drift() == []
+
+
+def test_more_addresses_behind_a_full_reservation_or_a_clear_error(machine: Machine) -> None:
+    """Whether the driver has them free there is its own affair."""
+    full = plan(machine)
+    full["reservations"]["r"]["size"] = "6MiB"
+    with apply(machine, full) as layout:
+        base = at(layout, "r")
+        try:
+            layout.grow("r", by="2MiB")
+        except hipplan.ApplyError as error:
+            assert error.diagnostics[0].code == "HP420"
+            assert layout["r"].size == 6 * MIB
+        else:
+            assert layout["r"].size == 8 * MIB
+            machine.write_by(0, base + 6 * MIB, b"behind")
+            assert machine.read_by(0, base + 6 * MIB, 6) == b"behind"
+        assert layout.drift() == []
+
+
+def test_other_memory_under_the_same_addresses(machine: Machine) -> None:
+    with apply(machine, plan(machine)) as layout:
+        base, content = at(layout, "cache"), pattern(8 * MIB, 5)
+        machine.write_by(0, base, content)
+        handle = layout._live.handle("cache#0")
+        layout.remap("cache")
+        assert at(layout, "cache") == base
+        assert layout._live.handle("cache#0") != handle
+        assert machine.read_by(0, base, 8 * MIB) == content
+        layout.remap("r", keep_bytes=False)
+        assert layout.drift() == []
+
+
+def test_memory_moves_to_another_device_under_its_address(pair: Machine) -> None:
+    with apply(pair, plan(pair)) as layout:
+        base, content = at(layout, "cache"), pattern(8 * MIB, 6)
+        pair.write_by(0, base, content)
+        layout.remap("cache", device="gpu.1")
+        assert pair.runtime.properties_of(layout._live.handle("cache#0")).device == 1
+        assert pair.read_by(0, base, 8 * MIB) == content
+        assert pair.read_by(1, base, 8 * MIB) == content
+        assert layout.drift() == []
+
+
+def test_sealed_memory_keeps_its_bytes_and_everybody_may_only_read(machine: Machine) -> None:
+    with apply(machine, plan(machine)) as layout:
+        base, content = at(layout, "cache"), pattern(MIB, 7)
+        machine.write_by(0, base, content)
+        layout.seal("cache")
+        assert {machine.runtime.access(device, base) for device in layout.program.devices.values()} == {1}
+        assert machine.read_by(0, base, MIB) == content
+        layout.unseal("cache")
+        assert machine.runtime.access(0, base) == 3
+        machine.write_by(0, base, b"again")
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_a_call_that_fails_leaves_the_old_or_the_new(code: str, machine: Machine) -> None:
+    """Every call of an update, once each."""
+    content, old, new = pattern(MIB, 8), plan(machine), other(machine)
+    n, fired = 0, 1
+    while fired:
+        n += 1
+        layout = apply(machine, old)
+        places = {name: at(layout, name) for name in ("r", "r[1]", "cache")}
+        for address in places.values():
+            machine.write_by(0, address, content)
+        machine.runtime.arm_faults(f"*@{n}={code}")
+        error: HipplanError | None = None
+        try:
+            layout.update(new)
+        except HipplanError as raised:
+            error = raised
+        fired = machine.runtime.faults_fired()
+        machine.disarm()
+        assert {name: at(layout, name) for name in places} == places
+        assert layout.drift() == []
+        assert machine.read_by(0, places["cache"], MIB) == content
+        if error is None or isinstance(error, LeakError):
+            assert "landing" in layout
+        else:
+            assert "landing" not in layout
+            assert machine.read_by(0, places["r[1]"], MIB) == content
+        layout.close()
+        undone = getattr(error, "undone", None)
+        machine.give_back(() if undone is None else undone.failures)
+    assert n > 40
