@@ -76,10 +76,14 @@ def cuda_core(sizes: list[int], devices: list[int]) -> Variant:
         resources[number] = VirtualMemoryResource(device, config=VirtualMemoryResourceOptions())
 
     def make() -> list[Any]:
-        made = []
-        for size, number in zip(sizes, devices, strict=True):
-            Device(number).set_current()
-            made.append(resources[number].allocate(size))
+        made: list[Any] = []
+        try:
+            for size, number in zip(sizes, devices, strict=True):
+                Device(number).set_current()
+                made.append(resources[number].allocate(size))
+        except Exception:
+            drop(made)  # else the next variant finds the devices full
+            raise
         return made
 
     def drop(made: list[Any]) -> None:

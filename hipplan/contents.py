@@ -121,9 +121,17 @@ def copy(memory: Memory, name: str, source: str, origin: Span | None = None) -> 
     if whole[0] == whole[1] and to.offset < from_.offset + from_.size and from_.offset < to.offset + to.size:
         raise Refused("HP213", f"'{source}' and '{name}' are the same memory")
     pairs = _paired(memory.parts(name, "rw"), memory.parts(source, "r"))
-    if "managed" in (to.kind, from_.kind):  # it is wherever it was used last, so it is not a peer's: HIP finds it
-        pairs = ((a, replace(b, device=b.device if a.device == HOST else a.device)) for a, b in pairs)
+    if "managed" in (to.kind, from_.kind):  # it is wherever it was used last: whoever has the other one copies
+        pairs = (_by_one_device(a, b, managed_first=to.kind == "managed") for a, b in pairs)
     return Copy(name=name, source=source, pairs=tuple(pairs), origin=origin)
+
+
+def _by_one_device(to: Part, from_: Part, *, managed_first: bool) -> tuple[Part, Part]:
+    """No peer copy: HIP finds managed memory, and the other's own device is sure to have access to it."""
+    if HOST in (to.device, from_.device):
+        return to, from_
+    device = from_.device if managed_first else to.device
+    return replace(to, device=device), replace(from_, device=device)
 
 
 def _paired(left: Sequence[Part], right: Sequence[Part]) -> Iterator[tuple[Part, Part]]:

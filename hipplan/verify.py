@@ -16,8 +16,9 @@ from hipplan.advice import NOWHERE, Piece, pieces
 from hipplan.live import Live
 from hipplan.program import Program
 
-_PINNED = {1: "portable", 2: "mapped", 4: "write_combined"}
-"""Those flags of hipHostMalloc that hipHostGetFlags gives back on every runtime."""
+_PINNED = {2: "mapped"}
+"""Those flags of hipHostMalloc that hipHostGetFlags gives back on every runtime: CUDA does not tell portable
+where several devices are in use."""
 
 _MEMORY_KINDS = {0: "unregistered", 1: "host", 2: "device", 3: "managed"}
 _RIGHT_NAMES = {flags: right for right, flags in steps.RIGHTS.items()}

@@ -25,6 +25,8 @@ class Difference:
     """A regular expression that the failed assertion's message must hold: what was got, against what HIP gives."""
     tests: dict[str, str]
     """file.py::test -> a regular expression that the test's parameters must hold."""
+    always: bool = True
+    """False: seen in some runs and not in others; then the tests may pass."""
 
 
 DIFFERENCES = (
@@ -140,6 +142,16 @@ DIFFERENCES = (
         {
             "test_mem_range_get_attribute.py::test_the_cpu_does_not_appear_in_accessed_by": "",
         },
+    ),
+    Difference(
+        "hipMemRangeGetAttribute, accessed by, after advice for a part of the range",
+        "only devices advised for the whole range",
+        "one advised for its first half was told too, in one run of three",
+        r"\[0, 1\] == \[0, -2\]",
+        {
+            "test_mem_range_get_attribute.py::test_accessed_by_counts_devices_on_the_whole_range_only": "",
+        },
+        always=False,
     ),
     Difference(
         "hipMemPrefetchAsync of memory that is not managed",

@@ -257,10 +257,12 @@ def test_the_simulator_becomes_the_machine_asked_for(sim: Simulator) -> None:
 
 
 def test_the_flags_of_pinned_memory_are_read_back(sim: Simulator) -> None:
-    pinned = {"kind": "pinned", "size": "1MiB", "portable": True, "coherent": True}
+    pinned = {"kind": "pinned", "size": "1MiB", "mapped": True, "coherent": True}
     with hipplan.apply({"hipplan": 1, "buffers": {"b": pinned}}, runtime="sim") as layout:
-        assert [(c.desired, c.current) for c in layout.checks if c.what == "flags"] == [("portable", "portable")]
+        assert [(c.desired, c.current) for c in layout.checks if c.what == "flags"] == [("mapped", "mapped")]
+    bare = {"kind": "pinned", "size": "1MiB"}
+    with hipplan.apply({"hipplan": 1, "buffers": {"b": bare}}, runtime="sim") as layout:
         (step,) = layout.program.steps
-        more = replace(layout.program, steps=(replace(step, flags=5),))  # as if more had been asked
+        more = replace(layout.program, steps=(replace(step, flags=2),))  # as if more had been asked
         (drift,) = verify(more, layout._live).mismatches()
-        assert (drift.desired, drift.current) == ("portable, write_combined", "portable")
+        assert (drift.desired, drift.current) == ("mapped", "none")
