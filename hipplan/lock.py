@@ -49,14 +49,15 @@ class LockedPlan(PlanModel):
 
 
 class LockedDevice(PlanModel):
-    """What a device of the plan was. What was not known then is left out, and not compared."""
+    """What a device of the plan was. What was not known then is left out, and not compared.
+
+    How much memory it has is not here: preflight says whether that is enough, and drivers keep some for themselves.
+    """
 
     ordinal: Whole
-    name: str | None = None
     arch: str | None = None
     uuid: str | None = None
     pci: str | None = None
-    memory: Whole | None = None
     granularity_minimum: Whole | None = None
     granularity_recommended: Whole | None = None
 

@@ -59,7 +59,11 @@ def _plain(given: argparse.Namespace) -> dict[str, str]:
     )
     print(soaked.stderr, end="", file=sys.stderr)
     soak = json.loads(soaked.stdout) if soaked.stdout else {"cycles": 0, "failed": 0, "differs": ["it did not end"]}
-    grown = soak["after"]["resident_bytes"] - soak["before"]["resident_bytes"] if "after" in soak else 0
+    grown = (
+        {name: soak["after"][name] - soak["before"][name] for name in ("resident_bytes", "mappings")}
+        if "after" in soak
+        else {}
+    )
     return {
         "build": "release",
         "tests": ran["tests"],
@@ -68,7 +72,8 @@ def _plain(given: argparse.Namespace) -> dict[str, str]:
         "seed": str(given.seed),
         "cycles": f"{soak['cycles']:,}",
         "failed applies": f"{soak['failed']:,}",
-        "differs at the end": ", ".join(soak["differs"]) or f"nothing; resident memory by {grown:,} bytes",
+        "differs at the end": ", ".join(soak["differs"])
+        or f"nothing (resident memory by {grown['resident_bytes']:+,} bytes, mappings by {grown['mappings']:+})",
         "outcome": "clean" if ran["code"] == "0" and soaked.returncode == 0 else "failed",
     }
 
