@@ -35,6 +35,9 @@ WARM_UP = 2_000
 SLACK = {"resident_bytes": 1 << 20, "mappings": 4}
 """By how much these may differ at the end: what the allocator keeps. It does not grow with the number of cycles."""
 
+M_ARENA_MAX = -8
+"""A parameter of glibc's mallopt."""
+
 _libc = ctypes.CDLL(None)
 
 
@@ -134,6 +137,7 @@ def main() -> int:
     parser.add_argument("--failed", type=int, default=1_000)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
+    _libc.mallopt(M_ARENA_MAX, 1)  # or each new thread may open an arena, whose mappings stay
     sim = Simulator()
     with tempfile.TemporaryDirectory() as folder:
         before, after, failed = soak(sim, Path(folder), given.cycles, given.failed, given.seed)

@@ -71,13 +71,13 @@ def test_an_interrupt_at_any_instruction_loses_nothing(
     whole = counted[0]
     assert whole > 3000
     for at in sorted(random.Random(5).sample(range(1, whole + 1), places)):
-        with interrupt_at(at):
+        with interrupt_at(at) as counted:
             try:
                 use()
             except KeyboardInterrupt:
                 pass
-            else:
-                pytest.fail(f"instruction {at} of {whole}: the interrupt was swallowed")
+            else:  # or it ended before, because it did not have to wait so often
+                assert counted[0] < at, f"instruction {at} of {whole}: the interrupt was swallowed"
         assert sim.alive() == set(), f"instruction {at} of {whole}"
     assert _core.take_leaks() == []
 
