@@ -72,7 +72,8 @@ def test_the_same_pointer_again_is_a_success_and_one_registration(hip: Hip) -> N
 
 @REGISTER
 def test_no_page_alignment_is_needed(hip: Hip) -> None:
-    inside = ctypes.addressof(memory()) + 13
+    kept = memory()
+    inside = ctypes.addressof(kept) + 13
     assert hip.hipHostRegister(inside, 1000, 0) == SUCCESS
     assert hip.hipHostUnregister(inside) == SUCCESS
 
