@@ -9,6 +9,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from operator import attrgetter, is_
 from typing import TypeAlias
 
 from hipplan import advice, steps
@@ -30,7 +32,8 @@ _KINDS: dict[type[steps.Step], str] = {
     steps.RegisterBuffer: "registered",
     steps.CreateManagedBuffer: "managed",
 }
-_MEMORY = (steps.CreateAllocation, steps.ImportAllocation)
+_GROWN = (steps.CreateAllocation, steps.Reserve, steps.Map, steps.SetAccess)
+_name = attrgetter("name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,55 @@ class Difference:
 
 def difference(old: Program, new: Program, renewed: Set[str] = frozenset()) -> Difference:
     """Compares. renewed: names of what is to be made anew though nothing about it differs."""
-    return _Comparison(old, _on_old_ranges(old, new, renewed), renewed).result()
+    return _only_more(old, new, renewed) or _Comparison(old, _on_old_ranges(old, new, renewed), renewed).result()
+
+
+def _only_more(old: Program, new: Program, renewed: Set[str]) -> Difference | None:
+    """The same for a program that begins with all of the other one's steps and goes on with new things, which is how
+    growing makes it: what is there already is not looked at, so that growing costs the same however much that is."""
+    count = len(old.steps)
+    more = new.steps[count:]
+    if renewed or old.contents or new.contents or not all(map(is_, old.steps, new.steps)):
+        return None
+    if not more or not all(isinstance(step, _GROWN) for step in more):
+        return None
+    names = set(map(_name, old.steps))
+    if any(key_of(step) is not None and step.name in names for step in more):
+        return None
+    made = {step.name for step in more if key_of(step) is not None}
+    if not made.issuperset(step.name for step in more):
+        return None
+    return Difference(
+        old=old,
+        new=new,
+        additions=more,
+        changes=(),
+        gone=(),
+        released=(),
+        renamed={},
+        kept=_Keys(old),
+        changed=frozenset(),
+    )
+
+
+class _Keys(Set[Key]):
+    """The keys of a program, made when somebody asks."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+
+    @cached_property
+    def _all(self) -> frozenset[Key]:
+        return frozenset(key for step in self._program.steps if (key := key_of(step)) is not None)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._all
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
 
 
 def key_of(step: steps.Step) -> Key | None:

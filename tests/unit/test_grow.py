@@ -120,6 +120,18 @@ def test_growing_costs_three_calls_a_chunk_however_large_the_region_is(sim: Simu
         assert calls(sim, tmp_path / "nothing", lambda: layout.grow("cache", to="1MiB")) == []
 
 
+def test_what_is_only_more_is_the_same_difference_by_the_short_way(sim: Simulator) -> None:
+    with hipplan.apply(plan("8MiB"), runtime="sim") as layout:
+        old = layout.program
+        new = resize.grown(old, "cache", by="4MiB")
+        short, long = difference(old, new), difference(old, new, {"nothing"})
+
+        assert short == long
+        assert [step.name for step in short.additions] == ["cache#4", "cache[4]", "cache[4]", "cache#5"] + [
+            "cache[5]"
+        ] * 2
+
+
 def test_an_interleaved_region_goes_on_with_the_next_device(sim: Simulator) -> None:
     text = """
 hipplan: 1
