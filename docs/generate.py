@@ -1,4 +1,4 @@
-"""Writes what is generated in docs/: the plan reference, the error pages and the schemas.
+"""Writes what is generated in docs/: the plan reference, the error pages, the coverage of HIP and the schemas.
 
 python docs/generate.py            # writes
 python docs/generate.py --check    # only says what would change; exit code 1 if anything would
@@ -28,6 +28,7 @@ from hipplan.schema import machine_schema, plan_schema
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent))
+from docs.coverage import coverage  # noqa: E402
 from tests.conformance import differences  # noqa: E402
 
 _WORDS = {int: "integer", str: "text", bool: "true or false"}
@@ -140,6 +141,7 @@ def generated() -> dict[Path, str]:
     return {
         DOCS / "plan-reference.md": plan_reference(),
         DOCS / "errors.md": errors(),
+        DOCS / "coverage.md": coverage(),
         DOCS / "hardware.md": hardware(),
         DOCS / "schema" / "plan-1.json": json.dumps(plan_schema(), indent=1) + "\n",
         DOCS / "schema" / "machine-1.json": json.dumps(machine_schema(), indent=1) + "\n",

@@ -40,6 +40,7 @@ PAGE = 4096
 
 _ATTACH = {"global": 1, "host": 2, "single": 4}
 _MEMORY_TYPE = {"pinned": 1, "uncached": 0x40000000}
+_LOCATION = {"device": 1, "host": 2, "host_numa": 3}
 _HUGE_PAGES = {"none": 0, "transparent": 1, "2MiB": 2, "1GiB": 3}
 _HANDLE_TYPE = {"none": 0, "posix_fd": 1}
 
@@ -159,13 +160,14 @@ class _Compiler:
             self.steps.append(steps.ImportAllocation(name=allocation.name, bind=spec.bind, size=size, origin=span))
         else:
             on_host = allocation.device == HOST
+            location = _LOCATION["host_numa" if spec.numa_node is not None else "host" if on_host else "device"]
             self.steps.append(
                 steps.CreateAllocation(
                     name=allocation.name,
-                    device=0 if on_host else self.devices[allocation.device],
+                    device=(spec.numa_node or 0) if on_host else self.devices[allocation.device],
                     size=size,
                     memory_type=_MEMORY_TYPE[spec.type],
-                    location_type=2 if on_host else 1,
+                    location_type=location,
                     handle_type=_HANDLE_TYPE[spec.shareable],
                     origin=span,
                 )

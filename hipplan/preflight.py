@@ -317,6 +317,10 @@ class _Rules:
         if allocation.device == HOST and version and version < (7, 2) and not cuda:
             self.add("HP309", f"allocations on the host need HIP 7.2, {self.machine.name} has "
                      f"{self.machine.hip_version}", *path, "device", hint="use a pinned buffer")  # fmt: skip
+        elif spec.numa_node is not None and version and version < (7, 15) and not cuda:
+            self.add("HP309", f"allocations on a NUMA node need HIP 10.0, {self.machine.name} has "
+                     f"{self.machine.hip_version}", *path, "numa_node",
+                     hint="leave numa_node out, or use a registered buffer: anonymous has a node too")  # fmt: skip
         if spec.shareable == "none" or allocation.device == HOST:
             return
         possible = self.device(allocation.device).shareable_posix_fd

@@ -23,7 +23,7 @@ def prepare(plan: LoadedPlan, chosen: Chosen, profile: Machine | None) -> Progra
         summary = f"the machine is measured with the runtime {chosen.kind}, it cannot be chosen"
         raise MachineError(Diagnostic("HP314", summary, hint="use --runtime sim, or leave --machine out"))
     _require_gpu(plan, chosen)
-    program = compile_plan(plan, discover(chosen), current_device=0)
+    program = compile_plan(plan, discover(chosen), current_device=chosen.runtime.current_device())
     _raise_open_files(_allocations(program))
     return program
 

@@ -130,7 +130,10 @@ def layout_json(layout: Layout) -> dict[str, Any]:
     for resource in program.resources:
         address = layout[resource.name].address
         shown = None if address is None else f"{address:#x}"
-        resources.append(resource_json(resource) | {"address": shown})
+        told = resource_json(resource) | {"address": shown}
+        if resource.kind in ("pinned", "registered"):
+            told["device_pointer"] = f"{layout[resource.name].device_pointer:#x}"
+        resources.append(told)
     return {
         "format_version": FORMAT_VERSION,
         "event": "applied",
@@ -248,8 +251,9 @@ def resources_table(resources: Sequence[Resource], layout: Layout | None = None)
             format_size(resource.size) if sized else "",
         ]
         if layout:
-            address = layout[resource.name].address
-            row.append("" if address is None else f"{address:#x}")
+            piece = layout[resource.name]
+            other = f", to devices {piece.device_pointer:#x}" if piece.device_pointer != piece.address else ""
+            row.append("" if piece.address is None else f"{piece.address:#x}{other}")
         row.append(_access(resource))
         if layout:
             row.append(verified.get(resource.name, ""))

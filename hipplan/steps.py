@@ -66,7 +66,7 @@ class CreateAllocation(Step):
     handle_type: int
 
     def describe(self) -> str:
-        where = f"device {self.device}" if self.location_type == 1 else "the host"
+        where = {1: f"device {self.device}", 2: "the host"}.get(self.location_type, f"NUMA node {self.device}")
         return f"{format_size(self.size)} on {where}"
 
     def do(self, live: Live) -> None:

@@ -25,6 +25,10 @@ _HINTS = {
     "hipErrorOutOfMemory": "free memory on the device, or make the plan smaller",
     "hipErrorInvalidValue": "this runtime refuses the arguments; `hipplan machine` shows what it can do",
     "hipErrorNotSupported": "this runtime lacks the feature; see docs/hardware.md",
+    "hipErrorInsufficientDriver": "the kernel's driver is too old for this runtime: update it, or use an older ROCm",
+    "hipErrorNoDevice": "no device is visible: look at the visibility variables, and at who may open /dev/kfd",
+    "hipErrorNotInitialized": "the runtime did not start: look at `hipplan machine` and at the kernel's log",
+    "hipErrorContextAlreadyInUse": "another process has the device to itself: wait for it, or choose another device",
     "hipErrorInvalidDevice": "look at `hipplan machine` and the visibility variables",
 }
 

@@ -168,7 +168,7 @@ def _flags(bits: int) -> str:
 
 
 def _location(kind: int, ordinal: int) -> str:
-    return f"device {ordinal}" if kind == 1 else "host"
+    return {1: f"device {ordinal}", 3: f"NUMA node {ordinal}"}.get(kind, "host")
 
 
 def _managed_checks(todo: list[steps.Step], live: Live) -> Iterator[Check]:

@@ -83,6 +83,16 @@ class Piece(_core.Window):
         return self.resource.size
 
     @property
+    def device_pointer(self) -> int | None:
+        """Where devices see it. Pinned and registered memory may have another address for them than for the host.
+
+        Raises HipError once the memory is gone. Source: hipHostGetDevicePointer.
+        """
+        if self.kind not in ("pinned", "registered") or self.address is None:
+            return self.address
+        return self._runtime.device_pointer(self.address)
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the view."""
         return prod(self.shape) * self.dtype.size

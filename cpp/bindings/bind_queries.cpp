@@ -15,6 +15,7 @@ auto on_device() {
 
 void bind_devices(runtime_class& runtime) {
   runtime.def("device_count", &device_count, no_gil())
+      .def("current_device", &current_device, no_gil())
       .def("driver_version", &driver_version, no_gil())
       .def("device_name", on_device<device_name>(), py::arg("device"), no_gil())
       .def("device_arch", on_device<device_arch>(), py::arg("device"), no_gil())

@@ -32,6 +32,12 @@ int device_count(hip::runtime& runtime) {
   return count;
 }
 
+int current_device(hip::runtime& runtime) {
+  int device = 0;
+  runtime.check(runtime.hipGetDevice(&device), "hipGetDevice", "this machine");
+  return device;
+}
+
 std::string device_name(hip::runtime& runtime, device_id device) {
   char name[256] = {};
   runtime.check(runtime.hipDeviceGetName(name, sizeof name, device.value), "hipDeviceGetName", text(device));

@@ -17,6 +17,9 @@ namespace hipplan {
 [[nodiscard]] int driver_version(hip::runtime& runtime);
 /// Zero when the runtime says there is no device.
 [[nodiscard]] int device_count(hip::runtime& runtime);
+
+/// The device that is current in the calling thread.
+[[nodiscard]] int current_device(hip::runtime& runtime);
 [[nodiscard]] std::string device_name(hip::runtime& runtime, device_id device);
 /// gcnArchName, such as "gfx942:sramecc+:xnack-"; empty where the runtime cannot tell.
 [[nodiscard]] std::string device_arch(hip::runtime& runtime, device_id device);

@@ -29,6 +29,7 @@ namespace hip_abi {
   X(hipErrorNotMapped, 211)                   \
   X(hipErrorECCNotCorrectable, 214)           \
   X(hipErrorUnsupportedLimit, 215)            \
+  X(hipErrorContextAlreadyInUse, 216)         \
   X(hipErrorPeerAccessUnsupported, 217)       \
   X(hipErrorSharedObjectInitFailed, 303)      \
   X(hipErrorOperatingSystem, 304)             \
@@ -166,6 +167,7 @@ inline constexpr unsigned int hipHostMallocDefault = 0;
 inline constexpr unsigned int hipHostMallocPortable = 1;
 inline constexpr unsigned int hipHostMallocMapped = 2;
 inline constexpr unsigned int hipHostMallocWriteCombined = 4;
+inline constexpr unsigned int hipHostMallocUncached = 0x10000000;  // since 7.0
 inline constexpr unsigned int hipHostMallocNumaUser = 0x20000000;
 inline constexpr unsigned int hipHostMallocCoherent = 0x40000000;
 inline constexpr unsigned int hipHostMallocNonCoherent = 0x80000000;

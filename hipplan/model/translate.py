@@ -20,6 +20,7 @@ REFUSED = {
     "flags": "HIP demands 0 here, or the flags have names of their own",
     "compression": "hipMemCreate reads type, location and handle type of its properties, nothing else",
     "gpu_direct_rdma": "hipMemCreate reads type, location and handle type of its properties, nothing else",
+    "io_memory": "hipHostRegisterIoMemory is for the memory of another PCIe device, which a plan cannot name",
     "sparse": "HIP answers hipMemMapArrayAsync with NotSupported, in every release",
 }
 REFUSED_VALUES = {

@@ -24,6 +24,14 @@ class Allocation(PlanModel):
     Source: hipMemAllocationProp.location.
     """
 
+    numa_node: Annotated[int, Field(ge=0, le=1023)] | None = None
+    """With `device: host`, the NUMA node whose memory it is (HIP 10.0 and later, and NVIDIA). Left out: the host's
+    own choice.
+
+    Errors: HP107 on a GPU; HP309 this release cannot.
+    Source: hipMemAllocationProp.location (hipMemLocationTypeHostNuma).
+    """
+
     size: Size
     """How much. Unit: bytes, as 4194304 or 4MiB. Rounded up to the granularity; preview shows the padding.
 
@@ -62,6 +70,13 @@ class Allocation(PlanModel):
     Errors: HP107 without shareable: posix_fd, or with count.
     Source: hipMemImportFromShareableHandle.
     """
+
+    @model_validator(mode="after")
+    def _node_of_the_host(self) -> Self:
+        if self.numa_node is not None and self.device != "host":
+            why = "a GPU's memory has no NUMA node of its own"
+            raise refuse("HP107", "numa_node is for device: host", at="numa_node", why=why, hint="add device: host")
+        return self
 
     @model_validator(mode="after")
     def _import(self) -> Self:

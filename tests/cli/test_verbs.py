@@ -328,3 +328,20 @@ def test_hipplan_itself_runs_in_sim_as_on_rocm(hipplan: Run) -> None:
 
     assert done.returncode == 0
     assert "(libamdhip64.so" in done.stdout
+
+
+def test_an_allocation_can_be_on_a_numa_node_of_the_host(tmp_path: Path, hipplan: Run) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(
+        "hipplan: 1\nallocations: {a: {device: host, numa_node: 0, size: 4KiB}}\n"
+        "reservations: {r: {access: {gpu.0: rw, host: rw}, mappings: [{allocation: a}]}}\n"
+    )
+    inner = [sys.executable, "-m", "hipplan", "apply", plan, "--once", "--runtime", "amd", "--format", "json"]
+    old = hipplan("sim", "--hip-version", "7.2", "--", *inner)
+    new = hipplan("sim", "--hip-version", "7.15", "--", *inner)
+
+    assert old.returncode == 3
+    assert "error[HP309]: allocations on a NUMA node need HIP 10.0" in old.stderr
+    assert (new.returncode, new.stderr) == (0, "")
+    checks = json.loads(new.stdout.splitlines()[0])["checks"]
+    assert {"name": "a", "what": "location", "current": "NUMA node 0"} in checks

@@ -163,6 +163,11 @@ PART = {
         ("HP306", PEERS, load_machine("sim-2-unlinked")),
         ("HP307", CROSS, load_machine("sim-2-unlinked")),
         ("HP309", HOST, machine(hip_version="7.1.0")),
+        (
+            "HP309",
+            {"allocations": {"a": {"device": "host", "numa_node": 0, "size": 4096}}},
+            machine(hip_version="7.2.0"),
+        ),
         ("HP309", SHARED, machine(hip_version="6.1.0")),
         ("HP309", SHARED, machine(shareable_posix_fd=False)),
         ("HP309", PART, machine(runtime="cuda")),
@@ -217,3 +222,16 @@ def test_padding_is_worth_a_word_from_a_size_and_a_share_on(size: str, count: in
     program = compiled(plan, machine(granularity_recommended=2 * MIB))
 
     assert [one.code for one in program.warnings] == ["HP254"] * warned
+
+
+@pytest.mark.parametrize(
+    ("where", "location"),
+    [({"device": "gpu.1"}, (1, 1)), ({"device": "host"}, (2, 0)), ({"device": "host", "numa_node": 1}, (3, 1))],
+)
+def test_where_an_allocation_is(where: dict[str, Any], location: tuple[int, int]) -> None:
+    """hipMemLocationType and id: a device, the host, a NUMA node of the host."""
+    program = compiled({"allocations": {"a": {"size": "2MiB", **where}}}, machine(hip_version="10.0.0"))
+    (step,) = program.steps
+
+    assert isinstance(step, steps.CreateAllocation)
+    assert (step.location_type, step.device) == location

@@ -34,7 +34,6 @@ enum hipPointer_attribute : unsigned int {
 };
 
 inline constexpr hipMemAllocationHandleType hipMemHandleTypeFabric{8};  // since 7.14
-inline constexpr unsigned int hipHostMallocUncached = 0x10000000;
 inline constexpr unsigned int hipMemcpyDeviceToDeviceNoCU = 1024;
 inline constexpr unsigned int hipEventDisableTiming = 2;
 
