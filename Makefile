@@ -20,7 +20,7 @@ endif
 
 SOURCES := $(shell find cpp hipplan -type f -not -name '*.pyc') CMakeLists.txt pyproject.toml
 
-.PHONY: demo test reliability sanitize check conformance bench cuda amd clean
+.PHONY: demo test reliability sanitize check conformance bench cuda amd clean fuzz
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -56,6 +56,12 @@ cuda: $(VENV)/installed
 
 amd: $(VENV)/installed
 	HIPPLAN_RUNTIME="$(or $(RUNTIME),amd)" PYTHON=$(abspath $(BIN)/python) tools/amd_report.sh
+
+# Coverage-guided, for SECONDS (60): what it finds is in build/fuzz/crash-*.
+fuzz: $(VENV)/installed
+	$(BIN)/pip install --quiet --group fuzz
+	mkdir -p build/fuzz
+	$(BIN)/python tests/fuzz/fuzz_plan.py build/fuzz/corpus -max_total_time=$(or $(SECONDS),60) -artifact_prefix=build/fuzz/
 
 check: $(VENV)/checkers
 	sh tools/check.sh $(BIN)

@@ -3,13 +3,15 @@
     python benchmarks/validate.py [--objects 10000] [--rounds 7]
 
 Prints the median of the rounds' ratios: load (read, validate, cross-check) against PyYAML's own C loader,
-growth from 10,000 to 100,000 objects, and the start of a process against `import yaml, pydantic`.
+growth from 10,000 to 100,000 objects, the whole command against check-jsonschema with the published schema (where
+that is installed), and the start of a process against `import yaml, pydantic`.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import importlib.util
 import os
 import statistics
 import subprocess
@@ -24,6 +26,7 @@ import yaml
 from hipplan.loader import load
 
 CHUNK = "64MiB"
+SCHEMA = Path(__file__).parents[1] / "docs" / "schema" / "plan-1.json"
 
 
 def plan_of(objects: int) -> str:
@@ -31,7 +34,7 @@ def plan_of(objects: int) -> str:
     half = objects // 2
     lines = ["hipplan: 1", "devices:", "  gpu: {count: 8}", "allocations:"]
     lines += [f"  layer_{i}: {{device: gpu.{i % 8}, size: {CHUNK}, granularity: recommended}}" for i in range(half)]
-    lines += ["reservations:", "  model:", "    access: {gpu.0: rw, gpu.1: r}", "    mappings:"]
+    lines += ["reservations:", "  model:", "    mappings:"]
     lines += [
         f"      - {{allocation: layer_{i}, at: {i * 64 * 2**20}, access: {{gpu.{i % 8}: rw}}}}" for i in range(half)
     ]
@@ -78,6 +81,16 @@ def main() -> None:
         print(f"  ratio {times:.2f}, limit 1.30")
         larger, _, times = ratio(lambda: load(big), lambda: load(plan), 1)
         print(f"load, {10 * given.objects} objects: {larger:.3f} s\n  {times:.1f} x as long for 10 x the objects")
+        if importlib.util.find_spec("check_jsonschema") is None:
+            print("check-jsonschema is not installed: pip install check-jsonschema")
+        else:
+            ours, theirs, times = ratio(
+                started("-m", "check_jsonschema", "--schemafile", str(SCHEMA), str(plan)),
+                started("-m", "hipplan", "validate", str(plan)),
+                max(1, given.rounds // 3),
+            )
+            print(f"check-jsonschema, {given.objects} objects: {ours:.3f} s, hipplan validate {theirs:.3f} s")
+            print(f"  ratio {times:.2f}, limit at least 4.00")
         ours, theirs, times = ratio(
             started("-c", "from hipplan.cli.main import main; main()", "validate", str(small)),
             started("-c", "import yaml, pydantic"),

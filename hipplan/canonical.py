@@ -249,10 +249,10 @@ class _Writer:
         """Keys of the language in its own order; names, and keys that do not exist, as written."""
         if not isinstance(parent.value, yaml.MappingNode):
             return parent.items
-        known = _ROOT_ORDER if not path else ("each", *fields_at(Plan, self.source.data, path))
-        if len(known) == 1:
+        known = _ROOT_ORDER if not path else ("each", "kind", *fields_at(Plan, self.source.data, path))
+        if len(known) == 2:  # no key of the language stands here: these are names
             return parent.items
-        rank = {key: number for number, key in enumerate(known)}
+        rank = {key: number for number, key in enumerate(dict.fromkeys(known))}
         return sorted(parent.items, key=lambda item: rank.get(item.key.value if item.key else "", len(rank)))
 
     def entry(self, prefix: str, item: Item, indent: int, path: Path) -> list[str]:

@@ -16,7 +16,7 @@ from hipplan import contents, preflight, regions, steps
 from hipplan.advice import ADVICE
 from hipplan.content_steps import devices_of
 from hipplan.difference import Difference, difference
-from hipplan.errors import MachineError
+from hipplan.errors import MachineError, in_order
 from hipplan.findings import Findings
 from hipplan.loader import LoadedPlan, no_garbage_collection
 from hipplan.model import DeviceBuffer, ManagedBuffer, PinnedBuffer, RegisteredBuffer
@@ -54,7 +54,7 @@ def compile(plan: LoadedPlan, machine: Machine, current_device: int = 0) -> Prog
     findings = Findings()
     devices = place(plan, machine, current_device, findings)
     if findings.errors:  # the rules below speak of devices that were found
-        raise MachineError(findings.all)
+        raise MachineError(in_order(findings.all))
     with no_garbage_collection():
         digest = plan.digest  # which it keeps: the next compile need not work it out again
         building = _Compiler(plan, machine, devices, findings)
@@ -62,7 +62,7 @@ def compile(plan: LoadedPlan, machine: Machine, current_device: int = 0) -> Prog
         building.run()
     preflight.check(plan, machine, devices, building.resources, findings)
     if findings.errors:
-        raise MachineError(findings.all)
+        raise MachineError(in_order(findings.all))
     return Program(
         name=plan.plan.name or plan.source_name,
         source=plan.source_name,
@@ -74,7 +74,7 @@ def compile(plan: LoadedPlan, machine: Machine, current_device: int = 0) -> Prog
         measured=machine,
         steps=tuple(building.steps),
         resources=tuple(building.resources),
-        warnings=(*plan.warnings, *findings.warnings),
+        warnings=tuple(in_order((*plan.warnings, *findings.warnings))),
         host_visible=frozenset(name for name, ordinal in devices.items() if machine.devices[ordinal].host_visible),
         contents=building.contents,
         ranges_told=all(device.concurrent_managed for device in machine.devices),
@@ -91,7 +91,7 @@ def compile_change(old: Program, plan: LoadedPlan, machine: Machine, renewed: Se
     findings = Findings()
     preflight.check_peak(found, machine, findings)
     if findings.errors:
-        raise MachineError(findings.all)
+        raise MachineError(in_order(findings.all))
     return found
 
 

@@ -128,8 +128,11 @@ class _Expander:
         except _TooMuch:
             raise PlanError(in_order(self.found)) from None
         for path in self.broken:
-            things = data.get(str(path[0]), {})
-            things.pop(path[1], None) if len(path) > 1 else data.pop(str(path[0]), None)
+            things = data.get(str(path[0]))
+            if len(path) > 1 and isinstance(things, dict):
+                things.pop(path[1], None)
+            else:
+                data.pop(str(path[0]), None)
         if self.scope:
             data["vars"] = self.scope
         self.out.data = data

@@ -3,6 +3,7 @@
 It describes a document as written: with vars, $(...), each and include. What a schema cannot say stays hipplan's:
 names that refer to something, arithmetic (overlaps, ranges, sizes that are whole numbers of bytes), keys that go
 together. So whatever hipplan accepts the schema accepts, and not the other way round; a test holds both to it.
+One exception: what `each` repeats no time at all hipplan never looks at.
 """
 
 from __future__ import annotations

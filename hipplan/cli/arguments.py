@@ -97,6 +97,17 @@ def parse_vars(given: list[str], option: str = "--var") -> dict[str, str]:
     return dict(one.split("=", 1) for one in given)
 
 
+def print_document(text: str) -> None:
+    """A document goes to standard output as UTF-8, whatever the terminal speaks."""
+    sys.stdout.flush()
+    buffer = getattr(sys.stdout, "buffer", None)
+    if buffer is None:
+        sys.stdout.write(text)
+    else:
+        buffer.write(text.encode())
+        buffer.flush()
+
+
 def source_of(file: str) -> str | IO[bytes]:
     """A path, or standard input for `-`."""
     if file != "-":

@@ -14,7 +14,7 @@ import tempfile
 from argparse import Namespace
 from pathlib import Path
 
-from hipplan.cli.arguments import Parser, WrongUsage, source_of
+from hipplan.cli.arguments import Parser, WrongUsage, print_document, source_of
 from hipplan.errors import Diagnostic, ExitCode, HipplanError, PlanError
 
 
@@ -40,7 +40,7 @@ def run(given: Namespace) -> int:
             worst = error.exit_code
             continue
         if not (given.write or given.check):
-            print(after, end="")
+            print_document(after)
         elif before != after.encode():
             changed.append(file)
             if given.write:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from argparse import Namespace
 
-from hipplan.cli.arguments import Parser, WrongUsage, format_option, runtime_option
+from hipplan.cli.arguments import Parser, WrongUsage, format_option, print_document, runtime_option
 
 
 def declare(parser: Parser) -> None:
@@ -47,7 +47,7 @@ def _measure(runtime: str | None, as_json: bool) -> None:
         print(json.dumps({"format_version": 1, "built_with": _core.compiler, "machine": body}, indent=2))
         return
     print(f"# measured by hipplan {_core.__version__}, built with {_core.compiler}")
-    print(to_yaml(found), end="")
+    print_document(to_yaml(found))
 
 
 def _list(as_json: bool) -> None:
@@ -70,7 +70,7 @@ def _show(name: str, as_json: bool) -> None:
     if as_json:
         print(json.dumps({"format_version": 1, "machine": profile.model_dump(exclude_none=True)}, indent=2))
     else:
-        print(to_yaml(profile), end="")
+        print_document(to_yaml(profile))
 
 
 def _diff(a: str, b: str, as_json: bool) -> None:

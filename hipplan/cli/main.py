@@ -5,6 +5,7 @@ Only the module of the verb that was asked for is imported: what starts quickly 
 
 from __future__ import annotations
 
+import io
 import sys
 from importlib import import_module
 
@@ -41,6 +42,8 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Runs one command; its exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a name that the terminal cannot show is no reason to fail
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         return _run(arguments)
     except SystemExit as ended:  # argparse: of --help, or of wrong usage

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -104,4 +105,4 @@ def _result(file: str, diagnostic: Diagnostic, rule: int) -> dict[str, Any]:
 def _uri(file: str) -> str:
     """A relative path stays one: a viewer finds it from the root of the checkout."""
     path = Path(file)
-    return path.as_uri() if path.is_absolute() else quote(path.as_posix())
+    return path.as_uri() if path.is_absolute() else quote(os.fsencode(path.as_posix()))

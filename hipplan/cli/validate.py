@@ -54,7 +54,8 @@ def run(given: Namespace) -> int:
     if given.format != "text":
         from hipplan.cli import reports
 
-        print({"json": reports.as_json, "github": reports.as_github, "sarif": reports.as_sarif}[given.format](checked))
+        as_text = {"json": reports.as_json, "github": reports.as_github, "sarif": reports.as_sarif}[given.format]
+        print(as_text(checked), end="\n" if given.format != "github" or any(found for _, _, found in checked) else "")
     # An invalid plan outweighs a machine that is too small: mend that first.
     order = (ExitCode.OK, ExitCode.MACHINE, ExitCode.INVALID)
     return max((code for _, code, _ in checked), key=order.index)

@@ -121,7 +121,8 @@ class Devices:
         hint = f"it stands for several: write one of them, as {members[0]}" if members else ""
         if _DEFAULT_NAME.fullmatch(name) and int(name[4:]) > ORDINAL_MAX:
             hint = f"ordinals go up to {ORDINAL_MAX}"
-        self._names.missing("HP201", "devices", name, path, {**self.all, HOST: None}, key=key, hint=hint)
+        known = {f"{family}.*": None for family in self._families} if name.endswith(".*") else {**self.all, HOST: None}
+        self._names.missing("HP201", "devices", name, path, known, key=key, hint=hint)
 
 
 def _ordinals_spoken_of(plan: Plan) -> Iterator[int]:

@@ -140,3 +140,32 @@ def test_schema_and_models_agree_up_to_what_a_schema_cannot_say(path: Path, data
         assert codes <= BEYOND_A_SCHEMA | ({"HP103", "HP104"} if "$(" in str(plan) else set())
     else:
         assert codes
+
+
+# Not each: what it repeats no time at all (each: []) hipplan never looks at, and the schema does.
+NAMES = {*SCHEMA["properties"], *(key for one in SCHEMA["$defs"].values() for key in one.get("properties", ()))} - {
+    "each"
+}
+KEYS = st.sampled_from(sorted(NAMES))
+VALUES = st.one_of(
+    JUNK, st.sampled_from(["device", "pinned", "managed", "registered", "read_mostly", "posix_fd", 1, "$(n)", "a.*"])
+)
+TREES = st.recursive(
+    VALUES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4), max_leaves=12
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(tree=st.dictionaries(st.sampled_from([*SCHEMA["properties"]]), st.dictionaries(st.just("a"), TREES), max_size=3))
+def test_schema_and_models_agree_on_any_tree(tree: dict[str, Any]) -> None:
+    plan = {**tree, "hipplan": 1}
+    try:
+        load(io.StringIO(yaml.safe_dump(plan)))
+        codes = set()
+    except HipplanError as error:
+        codes = {diagnostic.code for diagnostic in error.diagnostics}
+
+    if accepts(plan):
+        assert codes <= BEYOND_A_SCHEMA
+    else:
+        assert codes
