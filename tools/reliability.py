@@ -148,7 +148,7 @@ def _write(row: dict[str, str]) -> None:
     section = f"### {row['build']}\n\n" + "".join(
         f"- {name}: {value}\n" for name, value in row.items() if name != "build"
     )
-    old = re.compile(rf"^### {re.escape(row['build'])}\n\n(?:- .*\n)+", re.M)
+    old = re.compile(rf"^### {re.escape(row['build'])}\n\n(?:(?:- |  ).*\n)+", re.M)
     text = old.sub(lambda _: section, text) if old.search(text) else text.rstrip("\n") + "\n\n" + section
     PAGE.write_text(text)
 
