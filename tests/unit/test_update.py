@@ -328,3 +328,12 @@ def test_the_example_of_the_manual_runs(sim: Simulator, capsys: pytest.CaptureFi
     exec(compile(code, "docs/transactions.md", "exec"), {})
 
     assert "~ region cache: access" in capsys.readouterr().out
+
+
+def test_after_a_roll_back_everybody_may_look_again(sim: Simulator) -> None:
+    with hipplan.apply(TWO, runtime="sim") as layout:
+        piece = layout["staging"]
+        sim.runtime.arm_faults("hipMalloc@1=hipErrorOutOfMemory")
+        with pytest.raises(ApplyError):
+            layout.update(TWO | {"buffers": {"other": {"kind": "device", "size": "1MiB"}}})
+        assert numpy.asarray(piece).shape == numpy.asarray(layout["staging"]).shape == (MIB,)
