@@ -21,7 +21,10 @@ struct reader {
     // Host memory has no device: a runtime may tell any.
     const bool on_device = want.location_type == hip::hipMemLocationTypeDevice;
     const auto device = static_cast<std::uint64_t>(have.location_id);
-    note(have.location_type, want.location_type);
+    // CUDA tells host memory by its NUMA node, asked for or not.
+    const bool host = want.location_type == hip::hipMemLocationTypeHost &&
+                      have.location_type == hip::hipMemLocationTypeHostNuma;
+    note(host ? want.location_type : have.location_type, want.location_type);
     note(device, on_device ? static_cast<std::uint64_t>(want.location_id) : device);
     note(have.type, want.type);
     note(have.handle_type, want.handle_type);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 from pathlib import Path
 from typing import Any
@@ -96,3 +97,31 @@ def test_peer_copies_between_all_pairs(pair: Machine) -> None:
                 pair.write_by(source, places[0], data)  # type: ignore[arg-type]
                 pair.runtime.copy_peer(places[1], to, places[0], source, SIZE)  # type: ignore[arg-type]
                 assert pair.read_by(to, places[1], SIZE) == data, (source, to, kind)  # type: ignore[arg-type]
+
+
+def test_host_memory_is_mapped_for_the_host_and_a_device(machine: Machine) -> None:
+    machine.new_descriptors = True  # the simulator's file behind all of its host memory
+    allocations: dict[str, Any] = {"any": {"device": "host", "size": SIZE}}
+    if machine.chosen.kind == "cuda":  # elsewhere only the newest releases know nodes
+        allocations["near"] = {"device": "host", "numa_node": 0, "size": SIZE}
+    document = {
+        "hipplan": 1,
+        "devices": {"gpu": {"count": 1}},
+        "allocations": allocations,
+        "reservations": {
+            "range": {"access": {"gpu.0": "rw", "host": "rw"}, "mappings": [{"allocation": a} for a in allocations]}
+        },
+    }
+    try:
+        layout = hipplan.apply(document, runtime=machine.chosen.kind)
+    except hipplan.MachineError as error:
+        pytest.skip(str(error.diagnostics[0].summary))
+    with layout:
+        for number in range(len(allocations)):
+            address = layout[f"range[{number}]"].address
+            assert address is not None
+            there, back = pattern(SIZE, ("host", number)), pattern(SIZE, ("device", number))
+            ctypes.memmove(address, there, SIZE)
+            assert machine.read_by(0, address, SIZE) == there
+            machine.write_by(0, address, back)
+            assert ctypes.string_at(address, SIZE) == back

@@ -109,8 +109,10 @@ void hipMemGetAddressRange(void** base, std::size_t* size, void* ptr) {
   CUdeviceptr found = 0;
   std::size_t bytes = 0;
   const CUresult result = driver().cuMemGetAddressRange_v2(&found, &bytes, to_address(ptr));
-  if (result == CUDA_ERROR_NOT_FOUND || result == CUDA_ERROR_INVALID_VALUE) {
-    const auto piece = piece_at(to_address(ptr));  // a mapping that the current device may not access
+  const bool hidden = result == CUDA_ERROR_NOT_FOUND || result == CUDA_ERROR_INVALID_VALUE ||
+                      (result == CUDA_SUCCESS && found == 0);
+  if (hidden) {  // a mapping that the current device may not access, or one of host memory
+    const auto piece = piece_at(to_address(ptr));
     require(piece.has_value(), hipErrorNotFound);
     found = piece->base;
     bytes = piece->size;
