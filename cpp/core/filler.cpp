@@ -148,7 +148,8 @@ void filler::run(const std::function<void(std::uint64_t)>& tick) {
   devices.reserve(jobs_.size());
   for (const auto& one : jobs_) devices.push_back(one.device);
   std::ranges::sort(devices);
-  devices.erase(std::unique(devices.begin(), devices.end()), devices.end());  // clang 15 knows no ranges::unique
+  devices.erase(std::unique(devices.begin(), devices.end()),
+                devices.end());  // clang 15 knows no ranges::unique
 
   const struct forget {
     std::vector<job>& jobs;
