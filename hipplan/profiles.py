@@ -224,7 +224,7 @@ def load_machine(name_or_path: str | os.PathLike[str]) -> Machine:
     given = os.fspath(name_or_path)
     if given in machine_names():
         return _read(io.StringIO((_shipped() / f"{given}.yaml").read_text("utf-8")), f"{given}.yaml")
-    if not (Path(given).is_file() or os.sep in given or given.endswith((".yaml", ".yml"))):
+    if not (os.path.isfile(given) or os.sep in given or given.endswith((".yaml", ".yml"))):  # noqa: PTH113
         hint = suggest(given, machine_names()) or f"one of {', '.join(machine_names())}, or a path to a profile"
         raise MachineError(Diagnostic("HP110", f"there is no machine profile '{given}'", hint=hint))
     return _read(Path(given), given)

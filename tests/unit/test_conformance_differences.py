@@ -46,5 +46,5 @@ def test_a_row_that_is_not_so_fails_the_suite(tmp_path: Path) -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
 
     assert done.returncode == 1, done.stdout
-    assert done.stdout.count("passes, and differences.py says it cannot") == 2
+    assert "passes, and differences.py says it cannot" in done.stdout
     assert "2 failed" in done.stdout
