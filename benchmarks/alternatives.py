@@ -9,11 +9,9 @@ out and named. hipplan stands twice: a handle per tensor, as the others do it, a
 from __future__ import annotations
 
 import gc
-import time
-from collections.abc import Callable, Mapping
 from typing import Any
 
-from common import MIB, arguments, keep, opened, plain, side_by_side, table, timed
+from common import MIB, Variant, arguments, both, keep, opened, plain, side_by_side, table, timed
 
 from hipplan.loader import load
 from hipplan.prepare import prepare
@@ -21,19 +19,6 @@ from hipplan.runtimes import Chosen
 from hipplan.transaction import run
 
 COUNT, SIZE = 256, 2 * MIB
-Variant = Callable[[], Mapping[str, float]]
-
-
-def both(make: Callable[[], Any], drop: Callable[[Any], None]) -> Variant:
-    def once() -> Mapping[str, float]:
-        started = time.perf_counter()
-        made = make()
-        applied = time.perf_counter()
-        drop(made)
-        del made
-        return {"apply": (applied - started) * 1e6, "teardown": (time.perf_counter() - applied) * 1e6}
-
-    return once
 
 
 def ours(chosen: Chosen, devices: int, handles: int, check: bool) -> Variant:

@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,20 @@ def side_by_side(variants: Mapping[str, Variant], rounds: int, warm: int = 2) ->
     return {
         name: {part: statistics.median(one[part] for one in seen) for part in seen[0]} for name, seen in taken.items()
     }
+
+
+def both(make: Callable[[], Any], drop: Callable[[Any], None]) -> Variant:
+    """A round that makes something and drops it."""
+
+    def once() -> Mapping[str, float]:
+        started = time.perf_counter()
+        made = make()
+        applied = time.perf_counter()
+        drop(made)
+        del made
+        return {"apply": (applied - started) * 1e6, "teardown": (time.perf_counter() - applied) * 1e6}
+
+    return once
 
 
 def plain(chosen: Chosen) -> ctypes.CDLL:

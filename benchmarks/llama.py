@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import time
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import yaml
-from common import ROOT, arguments, keep, opened, plain, side_by_side, table, timed
+from common import ROOT, Variant, arguments, both, keep, opened, plain, side_by_side, table, timed
 
 from hipplan.loader import load
 from hipplan.prepare import prepare
@@ -27,7 +25,6 @@ from hipplan.units import round_up
 
 BYTES = 141_107_412_992
 """Of all tensors, each counted once."""
-Variant = Callable[[], Mapping[str, float]]
 
 
 def weights(ranks: int) -> dict[str, Any]:
@@ -35,18 +32,6 @@ def weights(ranks: int) -> dict[str, Any]:
     del document["regions"]["kv"]
     document["vars"]["tp"] = ranks
     return document
-
-
-def both(make: Callable[[], Any], drop: Callable[[Any], None]) -> Variant:
-    def once() -> Mapping[str, float]:
-        started = time.perf_counter()
-        made = make()
-        applied = time.perf_counter()
-        drop(made)
-        del made
-        return {"apply": (applied - started) * 1e6, "teardown": (time.perf_counter() - applied) * 1e6}
-
-    return once
 
 
 def by_hand(hand: ctypes.CDLL, sizes: list[int], devices: list[int]) -> Variant:

@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 from hipplan.runtimes import choose
+from tests.hardware import kernel
 from tests.hardware.machine import Held, Machine
 
 
@@ -36,6 +37,17 @@ def machine(opened: Machine) -> Iterator[Machine]:
         after = replace(after, descriptors=before.descriptors)
     assert after.same(before, opened.slack), (before, after)
     assert opened.alive() == alive
+
+
+@pytest.fixture
+def gpu(machine: Machine) -> Machine:
+    """A machine whose kernels can be run, through PyTorch."""
+    why = "the simulator runs no kernels" if machine.simulated else kernel.available()
+    if why:
+        pytest.skip(why)
+    machine.wavers()
+    machine.new_descriptors = True
+    return machine
 
 
 @pytest.fixture

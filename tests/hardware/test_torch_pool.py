@@ -8,17 +8,11 @@ import pytest
 
 import hipplan
 from hipplan.errors import LayoutInUse
-from tests.hardware import kernel
 from tests.hardware.machine import MIB, Machine
 
 
 @pytest.fixture
-def torch(machine: Machine) -> Any:
-    why = "the simulator runs no kernels" if machine.simulated else kernel.available()
-    if why:
-        pytest.skip(why)
-    machine.wavers()
-    machine.new_descriptors = True
+def torch(gpu: Machine) -> Any:
     import torch
 
     if not hasattr(torch.cuda, "MemPool"):

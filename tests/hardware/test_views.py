@@ -10,18 +10,7 @@ import pytest
 
 import hipplan
 from hipplan.errors import LayoutInUse
-from tests.hardware import kernel
 from tests.hardware.machine import MIB, Machine
-
-
-@pytest.fixture
-def gpu(machine: Machine) -> Machine:
-    why = "the simulator runs no kernels" if machine.simulated else kernel.available()
-    if why:
-        pytest.skip(why)
-    machine.wavers()
-    machine.new_descriptors = True
-    return machine
 
 
 def library(name: str) -> Any:
