@@ -152,7 +152,10 @@ def _amd_candidates() -> Iterator[str]:
 def _wheel_folders() -> Iterator[str]:
     """Packages that bring their own copy, which they load when they are imported; looked at, not imported."""
     for package in ("torch", "_rocm_sdk_core"):
-        spec = importlib.util.find_spec(package)
+        try:
+            spec = importlib.util.find_spec(package)
+        except ValueError:  # a module made by hand under that name
+            continue
         yield from (spec.submodule_search_locations or () if spec else ())
 
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,13 @@ def test_a_wheel_s_own_copy_comes_before_the_system_s(monkeypatch: pytest.Monkey
     monkeypatch.setattr(_core, "loaded_libraries", lambda prefix: [])
 
     assert next(runtimes._amd_candidates()) == str(library)
+
+
+def test_a_module_that_stands_in_for_a_wheel_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was made by hand, as tests of others do, has no spec to look at."""
+    monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
+
+    assert not [folder for folder in runtimes._wheel_folders() if "torch" in folder]
 
 
 def elsewhere(library: str, folder: Path, name: str = "libamdhip64.so.7") -> Path:
