@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import re
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
@@ -13,6 +14,10 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PLANS = sorted((ROOT / "plans").glob("*.yaml"))
+
+not_under_tsan = pytest.mark.skipif(
+    "thread" in os.environ.get("HIPPLAN_SANITIZER", ""), reason="ThreadSanitizer keeps these addresses for itself"
+)
 
 Key = tuple[str, str]
 """What makes an object of the ledger recognisable: its noun, and its address, handle or devices."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +19,7 @@ from hipplan.prepare import prepare
 from hipplan.program import Program
 from hipplan.runtimes import choose
 from tests.cli.conftest import Run
-from tests.conftest import PLANS, ROOT, Simulator
+from tests.conftest import PLANS, ROOT, Simulator, not_under_tsan
 
 QUICKSTART = ROOT / "plans" / "quickstart.yaml"
 PLAN = """hipplan: 1
@@ -34,10 +33,6 @@ reservations:
   own: {size: 2MiB, address: 0x690000000000, address_policy: exact}
   aligned: {size: 2MiB, alignment: 8GiB}
 """
-
-not_under_tsan = pytest.mark.skipif(
-    "thread" in os.environ.get("HIPPLAN_SANITIZER", ""), reason="ThreadSanitizer keeps these addresses for itself"
-)
 
 
 def compiled(plan: Any = QUICKSTART, machine: str = "sim-2", **more: Any) -> Program:

@@ -1,5 +1,7 @@
 """A forked child has no part in its parent's devices."""
 
+from tests.conftest import not_under_tsan
+
 from .conftest import Script
 
 
@@ -34,6 +36,7 @@ print(hip.read(p, 6), os.path.exists(os.environ["HIPSIM_LEDGER_AT_EXIT"]))
     assert got.stdout.split() == ["b'parent'", "False"]
 
 
+@not_under_tsan
 def test_a_child_has_no_part_in_visible_device_memory(script: Script) -> None:
     source = """
 simulator.configure("device.0.host_visible=1")

@@ -14,7 +14,7 @@ import pytest
 import hipplan
 from hipplan.errors import ApplyError, LayoutInUse
 from hipplan.layout import Layout
-from tests.conftest import Simulator
+from tests.conftest import Simulator, not_under_tsan
 
 MIB = 2**20
 BASE = 0x7E0000000000
@@ -57,6 +57,7 @@ def places(layout: Layout, name: str) -> list[tuple[int, int]]:
     return [(one.offset, one.size) for one in found]
 
 
+@not_under_tsan
 def test_a_reservation_grows_inside_of_its_size_first_and_then_behind_it(layout: Layout, sim: Simulator) -> None:
     layout.grow("full", by="1MiB")  # rounded up; there are 2 MiB left
     assert places(layout, "full") == [(0, 2 * MIB), (2 * MIB, 2 * MIB), (4 * MIB, MIB)]
@@ -95,6 +96,7 @@ def somebody_at(sim: Simulator, address: int) -> Iterator[None]:
     assert hip.hipMemAddressFree(got, ctypes.c_size_t(2 * MIB)) == 0
 
 
+@not_under_tsan
 def test_addresses_that_hip_places_elsewhere_are_given_back(layout: Layout, sim: Simulator) -> None:
     with somebody_at(sim, BASE + 6 * MIB):
         before = sim.alive()
