@@ -62,6 +62,7 @@ def run(
     except BaseException as error:
         if record is not None:
             record.failed(error)
+        making.stop()
         undone = undo(program, live)
         if record is not None:
             record.end()
@@ -83,11 +84,17 @@ class Making:
         self.step: Step | None = None
         """The step under way."""
         self._retries_before = _core.thread_retries()
+        self._retries_after: int | None = None
 
     @property
     def retries(self) -> int:
         """Calls that were made again, because the driver said NotReady."""
-        return _core.thread_retries() - self._retries_before
+        after = _core.thread_retries() if self._retries_after is None else self._retries_after
+        return after - self._retries_before
+
+    def stop(self) -> None:
+        """Nothing more is made: what this thread calls again from here on is the roll back's."""
+        self._retries_after = _core.thread_retries()
 
     def make(self, steps: tuple[Step, ...]) -> None:
         """Makes these steps. Raises what the one raises that fails."""

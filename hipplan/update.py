@@ -229,6 +229,7 @@ class _Change:
         if self.layout._state is not self.old or not self._decide("roll back"):
             conclude(self.both, self.live, lambda: True, [*self._released()])  # nothing, where it has ended
             raise error
+        self.making.stop()
         undone = undo(self.both, self.live, since=self.mark)
         for address, size in self.barred:
             self.layout._book.unbar(address, size)

@@ -143,6 +143,16 @@ def test_not_ready_is_retried_and_counted_in_the_report(sim: Simulator, on_step:
     assert undone.summary().endswith("; 2 calls made again because the driver said NotReady")
 
 
+def test_what_is_retried_in_the_making_and_in_its_roll_back_is_counted_apart(sim: Simulator) -> None:
+    sim.runtime.arm_faults("hipMemCreate@1=hipErrorNotReady; hipMemMap@2=hipErrorOutOfMemory;"
+                           "hipMemRelease@1=hipErrorNotReady; hipDeviceSynchronize@1=hipErrorNotReady")  # fmt: skip
+    with pytest.raises(ApplyError) as caught:
+        run(program_of(QUICKSTART), sim.runtime)
+
+    assert "retried: 1 call made again" in str(caught.value)
+    assert "nothing left behind; 2 calls made again" in str(caught.value)
+
+
 @pytest.mark.parametrize("code", sorted(set(CODES) - {"hipErrorNotReady"}))
 def test_nothing_else_is_retried(code: str, sim: Simulator) -> None:
     sim.runtime.arm_faults(f"hipMemCreate@1={code}")
