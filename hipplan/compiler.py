@@ -105,6 +105,8 @@ class _Compiler:
         self.steps: list[steps.Step] = []
         self.resources: list[Resource] = []
         self.padded: dict[str, int] = {}
+        self._rights: dict[tuple[tuple[int, str], ...], tuple[tuple[int, str], ...]] = {}
+        """Of SetAccess: what thousands of steps have in common is kept once, which also lets them be read faster."""
         self.enqueued: dict[str, None] = {}  # streams with work to wait for, in order; "" is the null stream
 
     def run(self) -> None:
@@ -253,6 +255,7 @@ class _Compiler:
         access = tuple((who, right) for who, right in mapping.access.items() if right != "none")
         if access:
             rights = tuple((self.ordinal(who), right) for who, right in access)
+            rights = self._rights.setdefault(rights, rights)
             made.append(steps.SetAccess(name=mapping.name, rights=rights, origin=span))
         self.resources.append(
             Resource(

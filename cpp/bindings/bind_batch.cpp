@@ -5,6 +5,7 @@
 // CreateDeviceBuffer. All others end a batch and are done by their own do(). A test holds that both ways make
 // the same driver calls.
 #include <algorithm>
+#include <deque>
 #include <stdexcept>
 
 #include "bindings.hpp"
@@ -33,9 +34,10 @@ class slot_of {
     offset_ = reinterpret_cast<PyMemberDescrObject*>(found.ptr())->d_member->offset;
   }
 
-  [[nodiscard]] py::object of(PyObject* step) const {
+  /// Borrowed: alive as long as the step.
+  [[nodiscard]] py::handle of(PyObject* step) const {
     PyObject* const value = *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(step) + offset_);
-    if (value) return py::reinterpret_borrow<py::object>(value);
+    if (value) return value;
     (void)PyObject_GetAttr(step, name_);  // says what is missing
     throw py::error_already_set();
   }
@@ -77,19 +79,19 @@ struct vocabulary {
   }
 };
 
-std::uint64_t number(const py::object& value) {
+std::uint64_t number(py::handle value) {
   const auto out = PyLong_AsUnsignedLongLong(value.ptr());
-  if (PyErr_Occurred()) throw py::error_already_set();
+  if (out == static_cast<std::uint64_t>(-1) && PyErr_Occurred()) throw py::error_already_set();
   return out;
 }
 
 int ordinal(PyObject* value) {
   const auto out = PyLong_AsLong(value);
-  if (PyErr_Occurred()) throw py::error_already_set();
+  if (out == -1 && PyErr_Occurred()) throw py::error_already_set();
   return static_cast<int>(out);
 }
 
-std::string text_of(const py::object& value) {
+std::string text_of(py::handle value) {
   Py_ssize_t length = 0;
   const char* letters = PyUnicode_AsUTF8AndSize(value.ptr(), &length);
   if (!letters) throw py::error_already_set();
@@ -97,9 +99,9 @@ std::string text_of(const py::object& value) {
 }
 
 /// The number under a name; 0 where there is none.
-std::uint64_t look_up(const py::dict& table, const py::object& name) {
+std::uint64_t look_up(const py::dict& table, py::handle name) {
   PyObject* found = PyDict_GetItemWithError(table.ptr(), name.ptr());
-  if (found) return number(py::reinterpret_borrow<py::object>(found));
+  if (found) return number(found);
   if (PyErr_Occurred()) throw py::error_already_set();
   return 0;
 }
@@ -115,7 +117,7 @@ unsigned long long flags_of(PyObject* right) {
 
 /// Calls `use(ordinal, flags)` for each of a step's rights; the host's ordinal is -1.
 template <class Use>
-void each_right(const py::object& rights, Use use) {
+void each_right(py::handle rights, Use use) {
   const Py_ssize_t count = PyTuple_Size(rights.ptr());
   if (count < 0) throw py::error_already_set();
   for (Py_ssize_t i = 0; i < count; ++i) {
@@ -136,7 +138,10 @@ allocation_properties properties(PyObject* step) {
 /// Reads steps into native form, up to one that is of another kind or needs what this batch itself makes.
 class batch_reader {
  public:
-  batch_reader(const py::dict& entries, const py::dict& offsets) : entries_(entries), offsets_(offsets) {}
+  batch_reader(const py::dict& entries, const py::dict& offsets) : entries_(entries), offsets_(offsets) {
+    steps.reserve(batch_size);
+    names.reserve(batch_size);
+  }
 
   /// False if the step cannot be part of this batch.
   bool read(PyObject* step) {
@@ -150,7 +155,7 @@ class batch_reader {
   }
 
   std::vector<batch_step> steps;
-  std::vector<py::object> names;  ///< of what each step makes; empty where it makes nothing
+  std::vector<py::handle> names;  ///< of what each step makes, borrowed; null where it makes nothing
 
  private:
   bool read_create(PyObject* step) {
@@ -179,15 +184,21 @@ class batch_reader {
     const bool just_mapped = !names.empty() && names.back() && names.back().is(name);
     const auto mapping = just_mapped ? 0 : look_up(entries_, name);
     if (mapping == 0 && !just_mapped) return false;
+    names.emplace_back();
+    steps.emplace_back(access_step{mapping, rights_of(words.access.rights.of(step))});
+    return true;
+  }
+
+  std::span<const hip::hipMemAccessDesc> rights_of(py::handle rights) {
+    if (!rights_.empty() && rights.is(last_rights_)) return rights_.back();
     std::vector<hip::hipMemAccessDesc> native;
-    each_right(words.access.rights.of(step), [&](int who, unsigned long long flags) {
+    each_right(rights, [&](int who, unsigned long long flags) {
       const auto location = who < 0 ? hip::hipMemLocation{hip::hipMemLocationTypeHost, 0}
                                     : hip::hipMemLocation{hip::hipMemLocationTypeDevice, who};
       native.push_back({location, static_cast<hip::hipMemAccessFlags>(flags)});
     });
-    names.emplace_back();
-    steps.emplace_back(access_step{mapping, std::move(native)});
-    return true;
+    last_rights_ = rights;
+    return rights_.emplace_back(std::move(native));
   }
 
   bool read_buffer(PyObject* step) {
@@ -200,10 +211,17 @@ class batch_reader {
 
   const py::dict& entries_;
   const py::dict& offsets_;
+  std::deque<std::vector<hip::hipMemAccessDesc>> rights_;  // a deque: the steps point into it
+  py::handle last_rights_;
 };
 
+void set(const py::dict& table, py::handle name, entry_id entry) {
+  const auto value = py::reinterpret_steal<py::object>(PyLong_FromUnsignedLongLong(entry));
+  if (!value || PyDict_SetItem(table.ptr(), name.ptr(), value.ptr()) != 0) throw py::error_already_set();
+}
+
 /// (how many steps were done, HipError or None). Stops before a step it does not know, with (done, None).
-py::tuple run_steps(journal& owner, const py::tuple& steps, std::size_t first, py::dict entries,
+py::tuple run_steps(journal& owner, const py::tuple& steps, std::size_t first, const py::dict& entries,
                     const py::dict& offsets) {
   std::size_t done = first;
   while (done < steps.size()) {
@@ -218,7 +236,7 @@ py::tuple run_steps(journal& owner, const py::tuple& steps, std::size_t first, p
       return run_batch(owner, batch.steps);
     }();
     for (std::size_t i = 0; i < outcome.made.size(); ++i) {
-      if (outcome.made[i] != 0) entries[batch.names[i]] = outcome.made[i];
+      if (outcome.made[i] != 0) set(entries, batch.names[i], outcome.made[i]);
     }
     done += outcome.made.size();
     if (outcome.failure) return py::make_tuple(done - first, as_python(*outcome.failure));
@@ -227,7 +245,7 @@ py::tuple run_steps(journal& owner, const py::tuple& steps, std::size_t first, p
   return py::make_tuple(done - first, py::none());
 }
 
-std::uint64_t required(const py::dict& table, const py::object& name) {
+std::uint64_t required(const py::dict& table, py::handle name) {
   if (const auto found = look_up(table, name)) return found;
   throw std::out_of_range("nothing is named " + text_of(name));
 }

@@ -29,8 +29,8 @@ struct map_step {
 };
 
 struct access_step {
-  entry_id mapping;  ///< 0: what the step before has mapped
-  std::vector<hip::hipMemAccessDesc> rights;
+  entry_id mapping;                               ///< 0: what the step before has mapped
+  std::span<const hip::hipMemAccessDesc> rights;  ///< the caller's: thousands of mappings often have the same
 };
 
 struct buffer_step {
