@@ -50,9 +50,9 @@ def copy(chosen: Chosen, before: int, chunk: int, peak: list[int]) -> Mapping[st
     asked = time.perf_counter() - made
     runtime.copy(journal.address(new), journal.address(old), before)
     runtime.synchronize(0)
-    journal.undo([old])
+    _core.Undoing.only(journal, [old]).run()
     took = (time.perf_counter() - started - asked) * 1e6
-    journal.undo_all()
+    _core.Undoing(journal).run()
     return {"grow": took}
 
 

@@ -1,13 +1,11 @@
 """Giving back: wait for the devices that can reach the memory, then the journal in reverse.
 
-The same for roll back and teardown. A failure does not stop the rest: it is reported by name. The wait is done on a
-thread of its own, so that the caller's thread can answer signals, and give up on a device; the journal's loop on the
-caller's thread, natively, with a look at signals every millisecond.
+The same for roll back and teardown. A failure does not stop the rest: it is reported by name. Both run natively, with
+a look at signals now and then; the waiting itself on a native thread, so that a device can be given up on.
 """
 
 from __future__ import annotations
 
-import _thread
 import logging
 import os
 from collections.abc import Callable, Sequence
@@ -133,15 +131,8 @@ def undo(program: Program, live: Live, leases: _core.LeaseBook | None = None, si
     """
     if live.process != os.getpid() or live.journal.next() <= since or not len(live.journal):
         return Undone(0)
-    journal = live.journal
-
-    def mine(entry: int) -> bool:
-        return entry >= since
-
-    if leases:
-        return _surely(live, lambda: _Work(program.devices, live, lambda: journal.undo_all_but(leases), mine))
-    undoing = _core.Undoing(journal, since)
-    return _surely(live, lambda: _Work(program.devices, live, undoing, mine))
+    undoing = _core.Undoing.all_but(live.journal, leases) if leases else _core.Undoing(live.journal, since)
+    return _surely(live, lambda: _Work(program.devices, live, undoing, lambda entry: entry >= since))
 
 
 def conclude(program: Program, live: Live, commit: Callable[[], bool], entries: Sequence[int]) -> Undone:
@@ -149,20 +140,17 @@ def conclude(program: Program, live: Live, commit: Callable[[], bool], entries: 
 
     commit: may be called more than once; False if the change was rolled back instead, then nothing happens.
     """
-    mine = frozenset(entries)
-    return _surely(
-        live, lambda: _Work(program.devices, live, lambda: live.journal.undo(entries), mine.__contains__, commit)
-    )
+    undoing = _core.Undoing.only(live.journal, entries)
+    return _surely(live, lambda: _Work(program.devices, live, undoing, frozenset(entries).__contains__, commit))
 
 
 def wait_until_idle(program: Program, live: Live) -> None:
     """Waits for the devices. Raises HipError, and at once what a signal raises: nothing is lost by that."""
-    waiting = _Wait(program.devices, live)
-    _thread.start_new_thread(waiting.run, ())
-    while not waiting.done.acquire(timeout=0.05):
+    waiting = _core.IdleWait(live.runtime, [*program.devices.values()])
+    while not waiting.wait(_patience_s()):
         pass
-    if waiting.failed is not None:
-        raise waiting.failed
+    for _, error in waiting.failures:
+        raise error
 
 
 def _surely(live: Live, make: Callable[[], _Work]) -> Undone:
@@ -176,24 +164,6 @@ def _surely(live: Live, make: Callable[[], _Work]) -> Undone:
     if live.record:
         live.record.undone(owned, live.journal.contents(), undone, perf_counter_ns() - began)
     return undone
-
-
-class _Wait:
-    def __init__(self, devices: dict[str, int], live: Live) -> None:
-        self.done = _thread.allocate_lock()
-        self.done.acquire()
-        self.failed: _core.HipError | None = None
-        self._ordinals = list(devices.values())
-        self._runtime = live.runtime
-
-    def run(self) -> None:
-        try:
-            for ordinal in self._ordinals:
-                self._runtime.synchronize(ordinal)
-        except _core.HipError as error:
-            self.failed = error
-        finally:
-            self.done.release()
 
 
 def hurry() -> str:
@@ -212,128 +182,98 @@ def _patience_s() -> float:
 
 
 class _Work:
-    """One undo: the wait for the devices and the journal's loop, outside of the reach of signals.
-
-    Made of what an exception at any instruction cannot break: threading.Event and Thread are not (an interrupt
-    inside of Event.wait was seen to raise "release unlocked lock").
-    """
+    """One undo: the wait for the devices and the journal's loop, which an exception at any instruction cannot break."""
 
     def __init__(
         self,
         devices: dict[str, int],
         live: Live,
-        what: Callable[[], _core.UndoReport] | _core.Undoing,
+        undoing: _core.Undoing,
         mine: Callable[[int], bool],
         begin: Callable[[], bool] = lambda: True,
     ) -> None:
-        """what: undoes, on the thread that waited; an Undoing does it on the caller's own, where the driver's calls
-        were seen to be a fifth faster.
-        mine: whether an entry of the journal is among what it undoes. begin: False to do nothing.
-        """
+        """mine: whether an entry of the journal is among what is undone. begin: False to do nothing."""
         self.finished = False
-        self._wakes = _thread.allocate_lock()  # released when it is finished
-        self._wakes.acquire()
-        self._decision = [None]  # whoever pops it decides: the thread to undo, or the caller to give up
+        self._decided: dict[str, str] = {}
         self._devices = devices
         self._live = live
-        self._what = what
-        self._idle = False
+        self._undoing = undoing
         self._mine = mine
         self._begin = begin
-        self._waiting_for = ""
-        self._given_up = ""
+        self._waiting: _core.IdleWait | None = None
         self._patience_s = _patience_s()
         self._began = monotonic()
-        self._failures: list[Failure] = []
-        self._retried = 0
+        self._told = False
         self._undone = Undone(0)
 
     def give_back(self) -> Undone:
+        """Until all is given back, or a device was given up on."""
+        interrupt: BaseException | None = None
         try:
             _working.add(self)
-            return self._begin_and_wait()
+            while not self.finished and not self._given_up:
+                try:
+                    self._go_on()
+                except BaseException as error:
+                    interrupt = interrupt or error
+                    log.warning("%s", self.hurry())
         finally:
             _working.discard(self)
+        undone = Undone(0, self._all_stays()) if self._given_up else self._undone
+        return replace(undone, interrupt=interrupt)
 
-    def _begin_and_wait(self) -> Undone:
-        try:
-            _thread.start_new_thread(self._run, ())
-        except RuntimeError:  # the interpreter is ending and starts no threads any more
-            self._run()
-        return self._wait()
-
-    def _run(self) -> None:
-        retried = _core.thread_retries()
-        try:
-            if not self._begin():
-                return
-            failures = self._wait_for_devices()
-            if not self._decide():
-                return  # given up: the journal stays; its end tries again, if the device is idle by then
-            self._waiting_for = ""
-            if isinstance(self._what, _core.Undoing):
-                self._failures, self._retried = failures, _core.thread_retries() - retried
-                self._idle = True
-                return
-            report = self._what()
-            self._undone = _undone(failures, report, _core.thread_retries() - retried)
-        finally:
-            self.finished = not self._idle
-            self._wakes.release()
-
-    def _wait_for_devices(self) -> list[Failure]:
-        """hipMemUnmap does not synchronise."""
-        failures = []
-        for name, ordinal in self._devices.items():
-            self._waiting_for = name
-            try:
-                self._live.runtime.synchronize(ordinal)
-            except _core.HipError as error:
-                identity = f"device '{name}'"
-                failures.append(
-                    Failure(name, identity, error.call, error.name, error.code, error.arguments, lost=False)
-                )
-        return failures
-
-    def _undo_here(self) -> None:
+    def _go_on(self) -> None:
         """May be interrupted at any instruction, and is called again then."""
-        assert isinstance(self._what, _core.Undoing)
-        self._what.run()
-        self._undone = _undone(self._failures, self._what.report, self._retried + self._what.retried)
+        if not self._begin():
+            self.finished = True
+            return
+        if self._waiting is None:  # hipMemUnmap does not synchronise
+            self._waiting = _core.IdleWait(self._live.runtime, [*self._devices.values()])
+        while not self._waiting.wait(self._rest_s()):
+            if self._given_up:
+                return
+            if self._overdue() and not self._told:
+                self._told = True
+                log.warning(_STILL_BUSY, self._busy(), self._patience_s)
+        if self._decide(""):
+            return  # given up: the journal stays; its end tries again, if the device is idle by then
+        report = self._undoing.run()
+        retried = self._waiting.retried + self._undoing.retried
+        self._undone = _undone(self._not_idle(self._waiting), report, retried)
         self.finished = True
 
-    def _decide(self) -> bool:
-        try:
-            self._decision.pop()
-        except IndexError:
-            return False
-        return True
+    def _rest_s(self) -> float:
+        """Until there is something to tell, or to look at."""
+        return max(0.05, self._began + self._patience_s - monotonic())
 
-    def _wait(self) -> Undone:
-        """Until all is given back, or the device was given up on."""
-        interrupt: BaseException | None = None
-        told = False
-        while not self.finished and not self._given_up:
-            try:
-                if self._idle:
-                    self._undo_here()
-                    continue
-                rest = self._began + self._patience_s - monotonic()
-                self._wakes.acquire(timeout=max(0.05, rest))
-                if self._waiting_for and self._overdue() and not told:
-                    told = True
-                    log.warning(_STILL_BUSY, self._waiting_for, self._patience_s)
-            except BaseException as error:
-                interrupt = interrupt or error
-                log.warning("%s", self.hurry())
-        if self._given_up:
-            return Undone(0, self._all_stays(), interrupt=interrupt)
-        return replace(self._undone, interrupt=interrupt)
+    def _not_idle(self, waiting: _core.IdleWait) -> list[Failure]:
+        out = []
+        for place, error in waiting.failures:
+            name = [*self._devices][place]
+            out.append(
+                Failure(
+                    name, f"device '{name}'", error.call, error.name, error.code, error.arguments, lost=False
+                )
+            )  # fmt: skip
+        return out
+
+    def _busy(self) -> str:
+        """The device that is waited for; empty if none is."""
+        place = self._waiting.busy if self._waiting is not None else None
+        return "" if place is None else [*self._devices][place]
+
+    @property
+    def _given_up(self) -> str:
+        """Why, or empty."""
+        return self._decided.get("given up", "")
+
+    def _decide(self, given_up: str) -> str:
+        """To undo (empty) or to give up: the first one counts, whichever thread makes it, and is the answer."""
+        return self._decided.setdefault("given up", given_up)
 
     def hurry(self) -> str:
-        busy = self._waiting_for
-        if busy and self._overdue() and self._decide():
-            self._given_up = f"device '{busy}' did not become idle"
+        busy = self._busy()
+        if busy and self._overdue() and self._decide(f"device '{busy}' did not become idle"):
             return f"{self._given_up}: giving up on it"
         what = f"waiting for device '{busy}'" if busy else "giving memory back"
         return f"still {what}: please wait, stopping now would lose memory"

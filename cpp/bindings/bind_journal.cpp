@@ -94,29 +94,6 @@ void bind_creation(journal_class& self) {
           "0 when it was on already: nothing to undo.");
 }
 
-/// The report is here, and not what run() returns, so that an interrupt behind a call cannot lose it.
-struct undoing {
-  undoing(journal& what, entry_id from) : owner(what), first(from) {}
-
-  void run() {
-    for (bool done = false; !done;) {
-      {
-        const py::gil_scoped_release no_interpreter;
-        const auto before = hip::runtime::retries_of_this_thread();
-        done = owner.undo_since(first, report, std::chrono::steady_clock::now() + between_signals);
-        retried += hip::runtime::retries_of_this_thread() - before;
-      }
-      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-    }
-  }
-
-  static constexpr auto between_signals = std::chrono::milliseconds(1);
-  journal& owner;
-  entry_id first;
-  undo_report report{};
-  std::uint64_t retried = 0;
-};
-
 void bind_changes(journal_class& self) {
   self.def(
           "set_access",
@@ -170,26 +147,6 @@ void bind_undoable_changes(journal_class& self) {
 }  // namespace
 
 void bind_journal(py::module_& module) {
-  py::class_<leak>(module, "Leak", "What an undo could not give back.")
-      .def_readonly("name", &leak::name)
-      .def_readonly("identity", &leak::identity)
-      .def_readonly("is_change", &leak::is_change)
-      .def_property_readonly("call", [](const leak& self) { return self.error.call(); })
-      .def_property_readonly("code", [](const leak& self) { return self.error.code(); })
-      .def_property_readonly("error", [](const leak& self) { return self.error.name(); })
-      .def_property_readonly("arguments", [](const leak& self) { return self.error.arguments(); });
-  py::class_<undo_report>(module, "UndoReport")
-      .def_readonly("undone", &undo_report::undone)
-      .def_readonly("restored", &undo_report::restored)
-      .def_readonly("leaks", &undo_report::leaks)
-      .def_readonly("kept", &undo_report::kept);
-  py::class_<undoing>(module, "Undoing", "A journal's entries from a number on, on their way back.")
-      .def(py::init<journal&, entry_id>(), py::arg("journal"), py::arg("first"), py::keep_alive<1, 2>())
-      .def("run", &undoing::run,
-           "Undoes what is left, latest first. What a signal raises ends it after the entry under way: call "
-           "again.")
-      .def_readonly("report", &undoing::report, "Of all calls of run() together.")
-      .def_readonly("retried", &undoing::retried, "Calls made again because the driver said NotReady.");
   journal_class self(module, "Journal", "Owns what a layout made, in order; undone in reverse.");
   self.def(py::init([](runtime_ptr runtime, const std::vector<int>& devices) {
              return new journal(std::move(runtime), native(devices));
@@ -204,15 +161,7 @@ void bind_journal(py::module_& module) {
       .def("handle", &journal::handle, py::arg("allocation"), no_gil())
       .def("stream_handle", &journal::stream_handle, py::arg("stream"), no_gil())
       .def("next", &journal::next, no_gil(), "The entry that would come next.")
-      .def("contents", &journal::contents, no_gil(), "(entry, name, identity) of all that is owned.")
-      .def(
-          "undo_all", [](journal& j) { return j.undo_since(0); }, no_gil())
-      .def("undo_since", py::overload_cast<entry_id>(&journal::undo_since), py::arg("first"), no_gil(),
-           "Undoes entries from a number on.")
-      .def("undo_all_but", &journal::undo_all_but, py::arg("leases"), no_gil(),
-           "Undoes all but what leases are on; mappings go all the same.")
-      .def("undo", py::overload_cast<std::vector<entry_id>>(&journal::undo), py::arg("entries"), no_gil(),
-           "Undoes these entries, latest first.");
+      .def("contents", &journal::contents, no_gil(), "(entry, name, identity) of all that is owned.");
   bind_creation(self);
   bind_changes(self);
   bind_undoable_changes(self);

@@ -17,6 +17,7 @@ void bind_errors(py::module_& module);
 void bind_runtime(py::module_& module);
 void bind_queries(py::module_& module);
 void bind_journal(py::module_& module);
+void bind_undo(py::module_& module);
 void bind_views(py::module_& module);
 void bind_batch(py::module_& module);
 void bind_filler(py::module_& module);

@@ -15,6 +15,7 @@ PYBIND11_MODULE(_core, module) {
   bind_queries(module);
   bind_views(module);  // before the journal, which speaks of leases
   bind_journal(module);
+  bind_undo(module);
   bind_batch(module);
   bind_filler(module);
 }

@@ -43,6 +43,7 @@ struct runner {
 batch_outcome run_batch(journal& owner, std::span<batch_step> steps) {
   batch_outcome out;
   out.made.reserve(steps.size());
+  owner.prepare(steps.size());
   runner run(owner);
   try {
     for (auto& step : steps) {

@@ -6,6 +6,11 @@
 #include "queries.hpp"
 
 namespace hipplan {
+namespace {
+
+constexpr auto id_of = [](const auto& one) { return one->id; };
+
+}  // namespace
 
 journal::~journal() {
   if (!runtime_->may_call() || slots_.empty()) return;  // in a forked child nothing of this is ours to undo
@@ -33,7 +38,10 @@ void journal::add_devices(const std::vector<device_id>& devices) {
 template <class Make>
 entry_id journal::add(Make make) {
   const std::lock_guard lock(mutex_);
-  slots_.push_back(std::make_unique<slot>(slot{next_id_, {}}));
+  if (spare_.empty()) spare_.push_back(std::make_unique<slot>());
+  slots_.push_back(std::move(spare_.back()));
+  spare_.pop_back();
+  slots_.back()->id = next_id_;
   try {
     make(slots_.back()->what);
   } catch (...) {
@@ -45,6 +53,11 @@ entry_id journal::add(Make make) {
     return 0;
   }
   return next_id_++;
+}
+
+void journal::prepare(std::size_t entries) {
+  const std::lock_guard lock(mutex_);
+  while (spare_.size() < entries) spare_.push_back(std::make_unique<slot>());
 }
 
 entry_id journal::create_allocation(std::string name, std::size_t size_bytes,
@@ -268,50 +281,60 @@ std::vector<std::tuple<entry_id, std::string, std::string>> journal::contents() 
   return out;
 }
 
-undo_report journal::undo_since(entry_id first) {
-  undo_report report;
-  undo_since(first, report, std::chrono::steady_clock::time_point::max());
-  return report;
-}
-
-bool journal::undo_since(entry_id first, undo_report& report, std::chrono::steady_clock::time_point until) {
+std::vector<entry_id> journal::entries_since(entry_id first) const {
   const std::lock_guard lock(mutex_);
-  while (!slots_.empty() && slots_.back()->id >= first) {
-    undo(*slots_.back(), report);
-    slots_.pop_back();
-    if (std::chrono::steady_clock::now() >= until) break;
+  std::vector<entry_id> out;
+  for (auto at = std::ranges::lower_bound(slots_, first, {}, id_of); at != slots_.end(); ++at) {
+    out.push_back((*at)->id);
   }
-  return slots_.empty() || slots_.back()->id < first;
+  return out;
 }
 
-undo_report journal::undo_all_but(const lease_book& leases) {
+std::vector<entry_id> journal::entries_but(const lease_book& leases, std::vector<std::string>& kept) const {
   const std::lock_guard lock(mutex_);
-  undo_report report;
-  for (auto at = slots_.size(); at-- > 0;) {
-    auto& entry = *slots_[at];
-    if (must_stay(entry, leases)) {
-      std::visit(
-          [&](const auto& what) {
-            if constexpr (requires { what.name(); }) report.kept.push_back(what.name());
-          },
-          entry.what);
+  std::vector<entry_id> out;
+  for (const auto& entry : slots_) {
+    if (!must_stay(*entry, leases)) {
+      out.push_back(entry->id);
       continue;
     }
-    undo(entry, report);
-    slots_.erase(slots_.begin() + static_cast<std::ptrdiff_t>(at));
+    std::visit(
+        [&](const auto& what) {
+          if constexpr (requires { what.name(); }) kept.push_back(what.name());
+        },
+        entry->what);
   }
-  return report;
+  return out;
 }
 
-undo_report journal::undo(std::vector<entry_id> entries) {
+void journal::undo(std::vector<entry_id>& entries, undo_report& report,
+                   std::chrono::steady_clock::time_point until) {
   const std::lock_guard lock(mutex_);
-  undo_report report;
-  std::ranges::sort(entries);
-  const auto chosen = [&](const auto& one) { return std::ranges::binary_search(entries, one->id); };
-  for (auto at = slots_.rbegin(); at != slots_.rend(); ++at) {
-    if (chosen(*at)) undo(**at, report);
+  bool gaps = false;
+  slots done;  // freed together, see prepare()
+  while (!entries.empty()) {
+    const auto at = locate(entries.back());
+    entries.pop_back();
+    if (at == slots_.end()) continue;
+    undo(**at, report);
+    if (std::next(at) == slots_.end()) {
+      done.push_back(std::move(slots_.back()));
+      slots_.pop_back();
+    } else {  // all gaps are closed at once, below
+      (*at)->what.emplace<std::monostate>();
+      gaps = true;
+    }
+    if (std::chrono::steady_clock::now() >= until) break;
   }
-  std::erase_if(slots_, chosen);
+  if (gaps) {
+    std::erase_if(slots_, [](const auto& one) { return std::holds_alternative<std::monostate>(one->what); });
+  }
+}
+
+undo_report journal::undo_since(entry_id first) {
+  undo_report report;
+  auto entries = entries_since(first);
+  undo(entries, report);
   return report;
 }
 
@@ -346,16 +369,22 @@ bool journal::must_stay(const slot& entry, const lease_book& leases) {
       entry.what);
 }
 
-journal::slot& journal::find(entry_id entry) const {
+journal::slots::const_iterator journal::locate(entry_id entry) const {
+  if (slots_.empty()) return slots_.end();
+  if (slots_.back()->id == entry) return std::prev(slots_.end());
+  if (entry < slots_.front()->id) return slots_.end();
   // Ids ascend by one unless single entries were undone: mostly the place is known without a search.
-  if (!slots_.empty() && entry >= slots_.front()->id) {
-    const auto place = entry - slots_.front()->id;
-    if (place < slots_.size() && slots_[place]->id == entry) return *slots_[place];
+  const auto place = entry - slots_.front()->id;
+  if (place < slots_.size() && slots_[place]->id == entry) {
+    return slots_.begin() + static_cast<std::ptrdiff_t>(place);
   }
-  const auto at = std::ranges::lower_bound(slots_, entry, {}, [](const auto& one) { return one->id; });
-  if (at == slots_.end() || (*at)->id != entry) {
-    throw std::out_of_range("journal has no entry " + std::to_string(entry));
-  }
+  const auto at = std::ranges::lower_bound(slots_, entry, {}, id_of);
+  return at != slots_.end() && (*at)->id == entry ? at : slots_.end();
+}
+
+journal::slot& journal::find(entry_id entry) const {
+  const auto at = locate(entry);
+  if (at == slots_.end()) throw std::out_of_range("journal has no entry " + std::to_string(entry));
   return **at;
 }
 

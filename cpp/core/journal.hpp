@@ -54,6 +54,10 @@ class journal {
   /// The devices that may reach what it owns from now on, besides those it knows.
   void add_devices(const std::vector<device_id>& devices);
 
+  /// Gets the memory for so many entries now. After a driver call the processor's caches hold the driver's
+  /// own: then each call of malloc and free costs many times what it costs among others of its kind.
+  void prepare(std::size_t entries);
+
   // Each throws what the owner's create throws, and then has added nothing.
   entry_id create_allocation(std::string name, std::size_t size_bytes,
                              const allocation_properties& properties);
@@ -111,23 +115,27 @@ class journal {
   /// (entry, name, kind and size and address) of all that is owned.
   [[nodiscard]] std::vector<std::tuple<entry_id, std::string, std::string>> contents() const;
 
-  /// Undoes every entry from `first` on, latest first; one that fails does not stop the others.
+  /// Every entry from `first` on, ascending.
+  [[nodiscard]] std::vector<entry_id> entries_since(entry_id first) const;
+  /// Every entry that may be undone while leases are out, ascending: mappings go, so that a stale pointer
+  /// faults, but what they lie in, and every buffer under a lease, stays, so that it never hits new memory.
+  /// The names of what stays are added to `kept`.
+  [[nodiscard]] std::vector<entry_id> entries_but(const lease_book& leases,
+                                                  std::vector<std::string>& kept) const;
+  /// Undoes these entries (ascending), wherever they stand, latest first, at least one and then as many as
+  /// fit until a time; `entries` becomes what is left. One that fails does not stop the others, and one that
+  /// is not there any more is nothing to undo.
+  void undo(std::vector<entry_id>& entries, undo_report& report,
+            std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max());
+  /// Undoes every entry from `first` on.
   [[nodiscard]] undo_report undo_since(entry_id first);
-  /// The same, in pieces: at least one entry and then as many as fit until a time. True when none is left.
-  bool undo_since(entry_id first, undo_report& report, std::chrono::steady_clock::time_point until);
-  /// Undoes every entry while leases are out: mappings go, so that a stale pointer faults, but what they lie
-  /// in, and every buffer under a lease, stays in the journal, so that it never hits new memory.
-  [[nodiscard]] undo_report undo_all_but(const lease_book& leases);
-  /// Undoes these entries, latest first, wherever they stand; one that fails does not stop the others, and
-  /// one that is not there any more is nothing to undo.
-  [[nodiscard]] undo_report undo(std::vector<entry_id> entries);
 
  private:
-  // Empty only while the call that fills it runs.
+  // Empty only while the call runs that fills or undoes it.
   using owner = std::variant<std::monostate, allocation, address_range, mapping, device_buffer, pinned_buffer,
                              registered_buffer, managed_buffer, stream, peer_link, host_region, change>;
   struct slot {
-    entry_id id;
+    entry_id id = 0;
     owner what;
   };
 
@@ -135,6 +143,8 @@ class journal {
   entry_id add(Make make);
   template <class Kind>
   const Kind& get(entry_id entry) const;
+  using slots = std::vector<std::unique_ptr<slot>>;  // by pointer: owners do not move-assign; ids ascend
+  [[nodiscard]] slots::const_iterator locate(entry_id entry) const;
   slot& find(entry_id entry) const;
   static void undo(slot& entry, undo_report& report);
   static bool must_stay(const slot& entry, const lease_book& leases);
@@ -142,7 +152,8 @@ class journal {
   runtime_ptr runtime_;
   std::vector<device_id> devices_;
   mutable std::mutex mutex_;
-  std::vector<std::unique_ptr<slot>> slots_;  // by pointer: owners do not move-assign; ids ascend
+  slots slots_;
+  slots spare_;
   entry_id next_id_ = 1;
 };
 

@@ -48,13 +48,13 @@ def mapped(sim: Simulator) -> Iterator[Mapped]:
     yield made
     sim.runtime.arm_faults("")
     if hasattr(made, "journal"):
-        made.journal.undo_all()
+        _core.Undoing(made.journal).run()
 
 
 def test_access_is_put_back(mapped: Mapped) -> None:
     mapped.journal.change_access(mapped.mapping, rights(0, READ), rights(0, READ_WRITE))
     assert mapped.sim.runtime.access(0, mapped.address) == READ
-    report = mapped.journal.undo_since(mapped.mark)
+    report = _core.Undoing(mapped.journal, mapped.mark).run()
 
     assert (report.undone, report.restored, report.leaks) == (0, 1, [])
     assert mapped.is_as_before()
@@ -78,10 +78,10 @@ def test_advice_is_put_back(sim: Simulator) -> None:
     mark = journal.next()
     journal.change_advice(buffer, 0, MIB, (1, 0), (2, 0))
     assert sim.runtime.range_attribute(address, MIB, 1) == 1
-    journal.undo_since(mark)
+    _core.Undoing(journal, mark).run()
 
     assert sim.runtime.range_attribute(address, MIB, 1) == 0
-    journal.undo_all()
+    _core.Undoing(journal).run()
 
 
 def test_a_mapping_that_was_taken_out_is_mapped_back_with_its_bytes(mapped: Mapped) -> None:
@@ -90,7 +90,7 @@ def test_a_mapping_that_was_taken_out_is_mapped_back_with_its_bytes(mapped: Mapp
         mapped.sim.runtime.access(0, mapped.address)
     other = mapped.journal.create_allocation("other", 2 * MIB, _core.AllocationProperties(0))
     mapped.journal.map("mapping", mapped.range, 2 * MIB, other, 2 * MIB)
-    report = mapped.journal.undo_since(mapped.mark)
+    report = _core.Undoing(mapped.journal, mapped.mark).run()
 
     assert (report.undone, report.restored, report.leaks) == (2, 1, [])
     assert mapped.is_as_before()
@@ -99,11 +99,11 @@ def test_a_mapping_that_was_taken_out_is_mapped_back_with_its_bytes(mapped: Mapp
 def test_a_mapping_that_cannot_be_mapped_back_is_reported_by_name(mapped: Mapped) -> None:
     mapped.take_out()
     mapped.sim.runtime.arm_faults("hipMemMap@1=hipErrorOutOfMemory")
-    report = mapped.journal.undo_since(mapped.mark)
+    report = _core.Undoing(mapped.journal, mapped.mark).run()
 
     assert [(leak.name, leak.call) for leak in report.leaks] == [("mapping", "hipMemMap")]
     assert "to be mapped back" in report.leaks[0].identity
-    assert mapped.journal.undo_all().undone == 2  # the range and the memory are given back all the same
+    assert _core.Undoing(mapped.journal).run().undone == 2  # the range and the memory are given back all the same
 
 
 def test_changes_that_are_kept_are_not_taken_back(mapped: Mapped) -> None:
@@ -114,8 +114,8 @@ def test_changes_that_are_kept_are_not_taken_back(mapped: Mapped) -> None:
     mapped.journal.keep_changes()
 
     assert len(mapped.journal) == 4  # without the mapping that was taken out
-    assert mapped.journal.undo([mapped.memory]).undone == 1
-    assert mapped.journal.undo_all().undone == 3
+    assert _core.Undoing.only(mapped.journal, [mapped.memory]).run().undone == 1
+    assert _core.Undoing(mapped.journal).run().undone == 3
 
 
 def test_a_journal_that_is_dropped_in_the_middle_of_changes_gives_everything_back(mapped: Mapped) -> None:

@@ -38,7 +38,7 @@ def test_a_journal_gives_back_everything_latest_first(sim: Simulator) -> None:
     entries = some_of_everything(journal)
     assert len(journal) == len(entries) == 8
     assert len(sim.alive()) == 8
-    report = journal.undo_all()
+    report = _core.Undoing(journal).run()
 
     assert (report.undone, report.leaks, len(journal)) == (8, [], 0)
     assert sim.alive() == set()
@@ -71,19 +71,19 @@ def test_one_entry_can_be_undone_wherever_it_stands(sim: Simulator) -> None:
     journal = _core.Journal(sim.runtime)
     entries = some_of_everything(journal)
 
-    assert journal.undo([entries["mapping"]]).undone == 1
-    assert journal.undo([entries["memory"]]).undone == 1
+    assert _core.Undoing.only(journal, [entries["mapping"]]).run().undone == 1
+    assert _core.Undoing.only(journal, [entries["memory"]]).run().undone == 1
     assert len(journal) == 6
     with pytest.raises(IndexError):
         journal.address(entries["mapping"])
-    journal.undo_all()
+    _core.Undoing(journal).run()
 
 
 def test_a_range_with_a_mapping_that_stayed_is_not_freed_under_it(sim: Simulator) -> None:
     journal = _core.Journal(sim.runtime)
     some_of_everything(journal)
     sim.runtime.arm_faults("hipMemUnmap@1=hipErrorInvalidValue")
-    leaks = {leak.name: leak for leak in journal.undo_all().leaks}
+    leaks = {leak.name: leak for leak in _core.Undoing(journal).run().leaks}
 
     assert set(leaks) == {"mapping", "range"}
     assert "not called: 1 mapping(s) inside are still mapped" in leaks["range"].arguments
@@ -119,7 +119,7 @@ def test_the_current_device_is_left_as_it_was(sim: Simulator) -> None:
     journal = _core.Journal(sim.runtime)
     journal.create_allocation("a", MIB, _core.AllocationProperties(0))
     journal.create_device_buffer("b", 0, MIB)
-    journal.undo_all()
+    _core.Undoing(journal).run()
     hip.hipGetDevice(ctypes.byref(current))
     hip.hipSetDevice(0)
 
@@ -131,9 +131,9 @@ def test_peer_access_that_was_on_is_not_ours_to_switch_off(sim: Simulator) -> No
     theirs.enable_peer("theirs", 0, 1)
 
     assert ours.enable_peer("ours", 0, 1) == 0
-    assert ours.undo_all().undone == 0
+    assert _core.Undoing(ours).run().undone == 0
     assert sim.alive() == {("peer", "0->1")}
-    theirs.undo_all()
+    _core.Undoing(theirs).run()
 
 
 def test_entries_of_another_kind_are_refused(sim: Simulator) -> None:
@@ -145,7 +145,7 @@ def test_entries_of_another_kind_are_refused(sim: Simulator) -> None:
         with pytest.raises(IndexError):
             wrong()
     assert len(journal) == 8
-    journal.undo_all()
+    _core.Undoing(journal).run()
 
 
 def test_driver_calls_release_the_gil(sim: Simulator) -> None:
@@ -160,7 +160,7 @@ def test_driver_calls_release_the_gil(sim: Simulator) -> None:
     thread.join()
 
     assert ticks >= 10
-    journal.undo_all()
+    _core.Undoing(journal).run()
 
 
 def test_a_journal_is_safe_from_several_threads(sim: Simulator) -> None:
@@ -170,7 +170,7 @@ def test_a_journal_is_safe_from_several_threads(sim: Simulator) -> None:
         for turn in range(50):
             entry = journal.create_device_buffer(f"{number}.{turn}", number % 2, 4096)
             if turn % 2:
-                journal.undo([entry])
+                _core.Undoing.only(journal, [entry]).run()
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
     for thread in threads:
@@ -179,7 +179,7 @@ def test_a_journal_is_safe_from_several_threads(sim: Simulator) -> None:
         thread.join()
 
     assert len(journal) == 8 * 25
-    assert journal.undo_all().undone == 8 * 25
+    assert _core.Undoing(journal).run().undone == 8 * 25
 
 
 def test_a_forked_child_gives_nothing_back(sim: Simulator) -> None:
@@ -196,7 +196,7 @@ def test_a_forked_child_gives_nothing_back(sim: Simulator) -> None:
     assert os.waitstatus_to_exitcode(status) == 0
     assert sim.alive() == before
     assert sim.runtime.read(journal.address(6), 4) == b"\0\0\0\0"
-    journal.undo_all()
+    _core.Undoing(journal).run()
 
 
 def test_interpreter_exit_gives_everything_back() -> None:

@@ -189,7 +189,7 @@ def test_the_simulator_changes_machine_only_when_nothing_is_alive(sim: Simulator
     journal.create_device_buffer("b", 0, 4096)
     with pytest.raises(RuntimeUnavailable, match="the simulator cannot become sim-1"):
         runtimes.choose("sim", load_machine("sim-1"))
-    journal.undo_all()
+    _core.Undoing(journal).run()
 
     assert runtimes.choose("sim", load_machine("sim-1")).runtime.device_count() == 1
     assert runtimes.choose("sim").runtime.device_count() == 2
@@ -214,7 +214,7 @@ def test_a_trace_has_a_line_per_call(sim: Simulator, tmp_path: Path) -> None:
     journal.create_device_buffer("a", 0, 4096)
     with pytest.raises(_core.HipError):
         journal.create_device_buffer("b", 0, 8192)
-    journal.undo_all()
+    _core.Undoing(journal).run()
     sim.runtime.trace_to("")
     lines = [json.loads(line) for line in trace.read_text().splitlines()]
     mallocs = [line for line in lines if line["call"] == "hipMalloc"]

@@ -1,0 +1,131 @@
+// Giving back: the wait for the devices, and the journal's loop, both with an eye on Python's signals.
+#include <algorithm>
+#include <cmath>
+
+#include "bindings.hpp"
+#include "core/idle_wait.hpp"
+#include "core/journal.hpp"
+
+namespace hipplan {
+namespace {
+
+using clock = std::chrono::steady_clock;
+
+/// Some of a journal's entries on their way back. The report is kept here, so that an interrupt behind a call
+/// of run() cannot lose it: the next one gives it again.
+class undoing {
+ public:
+  using choice = std::function<std::vector<entry_id>(undo_report&)>;
+
+  undoing(journal& owner, choice choose) : owner_(owner), choose_(std::move(choose)) {}
+
+  const undo_report& run() {
+    do {
+      {
+        const py::gil_scoped_release no_interpreter;
+        const auto before = hip::runtime::retries_of_this_thread();
+        if (choose_) rest_ = std::exchange(choose_, nullptr)(report_);
+        owner_.undo(rest_, report_, clock::now() + between_signals);
+        retried += hip::runtime::retries_of_this_thread() - before;
+      }
+      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    } while (!rest_.empty());
+    return report_;
+  }
+
+  std::uint64_t retried = 0;
+
+ private:
+  static constexpr auto between_signals = std::chrono::milliseconds(1);
+  journal& owner_;
+  choice choose_;
+  undo_report report_;
+  std::vector<entry_id> rest_;
+};
+
+std::vector<device_id> native(const std::vector<int>& devices) {
+  std::vector<device_id> out;
+  for (const int device : devices) out.push_back(device_id{device});
+  return out;
+}
+
+bool wait(idle_wait& self, double seconds) {
+  constexpr auto between_signals = std::chrono::milliseconds(20);
+  // Days are as good as for ever, and for ever would overflow the clock.
+  const double bounded = std::isnan(seconds) ? 0 : std::clamp(seconds, 0.0, 1e6);
+  const auto until =
+      clock::now() + std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>(bounded));
+  for (;;) {
+    const bool done = [&] {
+      const py::gil_scoped_release no_interpreter;
+      return self.wait_until(std::min(until, clock::now() + between_signals));
+    }();
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    if (done || clock::now() >= until) return done;
+  }
+}
+
+py::list failures(const idle_wait& self) {
+  py::list out;
+  for (const auto& [place, error] : self.failures()) out.append(py::make_tuple(place, as_python(error)));
+  return out;
+}
+
+}  // namespace
+
+void bind_undo(py::module_& module) {
+  py::class_<leak>(module, "Leak", "What an undo could not give back.")
+      .def_readonly("name", &leak::name)
+      .def_readonly("identity", &leak::identity)
+      .def_readonly("is_change", &leak::is_change)
+      .def_property_readonly("call", [](const leak& self) { return self.error.call(); })
+      .def_property_readonly("code", [](const leak& self) { return self.error.code(); })
+      .def_property_readonly("error", [](const leak& self) { return self.error.name(); })
+      .def_property_readonly("arguments", [](const leak& self) { return self.error.arguments(); });
+  py::class_<undo_report>(module, "UndoReport")
+      .def_readonly("undone", &undo_report::undone)
+      .def_readonly("restored", &undo_report::restored)
+      .def_readonly("leaks", &undo_report::leaks)
+      .def_readonly("kept", &undo_report::kept);
+  py::class_<undoing>(module, "Undoing", "Some of a journal's entries on their way back, latest first.")
+      .def(py::init([](journal& owner, entry_id first) {
+             return undoing(owner, [&owner, first](undo_report&) { return owner.entries_since(first); });
+           }),
+           py::arg("journal"), py::arg("first") = 0, py::keep_alive<1, 2>(), "Every entry from a number on.")
+      .def_static(
+          "only",
+          [](journal& owner, std::vector<entry_id> entries) {
+            std::ranges::sort(entries);
+            return undoing(owner, [entries = std::move(entries)](undo_report&) { return entries; });
+          },
+          py::arg("journal"), py::arg("entries"), py::keep_alive<0, 1>(),
+          "These entries; one that is not there any more is nothing to undo.")
+      .def_static(
+          "all_but",
+          [](journal& owner, std::shared_ptr<lease_book> leases) {
+            return undoing(owner, [&owner, leases = std::move(leases)](undo_report& report) {
+              return owner.entries_but(*leases, report.kept);
+            });
+          },
+          py::arg("journal"), py::arg("leases"), py::keep_alive<0, 1>(),
+          "All but what leases are on; mappings go all the same.")
+      .def("run", &undoing::run, py::return_value_policy::reference_internal,
+           "Undoes what is left; one that fails does not stop the others. What a signal raises ends it after "
+           "the entry under way: call again. Gives the report of all calls together.")
+      .def_readonly("retried", &undoing::retried, "Calls made again because the driver said NotReady.");
+  py::class_<idle_wait>(module, "IdleWait", "Waits for devices, one after the other, on a thread of its own.")
+      .def(py::init([](runtime_ptr runtime, const std::vector<int>& devices) {
+             return idle_wait(std::move(runtime), native(devices));
+           }),
+           py::arg("runtime"), py::arg("devices"))
+      .def("wait", &wait, py::arg("seconds"),
+           "True when all are idle or have failed, False when the time is over. Raises what a signal raises.")
+      .def_property_readonly("busy", &idle_wait::busy,
+                             "The place in the list of the one waited for, or None.")
+      .def_property_readonly("failures", &failures,
+                             "(place in the list, HipError) of those that failed so far.")
+      .def_property_readonly("retried", &idle_wait::retried,
+                             "Calls made again because the driver said NotReady.");
+}
+
+}  // namespace hipplan

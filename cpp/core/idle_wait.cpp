@@ -1,0 +1,98 @@
+#include "idle_wait.hpp"
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <system_error>
+#include <thread>
+
+#include "spare_thread.hpp"
+
+namespace hipplan {
+namespace {
+
+using clock = std::chrono::steady_clock;
+
+/// How long the caller stays awake for devices that are idle already: to be woken up would take longer than
+/// all of the waiting.
+constexpr auto awake = std::chrono::microseconds(100);
+
+}  // namespace
+
+struct idle_wait::progress {
+  runtime_ptr runtime;
+  std::vector<device_id> devices;
+  std::atomic<std::size_t> done{0};  ///< of the devices
+  mutable std::mutex mutex;          ///< of what follows
+  mutable std::condition_variable changed;
+  std::vector<std::pair<std::size_t, hip::hip_error>> failures;
+  std::uint64_t retried = 0;
+
+  [[nodiscard]] bool finished() const { return done.load(std::memory_order_acquire) == devices.size(); }
+
+  /// Puts no current device back: the thread is nobody else's.
+  void synchronize(device_id device) const {
+    runtime->check(runtime->hipSetDevice(device.value), "hipSetDevice", text(device));
+    runtime->check(runtime->hipDeviceSynchronize(), "hipDeviceSynchronize", text(device));
+  }
+
+  void run() {
+    const auto before = hip::runtime::retries_of_this_thread();
+    for (std::size_t place = 0; place < devices.size(); ++place) {
+      std::optional<hip::hip_error> failure;
+      try {
+        synchronize(devices[place]);
+      } catch (const hip::hip_error& error) {
+        failure = error;
+      }
+      {
+        const std::lock_guard lock(mutex);
+        if (failure) failures.emplace_back(place, std::move(*failure));
+        retried = hip::runtime::retries_of_this_thread() - before;
+        done.store(place + 1, std::memory_order_release);
+      }
+      changed.notify_all();
+    }
+  }
+};
+
+idle_wait::idle_wait(runtime_ptr runtime, std::vector<device_id> devices)
+    : progress_(std::make_shared<progress>()) {
+  progress_->runtime = std::move(runtime);
+  progress_->devices = std::move(devices);
+  try {
+    run_on_spare_thread([shared = progress_] { shared->run(); });
+  } catch (const std::system_error&) {
+    auto& calls = *progress_->runtime;
+    int current = 0;
+    const bool known = calls.hipGetDevice(&current) == hip::hipSuccess;
+    progress_->run();
+    if (known) (void)calls.hipSetDevice(current);
+  }
+}
+
+bool idle_wait::wait_until(clock::time_point until) const {
+  for (const auto asleep = std::min(until, clock::now() + awake); clock::now() < asleep;) {
+    if (progress_->finished()) return true;
+    std::this_thread::yield();
+  }
+  std::unique_lock lock(progress_->mutex);
+  return progress_->changed.wait_until(lock, until, [&] { return progress_->finished(); });
+}
+
+std::optional<std::size_t> idle_wait::busy() const {
+  const auto place = progress_->done.load(std::memory_order_acquire);
+  return place < progress_->devices.size() ? std::optional(place) : std::nullopt;
+}
+
+std::vector<std::pair<std::size_t, hip::hip_error>> idle_wait::failures() const {
+  const std::lock_guard lock(progress_->mutex);
+  return progress_->failures;
+}
+
+std::uint64_t idle_wait::retried() const {
+  const std::lock_guard lock(progress_->mutex);
+  return progress_->retried;
+}
+
+}  // namespace hipplan
