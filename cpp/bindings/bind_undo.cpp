@@ -36,7 +36,6 @@ class undoing {
   std::uint64_t retried = 0;
 
  private:
-  static constexpr auto between_signals = std::chrono::milliseconds(1);
   journal& owner_;
   choice choose_;
   undo_report report_;
@@ -50,7 +49,6 @@ std::vector<device_id> native(const std::vector<int>& devices) {
 }
 
 bool wait(idle_wait& self, double seconds) {
-  constexpr auto between_signals = std::chrono::milliseconds(20);
   // Days are as good as for ever, and for ever would overflow the clock.
   const double bounded = std::isnan(seconds) ? 0 : std::clamp(seconds, 0.0, 1e6);
   const auto until =

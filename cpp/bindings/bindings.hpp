@@ -4,6 +4,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <chrono>
+
 #include "hip/error.hpp"
 
 namespace hipplan {
@@ -12,6 +14,9 @@ namespace py = pybind11;
 
 /// Every call that may wait for the driver or a native lock runs without the GIL.
 using no_gil = py::call_guard<py::gil_scoped_release>;
+
+/// How long many driver calls in a row may take before somebody looks whether a signal has come.
+inline constexpr std::chrono::milliseconds between_signals{5};
 
 void bind_errors(py::module_& module);
 void bind_runtime(py::module_& module);

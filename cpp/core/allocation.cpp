@@ -1,9 +1,5 @@
 #include "allocation.hpp"
 
-#include <optional>
-
-#include "scoped_device.hpp"
-
 namespace hipplan {
 namespace {
 
@@ -23,10 +19,6 @@ hip::hipMemAllocationProp allocation_properties::native() const noexcept {
 
 allocation allocation::create(runtime_ptr runtime, std::string name, std::size_t size_bytes,
                               const allocation_properties& properties) {
-  std::optional<scoped_device> current;
-  if (properties.location_type == hip::hipMemLocationTypeDevice) {
-    current.emplace(*runtime, device_id{properties.location_id});
-  }
   const auto native = properties.native();
   hip::hipMemGenericAllocationHandle_t handle{};
   const auto result = runtime->hipMemCreate(&handle, size_bytes, &native, 0);

@@ -18,7 +18,7 @@ struct allocation_properties {
 class allocation : public owned {
  public:
   /// size_bytes: a non-zero multiple of the minimum granularity for these properties.
-  /// The location's device is current during the call (see scoped_device).
+  /// The location's device must be current (see scoped_device).
   /// Throws hip_error: hipErrorOutOfMemory, hipErrorInvalidValue, hipErrorInvalidDevice,
   /// hipErrorNotSupported.
   [[nodiscard]] static allocation create(runtime_ptr runtime, std::string name, std::size_t size_bytes,

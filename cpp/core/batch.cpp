@@ -1,54 +1,63 @@
 #include "batch.hpp"
 
+#include "deadline.hpp"
 #include "scoped_device.hpp"
 
 namespace hipplan {
-namespace {
 
-struct runner {
-  explicit runner(journal& given) : owner(given) {}
-
-  journal& owner;
-  entry_id last = 0;
-  std::optional<scoped_device> current;
-  device_id device{-1};
-
-  /// One scope for all steps in a row on a device: asking which one is current costs a call each time.
-  void on(device_id wanted) {
-    if (current && device == wanted) return;
-    current.reset();
-    current.emplace(owner.runtime(), wanted);
-    device = wanted;
-  }
+/// Holds the journal for all of a batch.
+class batch_runner {
+ public:
+  explicit batch_runner(journal& owner) : owner_(owner), lock_(owner.mutex_) {}
 
   entry_id operator()(create_step& step) {
     if (step.properties.location_type == hip::hipMemLocationTypeDevice) on({step.properties.location_id});
-    return owner.create_allocation(std::move(step.name), step.size_bytes, step.properties);
+    return last_ = owner_.create_locked(std::move(step.name), step.size_bytes, step.properties);
   }
-  entry_id operator()(map_step& step) const {
-    return owner.map(std::move(step.name), step.range, step.offset_bytes, step.memory, step.size_bytes);
+  entry_id operator()(map_step& step) {
+    return last_ = owner_.map_locked(std::move(step.name), step.range, step.offset_bytes, step.memory,
+                                     step.size_bytes);
   }
-  entry_id operator()(const access_step& step) const {
-    owner.set_access(step.mapping == 0 ? last : step.mapping, step.rights);
+  entry_id operator()(const access_step& step) {
+    const auto& mapped = owner_.get<mapping>(step.mapping == 0 ? last_ : step.mapping);
+    mapped.set_access(owner_.runtime(), step.rights);
     return 0;
   }
   entry_id operator()(buffer_step& step) {
     on(step.device);
-    return owner.create_device_buffer(std::move(step.name), step.device, step.size_bytes);
+    return last_ = owner_.add_locked([&](journal::owner& out) {
+      out.emplace<device_buffer>(
+          device_buffer::create(owner_.runtime_, std::move(step.name), step.device, step.size_bytes));
+    });
   }
+
+ private:
+  /// One scope for all steps in a row on a device: asking which one is current costs a call each time.
+  void on(device_id wanted) {
+    if (current_ && device_ == wanted) return;
+    current_.reset();
+    current_.emplace(owner_.runtime(), wanted);
+    device_ = wanted;
+  }
+
+  journal& owner_;
+  std::unique_lock<std::mutex> lock_;
+  entry_id last_ = 0;
+  std::optional<scoped_device> current_;
+  device_id device_{-1};
 };
 
-}  // namespace
-
-batch_outcome run_batch(journal& owner, std::span<batch_step> steps) {
+batch_outcome run_batch(journal& owner, std::span<batch_step> steps,
+                        std::chrono::steady_clock::time_point until) {
   batch_outcome out;
   out.made.reserve(steps.size());
   owner.prepare(steps.size());
-  runner run(owner);
+  batch_runner run(owner);
   try {
+    deadline stop(until);
     for (auto& step : steps) {
-      run.last = std::visit(run, step);
-      out.made.push_back(run.last);
+      out.made.push_back(std::visit(run, step));
+      if (stop.passed()) break;
     }
   } catch (const hip::hip_error& error) {
     out.failure = error;

@@ -1,9 +1,12 @@
 #include "journal.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
 
+#include "deadline.hpp"
 #include "queries.hpp"
+#include "scoped_device.hpp"
 
 namespace hipplan {
 namespace {
@@ -38,21 +41,7 @@ void journal::add_devices(const std::vector<device_id>& devices) {
 template <class Make>
 entry_id journal::add(Make make) {
   const std::lock_guard lock(mutex_);
-  if (spare_.empty()) spare_.push_back(std::make_unique<slot>());
-  slots_.push_back(std::move(spare_.back()));
-  spare_.pop_back();
-  slots_.back()->id = next_id_;
-  try {
-    make(slots_.back()->what);
-  } catch (...) {
-    slots_.pop_back();
-    throw;
-  }
-  if (std::holds_alternative<std::monostate>(slots_.back()->what)) {
-    slots_.pop_back();  // there was nothing to own
-    return 0;
-  }
-  return next_id_++;
+  return add_locked(make);
 }
 
 void journal::prepare(std::size_t entries) {
@@ -62,7 +51,17 @@ void journal::prepare(std::size_t entries) {
 
 entry_id journal::create_allocation(std::string name, std::size_t size_bytes,
                                     const allocation_properties& properties) {
-  return add([&](owner& out) {
+  std::optional<scoped_device> current;
+  if (properties.location_type == hip::hipMemLocationTypeDevice) {
+    current.emplace(*runtime_, device_id{properties.location_id});
+  }
+  const std::lock_guard lock(mutex_);
+  return create_locked(std::move(name), size_bytes, properties);
+}
+
+entry_id journal::create_locked(std::string name, std::size_t size_bytes,
+                                const allocation_properties& properties) {
+  return add_locked([&](owner& out) {
     out.emplace<allocation>(allocation::create(runtime_, std::move(name), size_bytes, properties));
   });
 }
@@ -83,7 +82,13 @@ entry_id journal::reserve(std::string name, std::size_t size_bytes, std::size_t 
 
 entry_id journal::map(std::string name, entry_id range, std::size_t offset_bytes, entry_id memory,
                       std::size_t size_bytes) {
-  return add([&](owner& out) {
+  const std::lock_guard lock(mutex_);
+  return map_locked(std::move(name), range, offset_bytes, memory, size_bytes);
+}
+
+entry_id journal::map_locked(std::string name, entry_id range, std::size_t offset_bytes, entry_id memory,
+                             std::size_t size_bytes) {
+  return add_locked([&](owner& out) {
     out.emplace<mapping>(mapping::map(runtime_, std::move(name), get<address_range>(range), offset_bytes,
                                       get<allocation>(memory), size_bytes));
   });
@@ -312,6 +317,7 @@ void journal::undo(std::vector<entry_id>& entries, undo_report& report,
   const std::lock_guard lock(mutex_);
   bool gaps = false;
   slots done;  // freed together, see prepare()
+  deadline stop(until);
   while (!entries.empty()) {
     const auto at = locate(entries.back());
     entries.pop_back();
@@ -324,7 +330,7 @@ void journal::undo(std::vector<entry_id>& entries, undo_report& report,
       (*at)->what.emplace<std::monostate>();
       gaps = true;
     }
-    if (std::chrono::steady_clock::now() >= until) break;
+    if (stop.passed()) break;
   }
   if (gaps) {
     std::erase_if(slots_, [](const auto& one) { return std::holds_alternative<std::monostate>(one->what); });
@@ -386,12 +392,6 @@ journal::slot& journal::find(entry_id entry) const {
   const auto at = locate(entry);
   if (at == slots_.end()) throw std::out_of_range("journal has no entry " + std::to_string(entry));
   return **at;
-}
-
-template <class Kind>
-const Kind& journal::get(entry_id entry) const {
-  if (const auto* what = std::get_if<Kind>(&find(entry).what)) return *what;
-  throw std::out_of_range("journal entry " + std::to_string(entry) + " is of another kind");
 }
 
 }  // namespace hipplan

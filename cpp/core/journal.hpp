@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <mutex>
+#include <stdexcept>
 #include <tuple>
 #include <variant>
 #include <vector>
@@ -131,6 +132,8 @@ class journal {
   [[nodiscard]] undo_report undo_since(entry_id first);
 
  private:
+  friend class batch_runner;
+
   // Empty only while the call runs that fills or undoes it.
   using owner = std::variant<std::monostate, allocation, address_range, mapping, device_buffer, pinned_buffer,
                              registered_buffer, managed_buffer, stream, peer_link, host_region, change>;
@@ -141,6 +144,12 @@ class journal {
 
   template <class Make>
   entry_id add(Make make);
+  // For who holds the lock, and has made the allocation's device current.
+  template <class Make>
+  entry_id add_locked(Make make);
+  entry_id create_locked(std::string name, std::size_t size_bytes, const allocation_properties& properties);
+  entry_id map_locked(std::string name, entry_id range, std::size_t offset_bytes, entry_id memory,
+                      std::size_t size_bytes);
   template <class Kind>
   const Kind& get(entry_id entry) const;
   using slots = std::vector<std::unique_ptr<slot>>;  // by pointer: owners do not move-assign; ids ascend
@@ -156,5 +165,30 @@ class journal {
   slots spare_;
   entry_id next_id_ = 1;
 };
+
+template <class Make>
+entry_id journal::add_locked(Make make) {
+  if (spare_.empty()) spare_.push_back(std::make_unique<slot>());
+  slots_.push_back(std::move(spare_.back()));
+  spare_.pop_back();
+  slots_.back()->id = next_id_;
+  try {
+    make(slots_.back()->what);
+  } catch (...) {
+    slots_.pop_back();
+    throw;
+  }
+  if (std::holds_alternative<std::monostate>(slots_.back()->what)) {
+    slots_.pop_back();  // there was nothing to own
+    return 0;
+  }
+  return next_id_++;
+}
+
+template <class Kind>
+const Kind& journal::get(entry_id entry) const {
+  if (const auto* what = std::get_if<Kind>(&find(entry).what)) return *what;
+  throw std::out_of_range("journal entry " + std::to_string(entry) + " is of another kind");
+}
 
 }  // namespace hipplan

@@ -9,10 +9,6 @@
 namespace hipplan {
 namespace {
 
-bool measures_from_the_first(const hip::runtime& runtime) {
-  return runtime.version() >= 70000000 && runtime.version() < 70300000;
-}
-
 bool same_place(const hip::hipMemLocation& one, const hip::hipMemLocation& other) {
   return one.type == other.type && one.id == other.id;
 }
@@ -34,21 +30,12 @@ std::vector<hip::hipMemAccessDesc> completed(std::vector<hip::hipMemAccessDesc> 
 
 }  // namespace
 
-void range_pieces::expect(const hip::runtime& runtime, std::uintptr_t address, std::size_t size_bytes) {
+void range_pieces::settle(std::uintptr_t address, bool succeeded) {
+  if (succeeded) {
+    known_.erase(address);
+    known_.merge(expected_);
+  }
   expected_.clear();
-  if (measures_from_the_first(runtime)) expected_.emplace(address, piece{size_bytes, {}});
-}
-
-void range_pieces::mapped(std::uintptr_t address, bool succeeded) {
-  if (!succeeded) return;
-  ++count_;
-  known_.erase(address);
-  known_.merge(expected_);
-}
-
-void range_pieces::remove(std::uintptr_t address) {
-  --count_;
-  known_.erase(address);
 }
 
 bool range_pieces::reaches(pieces::const_iterator end) const {
@@ -94,6 +81,7 @@ hip::hipError_t range_pieces::set_access(hip::runtime& runtime, std::uintptr_t a
     return runtime.hipMemSetAccess(reinterpret_cast<void*>(address), size_bytes, rights.data(),
                                    rights.size());
   };
+  if (known_.empty()) return plainly();
   const auto place = known_.find(address);
   if (place == known_.end()) return plainly();
   auto wanted = place->second;

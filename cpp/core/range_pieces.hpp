@@ -23,9 +23,17 @@ class range_pieces {
 
   [[nodiscard]] std::size_t count() const noexcept { return count_; }
   /// Before the map, because this may find no memory for its own; what the map says goes to mapped().
-  void expect(const hip::runtime& runtime, std::uintptr_t address, std::size_t size_bytes);
-  void mapped(std::uintptr_t address, bool succeeded);
-  void remove(std::uintptr_t address);
+  void expect(const hip::runtime& runtime, std::uintptr_t address, std::size_t size_bytes) {
+    if (measures_from_the_first(runtime)) expected_ = {{address, piece{size_bytes, {}}}};
+  }
+  void mapped(std::uintptr_t address, bool succeeded) {
+    if (succeeded) ++count_;
+    if (!expected_.empty()) settle(address, succeeded);
+  }
+  void remove(std::uintptr_t address) {
+    --count_;
+    if (!known_.empty()) known_.erase(address);
+  }
 
   /// Rights on a whole piece; devices not named keep what they have. What HIP says.
   [[nodiscard]] hip::hipError_t set_access(hip::runtime& runtime, std::uintptr_t address,
@@ -40,6 +48,10 @@ class range_pieces {
   };
   using pieces = std::map<std::uintptr_t, piece>;
 
+  [[nodiscard]] static bool measures_from_the_first(const hip::runtime& runtime) noexcept {
+    return runtime.version() >= 70000000 && runtime.version() < 70300000;
+  }
+  void settle(std::uintptr_t address, bool succeeded);
   [[nodiscard]] bool reaches(pieces::const_iterator end) const;
   [[nodiscard]] hip::hipError_t from_base(hip::runtime& runtime, const piece& last,
                                           std::uintptr_t address) const;
