@@ -33,9 +33,10 @@ test: $(VENV)/installed
 reliability: $(VENV)/installed
 	$(BIN)/python tools/reliability.py $(ARGUMENTS)
 
-# The suite on builds with AddressSanitizer and UndefinedBehaviorSanitizer, then with ThreadSanitizer. Needs g++.
+# The suite on builds with AddressSanitizer and UndefinedBehaviorSanitizer, then with ThreadSanitizer; KINDS names one,
+# ARGUMENTS some of the tests. Needs g++.
 sanitize:
-	for kind in address,undefined thread; do \
+	for kind in $(or $(KINDS),address,undefined thread); do \
 	  $(MAKE) VENV=$(VENV)-$${kind%%,*} BUILD=build/$${kind%%,*} CXX=g++ \
 	    PIP_FLAGS="-C cmake.define.HIPPLAN_SANITIZE=$$kind -C cmake.define.CMAKE_BUILD_TYPE=RelWithDebInfo" \
 	    $(VENV)-$${kind%%,*}/installed && \

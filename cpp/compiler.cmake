@@ -10,7 +10,8 @@ if(HIPPLAN_WERROR)
   target_compile_options(hipplan_flags INTERFACE -Werror)
 endif()
 if(HIPPLAN_SANITIZE)
-  target_compile_options(hipplan_flags INTERFACE -fsanitize=${HIPPLAN_SANITIZE} -fno-omit-frame-pointer -g)
+  target_compile_options(hipplan_flags INTERFACE -fsanitize=${HIPPLAN_SANITIZE} -fno-sanitize-recover=undefined
+                         -fno-omit-frame-pointer -g)
   target_link_options(hipplan_flags INTERFACE -fsanitize=${HIPPLAN_SANITIZE})
 endif()
 

@@ -21,6 +21,16 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reliability.md"
 SANITIZERS = {"address,undefined": ("libasan.so", "libubsan.so"), "thread": ("libtsan.so",)}
+PLANTED = {
+    "address": "int planted(int n) { char* p = new char[4]; delete[] p; return p[n]; }",
+    "undefined": "int planted(int n) { return (2147483647 - 3 + n) + 1; }",
+    "thread": "int x; int planted(int n) { std::thread a([&] { x += n; }); x += n; a.join(); return x; }",
+}
+"""A defect of each kind: a sanitizer that does not tell of it would tell of nothing. Called with 3."""
+NOT_SURVIVED = "-fno-sanitize-recover=undefined"
+"""As in the build (cpp/compiler.cmake): beside AddressSanitizer this one can only write to stderr, so it ends what it
+finds a defect in."""
+DIED = 66
 NOT_SANITIZED = ("tests/hardware", "tests/cuda")
 TIMED = ("expansion_is_bounded", "placed_in_seconds", "refused_quickly")
 """Tests that bound a time, which a sanitizer multiplies."""
@@ -79,16 +89,11 @@ def _plain(given: argparse.Namespace) -> dict[str, str]:
 
 
 def _sanitized(given: argparse.Namespace) -> dict[str, str]:
+    for kind in given.sanitizer.split(","):
+        if not _tells_of_planted(kind, given.sanitizer):
+            sys.exit(f"the {kind} sanitizer does not tell of a planted defect: its reports mean nothing here")
     with tempfile.TemporaryDirectory() as folder:
-        common = f"log_path={folder}/report:suppressions={ROOT}/tools/sanitizers.supp:handle_segv=0:exitcode=0"
-        environment = os.environ | {
-            "LD_PRELOAD": " ".join(_library(name) for name in (*SANITIZERS[given.sanitizer], "libstdc++.so")),
-            "ASAN_OPTIONS": f"{common}:detect_leaks=0:halt_on_error=0:allocator_may_return_null=1",
-            "UBSAN_OPTIONS": f"{common}:print_stacktrace=1",
-            "TSAN_OPTIONS": f"{common}:halt_on_error=0:die_after_fork=0:report_signal_unsafe=0",
-            "PYTHONMALLOC": "malloc",
-            "HIPPLAN_SANITIZER": given.sanitizer,
-        }
+        environment = _environment(given.sanitizer, folder)
         wanted = given.tests or [
             "tests",
             *(f"--ignore={one}" for one in NOT_SANITIZED),
@@ -107,6 +112,33 @@ def _sanitized(given: argparse.Namespace) -> dict[str, str]:
         "reports of the sanitizer": str(len(reports)),
         "outcome": "clean" if ran["code"] == "0" and not reports else "failed",
     }
+
+
+def _environment(sanitizer: str, folder: str) -> dict[str, str]:
+    """For a Python that loads what was built with a sanitizer; each report becomes a file in the folder."""
+    common = f"log_path={folder}/report:suppressions={ROOT}/tools/sanitizers.supp:handle_segv=0:exitcode=0"
+    return os.environ | {
+        "LD_PRELOAD": " ".join(_library(name) for name in (*SANITIZERS[sanitizer], "libstdc++.so")),
+        "ASAN_OPTIONS": f"{common}:detect_leaks=0:halt_on_error=0:allocator_may_return_null=1",
+        "UBSAN_OPTIONS": f"print_stacktrace=1:exitcode={DIED}",
+        "TSAN_OPTIONS": f"{common}:halt_on_error=0:die_after_fork=0:report_signal_unsafe=0",
+        "PYTHONMALLOC": "malloc",
+        "HIPPLAN_SANITIZER": sanitizer,
+    }
+
+
+def _tells_of_planted(kind: str, sanitizer: str) -> bool:
+    with tempfile.TemporaryDirectory() as folder:
+        library = f"{folder}/planted.so"
+        command = ["g++", "-std=c++20", "-g", "-fPIC", "-shared", f"-fsanitize={sanitizer}", NOT_SURVIVED]
+        source = f'#include <thread>\nextern "C" {{ {PLANTED[kind]} }}\n'
+        subprocess.run([*command, "-x", "c++", "-", "-o", library], input=source, text=True, check=True)
+        reports = Path(folder, "reports")
+        reports.mkdir()
+        code = f"import ctypes; ctypes.CDLL({library!r}).planted(3)"
+        environment = _environment(sanitizer, str(reports))
+        ran = subprocess.run([sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL, check=False)
+        return ran.returncode == DIED or any(reports.iterdir())
 
 
 def _pytest(arguments: list[str], environment: dict[str, str]) -> dict[str, str]:
