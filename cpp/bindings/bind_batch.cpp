@@ -250,16 +250,21 @@ py::tuple run_steps(journal& owner, const py::tuple& steps, std::size_t first, c
       if (!batch.read(PyTuple_GET_ITEM(steps.ptr(), done + batch.steps.size()))) break;
     }
     if (batch.steps.empty()) break;
-    const auto outcome = [&] {
-      const py::gil_scoped_release no_interpreter;
-      return run_batch(owner, batch.steps, std::chrono::steady_clock::now() + between_signals);
-    }();
-    for (std::size_t i = 0; i < outcome.made.size(); ++i) {
-      if (outcome.made[i] != 0) set(entries, batch.names[i], outcome.made[i]);
+    entry_id last = 0;
+    for (std::size_t made = 0; made < batch.steps.size();) {
+      const auto outcome = [&] {
+        const py::gil_scoped_release no_interpreter;
+        const auto rest = std::span(batch.steps).subspan(made);
+        return run_batch(owner, rest, std::chrono::steady_clock::now() + between_signals, last);
+      }();
+      for (const auto entry : outcome.made) {
+        if (entry != 0) set(entries, batch.names[made], last = entry);
+        ++made;
+      }
+      done += outcome.made.size();
+      if (outcome.failure) return py::make_tuple(done - first, as_python(*outcome.failure));
+      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
     }
-    done += outcome.made.size();
-    if (outcome.failure) return py::make_tuple(done - first, as_python(*outcome.failure));
-    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
   }
   return py::make_tuple(done - first, py::none());
 }

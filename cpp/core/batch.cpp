@@ -8,7 +8,7 @@ namespace hipplan {
 /// Holds the journal for all of a batch.
 class batch_runner {
  public:
-  explicit batch_runner(journal& owner) : owner_(owner), lock_(owner.mutex_) {}
+  batch_runner(journal& owner, entry_id last) : owner_(owner), lock_(owner.mutex_), last_(last) {}
 
   entry_id operator()(create_step& step) {
     if (step.properties.location_type == hip::hipMemLocationTypeDevice) on({step.properties.location_id});
@@ -42,17 +42,17 @@ class batch_runner {
 
   journal& owner_;
   std::unique_lock<std::mutex> lock_;
-  entry_id last_ = 0;
+  entry_id last_;
   std::optional<scoped_device> current_;
   device_id device_{-1};
 };
 
 batch_outcome run_batch(journal& owner, std::span<batch_step> steps,
-                        std::chrono::steady_clock::time_point until) {
+                        std::chrono::steady_clock::time_point until, entry_id last) {
   batch_outcome out;
   out.made.reserve(steps.size());
   owner.prepare(steps.size());
-  batch_runner run(owner);
+  batch_runner run(owner, last);
   try {
     deadline stop(until);
     for (auto& step : steps) {

@@ -48,9 +48,10 @@ struct batch_outcome {
 };
 
 /// Makes the steps in order, at least one and then as many as fit until a time; stops at the first failure.
-/// The names are moved out of the steps that were made. Throws what is no driver error (std::out_of_range,
-/// std::bad_alloc); what was made is the journal's.
+/// The names are moved out of the steps that were made. last: what was made before them, if they are the rest
+/// of a batch. Throws what is no driver error (std::out_of_range, std::bad_alloc); what was made is the
+/// journal's.
 [[nodiscard]] batch_outcome run_batch(journal& owner, std::span<batch_step> steps,
-                                      std::chrono::steady_clock::time_point until);
+                                      std::chrono::steady_clock::time_point until, entry_id last = 0);
 
 }  // namespace hipplan

@@ -103,3 +103,12 @@ def test_checks_read_together_are_all_there(sim: Simulator) -> None:
         assert found["access of gpu.1"] == "r"
         assert len(layout.checks) == 300 * 3 + 301 + 300 * 2 + 150 * 3
         assert all(check.ok for check in layout.checks)
+
+
+def test_a_batch_of_slow_calls_goes_on_where_it_stopped(sim: Simulator, tmp_path: Path) -> None:
+    """It ends every few milliseconds, also between a map and its access, for whoever has sent a signal."""
+    made = program(MANY | {"allocations": {"a": {"device": "gpu.0", "size": "2MiB", "count": 4}}})
+    expected = calls(sim, made, None, tmp_path / "quick")
+    sim.runtime.arm_faults("hipMemMap@1+=delay:6; hipMemSetAccess@2=delay:6; hipMalloc@3=delay:6")
+
+    assert calls(sim, made, None, tmp_path / "slow") == expected

@@ -130,6 +130,21 @@ def test_an_interrupt_in_close_is_raised_when_all_is_given_back(sim: Simulator, 
     assert sim.alive() == set()
 
 
+def test_an_interrupt_ends_a_row_of_slow_calls_in_the_midst(sim: Simulator) -> None:
+    allocations = {"a": {"device": "gpu", "size": "2MiB", "count": 100}}
+    plan = {"hipplan": 1, "devices": {"gpu": {"ordinal": 0}}, "allocations": allocations}
+    program = prepare(load(plan), choose("sim"), None)
+    sim.runtime.arm_faults("hipMemCreate@1+=delay:20")  # two seconds in all
+    timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        run(program, sim.runtime)
+    timer.join()
+
+    assert sim.runtime.calls_counted() < 100  # the roll back's too
+    assert sim.alive() == set()
+
+
 def test_an_interrupt_in_close_does_not_hide_what_leaked(sim: Simulator) -> None:
     layout = hipplan.apply(QUICKSTART, runtime="sim")
     sim.runtime.arm_faults("hipFree@1=hipErrorUnknown; hipMemUnmap@1=delay:300")  # a leak before the interrupt
