@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hipplan.content_steps import ContentStep
 from hipplan.errors import Diagnostic
-from hipplan.steps import Step
+from hipplan.steps import CreateAllocation, Map, SetAccess, Step
 
 if TYPE_CHECKING:
     from hipplan.profiles import Machine
@@ -51,7 +52,10 @@ class Resource:
         return self.size - self.asked
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+_READ_TOGETHER = frozenset({CreateAllocation, Map, SetAccess})
+
+
+@dataclass(frozen=True, kw_only=True)
 class Program:
     """A plan made concrete for one machine. Deterministic: the same plan and machine give an equal program."""
 
@@ -83,6 +87,11 @@ class Program:
 
     contents: tuple[ContentStep, ...] = ()
     """Those of the steps that fill memory."""
+
+    @cached_property
+    def read_singly(self) -> tuple[tuple[int, Step], ...]:
+        """(number, step) of all but those that are read back by the thousand; a program is read back many times."""
+        return tuple((n, step) for n, step in enumerate(self.steps) if type(step) not in _READ_TOGETHER)
 
     def bytes_by_device(self) -> dict[str, int]:
         """Device memory that the plan takes, padding included, by device name."""

@@ -84,14 +84,11 @@ class Checks(Sequence[Check]):
 def verify(program: Program, live: Live) -> Checks:
     """Reads everything back. Raises HipError if a query fails."""
     readings = live.read_steps(program.steps, list(program.devices.values()))
-    single = [(n, step) for n, step in enumerate(program.steps) if type(step) not in _READ_TOGETHER]
+    single = program.read_singly
     told = {number: tuple(read_back(step, program, live)) for number, step in single}
     if program.ranges_told:
         told[len(program.steps)] = tuple(_managed_checks([step for _, step in single], live))
     return Checks(program, readings, told)
-
-
-_READ_TOGETHER = frozenset({steps.CreateAllocation, steps.Map, steps.SetAccess})
 
 
 def _allocation(step: steps.CreateAllocation, values: Iterator[int]) -> Iterator[Check]:
