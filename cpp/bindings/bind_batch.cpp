@@ -168,13 +168,15 @@ class batch_reader {
 
   bool read_map(PyObject* step) {
     const auto& words = vocabulary::get();
-    const auto reservation = words.map.reservation.of(step);
-    const auto range = look_up(entries_, reservation);
+    if (const auto reservation = words.map.reservation.of(step); !reservation.is(range_.name)) {
+      range_ = {reservation, look_up(entries_, reservation), look_up(offsets_, reservation)};
+    }
     const auto memory = look_up(entries_, words.map.allocation.of(step));
-    if (range == 0 || memory == 0) return false;
+    if (range_.entry == 0 || memory == 0) return false;
     names.push_back(words.map.name.of(step));
-    const auto at = look_up(offsets_, reservation) + number(words.map.offset.of(step));
-    steps.emplace_back(map_step{text_of(names.back()), range, at, memory, number(words.map.size.of(step))});
+    const auto at = range_.offset + number(words.map.offset.of(step));
+    steps.emplace_back(
+        map_step{text_of(names.back()), range_.entry, at, memory, number(words.map.size.of(step))});
     return true;
   }
 
@@ -213,6 +215,11 @@ class batch_reader {
   const py::dict& offsets_;
   std::deque<std::vector<hip::hipMemAccessDesc>> rights_;  // a deque: the steps point into it
   py::handle last_rights_;
+  struct {
+    py::handle name;
+    entry_id entry = 0;
+    std::uint64_t offset = 0;
+  } range_;  ///< the latest: thousands of mappings often lie in one
 };
 
 /// Has the processor fetch some steps and what they name from memory, all at the same time and not one after
