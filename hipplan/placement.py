@@ -73,7 +73,8 @@ def _no_such_device(name: str, device: ResolvedDevice, machine: Machine, span: S
         count = len(machine.devices)
         why = f"{machine.name} has {count} device{'s' if count != 1 else ''}"
         summary = f"there is no device {device.ordinal} for '{name}'"
-    hint = "look at `hipplan machine`, and at ROCR_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES"
+    masks = "CUDA_VISIBLE_DEVICES" if machine.runtime == "cuda" else "ROCR_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES"
+    hint = f"look at `hipplan machine`, and at {masks}"
     return Diagnostic("HP310", summary, span, why=why, hint=hint)
 
 

@@ -30,10 +30,16 @@ FORMAT_VERSION = 1
 _VISIBILITY = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Without this rich ends the process with 1: a reader that has seen enough (`| head`) is no failure."""
+        raise BrokenPipeError
+
+
 def console() -> Console:
     """Standard output. Wide when it is no terminal, so that nothing is cut in a file or a pipe."""
     width = None if sys.stdout.isatty() else 200
-    return Console(width=width, highlight=False, soft_wrap=False)
+    return _Console(width=width, highlight=False, soft_wrap=False)
 
 
 def step_json(step: Step) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def choose(wanted: str | None = None, machine: Machine | None = None) -> Chosen:
         if os.sep not in wanted and not wanted.endswith(".so"):
             hint = f"one of {', '.join(CHOICES)}, or a path such as ./libamdhip64.so.7"
             raise RuntimeUnavailable(Diagnostic("HP407", f"there is no runtime '{wanted}'", hint=hint))
-        return Chosen("path", _open(wanted), "")
+        return Chosen("path", _with_devices(_open(wanted), "path"), "")
     if machine is not None and machine.runtime == "sim":
         return _chosen_simulator(machine)
     return _auto(machine)
@@ -87,7 +87,7 @@ def _auto(machine: Machine | None) -> Chosen:
 def _chosen_simulator(machine: Machine | None, notice: str = "") -> Chosen:
     if machine is None and "HIPSIM_PROFILE" not in os.environ:  # or `hipplan sim` has said what it is
         machine = load_machine(DEFAULT_SIM_MACHINE)
-    return Chosen("sim", _simulator(machine), notice, machine)
+    return Chosen("sim", _with_devices(_simulator(machine), "sim"), notice, machine)
 
 
 def _beside(name: str) -> Path:
@@ -118,19 +118,23 @@ def _simulator(machine: Machine | None) -> _core.Runtime:
 def _amd() -> _core.Runtime:
     """ROCm's library: the copy this process has loaded already, else the first that opens."""
     candidates = list(dict.fromkeys(_amd_candidates()))
-    looked: list[str] = []
+    told: list[str] = []
     for candidate in candidates:
         try:
             return _core.Runtime.open(candidate)
         except _core.RuntimeUnusable as error:
-            looked.append(str(error))
-    told = [line for line in looked if "cannot open shared object" not in line]
-    summary = told[0] if told else "no HIP library was found"
+            # Only a bare name may be missing without a word: a file that is there may lack what it needs itself.
+            if not str(error).startswith(f"{candidate}: cannot open shared object") or os.sep in candidate:
+                told.append(str(error))
+    why = "looked at " + ", ".join(candidates)
+    root = os.environ.get("ROCM_PATH")
+    if root and not any(Path(one).is_relative_to(root) for one in candidates):
+        why += f"; ROCM_PATH is {root}, where there is no lib/libamdhip64.so"
     raise RuntimeUnavailable(
         Diagnostic(
             "HP407",
-            summary,
-            why="looked at " + ", ".join(candidates),
+            told[0] if told else "no HIP library was found",
+            why=why,
             hint="install ROCm 6.1 or later, or set ROCM_PATH; --runtime sim needs no GPU",
         )
     )
@@ -144,7 +148,7 @@ def _amd_candidates() -> Iterator[str]:
     for folder in dict.fromkeys(filter(None, folders)):
         for name in names:
             path = Path(folder, "lib", name)
-            if path.exists():
+            if path.is_symlink() or path.exists():  # a link that leads nowhere is told of
                 yield str(path)
     yield from names
 
@@ -166,18 +170,20 @@ def _open(path: str) -> _core.Runtime:
         raise RuntimeUnavailable(Diagnostic("HP407", str(error))) from None
 
 
+_NO_DEVICE = {
+    "amd": ("no AMD device was found", "the driver, ROCR_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES"),
+    "cuda": ("no NVIDIA device was found", "the driver and CUDA_VISIBLE_DEVICES"),
+    "sim": ("the simulator shows no device", "ROCR_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES"),
+    "path": ("no device was found", "the driver and the visibility variables"),
+}
+
+
 def _with_devices(runtime: _core.Runtime, kind: str) -> _core.Runtime:
     if count_devices(runtime, kind):
         return runtime
-    vendor = {"amd": "AMD", "cuda": "NVIDIA"}[kind]
-    raise RuntimeUnavailable(
-        Diagnostic(
-            "HP407",
-            f"no {vendor} device was found",
-            why=f"{runtime.path} says so",
-            hint="look at the driver and the visibility variables; --runtime sim needs no GPU",
-        )
-    )
+    summary, where = _NO_DEVICE[kind]
+    hint = f"look at {where}" + ("" if kind == "sim" else "; --runtime sim needs no GPU")
+    raise RuntimeUnavailable(Diagnostic("HP407", runtime.message or summary, why=f"{runtime.path} says so", hint=hint))
 
 
 def count_devices(runtime: _core.Runtime, kind: str) -> int:

@@ -35,6 +35,12 @@ std::string ledger(const hip::runtime& runtime) {
   return text;
 }
 
+/// What libhipcuda says of a machine without a device; other runtimes say nothing.
+const char* message(const hip::runtime& runtime) {
+  const auto say = reinterpret_cast<const char* (*)()>(runtime.symbol("hipcuda_message"));
+  return say ? say() : "";
+}
+
 void write(hip::runtime& runtime, std::uintptr_t address, std::string_view bytes) {
   copy(runtime, address, reinterpret_cast<std::uintptr_t>(bytes.data()), bytes.size());
 }
@@ -123,6 +129,7 @@ void bind_runtime(py::module_& module) {
                   "Opens a library and fills the function table. RuntimeUnusable.")
       .def_property_readonly("path", &hip::runtime::path)
       .def_property_readonly("version", &hip::runtime::version)
+      .def_property_readonly("message", &message, "Why the cuda runtime has no device; else empty.")
       .def_property_readonly("retries", &hip::runtime::retries)
       .def(
           "set_retry_pause",

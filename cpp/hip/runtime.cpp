@@ -27,8 +27,10 @@ std::shared_ptr<runtime> runtime::open(const std::string& path) {
   // RTLD_GLOBAL would let this copy answer for another library's HIP calls; a runtime stays private.
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) {
-    const char* why = dlerror();
-    throw runtime_unusable(why ? why : "cannot open " + path);
+    const char* said = dlerror();
+    const std::string why = said ? said : "cannot be opened";
+    // Of a library that this one needs the loader names that one alone.
+    throw runtime_unusable(why.starts_with(path) ? why : path + ": " + why);
   }
   const std::lock_guard lock(mutex);
   auto& slot = opened[library];

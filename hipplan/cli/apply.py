@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import sys
 from argparse import Namespace
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from hipplan.cli.arguments import (
@@ -112,11 +113,13 @@ def _apply(program: Program, chosen: Chosen, given: Namespace, record: Recorder 
             if isinstance(cause, Exception):
                 raise cause from None
             return interrupted.exit_code
-        _report(layout, as_json)
-        if not given.once:
-            _hold(layout, interrupts)
-        code = _save(layout, saves)
-        _tear_down(layout, as_json)
+        try:
+            _report(layout, as_json)
+            if not given.once:
+                _hold(layout, interrupts)
+        finally:  # also when nobody reads standard output any more, or it is full
+            code = _save(layout, saves)
+            _tear_down(layout, as_json)
     # Also of a signal that came after the last step: whoever sent it is told that it was heard.
     return code or (128 + interrupts.number if interrupts.number else 0)
 
@@ -185,7 +188,8 @@ def _tear_down(layout: Layout, as_json: bool) -> None:
         undone = layout.close()
     except LeakError as error:
         if as_json and error.undone is not None:
-            print(json.dumps(render.undone_json(error.undone)), flush=True)
+            with suppress(OSError):  # the leak matters more than who hears of it here
+                print(json.dumps(render.undone_json(error.undone)), flush=True)
         raise
     if as_json:
         print(json.dumps(render.undone_json(undone)), flush=True)

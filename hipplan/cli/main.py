@@ -5,6 +5,7 @@ Only the module of the verb that was asked for is imported: what starts quickly 
 
 from __future__ import annotations
 
+import errno
 import io
 import sys
 from importlib import import_module
@@ -35,6 +36,10 @@ _EXIT_CODES = """Exit codes: 0 done, 1 a bug, 2 usage or invalid plan, 3 machine
 4 failed and rolled back, 5 something leaked, 6 something differs, 130/143 interrupted."""
 
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What writing to standard output fails with when its file or disk takes no more."""
+
+
 def main() -> None:
     """Entry point of the `hipplan` command."""
     sys.exit(run(sys.argv[1:]))
@@ -45,7 +50,10 @@ def run(arguments: list[str]) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):  # a name that the terminal cannot show is no reason to fail
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        return _run(arguments)
+        code = _run(arguments)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
     except SystemExit as ended:  # argparse: of --help, or of wrong usage
         return ended.code if isinstance(ended.code, int) else ExitCode.OK
     except HipplanError as error:
@@ -56,15 +64,25 @@ def run(arguments: list[str]) -> int:
     except BrokenPipeError:  # the reader has seen enough (`| head`)
         sys.stdout = None  # or the interpreter complains at exit
         return ExitCode.OK
+    except OSError as error:
+        if error.errno not in _FULL or error.filename is not None:
+            return _bug()
+        sys.stdout = None
+        print(f"hipplan: error: the output cannot be written: {error.strerror}", file=sys.stderr)
+        return ExitCode.INVALID
     except Exception:
-        import traceback
+        return _bug()
 
-        traceback.print_exc()
-        print(
-            "\nThis is a bug in hipplan. Please report the lines above, the plan and the output of `hipplan machine`.",
-            file=sys.stderr,
-        )
-        return ExitCode.BUG
+
+def _bug() -> int:
+    import traceback
+
+    traceback.print_exc()
+    print(
+        "\nThis is a bug in hipplan. Please report the lines above, the plan and the output of `hipplan machine`.",
+        file=sys.stderr,
+    )
+    return ExitCode.BUG
 
 
 def _run(arguments: list[str]) -> int:

@@ -84,3 +84,47 @@ def test_hostile_variables_of_the_environment(variables: dict[str, str], code: i
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     assert code == 0 or "error[HP" in done.stderr
+
+
+def test_a_simulator_without_a_device_can_be_asked_nothing(folder: Path, hipplan: Run) -> None:
+    verbs = [("machine",), ("apply", folder / "good.yaml", "--once"), ("bench",)]
+    for arguments in verbs:
+        done = hipplan(*arguments, "--runtime", "sim", env={"HIP_VISIBLE_DEVICES": "-1"})
+
+        assert done.returncode == 3, (arguments, done.stderr)
+        assert "error[HP407]: the simulator shows no device" in done.stderr
+        assert "HIP_VISIBLE_DEVICES" in done.stderr
+
+
+def test_a_full_disk_is_no_bug_and_does_not_keep_memory_from_being_saved(folder: Path) -> None:
+    saved = folder / "saved.npy"
+    plan = '{"hipplan": 1, "buffers": {"b": {"kind": "pinned", "size": 4096}}}'
+    save = command("apply", "-", "--once", "--runtime", "sim", "--save", f"b={saved}")
+    for line in (command("machine", "list"), command("preview", "-", "--machine", "sim-2"), save):
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run(line, input=plan, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+
+        assert done.returncode == 2, done.stderr
+        assert done.stderr.splitlines()[-1].startswith("hipplan: error: the output cannot be written: No space left")
+        assert "Traceback" not in done.stderr
+    assert saved.stat().st_size >= 4096
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_reader_that_has_gone_is_no_failure(form: str, folder: Path) -> None:
+    """As `| head` does; what was asked for is done all the same."""
+    saved = folder / "saved"
+    lines = [
+        command("preview", folder / "good.yaml", "--machine", "sim-2", "--format", form),
+        command("bench", "--runtime", "sim", "--size", "4096", "--repeats", "1", "--format", form),
+        command("apply", "-", "--once", "--runtime", "sim", "--format", form, "--save", f"b={saved}"),
+    ]
+    plan = '{"hipplan": 1, "buffers": {"b": {"kind": "pinned", "size": 4096}}}'
+    for line in lines:
+        reading, writing = os.pipe()
+        os.close(reading)
+        done = subprocess.run(line, input=plan, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60)
+        os.close(writing)
+
+        assert (done.returncode, done.stderr) == (0, ""), line
+    assert saved.stat().st_size == 4096

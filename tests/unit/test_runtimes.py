@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -158,6 +159,103 @@ with hipplan.apply(plan, runtime="amd") as layout:
     for line in told:
         assert "two copies of ROCm's library" in line
         assert f"{ours}, {theirs}" in line
+
+
+def rocm(folder: Path) -> Path:
+    """An empty ROCM_PATH, and the file that would be its library."""
+    library = folder / "rocm" / "lib" / "libamdhip64.so.7"
+    library.parent.mkdir(parents=True)
+    return library
+
+
+def refused_in(root: Path | str, **variables: str) -> str:
+    script = """
+from hipplan.errors import RuntimeUnavailable
+from hipplan.runtimes import choose
+try:
+    choose("amd")
+except RuntimeUnavailable as error:
+    print(error)
+"""
+    return in_a_process_of_its_own(script, ROCM_PATH=str(root), **variables)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("a link that leads nowhere", "cannot open shared object file"),
+        ("a text", "file too short|invalid ELF header"),
+        ("a folder", "Is a directory"),
+        ("an empty file", "file too short"),
+    ],
+)
+def test_what_is_wrong_with_rocm_path_s_library_is_said(kind: str, said: str, tmp_path: Path) -> None:
+    library = rocm(tmp_path)
+    match kind:
+        case "a link that leads nowhere":
+            library.symlink_to(tmp_path / "gone")
+        case "a folder":
+            library.mkdir()
+        case _:
+            library.write_text("no library" * 10 if kind == "a text" else "")
+
+    assert re.match(rf"error\[HP407\]: {re.escape(str(library))}: .*({said})", refused_in(tmp_path / "rocm"))
+
+
+def test_a_library_that_lacks_one_that_it_needs_itself_names_both(tmp_path: Path) -> None:
+    """ROCm half installed: the loader names only what is missing, as if the library were not there at all."""
+    compiler = shutil.which("cc") or shutil.which("c++")
+    if not compiler:
+        pytest.skip("needs a compiler to make such a library")
+    library = rocm(tmp_path)
+    source = tmp_path / "empty.c"
+    source.write_text("int empty;")
+    needed = tmp_path / "libhsa-none.so.1"
+    make = [compiler, "-shared", "-fPIC", str(source)]
+    subprocess.run([*make, f"-Wl,-soname,{needed.name}", "-o", str(needed)], check=True)
+    subprocess.run([*make, "-Wl,--no-as-needed", str(needed), "-o", str(library)], check=True)
+    needed.unlink()
+    told = refused_in(tmp_path / "rocm")
+
+    assert f"error[HP407]: {library}: libhsa-none.so.1: cannot open shared object file" in told
+
+
+def test_a_rocm_path_that_holds_no_library_is_named(tmp_path: Path) -> None:
+    assert f"ROCM_PATH is {tmp_path}, where there is no lib/libamdhip64.so" in refused_in(tmp_path)
+
+
+def test_cuda_says_why_there_is_no_device() -> None:
+    script = """
+from hipplan.errors import RuntimeUnavailable
+from hipplan.runtimes import choose
+try:
+    choose("cuda")
+except RuntimeUnavailable as error:
+    print(error)
+print(choose("auto").notice)
+"""
+    told = in_a_process_of_its_own(script, CUDA_VISIBLE_DEVICES="", ROCM_PATH="")
+    why = "(no NVIDIA driver: libcuda.so.1: .*|the NVIDIA driver sees no GPU)"
+
+    assert re.match(rf"error\[HP407\]: {why}", told)
+    assert re.search(rf"\(amd: .*; cuda: {why}\)$", told)
+    assert "CUDA_VISIBLE_DEVICES" in told
+
+
+@pytest.mark.parametrize("by_path", [False, True])
+def test_a_runtime_without_a_device_is_refused(by_path: bool, sim: Simulator) -> None:
+    script = f"""
+from hipplan.errors import RuntimeUnavailable
+from hipplan.runtimes import choose
+try:
+    choose({sim.runtime.path if by_path else "sim"!r})
+except RuntimeUnavailable as error:
+    print(error)
+"""
+    told = in_a_process_of_its_own(script, HIP_VISIBLE_DEVICES="-1")
+
+    assert "no device" in told
+    assert f"{sim.runtime.path} says so" in told
 
 
 def test_a_library_that_is_not_hip_is_refused() -> None:
