@@ -190,14 +190,14 @@ class _Compiler:
         step = max([self._step_of(m) for m in reservation.mappings] or [FALLBACK_GRANULARITY])
         end = max((at + size for _, at, size in placed), default=0)
         size = round_up(spec.size or end, step)
-        alignment = spec.alignment or 0
+        alignment = max(spec.alignment, PAGE) if spec.alignment else 0  # HIP 6.1 refuses less than its granularity
         exact = spec.address_policy == "exact"
         self.steps.append(
             steps.Reserve(
                 name=reservation.name,
                 size=size,
                 alignment=alignment,
-                slack=alignment if alignment > PAGE and not exact else 0,
+                slack=round_up(alignment, step) if alignment > PAGE and not exact else 0,
                 address=spec.address or 0,
                 exact=exact,
                 origin=self.plan.span(*reservation.path),

@@ -318,7 +318,7 @@ class _Rules:
             self.add("HP309", f"allocations on the host need HIP 7.2, {self.machine.name} has "
                      f"{self.machine.hip_version}", *path, "device", hint="use a pinned buffer")  # fmt: skip
         elif spec.numa_node is not None and version and version < (7, 15) and not cuda:
-            self.add("HP309", f"allocations on a NUMA node need HIP 10.0, {self.machine.name} has "
+            self.add("HP309", f"allocations on a NUMA node need HIP 7.15 (ROCm 10.0), {self.machine.name} has "
                      f"{self.machine.hip_version}", *path, "numa_node",
                      hint="leave numa_node out, or use a registered buffer: anonymous has a node too")  # fmt: skip
         if spec.shareable == "none" or allocation.device == HOST:
@@ -330,13 +330,17 @@ class _Rules:
 
     def _mapping_release(self, mapping: ResolvedMapping, version: tuple[int, ...]) -> None:
         owner = self.objects.allocations[mapping.allocation].device
-        if self.machine.runtime == "cuda" and not mapping.whole:
+        cuda = self.machine.runtime == "cuda"
+        if cuda and not mapping.whole:
             self.add("HP309", f"'{mapping.name}' maps a part of '{mapping.allocation}'",
                      *mapping.path, "size", why="CUDA maps whole allocations only",
                      hint="make the allocation as large as the mapping")  # fmt: skip
-        if mapping.access.get(HOST, "none") != "none" and owner != HOST and version < (7, 11):
+        if mapping.access.get(HOST, "none") != "none" and owner != HOST and (cuda or (version and version < (7, 15))):
+            why = (
+                "CUDA gives it host-located memory only" if cuda else "before HIP 7.15 only host-located memory can be"
+            )
             self.add("HP309", f"the host cannot be given access to '{mapping.name}' on {owner}",
-                     *mapping.path, why="up to HIP 7.2 only host-located memory can be",
+                     *mapping.path, why=why,
                      hint="leave host out of access")  # fmt: skip
 
     def _registered_on_cuda(self, path: tuple[object, ...], spec: RegisteredBuffer) -> None:

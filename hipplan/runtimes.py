@@ -21,6 +21,8 @@ CHOICES = ("auto", "amd", "cuda", "sim")
 _lock = threading.Lock()
 _sim_profile: str | None = None
 _sim_machine: Machine | None = None
+_opened_by: int | None = None
+"""The process that opened a runtime; None before that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,12 @@ def choose(wanted: str | None = None, machine: Machine | None = None) -> Chosen:
     machine: what the simulator is to be; only for sim.
     Raises RuntimeUnavailable (HP407) with what was looked at.
     """
+    if _opened_by not in (None, os.getpid()):
+        why = "HIP and CUDA serve the process that started them, and no forked child"
+        hint = 'start a new process (multiprocessing: "spawn"), or fork before the first use'
+        raise RuntimeUnavailable(
+            Diagnostic("HP407", "this process was forked from one that has opened a runtime", why=why, hint=hint)
+        )
     wanted = wanted or os.environ.get("HIPPLAN_RUNTIME") or "auto"
     if wanted == "sim":
         return _chosen_simulator(machine)
@@ -121,7 +129,7 @@ def _amd() -> _core.Runtime:
     told: list[str] = []
     for candidate in candidates:
         try:
-            return _core.Runtime.open(candidate)
+            return _opened(candidate)
         except _core.RuntimeUnusable as error:
             # Only a bare name may be missing without a word: a file that is there may lack what it needs itself.
             if not str(error).startswith(f"{candidate}: cannot open shared object") or os.sep in candidate:
@@ -163,9 +171,16 @@ def _wheel_folders() -> Iterator[str]:
         yield from (spec.submodule_search_locations or () if spec else ())
 
 
+def _opened(path: str) -> _core.Runtime:
+    global _opened_by
+    runtime = _core.Runtime.open(path)
+    _opened_by = os.getpid()
+    return runtime
+
+
 def _open(path: str) -> _core.Runtime:
     try:
-        return _core.Runtime.open(path)
+        return _opened(path)
     except _core.RuntimeUnusable as error:
         raise RuntimeUnavailable(Diagnostic("HP407", str(error))) from None
 

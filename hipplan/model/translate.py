@@ -29,7 +29,7 @@ REFUSED_VALUES = {
     (
         "type",
         "managed",
-    ): "allocations of type managed need HIP 10.0; use a buffer of kind managed",
+    ): "allocations of type managed need HIP 7.15; use a buffer of kind managed",
 }
 _FORMS = {
     "pci": 'write it as "0000:c1:00.0"',

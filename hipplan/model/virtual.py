@@ -25,8 +25,8 @@ class Allocation(PlanModel):
     """
 
     numa_node: Annotated[int, Field(ge=0, le=1023)] | None = None
-    """With `device: host`, the NUMA node whose memory it is (HIP 10.0 and later, and NVIDIA). Left out: the host's
-    own choice.
+    """With `device: host`, the NUMA node whose memory it is (HIP 7.15, which is ROCm 10.0, and later, and
+    NVIDIA). Left out: the host's own choice.
 
     Errors: HP107 on a GPU; HP309 this release cannot.
     Source: hipMemAllocationProp.location (hipMemLocationTypeHostNuma).

@@ -341,7 +341,7 @@ def test_an_allocation_can_be_on_a_numa_node_of_the_host(tmp_path: Path, hipplan
     new = hipplan("sim", "--hip-version", "7.15", "--", *inner)
 
     assert old.returncode == 3
-    assert "error[HP309]: allocations on a NUMA node need HIP 10.0" in old.stderr
+    assert "error[HP309]: allocations on a NUMA node need HIP 7.15 (ROCm 10.0)" in old.stderr
     assert (new.returncode, new.stderr) == (0, "")
     checks = json.loads(new.stdout.splitlines()[0])["checks"]
     assert {"name": "a", "what": "location", "current": "NUMA node 0"} in checks

@@ -96,6 +96,22 @@ def test_an_alignment_reserves_room_for_an_aligned_base() -> None:
     assert (reserve.size, reserve.slack) == (4 * MIB, 2 * MIB)
 
 
+@pytest.mark.parametrize(
+    ("on", "alignment", "slack"),
+    [
+        (machine(granularity_minimum=2 * MIB), 64 * 1024, 2 * MIB),  # what is reserved is of the granularity, on CUDA
+        (machine(granularity_minimum=4096), 64 * 1024, 64 * 1024),
+        (machine(hip_version="6.1.0"), 512, 0),  # which refuses an alignment below its granularity
+    ],
+)
+def test_an_alignment_that_is_no_multiple_of_the_granularity(on: Machine, alignment: int, slack: int) -> None:
+    mapped = {"allocations": {"a": {"size": "2MiB"}}, "reservations": {"r": {"mappings": [{"allocation": "a"}]}}}
+    mapped["reservations"]["r"]["alignment"] = alignment
+    reserve = next(one for one in compiled(mapped, on).steps if isinstance(one, steps.Reserve))
+
+    assert (reserve.alignment, reserve.slack) == (max(alignment, 4096), slack)
+
+
 def test_all_peers_are_directed_links() -> None:
     plan = {"devices": {"gpu": {"count": 2}}, "peers": "all", "buffers": {"b": {"kind": "device", "size": 4096}}}
     links = [(s.device, s.peer) for s in compiled(plan).steps if isinstance(s, steps.EnablePeer)]
@@ -143,6 +159,10 @@ AT = {
     "reservations": {"r": {"mappings": [{"allocation": "a", "at": "1MiB"}]}},
 }
 HOST = {"allocations": {"a": {"device": "host", "size": "2MiB"}}}
+SEEN = {
+    "allocations": {"a": {"size": "2MiB"}},
+    "reservations": {"r": {"mappings": [{"allocation": "a", "access": {"host": "rw"}}]}},
+}
 PART = {
     "allocations": {"a": {"size": "4MiB"}},
     "reservations": {"r": {"mappings": [{"allocation": "a", "size": "2MiB"}]}},
@@ -171,6 +191,8 @@ PART = {
         ("HP309", SHARED, machine(hip_version="6.1.0")),
         ("HP309", SHARED, machine(shareable_posix_fd=False)),
         ("HP309", PART, machine(runtime="cuda")),
+        ("HP309", SEEN, machine(hip_version="7.14.0")),
+        ("HP309", SEEN, machine(hip_version="7.15.0", runtime="cuda")),
         ("HP309", {"allocations": {"a": {"size": 4096, "type": "uncached"}}}, machine(hip_version="6.3.0")),
         ("HP310", {"devices": {"gpu": {"count": 3}}}, machine()),
         ("HP310", {"devices": {"a": {"pci": "0000:99:00.0"}}}, machine()),
@@ -197,6 +219,7 @@ def test_unknown_figures_are_not_held_against_a_plan() -> None:
     program = compiled({"allocations": {"a": {"size": "1MiB"}}}, unknown)
 
     assert program.resources[0].size == 2 * MIB
+    assert compiled(SEEN, machine(hip_version=None)).resources
 
 
 def test_all_reasons_come_at_once() -> None:

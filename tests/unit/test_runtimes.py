@@ -258,6 +258,29 @@ except RuntimeUnavailable as error:
     assert f"{sim.runtime.path} says so" in told
 
 
+@pytest.mark.parametrize("wanted", ["sim", "auto"])
+def test_a_forked_child_is_told_that_it_is_one(wanted: str) -> None:
+    """And gets no simulator instead of the devices that it may not use."""
+    script = f"""
+import os, sys, warnings
+import hipplan
+warnings.simplefilter("ignore")
+plan = {{"hipplan": 1, "buffers": {{"b": {{"kind": "device", "size": 4096}}}}}}
+with hipplan.apply(plan, runtime="sim"):
+    if os.fork() == 0:
+        try:
+            hipplan.apply(plan, runtime={wanted!r})
+        except hipplan.RuntimeUnavailable as error:
+            print(error, flush=True)
+        os._exit(0)
+    os.wait()
+"""
+    told = in_a_process_of_its_own(script)
+
+    assert told.startswith("error[HP407]: this process was forked from one that has opened a runtime")
+    assert "spawn" in told
+
+
 def test_a_library_that_is_not_hip_is_refused() -> None:
     libc = ctypes.util.find_library("c")
     assert libc is not None
