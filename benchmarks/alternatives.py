@@ -9,6 +9,7 @@ out and named. hipplan stands twice: a handle per tensor, as the others do it, a
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from typing import Any
 
 from common import MIB, Variant, arguments, both, keep, opened, plain, side_by_side, table, timed
@@ -85,17 +86,18 @@ def main() -> None:
             "hipplan, one handle, verified": ours(chosen, devices, 1, check=True),
             "C++, the same calls": lambda devices=devices: timed(_mappings(hand), COUNT, SIZE, devices),
         }
+        others: dict[str, Callable[[], Variant]] = {}
         if chosen.kind == "cuda":
-            for name, make in {
-                "cuda.core VirtualMemoryResource": lambda devices=devices: cuda_core(devices),
-                **({"torch.empty each": torch_empty} if devices == 1 else {}),
-            }.items():
-                try:
-                    variants[name] = make()
-                    variants[name]()
-                except Exception as error:  # another release of it, or none: the rest still counts
-                    variants.pop(name, None)
-                    missing.append(f"{name}, {devices} device(s): {type(error).__name__}: {error}")
+            others["cuda.core VirtualMemoryResource"] = lambda devices=devices: cuda_core(devices)
+        if chosen.kind in ("amd", "cuda") and devices == 1:
+            others["torch.empty each"] = torch_empty
+        for name, make in others.items():
+            try:
+                variants[name] = make()
+                variants[name]()
+            except Exception as error:  # another release of it, or none: the rest still counts
+                variants.pop(name, None)
+                missing.append(f"{name}, {devices} device(s): {type(error).__name__}: {error}")
         show(f"{COUNT} x 2 MiB, access for {devices} device(s)", variants, given.rounds, devices, results)
     for devices in sorted({1, available}):
         links = [(a, b) for a in range(devices) for b in range(devices) if a != b] if devices > 1 else []

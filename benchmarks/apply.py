@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from common import MIB, arguments, keep, opened, plain, side_by_side, table, timed
+from common import MIB, arguments, keep, opened, plain, positive, side_by_side, table, timed
 
 from hipplan.loader import load
 from hipplan.prepare import prepare
@@ -46,9 +46,13 @@ def cycle(program: Program, chosen: Chosen, check: bool) -> Mapping[str, float]:
     return {"apply": (applied - started) * 1e6, "teardown": (time.perf_counter() - applied) * 1e6}
 
 
+def counts(text: str) -> list[int]:
+    return [positive(one) for one in text.split(",")]
+
+
 def main() -> None:
     parser = arguments(__doc__ or "", rounds=15)
-    parser.add_argument("--counts", default="64,512,4096")
+    parser.add_argument("--counts", type=counts, default="64,512,4096", help="mappings, with commas between")
     parser.add_argument("--profile", default="", help="write a cProfile of ten applies with verification here")
     given = parser.parse_args()
     chosen = opened(given)
@@ -58,7 +62,7 @@ def main() -> None:
     hand = plain(chosen)
     available = chosen.runtime.device_count()
     rows, results = [], []
-    cases = [(int(count), 1) for count in given.counts.split(",")]
+    cases = [(count, 1) for count in given.counts]
     if available > 1:
         cases.append((512, available))
     for count, devices in cases:

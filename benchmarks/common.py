@@ -12,6 +12,7 @@ import datetime
 import json
 import os
 import platform
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from hipplan import __version__
+from hipplan.errors import RuntimeUnavailable
 from hipplan.runtimes import Chosen, choose
 
 ROOT = Path(__file__).parents[1]
@@ -34,9 +36,24 @@ Variant = Callable[[], Mapping[str, float]]
 def arguments(description: str, rounds: int) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runtime", default=None, help="auto, amd, cuda, sim or a path")
-    parser.add_argument("--rounds", type=int, default=rounds)
-    parser.add_argument("--json", type=Path, default=None, help="write the results here too")
+    parser.add_argument("--rounds", type=positive, default=rounds)
+    parser.add_argument("--json", type=file_to_write, default=None, help="write the results here too")
     return parser
+
+
+def positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+    return number
+
+
+def file_to_write(text: str) -> Path:
+    """Looked at before anything is measured, not after."""
+    path = Path(text)
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {path.parent}")
+    return path
 
 
 def side_by_side(variants: Mapping[str, Variant], rounds: int, warm: int = 2) -> dict[str, dict[str, float]]:
@@ -69,18 +86,30 @@ def both(make: Callable[[], Any], drop: Callable[[Any], None]) -> Variant:
     return once
 
 
+def compiler() -> list[str]:
+    """CXX, else the host's own, else ROCm's."""
+    if given := os.environ.get("CXX"):
+        return shlex.split(given)
+    rocm = os.pathsep.join(f"{root}/bin" for root in (os.environ.get("ROCM_PATH"), "/opt/rocm") if root)
+    for name in ("g++", "c++", "clang++", "hipcc", "amdclang++"):
+        if found := shutil.which(name) or shutil.which(name, path=rocm):
+            return [found]
+    sys.exit("no C++ compiler was found (set CXX)")
+
+
 def plain(chosen: Chosen) -> ctypes.CDLL:
     """plain.cpp, compiled now and bound to the runtime's own library."""
-    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++") or shutil.which("clang++")
-    if not compiler:
-        sys.exit("no C++ compiler was found (set CXX)")
-    folder = Path(tempfile.mkdtemp(prefix="hipplan-plain-"))
-    library = folder / "libplain.so"
-    source = Path(__file__).with_name("plain.cpp")
-    command = [compiler, "-std=c++20", "-O2", "-fPIC", "-shared", f"-I{ROOT / 'cpp'}", str(source), "-o", str(library)]
-    subprocess.run([*command, "-ldl"], check=True)
-    found = ctypes.CDLL(str(library))
-    shutil.rmtree(folder)
+    with tempfile.TemporaryDirectory(prefix="hipplan-plain-") as folder:
+        library = Path(folder, "libplain.so")
+        source = Path(__file__).with_name("plain.cpp")
+        command = [*compiler(), "-std=c++20", "-O2", "-fPIC", "-shared", f"-I{ROOT / 'cpp'}", "-x", "c++", str(source)]
+        # hipcc links ROCm's library by itself (dropped again: nothing asks for it), and looks for a GPU unless told.
+        variables = os.environ | {"HIP_PLATFORM": "amd", "HCC_AMDGPU_TARGET": "gfx90a"}
+        try:
+            subprocess.run([*command, "-o", str(library), "-Wl,--as-needed", "-ldl"], check=True, env=variables)
+        except (OSError, subprocess.CalledProcessError) as error:
+            sys.exit(f"plain.cpp cannot be compiled (CXX chooses the compiler): {error}")
+        found = ctypes.CDLL(str(library))
     if found.plain_open(chosen.runtime.path.encode()) != 0:
         sys.exit(f"{chosen.runtime.path} could not be opened")
     return found
@@ -121,7 +150,10 @@ def _driver(chosen: Chosen) -> str:
 
 
 def opened(arguments: argparse.Namespace) -> Chosen:
-    chosen = choose(arguments.runtime)
+    try:
+        chosen = choose(arguments.runtime)
+    except RuntimeUnavailable as error:
+        sys.exit(str(error))
     facts = about(chosen)
     where = f"{len(facts['devices'])} x {facts['devices'][0]}" if facts["devices"] else "no device"
     print(f"{facts['date']}  {chosen.kind}: {where}  {facts['driver']}")

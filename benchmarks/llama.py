@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 from common import ROOT, Variant, arguments, both, keep, opened, plain, side_by_side, table, timed
 
+from hipplan.errors import MachineError
 from hipplan.loader import load
 from hipplan.prepare import prepare
 from hipplan.program import Program
@@ -97,7 +98,7 @@ def variants(chosen: Chosen, program: Program, missing: list[str]) -> dict[str, 
         "C++, one bare handle a GPU": by_hand(hand, [c.size for c in chunks], [ordinals[c.device] for c in chunks]),
         "C++, a handle each": by_hand(hand, [round_up(size, step) for size in sizes], devices),
     }
-    if chosen.kind != "cuda":
+    if chosen.kind not in ("amd", "cuda"):
         return found
     name = "torch.empty each"
     try:
@@ -132,7 +133,12 @@ def main() -> None:
     chosen = opened(given)
     available = chosen.runtime.device_count()
     ranks = given.ranks or max(n for n in (1, 2, 4) if n <= available)
-    program = prepare(load(weights(ranks)), chosen, None)
+    try:
+        program = prepare(load(weights(ranks)), chosen, None)
+    except MachineError as error:  # these weights are not for every machine
+        print(f"not measured: the devices are too small or too few\n{error}")
+        keep(given.json, "llama", chosen, {"not measured": [str(error)]})
+        return
     missing: list[str] = []
     gc.collect()
     took = side_by_side(variants(chosen, program, missing), given.rounds, warm=1)

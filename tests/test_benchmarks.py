@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -37,3 +38,37 @@ def test_it_runs(name: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "ratio" in done.stdout
     assert list(tmp_path.iterdir()) == []  # nothing is written unasked
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("apply", "--runtime", "nonsense"), 1, "there is no runtime 'nonsense'"),
+        (("apply", "--runtime", "sim", "--rounds", "0"), 2, "--rounds: 0 is not 1 or more"),
+        (("apply", "--runtime", "sim", "--counts", "x"), 2, "--counts: invalid"),
+        (("apply", "--runtime", "sim", "--json", "no/such/file"), 2, "there is no folder no/such"),
+        (("llama", "--runtime", "sim", "--ranks", "1"), 0, "not measured: the devices are too small"),
+    ],
+)
+def test_what_cannot_be_measured_is_told_in_a_sentence(
+    arguments: tuple[str, ...], code: int, said: str, tmp_path: Path
+) -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / f"{arguments[0]}.py"), *arguments[1:]]
+    small = {"HIPSIM_PROFILE": f"device.0.memory={2**30}\ndevice.0.vmm=1\n"}
+    done = subprocess.run(command, cwd=tmp_path, env=os.environ | small, capture_output=True, text=True, timeout=60)
+
+    assert done.returncode == code, done.stderr
+    assert said in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("given", ["env g++", "hipcc"])
+def test_any_compiler_makes_the_yardstick(given: str, tmp_path: Path) -> None:
+    """CXX may be several words; on a machine with nothing but ROCm it is hipcc, which links ROCm by itself."""
+    if not shutil.which(given.split()[-1]):
+        pytest.skip(f"needs {given}")
+    command = [sys.executable, str(ROOT / "benchmarks" / "apply.py"), *SMALL["apply"]]
+    done = subprocess.run(command, env=os.environ | {"CXX": given}, capture_output=True, text=True, timeout=120)
+
+    assert done.returncode == 0, done.stderr
+    assert "ratio" in done.stdout

@@ -56,6 +56,11 @@ class Machine:
         self.new_descriptors = False
         """Whether a library opened files for itself."""
 
+    @property
+    def wanted(self) -> str:
+        """The same runtime, as hipplan.apply takes it."""
+        return self.runtime.path if self.chosen.kind == "path" else self.chosen.kind
+
     def wavers(self, size: int = 256 * MIB) -> None:
         """Free device memory is no exact measure in this test: the driver keeps pages of managed memory for later
         (up to 117 MiB were seen on H200 with 12 MiB managed), and a framework's kernels are loaded on first use.

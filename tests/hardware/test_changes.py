@@ -48,7 +48,7 @@ def other(machine: Machine) -> dict[str, Any]:
 
 
 def apply(machine: Machine, source: Any) -> Layout:
-    return hipplan.apply(source, runtime=machine.runtime.path if not machine.simulated else "sim")
+    return hipplan.apply(source, runtime=machine.wanted)
 
 
 def at(layout: Layout, name: str) -> int:

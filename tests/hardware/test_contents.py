@@ -41,7 +41,7 @@ def test_a_file_goes_to_every_kind_of_memory_and_back(machine: Machine, data: by
     (tmp_path / "data.bin").write_bytes(data)
     document = everywhere(machine)
     names = [*(f"{name}.t" for name in document["regions"]), *document["buffers"]]
-    with hipplan.apply(document, runtime=machine.chosen.kind) as layout:
+    with hipplan.apply(document, runtime=machine.wanted) as layout:
         for name in names:
             layout.load(name, tmp_path / "data.bin")
         for name in names:
@@ -55,7 +55,7 @@ def test_contents_of_a_plan_are_loaded_on_all_devices_at_once(machine: Machine, 
     document = everywhere(machine)
     names = [f"{name}.t" for name in document["regions"]]
     document["contents"] = {name: {"file": str(tmp_path / "data.bin")} for name in names}
-    with hipplan.apply(document, runtime=machine.chosen.kind) as layout:
+    with hipplan.apply(document, runtime=machine.wanted) as layout:
         for name in names:
             address = layout[name].address
             assert address is not None
@@ -67,7 +67,7 @@ def test_values_fill_every_kind_of_memory(machine: Machine) -> None:
     machine.wavers()
     document = everywhere(machine)
     names = [*(f"{name}.t" for name in document["regions"]), *document["buffers"]]
-    with hipplan.apply(document, runtime=machine.chosen.kind) as layout:
+    with hipplan.apply(document, runtime=machine.wanted) as layout:
         for number, name in enumerate(names):
             layout.fill(name, number + 1)
             layout.copy(name, "fresh") if name != "fresh" else None
@@ -83,7 +83,7 @@ def test_copies_between_all_pairs(machine: Machine, data: bytes, tmp_path: Path)
     (tmp_path / "data.bin").write_bytes(data)
     document = everywhere(machine)
     names = [*(f"{name}.t" for name in document["regions"]), *document["buffers"]]
-    with hipplan.apply(document, runtime=machine.chosen.kind) as layout:
+    with hipplan.apply(document, runtime=machine.wanted) as layout:
         for source in names:
             layout.load(source, tmp_path / "data.bin")
             for to in names:

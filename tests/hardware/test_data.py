@@ -63,7 +63,7 @@ def everybody(machine: Machine) -> dict[str, Any]:
 
 
 def test_one_range_over_all_devices_written_and_read_by_each(pair: Machine) -> None:
-    with hipplan.apply(everybody(pair), runtime=pair.chosen.kind) as layout:
+    with hipplan.apply(everybody(pair), runtime=pair.wanted) as layout:
         mappings = [r for r in layout.program.resources if r.kind == "mapping"]
         assert len(mappings) == pair.count
         for mapping in mappings:
@@ -74,7 +74,7 @@ def test_one_range_over_all_devices_written_and_read_by_each(pair: Machine) -> N
 
 def test_a_read_runs_from_one_devices_memory_into_the_next(pair: Machine) -> None:
     """The mappings lie back to back: one copy over all of them sees one array."""
-    with hipplan.apply(everybody(pair), runtime=pair.chosen.kind) as layout:
+    with hipplan.apply(everybody(pair), runtime=pair.wanted) as layout:
         base = layout["all"].address
         assert base is not None
         whole = pattern(SIZE * pair.count, "whole")
@@ -86,7 +86,7 @@ def test_a_read_runs_from_one_devices_memory_into_the_next(pair: Machine) -> Non
 
 def test_peer_copies_between_all_pairs(pair: Machine) -> None:
     """hipMemcpyPeer between buffers of hipMalloc, and between mappings."""
-    with hipplan.apply(everybody(pair), runtime=pair.chosen.kind) as layout:
+    with hipplan.apply(everybody(pair), runtime=pair.wanted) as layout:
         base = layout["all"].address
         assert base is not None
         for source, to in itertools.permutations(range(pair.count), 2):
@@ -113,7 +113,7 @@ def test_host_memory_is_mapped_for_the_host_and_a_device(machine: Machine) -> No
         },
     }
     try:
-        layout = hipplan.apply(document, runtime=machine.chosen.kind)
+        layout = hipplan.apply(document, runtime=machine.wanted)
     except hipplan.MachineError as error:
         pytest.skip(str(error.diagnostics[0].summary))
     with layout:

@@ -25,7 +25,7 @@ def kernels(pair: Machine, gpu: Machine) -> Machine:
 def test_each_device_adds_to_memory_of_each(kernels: Machine) -> None:
     import torch
 
-    with hipplan.apply(everybody(kernels), runtime=kernels.chosen.kind) as layout:
+    with hipplan.apply(everybody(kernels), runtime=kernels.wanted) as layout:
         base = layout["all"].address
         assert base is not None
         size = 2 * MIB * kernels.count
@@ -69,7 +69,7 @@ def test_the_simulator_refuses_too(pair: Machine) -> None:
         "allocations": {"memory": {"device": "gpu.0", "size": 2 * MIB}},
         "reservations": {"range": {"access": {"gpu.0": "rw"}, "mappings": [{"allocation": "memory"}]}},
     }
-    with hipplan.apply(plan, runtime=pair.chosen.kind) as layout:
+    with hipplan.apply(plan, runtime=pair.wanted) as layout:
         where = ctypes.c_void_p(layout["range"].address)
         assert pair.hip.hipsim_touch(0, where, ctypes.c_size_t(4096), 3) == 0
         assert pair.hip.hipsim_touch(1, where, ctypes.c_size_t(4096), 1) != 0

@@ -32,7 +32,7 @@ def test_data_goes_both_ways(device: int, machine: Machine) -> None:
         "allocations": {"shared": {"device": "gpu.0", "size": SIZE, "shareable": "posix_fd"}},
         "reservations": {"range": {"access": {"gpu.0": "rw"}, "mappings": [{"allocation": "shared"}]}},
     }
-    with hipplan.apply(plan, runtime=machine.chosen.kind) as layout:
+    with hipplan.apply(plan, runtime=machine.wanted) as layout:
         address = layout["range"].address
         assert address is not None
         machine.write_by(0, address, pattern(SIZE, "from the first"))

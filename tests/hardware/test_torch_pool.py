@@ -29,7 +29,7 @@ def inside(layout: Any, tensor: Any) -> bool:
 
 
 def test_tensors_are_placed_in_the_region_and_kernels_use_them(torch: Any, machine: Machine) -> None:
-    with hipplan.apply(PLAN, runtime=machine.chosen.kind) as layout:
+    with hipplan.apply(PLAN, runtime=machine.wanted) as layout:
         with layout.torch_pool("scratch"):
             a = torch.arange(2**20, dtype=torch.float32, device="cuda:0")
             b = a * 2 + 1
@@ -47,7 +47,7 @@ def test_tensors_are_placed_in_the_region_and_kernels_use_them(torch: Any, machi
 
 
 def test_no_room_is_pytorchs_out_of_memory_error(torch: Any, machine: Machine) -> None:
-    with hipplan.apply(PLAN, runtime=machine.chosen.kind) as layout:
+    with hipplan.apply(PLAN, runtime=machine.wanted) as layout:
         with layout.torch_pool("scratch"):
             held = torch.empty(200 * MIB, dtype=torch.uint8, device="cuda:0")
             with pytest.raises(torch.OutOfMemoryError):
@@ -60,7 +60,7 @@ def test_no_room_is_pytorchs_out_of_memory_error(torch: Any, machine: Machine) -
 
 
 def test_the_pool_is_used_again_and_fragments_join(torch: Any, machine: Machine) -> None:
-    with hipplan.apply(PLAN, runtime=machine.chosen.kind) as layout:
+    with hipplan.apply(PLAN, runtime=machine.wanted) as layout:
         for size in (100, 60, 30):
             with layout.torch_pool("scratch"):
                 tensors = [torch.full((size * MIB // 4,), float(n), device="cuda:0") for n in range(2)]
@@ -71,7 +71,7 @@ def test_the_pool_is_used_again_and_fragments_join(torch: Any, machine: Machine)
 
 
 def test_a_tensor_that_lives_on_keeps_the_layout_open(torch: Any, machine: Machine) -> None:
-    layout = hipplan.apply(PLAN, runtime=machine.chosen.kind)
+    layout = hipplan.apply(PLAN, runtime=machine.wanted)
     with layout.torch_pool("scratch"):
         kept = torch.full((MIB,), 7.0, device="cuda:0")
     with pytest.raises(LayoutInUse):

@@ -42,7 +42,7 @@ def plan(**more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("name", ["torch", "cupy"])
 def test_dlpack_round_trip_of_device_memory(name: str, gpu: Machine) -> None:
     framework = library(name)
-    with hipplan.apply(plan(), runtime=gpu.chosen.kind) as layout:
+    with hipplan.apply(plan(), runtime=gpu.wanted) as layout:
         piece = layout["r.a"]
         gpu.runtime.fill(piece.address or 0, 0, piece.nbytes)
         view = framework.from_dlpack(piece)
@@ -65,7 +65,7 @@ def test_dlpack_round_trip_of_device_memory(name: str, gpu: Machine) -> None:
 @pytest.mark.parametrize("name", ["torch", "cupy"])
 def test_the_cuda_array_interface(name: str, gpu: Machine) -> None:
     framework = library(name)
-    with hipplan.apply(plan(), runtime=gpu.chosen.kind) as layout:
+    with hipplan.apply(plan(), runtime=gpu.wanted) as layout:
         piece = layout["scratch"].view("i32", (-1, 16))
         layout.fill("scratch", 3, dtype="i32")
         view = framework.as_tensor(piece, device="cuda") if name == "torch" else framework.asarray(piece)
@@ -78,7 +78,7 @@ def test_the_cuda_array_interface(name: str, gpu: Machine) -> None:
 
 def test_bfloat16_goes_to_pytorch(gpu: Machine) -> None:
     torch = library("torch")
-    with hipplan.apply(plan(contents={"r.b": {"value": 2.5}}), runtime=gpu.chosen.kind) as layout:
+    with hipplan.apply(plan(contents={"r.b": {"value": 2.5}}), runtime=gpu.wanted) as layout:
         view = torch.from_dlpack(layout["r.b"])
 
         assert (view.dtype, tuple(view.shape), view.data_ptr()) == (torch.bfloat16, (128, 8), layout["r.b"].address)
@@ -89,7 +89,7 @@ def test_bfloat16_goes_to_pytorch(gpu: Machine) -> None:
 @pytest.mark.parametrize("buffer", ["staging", "fresh"])
 def test_pinned_and_registered_memory_is_cpu_memory_to_pytorch(buffer: str, gpu: Machine) -> None:
     torch = library("torch")
-    with hipplan.apply(plan(), runtime=gpu.chosen.kind) as layout:
+    with hipplan.apply(plan(), runtime=gpu.wanted) as layout:
         view = torch.from_dlpack(layout[buffer].view("f32"))
         view.fill_(4.0)
 
@@ -102,7 +102,7 @@ def test_read_only_stays_read_only(gpu: Machine) -> None:
     """DLPack's flag where the reader asks for version 1; who cannot be told is refused."""
     torch, document = library("torch"), plan()
     document["regions"]["r"]["access"] = {"gpu.0": "r"}
-    with hipplan.apply(document, runtime=gpu.chosen.kind) as layout:
+    with hipplan.apply(document, runtime=gpu.wanted) as layout:
         piece = layout["r.a"]
         assert piece.read_only
         assert piece.__cuda_array_interface__["data"] == (piece.address, True)
@@ -124,7 +124,7 @@ def test_growing_keeps_views_valid(name: str, gpu: Machine) -> None:
     framework = library(name)
     cache = {"reserve": 64 * MIB, "chunk": 8 * MIB, "size": 8 * MIB,
              "tensors": {"pages": {"dtype": "f32", "shape": [-1, 1024]}}}  # fmt: skip
-    with hipplan.apply({"hipplan": 1, "regions": {"cache": cache}}, runtime=gpu.chosen.kind) as layout:
+    with hipplan.apply({"hipplan": 1, "regions": {"cache": cache}}, runtime=gpu.wanted) as layout:
         layout.fill("cache.pages", 1.0)
         old = framework.from_dlpack(layout["cache.pages"])
         layout.grow("cache", to=32 * MIB)

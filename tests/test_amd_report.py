@@ -1,0 +1,54 @@
+"""`make amd` with the simulator in the place of ROCm's library: what the first person with the hardware will run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from hipplan.profiles import load_machine, sim_profile
+from hipplan.simulator import library_path
+from tests.conftest import ROOT
+
+
+@pytest.mark.parametrize(("name", "release"), [("libamdhip64.so.6", "6.3.42131"), ("libamdhip64.so.7", "7.2.53211")])
+def test_the_parts_that_tell_right_from_wrong(name: str, release: str, tmp_path: Path) -> None:
+    library = tmp_path / "rocm" / "lib" / name
+    library.parent.mkdir(parents=True)
+    shutil.copy(library_path(), library)
+    machine = load_machine("sim-2").model_copy(update={"hip_version": release})
+    report = tmp_path / "report.tar.gz"
+    command = [str(ROOT / "tools" / "amd_report.sh"), str(report), "smoke", "conformance", "hardware"]
+    variables = {
+        "PYTHON": sys.executable,
+        "ROCM_PATH": str(tmp_path / "rocm"),
+        "HIPSIM_PROFILE": sim_profile(machine),
+        "HIPSIM_LOG": "none",
+        "HIPPLAN_CYCLES": "20",
+    }
+    done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, timeout=300)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"report: {report}" in done.stdout
+    with tarfile.open(report) as archive:
+        names = {Path(one).name for one in archive.getnames()}
+        measured = archive.extractfile("./machine.yaml")
+        assert measured is not None
+        assert str(library) in measured.read().decode()
+    assert {"machine.yaml", "conformance.log", "hardware.log", "summary.txt", "system.txt"} <= names
+
+
+def test_a_part_that_fails_is_counted_and_there_is_a_report(tmp_path: Path) -> None:
+    report = tmp_path / "report.tar.gz"
+    command = [str(ROOT / "tools" / "amd_report.sh"), str(report), "nonsense", "smoke"]
+    variables = {"PYTHON": sys.executable, "HIPPLAN_RUNTIME": str(tmp_path / "nothing.so")}
+    done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, timeout=60)
+
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "2 part(s) failed" in done.stdout
+    assert report.exists()
