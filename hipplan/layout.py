@@ -26,7 +26,7 @@ from hipplan.places import family_of, places_of
 from hipplan.program import Program
 from hipplan.state import State
 from hipplan.torchpool import TorchPool
-from hipplan.undo import Undone, undo
+from hipplan.undo import Undone, hurry, undo
 from hipplan.verify import Check, Checks, verify
 from hipplan.views import Piece
 
@@ -339,6 +339,23 @@ class Layout:
             raise leaked
         return undone
 
+    def _close_at_exit(self) -> None:
+        """Nobody is left to whom anything could be raised; an interrupt only hurries what is under way, as anywhere."""
+        while True:
+            try:
+                self.close(force=True)
+                return
+            except Exception as error:
+                log.error("%s", error)
+                return
+            except BaseException as interrupt:
+                if self._closed:
+                    if interrupt.__cause__ is not None:
+                        log.error("%s", interrupt.__cause__)
+                    return
+                if answer := hurry():
+                    log.warning("%s", answer)
+
     def __enter__(self) -> Self:
         return self
 
@@ -365,9 +382,8 @@ os.register_at_fork(after_in_child=_open.clear)
 @atexit.register
 def _close_all() -> None:
     """While the runtime still stands. After this, owners no longer call the driver."""
-    for layout in list(_open):
-        try:
-            layout.close(force=True)
-        except LeakError as leak:
-            log.error("%s", leak)
-    _core.shutdown()
+    try:
+        for layout in list(_open):
+            layout._close_at_exit()
+    finally:
+        _core.shutdown()

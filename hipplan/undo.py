@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic, perf_counter_ns
@@ -219,7 +220,10 @@ class _Work:
                     log.warning("%s", self.hurry())
         finally:
             _working.discard(self)
-        undone = Undone(0, self._all_stays()) if self._given_up else self._undone
+        undone = self._undone
+        if self._given_up:
+            _left.append(self._live)
+            undone = Undone(0, self._all_stays())
         return replace(undone, interrupt=interrupt)
 
     def _go_on(self) -> None:
@@ -234,9 +238,9 @@ class _Work:
                 return
             if self._overdue() and not self._told:
                 self._told = True
-                log.warning(_STILL_BUSY, self._busy(), self._patience_s)
+                log.warning(_STILL_BUSY, self._busy(), self._patience_s, _how_to_give_up())
         if self._decide(""):
-            return  # given up: the journal stays; its end tries again, if the device is idle by then
+            return
         report = self._undoing.run()
         retried = self._waiting.retried + self._undoing.retried
         self._undone = _undone(self._not_idle(self._waiting), report, retried)
@@ -300,8 +304,12 @@ def _undone(waits: list[Failure], report: _core.UndoReport, retried: int) -> Und
     return Undone(report.undone, (*waits, *lost), tuple(report.kept), report.restored, retried)
 
 
-_STILL_BUSY = (
-    "device '%s' is still busy after %g s; its memory cannot be given back before it is idle. "
-    "Interrupt to give up on it"
-)
+def _how_to_give_up() -> str:
+    """Only the main thread hears an interrupt."""
+    return ". Interrupt to give up on it" if threading.current_thread() is threading.main_thread() else ""
+
+
+_STILL_BUSY = "device '%s' is still busy after %g s; its memory cannot be given back before it is idle%s"
 _working: set[_Work] = set()
+_left: list[Live] = []
+"""What was given up on: for the rest of the process, because the end of a journal would wait for the device again."""

@@ -260,7 +260,7 @@ py::tuple run_steps(journal& owner, const py::tuple& steps, std::size_t first, c
     entry_id last = 0;
     for (std::size_t made = 0; made < batch.steps.size();) {
       const auto outcome = [&] {
-        const py::gil_scoped_release no_interpreter;
+        const without_gil no_interpreter;
         const auto rest = std::span(batch.steps).subspan(made);
         return run_batch(owner, rest, std::chrono::steady_clock::now() + between_signals, last);
       }();
@@ -306,7 +306,7 @@ readings read_steps(journal& owner, const std::shared_ptr<hip::runtime>& runtime
       wanted.emplace_back(std::move(one));
     }
   }
-  const py::gil_scoped_release no_interpreter;
+  const without_gil no_interpreter;
   return read_back(owner, *runtime, wanted, devices);
 }
 

@@ -62,7 +62,7 @@ void bind_filler(py::module_& module) {
       .def(
           "run",
           [](filler& self, const py::object& on_bytes) {
-            const py::gil_scoped_release release;
+            const without_gil release;
             self.run([&](std::uint64_t done) { tick(on_bytes, done); });
           },
           py::arg("on_bytes") = py::none(),

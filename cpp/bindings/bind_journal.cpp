@@ -8,7 +8,7 @@ namespace {
 // A journal's end may call the driver and wait, so the GIL is given up for it.
 struct end_without_gil {
   void operator()(journal* self) const {
-    const py::gil_scoped_release release;
+    const without_gil release;
     delete self;
   }
 };

@@ -91,7 +91,7 @@ void bind_bytes(runtime_class& runtime) {
           "write",
           [](hip::runtime& self, std::uintptr_t address, const py::bytes& data) {
             const std::string_view bytes = data;
-            const py::gil_scoped_release release;
+            const without_gil release;
             write(self, address, bytes);
           },
           py::arg("address"), py::arg("data"))
@@ -100,7 +100,7 @@ void bind_bytes(runtime_class& runtime) {
           [](hip::runtime& self, std::uintptr_t address, std::size_t size) {
             std::string out;
             {
-              const py::gil_scoped_release release;
+              const without_gil release;
               out = read(self, address, size);
             }
             return py::bytes(out);

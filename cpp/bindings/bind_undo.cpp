@@ -22,9 +22,9 @@ class undoing {
   const undo_report& run() {
     do {
       {
-        const py::gil_scoped_release no_interpreter;
+        const without_gil no_interpreter;
         const auto before = hip::runtime::retries_of_this_thread();
-        if (choose_) rest_ = std::exchange(choose_, nullptr)(report_);
+        if (choose_) choose();
         owner_.undo(rest_, report_, clock::now() + between_signals);
         retried += hip::runtime::retries_of_this_thread() - before;
       }
@@ -36,6 +36,14 @@ class undoing {
   std::uint64_t retried = 0;
 
  private:
+  /// Once; where there is no memory for the answer, the next call chooses again.
+  void choose() {
+    undo_report begun;
+    rest_ = choose_(begun);
+    report_ = std::move(begun);
+    choose_ = nullptr;
+  }
+
   journal& owner_;
   choice choose_;
   undo_report report_;
@@ -55,7 +63,7 @@ bool wait(idle_wait& self, double seconds) {
       clock::now() + std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>(bounded));
   for (;;) {
     const bool done = [&] {
-      const py::gil_scoped_release no_interpreter;
+      const without_gil no_interpreter;
       return self.wait_until(std::min(until, clock::now() + between_signals));
     }();
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
@@ -115,7 +123,7 @@ void bind_undo(py::module_& module) {
       .def(py::init([](runtime_ptr runtime, const std::vector<int>& devices) {
              return idle_wait(std::move(runtime), native(devices));
            }),
-           py::arg("runtime"), py::arg("devices"))
+           py::arg("runtime"), py::arg("devices"), no_gil())
       .def("wait", &wait, py::arg("seconds"),
            "True when all are idle or have failed, False when the time is over. Raises what a signal raises.")
       .def_property_readonly("busy", &idle_wait::busy,

@@ -3,6 +3,7 @@
 
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <unistd.h>
 
 #include <chrono>
 
@@ -12,8 +13,28 @@ namespace hipplan {
 
 namespace py = pybind11;
 
+/// Gives up the GIL while it lives. Where the interpreter has ended meanwhile, Python up to 3.13 ends the
+/// thread that asks for the GIL by unwinding it (pthread_exit), which no destructor survives: such a thread
+/// sleeps until the process is gone, as from Python 3.14 on.
+class without_gil {
+ public:
+  without_gil() : state_(PyEval_SaveThread()) {}
+  without_gil(const without_gil&) = delete;
+  without_gil& operator=(const without_gil&) = delete;
+  ~without_gil() {
+    try {
+      PyEval_RestoreThread(state_);
+    } catch (...) {
+      for (;;) pause();
+    }
+  }
+
+ private:
+  PyThreadState* state_;
+};
+
 /// Every call that may wait for the driver or a native lock runs without the GIL.
-using no_gil = py::call_guard<py::gil_scoped_release>;
+using no_gil = py::call_guard<without_gil>;
 
 /// How long many driver calls in a row may take before somebody looks whether a signal has come.
 inline constexpr std::chrono::milliseconds between_signals{5};

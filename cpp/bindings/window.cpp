@@ -132,7 +132,7 @@ py::capsule copy_to_host(const window& self, const capsule_kind& kind, hip::runt
   const auto size = self.size_bytes();
   std::unique_ptr<std::byte[]> bytes(new std::byte[std::max<std::size_t>(size, 1)]);
   if (size != 0) {
-    const py::gil_scoped_release release;
+    const without_gil release;
     copy(runtime, reinterpret_cast<std::uintptr_t>(bytes.get()), self.address, size);
   }
   return wrap(self, kind, std::nullopt, std::move(bytes));

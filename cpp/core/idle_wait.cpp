@@ -3,7 +3,6 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
-#include <system_error>
 #include <thread>
 
 #include "spare_thread.hpp"
@@ -62,7 +61,7 @@ idle_wait::idle_wait(runtime_ptr runtime, std::vector<device_id> devices)
   progress_->devices = std::move(devices);
   try {
     run_on_spare_thread([shared = progress_] { shared->run(); });
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {  // no thread, or no memory for one
     auto& calls = *progress_->runtime;
     int current = 0;
     const bool known = calls.hipGetDevice(&current) == hip::hipSuccess;

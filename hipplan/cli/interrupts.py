@@ -68,8 +68,12 @@ class Interrupts:
     def wait(self, answers: Answers) -> int:
         """Sleeps until a signal comes; its number. Whoever asks meanwhile is answered."""
         self._waiting = True
+        ready = select.poll()  # not select(): descriptors beyond 1023 are usual where each allocation costs one
+        for descriptor in (self._read, *answers.files()):
+            ready.register(descriptor, select.POLLIN)
         while not self.number:
-            select.select([self._read, *answers.files()], [], [], answers.wait_s())
+            limit_s = answers.wait_s()
+            ready.poll(None if limit_s is None else 1000 * limit_s)
             with contextlib.suppress(BlockingIOError):
                 os.read(self._read, 4096)
             answers.serve()

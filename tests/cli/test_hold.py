@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 from pathlib import Path
@@ -57,3 +58,27 @@ def test_a_signal_between_steps_rolls_back(tmp_path: Path) -> None:
     assert "SIGINT: rolled back" in err
     assert called.count("hipMemMap") == called.count("hipMemUnmap") == 1
     assert json.loads(ledger.read_text())["allocations"] == []
+
+
+def test_a_layout_with_more_descriptors_than_select_knows_is_held(tmp_path: Path) -> None:
+    """On AMD each allocation costs one, here each that is shareable; hipplan raises the soft limit for them."""
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 2000:
+        pytest.skip("the hard limit of open files is too low")
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(
+        "hipplan: 1\ndevices: {gpu: {}}\n"
+        "allocations: {a: {device: gpu, size: 4KiB, count: 1100, shareable: posix_fd}}\n"
+    )
+    arguments = ("apply", plan, "--runtime", "sim", "--format", "json")
+    with (tmp_path / "out").open("w+") as out:
+        process = subprocess.Popen(command(*arguments), stdout=out, stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None
+        assert "holding" in process.stderr.readline()
+        asked = subprocess.run(command("verify", process.pid), capture_output=True, text=True, timeout=60)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=30)
+        out.seek(0)
+
+        assert asked.returncode == 0, asked.stderr
+        assert process.returncode == 143, err
+        assert json.loads(out.readlines()[1])["event"] == "torn down"

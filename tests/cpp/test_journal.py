@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -42,6 +43,30 @@ def test_a_journal_gives_back_everything_latest_first(sim: Simulator) -> None:
 
     assert (report.undone, report.leaks, len(journal)) == (8, [], 0)
     assert sim.alive() == set()
+
+
+def test_slow_calls_behind_quick_ones_do_not_keep_a_signal_waiting(sim: Simulator) -> None:
+    journal = _core.Journal(sim.runtime)
+    kept = [journal.create_stream("stream", 0) for _ in range(40)]  # slow to give back, and the last to be
+    for _ in range(130):
+        journal.create_device_buffer("buffer", 0, 4096)
+    slow = "; ".join(f"hipStreamDestroy@{n}=delay:10" for n in range(1, len(kept) + 1))
+    sim.runtime.arm_faults(slow)
+    undoing = _core.Undoing(journal)
+    left = []
+
+    def note(number: int, frame: object) -> None:
+        left.append(len(journal))
+
+    before = signal.signal(signal.SIGALRM, note)
+    signal.setitimer(signal.ITIMER_REAL, 0.02)  # far less than all the slow ones take
+    try:
+        undoing.run()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+    assert left and left[0] > 0
+    assert len(journal) == 0
 
 
 def test_a_dropped_journal_gives_back_everything(sim: Simulator) -> None:

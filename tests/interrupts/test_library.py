@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
@@ -160,6 +161,43 @@ def test_an_interrupt_in_close_does_not_hide_what_leaked(sim: Simulator) -> None
     sim.free_everything()
 
 
+def test_what_was_given_up_on_does_not_make_anybody_wait_when_it_is_dropped(
+    sim: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HIPPLAN_IDLE_NOTICE", "0.1")
+    layout = hipplan.apply(QUICKSTART, runtime="sim")
+    before = sim.alive()
+    sim.runtime.arm_faults("hipDeviceSynchronize@1=delay:2000")
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt) as caught:
+        layout.close()
+    timer.join()
+    told = caught.value.__cause__
+    assert isinstance(told, hipplan.LeakError) and "HP411" in str(told)
+    caught.value.__traceback__ = told.__traceback__ = None
+    del layout, caught, told
+    gc.collect()
+
+    assert sim.alive() == before  # the end of the journal would have waited for the device, and then given all back
+    sim.free_everything()
+
+
+def test_only_where_an_interrupt_is_heard_it_is_asked_for(
+    sim: Simulator, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    monkeypatch.setenv("HIPPLAN_IDLE_NOTICE", "0.1")
+    layout = hipplan.apply(QUICKSTART, runtime="sim")
+    sim.runtime.arm_faults("hipDeviceSynchronize@1=delay:500")
+    closing = threading.Thread(target=layout.close)
+    closing.start()
+    closing.join()
+
+    assert "device 'gpu.0' is still busy after 0.1 s" in caplog.text
+    assert "Interrupt to" not in caplog.text
+    assert layout.closed
+
+
 def test_a_program_that_never_closes_gives_back_when_it_ends(tmp_path: Path) -> None:
     ledger = tmp_path / "ledger"
     code = f"import hipplan; kept = [hipplan.apply({str(QUICKSTART)!r}, runtime='sim') for _ in range(2)]"
@@ -173,6 +211,68 @@ def test_a_program_that_never_closes_gives_back_when_it_ends(tmp_path: Path) -> 
         ("hipMallocManaged", "hipFree"),
     ):
         assert text.count(f'"{made}"') == text.count(f'"{given_back}"') > 0
+
+
+def at_exit(tmp_path: Path, code: str) -> tuple[str, str]:
+    """stderr and trace of a program that ends with code 0."""
+    trace = tmp_path / "trace"
+    begin = f"""
+import hipplan, os, signal, subprocess, sys, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+QUICKSTART = {str(QUICKSTART)!r}
+def interrupt_after(*times_s):
+    wait = "".join(f"sleep {{s}}; kill -INT {{os.getpid()}} 2>/dev/null; " for s in times_s)
+    subprocess.Popen(["sh", "-c", wait])
+"""
+    environment = {**os.environ, "HIPSIM_TRACE": str(trace), "HIPPLAN_IDLE_NOTICE": "0.2"}
+    done = subprocess.run(
+        [sys.executable, "-c", begin + code], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr, trace.read_text()
+
+
+def test_an_interrupt_at_exit_ends_no_closing(tmp_path: Path) -> None:
+    err, trace = at_exit(tmp_path, """
+kept = [hipplan.apply(QUICKSTART, runtime="sim") for _ in range(3)]
+kept[0].runtime.arm_faults("hipMemUnmap@1=delay:1200")
+interrupt_after(0.5)
+""")  # fmt: skip
+
+    assert "still giving memory back" in err
+    assert "Traceback" not in err
+    assert trace.count('"hipMemRelease"') == trace.count('"hipMemCreate"') == 6
+
+
+def test_a_device_that_a_thread_waits_for_at_exit_can_be_given_up_on(tmp_path: Path) -> None:
+    err, trace = at_exit(tmp_path, """
+layout, other = [hipplan.apply(QUICKSTART, runtime="sim") for _ in range(2)]
+layout.runtime.arm_faults("hipDeviceSynchronize@1=delay:10000")
+closing = threading.Thread(target=layout.close, daemon=True)
+closing.start()
+time.sleep(0.2)
+interrupt_after(0.8)
+""")  # fmt: skip
+
+    assert "did not become idle: giving up on it" in err
+    assert trace.count('"hipMemRelease"') == 2  # the other one's
+
+
+def test_a_thread_in_a_driver_call_does_not_crash_the_end_of_the_interpreter(tmp_path: Path) -> None:
+    """Up to Python 3.13 the interpreter ends threads that ask for the GIL by then, by unwinding them."""
+    err, _ = at_exit(tmp_path, """
+from hipplan.runtimes import choose
+runtime = choose("sim").runtime
+class Slow:
+    def __del__(self, sleep=time.sleep):
+        sleep(1.0)
+slow = Slow()  # the interpreter is at its end for so long
+runtime.arm_faults("hipMemCreate@1=delay:500")
+threading.Thread(target=hipplan.apply, args=(QUICKSTART,), kwargs={"runtime": "sim"}, daemon=True).start()
+time.sleep(0.2)
+""")  # fmt: skip
+
+    assert "terminate" not in err
 
 
 def test_two_applies_at_once_do_not_harm_each_other(sim: Simulator) -> None:
@@ -214,8 +314,6 @@ def test_a_forked_child_neither_undoes_nor_crashes_and_the_parent_is_unharmed(si
         try:
             ok = layout.close().count == 0 and not layout.closed
             del layout
-            import gc
-
             gc.collect()
             code = 0 if ok else 2
         finally:
