@@ -31,13 +31,19 @@ allocation allocation::create(runtime_ptr runtime, std::string name, std::size_t
 
 allocation allocation::import(runtime_ptr runtime, std::string name, std::size_t size_bytes, int descriptor) {
   hip::hipMemGenericAllocationHandle_t handle{};
-  // Up to 7.0 HIP takes a pointer to the descriptor, later the descriptor cast to a pointer (facts, section
-  // 2).
-  void* const os_handle = runtime->version() < 70100000
-                              ? static_cast<void*>(&descriptor)
-                              : reinterpret_cast<void*>(static_cast<std::uintptr_t>(descriptor));
-  const auto result =
-      runtime->hipMemImportFromShareableHandle(&handle, os_handle, hip::hipMemHandleTypePosixFileDescriptor);
+  const auto import_as = [&](void* os_handle) {
+    return runtime->hipMemImportFromShareableHandle(&handle, os_handle,
+                                                    hip::hipMemHandleTypePosixFileDescriptor);
+  };
+  // Up to 7.0 HIP takes a pointer to the descriptor, from 7.2 on the descriptor cast to a pointer. Which of
+  // them 7.1 takes is not certain: there a pointer comes first, because as a descriptor it is only a wrong
+  // number, while a descriptor as a pointer would crash.
+  const auto version = runtime->version();
+  auto result = version < 70200000 ? import_as(&descriptor) : hip::hipErrorInvalidValue;
+  if (version >= 70100000 && result == hip::hipErrorInvalidValue) {
+    if (version < 70200000) runtime->forget_last_error();
+    result = import_as(reinterpret_cast<void*>(static_cast<std::uintptr_t>(descriptor)));
+  }
   runtime->check(result, "hipMemImportFromShareableHandle", describe(name, size_bytes),
                  "descriptor=" + std::to_string(descriptor));
   return {std::move(runtime), std::move(name), size_bytes, handle};

@@ -2,7 +2,7 @@
 
 import ctypes
 import os
-from ctypes import c_int, c_void_p
+from ctypes import byref, c_int, c_void_p
 from pathlib import Path
 
 import pytest
@@ -381,6 +381,29 @@ def test_quirk_free_interior_pointer(hip: Hip, simulator: Simulator) -> None:
     quirky(simulator, "free_interior_pointer")
     address = hip.get("hipMalloc", c_void_p, MIB)
     assert hip.hipFree(address + 4096) == SUCCESS
+
+
+def imported(hip: Hip, form: str) -> int:
+    """What an import by value or by pointer gives."""
+    with hip.allocation(SIZE, prop(handle=1)) as handle:
+        fd = hip.get("hipMemExportToShareableHandle", c_int, handle, 1, 0)
+        made = c_void_p()
+        code: int = hip.hipMemImportFromShareableHandle(byref(made), fd if form == "value" else byref(c_int(fd)), 1)
+        os.close(fd)
+        assert code != SUCCESS or hip.hipMemRelease(made) == SUCCESS
+    return code
+
+
+@pytest.mark.parametrize("form", ["value", "pointer"])
+def test_quirk_import_by_pointer(form: str, hip: Hip, simulator: Simulator) -> None:
+    quirky(simulator, "import_by_pointer", "7.0.1")
+    assert imported(hip, form) == (SUCCESS if form == "pointer" else INVALID_VALUE)
+
+
+@pytest.mark.parametrize("form", ["value", "pointer"])
+def test_quirk_import_by_value(form: str, hip: Hip, simulator: Simulator) -> None:
+    quirky(simulator, "import_by_value")
+    assert imported(hip, form) == (SUCCESS if form == "value" else INVALID_VALUE)
 
 
 def test_every_quirk_has_a_test_here_and_a_line_in_the_manual(simulator: Simulator) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from hipplan import runtimes
 from hipplan.api import prepare
-from hipplan.errors import ApplyError
+from hipplan.errors import ApplyError, MachineError
 from hipplan.layout import Layout
 from hipplan.loader import load
 from hipplan.profiles import load_machine, sim_profile
@@ -59,12 +60,17 @@ UNEVEN: dict[str, Any] = {
 RIGHTS = [(3, 0), (1, 3), (0, 0), (0, 1), (3, 0)]
 
 
+def configure(sim: Simulator, release: str, *quirks: str) -> None:
+    machine = load_machine("sim-2").model_copy(update={"hip_version": release})
+    sim.runtime.configure(sim_profile(machine) + "".join(f"quirk.{quirk}=1\n" for quirk in quirks))
+
+
 @pytest.fixture(params=RELEASES)
 def release(request: pytest.FixtureRequest, sim: Simulator, monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulator]:
     """The simulator as a release, with its defects."""
     monkeypatch.setattr(runtimes, "_sim_profile", "another")  # what it is then, nobody else has asked for
-    machine = load_machine("sim-2").model_copy(update={"hip_version": request.param})
-    sim.runtime.configure(sim_profile(machine) + "".join(f"quirk.{q}=1\n" for q in RELEASES[request.param].split()))
+    imports = "import_by_pointer" if request.param in ("6.1", "6.2", "6.3", "6.4", "7.0") else "import_by_value"
+    configure(sim, request.param, *RELEASES[request.param].split(), imports)
     monkeypatch.setattr(runtimes, "_simulator", lambda machine: sim.runtime)
     yield sim
     sim.runtime.arm_faults("")
@@ -129,6 +135,46 @@ def test_memory_is_of_its_own_device_whichever_is_current(release: Simulator) ->
     with applied(UNEVEN, release):
         taken = [before - release.runtime.memory_info(device)[0] for device, before in enumerate(free)]
     assert taken == [3 * 2**20 + 4096, 8 * 2**20] or taken == [4 * 2 * 2**20, 8 * 2**20]
+
+
+THEIRS: dict[str, Any] = {
+    "hipplan": 1,
+    "allocations": {"theirs": {"size": "2MiB", "shareable": "posix_fd", "bind": "theirs"}},
+    "reservations": {"range": {"access": {"gpu.0": "rw"}, "mappings": [{"allocation": "theirs"}]}},
+}
+OURS: dict[str, Any] = {
+    "hipplan": 1,
+    "allocations": {"ours": {"size": "2MiB", "shareable": "posix_fd"}},
+    "reservations": {"range": {"access": {"gpu.0": "rw"}, "mappings": [{"allocation": "ours"}]}},
+}
+
+
+def shared(release: Simulator) -> bytes:
+    """What the importer sees of five bytes that the exporter has written."""
+    with applied(OURS, release) as ours:
+        release.runtime.write(ours["range"].address or 0, b"bytes")
+        descriptor = release.runtime.export_descriptor(ours._live.handle("ours"))
+        try:
+            program = prepare(load(THEIRS), choose("sim"), None)
+            with run(program, release.runtime, bind={"theirs": descriptor}) as theirs:
+                return release.runtime.read(theirs["range"].address or 0, 5)
+        finally:
+            os.close(descriptor)
+
+
+def test_memory_is_shared_from_6_2_on_by_each_release_s_meaning_of_the_handle(release: Simulator) -> None:
+    if release.runtime.version < 60200000:
+        with pytest.raises(MachineError, match="sharing through a file descriptor"):
+            shared(release)
+        return
+    assert shared(release) == b"bytes"
+
+
+@pytest.mark.parametrize("release", ["7.1"], indirect=True)
+@pytest.mark.parametrize("quirk", ["import_by_pointer", "import_by_value"])
+def test_7_1_imports_whichever_meaning_it_has(quirk: str, release: Simulator) -> None:
+    configure(release, "7.1", quirk)
+    assert shared(release) == b"bytes"
 
 
 def test_a_failed_map_is_noticed_also_where_hip_hides_it(release: Simulator) -> None:

@@ -20,6 +20,11 @@ const std::vector<quirk_description>& known_quirks() {
       {"free_memory_with_reservation",
        "memory of unmapped, released pieces comes back when the reservation is freed (ROCm 6021)"},
       {"read_only_not_enforced", "copies and fills write into read-only mappings (6.x and 7.x on Linux)"},
+      {"import_by_pointer",
+       "hipMemImportFromShareableHandle takes a pointer to the descriptor alone (6.2 to 7.0, where the other "
+       "crashes)"},
+      {"import_by_value",
+       "hipMemImportFromShareableHandle takes the descriptor itself alone (7.2 and later, perhaps 7.1)"},
       {"free_interior_pointer", "hipFree of an interior pointer frees the whole allocation (6.3)"},
   };
   return quirks;

@@ -7,13 +7,9 @@
 namespace hipsim::calls {
 namespace {
 
-// The meaning of osHandle changed between releases; both are taken. Descriptors are small, pointers are not.
+// The meaning of osHandle changed between releases; both are taken, unless a quirk names one. Descriptors are
+// small, pointers are not.
 constexpr std::uintptr_t descriptors_end = 1'000'000;
-
-int descriptor_of(void* os_handle) {
-  const auto value = address_of(os_handle);
-  return value < descriptors_end ? static_cast<int>(value) : *static_cast<int*>(os_handle);
-}
 
 }  // namespace
 
@@ -44,7 +40,13 @@ hipError_t hipMemImportFromShareableHandle(hipMemGenericAllocationHandle_t* hand
   if (!handle || !osHandle) return hipErrorInvalidValue;
   writing m;
   if (!m->rules.exports_descriptors) return hipErrorNotSupported;
-  const int descriptor = descriptor_of(osHandle);
+  const auto value = address_of(osHandle);
+  const bool by_value = value < descriptors_end;
+  if (m->quirk(by_value ? "import_by_pointer" : "import_by_value")) {
+    return undefined("hipMemImportFromShareableHandle",
+                     by_value ? "a descriptor is read as a pointer" : "a pointer is read as a descriptor");
+  }
+  const int descriptor = by_value ? static_cast<int>(value) : *static_cast<int*>(osHandle);
   const auto owner = owner_of_memory_file(descriptor);
   if (owner.empty()) {
     note("hipMemImportFromShareableHandle",
