@@ -39,7 +39,7 @@ class _Console(Console):
 def console() -> Console:
     """Standard output. Wide when it is no terminal, so that nothing is cut in a file or a pipe."""
     width = None if sys.stdout.isatty() else 200
-    return _Console(width=width, highlight=False, soft_wrap=False)
+    return _Console(width=width, highlight=False, soft_wrap=False, markup=False, emoji=False)  # names are only names
 
 
 def step_json(step: Step) -> dict[str, Any]:

@@ -170,9 +170,13 @@ def _driver_failure(error: _core.HipError, making: Making, notes: tuple[str, ...
         origin = step.origin
         where = f"step: {making.number + 1} of {making.total}, {step.call} {step.name}: {step.describe()}"
     driver = f"driver: {error.call}({error.arguments}) -> {error.name} ({error.code})"
-    return Diagnostic(
-        "HP401", summary, origin, why=error.subject, hint=_HINTS.get(error.name, ""), notes=(driver, where, *notes)
-    )
+    return Diagnostic("HP401", summary, origin, why=error.subject, hint=_hint(error), notes=(driver, where, *notes))
+
+
+def _hint(error: _core.HipError) -> str:
+    if (error.call, error.name) == ("hipMemAddressReserve", "hipErrorOutOfMemory"):
+        return "these are addresses and no memory: ask for fewer, or leave address and alignment to HIP"
+    return _HINTS.get(error.name, "")
 
 
 def _mismatch(name: str, what: str, desired: str, current: str) -> Diagnostic:

@@ -13,17 +13,32 @@ auto on_device() {
   return [](hip::runtime& self, int device) { return Query(self, device_id{device}); };
 }
 
+// One that is answered in words: a driver's bytes, which need not be text.
+template <auto Query>
+auto words_on_device() {
+  return [](hip::runtime& self, int device) {
+    std::string said;
+    {
+      const py::gil_scoped_release release;
+      said = Query(self, device_id{device});
+    }
+    auto* const text = PyUnicode_DecodeUTF8(said.data(), static_cast<py::ssize_t>(said.size()), "replace");
+    if (!text) throw py::error_already_set();
+    return py::reinterpret_steal<py::str>(text);
+  };
+}
+
 void bind_devices(runtime_class& runtime) {
   runtime.def("device_count", &device_count, no_gil())
       .def("current_device", &current_device, no_gil())
       .def("driver_version", &driver_version, no_gil())
-      .def("device_name", on_device<device_name>(), py::arg("device"), no_gil())
-      .def("device_arch", on_device<device_arch>(), py::arg("device"), no_gil())
+      .def("device_name", words_on_device<device_name>(), py::arg("device"))
+      .def("device_arch", words_on_device<device_arch>(), py::arg("device"))
       .def(
           "device_uuid",
           [](hip::runtime& self, int device) { return py::bytes(device_uuid(self, device_id{device})); },
           py::arg("device"))
-      .def("pci_bus_id", on_device<pci_bus_id>(), py::arg("device"), no_gil())
+      .def("pci_bus_id", words_on_device<pci_bus_id>(), py::arg("device"))
       .def("device_total_bytes", on_device<device_total_bytes>(), py::arg("device"), no_gil())
       .def("memory_info", on_device<memory_info>(), py::arg("device"), no_gil(), "(free, total) in bytes.")
       .def("synchronize", on_device<synchronize>(), py::arg("device"), no_gil())

@@ -173,7 +173,7 @@ def _report(layout: Layout, as_json: bool) -> None:
     checks = f"{len(layout.checks)} checks passed" if layout.checks else "not verified"
     where = f"{program.machine}, {version_of(layout.runtime)}"
     render.console().print(f"{program.name}: applied on {where}; {len(program.steps)} steps, {checks}", style="bold")
-    render.console().print(render.devices_text(program, here=True), markup=False)
+    render.console().print(render.devices_text(program, here=True))
     print(render.resources_table(program.resources, layout))
     print(render.totals(program))
     if layout.retries:

@@ -76,7 +76,7 @@ def run(given: Namespace) -> int:
     render.console().print(
         f"{program.name} on {program.machine}: {len(program.steps)} steps, nothing done", style="bold"
     )
-    render.console().print(render.devices_text(program, here=not given.machine), markup=False)
+    render.console().print(render.devices_text(program, here=not given.machine))
     print(render.steps_table(program.steps))
     print(render.resources_table(program.resources))
     print(render.totals(program))

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.cli.conftest import Run, command
 
@@ -128,3 +129,32 @@ def test_a_reader_that_has_gone_is_no_failure(form: str, folder: Path) -> None:
 
         assert (done.returncode, done.stderr) == (0, ""), line
     assert saved.stat().st_size == 4096
+
+
+@pytest.mark.parametrize("name", [b"A\xffB", b"[/red] [bold]:smile:", b"a: [b] # c"], ids=repr)
+def test_a_device_s_name_is_only_a_name(name: bytes, folder: Path) -> None:
+    """Whatever bytes a driver gives it: not text, markup or YAML."""
+    environment = os.environb | {
+        b"HIPSIM_PROFILE": b"device.0.vmm=1\ndevice.0.memory=1073741824\ndevice.0.name=" + name
+    }
+    shown = name.decode(errors="replace")
+    verbs = [("machine",), ("bench", "--size", "4096", "--repeats", "1"), ("apply", folder / "good.yaml", "--once")]
+    for arguments in verbs:
+        line = command(*arguments, "--runtime", "sim")
+        done = subprocess.run(line, env=environment, capture_output=True, timeout=60)  # type: ignore[arg-type]
+        told = done.stdout.decode()
+
+        assert done.returncode == 0, done.stderr
+        if arguments[0] == "machine":
+            assert yaml.safe_load(told)["devices"][0]["name"] == shown
+        elif arguments[0] == "bench":
+            assert f"1 x {shown}; copies" in told
+
+
+def test_a_range_that_cannot_be_reserved_is_no_lack_of_device_memory(hipplan: Run) -> None:
+    plan = '{"hipplan": 1, "reservations": {"r": {"size": "4MiB"}}}'
+    failing = {"HIPSIM_FAIL": "hipMemAddressReserve@1=hipErrorOutOfMemory"}
+    done = hipplan("apply", "-", "--once", "--runtime", "sim", stdin=plan, env=failing)
+
+    assert done.returncode == 4
+    assert "hint: these are addresses and no memory" in done.stderr

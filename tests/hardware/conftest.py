@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from hipplan.errors import RuntimeUnavailable
 from hipplan.runtimes import choose
 from tests.hardware import kernel
 from tests.hardware.machine import Held, Machine
@@ -18,7 +19,10 @@ from tests.hardware.machine import Held, Machine
 @pytest.fixture(scope="session")
 def opened() -> Machine:
     wanted = os.environ.get("HIPPLAN_RUNTIME", "sim")
-    machine = Machine(choose(wanted))
+    try:
+        machine = Machine(choose(wanted))
+    except RuntimeUnavailable as error:  # once, and not for each test
+        pytest.exit(str(error), 3)
     for device in range(machine.count):  # what a context takes is not the plan's
         with machine.scratch(device, 4096):
             pass

@@ -37,7 +37,11 @@ for part in $parts; do
   case $part in
   smoke)
     [ "$HIPPLAN_RUNTIME" != cuda ] || run 120 smoke tests/cuda/run.sh
-    "$python" -m hipplan machine >"$out/machine.yaml" 2>"$out/machine.log" || failed=$((failed + 1))
+    "$python" -m hipplan machine >"$out/machine.yaml" 2>"$out/machine.log" || {
+      failed=$((failed + 1))
+      echo "== machine: failed"
+      cat "$out/machine.log"
+    }
     ;;
   conformance)
     HIPPLAN_CONFORMANCE_RUNTIME=$HIPPLAN_RUNTIME tests 120 conformance tests/conformance
