@@ -385,5 +385,7 @@ def _close_all() -> None:
     try:
         for layout in list(_open):
             layout._close_at_exit()
+        for line in _core.take_leaks():  # of layouts that were dropped unclosed: nobody has heard of it yet
+            log.error("not given back: %s", line)
     finally:
         _core.shutdown()

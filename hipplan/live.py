@@ -146,10 +146,11 @@ class Live:
             raise ApplyError(
                 Diagnostic(
                     "HP404",
-                    f"'{step.name}' cannot be at {step.address:#x}: something else is there",
+                    f"'{step.name}' cannot be at {step.address:#x}: it is taken, or out of reach",
                     step.origin,
-                    why=f"HIP placed it at {address:#x}, and the plan's address_policy is exact",
-                    hint="choose another address, or address_policy: prefer",
+                    why=f"HIP placed it at {address:#x}, and exactly that address is asked for",
+                    hint="choose another address, or address_policy: prefer; "
+                    "if a lock has chosen it, lock again with --address-base",
                 )
             )
         base = round_up(address, step.alignment) if step.slack else address

@@ -65,6 +65,8 @@ def run(given: Namespace) -> int:
     from hipplan.record import recording
     from hipplan.runtimes import choose
 
+    if given.record == "-":
+        raise WrongUsage("--record: standard output has the report; name a file (./- or /dev/stderr, if need be)")
     plan = load(source_of(given.file), parse_vars(given.var), include_anywhere=given.include_anywhere)
     profile = load_machine(given.machine) if given.machine else None
     lock = None if given.locked is None else Locked(given.locked)

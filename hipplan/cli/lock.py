@@ -13,6 +13,7 @@ from pathlib import Path
 from hipplan.cli.arguments import (
     Parser,
     WrongUsage,
+    include_option,
     machine_option,
     parse_vars,
     plan_file,
@@ -25,13 +26,16 @@ from hipplan.errors import Diagnostic, ExitCode, PlanError
 
 def declare(parser: Parser) -> None:
     plan_file(parser)
-    parser.add_argument("-o", "--output", metavar="LOCK", help="the file to write (default: standard output)")
+    parser.add_argument(
+        "-o", "--output", metavar="LOCK", default="-", help="the file to write (default: standard output)"
+    )
     parser.add_argument("--check", metavar="LOCK", help="write nothing; say whether this lock still fits")
     about = "where the first reservation is to be, as 0x680000000000 (default: a place that the plan's name picks)"
     parser.add_argument("--address-base", metavar="ADDRESS", help=about)
     machine_option(parser)
     runtime_option(parser)
     vars_option(parser)
+    include_option(parser)
 
 
 def run(given: Namespace) -> int:
@@ -41,7 +45,7 @@ def run(given: Namespace) -> int:
     from hipplan.profiles import load_machine
 
     base = _address(given.address_base)
-    plan = load(source_of(given.file), parse_vars(given.var))
+    plan = load(source_of(given.file), parse_vars(given.var), include_anywhere=given.include_anywhere)
     if given.machine:
         profile = load_machine(given.machine)
     else:
@@ -71,8 +75,8 @@ def _address(text: str | None) -> int | None:
     return address
 
 
-def _write(output: str | None, text: str) -> None:
-    if output is None:
+def _write(output: str, text: str) -> None:
+    if output == "-":
         print(text, end="")
         return
     try:

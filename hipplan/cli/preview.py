@@ -52,7 +52,7 @@ def run(given: Namespace) -> int:
 
     if given.old == given.file == "-":
         raise WrongUsage("only one of the two plans can be standard input")
-    if not given.old and (given.from_var or given.detailed_exitcode):
+    if given.old is None and (given.from_var or given.detailed_exitcode):
         raise WrongUsage("--from-var and --detailed-exitcode need --from")
     plan = load(source_of(given.file), parse_vars(given.var), include_anywhere=given.include_anywhere)
     if given.machine:
@@ -61,7 +61,7 @@ def run(given: Namespace) -> int:
         from hipplan.cli.measured import measured
 
         profile = measured(given.runtime)
-    if given.old:
+    if given.old is not None:
         old = load(
             source_of(given.old), parse_vars(given.from_var, "--from-var"), include_anywhere=given.include_anywhere
         )

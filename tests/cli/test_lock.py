@@ -92,6 +92,9 @@ def test_more_addresses_than_there_is_room_for_is_told() -> None:
         lock(compiled(plan))
     assert [one.code for one in caught.value.diagnostics] == ["HP322"]
     assert lock(compiled(plan), 0x1000_0000_0000).addresses["first"] == 0x1000_0000_0000
+    with pytest.raises(MachineError) as caught:
+        lock(compiled(PLAN), 2**64 - 4096)
+    assert [one.code for one in caught.value.diagnostics] == ["HP322"]
 
 
 @not_under_tsan
@@ -116,6 +119,7 @@ def test_an_address_that_is_taken_rolls_back(sim: Simulator, locked: Path) -> No
         with pytest.raises(library.ApplyError) as caught:
             library.apply(PLAN, runtime="sim", locked=locked)
         assert [one.code for one in caught.value.diagnostics] == ["HP404"]
+        assert "--address-base" in caught.value.diagnostics[0].hint
         assert sim.alive() == before
 
 
@@ -210,6 +214,8 @@ def test_the_command_locks_checks_and_applies(tmp_path: Path, hipplan: Run) -> N
     shown = hipplan("lock", plan, "--runtime", "sim")
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert hipplan("lock", plan, "--runtime", "sim", "-o", "-", cwd=tmp_path).stdout == shown.stdout
+    assert not (tmp_path / "-").exists()
     for line in ("  own: 0x690000000000", "  kv.1: 5001216", "pci: '0000:02:00.0'"):  # measured: it knows more
         assert line in shown.stdout
     assert hipplan("lock", plan, "--machine", "sim-2", "--check", file).returncode == 0
@@ -222,6 +228,18 @@ def test_the_command_locks_checks_and_applies(tmp_path: Path, hipplan: Run) -> N
     refused = hipplan("apply", plan, "--locked", file, "--once", "--runtime", "sim", "--var", "chunks=3")
     assert refused.returncode == 2
     assert "error[HP320]" in refused.stderr
+
+
+def test_a_plan_that_includes_from_elsewhere_can_be_locked(tmp_path: Path, hipplan: Run) -> None:
+    (tmp_path / "part.yaml").write_text("hipplan: 1\nbuffers: {scratch: {kind: device, device: gpu, size: 1MiB}}\n")
+    (tmp_path / "plans").mkdir()
+    plan = tmp_path / "plans" / "plan.yaml"
+    plan.write_text("hipplan: 1\ninclude: [../part.yaml]\ndevices: {gpu: {}}\n")
+
+    assert hipplan("lock", plan, "--machine", "sim-2").returncode == 2
+    allowed = hipplan("lock", plan, "--machine", "sim-2", "--include-anywhere")
+    assert allowed.returncode == 0, allowed.stderr
+    assert "scratch: 1048576" in allowed.stdout
 
 
 @not_under_tsan

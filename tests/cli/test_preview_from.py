@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run
+from tests.conftest import PLANS
 
 OLD = """
 hipplan: 1
@@ -114,6 +115,7 @@ def test_a_plan_from_stdin_is_one_of_them(plans: tuple[Path, Path], hipplan: Run
         (["-", "--from", "-"], "only one of the two plans"),
         (["x.yaml", "--detailed-exitcode"], "need --from"),
         (["x.yaml", "--from-var", "a=1"], "need --from"),
+        ([str(PLANS[0]), "--from", ""], "error[HP001]"),
     ],
 )
 def test_wrong_usage_is_told(arguments: list[str], says: str, hipplan: Run) -> None:

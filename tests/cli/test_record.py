@@ -124,6 +124,14 @@ def test_the_command_records_and_replays(tmp_path: Path, hipplan: Run) -> None:
     assert len([event for event in told["events"] if event["event"] == "step"]) == 16
 
 
+def test_a_record_does_not_go_where_the_report_goes(tmp_path: Path, hipplan: Run) -> None:
+    done = hipplan("apply", QUICKSTART, "--once", "--runtime", "sim", "--record", "-", cwd=tmp_path)
+
+    assert done.returncode == 2
+    assert "--record: standard output has the report" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_record_of_a_killed_process_is_shown_as_far_as_it_goes(tmp_path: Path, hipplan: Run) -> None:
     file = tmp_path / "apply.jsonl"
     process = subprocess.Popen(
