@@ -21,6 +21,7 @@ class undoing {
 
   const undo_report& run() {
     do {
+      if (!owner_.runtime().may_call()) break;  // a signal's handler has forked: this is the child
       {
         const without_gil no_interpreter;
         const auto before = hip::runtime::retries_of_this_thread();

@@ -71,6 +71,7 @@ idle_wait::idle_wait(runtime_ptr runtime, std::vector<device_id> devices)
 }
 
 bool idle_wait::wait_until(clock::time_point until) const {
+  if (!progress_->runtime->may_call()) return true;  // the thread that waits is the parent process's
   for (const auto asleep = std::min(until, clock::now() + awake); clock::now() < asleep;) {
     if (progress_->finished()) return true;
     std::this_thread::yield();

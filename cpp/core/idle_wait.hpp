@@ -22,7 +22,7 @@ class idle_wait {
   /// can be had, it waits here and now.
   idle_wait(runtime_ptr runtime, std::vector<device_id> devices);
 
-  /// Returns when all are idle or have failed (true), or at a time (false).
+  /// Returns when all are idle or have failed (true), or at a time (false). A forked child waits for nothing.
   [[nodiscard]] bool wait_until(std::chrono::steady_clock::time_point until) const;
   /// The place in the list of the device that is waited for; none when there is none left.
   [[nodiscard]] std::optional<std::size_t> busy() const;

@@ -244,17 +244,6 @@ interrupt_after(0.5)
     assert trace.count('"hipMemRelease"') == trace.count('"hipMemCreate"') == 6
 
 
-def test_what_a_dropped_layout_left_behind_is_told_at_exit(tmp_path: Path) -> None:
-    err, _ = at_exit(tmp_path, """
-layout = hipplan.apply(QUICKSTART, runtime="sim")
-layout.runtime.arm_faults("hipFree@1=hipErrorUnknown")
-del layout
-""")  # fmt: skip
-
-    assert "not given back: hipFree(" in err
-    assert "'table'" in err
-
-
 def test_a_device_that_a_thread_waits_for_at_exit_can_be_given_up_on(tmp_path: Path) -> None:
     err, trace = at_exit(tmp_path, """
 layout, other = [hipplan.apply(QUICKSTART, runtime="sim") for _ in range(2)]
