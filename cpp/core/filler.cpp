@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "scoped_device.hpp"
+#include "without_signals.hpp"
 
 namespace hipplan {
 namespace {
@@ -163,6 +164,7 @@ void filler::run(const std::function<void(std::uint64_t)>& tick) {
     std::vector<std::jthread> threads;
     try {
       for (const auto device : devices) {
+        const without_signals started;
         auto lanes = lanes_of(device);
         auto& pieces = queues.emplace_back();
         pieces.device = device;

@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "without_signals.hpp"
+
 namespace hipplan {
 namespace {
 
@@ -68,8 +70,9 @@ void run_on_spare_thread(std::function<void()> job) {
   }
   chosen.given.notify_one();
   if (!fresh) return;
+  const without_signals started;
   std::thread([self = fresh.get()] { work(*self); }).detach();
-  fresh.release();  // the thread's from here on
+  (void)fresh.release();  // the thread's from here on
 }
 
 }  // namespace hipplan

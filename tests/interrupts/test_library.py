@@ -198,6 +198,22 @@ def test_only_where_an_interrupt_is_heard_it_is_asked_for(
     assert layout.closed
 
 
+def test_signals_are_never_delivered_to_threads_of_our_own() -> None:
+    """The kernel would run the program's handler there, beside the main thread and within a driver call."""
+    code = f"""
+import os, hipplan, re
+with hipplan.apply({str(ROOT / "plans" / "contents.yaml")!r}, runtime="sim"):
+    pass
+for task in os.listdir("/proc/self/task"):
+    if int(task) != os.getpid():
+        blocked = int(re.search("SigBlk:\\t(.*)", open(f"/proc/self/task/{{task}}/status").read())[1], 16)
+        print(*(blocked >> (number - 1) & 1 for number in (1, 2, 15, 11)))  # SIGHUP, SIGINT, SIGTERM, SIGSEGV
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+
+    assert set(done.stdout.splitlines()) == {"1 1 1 0"}
+
+
 def test_a_program_that_never_closes_gives_back_when_it_ends(tmp_path: Path) -> None:
     ledger = tmp_path / "ledger"
     code = f"import hipplan; kept = [hipplan.apply({str(QUICKSTART)!r}, runtime='sim') for _ in range(2)]"
