@@ -288,7 +288,8 @@ class _Rules:
                 continue
             several = f"{len(made)} allocations of" if len(made) > 1 else "an allocation of"
             summary = f"{format_size(waste)} of {format_size(taken)} are only padding"
-            why = f"{several} {format_size(made[0].asked)} take {format_size(made[0].size)} each"
+            take = f"take {format_size(made[0].size)} each" if len(made) > 1 else f"takes {format_size(made[0].size)}"
+            why = f"{several} {format_size(made[0].asked)} {take}"
             span, hint = self.plan.span(*path, "size"), "use fewer, larger ones, or a region with tensors in it"
             self.findings.add(Diagnostic("HP254", summary, span, why=why, hint=hint, severity="warning"))
 

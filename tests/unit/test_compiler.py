@@ -247,6 +247,14 @@ def test_padding_is_worth_a_word_from_a_size_and_a_share_on(size: str, count: in
     assert [one.code for one in program.warnings] == ["HP254"] * warned
 
 
+def test_padding_of_one_is_said_of_one() -> None:
+    reservations = {"r": {"access": {"gpu.0": "rw"}, "mappings": [{"allocation": "a"}]}}
+    plan = {"allocations": {"a": {"size": "1MiB"}}, "reservations": reservations}
+    (warning,) = compiled(plan, machine(granularity_recommended=64 * MIB)).warnings
+
+    assert warning.why == "an allocation of 1MiB takes 64MiB"
+
+
 @pytest.mark.parametrize(
     ("where", "location"),
     [({"device": "gpu.1"}, (1, 1)), ({"device": "host"}, (2, 0)), ({"device": "host", "numa_node": 1}, (3, 1))],
