@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hipplan import steps
-from hipplan.changes import ChangeAdvice
+from hipplan.changes import ChangeAdvice, CopyBytes
 from hipplan.difference import Difference, key_of
 from hipplan.errors import Span
 from hipplan.program import Program, Resource
@@ -14,6 +14,8 @@ from hipplan.regions import memory_of
 from hipplan.units import format_size
 
 _WORDS = {"+": "add", "~": "change", "-": "remove"}
+_HOLDS_BYTES = ("allocation", "device", "pinned", "managed")
+"""Kinds of memory whose bytes are gone with it; what is registered is the caller's, or a file's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ def _line(resource: Resource, way: Difference, old: _Side, new: _Side) -> Line |
     elif _kept(resource, way, new):
         what = ", ".join((*_anew(was, resource, way), *_details(was, resource, way)))
     else:
-        what = f"is made anew, {_sizes(was, resource)}{_moves(was, resource)}"
+        what = f"is made anew, {_sizes(was, resource)}{_moves(was, resource)}{_bytes(resource, way)}"
     return Line("~", resource.kind, resource.name, what, span) if what else None
 
 
@@ -96,7 +98,16 @@ def _anew(was: Resource, now: Resource, way: Difference) -> Iterator[str]:
         both = range(min(len(program.regions[now.name].chunks) for program in (way.old, way.new)))
         count = sum(("allocation", memory_of(now.name, number)) not in way.kept for number in both)
         if count:
-            yield f"{count} of {len(both)} chunks are made anew{_moves(was, now)}"
+            how = "with their bytes" if way.carries else "without their bytes"
+            yield f"{count} of {len(both)} chunks are made anew{_moves(was, now)}, {how}"
+
+
+def _bytes(now: Resource, way: Difference) -> str:
+    """Whether the bytes of memory that is made anew come along."""
+    if now.kind not in _HOLDS_BYTES:
+        return ""
+    carried = any(isinstance(step, CopyBytes) and step.name == now.name for step in way.carries)
+    return ", with its bytes" if carried else ", without its bytes"
 
 
 def _moves(was: Resource, now: Resource) -> str:

@@ -122,8 +122,11 @@ def load_yaml(source: str | os.PathLike[str] | IO[Any], name: str | None = None)
 
 def _read_file(path: Path, name: str) -> bytes:
     try:
+        raw = bytearray()
         with path.open("rb") as file:
-            return file.read(BYTES_MAX + 1)
+            while len(raw) <= BYTES_MAX and (piece := file.read(1 << 20)):  # all at once would take room for BYTES_MAX
+                raw += piece
+        return bytes(raw)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise PlanError(Diagnostic("HP001", f"cannot read {name}: {reason}")) from None

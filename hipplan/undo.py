@@ -147,9 +147,14 @@ def conclude(program: Program, live: Live, commit: Callable[[], bool], entries: 
 
 def wait_until_idle(program: Program, live: Live) -> None:
     """Waits for the devices. Raises HipError, and at once what a signal raises: nothing is lost by that."""
-    waiting = _core.IdleWait(live.runtime, [*program.devices.values()])
-    while not waiting.wait(_patience_s()):
-        pass
+    names, ordinals = [*program.devices], [*program.devices.values()]
+    waiting = _core.IdleWait(live.runtime, ordinals)
+    patience_s, told = max(0.05, _patience_s()), False
+    while not waiting.wait(patience_s):
+        busy = waiting.busy
+        if busy is not None and not told:
+            told = True
+            log.warning("device '%s' is still busy after %g s; the change waits for it", names[busy], patience_s)
     for _, error in waiting.failures:
         raise error
 

@@ -38,6 +38,12 @@ _EXIT_CODES = """Exit codes: 0 done, 1 a bug, 2 usage or invalid plan, 3 machine
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """What writing to standard output fails with when its file or disk takes no more."""
+_SHORT = {
+    errno.ENOMEM: "memory: raise `ulimit -v`, or free some",
+    errno.EMFILE: "room for open files: raise `ulimit -n`",
+    errno.ENFILE: "room for open files: the whole system has no more",
+}
+"""What hipplan itself may lack, however small the plan is."""
 
 
 def main() -> None:
@@ -64,7 +70,11 @@ def run(arguments: list[str]) -> int:
     except BrokenPipeError:  # the reader has seen enough (`| head`)
         sys.stdout = None  # or the interpreter complains at exit
         return ExitCode.OK
+    except MemoryError:
+        return _too_little(errno.ENOMEM)
     except OSError as error:
+        if error.errno in _SHORT:
+            return _too_little(error.errno)
         if error.errno not in _FULL or error.filename is not None:
             return _bug()
         sys.stdout = None
@@ -72,6 +82,11 @@ def run(arguments: list[str]) -> int:
         return ExitCode.INVALID
     except Exception:
         return _bug()
+
+
+def _too_little(number: int) -> int:
+    print(f"hipplan: error: this process has too little {_SHORT[number]}", file=sys.stderr)
+    return ExitCode.MACHINE
 
 
 def _bug() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from hipplan.cli import main
 from tests.cli.conftest import Run, command
 
 PLAN = "hipplan: 1\nname: pl\u00e4n\nbuffers: {b: {kind: device, size: 1}}\n"
@@ -158,3 +160,26 @@ def test_a_range_that_cannot_be_reserved_is_no_lack_of_device_memory(hipplan: Ru
 
     assert done.returncode == 4
     assert "hint: these are addresses and no memory" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("lacks", "says"),
+    [
+        (MemoryError(), "too little memory"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "too little memory"),
+        (
+            OSError(errno.EMFILE, "Too many open files", "render.py"),
+            "too little room for open files: raise `ulimit -n`",
+        ),
+    ],
+)
+def test_what_the_process_lacks_is_no_bug(
+    lacks: Exception, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(arguments: list[str]) -> int:
+        raise lacks
+
+    monkeypatch.setattr(main, "_run", run)
+
+    assert main.run(["preview", "plan.yaml"]) == 3
+    assert says in capsys.readouterr().err

@@ -100,6 +100,19 @@ def test_a_signal_while_a_device_is_waited_for_is_answered_at_once(sim: Simulato
         assert facts(sim, layout) == before
 
 
+def test_a_device_that_a_change_waits_for_is_told_of(
+    sim: Simulator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("HIPPLAN_IDLE_NOTICE", "0.1")
+    with run(program_of(ONE), sim.runtime) as layout:
+        sim.runtime.arm_faults("hipDeviceSynchronize@1=delay:500")
+        become(OTHER)(layout)
+
+    assert [one.getMessage() for one in caplog.records][:1] == [
+        "device 'gpu.0' is still busy after 0.1 s; the change waits for it"
+    ]
+
+
 def test_a_signal_while_things_are_given_back_is_raised_when_they_are(sim: Simulator) -> None:
     with run(program_of(ONE), sim.runtime) as layout:
         sim.runtime.arm_faults("hipHostFree@1=delay:500")

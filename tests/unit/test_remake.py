@@ -127,8 +127,9 @@ def test_remap_keeps_addresses_bytes_and_access(device: str | None, layout: Layo
     sim.runtime.write(base, content)
     handles = {layout._live.handle(f"cache#{number}") for number in range(3)}
     free = [sim.runtime.memory_info(one)[0] for one in (0, 1)]
-    layout.remap("cache", device=device)
+    way = layout.remap("cache", device=device)
 
+    assert "3 of 3 chunks are made anew" in str(way) and str(way).endswith(", with their bytes")
     assert layout["cache"].address == base
     assert sim.runtime.read(base, 6 * MIB) == content
     assert handles.isdisjoint(layout._live.handle(f"cache#{number}") for number in range(3))
@@ -139,7 +140,8 @@ def test_remap_keeps_addresses_bytes_and_access(device: str | None, layout: Layo
     assert layout["cache"].resource.device == (device or "gpu.0")
     layout.grow("cache", by="2MiB")  # where the rest is now
     assert layout["cache#3"].resource.device == (device or "gpu.0")
-    layout.update(PLAN)
+    back = layout.update(PLAN)
+    assert ("without their bytes" in str(back)) == (device is not None)
     assert layout.drift() == []
 
 
@@ -149,7 +151,9 @@ def test_remap_without_the_bytes_copies_nothing(layout: Layout, sim: Simulator) 
     way = layout.remap("full", keep_bytes=False)
     assert way.carries == ()
     assert sim.runtime.read(base, 3) == bytes(3)
-    assert "~ allocation part.0: is made anew, 2MiB" in str(way)
+    assert "~ allocation part.0: is made anew, 2MiB, without its bytes" in str(way)
+    again = layout.remap("full")
+    assert "~ allocation part.0: is made anew, 2MiB, with its bytes" in str(again)
 
 
 def test_remap_of_memory_that_nobody_may_read_or_that_is_mapped_twice(layout: Layout, sim: Simulator) -> None:
