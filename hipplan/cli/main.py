@@ -80,7 +80,9 @@ def run(arguments: list[str]) -> int:
         sys.stdout = None
         print(f"hipplan: error: the output cannot be written: {error.strerror}", file=sys.stderr)
         return ExitCode.INVALID
-    except Exception:
+    except Exception as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):  # ^C while the compiled part was loaded is an ImportError
+            return ExitCode.INTERRUPTED
         return _bug()
 
 

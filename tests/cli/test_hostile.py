@@ -183,3 +183,12 @@ def test_what_the_process_lacks_is_no_bug(
 
     assert main.run(["preview", "plan.yaml"]) == 3
     assert says in capsys.readouterr().err
+
+
+def test_an_interrupt_while_the_compiled_part_is_loaded_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(arguments: list[str]) -> int:
+        raise ImportError("initialization failed") from KeyboardInterrupt()
+
+    monkeypatch.setattr(main, "_run", run)
+
+    assert main.run(["verify"]) == 130
