@@ -198,6 +198,7 @@ def test_only_where_an_interrupt_is_heard_it_is_asked_for(
     assert layout.closed
 
 
+@pytest.mark.skipif("thread" in os.environ.get("HIPPLAN_SANITIZER", ""), reason="ThreadSanitizer has a thread too")
 def test_signals_are_never_delivered_to_threads_of_our_own() -> None:
     """The kernel would run the program's handler there, beside the main thread and within a driver call."""
     code = f"""
