@@ -7,6 +7,7 @@ who the other is (SO_PEERCRED). Every message is bounded in size and in time, so
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -35,6 +36,8 @@ PATIENCE_S = 5.0
 ANSWER_S = 30.0
 """How long an answer may take; reading back waits for the driver."""
 ANSWER_BYTES = 4 << 20
+DEAF_S = 1.0
+"""How long nobody is let in after there was no descriptor for somebody: he waits at the door."""
 _CLIENTS = 16
 
 DIFFERENCES = 1000
@@ -81,6 +84,7 @@ class Answers:
         self._answer = answer
         self._clients: dict[int, _Client] = {}
         self._open: contextlib.ExitStack | None = None
+        self._deaf_until: float | None = None
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as undo:
@@ -113,12 +117,18 @@ class Answers:
 
     def wait_s(self) -> float | None:
         """After how many seconds serve() has something to do even so; None if never."""
-        return max(0.0, min(one.until for one in self._clients.values()) - monotonic()) if self._clients else None
+        times = [one.until for one in self._clients.values()]
+        if self._deaf_until is not None:
+            times.append(self._deaf_until)
+        return max(0.0, min(times) - monotonic()) if times else None
 
     def serve(self) -> None:
         """Does what can be done without waiting."""
         if self._open is None:
             return
+        if self._deaf_until is not None and self._deaf_until <= monotonic():
+            self._deaf_until = None
+            self._ready.register(self._door, selectors.EVENT_READ)
         for key, _ in self._ready.select(0):
             if key.fileobj is self._door:
                 self._let_in()
@@ -130,7 +140,10 @@ class Answers:
     def _let_in(self) -> None:
         try:
             connection, _ = self._door.accept()
-        except OSError:  # it has gone again
+        except OSError as error:  # it has gone again
+            if error.errno in (errno.EMFILE, errno.ENFILE):  # or stays, and would be told of for ever
+                self._ready.unregister(self._door)
+                self._deaf_until = monotonic() + DEAF_S
             return
         connection.setblocking(False)
         if len(self._clients) == _CLIENTS or _peer(connection)[1] != os.getuid():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -174,6 +175,35 @@ def test_clients_that_hang_or_talk_nonsense_are_dropped(monkeypatch: pytest.Monk
         clock.now = held.PATIENCE_S
         answers.serve()
         assert answers.wait_s() is None
+
+
+def test_who_comes_when_no_descriptor_is_left_waits_and_keeps_nobody_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held, "DEAF_S", 0.2)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.ExitStack() as after, held.Answers(lambda: {"said": "yes"}) as answers:
+        after.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        client = after.enter_context(socket.socket(socket.AF_UNIX))
+        (ready,) = answers.files()
+        client.connect(answers._door.getsockname())
+        client.sendall(held.REQUEST)
+        client.settimeout(10)
+        filled = []
+        with contextlib.suppress(OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+            while True:
+                filled.append(os.dup(ready))
+        answers.serve()
+        assert select.select([ready], [], [], 0)[0] == []  # or it would be served again, and again
+        assert 0 < (answers.wait_s() or 0) <= 0.2
+        for one in filled:
+            os.close(one)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        end = time.monotonic() + 10
+        while answers.wait_s() is not None and time.monotonic() < end:
+            select.select([ready], [], [], answers.wait_s())
+            answers.serve()
+
+        assert json.loads(client.recv(1000)) == {"said": "yes"}
 
 
 def test_more_clients_than_there_is_room_for_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
