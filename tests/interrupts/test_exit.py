@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -37,3 +38,25 @@ assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 42
     assert "Traceback" not in err
     for made, given_back in (("hipMemCreate", "hipMemRelease"), ("hipMemMap", "hipMemUnmap")):
         assert trace.count(f'"{given_back}"') == trace.count(f'"{made}"') == 2
+
+
+@pytest.mark.skipif("HIPPLAN_SANITIZER" in os.environ, reason="sanitizers need address space of their own")
+def test_where_no_thread_can_be_had_others_run_while_a_device_is_waited_for(tmp_path: Path) -> None:
+    _, trace = at_exit(tmp_path, """
+import resource
+layout = hipplan.apply(QUICKSTART, runtime="sim")
+ticks = []
+def tick():
+    while not layout.closed:
+        ticks.append(1)
+        time.sleep(0.01)
+threading.Thread(target=tick).start()
+layout.runtime.arm_faults("hipDeviceSynchronize@1=delay:500")
+used = int(open("/proc/self/statm").read().split()[0]) * 4096
+resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 20), resource.RLIM_INFINITY))  # a thread takes 8 MiB
+before = len(ticks)
+layout.close()
+assert len(ticks) - before > 10, len(ticks) - before
+""")  # fmt: skip
+
+    assert trace.count('"hipMemRelease"') == 2
