@@ -2,7 +2,7 @@
 
     python benchmarks/alternatives.py [--runtime cuda] [--rounds 10] [--json FILE]
 
-256 tensors of 2 MiB on device 0 that every device may use, made and given back. What is not installed is left
+256 tensors of 2 MiB on device 0 that every linked device may use, made and given back. What is not installed is left
 out and named. hipplan stands twice: a handle per tensor, as the others do it, and one handle for all tensors.
 """
 
@@ -12,7 +12,7 @@ import gc
 from collections.abc import Callable
 from typing import Any
 
-from common import MIB, Variant, arguments, both, keep, opened, plain, side_by_side, table, timed
+from common import MIB, Variant, arguments, both, keep, linked, opened, plain, side_by_side, table, timed
 
 from hipplan.loader import load
 from hipplan.prepare import prepare
@@ -76,7 +76,7 @@ def torch_empty() -> Variant:
 def main() -> None:
     given = arguments(__doc__ or "", rounds=10).parse_args()
     chosen = opened(given)
-    available = chosen.runtime.device_count()
+    available = linked(chosen)
     hand = plain(chosen)
     results, missing = [], []
     for devices in sorted({1, available}):

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from common import MIB, arguments, keep, opened, plain, positive, side_by_side, table, timed
+from common import MIB, arguments, keep, linked, opened, plain, positive, side_by_side, table, timed
 
 from hipplan.loader import load
 from hipplan.prepare import prepare
@@ -60,7 +60,7 @@ def main() -> None:
         profile(chosen, given.profile)
         return
     hand = plain(chosen)
-    available = chosen.runtime.device_count()
+    available = linked(chosen)
     rows, results = [], []
     cases = [(count, 1) for count in given.counts]
     if available > 1:

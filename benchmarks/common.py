@@ -141,6 +141,12 @@ def about(chosen: Chosen) -> dict[str, Any]:
     }
 
 
+def linked(chosen: Chosen) -> int:
+    """How many devices, from the first on, all reach one another."""
+    reach, count = chosen.runtime.can_access_peer, chosen.runtime.device_count()
+    return next((n for n in range(1, count) if not all(reach(n, m) and reach(m, n) for m in range(n))), count)
+
+
 def _driver(chosen: Chosen) -> str:
     """The kernel driver, where its own file tells it."""
     for path in ("/proc/driver/nvidia/version", "/sys/module/amdgpu/version"):

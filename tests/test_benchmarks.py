@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hipplan.profiles import load_machine, sim_profile
 from tests.conftest import ROOT
 
 SMALL = {
@@ -72,3 +73,12 @@ def test_any_compiler_makes_the_yardstick(given: str, tmp_path: Path) -> None:
 
     assert done.returncode == 0, done.stderr
     assert "ratio" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["alternatives", "apply"])
+def test_devices_that_do_not_reach_one_another_are_no_reason_to_fail(name: str, tmp_path: Path) -> None:
+    apart = {"HIPSIM_PROFILE": sim_profile(load_machine("sim-2-unlinked"))}
+    command = [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), *SMALL[name]]
+    done = subprocess.run(command, cwd=tmp_path, env=os.environ | apart, capture_output=True, text=True, timeout=120)
+
+    assert done.returncode == 0, done.stderr

@@ -61,6 +61,13 @@ class Machine:
         """The same runtime, as hipplan.apply takes it."""
         return self.runtime.path if self.chosen.kind == "path" else self.chosen.kind
 
+    @property
+    def linked(self) -> int:
+        """How many devices, from the first on, all reach one another."""
+        reach = self.runtime.can_access_peer
+        apart = (n for n in range(1, self.count) if not all(reach(n, m) and reach(m, n) for m in range(n)))
+        return next(apart, self.count)
+
     def wavers(self, size: int = 256 * MIB) -> None:
         """Free device memory is no exact measure in this test: the driver keeps pages of managed memory for later
         (up to 117 MiB were seen on H200 with 12 MiB managed), and a framework's kernels are loaded on first use.

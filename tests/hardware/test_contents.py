@@ -20,9 +20,10 @@ def data() -> bytes:
 
 
 def everywhere(machine: Machine) -> dict[str, Any]:
-    """One region over all devices, one on each, and each kind of buffer."""
+    """One region over all linked devices, one on each, and each kind of buffer."""
+    wide = [f"gpu.{n}" for n in range(machine.linked)]
     region: dict[str, Any] = {
-        "wide": {"devices": ["gpu.*"], "spread": "interleave", "chunk": 4 * MIB, "size": SIZE},
+        "wide": {"devices": wide, "spread": "interleave", "chunk": 4 * MIB, "size": SIZE},
         **{f"own{n}": {"device": f"gpu.{n}", "size": SIZE} for n in range(machine.count)},
     }
     for spec in region.values():
