@@ -143,6 +143,7 @@ def _failed(error: BaseException, making: Making, undone: Undone) -> BaseExcepti
     step = making.step
     notes = (f"retried: {retried_text(making.retries)}",) if making.retries else ()
     notes = (*notes, f"undone: {undone.summary()}")
+    notes = (*notes, *(f"not as it was: {line}" for line in _core.take_leaks()))  # else nobody hears of them
     if isinstance(error, _core.HipError):
         found = [_driver_failure(error, making, notes)]
         call, code = error.call, error.code

@@ -124,3 +124,26 @@ def test_a_map_that_failed_in_silence_is_nothing_to_give_back(sim: Simulator, be
         assert caught.value.call == call
         assert caught.value.leaks == ("a",)  # which somebody else gave back; neither r nor r[0]
         assert sim.alive() == set()
+
+
+def test_rights_that_the_way_around_a_defect_could_not_give_back_are_told(
+    sim: Simulator, become_quirky: Become
+) -> None:
+    """Rights on a piece behind others are given from the range's first on, and the others get theirs again."""
+    become_quirky("hip_version=7.1.25424\nquirk.set_access_sums_from_start=1")
+    with hipplan.apply(UNEQUAL, runtime="sim") as layout:
+        told = []
+        for nth in range(1, 12):
+            sim.runtime.arm_faults(f"hipMemSetAccess@{nth}+=hipErrorUnknown")
+            try:
+                layout.seal("r")
+            except ApplyError as error:
+                told.append(str(error))
+            sim.runtime.arm_faults("")
+            if "of a mapping at" in " ".join(told):
+                break
+            layout.unseal("r")
+        lost = [line for line in told[-1].splitlines() if "not as it was: the rights of a mapping at 0x" in line]
+
+        assert lost
+        assert layout.drift() != []
