@@ -50,6 +50,14 @@ void work(worker& self) {
   }
 }
 
+void give(worker& to, std::function<void()> job) {
+  {
+    const std::lock_guard lock(to.mutex);
+    to.job = std::move(job);
+  }
+  to.given.notify_one();
+}
+
 worker* idle_one() {
   const std::lock_guard lock(workers().mutex);
   if (workers().idle.empty()) return nullptr;
@@ -61,18 +69,11 @@ worker* idle_one() {
 }  // namespace
 
 void run_on_spare_thread(std::function<void()> job) {
-  worker* const idle = idle_one();
-  auto fresh = idle ? nullptr : std::make_unique<worker>();
-  worker& chosen = idle ? *idle : *fresh;
-  {
-    const std::lock_guard lock(chosen.mutex);
-    chosen.job = std::move(job);
-  }
-  chosen.given.notify_one();
-  if (!fresh) return;
+  if (worker* const idle = idle_one()) return give(*idle, std::move(job));
+  const auto fresh = std::make_shared<worker>();
+  give(*fresh, std::move(job));
   const without_signals started;
-  std::thread([self = fresh.get()] { work(*self); }).detach();
-  (void)fresh.release();  // the thread's from here on
+  std::thread([fresh] { work(*fresh); }).detach();
 }
 
 }  // namespace hipplan

@@ -46,6 +46,7 @@ def interrupt_at(instruction: int) -> Iterator[list[int]]:
                 raise KeyboardInterrupt
         return trace
 
+    sys._getframe().f_trace_opcodes = True  # Python 3.12 tells of opcodes only if some frame wants them by now
     sys.settrace(trace)
     try:
         yield count
