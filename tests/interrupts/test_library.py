@@ -40,7 +40,9 @@ def interrupt_at(instruction: int) -> Iterator[list[int]]:
         if not frame.f_code.co_filename.startswith(PACKAGE):
             return None
         frame.f_trace_opcodes = True
-        if event == "opcode":
+        # Without a line it is the interpreter's own, such as the end of a generator that nobody asks any more, where
+        # Python looks for no signals and drops what is raised.
+        if event == "opcode" and frame.f_lineno is not None:
             count[0] += 1
             if count[0] == instruction:
                 raise KeyboardInterrupt
