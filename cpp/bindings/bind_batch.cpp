@@ -284,8 +284,7 @@ std::uint64_t required(const py::dict& table, py::handle name) {
 readings read_steps(journal& owner, const std::shared_ptr<hip::runtime>& runtime, const py::tuple& steps,
                     const py::dict& entries, const std::vector<int>& ordinals) {
   const auto& words = vocabulary::get();
-  std::vector<device_id> devices;
-  for (const int one : ordinals) devices.push_back(device_id{one});
+  const auto devices = device_ids(ordinals);
   std::vector<reading> wanted;
   for (std::size_t i = 0; i < steps.size(); ++i) {
     PyObject* step = PyTuple_GET_ITEM(steps.ptr(), i);

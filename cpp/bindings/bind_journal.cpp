@@ -26,12 +26,6 @@ std::vector<hip::hipMemAccessDesc> native(const rights_list& rights) {
   return out;
 }
 
-std::vector<device_id> native(const std::vector<int>& devices) {
-  std::vector<device_id> out;
-  for (const int device : devices) out.push_back(device_id{device});
-  return out;
-}
-
 std::pair<hip::hipMemoryAdvise, device_id> native(const std::pair<unsigned, int>& advice) {
   return {static_cast<hip::hipMemoryAdvise>(advice.first), device_id{advice.second}};
 }
@@ -149,12 +143,13 @@ void bind_undoable_changes(journal_class& self) {
 void bind_journal(py::module_& module) {
   journal_class self(module, "Journal", "Owns what a layout made, in order; undone in reverse.");
   self.def(py::init([](runtime_ptr runtime, const std::vector<int>& devices) {
-             return new journal(std::move(runtime), native(devices));
+             return new journal(std::move(runtime), device_ids(devices));
            }),
            py::arg("runtime"), py::arg("devices") = std::vector<int>{})
       .def("__len__", &journal::size, no_gil())
       .def(
-          "add_devices", [](journal& j, const std::vector<int>& devices) { j.add_devices(native(devices)); },
+          "add_devices",
+          [](journal& j, const std::vector<int>& devices) { j.add_devices(device_ids(devices)); },
           py::arg("devices"), no_gil(), "More devices that may reach what it owns.")
       .def("address", &journal::address, py::arg("entry"), no_gil())
       .def("size_bytes", &journal::size_bytes, py::arg("entry"), no_gil())

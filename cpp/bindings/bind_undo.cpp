@@ -51,12 +51,6 @@ class undoing {
   std::vector<entry_id> rest_;
 };
 
-std::vector<device_id> native(const std::vector<int>& devices) {
-  std::vector<device_id> out;
-  for (const int device : devices) out.push_back(device_id{device});
-  return out;
-}
-
 bool wait(idle_wait& self, double seconds) {
   // Days are as good as for ever, and for ever would overflow the clock.
   const double bounded = std::isnan(seconds) ? 0 : std::clamp(seconds, 0.0, 1e6);
@@ -122,7 +116,7 @@ void bind_undo(py::module_& module) {
       .def_readonly("retried", &undoing::retried, "Calls made again because the driver said NotReady.");
   py::class_<idle_wait>(module, "IdleWait", "Waits for devices, one after the other, on a thread of its own.")
       .def(py::init([](runtime_ptr runtime, const std::vector<int>& devices) {
-             return idle_wait(std::move(runtime), native(devices));
+             return idle_wait(std::move(runtime), device_ids(devices));
            }),
            py::arg("runtime"), py::arg("devices"), no_gil())
       .def("wait", &wait, py::arg("seconds"),

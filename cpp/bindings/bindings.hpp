@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <vector>
 
+#include "core/units.hpp"
 #include "hip/error.hpp"
 
 namespace hipplan {
@@ -47,6 +49,13 @@ void bind_undo(py::module_& module);
 void bind_views(py::module_& module);
 void bind_batch(py::module_& module);
 void bind_filler(py::module_& module);
+
+/// Devices by the ordinals that Python has for them.
+[[nodiscard]] inline std::vector<device_id> device_ids(const std::vector<int>& ordinals) {
+  std::vector<device_id> out;
+  for (const int ordinal : ordinals) out.push_back(device_id{ordinal});
+  return out;
+}
 
 /// A driver's failure as a Python exception object, not raised.
 [[nodiscard]] py::object as_python(const hip::hip_error& error);

@@ -25,7 +25,10 @@ journal::~journal() {
         report_leak(error.what());
       }
     }
-    for (const auto& leak : undo_since(0).leaks) report_leak(leak.error.what());
+    undo_report report;
+    auto all = entries_since(0);
+    undo(all, report);
+    for (const auto& leak : report.leaks) report_leak(leak.error.what());
   } catch (const std::exception& error) {
     report_leak(error.what());
   }
@@ -335,13 +338,6 @@ void journal::undo(std::vector<entry_id>& entries, undo_report& report,
   if (gaps) {
     std::erase_if(slots_, [](const auto& one) { return std::holds_alternative<std::monostate>(one->what); });
   }
-}
-
-undo_report journal::undo_since(entry_id first) {
-  undo_report report;
-  auto entries = entries_since(first);
-  undo(entries, report);
-  return report;
 }
 
 void journal::undo(slot& entry, undo_report& report) {

@@ -128,8 +128,6 @@ class journal {
   /// is not there any more is nothing to undo.
   void undo(std::vector<entry_id>& entries, undo_report& report,
             std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max());
-  /// Undoes every entry from `first` on.
-  [[nodiscard]] undo_report undo_since(entry_id first);
 
  private:
   friend class batch_runner;
