@@ -110,7 +110,7 @@ CODES: dict[str, str] = {
     "HP421": "contents that do not fit",
     "HP422": "a damaged file of tensors",
     "HP412": "a held layout that cannot be asked",
-    "HP413": "a record or lock that cannot be written",
+    "HP413": "a file that cannot be written",
     "HP414": "a file that is no record",
     "HP420": "a change that this layout cannot make",
 }

@@ -8,10 +8,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from math import prod
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hipplan import _core, contents
@@ -21,6 +19,7 @@ from hipplan.dtypes import BY_NAME, BYTE
 from hipplan.errors import ApplyError, Diagnostic
 from hipplan.live import Live, OnBytes
 from hipplan.model import Content
+from hipplan.output import replacing
 from hipplan.program import Resource
 from hipplan.steps import HOST
 
@@ -60,7 +59,10 @@ class Moves:
         """Into a new file that takes the old one's place when it is complete."""
         with _told(name):
             header, members = _laid_out(self.memory, name, path)
-            with _replacing(path, len(header) + sum(one.size for one in members)) as descriptor:
+            size = len(header) + sum(one.size for one in members)
+            with _written(path), replacing(path) as descriptor:
+                os.posix_fallocate(descriptor, 0, max(size, 1))  # a full disk is told before the first byte
+                os.ftruncate(descriptor, size)
                 os.pwrite(descriptor, header, 0)
                 self._write(descriptor, len(header), members)
 
@@ -114,6 +116,15 @@ def _told(name: str) -> Iterator[None]:
         raise ApplyError(Diagnostic("HP405", f"'{name}': {error}")) from None
 
 
+@contextlib.contextmanager
+def _written(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise Refused("HP413", f"{path!r} cannot be written", why=why) from None
+
+
 def _laid_out(memory: Memory, name: str, path: str) -> tuple[bytes, Sequence[Resource]]:
     """The header of the file and whose bytes follow it."""
     resource = memory.by_name[name]
@@ -161,19 +172,3 @@ def _safetensors_header(members: Sequence[Resource], path: str) -> bytes:
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
-
-
-@contextlib.contextmanager
-def _replacing(path: str, size: int) -> Iterator[int]:
-    """The descriptor of a file of this size beside `path`, which it replaces if nothing goes wrong."""
-    beside = f"{path}.{secrets.token_hex(4)}.part"
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    try:
-        with contextlib.closing(open(descriptor, "wb", buffering=0)) as file:  # noqa: PTH123
-            os.posix_fallocate(file.fileno(), 0, max(size, 1))  # a full disk is told before the first byte
-            os.ftruncate(file.fileno(), size)
-            yield file.fileno()
-        Path(beside).replace(path)
-    except BaseException:
-        Path(beside).unlink(missing_ok=True)
-        raise

@@ -108,28 +108,38 @@ def load_yaml(source: str | os.PathLike[str] | IO[Any], name: str | None = None)
     raw: str | bytes
     if isinstance(source, str) and LINE_BREAK.search(source):
         name, raw = name or "<text>", source
-    elif isinstance(source, (str, os.PathLike)):
-        name = name or os.fspath(source)
-        raw = _read_file(Path(source), name)
     else:
-        name = name or str(getattr(source, "name", "<stream>"))
-        raw = source.read(BYTES_MAX + 1)
+        name = name or (str(getattr(source, "name", "<stream>")) if hasattr(source, "read") else os.fspath(source))
+        raw = read_all(source, name)
     text = _decode(raw, name) if isinstance(raw, bytes) else raw
     if len(text) > BYTES_MAX:
         raise _too_large(name)
     return _Reader(name, text.removeprefix("\ufeff")).read()
 
 
-def _read_file(path: Path, name: str) -> bytes:
+def read_all(source: str | os.PathLike[str] | IO[Any], name: str) -> Any:
+    """What a file or stream holds, as bytes (text, of a stream of text), and no more than shows that it is too large.
+
+    Raises PlanError.
+    """
     try:
-        raw = bytearray()
-        with path.open("rb") as file:
-            while len(raw) <= BYTES_MAX and (piece := file.read(1 << 20)):  # all at once would take room for BYTES_MAX
-                raw += piece
-        return bytes(raw)
+        if isinstance(source, (str, os.PathLike)):
+            with Path(source).open("rb") as file:
+                return _pieces(file)
+        return _pieces(source)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise PlanError(Diagnostic("HP001", f"cannot read {name}: {reason}")) from None
+
+
+def _pieces(file: IO[Any]) -> Any:
+    """All at once would take room for BYTES_MAX."""
+    found = []
+    size = 0
+    while size <= BYTES_MAX and (piece := file.read(1 << 20)):
+        found.append(piece)
+        size += len(piece)
+    return found[0][:0].join(found) if found else b""
 
 
 def _too_large(name: str) -> PlanError:

@@ -115,4 +115,6 @@ def source_of(file: str) -> str | IO[bytes]:
         if "\n" in file or "\0" in file:
             raise PlanError(Diagnostic("HP001", "a file name cannot hold a line break or a NUL"))
         return file
+    if sys.stdin is None:
+        raise PlanError(Diagnostic("HP001", "standard input is closed"))
     return sys.stdin.buffer

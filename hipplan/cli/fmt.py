@@ -8,14 +8,15 @@ change.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
-import tempfile
 from argparse import Namespace
 from pathlib import Path
 
 from hipplan.cli.arguments import Parser, WrongUsage, print_document, source_of
-from hipplan.errors import Diagnostic, ExitCode, HipplanError, PlanError
+from hipplan.errors import ExitCode, HipplanError
+from hipplan.output import write_document
 
 
 def declare(parser: Parser) -> None:
@@ -35,6 +36,8 @@ def run(given: Namespace) -> int:
     for file in files:
         try:
             before, after = _formatted(file)
+            if before != after.encode() and given.write:
+                write_document(file, after, "the plan", in_place=True)
         except HipplanError as error:
             print(error, file=sys.stderr)
             worst = error.exit_code
@@ -43,8 +46,6 @@ def run(given: Namespace) -> int:
             print_document(after)
         elif before != after.encode():
             changed.append(file)
-            if given.write:
-                _replace(Path(file), after)
             print(f"{file}: {'formatted' if given.write else 'would change'}")
     return ExitCode.CHANGES if changed and given.check and worst == ExitCode.OK else worst
 
@@ -60,30 +61,8 @@ def _files(named: str) -> list[str]:
 def _formatted(file: str) -> tuple[bytes, str]:
     """(what stands there, what should), of one plan."""
     from hipplan.canonical import canonical
-    from hipplan.source import load_yaml
+    from hipplan.source import load_yaml, read_all
 
-    source = load_yaml(source_of(file))
-    after = canonical(source)
-    if file == "-":
-        return source.text.encode(), after
-    try:
-        return Path(file).read_bytes(), after
-    except OSError as error:
-        raise PlanError(Diagnostic("HP001", f"cannot read {file}: {error.strerror}")) from None
-
-
-def _replace(file: Path, text: str) -> None:
-    """The file as a whole or not at all; a link stays one, and rights stay as they are."""
-    target = file.resolve()
-    try:
-        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with open(descriptor, "w", encoding="utf-8", newline="\n") as out:  # noqa: PTH123
-                out.write(text)
-            Path(name).chmod(target.stat().st_mode & 0o7777)
-            os.replace(name, target)  # noqa: PTH105
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise PlanError(Diagnostic("HP001", f"cannot write {file}: {error.strerror}")) from None
+    source = source_of(file)
+    before = read_all(source, file)  # once: a pipe has it only once
+    return before, canonical(load_yaml(io.BytesIO(before), getattr(source, "name", file)))

@@ -7,11 +7,11 @@ docs/contents.md says. Exit code: 0 done, 2 a file that cannot be read or is dam
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 from pathlib import Path
 
-from hipplan.cli.arguments import Parser, WrongUsage
+from hipplan.cli.arguments import Parser, WrongUsage, print_document
+from hipplan.output import write_document
 
 
 def declare(parser: Parser) -> None:
@@ -29,10 +29,7 @@ def run(given: Namespace) -> int:
     folder = Path() if given.output == "-" else Path(given.output).parent
     text = plan_of(given.source, given.tp, str(folder))
     if given.output == "-":
-        sys.stdout.write(text)
-        return 0
-    try:
-        Path(given.output).write_text(text)
-    except OSError as error:
-        raise WrongUsage(f"{given.output} cannot be written: {error.strerror}") from None
+        print_document(text)
+    else:
+        write_document(given.output, text, "the plan")
     return 0

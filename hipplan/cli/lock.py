@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from pathlib import Path
 
 from hipplan.cli.arguments import (
     Parser,
@@ -17,11 +16,13 @@ from hipplan.cli.arguments import (
     machine_option,
     parse_vars,
     plan_file,
+    print_document,
     runtime_option,
     source_of,
     vars_option,
 )
-from hipplan.errors import Diagnostic, ExitCode, PlanError
+from hipplan.errors import ExitCode
+from hipplan.output import write_document
 
 
 def declare(parser: Parser) -> None:
@@ -59,7 +60,11 @@ def run(given: Namespace) -> int:
         Locked(given.check).hold(program)
         print(f"{given.check}: this is what {program.name} becomes on {program.machine}")
         return ExitCode.OK
-    _write(given.output, to_yaml(lock(program, base)))
+    text = to_yaml(lock(program, base))
+    if given.output == "-":
+        print_document(text)
+    else:
+        write_document(given.output, text, "the lock")
     return ExitCode.OK
 
 
@@ -73,14 +78,3 @@ def _address(text: str | None) -> int | None:
     if not 0 < address < 2**64 or address % 4096:
         raise WrongUsage(f"--address-base: {text!r} is not an address such as 0x680000000000, a multiple of 4096")
     return address
-
-
-def _write(output: str, text: str) -> None:
-    if output == "-":
-        print(text, end="")
-        return
-    try:
-        Path(output).write_text(text, "utf-8")
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise PlanError(Diagnostic("HP413", f"the lock {output!r} cannot be written", why=why)) from None

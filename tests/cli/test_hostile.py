@@ -192,3 +192,13 @@ def test_an_interrupt_while_the_compiled_part_is_loaded_is_one(monkeypatch: pyte
     monkeypatch.setattr(main, "_run", run)
 
     assert main.run(["verify"]) == 130
+
+
+@pytest.mark.parametrize("verb", ["validate", "fmt", "preview", "apply", "lock"])
+def test_standard_input_that_is_closed_is_told(verb: str) -> None:
+    done = subprocess.run(
+        command(verb, "-"), preexec_fn=lambda: os.close(0), capture_output=True, text=True, timeout=60
+    )
+
+    assert done.returncode == 2
+    assert "error[HP001]: standard input is closed" in done.stderr

@@ -212,7 +212,7 @@ def test_numpy_and_the_safetensors_library_read_what_is_saved(sim: Simulator, tm
             assert (file.get_slice("b").get_dtype(), file.get_slice("b").get_shape()) == ("BF16", [8])
         with pytest.raises(ApplyError, match="NumPy has no bf16"):
             layout.save("r.b", tmp_path / "b.npy")
-        with pytest.raises(ApplyError, match="HP405"):
+        with pytest.raises(ApplyError, match="HP413"):
             layout.save("r.a", tmp_path / "none" / "a.npy")
 
 

@@ -1,0 +1,86 @@
+"""Files that hipplan writes: all of one or nothing of it, and what stood there before stays until then."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from hipplan.errors import Diagnostic, PlanError
+
+
+@contextlib.contextmanager
+def replacing(path: str) -> Iterator[int]:
+    """The descriptor of a new file, which takes the place of `path` if nothing goes wrong.
+
+    A link stays one, and an old file's rights stay as they are. Raises OSError, also for what is no ordinary file.
+    """
+    rights = _rights(path)
+    target = Path(os.path.realpath(path))
+    beside = target.with_name(f".hipplan-{secrets.token_hex(8)}.part")  # as short for the longest name
+    descriptor = -1
+    try:
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        if rights is not None:
+            os.fchmod(descriptor, rights)
+        yield descriptor
+        closing, descriptor = descriptor, -1
+        os.close(closing)  # where some file systems tell that the disk is full
+        beside.replace(target)
+    except BaseException:
+        if descriptor >= 0:
+            os.close(descriptor)
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise
+
+
+def write_document(path: str, text: str, what: str, *, in_place: bool = False) -> None:
+    """Writes a document as UTF-8. Raises PlanError (HP413).
+
+    in_place: what was read from there is replaced. Otherwise a pipe or a device is written to, as a shell does.
+    """
+    try:
+        with _into(path) if _is_stream(path) and not in_place else replacing(path) as descriptor:
+            left = memoryview(text.encode())
+            while left:
+                left = left[os.write(descriptor, left) :]
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise PlanError(Diagnostic("HP413", f"{what} {path!r} cannot be written", why=why)) from None
+
+
+@contextlib.contextmanager
+def _into(path: str) -> Iterator[int]:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _is_stream(path: str) -> bool:
+    try:
+        mode = Path(path).stat().st_mode
+    except FileNotFoundError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
+
+
+def _rights(path: str) -> int | None:
+    """Of the file that is there, None if there is none."""
+    if not path or path.endswith("/"):
+        raise OSError(errno.EISDIR, "it is the name of a folder", path)
+    try:
+        mode = Path(path).stat().st_mode
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "it is a folder" if stat.S_ISDIR(mode) else "it is no ordinary file", path)
+    if not os.access(path, os.W_OK):  # a new file in its place would not ask
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES), path)
+    return stat.S_IMODE(mode)

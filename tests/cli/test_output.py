@@ -1,0 +1,193 @@
+"""Files that commands write: complete, or as they were, with nothing left beside them."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+
+import hipplan as library
+from hipplan.errors import PlanError
+from hipplan.output import replacing, write_document
+from tests.cli.conftest import Run, command
+from tests.conftest import ROOT, Simulator
+
+QUICKSTART = ROOT / "plans" / "quickstart.yaml"
+CHECKPOINT = ROOT / "plans" / "data"
+UGLY = "name:   x   # the name\nhipplan: 1\n"
+
+Writes = Callable[[Path], list[str]]
+
+
+def lock(file: Path) -> list[str]:
+    return command("lock", QUICKSTART, "--machine", "sim-2", "-o", file)
+
+
+def import_(file: Path) -> list[str]:
+    return command("import", "safetensors", sorted(CHECKPOINT.glob("*.safetensors"))[0], "-o", file)
+
+
+def fmt(file: Path) -> list[str]:
+    return command("fmt", "--write", file)
+
+
+def save(file: Path) -> list[str]:
+    return command("apply", ROOT / "plans" / "contents.yaml", "--once", "--runtime", "sim", "--save", f"mirror={file}")
+
+
+def run(line: list[str], **more: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(line, capture_output=True, text=True, timeout=60, **more)
+
+
+def no_room() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8, 8))
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("writes", [lock, import_, fmt])
+def test_a_full_disk_leaves_the_old_file_and_nothing_beside_it(writes: Writes, tmp_path: Path) -> None:
+    file = tmp_path / "file.yaml"
+    file.write_text(UGLY)
+    done = run(writes(file), preexec_fn=no_room)
+
+    assert done.returncode == 2, done.stderr
+    assert f"error[HP413]: the {'lock' if writes is lock else 'plan'} '{file}' cannot be written" in done.stderr
+    assert "why:  File too large" in done.stderr
+    assert file.read_text() == UGLY
+    assert names(tmp_path) == ["file.yaml"]
+
+
+def test_a_full_disk_leaves_what_was_saved_before(sim: Simulator, tmp_path: Path) -> None:
+    with library.apply({"hipplan": 1, "buffers": {"b": {"kind": "device", "size": 64}}}, runtime="sim") as layout:
+        layout.fill("b", 1)
+        layout.save("b", tmp_path / "b.bin")
+        layout.fill("b", 2)
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8, before[1]))
+        try:
+            with pytest.raises(library.ApplyError) as caught:
+                layout.save("b", tmp_path / "b.bin")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    (told,) = caught.value.diagnostics
+    assert (told.code, told.why, caught.value.exit_code) == ("HP413", "File too large", 4)
+    assert str(tmp_path / "b.bin") in told.summary
+    assert (tmp_path / "b.bin").read_bytes() == bytes([1]) * 64
+    assert names(tmp_path) == ["b.bin"]
+
+
+@pytest.mark.parametrize("writes", [lock, import_, fmt, save])
+def test_a_link_stays_one_and_rights_stay(writes: Writes, tmp_path: Path) -> None:
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "file.yaml").write_text(UGLY)
+    (folder / "file.yaml").chmod(0o640)
+    (tmp_path / "link.yaml").symlink_to(folder / "file.yaml")
+    done = run(writes(tmp_path / "link.yaml"))
+
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "link.yaml").is_symlink()
+    assert (folder / "file.yaml").stat().st_mode & 0o7777 == 0o640
+    assert (folder / "file.yaml").read_bytes() not in (b"", UGLY.encode())
+    assert (names(folder), names(tmp_path)) == (["file.yaml"], ["elsewhere", "link.yaml"])
+
+
+def test_a_new_file_has_the_rights_of_any_new_file(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        write_document(str(tmp_path / ("n" * 255)), "text", "the lock")
+    finally:
+        os.umask(before)
+
+    assert (tmp_path / ("n" * 255)).stat().st_mode & 0o7777 == 0o640
+
+
+def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), replacing(str(tmp_path / "file")) as descriptor:
+        os.write(descriptor, b"half")
+        raise KeyboardInterrupt
+
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["", "no/such/file", ".", "folder/", "a\0b", "n" * 256, "loop"])
+def test_a_name_that_cannot_be_written_is_told(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(PlanError) as caught:
+        write_document(name, "text", "the lock")
+
+    assert [one.code for one in caught.value.diagnostics] == ["HP413"]
+    assert names(tmp_path) == ["loop"]
+
+
+def test_a_file_that_may_not_be_written_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)  # as for anybody but root
+    (tmp_path / "file").write_text("old")
+    with pytest.raises(PlanError, match="Permission denied"):
+        write_document(str(tmp_path / "file"), "new", "the lock")
+
+    assert (tmp_path / "file").read_text() == "old"
+
+
+def test_a_document_goes_into_a_pipe_or_device_as_it_is(tmp_path: Path) -> None:
+    shown = run(lock(Path("-"))).stdout
+
+    assert run(lock(Path("/dev/stdout"))).stdout == shown
+    assert run(lock(Path("/dev/null"))).returncode == 0
+    assert Path("/dev/null").is_char_device()
+    full = run(lock(Path("/dev/full")))
+    assert full.returncode == 2
+    assert "why:  No space left on device" in full.stderr
+
+
+def test_memory_is_not_saved_in_the_place_of_a_device(sim: Simulator, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with library.apply({"hipplan": 1, "buffers": {"b": {"kind": "device", "size": 64}}}, runtime="sim") as layout:
+        for name in ("/dev/null", tmp_path / "pipe", tmp_path):
+            with pytest.raises(library.ApplyError) as caught:
+                layout.save("b", name)
+            assert caught.value.diagnostics[0].code == "HP413"
+        layout.save("b", tmp_path / "b.npy")
+
+    assert Path("/dev/null").is_char_device()
+    assert names(tmp_path) == ["b.npy", "pipe"]
+    assert numpy.load(tmp_path / "b.npy").nbytes == 64
+
+
+def test_a_plan_that_came_from_a_pipe_is_not_written_back(tmp_path: Path, hipplan: Run) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, UGLY.encode())
+    os.close(writing)
+    done = run(fmt(Path(f"/dev/fd/{reading}")), pass_fds=[reading])
+    os.close(reading)
+
+    assert done.returncode == 2
+    assert "why:  it is no ordinary file" in done.stderr
+
+
+def test_a_document_is_utf_8_on_a_terminal_that_is_not(hipplan: Run) -> None:
+    plan = "hipplan: 1\nname: pl\u00e4n\n"
+    done = hipplan(
+        "lock", "-", "--machine", "sim-2", stdin=plan, env={"PYTHONIOENCODING": "utf-8:strict", "LC_ALL": "C"}
+    )
+    ascii_only = subprocess.run(
+        command("lock", "-", "--machine", "sim-2"),
+        input=plan.encode(),
+        capture_output=True,
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+        timeout=60,
+    )
+
+    assert ascii_only.stdout.decode() == done.stdout
+    assert "  name: pl\u00e4n\n" in done.stdout
