@@ -11,13 +11,13 @@ devices tensors are split as tensor parallel inference does, by the name of thei
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
+from hipplan import strict_json
 from hipplan.canonical import canonical
 from hipplan.dtypes import BY_NAME
 from hipplan.errors import Diagnostic, PlanError
@@ -148,4 +148,4 @@ def _key(name: str) -> str:
 
 def _quoted(text: str) -> str:
     """As YAML and JSON write it; nothing in it is an expression."""
-    return json.dumps(text.replace("$(", "$$("))
+    return strict_json.dumps(text.replace("$(", "$$("))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import logging
 import os
 import secrets
@@ -24,7 +23,7 @@ from typing import Any
 
 from typing_extensions import Self
 
-from hipplan import _core
+from hipplan import _core, strict_json
 from hipplan.errors import Diagnostic, HeldError
 from hipplan.layout import Layout
 
@@ -173,7 +172,7 @@ class Answers:
         if not got or not REQUEST.startswith(client.asked):
             raise ConnectionError("not a question")
         if client.asked == REQUEST:
-            client.answer = memoryview(json.dumps(self._answer()).encode())
+            client.answer = memoryview(strict_json.dumps(self._answer()).encode())
             client.until = monotonic() + PATIENCE_S
             self._ready.modify(client.connection, selectors.EVENT_WRITE)
 
@@ -246,7 +245,7 @@ def _answer_of(connection: socket.socket, process: int) -> Answer:
 
 def _read(text: bytes) -> Answer:
     """Raises ValueError if it is no answer: whoever is there need not be hipplan."""
-    answer = json.loads(text)
+    answer = strict_json.loads(text)
     wanted: dict[str, type] = {"plan": str, "process": int, "checks": int, "differ": int, "differences": list}
     if isinstance(answer, dict) and answer.get("format_version") == 1:
         if isinstance(answer.get("error"), str):

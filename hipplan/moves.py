@@ -6,13 +6,12 @@ A failure leaves the layout as it is, and the bytes of what was being written un
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from hipplan import _core, contents
+from hipplan import _core, contents, strict_json
 from hipplan.content_steps import ContentStep, check_files, devices_of
 from hipplan.contents import Memory, Refused
 from hipplan.dtypes import BY_NAME, BYTE
@@ -169,6 +168,6 @@ def _safetensors_header(members: Sequence[Resource], path: str) -> bytes:
             "data_offsets": [offset, offset + size],
         }
         offset += size
-    text = json.dumps(header, separators=(",", ":")).encode()
+    text = strict_json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text

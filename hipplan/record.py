@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime
 import errno
 import io
-import json
 import logging
 import os
 import stat
@@ -18,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hipplan import __version__
+from hipplan import __version__, strict_json
 from hipplan.errors import Diagnostic, RecordError
 from hipplan.program import Program
 from hipplan.steps import Step
@@ -119,7 +118,7 @@ class Recorder:
     def _write(self, event: str, **more: Any) -> None:
         if self._file is None:
             return
-        line = memoryview(json.dumps({"event": event, **more}, default=str).encode() + b"\n")
+        line = memoryview(strict_json.dumps({"event": event, **more}, default=str).encode() + b"\n")
         try:
             while line:
                 written = self._file.write(line)
@@ -219,9 +218,10 @@ def read(path: str | os.PathLike[str]) -> Record:
 
 def _event(line: bytes, file: str, number: int, first: bool) -> Event:
     try:
-        event = json.loads(line)
-    except (ValueError, RecursionError):
-        raise _no_record(file, number, "the line is not JSON") from None
+        event = strict_json.loads(line)
+    except (ValueError, RecursionError) as error:
+        what = str(error) if "no number" in str(error) else "the line is not JSON"
+        raise _no_record(file, number, what) from None
     if not isinstance(event, dict) or not isinstance(kind := event.get("event"), str) or kind not in _FIELDS:
         raise _no_record(file, number, "the line is no event of a record")
     if (kind == "apply") != first:

@@ -9,7 +9,6 @@ safetensors library itself gives no offsets, only tensors; tests hold this reade
 from __future__ import annotations
 
 import ast
-import json
 import os
 import stat
 from collections.abc import Iterator, Mapping
@@ -18,6 +17,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from hipplan import strict_json
 from hipplan.dtypes import BY_NAME, DTYPES
 from hipplan.errors import suggest
 from hipplan.units import format_size
@@ -145,7 +145,7 @@ def _json(path: str, data: bytes) -> dict[str, Any]:
         return made
 
     try:
-        made = json.loads(data.decode(), object_pairs_hook=once)
+        made = strict_json.loads(data.decode(), object_pairs_hook=once)
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
         raise _malformed(path, f"its JSON cannot be read: {str(error)[:120]}") from None
     if not isinstance(made, dict):

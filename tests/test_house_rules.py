@@ -83,6 +83,12 @@ def test_a_function_fits_a_screen(path: Path) -> None:
             assert node.end_lineno - node.lineno < 60, f"{path.name}: {node.name} is too long"
 
 
+@pytest.mark.parametrize("path", PYTHON, ids=lambda path: str(path.relative_to(ROOT)))
+def test_json_is_as_the_standard_has_it(path: Path) -> None:
+    if path.name not in ("strict_json.py", "loader.py"):  # the latter only digests it
+        assert not re.search(r"(?<!strict_)json\.(dump|load)", path.read_text()), "use strict_json"
+
+
 def test_every_code_that_is_raised_is_registered_and_explained() -> None:
     from hipplan.errors import CODES
 

@@ -10,12 +10,12 @@ given back, 130 and 143 interrupted.
 
 from __future__ import annotations
 
-import json
 import sys
 from argparse import Namespace
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from hipplan import strict_json
 from hipplan.cli.arguments import (
     Parser,
     WrongUsage,
@@ -169,7 +169,7 @@ def _report(layout: Layout, as_json: bool) -> None:
     from hipplan.undo import retried_text
 
     if as_json:
-        print(json.dumps(render.layout_json(layout)), flush=True)
+        print(strict_json.dumps(render.layout_json(layout)), flush=True)
         return
     program = layout.program
     checks = f"{len(layout.checks)} checks passed" if layout.checks else "not verified"
@@ -191,9 +191,9 @@ def _tear_down(layout: Layout, as_json: bool) -> None:
     except LeakError as error:
         if as_json and error.undone is not None:
             with suppress(OSError):  # the leak matters more than who hears of it here
-                print(json.dumps(render.undone_json(error.undone)), flush=True)
+                print(strict_json.dumps(render.undone_json(error.undone)), flush=True)
         raise
     if as_json:
-        print(json.dumps(render.undone_json(undone)), flush=True)
+        print(strict_json.dumps(render.undone_json(undone)), flush=True)
     else:
         print(f"torn down: {undone.summary()}", flush=True)

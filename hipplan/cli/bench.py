@@ -6,11 +6,11 @@ four times with --compare.
 
 from __future__ import annotations
 
-import json
 import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
+from hipplan import strict_json
 from hipplan.cli.arguments import Parser, WrongUsage, format_option, runtime_option
 from hipplan.errors import ExitCode
 
@@ -56,7 +56,7 @@ def run(given: Namespace) -> int:
         print(f"error: {error}", file=sys.stderr)
         return ExitCode.ROLLED_BACK
     if given.format == "json":
-        print(json.dumps(_json(matrix, chosen.kind)))
+        print(strict_json.dumps(_json(matrix, chosen.kind)))
     else:
         _print(matrix, given.compare)
     return ExitCode.OK

@@ -5,9 +5,9 @@ hipplan machine > box.yaml
 
 from __future__ import annotations
 
-import json
 from argparse import Namespace
 
+from hipplan import strict_json
 from hipplan.cli.arguments import Parser, WrongUsage, format_option, print_document, runtime_option
 
 
@@ -44,7 +44,7 @@ def _measure(runtime: str | None, as_json: bool) -> None:
 
     if as_json:
         body = found.model_dump(exclude_none=True)
-        print(json.dumps({"format_version": 1, "built_with": _core.compiler, "machine": body}, indent=2))
+        print(strict_json.dumps({"format_version": 1, "built_with": _core.compiler, "machine": body}, indent=2))
         return
     print(f"# measured by hipplan {_core.__version__}, built with {_core.compiler}")
     print_document(to_yaml(found))
@@ -56,7 +56,7 @@ def _list(as_json: bool) -> None:
     known = {name: load_machine(name) for name in machine_names()}
     if as_json:
         rows = [{"name": name, "description": m.description, "devices": len(m.devices)} for name, m in known.items()]
-        print(json.dumps({"format_version": 1, "machines": rows}, indent=2))
+        print(strict_json.dumps({"format_version": 1, "machines": rows}, indent=2))
         return
     width = max(map(len, known))
     for name, profile in known.items():
@@ -68,7 +68,7 @@ def _show(name: str, as_json: bool) -> None:
 
     profile = load_machine(name)
     if as_json:
-        print(json.dumps({"format_version": 1, "machine": profile.model_dump(exclude_none=True)}, indent=2))
+        print(strict_json.dumps({"format_version": 1, "machine": profile.model_dump(exclude_none=True)}, indent=2))
     else:
         print_document(to_yaml(profile))
 
@@ -79,7 +79,7 @@ def _diff(a: str, b: str, as_json: bool) -> None:
     differences = diff(load_machine(a), load_machine(b))
     if as_json:
         rows = [{"figure": figure, "a": left, "b": right} for figure, left, right in differences]
-        print(json.dumps({"format_version": 1, "differences": rows}, indent=2))
+        print(strict_json.dumps({"format_version": 1, "differences": rows}, indent=2))
         return
     for figure, left, right in differences:
         print(f"{figure}: {left} -> {right}")

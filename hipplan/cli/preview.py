@@ -6,11 +6,11 @@ With --from OLD: what would lead from a layout of that plan to this one, in plac
 
 from __future__ import annotations
 
-import json
 import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
+from hipplan import strict_json
 from hipplan.cli.arguments import (
     Parser,
     WrongUsage,
@@ -69,7 +69,7 @@ def run(given: Namespace) -> int:
         return ExitCode.CHANGES if changes and given.detailed_exitcode else 0
     program = compile_plan(plan, profile)
     if given.format == "json":
-        print(json.dumps(render.program_json(program), indent=2))
+        print(strict_json.dumps(render.program_json(program), indent=2))
         return 0
     for warning in program.warnings:
         print(warning, file=sys.stderr)
@@ -92,7 +92,7 @@ def _preview_change(old: LoadedPlan, new: LoadedPlan, profile: Machine, format: 
     found = compile_change(compile_plan(old, profile), new, profile)
     lines = listing.lines(found)
     if format == "json":
-        print(json.dumps(render.difference_json(found), indent=2))
+        print(strict_json.dumps(render.difference_json(found), indent=2))
         return bool(lines)
     for warning in found.new.warnings:
         print(warning, file=sys.stderr)

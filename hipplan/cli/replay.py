@@ -6,10 +6,10 @@ Exit code: 0, also if the record ends in the middle because the process was kill
 
 from __future__ import annotations
 
-import json
 import sys
 from argparse import Namespace
 
+from hipplan import strict_json
 from hipplan.cli.arguments import Parser, format_option
 from hipplan.errors import ExitCode
 
@@ -25,7 +25,7 @@ def run(given: Namespace) -> int:
 
     record = read(given.file)
     if given.format == "json":
-        print(json.dumps({"format_version": 1, "complete": record.complete, "events": record.events}, indent=2))
+        print(strict_json.dumps({"format_version": 1, "complete": record.complete, "events": record.events}, indent=2))
         return ExitCode.OK
     out = render.console()
     for part in render.record_parts(record):

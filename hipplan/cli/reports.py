@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from hipplan import __version__
+from hipplan import __version__, strict_json
 from hipplan.errors import CODES, Diagnostic, ExitCode
 from hipplan.explain import explain
 
@@ -25,7 +24,7 @@ def as_json(checked: Sequence[Checked]) -> str:
         {"file": file, "valid": code == ExitCode.OK, "diagnostics": [diagnostic.to_json() for diagnostic in found]}
         for file, code, found in checked
     ]
-    return json.dumps({"format_version": 1, "files": files}, indent=2)
+    return strict_json.dumps({"format_version": 1, "files": files}, indent=2)
 
 
 def as_github(checked: Sequence[Checked]) -> str:
@@ -42,7 +41,7 @@ def as_sarif(checked: Sequence[Checked]) -> str:
         "columnKind": "unicodeCodePoints",
         "results": [_result(file, diagnostic, rules.index(diagnostic.code)) for file, diagnostic in found],
     }
-    return json.dumps({"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
+    return strict_json.dumps({"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
 
 
 def _command(file: str, diagnostic: Diagnostic) -> str:

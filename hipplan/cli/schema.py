@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from argparse import Namespace
 
+from hipplan import strict_json
 from hipplan.cli.arguments import Parser
 
 
@@ -16,5 +16,5 @@ def declare(parser: Parser) -> None:
 def run(given: Namespace) -> int:
     from hipplan.schema import machine_schema, plan_schema
 
-    print(json.dumps(plan_schema() if given.document == "plan" else machine_schema(), indent=2))
+    print(strict_json.dumps(plan_schema() if given.document == "plan" else machine_schema(), indent=2))
     return 0

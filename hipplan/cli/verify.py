@@ -5,9 +5,9 @@ Exit code: 0 all is as the plan says, 6 something differs, 4 no layout of this u
 
 from __future__ import annotations
 
-import json
 from argparse import Namespace
 
+from hipplan import strict_json
 from hipplan.cli.arguments import Parser, WrongUsage, format_option
 from hipplan.errors import ExitCode
 
@@ -27,13 +27,13 @@ def run(given: Namespace) -> int:
     if given.list:
         holding = held.processes()
         if given.format == "json":
-            print(json.dumps({"format_version": 1, "processes": holding}))
+            print(strict_json.dumps({"format_version": 1, "processes": holding}))
         else:
             print("\n".join(map(str, holding)) or "no process of this user holds a layout")
         return ExitCode.OK
     answer = held.ask(given.process)
     if given.format == "json":
-        print(json.dumps(answer, indent=2))
+        print(strict_json.dumps(answer, indent=2))
     else:
         print(render.verified_text(answer))
     return ExitCode.CHANGES if answer.get("differ") else ExitCode.OK

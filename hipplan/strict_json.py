@@ -1,0 +1,33 @@
+"""JSON as the standard has it (RFC 8259): no NaN and no infinity, which Python's own module writes and reads."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, NoReturn
+
+
+def dumps(data: Any, **how: Any) -> str:
+    """As json.dumps. Raises ValueError for a number that JSON does not have."""
+    return json.dumps(data, allow_nan=False, **how)
+
+
+def loads(text: str | bytes, **how: Any) -> Any:
+    """As json.loads. Raises ValueError for a number that no float holds, or that JSON does not have."""
+    return json.loads(text, parse_int=_int, parse_float=_float, parse_constant=_refused, **how)
+
+
+def _int(text: str) -> int:
+    _float(text)  # whoever shows or divides it may want one
+    return int(text)
+
+
+def _float(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        _refused(text)
+    return number
+
+
+def _refused(text: str) -> NoReturn:
+    raise ValueError(f"{text[:40]} is no number that can be held")
