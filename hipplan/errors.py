@@ -44,6 +44,7 @@ CODES: dict[str, str] = {
     "HP011": "a key that is not a word",
     "HP012": "a number out of bounds",
     "HP013": "a byte size that cannot be read",
+    "HP014": "a file of another kind",
     "HP020": "a $(...) expression that cannot be read",
     "HP021": "a variable that is not defined",
     "HP022": "an expression that has no value",

@@ -110,7 +110,7 @@ class Locked:
     """A lock that was read, and where each piece of it stands. Raises PlanError if the file is no lock."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._source = load_yaml(Path(path))
+        self._source = load_yaml(Path(path), wanted="lock")
         found = list(self._source.found)
         try:
             self.lock = Lock.model_validate(self._source.data)

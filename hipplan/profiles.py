@@ -232,7 +232,7 @@ def load_machine(name_or_path: str | os.PathLike[str]) -> Machine:
 
 def _read(file: Path | IO[str], name: str) -> Machine:
     try:
-        source = load_yaml(file, name)
+        source = load_yaml(file, name, "profile")
     except PlanError as error:  # the text is no YAML; what is wrong is not a plan
         raise MachineError(error.diagnostics) from None
     found = source.found

@@ -15,11 +15,13 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hipplan import __version__, strict_json
-from hipplan.errors import Diagnostic, RecordError
+from hipplan.errors import Diagnostic, PlanError, RecordError
 from hipplan.program import Program
+from hipplan.source import load_yaml
 from hipplan.steps import Step
 
 if TYPE_CHECKING:
@@ -207,13 +209,26 @@ def read(path: str | os.PathLike[str]) -> Record:
                     raise _no_record(name, number, "the line is too long")
                 if not line.endswith(b"\n") and events:
                     break  # cut off while it was written
-                events.append(_event(line, name, number, first=not events))
+                try:
+                    events.append(_event(line, name, number, first=not events))
+                except RecordError:
+                    if not events:
+                        _refuse_another_kind(name)
+                    raise
                 complete = events[-1]["event"] == "end"
     except (OSError, ValueError) as error:
         raise _no_record(name, 0, getattr(error, "strerror", None) or str(error)) from None
     if not events:
         raise _no_record(name, 0, "it is empty")
     return Record(tuple(events), complete)
+
+
+def _refuse_another_kind(name: str) -> None:
+    try:
+        load_yaml(Path(name), wanted="record")
+    except PlanError as error:
+        if error.diagnostics[0].code == "HP014":
+            raise RecordError(error.diagnostics) from None
 
 
 def _event(line: bytes, file: str, number: int, first: bool) -> Event:

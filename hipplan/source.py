@@ -19,6 +19,7 @@ from typing import IO, Any
 import yaml
 
 from hipplan.errors import Diagnostic, PlanError, Span
+from hipplan.kinds import instead
 from hipplan.yaml12 import (
     COLLECTION,
     DEPTH_MAX,
@@ -103,18 +104,30 @@ class Source:
         return children
 
 
-def load_yaml(source: str | os.PathLike[str] | IO[Any], name: str | None = None) -> Source:
-    """Read one YAML document: from a path, an open stream, or a text (a str with a line break in it)."""
+def load_yaml(source: str | os.PathLike[str] | IO[Any], name: str | None = None, wanted: str = "plan") -> Source:
+    """Read one YAML document: from a path, an open stream, or a text (a str with a line break in it).
+
+    Raises PlanError; if the document is another of hipplan's own than is wanted, that alone is what it says (HP014).
+    """
     raw: str | bytes
     if isinstance(source, str) and LINE_BREAK.search(source):
         name, raw = name or "<text>", source
     else:
         name = name or (str(getattr(source, "name", "<stream>")) if hasattr(source, "read") else os.fspath(source))
         raw = read_all(source, name)
-    text = _decode(raw, name) if isinstance(raw, bytes) else raw
-    if len(text) > BYTES_MAX:
-        raise _too_large(name)
-    return _Reader(name, text.removeprefix("\ufeff")).read()
+    text = ""
+    try:
+        text = _decode(raw, name) if isinstance(raw, bytes) else raw
+        if len(text) > BYTES_MAX:
+            raise _too_large(name)
+        found = _Reader(name, text.removeprefix("\ufeff")).read()
+    except PlanError:
+        if (other := instead(name, text, None, wanted)) is not None:
+            raise PlanError(other) from None
+        raise
+    if (other := instead(name, text, found.data, wanted)) is not None:
+        raise PlanError(other)
+    return found
 
 
 def read_all(source: str | os.PathLike[str] | IO[Any], name: str) -> Any:

@@ -1,0 +1,54 @@
+"""What a file is that was given where another kind of file is wanted: hipplan reads and writes several."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from hipplan.errors import Diagnostic
+
+_KINDS = {
+    "plan": ("a plan", "`hipplan apply FILE` takes it, and so do validate, preview and lock"),
+    "lock": ("a lock", "`hipplan apply PLAN --locked FILE` and `hipplan lock PLAN --check FILE` take it"),
+    "profile": ("a machine profile", "`--machine FILE` takes it"),
+    "record": ("a record of an apply", "`hipplan replay FILE` shows it"),
+    "report": ("a report in JSON", "programs read it, and hipplan does not"),
+    "checkpoint": ("a file of tensors", "`hipplan import safetensors FILE` writes a plan for it"),
+}
+"""Kind -> its name, and what to do with it."""
+
+_MADE_BY = {
+    "lock": "`hipplan lock PLAN -o FILE` writes one",
+    "profile": "`hipplan machine > FILE` writes one",
+    "record": "`hipplan apply PLAN --record FILE` writes one",
+}
+_KEYS = {"hipplan": "plan", "hipplan_lock": "lock", "weight_map": "checkpoint", "format_version": "report"}
+_BEGINS = re.compile(
+    r"""\{"event":[ ](?P<record>"apply")|\{"(?P<report>format_version|event)"|(?P<lock>hipplan_lock):"""
+)
+
+
+def instead(name: str, text: str, data: Any, wanted: str) -> Diagnostic | None:
+    """HP014 if a document is of another kind than is wanted. data: None if the text cannot be read."""
+    found = _kind(name, text, data)
+    if found in ("", wanted):
+        return None
+    what, use = _KINDS[found]
+    want = _KINDS[wanted][0]
+    made = f"; {_MADE_BY[wanted]}" if wanted in _MADE_BY else ""
+    return Diagnostic(
+        "HP014", f"{name} is {what}, and no {want.split(' ', 1)[1]}", why=f"{want} is wanted here{made}", hint=use
+    )
+
+
+def _kind(name: str, text: str, data: Any) -> str:
+    if isinstance(data, dict):
+        if data.get("event") == "apply":
+            return "record"
+        if isinstance(data.get("devices"), list) and "hipplan" not in data:
+            return "profile"
+        return next((kind for key, kind in _KEYS.items() if key in data), "")
+    if name.endswith((".safetensors", ".npy")):
+        return "checkpoint"
+    begins = _BEGINS.match(re.sub(r"\A(#.*\n)*", "", text[:10_000]))
+    return str(begins.lastgroup) if begins else ""
