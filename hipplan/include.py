@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,13 +33,15 @@ def plans_below(folder: Path, *, parts: bool = False) -> list[Path]:
     """The plans of a folder, at any depth: YAML files that say `hipplan:`. Without `parts` not those
     that another one includes.
 
-    Folders and files whose names begin with a dot are not looked at.
+    Folders and files whose names begin with a dot are not looked at, nor pipes and devices.
     """
     plans: list[Path] = []
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         named = [Path(place, name) for name in sorted(files) if not name.startswith(".")]
-        plans += [path for path in named if path.suffix in (".yaml", ".yml") and _says(path, b"hipplan")]
+        plans += [
+            path for path in named if path.suffix in (".yaml", ".yml") and path.is_file() and _says(path, b"hipplan")
+        ]
     if parts:
         return plans
     included = {part for path in plans if _says(path, b"include") for part in _included_by(path)}
@@ -53,6 +56,15 @@ def _says(path: Path, key: bytes) -> bool:
     except OSError:
         return False
     return re.search(rb"^(?:\xef\xbb\xbf)?\{?[\"']?" + key + rb"[\"']?[ \t]*:", text, re.MULTILINE) is not None
+
+
+def _is_stream(path: Path) -> bool:
+    """Reading it may wait for somebody, or never end."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):  # which the one who reads it tells better
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def _included_by(path: Path) -> list[Path]:
@@ -139,6 +151,9 @@ class Documents:
         return None
 
     def _load(self, file: Path, source: Source, name: str, path: tuple[Hashable, ...]) -> Source | None:
+        if _is_stream(file):
+            self._report("HP025", f"{name} is a pipe or a device", source, path, hint="a plan is made of files")
+            return None
         try:
             included = load_yaml(file, str(Path(source.name).parent / name))
         except PlanError as error:

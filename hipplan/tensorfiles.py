@@ -70,26 +70,33 @@ def is_safetensors(path: str) -> bool:
 
 def open_file(path: str) -> TensorFile:
     """Opens one file, an index excepted, and reads its header. Raises FileProblem."""
+    descriptor = _opened(path)
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for a writer
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from None
-    try:
-        facts = os.fstat(descriptor)
-        if not stat.S_ISREG(facts.st_mode):
-            raise FileProblem("HP405", f"{path} is not a regular file")
-        return TensorFile(path, descriptor, facts.st_size, _entries(path, descriptor, facts.st_size))
+        size = os.fstat(descriptor).st_size
+        return TensorFile(path, descriptor, size, _entries(path, descriptor, size))
     except BaseException:
         os.close(descriptor)
         raise
 
 
+def _opened(path: str) -> int:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for a writer
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from None
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise FileProblem("HP405", f"{path} is not a regular file")
+
+
 def read_index(path: str) -> dict[str, str]:
     """Tensor -> path of the file it is in, of a model.safetensors.index.json. Raises FileProblem."""
+    descriptor = _opened(path)
     try:
-        with Path(path).open("rb") as file:
+        with os.fdopen(descriptor, "rb") as file:
             data = file.read(HEADER_MAX + 1)
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise _unreadable(path, error) from None
     if len(data) > HEADER_MAX:
         raise _malformed(path, f"it is larger than {format_size(HEADER_MAX)}")

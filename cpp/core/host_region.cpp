@@ -61,7 +61,8 @@ host_region::~host_region() {
 
 host_region host_region::map_file(std::string name, const std::string& path, std::size_t size_bytes,
                                   bool read_only) {
-  const descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  // O_NONBLOCK: a pipe would wait for a writer before it can be refused.
+  const descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (file.value < 0) fail(path);
   struct stat facts {};
   if (fstat(file.value, &facts) != 0) fail(path);

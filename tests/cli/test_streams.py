@@ -1,0 +1,114 @@
+"""Pipes, devices and folders where a file is expected: read as far as is right, refused where not, never a hang."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run, command
+from tests.conftest import ROOT
+
+QUICKSTART = ROOT / "plans" / "quickstart.yaml"
+SIM = ("--machine", "sim-2")
+
+
+@contextmanager
+def piped(*line: object) -> Iterator[str]:
+    """What a shell makes of <(line): the name of a pipe that a program writes to."""
+    writer = subprocess.Popen([*map(str, line)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert writer.stdout is not None
+    os.set_inheritable(writer.stdout.fileno(), True)
+    try:
+        yield f"/dev/fd/{writer.stdout.fileno()}"
+    finally:
+        writer.stdout.close()
+        writer.kill()
+        writer.wait()
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=60, close_fds=False)
+
+
+def test_a_plan_a_lock_and_a_profile_may_come_from_pipes() -> None:
+    profile = ROOT / "hipplan" / "machines" / "sim-2.yaml"
+    lock = run("lock", QUICKSTART, *SIM).stdout
+    with piped("cat", QUICKSTART) as plan, piped("cat", profile) as machine, piped("printf", "%s", lock) as locked:
+        checked = run("lock", plan, "--machine", machine, "--check", locked)
+
+    assert checked.returncode == 0, checked.stderr
+    for verb, *more in (("validate",), ("fmt",), ("fmt", "--check"), ("preview", *SIM)):
+        with piped("cat", QUICKSTART) as plan:
+            done = run(verb, *more, plan)
+        assert done.returncode == 0, (verb, done.stderr)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [("validate",), ("fmt",), ("lock", QUICKSTART, *SIM, "--check"), ("preview", QUICKSTART, "--machine")],
+    ids=lambda line: line[0],
+)
+def test_what_never_ends_is_too_large(line: tuple[object, ...]) -> None:
+    with piped("yes", "a: 1") as endless:
+        for name in ("/dev/zero", endless):
+            done = run(*line, name)
+            assert done.returncode == (3 if "--machine" in line[-1:] else 2)
+            assert f"error[HP009]: {name} is larger than 64 MiB" in done.stderr
+
+
+def test_the_tensors_of_a_checkpoint_are_in_files(tmp_path: Path, hipplan: Run) -> None:
+    for name in ("m.safetensors", "m.safetensors.index.json"):
+        os.mkfifo(tmp_path / name)
+        done = hipplan("import", "safetensors", tmp_path / name)
+        assert done.returncode == 2
+        assert f"error[HP405]: {tmp_path / name} is not a regular file" in done.stderr
+
+
+def test_a_plan_is_made_of_files(tmp_path: Path, hipplan: Run) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "zero.yaml").symlink_to("/dev/zero")
+    (tmp_path / "plan.yaml").write_text("hipplan: 1\ninclude: [pipe.yaml, /dev/zero]\n")
+    done = hipplan("validate", tmp_path / "plan.yaml", "--include-anywhere")
+
+    assert done.returncode == 2
+    assert "plan.yaml:2:11: error[HP025]: pipe.yaml is a pipe or a device" in done.stderr
+    assert "plan.yaml:2:22: error[HP025]: /dev/zero is a pipe or a device" in done.stderr
+    (tmp_path / "plan.yaml").write_text("hipplan: 1\n")
+    for verb in ("validate", "fmt"):
+        found = hipplan(verb, *(["--check"] if verb == "fmt" else []), tmp_path)
+        assert (found.returncode, found.stderr) == (0, "")
+
+
+def test_memory_is_registered_from_a_file(tmp_path: Path, hipplan: Run) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for size in ("", ", size: 4096"):
+        (tmp_path / "plan.yaml").write_text(f"hipplan: 1\nbuffers: {{d: {{kind: registered, file: pipe{size}}}}}\n")
+        done = hipplan("apply", tmp_path / "plan.yaml", "--once", "--runtime", "sim")
+        assert done.returncode == 4
+        assert "error[HP405]: 'd': " in done.stderr
+        assert "pipe is not a regular file" in done.stderr
+
+
+def test_a_pipe_that_nobody_writes_to_is_waited_for_until_an_interrupt(tmp_path: Path) -> None:
+    """As any program does; who wants it ended ends it."""
+    os.mkfifo(tmp_path / "pipe")
+    waiting = subprocess.Popen(command("validate", tmp_path / "pipe"), stderr=subprocess.PIPE, text=True)
+    writing = -1
+    while writing < 0:
+        assert waiting.poll() is None
+        with suppress(OSError):  # ENXIO as long as nobody reads
+            writing = os.open(tmp_path / "pipe", os.O_WRONLY | os.O_NONBLOCK)
+    while waiting.poll() is None:  # a signal just before the read begins is heard at its end
+        waiting.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            waiting.wait(timeout=2)
+    os.close(writing)
+    assert waiting.stderr is not None
+    with waiting.stderr as said:
+        assert (waiting.returncode, said.read()) == (130, "")
