@@ -44,6 +44,8 @@ _SHORT = {
     errno.ENFILE: "room for open files: the whole system has no more",
 }
 """What hipplan itself may lack, however small the plan is."""
+_UNLOADED = {errno.ENOMEM: "failed to map segment from shared object", errno.EMFILE: "Too many open files"}
+"""How the dynamic linker says so of a compiled module."""
 
 
 def main() -> None:
@@ -83,7 +85,8 @@ def run(arguments: list[str]) -> int:
     except Exception as error:
         if isinstance(error.__cause__, KeyboardInterrupt):  # ^C while the compiled part was loaded is an ImportError
             return ExitCode.INTERRUPTED
-        return _bug()
+        lacks = [number for number, sign in _UNLOADED.items() if isinstance(error, ImportError) and sign in str(error)]
+        return _too_little(lacks[0]) if lacks else _bug()
 
 
 def _too_little(number: int) -> int:

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import yaml
 
 from hipplan.cli import main
 from tests.cli.conftest import Run, command
+from tests.conftest import ROOT
 
 PLAN = "hipplan: 1\nname: pl\u00e4n\nbuffers: {b: {kind: device, size: 1}}\n"
 WRONG = "hipplan: 1\nbuffers: {\u00e4: {kind: device, size: 1}}\n"
@@ -171,6 +173,11 @@ def test_a_range_that_cannot_be_reserved_is_no_lack_of_device_memory(hipplan: Ru
             OSError(errno.EMFILE, "Too many open files", "render.py"),
             "too little room for open files: raise `ulimit -n`",
         ),
+        (ImportError("_core.so: failed to map segment from shared object"), "too little memory"),
+        (
+            ImportError("_core.so: cannot open shared object file: Too many open files"),
+            "too little room for open files",
+        ),
     ],
 )
 def test_what_the_process_lacks_is_no_bug(
@@ -202,3 +209,25 @@ def test_standard_input_that_is_closed_is_told(verb: str) -> None:
 
     assert done.returncode == 2
     assert "error[HP001]: standard input is closed" in done.stderr
+
+
+def test_an_interrupt_in_the_start_of_the_compiled_part_is_one(tmp_path: Path) -> None:
+    """For real: what is run while it is loaded raises, as a signal's handler does."""
+    started = (
+        "import sys, importlib.machinery as m\n"
+        "begin = m.ExtensionFileLoader.create_module\n"
+        "def create(self, spec):\n"
+        "    if spec.name == 'hipplan._core':\n"
+        "        try:\n"
+        "            raise KeyboardInterrupt\n"
+        "        except KeyboardInterrupt as cause:\n"
+        "            raise ImportError('initialization failed') from cause\n"
+        "    return begin(self, spec)\n"
+        "m.ExtensionFileLoader.create_module = create\n"
+        "from hipplan.cli.main import run\n"
+        "sys.exit(run(['apply', sys.argv[1], '--once', '--runtime', 'sim']))\n"
+    )
+    line = [sys.executable, "-c", started, ROOT / "plans" / "quickstart.yaml"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60)
+
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

@@ -55,6 +55,20 @@ def test_changes_are_told_by_name_with_signs(plans: tuple[Path, Path], hipplan: 
     assert "given back at the end: staging" in told
 
 
+def test_memory_on_another_device_is_told_to_come_without_its_bytes(tmp_path: Path, hipplan: Run) -> None:
+    (tmp_path / "old.yaml").write_text(OLD)
+    moved = OLD.replace("part: {device: gpu.0", "part: {device: gpu.1").replace(
+        "cache: {device: gpu.1", "cache: {device: gpu.0"
+    )
+    (tmp_path / "new.yaml").write_text(moved)
+    done = hipplan("preview", tmp_path / "new.yaml", "--from", tmp_path / "old.yaml", "--machine", "sim-2")
+    told = " ".join(done.stdout.split())
+
+    assert done.returncode == 0, done.stderr
+    assert "~ allocation part.0 is made anew, 2MiB, gpu.0 -> gpu.1, without its bytes" in told
+    assert "~ region cache 2 of 2 chunks are made anew, gpu.1 -> gpu.0, without their bytes" in told
+
+
 def test_the_same_as_json(plans: tuple[Path, Path], hipplan: Run) -> None:
     old, new = plans
     done = hipplan("preview", new, "--from", old, "--machine", "sim-2", "--format", "json")
