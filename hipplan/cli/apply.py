@@ -22,6 +22,7 @@ from hipplan.cli.arguments import (
     format_option,
     include_option,
     machine_option,
+    not_empty,
     parse_vars,
     plan_file,
     runtime_option,
@@ -47,7 +48,7 @@ def declare(parser: Parser) -> None:
     parser.add_argument("--save", metavar="NAME=FILE", action="append", default=[], help=about_save)
     parser.add_argument("--no-verify", dest="verify", action="store_false", help=about)
     about = "what `hipplan lock` wrote: apply exactly that, with the same addresses, or say why not"
-    parser.add_argument("--locked", metavar="LOCK", help=about)
+    parser.add_argument("--locked", metavar="LOCK", type=not_empty, help=about)
     about = "write down each step, with its time and result, as JSON lines"
     parser.add_argument("--record", metavar="FILE", help=about)
     machine_option(parser)

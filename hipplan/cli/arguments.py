@@ -53,9 +53,16 @@ class Parser(argparse.ArgumentParser):
         sys.exit(2)
 
 
+def not_empty(text: str) -> str:
+    """An argument that a script's variable was to fill: left out is not the same as empty."""
+    if not text:
+        raise argparse.ArgumentTypeError("is empty")
+    return text
+
+
 def plan_file(parser: Parser) -> None:
     """FILE, as given.file."""
-    parser.add_argument("file", metavar="FILE", help="the plan, or - for stdin")
+    parser.add_argument("file", metavar="FILE", type=not_empty, help="the plan, or - for stdin")
 
 
 def format_option(parser: Parser, *more: str) -> None:
@@ -68,7 +75,7 @@ def format_option(parser: Parser, *more: str) -> None:
 def machine_option(parser: Parser) -> None:
     """--machine, as given.machine."""
     about = "a machine profile: a shipped name (`hipplan machine list`) or a YAML file"
-    parser.add_argument("--machine", metavar="PROFILE", help=about)
+    parser.add_argument("--machine", metavar="PROFILE", type=not_empty, help=about)
 
 
 def runtime_option(parser: Parser) -> None:

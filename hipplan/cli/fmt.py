@@ -14,13 +14,15 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from hipplan.cli.arguments import Parser, WrongUsage, print_document, source_of
+from hipplan.cli.arguments import Parser, WrongUsage, not_empty, print_document, source_of
 from hipplan.errors import ExitCode, HipplanError
 from hipplan.output import write_document
 
 
 def declare(parser: Parser) -> None:
-    parser.add_argument("files", metavar="FILE", nargs="+", help="plans, folders of plans, or - for stdin")
+    parser.add_argument(
+        "files", metavar="FILE", type=not_empty, nargs="+", help="plans, folders of plans, or - for stdin"
+    )
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--check", action="store_true", help="write nothing; name the files that would change")
     which.add_argument("--write", action="store_true", help="change the files in place")

@@ -10,13 +10,15 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from hipplan.cli.arguments import Parser, WrongUsage, print_document
+from hipplan.cli.arguments import Parser, WrongUsage, not_empty, print_document
 from hipplan.output import write_document
 
 
 def declare(parser: Parser) -> None:
     parser.add_argument("kind", choices=("safetensors",), help="what the checkpoint is made of")
-    parser.add_argument("source", metavar="FILE", help="model.safetensors, or model.safetensors.index.json")
+    parser.add_argument(
+        "source", metavar="FILE", type=not_empty, help="model.safetensors, or model.safetensors.index.json"
+    )
     parser.add_argument("--tp", type=int, default=1, metavar="N", help="tensor parallel over N devices (default: 1)")
     parser.add_argument("-o", "--output", default="-", metavar="PLAN", help="where to (default: standard output)")
 

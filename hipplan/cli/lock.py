@@ -14,6 +14,7 @@ from hipplan.cli.arguments import (
     WrongUsage,
     include_option,
     machine_option,
+    not_empty,
     parse_vars,
     plan_file,
     print_document,
@@ -30,7 +31,9 @@ def declare(parser: Parser) -> None:
     parser.add_argument(
         "-o", "--output", metavar="LOCK", default="-", help="the file to write (default: standard output)"
     )
-    parser.add_argument("--check", metavar="LOCK", help="write nothing; say whether this lock still fits")
+    parser.add_argument(
+        "--check", metavar="LOCK", type=not_empty, help="write nothing; say whether this lock still fits"
+    )
     about = "where the first reservation is to be, as 0x680000000000 (default: a place that the plan's name picks)"
     parser.add_argument("--address-base", metavar="ADDRESS", help=about)
     machine_option(parser)

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import sys
 from importlib import import_module
 
 from hipplan import __version__
 from hipplan.cli.arguments import Parser, WrongUsage
+from hipplan.cli.streams import whole
 from hipplan.errors import ExitCode, HipplanError, suggest
 
 VERBS = {
@@ -50,6 +52,7 @@ _UNLOADED = {errno.ENOMEM: "failed to map segment from shared object", errno.EMF
 
 def main() -> None:
     """Entry point of the `hipplan` command."""
+    whole()
     sys.exit(run(sys.argv[1:]))
 
 
@@ -77,6 +80,9 @@ def run(arguments: list[str]) -> int:
     except OSError as error:
         if error.errno in _SHORT:
             return _too_little(error.errno)
+        if error.errno == errno.ENOENT and not _stands_somewhere():
+            print("hipplan: error: the working folder is not there any more: give absolute paths", file=sys.stderr)
+            return ExitCode.INVALID
         if error.errno not in _FULL or error.filename is not None:
             return _bug()
         sys.stdout = None
@@ -92,6 +98,13 @@ def run(arguments: list[str]) -> int:
 def _too_little(number: int) -> int:
     print(f"hipplan: error: this process has too little {_SHORT[number]}", file=sys.stderr)
     return ExitCode.MACHINE
+
+
+def _stands_somewhere() -> bool:
+    try:
+        return bool(os.getcwd())  # noqa: PTH109
+    except OSError:
+        return False
 
 
 def _bug() -> int:

@@ -10,12 +10,12 @@ import sys
 from argparse import Namespace
 
 from hipplan import strict_json
-from hipplan.cli.arguments import Parser, format_option
+from hipplan.cli.arguments import Parser, format_option, not_empty
 from hipplan.errors import ExitCode
 
 
 def declare(parser: Parser) -> None:
-    parser.add_argument("file", metavar="FILE", help="what `hipplan apply --record FILE` wrote")
+    parser.add_argument("file", metavar="FILE", type=not_empty, help="what `hipplan apply --record FILE` wrote")
     format_option(parser)
 
 

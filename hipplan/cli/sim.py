@@ -31,7 +31,7 @@ def run(given: Namespace) -> int:
     variables = {name: value for name, value in told.items() if value is not None}
     try:
         return simulate(command, _profile(given.machine, given.hip_version), variables)
-    except (FileNotFoundError, PermissionError) as error:
+    except OSError as error:
         hint = "name a program that can be run, after --"
         raise RuntimeUnavailable(Diagnostic("HP407", f"the program cannot be started: {error}", hint=hint)) from None
 

@@ -17,6 +17,7 @@ from hipplan.cli.arguments import (
     format_option,
     include_option,
     machine_option,
+    not_empty,
     parse_vars,
     source_of,
     vars_option,
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
 
 
 def declare(parser: Parser) -> None:
-    parser.add_argument("files", metavar="FILE", nargs="+", help="plans, folders of plans, or - for stdin")
+    parser.add_argument(
+        "files", metavar="FILE", type=not_empty, nargs="+", help="plans, folders of plans, or - for stdin"
+    )
     machine_option(parser)
     vars_option(parser)
     include_option(parser)

@@ -1,0 +1,91 @@
+"""Closed, full and unread standard streams, a working folder that is gone, arguments that a script left empty."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run, command
+from tests.conftest import ROOT
+
+QUICKSTART = ROOT / "plans" / "quickstart.yaml"
+CHECKPOINT = ROOT / "plans" / "data" / "layer.safetensors"
+VERBS = {
+    "validate": ("validate", QUICKSTART),
+    "fmt": ("fmt", QUICKSTART),
+    "preview": ("preview", QUICKSTART, "--machine", "sim-2"),
+    "lock": ("lock", QUICKSTART, "--machine", "sim-2"),
+    "apply": ("apply", QUICKSTART, "--once"),
+    "json": ("apply", QUICKSTART, "--once", "--format", "json"),
+    "import": ("import", "safetensors", CHECKPOINT),
+    "machine": ("machine",),
+    "wrong": ("validate", "missing.yaml"),
+    "usage": ("validate", "--nonsense"),
+}
+
+
+def shell(line: tuple[object, ...], streams: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    script = f'"$@" {streams}'
+    return subprocess.run(
+        ["bash", "-c", script, "bash", *command(*line)], capture_output=True, text=True, timeout=60, cwd=cwd
+    )
+
+
+@pytest.mark.parametrize("streams", ["<&- >&- 2>&-", ">&-", "2>&-", "2>/dev/full", "2> >(true)"])
+@pytest.mark.parametrize("verb", VERBS)
+def test_whoever_reads_what_is_said_the_command_does_its_work(verb: str, streams: str, tmp_path: Path) -> None:
+    ledger = tmp_path / "record"
+    more = ("--record", ledger) if VERBS[verb][0] == "apply" else ()
+    done = shell((*VERBS[verb], *more), streams, tmp_path)
+
+    assert done.returncode == (2 if verb in ("wrong", "usage") else 0), done.stderr
+    assert "Traceback" not in done.stderr
+    if more:
+        assert json.loads(ledger.read_text().splitlines()[-1]) == {"event": "end"}
+    if streams == "2>&-" and verb in ("wrong", "usage"):
+        assert done.stdout == ""  # what is wrong is no result
+
+
+def test_a_working_folder_that_is_gone_is_told(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    line = command("import", "safetensors", CHECKPOINT)
+    done = subprocess.run(
+        ["bash", "-c", 'rmdir "$PWD"; "$@"', "bash", *line], capture_output=True, text=True, timeout=60, cwd=gone
+    )
+
+    assert done.returncode == 2
+    assert "the working folder is not there any more" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("validate", ""),
+        ("fmt", ""),
+        ("preview", ""),
+        ("preview", QUICKSTART, "--machine", ""),
+        ("lock", QUICKSTART, "--check", ""),
+        ("apply", QUICKSTART, "--locked", ""),
+        ("replay", ""),
+        ("import", "safetensors", ""),
+    ],
+    ids=str,
+)
+def test_an_argument_that_a_script_left_empty_is_not_one_left_out(line: tuple[object, ...], hipplan: Run) -> None:
+    done = hipplan(*line)
+
+    assert done.returncode == 2
+    assert ": is empty" in done.stderr
+
+
+def test_a_file_that_is_no_program_is_told(tmp_path: Path, hipplan: Run) -> None:
+    (tmp_path / "text").write_text("hello\n")
+    (tmp_path / "text").chmod(0o755)
+    done = hipplan("sim", "--", tmp_path / "text")
+
+    assert done.returncode == 3
+    assert "error[HP407]: the program cannot be started: [Errno 8] Exec format error" in done.stderr
