@@ -23,6 +23,7 @@ from hipplan.cli.arguments import (
     include_option,
     machine_option,
     not_empty,
+    not_over,
     parse_vars,
     plan_file,
     runtime_option,
@@ -68,6 +69,9 @@ def run(given: Namespace) -> int:
 
     if given.record == "-":
         raise WrongUsage("--record: standard output has the report; name a file (./- or /dev/stderr, if need be)")
+    not_over("--record", given.record, given.file, given.locked, given.machine)
+    for one in given.save:
+        not_over("--save", one.partition("=")[2], given.file, given.locked, given.machine)
     plan = load(source_of(given.file), parse_vars(given.var), include_anywhere=given.include_anywhere)
     profile = load_machine(given.machine) if given.machine else None
     lock = None if given.locked is None else Locked(given.locked)

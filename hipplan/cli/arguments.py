@@ -6,6 +6,8 @@ A verb is a module of hipplan.cli with `declare(parser)` and `run(given) -> exit
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import IO, NoReturn
@@ -102,6 +104,14 @@ def parse_vars(given: list[str], option: str = "--var") -> dict[str, str]:
     if wrong:
         raise WrongUsage(f"{option}: {wrong[0]!r} is not NAME=VALUE")
     return dict(one.split("=", 1) for one in given)
+
+
+def not_over(option: str, output: str | None, *inputs: str | None) -> None:
+    """Refuses to write over what is read, or is written too. Pipes and devices may be both."""
+    for one in inputs:
+        with contextlib.suppress(OSError, ValueError):
+            if output and one and os.path.isfile(output) and os.path.samefile(output, one):  # noqa: PTH113, PTH121
+                raise WrongUsage(f"{option}: {output} is what is read; name another file")
 
 
 def print_document(text: str) -> None:

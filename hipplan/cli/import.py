@@ -10,7 +10,7 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from hipplan.cli.arguments import Parser, WrongUsage, not_empty, print_document
+from hipplan.cli.arguments import Parser, WrongUsage, not_empty, not_over, print_document
 from hipplan.output import write_document
 
 
@@ -28,6 +28,7 @@ def run(given: Namespace) -> int:
 
     if not 1 <= given.tp <= 1024:
         raise WrongUsage(f"--tp {given.tp}: 1 to 1024 devices")
+    not_over("--output", given.output, given.source)
     folder = Path() if given.output == "-" else Path(given.output).parent
     text = plan_of(given.source, given.tp, str(folder))
     if given.output == "-":

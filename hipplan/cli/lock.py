@@ -15,6 +15,7 @@ from hipplan.cli.arguments import (
     include_option,
     machine_option,
     not_empty,
+    not_over,
     parse_vars,
     plan_file,
     print_document,
@@ -48,6 +49,7 @@ def run(given: Namespace) -> int:
     from hipplan.lock import Locked, lock, to_yaml
     from hipplan.profiles import load_machine
 
+    not_over("--output", given.output, given.file, given.machine)
     base = _address(given.address_base)
     plan = load(source_of(given.file), parse_vars(given.var), include_anywhere=given.include_anywhere)
     if given.machine:

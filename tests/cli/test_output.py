@@ -191,3 +191,21 @@ def test_a_document_is_utf_8_on_a_terminal_that_is_not(hipplan: Run) -> None:
 
     assert ascii_only.stdout.decode() == done.stdout
     assert "  name: pl\u00e4n\n" in done.stdout
+
+
+def test_what_is_read_is_not_written_over(tmp_path: Path, hipplan: Run) -> None:
+    plan, tensors = tmp_path / "plan.yaml", tmp_path / "layer.safetensors"
+    plan.write_text('{"hipplan": 1, "buffers": {"b": {"kind": "pinned", "size": 64}}}')
+    tensors.write_bytes((CHECKPOINT / "layer.safetensors").read_bytes())
+    (tmp_path / "link").symlink_to(plan)
+    before = {path: path.read_bytes() for path in (plan, tensors)}
+    for line in (
+        ("lock", plan, "--machine", "sim-2", "-o", tmp_path / "link"),
+        ("import", "safetensors", tensors, "-o", tensors),
+        ("apply", plan, "--once", "--runtime", "sim", "--record", tmp_path / "link"),
+        ("apply", tmp_path / "link", "--once", "--runtime", "sim", "--save", f"b={plan}"),
+    ):
+        done = hipplan(*line)
+        assert done.returncode == 2, line
+        assert "is what is read; name another file" in done.stderr
+    assert {path: path.read_bytes() for path in (plan, tensors)} == before
