@@ -70,7 +70,7 @@ def main() -> None:
         program = prepare(load(plan(count, devices)), chosen, None)
         compiled = (time.perf_counter() - started) * 1e6
         variants = {
-            "C++": lambda count=count, devices=devices: timed(_mappings(hand), count, SIZE, devices),
+            "C++": lambda count=count, devices=devices: timed(mappings(hand), count, SIZE, devices),
             "hipplan": lambda program=program: cycle(program, chosen, check=False),
             "verified": lambda program=program: cycle(program, chosen, check=True),
         }
@@ -94,7 +94,9 @@ def main() -> None:
     keep(given.json, "apply", chosen, results)
 
 
-def _mappings(hand: Any) -> Any:
+def mappings(hand: Any) -> Any:
+    """plain.cpp's function for the same layout."""
+
     def call(count: int, size: int, devices: int, up: Any, down: Any) -> int:
         import ctypes
 

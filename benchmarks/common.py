@@ -29,6 +29,7 @@ from hipplan.runtimes import Chosen, choose
 
 ROOT = Path(__file__).parents[1]
 MIB = 2**20
+_folder = tempfile.TemporaryDirectory(prefix="hipplan-benchmark-")
 Variant = Callable[[], Mapping[str, float]]
 """Does the work once and says what it took: part -> microseconds."""
 
@@ -97,19 +98,23 @@ def compiler() -> list[str]:
     sys.exit("no C++ compiler was found (set CXX)")
 
 
+def built(name: str) -> Path:
+    """A library from one of the C++ files here, compiled now."""
+    library = Path(_folder.name, name).with_suffix(".so")
+    source = Path(__file__).with_name(name)
+    command = [*compiler(), "-std=c++20", "-O2", "-fPIC", "-shared", f"-I{ROOT / 'cpp'}", "-x", "c++", str(source)]
+    # hipcc links ROCm's library by itself (dropped again: nothing asks for it), and looks for a GPU unless told.
+    variables = os.environ | {"HIP_PLATFORM": "amd", "HCC_AMDGPU_TARGET": "gfx90a"}
+    try:
+        subprocess.run([*command, "-o", str(library), "-Wl,--as-needed", "-ldl"], check=True, env=variables)
+    except (OSError, subprocess.CalledProcessError) as error:
+        sys.exit(f"{name} cannot be compiled (CXX chooses the compiler): {error}")
+    return library
+
+
 def plain(chosen: Chosen) -> ctypes.CDLL:
-    """plain.cpp, compiled now and bound to the runtime's own library."""
-    with tempfile.TemporaryDirectory(prefix="hipplan-plain-") as folder:
-        library = Path(folder, "libplain.so")
-        source = Path(__file__).with_name("plain.cpp")
-        command = [*compiler(), "-std=c++20", "-O2", "-fPIC", "-shared", f"-I{ROOT / 'cpp'}", "-x", "c++", str(source)]
-        # hipcc links ROCm's library by itself (dropped again: nothing asks for it), and looks for a GPU unless told.
-        variables = os.environ | {"HIP_PLATFORM": "amd", "HCC_AMDGPU_TARGET": "gfx90a"}
-        try:
-            subprocess.run([*command, "-o", str(library), "-Wl,--as-needed", "-ldl"], check=True, env=variables)
-        except (OSError, subprocess.CalledProcessError) as error:
-            sys.exit(f"plain.cpp cannot be compiled (CXX chooses the compiler): {error}")
-        found = ctypes.CDLL(str(library))
+    """plain.cpp, bound to the runtime's own library."""
+    found = ctypes.CDLL(str(built("plain.cpp")))
     if found.plain_open(chosen.runtime.path.encode()) != 0:
         sys.exit(f"{chosen.runtime.path} could not be opened")
     return found

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from apply import SIZE, _mappings, cycle, plan
+from apply import SIZE, cycle, mappings, plan
 from common import arguments, keep, opened, plain, side_by_side, table, timed
 
 from hipplan import simulator
@@ -69,7 +69,7 @@ def main() -> None:
     program = prepare(load(plan(COUNT, 1)), chosen, None)
     hand = plain(chosen)
     variants: dict[str, Any] = {
-        "C++": lambda: timed(_mappings(hand), COUNT, SIZE, 1),
+        "C++": lambda: timed(mappings(hand), COUNT, SIZE, 1),
         "hipplan": lambda: cycle(program, chosen, check=False),
         "hipplan, verified": lambda: cycle(program, chosen, check=True),
     }

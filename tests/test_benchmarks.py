@@ -16,6 +16,7 @@ from tests.conftest import ROOT
 SMALL = {
     "alternatives": ("--runtime", "sim", "--rounds", "1"),
     "apply": ("--runtime", "sim", "--rounds", "1", "--counts", "8"),
+    "calls": ("--runtime", "sim", "--rounds", "1", "--counts", "8"),
     "growth": ("--runtime", "sim", "--rounds", "1"),
     "llama": ("--runtime", "sim", "--rounds", "1"),
     "loading": ("--runtime", "sim", "--rounds", "1", "--gib", "0.01"),
