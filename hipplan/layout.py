@@ -313,6 +313,7 @@ class Layout:
         """
         if self._live.process != os.getpid():  # nor the lock: a thread that the child has not got may hold it
             return Undone(0)
+        _core.expect_idle_wait()
         for pool in self._torch_pools.values():
             pool.trim()
         with self._lock:

@@ -6,12 +6,13 @@ import copy
 import os
 from collections.abc import Callable, Iterable, Mapping
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, cast
 
 from hipplan import _core
 from hipplan.content_steps import LANES, PIECE, Part
 from hipplan.contents import lane_name, staging_name
 from hipplan.errors import ApplyError, Diagnostic
+from hipplan.program import Program
 from hipplan.record import Recorder
 from hipplan.steps import CreateAllocation, ImportAllocation, RegisterBuffer, Reserve, Step
 from hipplan.tensorfiles import Files, Rows
@@ -52,10 +53,18 @@ class Live:
         self._devices = list(devices)
         self._filler: _core.Filler | None = None
         self.bindings = dict(bind)
-        self._entries: dict[str, int] = {}
+        self._named: dict[str, int] = {}
+        self._run: _core.StepRun | None = None
         self._offsets: dict[str, int] = {}
         self.before: Live | None = None
         """The names as they were before the change under way; None where nothing changes."""
+
+    @property
+    def _entries(self) -> dict[str, int]:
+        """Journal entries by name. What was made natively gets its names when somebody asks for one."""
+        if self._run is not None:
+            self._run.name_made()
+        return self._named
 
     def staged(self, gone: Iterable[str], renamed: Mapping[str, str], bind: Mapping[str, Any]) -> Live:
         """The same journal under names that can change while these stay: for the time of a change.
@@ -65,20 +74,21 @@ class Live:
         out = copy.copy(self)
         out.before = self
         out.bindings = dict(bind)
-        out._entries = self._entries.copy()
+        entries = self._entries
+        out._named = entries.copy()
+        out._run = None
         out._offsets = self._offsets.copy()
         for name in (*gone, *renamed.values()):
-            out._entries.pop(name, None)
-            out._offsets.pop(name, None)
+            out.forget(name)
         for name, was in renamed.items():
-            if was in self._entries:
-                out._entries[name] = self._entries[was]
+            if was in entries:
+                out._named[name] = entries[was]
         return out
 
     def add(self, name: str, entry: int) -> None:
         """Names a journal entry; 0 (a peer link that was on already) is not ours and gets no name."""
         if entry:
-            self._entries[name] = entry
+            self._named[name] = entry
 
     def forget(self, name: str) -> None:
         """The name stands for nothing any more; what it stood for is the journal's."""
@@ -125,16 +135,14 @@ class Live:
         finally:
             self.record.step(step, perf_counter_ns() - began, _core.thread_retries() - retries, failure)
 
-    def run_steps(self, steps: tuple[Step, ...], first: int) -> tuple[int, _core.HipError | None]:
-        """Makes steps from `first` on natively, as long as they are of the kinds that come by the thousand.
-
-        How many were made, and what the one after them failed with. None with a record.
-        """
+    def native_run(self, steps: _core.NativeSteps) -> _core.StepRun | None:
+        """Makes steps natively, those that come by the thousand. None with a record."""
         if self.record is not None:
-            return 0, None
-        return self.journal.run_steps(steps, first, self._entries, self._offsets)
+            return None
+        self._run = _core.StepRun(self.journal, steps, self._entries, self._offsets)
+        return self._run
 
-    def read_steps(self, steps: tuple[Step, ...], devices: list[int]) -> _core.Readings:
+    def read_steps(self, steps: _core.NativeSteps, devices: list[int]) -> _core.Readings:
         """What HIP tells of all allocations, mappings and rights among the steps. Raises HipError."""
         return self.journal.read_steps(self.runtime, steps, self._entries, devices)
 
@@ -228,6 +236,14 @@ class Live:
         filler, self._filler = self.filler, None
         told, total = self.on_bytes, filler.total
         filler.run(None if told is None else lambda done: told(done, total))
+
+
+def native_steps(program: Program) -> _core.NativeSteps:
+    """The steps as the compiled part wants them; kept with the program, which may be applied many times."""
+    memory = vars(program)  # where cached_property keeps things too
+    if "native_steps" not in memory:
+        memory["native_steps"] = _core.NativeSteps(program.steps)
+    return cast(_core.NativeSteps, memory["native_steps"])
 
 
 def described(runtime: _core.Runtime) -> dict[str, str]:

@@ -11,6 +11,7 @@ from hipplan.compiler import compile_change
 from hipplan.difference import Difference
 from hipplan.discover import discover
 from hipplan.errors import Diagnostic, MachineError
+from hipplan.live import native_steps
 from hipplan.loader import LoadedPlan
 from hipplan.profiles import Machine
 from hipplan.program import Program
@@ -25,6 +26,7 @@ def prepare(plan: LoadedPlan, chosen: Chosen, profile: Machine | None) -> Progra
     _require_gpu(plan, chosen)
     program = compile_plan(plan, discover(chosen), current_device=chosen.runtime.current_device())
     _raise_open_files(_allocations(program))
+    native_steps(program)  # now, and not within the first apply
     return program
 
 

@@ -11,7 +11,7 @@ from hipplan import _core
 from hipplan.content_steps import check_files
 from hipplan.errors import ApplyError, Diagnostic
 from hipplan.layout import Layout
-from hipplan.live import Live, OnBytes, described
+from hipplan.live import Live, OnBytes, described, native_steps
 from hipplan.program import Program
 from hipplan.record import Recorder
 from hipplan.steps import Step
@@ -56,7 +56,7 @@ def run(
     try:
         live.on_bytes = on_bytes
         check_files(program.contents, live.files)
-        making.make(program.steps)
+        making.make(program.steps, native_steps(program))
         checks = read_back(program, live) if check else ()
         return Layout(program, live, checks, notice, making.retries)
     except BaseException as error:
@@ -96,12 +96,16 @@ class Making:
         """Nothing more is made: what this thread calls again from here on is the roll back's."""
         self._retries_after = _core.thread_retries()
 
-    def make(self, steps: tuple[Step, ...]) -> None:
-        """Makes these steps. Raises what the one raises that fails."""
+    def make(self, steps: tuple[Step, ...], native: _core.NativeSteps | None = None) -> None:
+        """Makes these steps. Raises what the one raises that fails.
+
+        native: the same steps; what it can is done natively then, if nobody looks between the steps.
+        """
         first = self.number
+        run = self.live.native_run(native) if native is not None and self.on_step is None else None
         while self.number - first < len(steps):
-            if self.on_step is None:  # nobody looks between the steps: native, as far as it goes
-                done, error = self.live.run_steps(steps, self.number - first)
+            if run is not None:
+                done, error = run.go_on(self.number - first)
                 self.number += done
                 if error is not None:
                     self.step = steps[self.number - first]

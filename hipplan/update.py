@@ -16,7 +16,7 @@ from hipplan.changes import CopyBytes, TakeOut, refuse
 from hipplan.content_steps import check_files
 from hipplan.difference import Difference, difference
 from hipplan.errors import LayoutInUse, LeakError
-from hipplan.live import host_memory
+from hipplan.live import host_memory, native_steps
 from hipplan.program import Program
 from hipplan.resize import Size, require
 from hipplan.state import State
@@ -184,10 +184,11 @@ class _Change:
         """Everything up to the point of no return; gives what was read back."""
         difference, live = self.difference, self.live
         check_files(difference.additions, live.files)
-        self.making.make(difference.additions)
+        additions = replace(difference.new, steps=difference.additions)
+        self.making.make(additions.steps, native_steps(additions))
         checks: Any = ()
-        if self.check and difference.additions:
-            checks = read_back(replace(difference.new, steps=difference.additions), live)
+        if self.check and additions.steps:
+            checks = read_back(additions, live)
         if difference.changes:
             if difference.takes_out:  # hipMemUnmap does not wait by itself
                 self.making.step = next(step for step in difference.changes if isinstance(step, TakeOut))

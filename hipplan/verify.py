@@ -13,7 +13,7 @@ from typing import overload
 
 from hipplan import _core, steps
 from hipplan.advice import NOWHERE, Piece, pieces
-from hipplan.live import Live
+from hipplan.live import Live, native_steps
 from hipplan.program import Program
 
 _PINNED = {2: "mapped"}
@@ -83,7 +83,7 @@ class Checks(Sequence[Check]):
 
 def verify(program: Program, live: Live) -> Checks:
     """Reads everything back. Raises HipError if a query fails."""
-    readings = live.read_steps(program.steps, list(program.devices.values()))
+    readings = live.read_steps(native_steps(program), list(program.devices.values()))
     single = program.read_singly
     told = {number: tuple(read_back(step, program, live)) for number, step in single}
     if program.ranges_told:

@@ -5,6 +5,7 @@
 #include "bindings.hpp"
 #include "core/idle_wait.hpp"
 #include "core/journal.hpp"
+#include "core/spare_thread.hpp"
 
 namespace hipplan {
 namespace {
@@ -97,6 +98,7 @@ void bind_undo(py::module_& module) {
           "only",
           [](journal& owner, std::vector<entry_id> entries) {
             std::ranges::sort(entries);
+            entries.erase(std::unique(entries.begin(), entries.end()), entries.end());
             return undoing(owner, [entries = std::move(entries)](undo_report&) { return entries; });
           },
           py::arg("journal"), py::arg("entries"), py::keep_alive<0, 1>(),
@@ -114,6 +116,8 @@ void bind_undo(py::module_& module) {
            "Undoes what is left; one that fails does not stop the others. What a signal raises ends it after "
            "the entry under way: call again. Gives the report of all calls together.")
       .def_readonly("retried", &undoing::retried, "Calls made again because the driver said NotReady.");
+  module.def("expect_idle_wait", &expect_job_for_spare_thread,
+             "A wait for devices is coming within some microseconds: its thread is woken up meanwhile.");
   py::class_<idle_wait>(module, "IdleWait", "Waits for devices, one after the other, on a thread of its own.")
       .def(py::init([](runtime_ptr runtime, const std::vector<int>& devices) {
              return idle_wait(std::move(runtime), device_ids(devices));

@@ -15,15 +15,15 @@ address_range address_range::reserve(runtime_ptr runtime, std::string name, std:
 }
 
 void address_range::release() {
-  const auto runtime = take();
+  auto& runtime = take();
   if (pieces_->count() != 0) {
     throw hip::hip_error(
         hip::hipErrorIllegalState, "hipMemAddressFree", identify(),
         "not called: " + std::to_string(pieces_->count()) + " mapping(s) inside are still mapped");
   }
-  const auto result = runtime->hipMemAddressFree(reinterpret_cast<void*>(address_), size_bytes_);
-  runtime->check(result, "hipMemAddressFree", identify(),
-                 "ptr=" + hexadecimal(address_) + ", size=" + std::to_string(size_bytes_));
+  const auto result = runtime.hipMemAddressFree(reinterpret_cast<void*>(address_), size_bytes_);
+  runtime.check(result, "hipMemAddressFree", identify(),
+                "ptr=" + hexadecimal(address_) + ", size=" + std::to_string(size_bytes_));
 }
 
 std::string address_range::identify() const {

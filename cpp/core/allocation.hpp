@@ -1,6 +1,7 @@
 // Physical memory without an address. hipMemCreate / hipMemRelease.
 #pragma once
 
+#include "driver_call.hpp"
 #include "owned.hpp"
 
 namespace hipplan {
@@ -17,32 +18,44 @@ struct allocation_properties {
 
 class allocation : public owned {
  public:
-  /// size_bytes: a non-zero multiple of the minimum granularity for these properties.
-  /// The location's device must be current (see scoped_device).
+  /// Empty. size_bytes: a non-zero multiple of the minimum granularity for these properties.
+  allocation(runtime_ptr runtime, std::string name, std::size_t size_bytes,
+             const allocation_properties& properties)
+      : owned(std::move(runtime), std::move(name), false),
+        size_bytes_(size_bytes),
+        properties_(properties.native()) {}
+  /// hipMemCreate. The location's device must be current (see scoped_device).
   /// Throws hip_error: hipErrorOutOfMemory, hipErrorInvalidValue, hipErrorInvalidDevice,
   /// hipErrorNotSupported.
-  [[nodiscard]] static allocation create(runtime_ptr runtime, std::string name, std::size_t size_bytes,
-                                         const allocation_properties& properties);
-  /// Takes in what another process exported. descriptor: an open file descriptor, still the caller's.
-  /// Throws hip_error: hipErrorInvalidValue, hipErrorNotSupported.
-  [[nodiscard]] static allocation import(runtime_ptr runtime, std::string name, std::size_t size_bytes,
-                                         int descriptor);
+  void make() {
+    auto call = making();
+    made(call, call.make(runtime()));
+  }
+  [[nodiscard]] driver_call making() const noexcept {
+    return {
+        .which = driver_call::function::hipMemCreate, .size_bytes = size_bytes_, .properties = &properties_};
+  }
+  void made(const driver_call& call, hip::hipError_t result);
+  /// Takes in what another process exported instead. descriptor: an open file descriptor, still the
+  /// caller's. Throws hip_error: hipErrorInvalidValue, hipErrorNotSupported.
+  void import(int descriptor);
   allocation(allocation&&) noexcept = default;
   ~allocation() { destroy(*this); }
   /// Throws hip_error; empty afterwards in both cases. Memory that is still mapped lives until unmapped.
-  void release();
+  void release() { released(releasing().make(runtime())); }
+  [[nodiscard]] driver_call releasing() const noexcept {
+    return {.which = driver_call::function::hipMemRelease, .handle = handle_};
+  }
+  void released(hip::hipError_t result);
 
   [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
   [[nodiscard]] hip::hipMemGenericAllocationHandle_t get() const noexcept { return handle_; }
   [[nodiscard]] std::string identify() const;
 
  private:
-  allocation(runtime_ptr runtime, std::string name, std::size_t size_bytes,
-             hip::hipMemGenericAllocationHandle_t handle)
-      : owned(std::move(runtime), std::move(name)), size_bytes_(size_bytes), handle_(handle) {}
-
   std::size_t size_bytes_;
-  hip::hipMemGenericAllocationHandle_t handle_;
+  hip::hipMemGenericAllocationHandle_t handle_{};
+  hip::hipMemAllocationProp properties_{};  ///< what make() asks for
 };
 
 }  // namespace hipplan

@@ -1,6 +1,7 @@
 #include "batch.hpp"
 
-#include "deadline.hpp"
+#include <stdexcept>
+
 #include "scoped_device.hpp"
 
 namespace hipplan {
@@ -8,33 +9,128 @@ namespace hipplan {
 /// Holds the journal for all of a batch.
 class batch_runner {
  public:
-  batch_runner(journal& owner, entry_id last) : owner_(owner), lock_(owner.mutex_), last_(last) {}
+  batch_runner(journal& into, std::vector<batch_step> steps) : owner_(into), lock_(into.mutex_) {
+    ready_.reserve(steps.size());
+    calls_.reserve(steps.size());
+    made_.reserve(steps.size());
+    for (auto& step : steps) {
+      std::visit([&](auto& one) { get_ready(ready_.emplace_back(), std::move(one)); }, step);
+      calls_.push_back(call_of(ready_.back()));
+    }
+    owner_.make_room(steps.size());
+  }
+  batch_runner(const batch_runner&) = delete;
+  batch_runner& operator=(const batch_runner&) = delete;
 
-  entry_id operator()(create_step& step) {
-    if (step.properties.location_type == hip::hipMemLocationTypeDevice) on({step.properties.location_id});
-    return last_ = owner_.create_locked(std::move(step.name), step.size_bytes, step.properties);
+  ~batch_runner() { hand_over(); }
+
+  void run(std::chrono::steady_clock::time_point until) {
+    deadline stop(until);
+    while (done_ < ready_.size() && !stop.over()) {
+      if (const auto size = row_size()) {
+        run_row(size, stop);
+      } else {
+        make(ready_[done_]);
+        ++done_;
+        (void)stop.passed();
+      }
+    }
   }
-  entry_id operator()(map_step& step) {
-    return last_ = owner_.map_locked(std::move(step.name), step.range, step.offset_bytes, step.memory,
-                                     step.size_bytes);
-  }
-  entry_id operator()(const access_step& step) {
-    const auto& mapped = owner_.get<mapping>(step.mapping == 0 ? last_ : step.mapping);
-    mapped.set_access(owner_.runtime(), step.rights);
-    return 0;
-  }
-  entry_id operator()(buffer_step& step) {
-    on(step.device);
-    return last_ = owner_.add_locked([&](journal::owner& out) {
-      out.emplace<device_buffer>(
-          device_buffer::create(owner_.runtime_, std::move(step.name), step.device, step.size_bytes));
-    });
+
+  /// The journal takes in what was made; as long as this holds its lock nobody else can look. Gives an entry
+  /// for each step that is done, 0 where it made nothing.
+  std::vector<entry_id>& hand_over() noexcept {
+    while (made_.size() < done_) {
+      auto& made = ready_[made_.size()].made;
+      made_.push_back(made ? owner_.take_in(std::move(made)) : 0);
+    }
+    return made_;
   }
 
  private:
+  using owner = journal::owner;
+
+  /// A step with all it needs but the driver call.
+  struct ready_step {
+    journal::owner_ptr made;  ///< what will own the object; null: rights are set
+    device_id device{-1};     ///< that must be current; -1: any
+    bool is_buffer = false;
+    const allocation* memory = nullptr;  ///< to map
+    const mapping* mapped = nullptr;     ///< to set rights on
+    std::span<const hip::hipMemAccessDesc> rights;
+  };
+
+  void get_ready(ready_step& out, create_step&& step) {
+    const auto& where = step.properties;
+    if (where.location_type == hip::hipMemLocationTypeDevice) out.device = {where.location_id};
+    out.made = std::make_unique<owner>();
+    out.made->emplace<allocation>(owner_.runtime_, std::move(step.name), step.size_bytes, where);
+  }
+  void get_ready(ready_step& out, map_step&& step) {
+    out.memory = &owner_.get<allocation>(step.memory);
+    out.made = std::make_unique<owner>();
+    last_ = &out.made->emplace<mapping>(owner_.runtime_, std::move(step.name),
+                                        owner_.get<address_range>(step.range), step.offset_bytes,
+                                        step.size_bytes);
+  }
+  void get_ready(ready_step& out, access_step&& step) {
+    out.mapped = step.mapping == 0 ? last_ : &owner_.get<mapping>(step.mapping);
+    if (!out.mapped) throw std::out_of_range("rights on nothing: no step of this batch maps anything before");
+    out.rights = step.rights;
+  }
+  void get_ready(ready_step& out, buffer_step&& step) {
+    out.device = step.device;
+    out.is_buffer = true;
+    out.made = std::make_unique<owner>();
+    out.made->emplace<device_buffer>(owner_.runtime_, std::move(step.name), step.device, step.size_bytes);
+  }
+
+  /// How many of the next steps are one plain call each with the same device current.
+  std::size_t row_size() {
+    if (!is_plain_) return 0;
+    std::size_t size = 0;
+    for (const auto& step : std::span(ready_).subspan(done_)) {
+      if (step.is_buffer || (size > 0 && needs_another(step.device))) break;
+      make_current(step.device);
+      ++size;
+    }
+    return size;
+  }
+  void run_row(std::size_t size, deadline& stop) {
+    const auto row = std::span(calls_).subspan(done_, size);
+    const auto outcome = make_row(owner_.runtime(), row, stop);
+    for (const auto& call : row.first(outcome.done)) settle(ready_[done_++], call, hip::hipSuccess);
+    if (outcome.thrown) std::rethrow_exception(outcome.thrown);
+    if (outcome.result != hip::hipSuccess) settle(ready_[done_], row[outcome.done], outcome.result);
+  }
+
+  static driver_call call_of(const ready_step& step) {
+    if (step.is_buffer) return {};
+    if (!step.made) return step.mapped->setting_access(step.rights);
+    if (step.memory) return std::get<mapping>(*step.made).making(*step.memory);
+    return std::get<allocation>(*step.made).making();
+  }
+  /// Throws what the step failed with.
+  static void settle(const ready_step& step, const driver_call& call, hip::hipError_t result) {
+    if (!step.made) return step.mapped->access_set(step.rights, result);
+    if (step.memory) return std::get<mapping>(*step.made).made(*step.memory, result);
+    std::get<allocation>(*step.made).made(call, result);
+  }
+  /// By itself.
+  void make(const ready_step& step) {
+    make_current(step.device);
+    if (!step.made) return step.mapped->set_access(step.rights);
+    if (step.memory) return std::get<mapping>(*step.made).make(*step.memory);
+    if (auto* const memory = std::get_if<allocation>(step.made.get())) return memory->make();
+    std::get<device_buffer>(*step.made).make();
+  }
+
+  [[nodiscard]] bool needs_another(device_id wanted) const {
+    return wanted.value >= 0 && !(current_ && device_ == wanted);
+  }
   /// One scope for all steps in a row on a device: asking which one is current costs a call each time.
-  void on(device_id wanted) {
-    if (current_ && device_ == wanted) return;
+  void make_current(device_id wanted) {
+    if (!needs_another(wanted)) return;
     current_.reset();
     current_.emplace(owner_.runtime(), wanted);
     device_ = wanted;
@@ -42,26 +138,26 @@ class batch_runner {
 
   journal& owner_;
   std::unique_lock<std::mutex> lock_;
-  entry_id last_;
+  std::vector<ready_step> ready_;
+  std::vector<driver_call> calls_;  ///< of each step
+  const bool is_plain_ = mapping::is_plain(owner_.runtime());
+  std::size_t done_ = 0;
+  std::vector<entry_id> made_;
+  const mapping* last_ = nullptr;
   std::optional<scoped_device> current_;
   device_id device_{-1};
 };
 
-batch_outcome run_batch(journal& owner, std::span<batch_step> steps,
-                        std::chrono::steady_clock::time_point until, entry_id last) {
+batch_outcome run_batch(journal& owner, std::vector<batch_step> steps,
+                        std::chrono::steady_clock::time_point until) {
   batch_outcome out;
-  out.made.reserve(steps.size());
-  owner.prepare(steps.size());
-  batch_runner run(owner, last);
+  batch_runner batch(owner, std::move(steps));
   try {
-    deadline stop(until);
-    for (auto& step : steps) {
-      out.made.push_back(std::visit(run, step));
-      if (stop.passed()) break;
-    }
+    batch.run(until);
   } catch (const hip::hip_error& error) {
     out.failure = error;
   }
+  out.made = std::move(batch.hand_over());
   return out;
 }
 

@@ -1,7 +1,9 @@
 // Many steps in one go: creating, mapping and granting access by the thousand, with no interpreter between
 // the driver calls.
 //
-// A step of a batch is the same call of the same journal as by itself; only the way there is shorter.
+// A step of a batch is the same call for the same journal as by itself; only the way there is shorter. All
+// that it needs besides is got ready before the first call: after a driver call the processor's caches hold
+// the driver's own, and whatever is done then costs many times its usual.
 #pragma once
 
 #include <optional>
@@ -29,7 +31,7 @@ struct map_step {
 };
 
 struct access_step {
-  entry_id mapping;                               ///< 0: what the step before has mapped
+  entry_id mapping;                               ///< 0: what the step before maps
   std::span<const hip::hipMemAccessDesc> rights;  ///< the caller's: thousands of mappings often have the same
 };
 
@@ -48,10 +50,8 @@ struct batch_outcome {
 };
 
 /// Makes the steps in order, at least one and then as many as fit until a time; stops at the first failure.
-/// The names are moved out of the steps that were made. last: what was made before them, if they are the rest
-/// of a batch. Throws what is no driver error (std::out_of_range, std::bad_alloc); what was made is the
-/// journal's.
-[[nodiscard]] batch_outcome run_batch(journal& owner, std::span<batch_step> steps,
-                                      std::chrono::steady_clock::time_point until, entry_id last = 0);
+/// Throws what is no driver error (std::out_of_range, std::bad_alloc); what was made is the journal's.
+[[nodiscard]] batch_outcome run_batch(journal& owner, std::vector<batch_step> steps,
+                                      std::chrono::steady_clock::time_point until);
 
 }  // namespace hipplan

@@ -23,18 +23,20 @@ std::string ranged(const void* pointer, std::size_t size_bytes, device_id device
 
 }  // namespace
 
-device_buffer device_buffer::create(runtime_ptr runtime, std::string name, device_id device,
-                                    std::size_t size_bytes) {
-  const scoped_device current(*runtime, device);
+void device_buffer::make() {
+  const scoped_device current(runtime(), device_);
   void* pointer = nullptr;
-  const auto result = runtime->hipMalloc(&pointer, size_bytes);
-  runtime->check(result, "hipMalloc", describe("device", name, size_bytes), sized(size_bytes, device));
-  return {std::move(runtime), std::move(name), pointer, size_bytes};
+  const auto result = runtime().hipMalloc(&pointer, size_bytes());
+  runtime().check(result, "hipMalloc", [&] {
+    return std::pair(describe("device", name(), size_bytes()), sized(size_bytes(), device_));
+  });
+  fill(pointer);
 }
 
 void device_buffer::release() {
-  const auto runtime = take();
-  runtime->check(runtime->hipFree(pointer()), "hipFree", identify(), "ptr=" + hexadecimal(address()));
+  auto& runtime = take();
+  runtime.check(runtime.hipFree(pointer()), "hipFree",
+                [&] { return std::pair(identify(), "ptr=" + hexadecimal(address())); });
 }
 
 std::string device_buffer::identify() const { return describe("device", *this); }
@@ -50,8 +52,8 @@ pinned_buffer pinned_buffer::create(runtime_ptr runtime, std::string name, devic
 }
 
 void pinned_buffer::release() {
-  const auto runtime = take();
-  runtime->check(runtime->hipHostFree(pointer()), "hipHostFree", identify(), "ptr=" + hexadecimal(address()));
+  auto& runtime = take();
+  runtime.check(runtime.hipHostFree(pointer()), "hipHostFree", identify(), "ptr=" + hexadecimal(address()));
 }
 
 std::string pinned_buffer::identify() const { return describe("pinned", *this); }
@@ -69,9 +71,9 @@ registered_buffer registered_buffer::create(runtime_ptr runtime, std::string nam
 }
 
 void registered_buffer::release() {
-  const auto runtime = take();
-  runtime->check(runtime->hipHostUnregister(pointer()), "hipHostUnregister", identify(),
-                 "ptr=" + hexadecimal(address()));
+  auto& runtime = take();
+  runtime.check(runtime.hipHostUnregister(pointer()), "hipHostUnregister", identify(),
+                "ptr=" + hexadecimal(address()));
 }
 
 std::string registered_buffer::identify() const { return describe("registered", *this); }
@@ -87,8 +89,8 @@ managed_buffer managed_buffer::create(runtime_ptr runtime, std::string name, dev
 }
 
 void managed_buffer::release() {
-  const auto runtime = take();
-  runtime->check(runtime->hipFree(pointer()), "hipFree", identify(), "ptr=" + hexadecimal(address()));
+  auto& runtime = take();
+  runtime.check(runtime.hipFree(pointer()), "hipFree", identify(), "ptr=" + hexadecimal(address()));
 }
 
 std::string managed_buffer::identify() const { return describe("managed", *this); }

@@ -18,26 +18,36 @@ class buffer : public owned {
       : owned(std::move(runtime), std::move(name)),
         address_(reinterpret_cast<std::uintptr_t>(pointer)),
         size_bytes_(size_bytes) {}
+  /// Empty.
+  buffer(runtime_ptr runtime, std::string name, std::size_t size_bytes)
+      : owned(std::move(runtime), std::move(name), false), size_bytes_(size_bytes) {}
   ~buffer() = default;
 
+  void fill(void* pointer) noexcept {
+    address_ = reinterpret_cast<std::uintptr_t>(pointer);
+    owned::fill();
+  }
+
  private:
-  std::uintptr_t address_;
+  std::uintptr_t address_ = 0;
   std::size_t size_bytes_;
 };
 
 /// hipMalloc / hipFree on one device. hipFree waits for the device's streams.
 class device_buffer : public buffer {
  public:
+  /// Empty.
+  device_buffer(runtime_ptr runtime, std::string name, device_id device, std::size_t size_bytes)
+      : buffer(std::move(runtime), std::move(name), size_bytes), device_(device) {}
   /// Throws hip_error: hipErrorOutOfMemory, hipErrorInvalidDevice.
-  [[nodiscard]] static device_buffer create(runtime_ptr runtime, std::string name, device_id device,
-                                            std::size_t size_bytes);
+  void make();
   device_buffer(device_buffer&&) noexcept = default;
   ~device_buffer() { destroy(*this); }
   void release();
   [[nodiscard]] std::string identify() const;
 
  private:
-  using buffer::buffer;
+  device_id device_;
 };
 
 /// hipHostMalloc / hipHostFree: page-locked host memory that devices reach.

@@ -18,13 +18,16 @@ class deadline {
   [[nodiscard]] bool passed() {
     if (++calls_ < look_at_) return false;
     look_at_ = calls_ + std::min<std::size_t>(calls_, 16);
-    return std::chrono::steady_clock::now() >= until_;
+    return over_ = std::chrono::steady_clock::now() >= until_;
   }
+  /// What passed() has said last.
+  [[nodiscard]] bool over() const noexcept { return over_; }
 
  private:
   time until_;
   std::size_t calls_ = 0;
   std::size_t look_at_ = 1;
+  bool over_ = false;
 };
 
 }  // namespace hipplan

@@ -4,14 +4,13 @@
 #include <optional>
 #include <stdexcept>
 
-#include "deadline.hpp"
 #include "queries.hpp"
 #include "scoped_device.hpp"
 
 namespace hipplan {
 namespace {
 
-constexpr auto id_of = [](const auto& one) { return one->id; };
+constexpr auto id_of = [](const auto& one) { return one.id; };
 
 }  // namespace
 
@@ -47,9 +46,9 @@ entry_id journal::add(Make make) {
   return add_locked(make);
 }
 
-void journal::prepare(std::size_t entries) {
-  const std::lock_guard lock(mutex_);
-  while (spare_.size() < entries) spare_.push_back(std::make_unique<slot>());
+void journal::make_room(std::size_t entries) {
+  const auto needed = slots_.size() + entries;
+  if (needed > slots_.capacity()) slots_.reserve(std::max(needed, 2 * slots_.size()));
 }
 
 entry_id journal::create_allocation(std::string name, std::size_t size_bytes,
@@ -58,20 +57,14 @@ entry_id journal::create_allocation(std::string name, std::size_t size_bytes,
   if (properties.location_type == hip::hipMemLocationTypeDevice) {
     current.emplace(*runtime_, device_id{properties.location_id});
   }
-  const std::lock_guard lock(mutex_);
-  return create_locked(std::move(name), size_bytes, properties);
-}
-
-entry_id journal::create_locked(std::string name, std::size_t size_bytes,
-                                const allocation_properties& properties) {
-  return add_locked([&](owner& out) {
-    out.emplace<allocation>(allocation::create(runtime_, std::move(name), size_bytes, properties));
-  });
+  return add(
+      [&](owner& out) { out.emplace<allocation>(runtime_, std::move(name), size_bytes, properties).make(); });
 }
 
 entry_id journal::import_allocation(std::string name, std::size_t size_bytes, int descriptor) {
   return add([&](owner& out) {
-    out.emplace<allocation>(allocation::import(runtime_, std::move(name), size_bytes, descriptor));
+    out.emplace<allocation>(runtime_, std::move(name), size_bytes, allocation_properties{})
+        .import(descriptor);
   });
 }
 
@@ -85,22 +78,16 @@ entry_id journal::reserve(std::string name, std::size_t size_bytes, std::size_t 
 
 entry_id journal::map(std::string name, entry_id range, std::size_t offset_bytes, entry_id memory,
                       std::size_t size_bytes) {
-  const std::lock_guard lock(mutex_);
-  return map_locked(std::move(name), range, offset_bytes, memory, size_bytes);
-}
-
-entry_id journal::map_locked(std::string name, entry_id range, std::size_t offset_bytes, entry_id memory,
-                             std::size_t size_bytes) {
-  return add_locked([&](owner& out) {
-    out.emplace<mapping>(mapping::map(runtime_, std::move(name), get<address_range>(range), offset_bytes,
-                                      get<allocation>(memory), size_bytes));
+  return add([&](owner& out) {
+    const auto& behind = get<allocation>(memory);
+    out.emplace<mapping>(runtime_, std::move(name), get<address_range>(range), offset_bytes, size_bytes)
+        .make(behind);
   });
 }
 
 entry_id journal::create_device_buffer(std::string name, device_id device, std::size_t size_bytes) {
-  return add([&](owner& out) {
-    out.emplace<device_buffer>(device_buffer::create(runtime_, std::move(name), device, size_bytes));
-  });
+  return add(
+      [&](owner& out) { out.emplace<device_buffer>(runtime_, std::move(name), device, size_bytes).make(); });
 }
 
 entry_id journal::create_pinned_buffer(std::string name, device_id device, std::size_t size_bytes,
@@ -152,7 +139,7 @@ entry_id journal::enable_peer(std::string name, device_id device, device_id peer
 
 void journal::set_access(entry_id mapped, std::span<const hip::hipMemAccessDesc> rights) {
   const std::lock_guard lock(mutex_);
-  get<mapping>(mapped).set_access(*runtime_, rights);
+  get<mapping>(mapped).set_access(rights);
 }
 
 void journal::advise(entry_id buffer, std::size_t offset_bytes, std::size_t size_bytes,
@@ -191,8 +178,8 @@ entry_id journal::change_access(entry_id mapped, std::vector<hip::hipMemAccessDe
     const auto& what = get<mapping>(mapped);
     out.emplace<change>(
         what.name(), "the access of " + what.identify(),
-        [this, mapped, rights = std::move(before)] { get<mapping>(mapped).set_access(*runtime_, rights); });
-    what.set_access(*runtime_, now);
+        [this, mapped, rights = std::move(before)] { get<mapping>(mapped).set_access(rights); });
+    what.set_access(now);
   });
 }
 
@@ -211,16 +198,18 @@ entry_id journal::change_advice(entry_id buffer, std::size_t offset_bytes, std::
 entry_id journal::take_out(entry_id mapped, entry_id range, entry_id memory,
                            std::vector<hip::hipMemAccessDesc> before) {
   return add([&](owner& out) {
-    auto& place = find(mapped).what;
+    auto& place = find(mapped);
     auto* const what = std::get_if<mapping>(&place);
     if (!what || what->empty()) throw std::out_of_range("take_out: not a mapping, or not mapped");
     const auto offset_bytes = what->address() - get<address_range>(range).address();
     (void)get<allocation>(memory);
     const auto put_back = [=, this, &place, name = what->name(), size_bytes = what->size_bytes(),
                            rights = std::move(before)] {
-      place.emplace<mapping>(mapping::map(runtime_, name, get<address_range>(range), offset_bytes,
-                                          get<allocation>(memory), size_bytes));
-      if (!rights.empty()) std::get<mapping>(place).set_access(*runtime_, rights);
+      const auto& behind = get<allocation>(memory);
+      auto& again =
+          place.emplace<mapping>(runtime_, name, get<address_range>(range), offset_bytes, size_bytes);
+      again.make(behind);
+      if (!rights.empty()) again.set_access(rights);
     };
     out.emplace<change>(what->name(), what->identify() + " (to be mapped back)", put_back);
     what->take_out();
@@ -230,8 +219,8 @@ entry_id journal::take_out(entry_id mapped, entry_id range, entry_id memory,
 void journal::keep_changes() {
   const std::lock_guard lock(mutex_);
   std::erase_if(slots_, [](const auto& entry) {
-    const auto* const mapped = std::get_if<mapping>(&entry->what);
-    return std::holds_alternative<change>(entry->what) || (mapped && mapped->empty());
+    const auto* const mapped = std::get_if<mapping>(entry.what.get());
+    return std::holds_alternative<change>(*entry.what) || (mapped && mapped->empty());
   });
 }
 
@@ -242,7 +231,7 @@ std::uintptr_t journal::address(entry_id entry) const {
         if constexpr (requires { what.address(); }) return what.address();
         throw std::out_of_range("this journal entry has no address");
       },
-      find(entry).what);
+      find(entry));
 }
 
 std::size_t journal::size_bytes(entry_id entry) const {
@@ -252,7 +241,7 @@ std::size_t journal::size_bytes(entry_id entry) const {
         if constexpr (requires { what.size_bytes(); }) return what.size_bytes();
         throw std::out_of_range("this journal entry has no size");
       },
-      find(entry).what);
+      find(entry));
 }
 
 std::uintptr_t journal::stream_handle(entry_id queue) const {
@@ -282,9 +271,9 @@ std::vector<std::tuple<entry_id, std::string, std::string>> journal::contents() 
     std::visit(
         [&](const auto& what) {
           if constexpr (requires { what.identify(); })
-            out.emplace_back(entry->id, what.name(), what.identify());
+            out.emplace_back(entry.id, what.name(), what.identify());
         },
-        entry->what);
+        *entry.what);
   }
   return out;
 }
@@ -293,7 +282,7 @@ std::vector<entry_id> journal::entries_since(entry_id first) const {
   const std::lock_guard lock(mutex_);
   std::vector<entry_id> out;
   for (auto at = std::ranges::lower_bound(slots_, first, {}, id_of); at != slots_.end(); ++at) {
-    out.push_back((*at)->id);
+    out.push_back(at->id);
   }
   return out;
 }
@@ -301,93 +290,50 @@ std::vector<entry_id> journal::entries_since(entry_id first) const {
 std::vector<entry_id> journal::entries_but(const lease_book& leases, std::vector<std::string>& kept) const {
   const std::lock_guard lock(mutex_);
   std::vector<entry_id> out;
+  const bool any = leases.size() != 0;
   for (const auto& entry : slots_) {
-    if (!must_stay(*entry, leases)) {
-      out.push_back(entry->id);
+    if (!any || !must_stay(*entry.what, leases)) {
+      out.push_back(entry.id);
       continue;
     }
     std::visit(
         [&](const auto& what) {
           if constexpr (requires { what.name(); }) kept.push_back(what.name());
         },
-        entry->what);
+        *entry.what);
   }
   return out;
 }
 
-void journal::undo(std::vector<entry_id>& entries, undo_report& report,
-                   std::chrono::steady_clock::time_point until) {
-  const std::lock_guard lock(mutex_);
-  bool gaps = false;
-  slots done;  // freed together, see prepare()
-  deadline stop(until);
-  while (!entries.empty()) {
-    const auto at = locate(entries.back());
-    entries.pop_back();
-    if (at == slots_.end()) continue;
-    undo(**at, report);
-    if (std::next(at) == slots_.end()) {
-      done.push_back(std::move(slots_.back()));
-      slots_.pop_back();
-    } else {  // all gaps are closed at once, below
-      (*at)->what.emplace<std::monostate>();
-      gaps = true;
-    }
-    if (stop.passed()) break;
-  }
-  if (gaps) {
-    std::erase_if(slots_, [](const auto& one) { return std::holds_alternative<std::monostate>(one->what); });
-  }
-}
-
-void journal::undo(slot& entry, undo_report& report) {
-  std::visit(
-      [&](auto& what) {
-        if constexpr (requires { what.empty(); }) {
-          if (what.empty()) return;  // a mapping that was taken out
-        }
-        if constexpr (requires { what.release(); }) {
-          constexpr bool is_change = std::is_same_v<std::remove_cvref_t<decltype(what)>, change>;
-          try {
-            what.release();
-            ++(is_change ? report.restored : report.undone);
-          } catch (const hip::hip_error& error) {
-            report.leaks.push_back({what.name(), what.identify(), error, is_change});
-          }
-        }
-      },
-      entry.what);
-}
-
-bool journal::must_stay(const slot& entry, const lease_book& leases) {
-  if (std::holds_alternative<mapping>(entry.what)) return false;
+bool journal::must_stay(const owner& what, const lease_book& leases) {
+  if (std::holds_alternative<mapping>(what)) return false;
   return std::visit(
-      [&](const auto& what) {
-        if constexpr (requires { what.address(); }) {
-          return !leases.overlapping(what.address(), what.size_bytes()).empty();
+      [&](const auto& one) {
+        if constexpr (requires { one.address(); }) {
+          return !leases.overlapping(one.address(), one.size_bytes()).empty();
         }
         return false;
       },
-      entry.what);
+      what);
 }
 
 journal::slots::const_iterator journal::locate(entry_id entry) const {
   if (slots_.empty()) return slots_.end();
-  if (slots_.back()->id == entry) return std::prev(slots_.end());
-  if (entry < slots_.front()->id) return slots_.end();
+  if (slots_.back().id == entry) return std::prev(slots_.end());
+  if (entry < slots_.front().id) return slots_.end();
   // Ids ascend by one unless single entries were undone: mostly the place is known without a search.
-  const auto place = entry - slots_.front()->id;
-  if (place < slots_.size() && slots_[place]->id == entry) {
+  const auto place = entry - slots_.front().id;
+  if (place < slots_.size() && slots_[place].id == entry) {
     return slots_.begin() + static_cast<std::ptrdiff_t>(place);
   }
   const auto at = std::ranges::lower_bound(slots_, entry, {}, id_of);
-  return at != slots_.end() && (*at)->id == entry ? at : slots_.end();
+  return at != slots_.end() && at->id == entry ? at : slots_.end();
 }
 
-journal::slot& journal::find(entry_id entry) const {
+journal::owner& journal::find(entry_id entry) const {
   const auto at = locate(entry);
   if (at == slots_.end()) throw std::out_of_range("journal has no entry " + std::to_string(entry));
-  return **at;
+  return *at->what;
 }
 
 }  // namespace hipplan

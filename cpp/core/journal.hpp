@@ -1,8 +1,8 @@
 // The journal: owns everything a layout made, in the order it was made.
 //
-// Each method makes one state-changing driver call. The slot that will own the object exists before the
-// call and is filled within it, so nothing (an interrupt, no memory for the slot) can fall between an
-// object and its owner. Roll back and teardown are one loop over the slots in reverse.
+// Each method makes one state-changing driver call. The owner that the object will have, and its place in the
+// journal, exist before the call, so nothing (an interrupt, no memory for the owner) can fall between the
+// two. Roll back and teardown are one loop over the entries in reverse.
 #pragma once
 
 #include <chrono>
@@ -54,10 +54,6 @@ class journal {
   ~journal();
   /// The devices that may reach what it owns from now on, besides those it knows.
   void add_devices(const std::vector<device_id>& devices);
-
-  /// Gets the memory for so many entries now. After a driver call the processor's caches hold the driver's
-  /// own: then each call of malloc and free costs many times what it costs among others of its kind.
-  void prepare(std::size_t entries);
 
   // Each throws what the owner's create throws, and then has added nothing.
   entry_id create_allocation(std::string name, std::size_t size_bytes,
@@ -123,7 +119,7 @@ class journal {
   /// The names of what stays are added to `kept`.
   [[nodiscard]] std::vector<entry_id> entries_but(const lease_book& leases,
                                                   std::vector<std::string>& kept) const;
-  /// Undoes these entries (ascending), wherever they stand, latest first, at least one and then as many as
+  /// Undoes these entries (ascending, none twice), wherever they stand, latest first, at least one and then as many as
   /// fit until a time; `entries` becomes what is left. One that fails does not stop the others, and one that
   /// is not there any more is nothing to undo.
   void undo(std::vector<entry_id>& entries, undo_report& report,
@@ -135,57 +131,59 @@ class journal {
   // Empty only while the call runs that fills or undoes it.
   using owner = std::variant<std::monostate, allocation, address_range, mapping, device_buffer, pinned_buffer,
                              registered_buffer, managed_buffer, stream, peer_link, host_region, change>;
+  using owner_ptr = std::unique_ptr<owner>;  // owners do not move-assign
   struct slot {
-    entry_id id = 0;
-    owner what;
+    entry_id id;
+    owner_ptr what;
   };
 
   template <class Make>
   entry_id add(Make make);
-  // For who holds the lock, and has made the allocation's device current.
+  // For who holds the lock.
   template <class Make>
   entry_id add_locked(Make make);
-  entry_id create_locked(std::string name, std::size_t size_bytes, const allocation_properties& properties);
-  entry_id map_locked(std::string name, entry_id range, std::size_t offset_bytes, entry_id memory,
-                      std::size_t size_bytes);
+  /// Room for so many more entries, so that take_in() needs no memory.
+  void make_room(std::size_t entries);
+  entry_id take_in(owner_ptr made) noexcept;
   template <class Kind>
   const Kind& get(entry_id entry) const;
-  using slots = std::vector<std::unique_ptr<slot>>;  // by pointer: owners do not move-assign; ids ascend
+  using slots = std::vector<slot>;  // ids ascend
   [[nodiscard]] slots::const_iterator locate(entry_id entry) const;
-  slot& find(entry_id entry) const;
-  static void undo(slot& entry, undo_report& report);
-  static bool must_stay(const slot& entry, const lease_book& leases);
+  owner& find(entry_id entry) const;
+  /// Of the last so many; whether the time has passed.
+  bool undo_some(std::vector<entry_id>& entries, undo_report& report,
+                 std::chrono::steady_clock::time_point until);
+  /// Those of the first entries that are given back by one plain call each; how many were tried.
+  std::size_t undo_row(std::span<owner* const> owners, undo_report& report, deadline& stop);
+  static void undo(owner& what, undo_report& report);
+  /// Latest first; null: nothing.
+  void drop(std::span<owner* const> undone);
+  static bool must_stay(const owner& what, const lease_book& leases);
 
   runtime_ptr runtime_;
   std::vector<device_id> devices_;
   mutable std::mutex mutex_;
   slots slots_;
-  slots spare_;
   entry_id next_id_ = 1;
 };
 
 template <class Make>
 entry_id journal::add_locked(Make make) {
-  if (spare_.empty()) spare_.push_back(std::make_unique<slot>());
-  slots_.push_back(std::move(spare_.back()));
-  spare_.pop_back();
-  slots_.back()->id = next_id_;
-  try {
-    make(slots_.back()->what);
-  } catch (...) {
-    slots_.pop_back();
-    throw;
-  }
-  if (std::holds_alternative<std::monostate>(slots_.back()->what)) {
-    slots_.pop_back();  // there was nothing to own
-    return 0;
-  }
+  auto made = std::make_unique<owner>();
+  make_room(1);
+  make(*made);
+  if (std::holds_alternative<std::monostate>(*made)) return 0;  // there was nothing to own
+  return take_in(std::move(made));
+}
+
+inline entry_id journal::take_in(owner_ptr made) noexcept {
+  slots_.push_back({next_id_, std::move(made)});
   return next_id_++;
 }
 
 template <class Kind>
 const Kind& journal::get(entry_id entry) const {
-  if (const auto* what = std::get_if<Kind>(&find(entry).what)) return *what;
+  if (const auto* what = std::get_if<Kind>(&find(entry))) return *what;
   throw std::out_of_range("journal entry " + std::to_string(entry) + " is of another kind");
 }
 

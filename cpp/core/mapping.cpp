@@ -8,34 +8,43 @@ constexpr int first_that_reports_failures = 71'100'000;
 
 }  // namespace
 
-mapping mapping::map(runtime_ptr runtime, std::string name, const address_range& range,
-                     std::size_t offset_bytes, const allocation& memory, std::size_t size_bytes) {
-  const auto address = range.address() + offset_bytes;
-  range.pieces_->expect(*runtime, address, size_bytes);
-  const auto result = runtime->hipMemMap(reinterpret_cast<void*>(address), size_bytes, 0, memory.get(), 0);
-  range.pieces_->mapped(address, result == hip::hipSuccess);
-  runtime->check(result, "hipMemMap", [&] {
-    return std::pair("mapping '" + name + "' of " + memory.identify(),
-                     "ptr=" + hexadecimal(address) + ", size=" + std::to_string(size_bytes));
-  });
-  return {std::move(runtime), std::move(name), address, size_bytes, range.pieces_};
+void mapping::made(const allocation& memory, hip::hipError_t result) {
+  pieces_->mapped(address_, result == hip::hipSuccess);
+  runtime().check(result, "hipMemMap",
+                  [&] { return std::pair("mapping '" + name() + "' of " + memory.identify(), placed()); });
+  fill();
 }
 
 void mapping::release() {
-  const auto runtime = take();
-  if (never_mapped(*runtime)) {
+  if (!releases_plainly() && never_mapped(runtime())) {
+    (void)take();
     pieces_->remove(address_);
     return;
   }
-  const auto result = runtime->hipMemUnmap(reinterpret_cast<void*>(address_), size_bytes_);
-  runtime->check(result, "hipMemUnmap", [&] {
-    return std::pair(identify(), "ptr=" + hexadecimal(address_) + ", size=" + std::to_string(size_bytes_));
-  });
+  released(releasing().make(runtime()));
+}
+
+void mapping::released(hip::hipError_t result) {
+  take().check(result, "hipMemUnmap", [&] { return std::pair(identify(), placed()); });
   pieces_->remove(address_);
 }
 
+void mapping::access_set(std::span<const hip::hipMemAccessDesc> rights, hip::hipError_t result) const {
+  runtime().check(result, "hipMemSetAccess", [&] {
+    return std::pair(identify(), placed() + ", count=" + std::to_string(rights.size()));
+  });
+  proven_ = true;
+}
+
+std::string mapping::placed() const {
+  return "ptr=" + hexadecimal(address_) + ", size=" + std::to_string(size_bytes_);
+}
+
+bool mapping::releases_plainly() const noexcept {
+  return proven_ || runtime().version() >= first_that_reports_failures;
+}
+
 bool mapping::never_mapped(hip::runtime& runtime) const {
-  if (proven_ || runtime.version() >= first_that_reports_failures) return false;
   void* base = nullptr;
   std::size_t size_bytes = 0;
   const auto found = runtime.hipMemGetAddressRange(&base, &size_bytes, reinterpret_cast<void*>(address_));
@@ -45,20 +54,10 @@ bool mapping::never_mapped(hip::runtime& runtime) const {
 }
 
 void mapping::take_out() {
-  const auto result = runtime().hipMemUnmap(reinterpret_cast<void*>(address_), size_bytes_);
-  runtime().check(result, "hipMemUnmap", identify(),
-                  "ptr=" + hexadecimal(address_) + ", size=" + std::to_string(size_bytes_));
+  runtime().check(releasing().make(runtime()), "hipMemUnmap",
+                  [&] { return std::pair(identify(), placed()); });
   (void)take();
   pieces_->remove(address_);
-}
-
-void mapping::set_access(hip::runtime& runtime, std::span<const hip::hipMemAccessDesc> rights) const {
-  const auto result = pieces_->set_access(runtime, address_, size_bytes_, rights);
-  runtime.check(result, "hipMemSetAccess", [&] {
-    return std::pair(identify(), "ptr=" + hexadecimal(address_) + ", size=" + std::to_string(size_bytes_) +
-                                     ", count=" + std::to_string(rights.size()));
-  });
-  proven_ = true;
 }
 
 std::string mapping::identify() const {

@@ -10,25 +10,59 @@ namespace hipplan {
 
 class mapping : public owned {
  public:
-  /// offset_bytes: where in the range; size_bytes: at most the allocation's, from its first byte.
+  /// Empty. offset_bytes: where in the range.
+  mapping(runtime_ptr runtime, std::string name, const address_range& range, std::size_t offset_bytes,
+          std::size_t size_bytes)
+      : owned(std::move(runtime), std::move(name), false),
+        address_(range.address() + offset_bytes),
+        size_bytes_(size_bytes),
+        pieces_(range.pieces_) {}
+  /// hipMemMap. memory: at least as large, mapped from its first byte.
   /// Nobody has access until set_access(). Up to 7.2 HIP reports success whatever happened; then the
   /// failure shows at set_access().
   /// Throws hip_error: hipErrorInvalidValue, hipErrorOutOfMemory, hipErrorNotSupported (CUDA: partial).
-  [[nodiscard]] static mapping map(runtime_ptr runtime, std::string name, const address_range& range,
-                                   std::size_t offset_bytes, const allocation& memory,
-                                   std::size_t size_bytes);
+  void make(const allocation& memory) {
+    pieces_->expect(runtime(), address_, size_bytes_);
+    made(memory, making(memory).make(runtime()));
+  }
+  [[nodiscard]] driver_call making(const allocation& memory) const noexcept {
+    return {.which = driver_call::function::hipMemMap,
+            .address = address_,
+            .size_bytes = size_bytes_,
+            .handle = memory.get()};
+  }
+  void made(const allocation& memory, hip::hipError_t result);
   mapping(mapping&&) noexcept = default;
   ~mapping() { destroy(*this); }
   /// Unmaps exactly what was mapped, the one form that is right in every release. Does not synchronise:
   /// the caller waits for the devices that can reach the memory. Throws hip_error; empty in both cases.
   void release();
+  /// Whether release() is this one call, and no question before it.
+  [[nodiscard]] bool releases_plainly() const noexcept;
+  [[nodiscard]] driver_call releasing() const noexcept {
+    return {.which = driver_call::function::hipMemUnmap, .address = address_, .size_bytes = size_bytes_};
+  }
+  void released(hip::hipError_t result);
   /// The same for a mapping that is to be put back if something else fails: throws hip_error, and then it
   /// is still mapped and owned.
   void take_out();
 
   /// Gives or takes rights on the whole mapping; devices not named keep what they have.
   /// Throws hip_error: hipErrorInvalidValue.
-  void set_access(hip::runtime& runtime, std::span<const hip::hipMemAccessDesc> rights) const;
+  void set_access(std::span<const hip::hipMemAccessDesc> rights) const {
+    access_set(rights, pieces_->set_access(runtime(), address_, size_bytes_, rights));
+  }
+  [[nodiscard]] driver_call setting_access(std::span<const hip::hipMemAccessDesc> rights) const noexcept {
+    return {.which = driver_call::function::hipMemSetAccess,
+            .address = address_,
+            .size_bytes = size_bytes_,
+            .rights = rights};
+  }
+  void access_set(std::span<const hip::hipMemAccessDesc> rights, hip::hipError_t result) const;
+  /// Whether make() and set_access() are one plain call each. Not on HIP 7.0 to 7.2: see range_pieces.hpp.
+  [[nodiscard]] static bool is_plain(const hip::runtime& runtime) noexcept {
+    return !range_pieces::measures_from_the_first(runtime);
+  }
 
   [[nodiscard]] std::uintptr_t address() const noexcept { return address_; }
   [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
@@ -38,12 +72,8 @@ class mapping : public owned {
   /// hipMemMap failed and did not say so: unmapping nothing may crash there.
   [[nodiscard]] bool never_mapped(hip::runtime& runtime) const;
 
-  mapping(runtime_ptr runtime, std::string name, std::uintptr_t address, std::size_t size_bytes,
-          std::shared_ptr<range_pieces> pieces)
-      : owned(std::move(runtime), std::move(name)),
-        address_(address),
-        size_bytes_(size_bytes),
-        pieces_(std::move(pieces)) {}
+  /// For messages: where and how large.
+  [[nodiscard]] std::string placed() const;
 
   std::uintptr_t address_;
   std::size_t size_bytes_;

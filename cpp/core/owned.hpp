@@ -3,6 +3,10 @@
 // An owner is created or throws, moves only, and has two exits: release(), which throws, and the
 // destructor, which only reports to the leak log. It is empty after either, and emptied before the error
 // is raised. In a forked child and after shutdown an owner drops what it holds without a driver call.
+//
+// The kinds that come by the thousand are created empty, and filled by make(), the one driver call. They also
+// hand that call out as data (making(), releasing()) and take its answer (made(), released()), for rows of
+// them: see driver_call.hpp.
 #pragma once
 
 #include <memory>
@@ -19,22 +23,32 @@ using runtime_ptr = std::shared_ptr<hip::runtime>;
 
 class owned {
  public:
-  owned(owned&&) noexcept = default;  // the other becomes empty
+  owned(owned&& other) noexcept
+      : runtime_(std::move(other.runtime_)),
+        name_(std::move(other.name_)),
+        full_(std::exchange(other.full_, false)) {}
   owned& operator=(owned&&) = delete;
 
-  [[nodiscard]] bool empty() const noexcept { return !runtime_; }
+  [[nodiscard]] bool empty() const noexcept { return !full_; }
   /// The name the plan gives to the object.
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
 
  protected:
-  owned(runtime_ptr runtime, std::string name) : runtime_(std::move(runtime)), name_(std::move(name)) {}
+  /// full: whether there is an object already; if not, fill() says when.
+  owned(runtime_ptr runtime, std::string name, bool full = true)
+      : runtime_(std::move(runtime)), name_(std::move(name)), full_(full) {}
   ~owned() = default;
 
-  /// For calls that change what is owned; not for an empty owner.
+  void fill() noexcept { full_ = true; }
+
+  /// Not of an owner that was moved from.
   [[nodiscard]] hip::runtime& runtime() const noexcept { return *runtime_; }
 
   /// Empties this owner and hands out the runtime for the one call that gives the object back.
-  [[nodiscard]] runtime_ptr take() noexcept { return std::exchange(runtime_, nullptr); }
+  [[nodiscard]] hip::runtime& take() noexcept {
+    full_ = false;
+    return *runtime_;
+  }
 
   /// The body of every owner's destructor.
   template <class Owner>
@@ -54,6 +68,7 @@ class owned {
  private:
   runtime_ptr runtime_;
   std::string name_;
+  bool full_;
 };
 
 }  // namespace hipplan

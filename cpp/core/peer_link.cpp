@@ -25,14 +25,14 @@ std::optional<peer_link> peer_link::enable(runtime_ptr runtime, std::string name
 }
 
 void peer_link::release() {
-  const auto runtime = take();
-  const scoped_device current(*runtime, device_);
-  const auto result = runtime->hipDeviceDisablePeerAccess(peer_.value);
+  auto& runtime = take();
+  const scoped_device current(runtime, device_);
+  const auto result = runtime.hipDeviceDisablePeerAccess(peer_.value);
   if (result == hip::hipErrorPeerAccessNotEnabled) {
-    runtime->forget_last_error();
+    runtime.forget_last_error();
     return;
   }
-  runtime->check(result, "hipDeviceDisablePeerAccess", identify(), "peer=" + std::to_string(peer_.value));
+  runtime.check(result, "hipDeviceDisablePeerAccess", identify(), "peer=" + std::to_string(peer_.value));
 }
 
 std::string peer_link::identify() const { return describe(name(), device_, peer_); }

@@ -21,6 +21,11 @@ class range_pieces {
  public:
   explicit range_pieces(std::uintptr_t base) : base_(base) {}
 
+  /// Whether this is one of the releases concerned.
+  [[nodiscard]] static bool measures_from_the_first(const hip::runtime& runtime) noexcept {
+    return runtime.version() >= 70000000 && runtime.version() < 70300000;
+  }
+
   [[nodiscard]] std::size_t count() const noexcept { return count_; }
   /// Before the map, because this may find no memory for its own; what the map says goes to mapped().
   void expect(const hip::runtime& runtime, std::uintptr_t address, std::size_t size_bytes) {
@@ -48,9 +53,6 @@ class range_pieces {
   };
   using pieces = std::map<std::uintptr_t, piece>;
 
-  [[nodiscard]] static bool measures_from_the_first(const hip::runtime& runtime) noexcept {
-    return runtime.version() >= 70000000 && runtime.version() < 70300000;
-  }
   void settle(std::uintptr_t address, bool succeeded);
   [[nodiscard]] bool reaches(pieces::const_iterator end) const;
   [[nodiscard]] hip::hipError_t from_base(hip::runtime& runtime, const piece& last,

@@ -1,5 +1,7 @@
 #include "readings.hpp"
 
+#include <algorithm>
+
 #include "queries.hpp"
 
 namespace hipplan {
@@ -38,8 +40,12 @@ struct reader {
   }
   void operator()(const access_reading& one) {
     const auto address = owner.address(one.entry);
-    for (std::size_t i = 0; i < devices.size(); ++i) {
-      note(access(runtime, devices[i], address), one.desired[i]);
+    for (const auto device : devices) {
+      const auto right = std::ranges::find_if(one.desired, [&](const auto& named) {
+        return named.location.type == hip::hipMemLocationTypeDevice && named.location.id == device.value;
+      });
+      note(access(runtime, device, address),
+           right == one.desired.end() ? hip::hipMemAccessFlagsProtNone : right->flags);
     }
   }
 };

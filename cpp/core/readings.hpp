@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <variant>
 #include <vector>
 
@@ -24,7 +25,7 @@ struct mapping_reading {
 /// hipMemGetAccess of each device; gives the flags of each.
 struct access_reading {
   entry_id entry;
-  std::vector<unsigned long long> desired;  ///< of devices[i]
+  std::span<const hip::hipMemAccessDesc> desired;  ///< who is not named has none; the caller's
 };
 
 using reading = std::variant<allocation_reading, mapping_reading, access_reading>;

@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -13,10 +15,15 @@
 namespace hipplan {
 namespace {
 
+/// How long a thread waits awake for a job that was announced.
+constexpr auto awake = std::chrono::microseconds(300);
+
 struct worker {
   std::mutex mutex;
   std::condition_variable given;
   std::function<void()> job;
+  bool announced = false;  ///< a job is coming
+  std::atomic<bool> has_job{false};
 };
 
 /// Never destroyed: the threads outlive the end of main().
@@ -41,10 +48,15 @@ void work(worker& self) {
   for (;;) {
     {
       std::unique_lock lock(self.mutex);
-      self.given.wait(lock, [&] { return static_cast<bool>(self.job); });
+      self.given.wait(lock, [&] { return self.announced || self.job; });
+      self.announced = false;
     }
+    const auto asleep = std::chrono::steady_clock::now() + awake;
+    while (!self.has_job.load() && std::chrono::steady_clock::now() < asleep) std::this_thread::yield();
+    if (!self.has_job.load()) continue;
     self.job();
     self.job = nullptr;
+    self.has_job.store(false);
     const std::lock_guard lock(workers().mutex);
     workers().idle.push_back(&self);
   }
@@ -54,6 +66,7 @@ void give(worker& to, std::function<void()> job) {
   {
     const std::lock_guard lock(to.mutex);
     to.job = std::move(job);
+    to.has_job.store(true);
   }
   to.given.notify_one();
 }
@@ -67,6 +80,17 @@ worker* idle_one() {
 }
 
 }  // namespace
+
+void expect_job_for_spare_thread() {
+  const std::lock_guard lock(workers().mutex);
+  if (workers().idle.empty()) return;
+  worker& next = *workers().idle.back();
+  {
+    const std::lock_guard its(next.mutex);
+    next.announced = true;
+  }
+  next.given.notify_one();
+}
 
 void run_on_spare_thread(std::function<void()> job) {
   if (worker* const idle = idle_one()) return give(*idle, std::move(job));

@@ -13,9 +13,9 @@ stream stream::create(runtime_ptr runtime, std::string name, device_id device) {
 }
 
 void stream::release() {
-  const auto runtime = take();
-  runtime->check(runtime->hipStreamDestroy(stream_), "hipStreamDestroy", identify(),
-                 "stream=" + hexadecimal(stream_));
+  auto& runtime = take();
+  runtime.check(runtime.hipStreamDestroy(stream_), "hipStreamDestroy", identify(),
+                "stream=" + hexadecimal(stream_));
 }
 
 std::string stream::identify() const { return "stream '" + name() + "'"; }

@@ -1,0 +1,27 @@
+#include "driver_call.hpp"
+
+#include <algorithm>
+
+namespace hipplan {
+
+row_outcome make_row(hip::runtime& runtime, std::span<driver_call> calls, deadline& stop) noexcept {
+  row_outcome out;
+  try {
+    // The call after this one is read before it: behind it, that would take as long as all the rest here.
+    auto next = calls.empty() ? driver_call{} : calls.front();
+    while (out.done < calls.size()) {
+      const auto call = next;
+      next = calls[std::min(out.done + 1, calls.size() - 1)];
+      out.result = call.make(runtime, calls[out.done].handle);
+      if (out.result != hip::hipSuccess) [[unlikely]]
+        break;
+      ++out.done;
+      if (stop.passed()) break;
+    }
+  } catch (...) {
+    out.thrown = std::current_exception();
+  }
+  return out;
+}
+
+}  // namespace hipplan

@@ -1,0 +1,123 @@
+// The journal in reverse.
+#include <algorithm>
+#include <optional>
+
+#include "journal.hpp"
+
+namespace hipplan {
+namespace {
+
+/// Entries that an undo looks up, gives back and drops together. After a driver call the processor's caches
+/// hold the driver's own: then each malloc, free or search costs many times what it does among its like.
+constexpr std::size_t at_once = 256;
+constexpr auto is_nothing = [](const auto& one) { return std::holds_alternative<std::monostate>(*one.what); };
+
+/// The one call that gives an object back, where that is all there is to it; only of the kinds that come by
+/// the thousand.
+template <class Owner>
+std::optional<driver_call> releasing(const Owner& owner) {
+  const auto* const mapped = std::get_if<mapping>(&owner);
+  if (mapped && !mapped->empty() && mapped->releases_plainly()) return mapped->releasing();
+  const auto* const memory = std::get_if<allocation>(&owner);
+  if (memory && !memory->empty()) return memory->releasing();
+  return std::nullopt;
+}
+
+/// Gives something back, and reports what came of it.
+template <class Kind, class GiveBack>
+void note(const Kind& what, undo_report& report, GiveBack give_back) {
+  constexpr bool is_change = std::is_same_v<Kind, change>;
+  try {
+    give_back();
+    ++(is_change ? report.restored : report.undone);
+  } catch (const hip::hip_error& error) {
+    report.leaks.push_back({what.name(), what.identify(), error, is_change});
+  }
+}
+
+}  // namespace
+
+void journal::undo(std::vector<entry_id>& entries, undo_report& report,
+                   std::chrono::steady_clock::time_point until) {
+  const std::lock_guard lock(mutex_);
+  while (!entries.empty() && !undo_some(entries, report, until)) {
+  }
+}
+
+bool journal::undo_some(std::vector<entry_id>& entries, undo_report& report,
+                        std::chrono::steady_clock::time_point until) {
+  std::vector<owner*> found;  // all looked for before the first call, and all dropped after the last one
+  const auto most = std::min(entries.size(), at_once);
+  found.reserve(most);
+  for (auto entry = entries.rbegin(); found.size() < most; ++entry) {
+    const auto at = locate(*entry);
+    found.push_back(at == slots_.end() ? nullptr : at->what.get());
+  }
+  deadline stop(until);
+  std::size_t done = 0;
+  while (done < found.size() && !stop.over()) {
+    const auto rest = std::span(found).subspan(done);
+    const auto in_a_row = undo_row(rest, report, stop);
+    done += in_a_row;
+    if (in_a_row != 0) continue;
+    if (rest.front()) undo(*rest.front(), report);
+    ++done;
+    (void)stop.passed();
+  }
+  entries.resize(entries.size() - done);
+  drop(std::span(found).first(done));
+  return stop.over();
+}
+
+std::size_t journal::undo_row(std::span<owner* const> owners, undo_report& report, deadline& stop) {
+  std::vector<driver_call> calls;
+  calls.reserve(owners.size());
+  for (owner* const what : owners) {
+    const auto call = what ? releasing(*what) : std::nullopt;
+    if (!call) break;
+    calls.push_back(*call);
+  }
+  const auto outcome = make_row(*runtime_, calls, stop);
+  const bool failed = outcome.result != hip::hipSuccess;
+  const auto answered = outcome.done + (failed ? 1 : 0);
+  for (std::size_t i = 0; i < answered; ++i) {
+    const auto result = i < outcome.done ? hip::hipSuccess : outcome.result;
+    std::visit(
+        [&](auto& what) {
+          if constexpr (requires { what.released(result); })
+            note(what, report, [&] { what.released(result); });
+        },
+        *owners[i]);
+  }
+  if (outcome.thrown) std::rethrow_exception(outcome.thrown);
+  return answered;
+}
+
+void journal::drop(std::span<owner* const> undone) {
+  bool gaps = false;
+  for (owner* const what : undone) {
+    if (!what) continue;
+    if (slots_.back().what.get() == what) {
+      slots_.pop_back();
+    } else {  // all gaps are closed at once
+      what->emplace<std::monostate>();
+      gaps = true;
+    }
+  }
+  if (gaps) {
+    std::erase_if(slots_, is_nothing);
+  }
+}
+
+void journal::undo(owner& what, undo_report& report) {
+  std::visit(
+      [&](auto& one) {
+        if constexpr (requires { one.empty(); }) {
+          if (one.empty()) return;  // a mapping that was taken out
+        }
+        if constexpr (requires { one.release(); }) note(one, report, [&] { one.release(); });
+      },
+      what);
+}
+
+}  // namespace hipplan
