@@ -301,7 +301,7 @@ class LayoutInUse(HipplanError):
 
 
 class ApplyError(HipplanError):
-    """Applying a plan failed. Everything was undone, but for what `leaks` names."""
+    """Applying a plan failed. Everything was undone, but for what `leaks` and `not_as_it_was` name."""
 
     def __init__(
         self,
@@ -311,6 +311,7 @@ class ApplyError(HipplanError):
         call: str = "",
         code: int = 0,
         undone: Any = None,
+        not_as_it_was: tuple[str, ...] = (),
     ) -> None:
         super().__init__(diagnostics)
         self.step = step
@@ -319,6 +320,8 @@ class ApplyError(HipplanError):
         self.code = code
         self.undone = undone
         """What was given back and what was not (hipplan.undo.Undone); None if nothing had been made."""
+        self.not_as_it_was = not_as_it_was
+        """What stays and could not be set back, a sentence each: rights, the thread's current device."""
 
     @property
     def leaks(self) -> tuple[str, ...]:
@@ -327,7 +330,7 @@ class ApplyError(HipplanError):
 
     @property
     def exit_code(self) -> ExitCode:  # type: ignore[override]  # an instance knows better than its class
-        return ExitCode.LEAKED if self.leaks else ExitCode.ROLLED_BACK
+        return ExitCode.LEAKED if self.leaks or self.not_as_it_was else ExitCode.ROLLED_BACK
 
 
 class LeakError(HipplanError):

@@ -147,7 +147,8 @@ def _failed(error: BaseException, making: Making, undone: Undone) -> BaseExcepti
     step = making.step
     notes = (f"retried: {retried_text(making.retries)}",) if making.retries else ()
     notes = (*notes, f"undone: {undone.summary()}")
-    notes = (*notes, *(f"not as it was: {line}" for line in _core.take_leaks()))  # else nobody hears of them
+    changed = tuple(_core.take_leaks())  # else nobody hears of them
+    notes = (*notes, *(f"not as it was: {line}" for line in changed))
     if isinstance(error, _core.HipError):
         found = [_driver_failure(error, making, notes)]
         call, code = error.call, error.code
@@ -158,12 +159,15 @@ def _failed(error: BaseException, making: Making, undone: Undone) -> BaseExcepti
         found = [Diagnostic("HP405", f"'{step.name}': {error}", step.origin, notes=notes)]
         call, code = "", 0
     else:
-        if undone.failures:
-            error.__cause__ = ApplyError(undone.diagnostics(), undone=undone)
+        found = undone.diagnostics()
+        if changed:
+            found.append(Diagnostic("HP403", "something is not as it was", notes=changed))
+        if found:
+            error.__cause__ = ApplyError(found, undone=undone, not_as_it_was=changed)
         return error
     found += undone.diagnostics()
     name = step.name if step is not None else ""
-    return ApplyError(found, step=name, call=call, code=code, undone=undone)
+    return ApplyError(found, step=name, call=call, code=code, undone=undone, not_as_it_was=changed)
 
 
 def _driver_failure(error: _core.HipError, making: Making, notes: tuple[str, ...]) -> Diagnostic:

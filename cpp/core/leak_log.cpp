@@ -1,5 +1,6 @@
 #include "leak_log.hpp"
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
 
@@ -26,6 +27,12 @@ void report_leak(const std::string& what) noexcept {
     log.lines.push_back(what);
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: the line is lost, the process is not
   }
+}
+
+void retract_leak(const std::string& what) noexcept {
+  auto& log = state();
+  const std::lock_guard lock(log.mutex);
+  if (const auto at = std::ranges::find(log.lines, what); at != log.lines.end()) log.lines.erase(at);
 }
 
 std::vector<std::string> take_leaks() {

@@ -38,6 +38,13 @@ void range_pieces::settle(std::uintptr_t address, bool succeeded) {
   expected_.clear();
 }
 
+void range_pieces::has_its_rights(std::uintptr_t address) {
+  const auto at = known_.find(address);
+  if (at == known_.end() || at->second.lost.empty()) return;
+  retract_leak(at->second.lost);
+  at->second.lost.clear();
+}
+
 bool range_pieces::reaches(pieces::const_iterator end) const {
   auto next = base_;
   for (auto at = known_.begin(); at != end; ++at) {
@@ -47,9 +54,8 @@ bool range_pieces::reaches(pieces::const_iterator end) const {
   return end != known_.end() && end->first == next && end != known_.begin();
 }
 
-hip::hipError_t range_pieces::from_base(hip::runtime& runtime, const piece& last,
-                                        std::uintptr_t address) const {
-  rights_list everybody;
+hip::hipError_t range_pieces::from_base(hip::runtime& runtime, const piece& last, std::uintptr_t address) {
+  rights_list everybody = last.rights;
   for (const auto& [where, one] : known_) everybody = completed(std::move(everybody), one.rights);
   const auto set = [&](std::uintptr_t at, const piece& one) {
     const auto rights = completed(one.rights, everybody);
@@ -65,10 +71,12 @@ hip::hipError_t range_pieces::from_base(hip::runtime& runtime, const piece& last
       runtime.forget_last_error();
       again = set(at->first, at->second);
     }
+    has_its_rights(at->first);
     if (again != hip::hipSuccess) {
       result = again;
-      report_leak("the rights of a mapping at " + hexadecimal(at->first) +
-                  " could not be set again: " + hip::error_name(again));
+      at->second.lost = "the rights of a mapping at " + hexadecimal(at->first) +
+                        " could not be set again: " + hip::error_name(again);
+      report_leak(at->second.lost);
     }
   }
   return result;
@@ -100,6 +108,7 @@ hip::hipError_t range_pieces::set_access(hip::runtime& runtime, std::uintptr_t a
     return plain;
   }
   place->second = std::move(wanted);
+  has_its_rights(address);
   return hip::hipSuccess;
 }
 

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "hip/runtime.hpp"
@@ -29,7 +30,7 @@ class range_pieces {
   [[nodiscard]] std::size_t count() const noexcept { return count_; }
   /// Before the map, because this may find no memory for its own; what the map says goes to mapped().
   void expect(const hip::runtime& runtime, std::uintptr_t address, std::size_t size_bytes) {
-    if (measures_from_the_first(runtime)) expected_ = {{address, piece{size_bytes, {}}}};
+    if (measures_from_the_first(runtime)) expected_ = {{address, piece{size_bytes, {}, {}}}};
   }
   void mapped(std::uintptr_t address, bool succeeded) {
     if (succeeded) ++count_;
@@ -37,7 +38,9 @@ class range_pieces {
   }
   void remove(std::uintptr_t address) {
     --count_;
-    if (!known_.empty()) known_.erase(address);
+    if (known_.empty()) return;
+    has_its_rights(address);
+    known_.erase(address);
   }
 
   /// Rights on a whole piece; devices not named keep what they have. What HIP says.
@@ -50,13 +53,15 @@ class range_pieces {
   struct piece {
     std::size_t size_bytes;
     rights_list rights;
+    std::string lost;  ///< what was reported when they could not be set again
   };
   using pieces = std::map<std::uintptr_t, piece>;
 
   void settle(std::uintptr_t address, bool succeeded);
   [[nodiscard]] bool reaches(pieces::const_iterator end) const;
-  [[nodiscard]] hip::hipError_t from_base(hip::runtime& runtime, const piece& last,
-                                          std::uintptr_t address) const;
+  [[nodiscard]] hip::hipError_t from_base(hip::runtime& runtime, const piece& last, std::uintptr_t address);
+  /// Or is not there any more: that they were lost is not to be told then.
+  void has_its_rights(std::uintptr_t address);
 
   std::uintptr_t base_;
   std::size_t count_ = 0;

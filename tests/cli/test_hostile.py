@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import yaml
 
 from hipplan.cli import main
+from hipplan.profiles import load_machine, sim_profile
 from tests.cli.conftest import Run, command
 from tests.conftest import ROOT
 
@@ -231,3 +233,13 @@ def test_an_interrupt_in_the_start_of_the_compiled_part_is_one(tmp_path: Path) -
     done = subprocess.run(line, capture_output=True, text=True, timeout=60)
 
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_what_is_not_as_it_was_has_the_exit_code_of_what_is_left_behind(hipplan: Run) -> None:
+    """All objects are given back, and the thread's current device is another one: on a 7.0, as everywhere."""
+    seven = re.sub("hip_version=.*", "hip_version=7.0.51831", sim_profile(load_machine("sim-2")))
+    faults = {"HIPSIM_PROFILE": seven, "HIPSIM_FAIL": "hipSetDevice@2+=hipErrorUnknown"}
+    done = hipplan("apply", ROOT / "plans" / "peer-access.yaml", "--once", "--runtime", "sim", env=faults)
+
+    assert done.returncode == 5
+    assert "nothing left behind\n  not as it was: the thread's current device could not be set back to 0" in done.stderr

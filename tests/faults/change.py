@@ -66,7 +66,9 @@ class Change(Phase):
         undone = error is not None and not isinstance(error, LeakError)
         if error is not None:
             assert isinstance(error, HipplanError)
-            assert error.exit_code == (5 if error.leaks or isinstance(error, LeakError) else 4)
+            changed = getattr(error, "not_as_it_was", ())
+            assert error.exit_code == (5 if error.leaks or changed or isinstance(error, LeakError) else 4)
+            assert all("current device could not be set back" in line for line in changed)
             for name in error.leaks:
                 assert f"'{name}'" in str(error)
         if undone:

@@ -189,7 +189,7 @@ class Apply(Phase):
         assert error.code == CODES[code]
         assert error.call == call or (call == SETS_BACK and lasting)
         assert {one.code for one in more} <= {"HP403", "HP406"}
-        assert error.exit_code == (5 if error.leaks else 4)
+        assert error.exit_code == (5 if error.leaks or error.not_as_it_was else 4)
         for name in error.leaks:
             assert f"'{name}'" in str(error)
 

@@ -20,6 +20,7 @@ import pytest
 
 import hipplan
 from hipplan import _core
+from hipplan.errors import ApplyError
 from hipplan.loader import load
 from hipplan.prepare import prepare
 from hipplan.record import Recorder
@@ -368,3 +369,29 @@ print(layout.close().count)
 
     assert done.stderr == ""
     assert int(done.stdout) == 9
+
+
+def test_what_an_interrupt_leaves_otherwise_is_told(sim: Simulator) -> None:
+    """All is given back, but the thread's current device is another one then."""
+    plan = {
+        "hipplan": 1,
+        "devices": {"gpu": {"count": 2}},
+        "peers": [{"device": "gpu.1", "peer": "gpu.0"}],
+        "buffers": {name: {"kind": "device", "device": "gpu.0", "size": 64} for name in ("a", "b")},
+    }
+    program = prepare(load(plan), choose("sim"), None)
+
+    def stop(number: int, step: object) -> None:
+        if number == 2:
+            # Both devices are waited for, one is left for the link of the other, and set back, which is tried twice.
+            sim.runtime.arm_faults("hipSetDevice@4+=hipErrorUnknown")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        run(program, sim.runtime, on_step=stop)
+    sim.free_everything()
+    cause = caught.value.__cause__
+
+    assert isinstance(cause, ApplyError)
+    assert (cause.exit_code, cause.leaks) == (5, ())
+    assert "current device could not be set back to 0" in str(cause)
