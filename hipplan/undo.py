@@ -229,7 +229,7 @@ class _Work:
         if self._given_up:
             _left.append(self._live)
             undone = Undone(0, self._all_stays())
-        return replace(undone, interrupt=interrupt)
+        return undone if interrupt is None else replace(undone, interrupt=interrupt)
 
     def _go_on(self) -> None:
         """May be interrupted at any instruction, and is called again then."""

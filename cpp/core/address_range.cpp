@@ -2,16 +2,16 @@
 
 namespace hipplan {
 
-address_range address_range::reserve(runtime_ptr runtime, std::string name, std::size_t size_bytes,
+address_range address_range::reserve(hip::runtime& runtime, std::string name, std::size_t size_bytes,
                                      std::size_t alignment_bytes, std::uintptr_t wanted) {
   void* out = nullptr;
   const auto result =
-      runtime->hipMemAddressReserve(&out, size_bytes, alignment_bytes, reinterpret_cast<void*>(wanted), 0);
-  runtime->check(result, "hipMemAddressReserve",
-                 "address range '" + name + "' of " + std::to_string(size_bytes) + " bytes",
-                 "size=" + std::to_string(size_bytes) + ", alignment=" + std::to_string(alignment_bytes) +
-                     ", addr=" + hexadecimal(wanted));
-  return {std::move(runtime), std::move(name), reinterpret_cast<std::uintptr_t>(out), size_bytes};
+      runtime.hipMemAddressReserve(&out, size_bytes, alignment_bytes, reinterpret_cast<void*>(wanted), 0);
+  runtime.check(result, "hipMemAddressReserve",
+                "address range '" + name + "' of " + std::to_string(size_bytes) + " bytes",
+                "size=" + std::to_string(size_bytes) + ", alignment=" + std::to_string(alignment_bytes) +
+                    ", addr=" + hexadecimal(wanted));
+  return {runtime, std::move(name), reinterpret_cast<std::uintptr_t>(out), size_bytes};
 }
 
 void address_range::release() {

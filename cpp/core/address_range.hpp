@@ -11,7 +11,7 @@ class address_range : public owned {
   /// size_bytes: a multiple of the minimum granularity. alignment_bytes: 0 or a power of two; HIP may not
   /// honour it, so the caller looks at address(). wanted: a hint, 0 for none.
   /// Throws hip_error: hipErrorOutOfMemory (2, also for bad arguments up to 6.3), hipErrorInvalidValue.
-  [[nodiscard]] static address_range reserve(runtime_ptr runtime, std::string name, std::size_t size_bytes,
+  [[nodiscard]] static address_range reserve(hip::runtime& runtime, std::string name, std::size_t size_bytes,
                                              std::size_t alignment_bytes, std::uintptr_t wanted);
   address_range(address_range&&) noexcept = default;
   ~address_range() { destroy(*this); }
@@ -25,8 +25,8 @@ class address_range : public owned {
 
  private:
   friend class mapping;
-  address_range(runtime_ptr runtime, std::string name, std::uintptr_t address, std::size_t size_bytes)
-      : owned(std::move(runtime), std::move(name)),
+  address_range(hip::runtime& runtime, std::string name, std::uintptr_t address, std::size_t size_bytes)
+      : owned(runtime, std::move(name)),
         address_(address),
         size_bytes_(size_bytes),
         pieces_(std::make_shared<range_pieces>(address)) {}

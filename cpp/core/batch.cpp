@@ -64,12 +64,12 @@ class batch_runner {
     const auto& where = step.properties;
     if (where.location_type == hip::hipMemLocationTypeDevice) out.device = {where.location_id};
     out.made = std::make_unique<owner>();
-    out.made->emplace<allocation>(owner_.runtime_, std::move(step.name), step.size_bytes, where);
+    out.made->emplace<allocation>(owner_.runtime(), std::move(step.name), step.size_bytes, where);
   }
   void get_ready(ready_step& out, map_step&& step) {
     out.memory = &owner_.get<allocation>(step.memory);
     out.made = std::make_unique<owner>();
-    last_ = &out.made->emplace<mapping>(owner_.runtime_, std::move(step.name),
+    last_ = &out.made->emplace<mapping>(owner_.runtime(), std::move(step.name),
                                         owner_.get<address_range>(step.range), step.offset_bytes,
                                         step.size_bytes);
   }
@@ -82,7 +82,7 @@ class batch_runner {
     out.device = step.device;
     out.is_buffer = true;
     out.made = std::make_unique<owner>();
-    out.made->emplace<device_buffer>(owner_.runtime_, std::move(step.name), step.device, step.size_bytes);
+    out.made->emplace<device_buffer>(owner_.runtime(), std::move(step.name), step.device, step.size_bytes);
   }
 
   /// How many of the next steps are one plain call each with the same device current.

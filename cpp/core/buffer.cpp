@@ -41,14 +41,14 @@ void device_buffer::release() {
 
 std::string device_buffer::identify() const { return describe("device", *this); }
 
-pinned_buffer pinned_buffer::create(runtime_ptr runtime, std::string name, device_id device,
+pinned_buffer pinned_buffer::create(hip::runtime& runtime, std::string name, device_id device,
                                     std::size_t size_bytes, unsigned int flags) {
-  const scoped_device current(*runtime, device);
+  const scoped_device current(runtime, device);
   void* pointer = nullptr;
-  const auto result = runtime->hipHostMalloc(&pointer, size_bytes, flags);
-  runtime->check(result, "hipHostMalloc", describe("pinned", name, size_bytes),
-                 sized(size_bytes, device) + ", flags=" + hexadecimal(flags));
-  return {std::move(runtime), std::move(name), pointer, size_bytes};
+  const auto result = runtime.hipHostMalloc(&pointer, size_bytes, flags);
+  runtime.check(result, "hipHostMalloc", describe("pinned", name, size_bytes),
+                sized(size_bytes, device) + ", flags=" + hexadecimal(flags));
+  return {runtime, std::move(name), pointer, size_bytes};
 }
 
 void pinned_buffer::release() {
@@ -58,16 +58,16 @@ void pinned_buffer::release() {
 
 std::string pinned_buffer::identify() const { return describe("pinned", *this); }
 
-registered_buffer registered_buffer::create(runtime_ptr runtime, std::string name, device_id device,
+registered_buffer registered_buffer::create(hip::runtime& runtime, std::string name, device_id device,
                                             std::uintptr_t address, std::size_t size_bytes,
                                             unsigned int flags) {
-  const scoped_device current(*runtime, device);
+  const scoped_device current(runtime, device);
   void* const pointer = reinterpret_cast<void*>(address);
-  const auto result = runtime->hipHostRegister(pointer, size_bytes, flags);
-  runtime->check(
+  const auto result = runtime.hipHostRegister(pointer, size_bytes, flags);
+  runtime.check(
       result, "hipHostRegister", describe("registered", name, size_bytes),
       "ptr=" + hexadecimal(address) + ", " + sized(size_bytes, device) + ", flags=" + hexadecimal(flags));
-  return {std::move(runtime), std::move(name), pointer, size_bytes};
+  return {runtime, std::move(name), pointer, size_bytes};
 }
 
 void registered_buffer::release() {
@@ -78,14 +78,14 @@ void registered_buffer::release() {
 
 std::string registered_buffer::identify() const { return describe("registered", *this); }
 
-managed_buffer managed_buffer::create(runtime_ptr runtime, std::string name, device_id device,
+managed_buffer managed_buffer::create(hip::runtime& runtime, std::string name, device_id device,
                                       std::size_t size_bytes, unsigned int flags) {
-  const scoped_device current(*runtime, device);
+  const scoped_device current(runtime, device);
   void* pointer = nullptr;
-  const auto result = runtime->hipMallocManaged(&pointer, size_bytes, flags);
-  runtime->check(result, "hipMallocManaged", describe("managed", name, size_bytes),
-                 sized(size_bytes, device) + ", flags=" + std::to_string(flags));
-  return {std::move(runtime), std::move(name), pointer, size_bytes};
+  const auto result = runtime.hipMallocManaged(&pointer, size_bytes, flags);
+  runtime.check(result, "hipMallocManaged", describe("managed", name, size_bytes),
+                sized(size_bytes, device) + ", flags=" + std::to_string(flags));
+  return {runtime, std::move(name), pointer, size_bytes};
 }
 
 void managed_buffer::release() {

@@ -14,13 +14,13 @@ class buffer : public owned {
   [[nodiscard]] void* pointer() const noexcept { return reinterpret_cast<void*>(address_); }
 
  protected:
-  buffer(runtime_ptr runtime, std::string name, void* pointer, std::size_t size_bytes)
-      : owned(std::move(runtime), std::move(name)),
+  buffer(hip::runtime& runtime, std::string name, void* pointer, std::size_t size_bytes)
+      : owned(runtime, std::move(name)),
         address_(reinterpret_cast<std::uintptr_t>(pointer)),
         size_bytes_(size_bytes) {}
   /// Empty.
-  buffer(runtime_ptr runtime, std::string name, std::size_t size_bytes)
-      : owned(std::move(runtime), std::move(name), false), size_bytes_(size_bytes) {}
+  buffer(hip::runtime& runtime, std::string name, std::size_t size_bytes)
+      : owned(runtime, std::move(name), false), size_bytes_(size_bytes) {}
   ~buffer() = default;
 
   void fill(void* pointer) noexcept {
@@ -37,8 +37,8 @@ class buffer : public owned {
 class device_buffer : public buffer {
  public:
   /// Empty.
-  device_buffer(runtime_ptr runtime, std::string name, device_id device, std::size_t size_bytes)
-      : buffer(std::move(runtime), std::move(name), size_bytes), device_(device) {}
+  device_buffer(hip::runtime& runtime, std::string name, device_id device, std::size_t size_bytes)
+      : buffer(runtime, std::move(name), size_bytes), device_(device) {}
   /// Throws hip_error: hipErrorOutOfMemory, hipErrorInvalidDevice.
   void make();
   device_buffer(device_buffer&&) noexcept = default;
@@ -55,7 +55,7 @@ class pinned_buffer : public buffer {
  public:
   /// device: current during the call, which decides the context (and the NUMA node where asked for).
   /// flags: hipHostMalloc*. Throws hip_error: hipErrorOutOfMemory, hipErrorInvalidValue.
-  [[nodiscard]] static pinned_buffer create(runtime_ptr runtime, std::string name, device_id device,
+  [[nodiscard]] static pinned_buffer create(hip::runtime& runtime, std::string name, device_id device,
                                             std::size_t size_bytes, unsigned int flags);
   pinned_buffer(pinned_buffer&&) noexcept = default;
   ~pinned_buffer() { destroy(*this); }
@@ -70,7 +70,7 @@ class pinned_buffer : public buffer {
 class registered_buffer : public buffer {
  public:
   /// Throws hip_error: hipErrorInvalidValue, hipErrorOutOfMemory.
-  [[nodiscard]] static registered_buffer create(runtime_ptr runtime, std::string name, device_id device,
+  [[nodiscard]] static registered_buffer create(hip::runtime& runtime, std::string name, device_id device,
                                                 std::uintptr_t address, std::size_t size_bytes,
                                                 unsigned int flags);
   registered_buffer(registered_buffer&&) noexcept = default;
@@ -87,7 +87,7 @@ class managed_buffer : public buffer {
  public:
   /// flags: hipMemAttachGlobal or hipMemAttachHost. device: the owner HIP records (current in the call).
   /// Throws hip_error: hipErrorOutOfMemory, hipErrorInvalidValue.
-  [[nodiscard]] static managed_buffer create(runtime_ptr runtime, std::string name, device_id device,
+  [[nodiscard]] static managed_buffer create(hip::runtime& runtime, std::string name, device_id device,
                                              std::size_t size_bytes, unsigned int flags);
   managed_buffer(managed_buffer&&) noexcept = default;
   ~managed_buffer() { destroy(*this); }

@@ -57,13 +57,14 @@ entry_id journal::create_allocation(std::string name, std::size_t size_bytes,
   if (properties.location_type == hip::hipMemLocationTypeDevice) {
     current.emplace(*runtime_, device_id{properties.location_id});
   }
-  return add(
-      [&](owner& out) { out.emplace<allocation>(runtime_, std::move(name), size_bytes, properties).make(); });
+  return add([&](owner& out) {
+    out.emplace<allocation>(*runtime_, std::move(name), size_bytes, properties).make();
+  });
 }
 
 entry_id journal::import_allocation(std::string name, std::size_t size_bytes, int descriptor) {
   return add([&](owner& out) {
-    out.emplace<allocation>(runtime_, std::move(name), size_bytes, allocation_properties{})
+    out.emplace<allocation>(*runtime_, std::move(name), size_bytes, allocation_properties{})
         .import(descriptor);
   });
 }
@@ -72,7 +73,7 @@ entry_id journal::reserve(std::string name, std::size_t size_bytes, std::size_t 
                           std::uintptr_t wanted) {
   return add([&](owner& out) {
     out.emplace<address_range>(
-        address_range::reserve(runtime_, std::move(name), size_bytes, alignment_bytes, wanted));
+        address_range::reserve(*runtime_, std::move(name), size_bytes, alignment_bytes, wanted));
   });
 }
 
@@ -80,20 +81,20 @@ entry_id journal::map(std::string name, entry_id range, std::size_t offset_bytes
                       std::size_t size_bytes) {
   return add([&](owner& out) {
     const auto& behind = get<allocation>(memory);
-    out.emplace<mapping>(runtime_, std::move(name), get<address_range>(range), offset_bytes, size_bytes)
+    out.emplace<mapping>(*runtime_, std::move(name), get<address_range>(range), offset_bytes, size_bytes)
         .make(behind);
   });
 }
 
 entry_id journal::create_device_buffer(std::string name, device_id device, std::size_t size_bytes) {
   return add(
-      [&](owner& out) { out.emplace<device_buffer>(runtime_, std::move(name), device, size_bytes).make(); });
+      [&](owner& out) { out.emplace<device_buffer>(*runtime_, std::move(name), device, size_bytes).make(); });
 }
 
 entry_id journal::create_pinned_buffer(std::string name, device_id device, std::size_t size_bytes,
                                        unsigned int flags) {
   return add([&](owner& out) {
-    out.emplace<pinned_buffer>(pinned_buffer::create(runtime_, std::move(name), device, size_bytes, flags));
+    out.emplace<pinned_buffer>(pinned_buffer::create(*runtime_, std::move(name), device, size_bytes, flags));
   });
 }
 
@@ -101,19 +102,20 @@ entry_id journal::register_buffer(std::string name, device_id device, std::uintp
                                   std::size_t size_bytes, unsigned int flags) {
   return add([&](owner& out) {
     out.emplace<registered_buffer>(
-        registered_buffer::create(runtime_, std::move(name), device, address, size_bytes, flags));
+        registered_buffer::create(*runtime_, std::move(name), device, address, size_bytes, flags));
   });
 }
 
 entry_id journal::create_managed_buffer(std::string name, device_id device, std::size_t size_bytes,
                                         unsigned int flags) {
   return add([&](owner& out) {
-    out.emplace<managed_buffer>(managed_buffer::create(runtime_, std::move(name), device, size_bytes, flags));
+    out.emplace<managed_buffer>(
+        managed_buffer::create(*runtime_, std::move(name), device, size_bytes, flags));
   });
 }
 
 entry_id journal::create_stream(std::string name, device_id device) {
-  return add([&](owner& out) { out.emplace<stream>(stream::create(runtime_, std::move(name), device)); });
+  return add([&](owner& out) { out.emplace<stream>(stream::create(*runtime_, std::move(name), device)); });
 }
 
 entry_id journal::map_file(std::string name, const std::string& path, std::size_t size_bytes,
@@ -131,7 +133,7 @@ entry_id journal::map_anonymous(std::string name, std::size_t size_bytes, int nu
 
 entry_id journal::enable_peer(std::string name, device_id device, device_id peer) {
   return add([&](owner& out) {
-    if (auto link = peer_link::enable(runtime_, std::move(name), device, peer)) {
+    if (auto link = peer_link::enable(*runtime_, std::move(name), device, peer)) {
       out.emplace<peer_link>(std::move(*link));
     }
   });
@@ -207,7 +209,7 @@ entry_id journal::take_out(entry_id mapped, entry_id range, entry_id memory,
                            rights = std::move(before)] {
       const auto& behind = get<allocation>(memory);
       auto& again =
-          place.emplace<mapping>(runtime_, name, get<address_range>(range), offset_bytes, size_bytes);
+          place.emplace<mapping>(*runtime_, name, get<address_range>(range), offset_bytes, size_bytes);
       again.make(behind);
       if (!rights.empty()) again.set_access(rights);
     };

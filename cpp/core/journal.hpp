@@ -119,9 +119,9 @@ class journal {
   /// The names of what stays are added to `kept`.
   [[nodiscard]] std::vector<entry_id> entries_but(const lease_book& leases,
                                                   std::vector<std::string>& kept) const;
-  /// Undoes these entries (ascending, none twice), wherever they stand, latest first, at least one and then as many as
-  /// fit until a time; `entries` becomes what is left. One that fails does not stop the others, and one that
-  /// is not there any more is nothing to undo.
+  /// Undoes these entries (ascending, none twice), wherever they stand, latest first, at least one and then
+  /// as many as fit until a time; `entries` becomes what is left. One that fails does not stop the others,
+  /// and one that is not there any more is nothing to undo.
   void undo(std::vector<entry_id>& entries, undo_report& report,
             std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max());
 

@@ -11,9 +11,9 @@ namespace hipplan {
 class mapping : public owned {
  public:
   /// Empty. offset_bytes: where in the range.
-  mapping(runtime_ptr runtime, std::string name, const address_range& range, std::size_t offset_bytes,
+  mapping(hip::runtime& runtime, std::string name, const address_range& range, std::size_t offset_bytes,
           std::size_t size_bytes)
-      : owned(std::move(runtime), std::move(name), false),
+      : owned(runtime, std::move(name), false),
         address_(range.address() + offset_bytes),
         size_bytes_(size_bytes),
         pieces_(range.pieces_) {}

@@ -24,9 +24,7 @@ using runtime_ptr = std::shared_ptr<hip::runtime>;
 class owned {
  public:
   owned(owned&& other) noexcept
-      : runtime_(std::move(other.runtime_)),
-        name_(std::move(other.name_)),
-        full_(std::exchange(other.full_, false)) {}
+      : runtime_(other.runtime_), name_(std::move(other.name_)), full_(std::exchange(other.full_, false)) {}
   owned& operator=(owned&&) = delete;
 
   [[nodiscard]] bool empty() const noexcept { return !full_; }
@@ -35,13 +33,12 @@ class owned {
 
  protected:
   /// full: whether there is an object already; if not, fill() says when.
-  owned(runtime_ptr runtime, std::string name, bool full = true)
-      : runtime_(std::move(runtime)), name_(std::move(name)), full_(full) {}
+  owned(hip::runtime& runtime, std::string name, bool full = true)
+      : runtime_(&runtime), name_(std::move(name)), full_(full) {}
   ~owned() = default;
 
   void fill() noexcept { full_ = true; }
 
-  /// Not of an owner that was moved from.
   [[nodiscard]] hip::runtime& runtime() const noexcept { return *runtime_; }
 
   /// Empties this owner and hands out the runtime for the one call that gives the object back.
@@ -66,7 +63,8 @@ class owned {
   }
 
  private:
-  runtime_ptr runtime_;
+  hip::runtime*
+      runtime_;  ///< whoever has the owner keeps it: a shared_ptr here would be counted by the thousand
   std::string name_;
   bool full_;
 };

@@ -11,17 +11,17 @@ std::string describe(const std::string& name, device_id device, device_id peer) 
 
 }  // namespace
 
-std::optional<peer_link> peer_link::enable(runtime_ptr runtime, std::string name, device_id device,
+std::optional<peer_link> peer_link::enable(hip::runtime& runtime, std::string name, device_id device,
                                            device_id peer) {
-  const scoped_device current(*runtime, device);
-  const auto result = runtime->hipDeviceEnablePeerAccess(peer.value, 0);
+  const scoped_device current(runtime, device);
+  const auto result = runtime.hipDeviceEnablePeerAccess(peer.value, 0);
   if (result == hip::hipErrorPeerAccessAlreadyEnabled) {
-    runtime->forget_last_error();
+    runtime.forget_last_error();
     return std::nullopt;
   }
-  runtime->check(result, "hipDeviceEnablePeerAccess", describe(name, device, peer),
-                 "peer=" + std::to_string(peer.value) + " with " + text(device) + " current");
-  return peer_link(std::move(runtime), std::move(name), device, peer);
+  runtime.check(result, "hipDeviceEnablePeerAccess", describe(name, device, peer),
+                "peer=" + std::to_string(peer.value) + " with " + text(device) + " current");
+  return peer_link(runtime, std::move(name), device, peer);
 }
 
 void peer_link::release() {

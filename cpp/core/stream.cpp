@@ -4,12 +4,12 @@
 
 namespace hipplan {
 
-stream stream::create(runtime_ptr runtime, std::string name, device_id device) {
-  const scoped_device current(*runtime, device);
+stream stream::create(hip::runtime& runtime, std::string name, device_id device) {
+  const scoped_device current(runtime, device);
   hip::hipStream_t native{};
-  const auto result = runtime->hipStreamCreateWithFlags(&native, hip::hipStreamNonBlocking);
-  runtime->check(result, "hipStreamCreateWithFlags", "stream '" + name + "'", text(device));
-  return {std::move(runtime), std::move(name), native};
+  const auto result = runtime.hipStreamCreateWithFlags(&native, hip::hipStreamNonBlocking);
+  runtime.check(result, "hipStreamCreateWithFlags", "stream '" + name + "'", text(device));
+  return {runtime, std::move(name), native};
 }
 
 void stream::release() {

@@ -9,7 +9,7 @@ class stream : public owned {
  public:
   /// Non-blocking: it does not wait for the device's null stream.
   /// Throws hip_error: hipErrorInvalidDevice, hipErrorOutOfMemory.
-  [[nodiscard]] static stream create(runtime_ptr runtime, std::string name, device_id device);
+  [[nodiscard]] static stream create(hip::runtime& runtime, std::string name, device_id device);
   stream(stream&&) noexcept = default;
   ~stream() { destroy(*this); }
   void release();
@@ -17,8 +17,8 @@ class stream : public owned {
   [[nodiscard]] std::string identify() const;
 
  private:
-  stream(runtime_ptr runtime, std::string name, hip::hipStream_t native)
-      : owned(std::move(runtime), std::move(name)), stream_(native) {}
+  stream(hip::runtime& runtime, std::string name, hip::hipStream_t native)
+      : owned(runtime, std::move(name)), stream_(native) {}
 
   hip::hipStream_t stream_;
 };
