@@ -313,7 +313,6 @@ class Layout:
         """
         if self._live.process != os.getpid():  # nor the lock: a thread that the child has not got may hold it
             return Undone(0)
-        _core.expect_idle_wait()
         for pool in self._torch_pools.values():
             pool.trim()
         with self._lock:
@@ -323,6 +322,7 @@ class Layout:
             if holders and not force:
                 hint = "delete the arrays and tensors made from it first, or close(force=True)"
                 raise LayoutInUse(kept.in_use(holders, hint))
+            _core.expect_idle_wait()
             undone = undo(self.program, self._live, self._book)
             self._closed = True  # not before: an interrupt until here leaves a layout that can be closed
         _open.discard(self)

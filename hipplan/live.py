@@ -136,7 +136,7 @@ class Live:
             self.record.step(step, perf_counter_ns() - began, _core.thread_retries() - retries, failure)
 
     def native_run(self, steps: _core.NativeSteps) -> _core.StepRun | None:
-        """Makes steps natively, those that come by the thousand. None with a record."""
+        """For making steps natively, those that come by the thousand. None with a record."""
         if self.record is not None:
             return None
         self._run = _core.StepRun(self.journal, steps, self._entries, self._offsets)

@@ -93,6 +93,10 @@ class Program:
         """(number, step) of all but those that are read back by the thousand; a program is read back many times."""
         return tuple((n, step) for n, step in enumerate(self.steps) if type(step) not in _READ_TOGETHER)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone: what is kept besides is made anew, and may need the compiled part."""
+        return {name: value for name, value in vars(self).items() if name in self.__dataclass_fields__}
+
     def bytes_by_device(self) -> dict[str, int]:
         """Device memory that the plan takes, padding included, by device name."""
         out = dict.fromkeys(self.devices, 0)

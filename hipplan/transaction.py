@@ -105,6 +105,7 @@ class Making:
         run = self.live.native_run(native) if native is not None and self.on_step is None else None
         while self.number - first < len(steps):
             if run is not None:
+                self.step = None  # what a signal's handler raises meanwhile is no step's
                 done, error = run.go_on(self.number - first)
                 self.number += done
                 if error is not None:

@@ -34,6 +34,9 @@ class step_run {
       at_once_ = std::clamp<std::size_t>(2 * outcome.made.size(), 16, most_at_once);
       if (outcome.failure) return py::make_tuple(reached_ - first, as_python(*outcome.failure));
       if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+      if (!owner_.runtime().may_call()) {
+        throw std::runtime_error("a signal's handler has forked: the layout is the parent process's");
+      }
     }
     return py::make_tuple(reached_ - first, py::none());
   }
@@ -65,7 +68,7 @@ class step_run {
   static bool add(std::vector<batch_step>& out, const create_step& step) { return push(out, step); }
   static bool add(std::vector<batch_step>& out, const buffer_step& step) { return push(out, step); }
   bool add(std::vector<batch_step>& out, const native_map& step) {
-    if (!step.range.is(range_.name)) {
+    if (range_.entry == 0 || !step.range.is(range_.name)) {
       range_ = {step.range, look_up(entries_, step.range), look_up(offsets_, step.range)};
     }
     const auto memory = entry_of(step.memory);
@@ -74,7 +77,8 @@ class step_run {
                               step.size_bytes});
   }
   bool add(std::vector<batch_step>& out, const native_access& step) {
-    const bool just_mapped = !out.empty() && step.mapping.made_by == reached_ + out.size() - 1;
+    const bool just_mapped = !out.empty() && std::holds_alternative<map_step>(out.back()) &&
+                             step.mapping.made_by == reached_ + out.size() - 1;
     const auto mapping = just_mapped ? 0 : entry_of(step.mapping);
     if (mapping == 0 && !just_mapped) return false;
     return push(out, access_step{mapping, step.rights});
@@ -138,11 +142,7 @@ void bind_batch(py::module_& module) {
       .def_readonly("values", &readings::values)
       .def_readonly("as_desired", &readings::as_desired);
   py::class_<native_steps>(module, "NativeSteps", "A program's steps in native form.")
-      .def(py::init<py::tuple>(), py::arg("steps"))
-      .def("__reduce__", [](const py::object& self) {
-        const auto& steps = self.cast<const native_steps&>().steps();
-        return py::make_tuple(py::type::of(self), py::make_tuple(steps));
-      });
+      .def(py::init<py::tuple>(), py::arg("steps"));
   py::class_<step_run>(module, "StepRun", "Steps on their way into a journal.")
       .def(py::init<journal&, const native_steps&, py::dict, py::dict>(), py::arg("journal"),
            py::arg("steps"), py::arg("entries"), py::arg("offsets"), py::keep_alive<1, 2>(),

@@ -50,8 +50,6 @@ class native_steps {
   [[nodiscard]] const native_step& operator[](std::size_t place) const { return native_[place]; }
   /// What the object is called that a step is about; null for a step of Python's.
   [[nodiscard]] py::handle name(std::size_t place) const { return names_[place]; }
-  /// The steps that it was made from.
-  [[nodiscard]] const py::tuple& steps() const noexcept { return steps_; }
 
  private:
   [[nodiscard]] native_step read(PyObject* step, const py::dict& made_by);

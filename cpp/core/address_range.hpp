@@ -25,11 +25,12 @@ class address_range : public owned {
 
  private:
   friend class mapping;
-  address_range(hip::runtime& runtime, std::string name, std::uintptr_t address, std::size_t size_bytes)
+  address_range(hip::runtime& runtime, std::string name, std::uintptr_t address, std::size_t size_bytes,
+                std::shared_ptr<range_pieces> pieces)
       : owned(runtime, std::move(name)),
         address_(address),
         size_bytes_(size_bytes),
-        pieces_(std::make_shared<range_pieces>(address)) {}
+        pieces_(std::move(pieces)) {}
 
   std::uintptr_t address_;
   std::size_t size_bytes_;

@@ -37,8 +37,8 @@ void allocation::import(int descriptor) {
     if (version < 70200000) runtime().forget_last_error();
     result = import_as(reinterpret_cast<void*>(static_cast<std::uintptr_t>(descriptor)));
   }
-  runtime().check(result, "hipMemImportFromShareableHandle", identify(),
-                  "descriptor=" + std::to_string(descriptor));
+  runtime().check(result, "hipMemImportFromShareableHandle",
+                  [&] { return std::pair(identify(), "descriptor=" + std::to_string(descriptor)); });
   fill();
 }
 

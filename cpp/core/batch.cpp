@@ -39,16 +39,20 @@ class batch_runner {
 
   /// The journal takes in what was made; as long as this holds its lock nobody else can look. Gives an entry
   /// for each step that is done, 0 where it made nothing.
-  std::vector<entry_id>& hand_over() noexcept {
-    while (made_.size() < done_) {
-      auto& made = ready_[made_.size()].made;
-      made_.push_back(made ? owner_.take_in(std::move(made)) : 0);
-    }
-    return made_;
+  [[nodiscard]] std::vector<entry_id> take_made() noexcept {
+    hand_over();
+    return std::move(made_);
   }
 
  private:
   using owner = journal::owner;
+
+  void hand_over() noexcept {
+    for (; handed_ < done_; ++handed_) {
+      auto& made = ready_[handed_].made;
+      made_.push_back(made ? owner_.take_in(std::move(made)) : 0);
+    }
+  }
 
   /// A step with all it needs but the driver call.
   struct ready_step {
@@ -142,6 +146,7 @@ class batch_runner {
   std::vector<driver_call> calls_;  ///< of each step
   const bool is_plain_ = mapping::is_plain(owner_.runtime());
   std::size_t done_ = 0;
+  std::size_t handed_ = 0;  ///< of those that are done: the journal's
   std::vector<entry_id> made_;
   const mapping* last_ = nullptr;
   std::optional<scoped_device> current_;
@@ -157,7 +162,7 @@ batch_outcome run_batch(journal& owner, std::vector<batch_step> steps,
   } catch (const hip::hip_error& error) {
     out.failure = error;
   }
-  out.made = std::move(batch.hand_over());
+  out.made = batch.take_made();
   return out;
 }
 

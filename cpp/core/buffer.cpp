@@ -46,14 +46,17 @@ pinned_buffer pinned_buffer::create(hip::runtime& runtime, std::string name, dev
   const scoped_device current(runtime, device);
   void* pointer = nullptr;
   const auto result = runtime.hipHostMalloc(&pointer, size_bytes, flags);
-  runtime.check(result, "hipHostMalloc", describe("pinned", name, size_bytes),
-                sized(size_bytes, device) + ", flags=" + hexadecimal(flags));
+  runtime.check(result, "hipHostMalloc", [&] {
+    return std::pair(describe("pinned", name, size_bytes),
+                     sized(size_bytes, device) + ", flags=" + hexadecimal(flags));
+  });
   return {runtime, std::move(name), pointer, size_bytes};
 }
 
 void pinned_buffer::release() {
   auto& runtime = take();
-  runtime.check(runtime.hipHostFree(pointer()), "hipHostFree", identify(), "ptr=" + hexadecimal(address()));
+  runtime.check(runtime.hipHostFree(pointer()), "hipHostFree",
+                [&] { return std::pair(identify(), "ptr=" + hexadecimal(address())); });
 }
 
 std::string pinned_buffer::identify() const { return describe("pinned", *this); }
@@ -64,16 +67,18 @@ registered_buffer registered_buffer::create(hip::runtime& runtime, std::string n
   const scoped_device current(runtime, device);
   void* const pointer = reinterpret_cast<void*>(address);
   const auto result = runtime.hipHostRegister(pointer, size_bytes, flags);
-  runtime.check(
-      result, "hipHostRegister", describe("registered", name, size_bytes),
-      "ptr=" + hexadecimal(address) + ", " + sized(size_bytes, device) + ", flags=" + hexadecimal(flags));
+  runtime.check(result, "hipHostRegister", [&] {
+    return std::pair(
+        describe("registered", name, size_bytes),
+        "ptr=" + hexadecimal(address) + ", " + sized(size_bytes, device) + ", flags=" + hexadecimal(flags));
+  });
   return {runtime, std::move(name), pointer, size_bytes};
 }
 
 void registered_buffer::release() {
   auto& runtime = take();
-  runtime.check(runtime.hipHostUnregister(pointer()), "hipHostUnregister", identify(),
-                "ptr=" + hexadecimal(address()));
+  runtime.check(runtime.hipHostUnregister(pointer()), "hipHostUnregister",
+                [&] { return std::pair(identify(), "ptr=" + hexadecimal(address())); });
 }
 
 std::string registered_buffer::identify() const { return describe("registered", *this); }
@@ -83,14 +88,17 @@ managed_buffer managed_buffer::create(hip::runtime& runtime, std::string name, d
   const scoped_device current(runtime, device);
   void* pointer = nullptr;
   const auto result = runtime.hipMallocManaged(&pointer, size_bytes, flags);
-  runtime.check(result, "hipMallocManaged", describe("managed", name, size_bytes),
-                sized(size_bytes, device) + ", flags=" + std::to_string(flags));
+  runtime.check(result, "hipMallocManaged", [&] {
+    return std::pair(describe("managed", name, size_bytes),
+                     sized(size_bytes, device) + ", flags=" + std::to_string(flags));
+  });
   return {runtime, std::move(name), pointer, size_bytes};
 }
 
 void managed_buffer::release() {
   auto& runtime = take();
-  runtime.check(runtime.hipFree(pointer()), "hipFree", identify(), "ptr=" + hexadecimal(address()));
+  runtime.check(runtime.hipFree(pointer()), "hipFree",
+                [&] { return std::pair(identify(), "ptr=" + hexadecimal(address())); });
 }
 
 std::string managed_buffer::identify() const { return describe("managed", *this); }

@@ -15,8 +15,10 @@ class change {
   change(std::string name, std::string identity, std::function<void()> back)
       : name_(std::move(name)), identity_(std::move(identity)), back_(std::move(back)) {}
 
-  /// Takes the change back. Throws hip_error.
-  void release() { back_(); }
+  /// Taken back, or tried.
+  [[nodiscard]] bool empty() const noexcept { return !back_; }
+  /// Takes the change back. Throws hip_error; empty in both cases.
+  void release() { std::exchange(back_, nullptr)(); }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   [[nodiscard]] const std::string& identify() const noexcept { return identity_; }
 

@@ -46,7 +46,7 @@ struct driver_call {
 struct row_outcome {
   std::size_t done = 0;                      ///< calls that succeeded
   hip::hipError_t result = hip::hipSuccess;  ///< of the one after them; success: the time was over
-  std::exception_ptr thrown;                 ///< instead of that call
+  std::exception_ptr thrown;                 ///< instead of that call: the interceptor
 };
 
 /// Makes calls one after the other until one fails or the time is over, which is looked at after each.

@@ -208,8 +208,9 @@ entry_id journal::take_out(entry_id mapped, entry_id range, entry_id memory,
     const auto put_back = [=, this, &place, name = what->name(), size_bytes = what->size_bytes(),
                            rights = std::move(before)] {
       const auto& behind = get<allocation>(memory);
-      auto& again =
-          place.emplace<mapping>(*runtime_, name, get<address_range>(range), offset_bytes, size_bytes);
+      // By way of a copy: without memory for its name the place would be left with no owner at all.
+      mapping anew(*runtime_, name, get<address_range>(range), offset_bytes, size_bytes);
+      auto& again = place.emplace<mapping>(std::move(anew));
       again.make(behind);
       if (!rights.empty()) again.set_access(rights);
     };

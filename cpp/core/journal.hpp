@@ -153,8 +153,9 @@ class journal {
   /// Of the last so many; whether the time has passed.
   bool undo_some(std::vector<entry_id>& entries, undo_report& report,
                  std::chrono::steady_clock::time_point until);
-  /// Those of the first entries that are given back by one plain call each; how many were tried.
-  std::size_t undo_row(std::span<owner* const> owners, undo_report& report, deadline& stop);
+  /// The first of them that are given back by one plain call each; false if the very first is not. What was
+  /// tried is added to `done`.
+  bool undo_row(std::span<owner* const> owners, std::size_t& done, undo_report& report, deadline& stop);
   static void undo(owner& what, undo_report& report);
   /// Latest first; null: nothing.
   void drop(std::span<owner* const> undone);

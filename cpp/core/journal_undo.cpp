@@ -55,31 +55,41 @@ bool journal::undo_some(std::vector<entry_id>& entries, undo_report& report,
   }
   deadline stop(until);
   std::size_t done = 0;
-  while (done < found.size() && !stop.over()) {
-    const auto rest = std::span(found).subspan(done);
-    const auto in_a_row = undo_row(rest, report, stop);
-    done += in_a_row;
-    if (in_a_row != 0) continue;
-    if (rest.front()) undo(*rest.front(), report);
-    ++done;
-    (void)stop.passed();
+  const auto conclude = [&] {
+    entries.resize(entries.size() - done);
+    drop(std::span(found).first(done));
+  };
+  try {
+    while (done < found.size() && !stop.over()) {
+      const auto rest = std::span(found).subspan(done);
+      if (undo_row(rest, done, report, stop)) continue;
+      ++done;  // tried once, whatever comes of it
+      if (rest.front()) undo(*rest.front(), report);
+      (void)stop.passed();
+    }
+  } catch (...) {
+    conclude();
+    throw;
   }
-  entries.resize(entries.size() - done);
-  drop(std::span(found).first(done));
+  conclude();
   return stop.over();
 }
 
-std::size_t journal::undo_row(std::span<owner* const> owners, undo_report& report, deadline& stop) {
+bool journal::undo_row(std::span<owner* const> owners, std::size_t& done, undo_report& report,
+                       deadline& stop) {
+  const auto call_of = [](owner* what) { return what ? releasing(*what) : std::nullopt; };
+  auto call = call_of(owners.front());
+  if (!call) return false;
   std::vector<driver_call> calls;
   calls.reserve(owners.size());
-  for (owner* const what : owners) {
-    const auto call = what ? releasing(*what) : std::nullopt;
-    if (!call) break;
+  while (call) {
     calls.push_back(*call);
+    call = calls.size() < owners.size() ? call_of(owners[calls.size()]) : std::nullopt;
   }
   const auto outcome = make_row(*runtime_, calls, stop);
-  const bool failed = outcome.result != hip::hipSuccess;
+  const bool failed = !outcome.thrown && outcome.result != hip::hipSuccess;
   const auto answered = outcome.done + (failed ? 1 : 0);
+  done += answered;
   for (std::size_t i = 0; i < answered; ++i) {
     const auto result = i < outcome.done ? hip::hipSuccess : outcome.result;
     std::visit(
@@ -90,7 +100,7 @@ std::size_t journal::undo_row(std::span<owner* const> owners, undo_report& repor
         *owners[i]);
   }
   if (outcome.thrown) std::rethrow_exception(outcome.thrown);
-  return answered;
+  return true;
 }
 
 void journal::drop(std::span<owner* const> undone) {

@@ -1,6 +1,6 @@
 // What every owner of a HIP object shares.
 //
-// An owner is created or throws, moves only, and has two exits: release(), which throws, and the
+// An owner is created full or throws, moves only, and has two exits: release(), which throws, and the
 // destructor, which only reports to the leak log. It is empty after either, and emptied before the error
 // is raised. In a forked child and after shutdown an owner drops what it holds without a driver call.
 //

@@ -19,8 +19,10 @@ std::optional<peer_link> peer_link::enable(hip::runtime& runtime, std::string na
     runtime.forget_last_error();
     return std::nullopt;
   }
-  runtime.check(result, "hipDeviceEnablePeerAccess", describe(name, device, peer),
-                "peer=" + std::to_string(peer.value) + " with " + text(device) + " current");
+  runtime.check(result, "hipDeviceEnablePeerAccess", [&] {
+    return std::pair(describe(name, device, peer),
+                     "peer=" + std::to_string(peer.value) + " with " + text(device) + " current");
+  });
   return peer_link(runtime, std::move(name), device, peer);
 }
 
@@ -32,7 +34,8 @@ void peer_link::release() {
     runtime.forget_last_error();
     return;
   }
-  runtime.check(result, "hipDeviceDisablePeerAccess", identify(), "peer=" + std::to_string(peer_.value));
+  runtime.check(result, "hipDeviceDisablePeerAccess",
+                [&] { return std::pair(identify(), "peer=" + std::to_string(peer_.value)); });
 }
 
 std::string peer_link::identify() const { return describe(name(), device_, peer_); }

@@ -20,7 +20,8 @@ namespace hipplan {
 
 class range_pieces {
  public:
-  explicit range_pieces(std::uintptr_t base) : base_(base) {}
+  /// Where the range lies: known only when it is reserved, which these must stand before.
+  void begin_at(std::uintptr_t base) noexcept { base_ = base; }
 
   /// Whether this is one of the releases concerned.
   [[nodiscard]] static bool measures_from_the_first(const hip::runtime& runtime) noexcept {
@@ -63,7 +64,7 @@ class range_pieces {
   /// Or is not there any more: that they were lost is not to be told then.
   void has_its_rights(std::uintptr_t address);
 
-  std::uintptr_t base_;
+  std::uintptr_t base_ = 0;
   std::size_t count_ = 0;
   pieces expected_;
   pieces known_;  ///< only on the releases concerned: there rights must be known to be set again

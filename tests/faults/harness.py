@@ -10,13 +10,15 @@ import ctypes
 import json
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from hipplan import _core
 from hipplan.errors import HipplanError
 from hipplan.layout import Layout
+from hipplan.profiles import load_machine, sim_profile
 from hipplan.program import Program
 from hipplan.transaction import run
 from tests.conftest import Key, Simulator, keys_of
@@ -31,6 +33,9 @@ CODES = {
 ONCE, FOR_EVER = "", "+"
 RETRIES = 6
 """How often a call that says NotReady is made again."""
+
+RELEASES = ("7.2.53211", "7.3.0")
+"""Of HIP: up to 7.2 each map and its access are calls by themselves, from 7.3 on they are made in rows."""
 
 SETS_BACK = "hipSetDevice"
 """The one call whose failure may go unheard: it also sets the caller's device back, which is tried again and no
@@ -73,6 +78,18 @@ class Phase(ABC):
 
     def end(self, state: Any) -> None:  # noqa: B027
         """Gives back what is left of `begin`."""
+
+
+@contextmanager
+def as_release(sim: Simulator, version: str) -> Iterator[None]:
+    """The simulator says that it is this release of HIP; all else about it stays."""
+    usual = sim_profile(load_machine("sim-2"))
+    kept = [line for line in usual.splitlines() if not line.startswith("hip_version")]
+    sim.runtime.configure("\n".join([f"hip_version={version}", *kept]))
+    try:
+        yield
+    finally:
+        sim.runtime.configure(usual)
 
 
 def failures_of(error: Error | None) -> tuple[Any, ...]:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pickle
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,7 @@ from hipplan.program import Program
 from hipplan.runtimes import choose
 from hipplan.transaction import OnStep, run
 from tests.conftest import PLANS, Simulator
+from tests.faults.harness import RELEASES, as_release
 
 MANY = {
     "hipplan": 1,
@@ -35,6 +40,12 @@ ALONE: OnStep = lambda number, step: None  # noqa: E731
 
 ON_DEVICE = {"hipMemCreate", "hipMalloc"}
 """The calls of a batch for which the current device counts."""
+
+
+@pytest.fixture(autouse=True, params=RELEASES)
+def release(sim: Simulator, request: pytest.FixtureRequest) -> Iterator[None]:
+    with as_release(sim, request.param):
+        yield
 
 
 def program(source: Any) -> Program:
@@ -112,3 +123,57 @@ def test_a_batch_of_slow_calls_goes_on_where_it_stopped(sim: Simulator, tmp_path
     sim.runtime.arm_faults("hipMemMap@1+=delay:6; hipMemSetAccess@2=delay:6; hipMalloc@3=delay:6")
 
     assert calls(sim, made, None, tmp_path / "slow") == expected
+
+
+def test_what_a_signals_handler_raises_is_no_step_s(sim: Simulator) -> None:
+    """An OSError would else be taken for a file's of the last step that was made by itself."""
+
+    def handler(number: int, frame: Any) -> None:
+        raise TimeoutError("mine")
+
+    made = program(MANY)
+    before = signal.signal(signal.SIGALRM, handler)
+    sim.runtime.arm_faults("hipMemMap@20+=delay:20")
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with pytest.raises(TimeoutError, match="mine"):
+            run(made, sim.runtime)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert sim.alive() == set()
+
+
+def test_a_handler_that_forks_leaves_the_making_to_the_parent(sim: Simulator) -> None:
+    children: list[int] = []
+
+    def handler(number: int, frame: Any) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        children.append(os.fork())
+
+    made = program(MANY)
+    before = signal.signal(signal.SIGALRM, handler)
+    sim.runtime.arm_faults("hipMemMap@20=delay:300")
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    try:
+        run(made, sim.runtime).close()
+        code = 1
+    except RuntimeError as error:
+        code = 0 if "a signal's handler has forked" in str(error) else 2
+    finally:
+        if children == [0]:
+            os._exit(code)
+        signal.signal(signal.SIGALRM, before)
+    assert os.waitpid(children[0], 0)[1] == 0
+    assert code == 1  # the parent has made and closed it
+    assert sim.alive() == set()
+
+
+def test_a_prepared_program_is_pickled_without_what_is_native(sim: Simulator) -> None:
+    """Else it could not be read where there is no compiled part."""
+    made = program(MANY)
+    assert "native_steps" in vars(made)
+    copy = pickle.loads(pickle.dumps(made))
+    assert "native_steps" not in vars(copy)
+    assert copy == made
+    run(copy, sim.runtime).close()

@@ -27,11 +27,13 @@ from tests.faults.harness import (
     CODES,
     FOR_EVER,
     ONCE,
+    RELEASES,
     RETRIES,
     Apply,
     Phase,
     Teardown,
     Verify,
+    as_release,
     calls_of,
     descriptors,
     points,
@@ -48,11 +50,12 @@ SHARED["devices"] = {"gpu": {"count": 2}}
 every_plan = pytest.mark.parametrize("source", [*PLANS, *SEEDS], ids=lambda one: getattr(one, "stem", f"seed{one}"))
 
 
-@pytest.fixture
-def quick(sim: Simulator) -> Iterator[Simulator]:
-    """The simulator, with retries that do not wait."""
+@pytest.fixture(params=RELEASES)
+def quick(sim: Simulator, request: pytest.FixtureRequest) -> Iterator[Simulator]:
+    """The simulator as a release of HIP, with retries that do not wait."""
     sim.runtime.set_retry_pause(0)
-    yield sim
+    with as_release(sim, request.param):
+        yield sim
     sim.runtime.set_retry_pause(1000)
 
 
