@@ -313,6 +313,8 @@ class Layout:
         """
         if self._live.process != os.getpid():  # nor the lock: a thread that the child has not got may hold it
             return Undone(0)
+        if not self._closed:
+            _core.expect_idle_wait()  # as early as can be: it takes longer than all that comes before the wait
         for pool in self._torch_pools.values():
             pool.trim()
         with self._lock:
@@ -322,7 +324,6 @@ class Layout:
             if holders and not force:
                 hint = "delete the arrays and tensors made from it first, or close(force=True)"
                 raise LayoutInUse(kept.in_use(holders, hint))
-            _core.expect_idle_wait()
             undone = undo(self.program, self._live, self._book)
             self._closed = True  # not before: an interrupt until here leaves a layout that can be closed
         _open.discard(self)
