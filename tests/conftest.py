@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import re
+import signal
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,14 @@ def keys_of(failures: Iterable[Any]) -> set[Key]:
             where = re.findall(r"0x[0-9a-f]+", f"{failure.identity} {failure.arguments}")
             found.add((noun.get(failure.call, "buffer"), where[-1]))
     return found
+
+
+@pytest.fixture(autouse=True)
+def interrupt_raises() -> Iterator[None]:
+    """^C raises KeyboardInterrupt, also where the tests run in the background of a shell, which ignores it there."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture
