@@ -66,10 +66,10 @@ PUBLIC void counted(std::int64_t* how_many, std::int64_t* ns) {
   *ns = nanoseconds.exchange(0);
 }
 
-#define HIP_CALL(name, params, args)           \
-  PUBLIC hipError_t name params {              \
+#define HIP_CALL(name, params, args)             \
+  PUBLIC hipError_t name params {                \
     if (!real.name) return hipErrorNotSupported; \
-    const stopwatch running;                   \
-    return real.name args;                     \
+    const stopwatch running;                     \
+    return real.name args;                       \
   }
 #include "hip/hip_calls.def"
