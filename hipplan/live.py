@@ -88,7 +88,7 @@ class Live:
     def add(self, name: str, entry: int) -> None:
         """Names a journal entry; 0 (a peer link that was on already) is not ours and gets no name."""
         if entry:
-            self._named[name] = entry
+            self._entries[name] = entry
 
     def forget(self, name: str) -> None:
         """The name stands for nothing any more; what it stood for is the journal's."""

@@ -81,11 +81,11 @@ class Phase(ABC):
 
 
 @contextmanager
-def as_release(sim: Simulator, version: str) -> Iterator[None]:
-    """The simulator says that it is this release of HIP; all else about it stays."""
+def as_release(sim: Simulator, version: str, *quirks: str) -> Iterator[None]:
+    """The simulator says that it is this release of HIP, and has these defects; all else about it stays."""
     usual = sim_profile(load_machine("sim-2"))
     kept = [line for line in usual.splitlines() if not line.startswith("hip_version")]
-    sim.runtime.configure("\n".join([f"hip_version={version}", *kept]))
+    sim.runtime.configure("\n".join([f"hip_version={version}", *(f"quirk.{one}=1" for one in quirks), *kept]))
     try:
         yield
     finally:

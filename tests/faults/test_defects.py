@@ -5,18 +5,19 @@ from __future__ import annotations
 import copy
 import ctypes
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 import hipplan
 from hipplan.errors import ApplyError
-from hipplan.profiles import load_machine, sim_profile
 from hipplan.steps import Step
 from tests.conftest import Simulator
+from tests.faults.harness import as_release
 from tests.faults.test_changes import FULL, ONE, OTHER
 
-Become = Callable[[str], None]
+Become = Callable[..., None]
 
 UNEQUAL: dict[str, Any] = {
     "hipplan": 1,
@@ -40,17 +41,11 @@ UNEQUAL: dict[str, Any] = {
 
 
 @pytest.fixture
-def become_quirky(sim: Simulator) -> Iterator[Become]:
-    """become_quirky("hip_version=...\\nquirk.name=1") makes the simulator that; set back at the end."""
-    usual = sim_profile(load_machine("sim-2"))
-
-    def become_it(lines: str) -> None:
-        kept = "\n".join(line for line in usual.splitlines() if not line.startswith("hip_version"))
-        sim.runtime.configure(f"{lines}\n{kept}")
-
-    yield become_it
-    assert sim.alive() == set()
-    sim.runtime.configure(usual)
+def become(sim: Simulator) -> Iterator[Become]:
+    """become("7.2.53211", "create_takes_descriptor") makes the simulator that release with that defect."""
+    with ExitStack() as stack:
+        yield lambda version, *quirks: stack.enter_context(as_release(sim, version, *quirks))
+        assert sim.alive() == set()
 
 
 QUIRKS = [
@@ -67,8 +62,8 @@ QUIRKS = [
 
 
 @pytest.mark.parametrize(("version", "quirk"), QUIRKS, ids=lambda one: one)
-def test_everything_works_with_each_defect(version: str, quirk: str, sim: Simulator, become_quirky: Become) -> None:
-    become_quirky(f"hip_version={version}\nquirk.{quirk}=1")
+def test_everything_works_with_each_defect(version: str, quirk: str, sim: Simulator, become: Become) -> None:
+    become(version, quirk)
     one, other = ONE, OTHER
     if quirk == "set_access_sums_from_start":  # a piece behind a hole that is unlike the first cannot be had there
         one = ONE.replace("at: 32MiB", "at: 4MiB")
@@ -93,8 +88,8 @@ def test_everything_works_with_each_defect(version: str, quirk: str, sim: Simula
 
 
 @pytest.mark.parametrize("version", ["6.3.42133", "7.15.0"])
-def test_a_release_without_the_defect_is_not_asked_twice(version: str, sim: Simulator, become_quirky: Become) -> None:
-    become_quirky(f"hip_version={version}")
+def test_a_release_without_the_defect_is_not_asked_twice(version: str, sim: Simulator, become: Become) -> None:
+    become(version)
     sim.runtime.arm_faults("hipMemSetAccess@3=hipErrorInvalidValue")
     with pytest.raises(ApplyError) as caught:
         hipplan.apply(UNEQUAL, runtime="sim")
@@ -103,9 +98,9 @@ def test_a_release_without_the_defect_is_not_asked_twice(version: str, sim: Simu
     assert sim.alive() == set()
 
 
-def test_a_map_that_failed_in_silence_is_nothing_to_give_back(sim: Simulator, become_quirky: Become) -> None:
+def test_a_map_that_failed_in_silence_is_nothing_to_give_back(sim: Simulator, become: Become) -> None:
     """Somebody gives our memory away before it is mapped: up to 7.2 hipMemMap says that all is well."""
-    become_quirky("hip_version=7.2.53211\nquirk.map_failure_hidden=1")
+    become("7.2.53211", "map_failure_hidden")
     hip = ctypes.CDLL(sim.runtime.path)
 
     def sabotage(number: int, step: Step) -> None:
@@ -134,11 +129,9 @@ def rights_lost(error: ApplyError) -> set[int]:
     return {int(line.split(" mapping at ")[1].split()[0], 16) for line in lines}
 
 
-def test_rights_that_the_way_around_a_defect_could_not_give_back_are_told(
-    sim: Simulator, become_quirky: Become
-) -> None:
+def test_rights_that_the_way_around_a_defect_could_not_give_back_are_told(sim: Simulator, become: Become) -> None:
     """Rights on a piece behind others are given from the range's first on, and the others get theirs again."""
-    become_quirky("hip_version=7.0.51831\nquirk.set_access_sums_from_start=1")
+    become("7.0.51831", "set_access_sums_from_start")
     lost: set[int] = set()
     with hipplan.apply(UNEQUAL, runtime="sim") as layout:
         for nth in range(1, 12):
@@ -155,9 +148,9 @@ def test_rights_that_the_way_around_a_defect_could_not_give_back_are_told(
         assert layout.drift() != []
 
 
-def test_of_what_is_gone_no_rights_are_lost(sim: Simulator, become_quirky: Become) -> None:
+def test_of_what_is_gone_no_rights_are_lost(sim: Simulator, become: Become) -> None:
     """A roll back takes the new pieces away again: only the one that was there before is not as it was."""
-    become_quirky("hip_version=7.0.51831\nquirk.set_access_sums_from_start=1")
+    become("7.0.51831", "set_access_sums_from_start")
     first = copy.deepcopy(UNEQUAL)
     first["allocations"] = {"large": first["allocations"]["large"]}
     first["reservations"]["r"]["mappings"] = first["reservations"]["r"]["mappings"][:1]
@@ -177,9 +170,9 @@ def test_of_what_is_gone_no_rights_are_lost(sim: Simulator, become_quirky: Becom
     assert {True, False} == set(told)
 
 
-def test_a_piece_behind_another_gives_nobody_a_right_to_the_first(sim: Simulator, become_quirky: Become) -> None:
+def test_a_piece_behind_another_gives_nobody_a_right_to_the_first(sim: Simulator, become: Become) -> None:
     """gpu.1 may read the new piece, and was never named for the one that stands."""
-    become_quirky("hip_version=7.0.51831\nquirk.set_access_sums_from_start=1")
+    become("7.0.51831", "set_access_sums_from_start")
     first, second = copy.deepcopy(UNEQUAL), copy.deepcopy(UNEQUAL)
     for plan, count in ((first, 1), (second, 2)):
         plan["allocations"] = dict(list(plan["allocations"].items())[:count])
@@ -189,8 +182,8 @@ def test_a_piece_behind_another_gives_nobody_a_right_to_the_first(sim: Simulator
         assert layout.drift() == []
 
 
-def test_an_apply_that_is_rolled_back_loses_no_rights(sim: Simulator, become_quirky: Become) -> None:
-    become_quirky("hip_version=7.0.51831\nquirk.set_access_sums_from_start=1")
+def test_an_apply_that_is_rolled_back_loses_no_rights(sim: Simulator, become: Become) -> None:
+    become("7.0.51831", "set_access_sums_from_start")
     for nth in range(1, 4):
         sim.runtime.arm_faults(f"hipMemSetAccess@{nth}+=hipErrorUnknown")
         with pytest.raises(ApplyError) as caught:
