@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from common import MIB, arguments, keep, linked, opened, plain, positive, side_by_side, table, timed
+from common import MIB, Ratio, arguments, keep, linked, opened, plain, positive, side_by_side, table, timed
 
 from hipplan.loader import load
 from hipplan.prepare import prepare
@@ -74,20 +74,24 @@ def main() -> None:
             "hipplan": lambda program=program: cycle(program, chosen, check=False),
             "verified": lambda program=program: cycle(program, chosen, check=True),
         }
-        rounds = given.rounds * (8 if count < 100 else 1)
+        rounds = given.rounds * (8 if count < 100 else 4 if count < 1000 else 1)
         took = side_by_side(variants, rounds)
         base = took["C++"]
         ratios = {
-            f"{name} {part}": took[name][part] / base[part]
+            f"{name} {part}": Ratio.of(took[name], base, part)
             for name in ("hipplan", "verified")
             for part in ("apply", "teardown", "all")
         }
-        rows.append([f"{count} x {devices}", base["apply"], base["teardown"], *ratios.values(), compiled])
+        shown = [one if name.endswith("all") else one.median for name, one in ratios.items()]
+        rows.append([f"{count} x {devices}", base["apply"], base["teardown"], *shown, compiled])
         results.append(
-            {"mappings": count, "devices": devices, "rounds": rounds, "us": took, "ratios": ratios,
+            {"mappings": count, "devices": devices, "rounds": rounds, "us": took,
+             "ratios": {name: one._asdict() for name, one in ratios.items()},
              "load and compile us": compiled}
         )  # fmt: skip
-    print("times in us; ratios to C++, without and with verification")
+    print(
+        "times in us; ratios to C++ (of both: where the median lies with 95 % certainty), without and with verification"
+    )
     table(
         ["mappings x devices", "C++ up", "down", "up", "down", "both", "v. up", "v. down", "v. both", "compile"], rows
     )

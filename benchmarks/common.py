@@ -1,7 +1,8 @@
 """What the benchmarks share: ratios measured side by side in one run, a table, and a JSON file.
 
 Each variant is one round's work; a round runs all of them, starting with another one each time, so that what
-drifts (clocks, other processes) meets all alike. Times are medians over the rounds.
+drifts (clocks, other processes) meets all alike. Times are medians over the rounds; so are ratios, which are taken
+round by round.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 import ctypes
 import datetime
 import json
+import math
 import os
 import platform
 import shlex
@@ -21,7 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hipplan import __version__
 from hipplan.errors import RuntimeUnavailable
@@ -57,8 +59,16 @@ def file_to_write(text: str) -> Path:
     return path
 
 
-def side_by_side(variants: Mapping[str, Variant], rounds: int, warm: int = 2) -> dict[str, dict[str, float]]:
-    """Medians of every variant and part, in microseconds, and the sum as `all`."""
+class Times(dict[str, float]):
+    """Medians by part, in microseconds, and `all`, the whole; and the rounds that they are of."""
+
+    def __init__(self, rounds: Sequence[Mapping[str, float]]) -> None:
+        self.rounds = rounds
+        super().__init__({part: statistics.median(one[part] for one in rounds) for part in rounds[0]})
+
+
+def side_by_side(variants: Mapping[str, Variant], rounds: int, warm: int = 2) -> dict[str, Times]:
+    """What every variant took."""
     names = list(variants)
     taken: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     for number in range(warm + rounds):
@@ -68,9 +78,24 @@ def side_by_side(variants: Mapping[str, Variant], rounds: int, warm: int = 2) ->
             parts["all"] = sum(parts.values())
             if number >= warm:
                 taken[name].append(parts)
-    return {
-        name: {part: statistics.median(one[part] for one in seen) for part in seen[0]} for name, seen in taken.items()
-    }
+    return {name: Times(seen) for name, seen in taken.items()}
+
+
+class Ratio(NamedTuple):
+    """Of two variants, round by round: the median, and where it lies with 95 % certainty."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, times: Times, base: Times, part: str = "all") -> Ratio:
+        seen = sorted(one[part] / other[part] for one, other in zip(times.rounds, base.rounds, strict=True))
+        out = max(0, int(len(seen) / 2 - 0.98 * math.sqrt(len(seen))))  # ranks of a median's sign test
+        return cls(statistics.median(seen), seen[out], seen[-1 - out])
+
+    def __str__(self) -> str:
+        return f"{self.median:.3f} ({self.low:.3f}-{self.high:.3f})"
 
 
 def both(make: Callable[[], Any], drop: Callable[[Any], None]) -> Variant:
