@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from time import monotonic, perf_counter_ns
+from time import monotonic, perf_counter_ns, sleep
 
 from hipplan import _core
 from hipplan.errors import Diagnostic
@@ -220,6 +220,8 @@ class _Work:
             while not self.finished and not self._given_up:
                 try:
                     self._go_on()
+                except MemoryError:  # nothing is given up for want of a little memory: it may come back
+                    sleep(_MEMORY_PAUSE_S)
                 except BaseException as error:
                     interrupt = interrupt or error
                     log.warning("%s", self.hurry())
@@ -314,6 +316,7 @@ def _how_to_give_up() -> str:
     return ". Interrupt to give up on it" if threading.current_thread() is threading.main_thread() else ""
 
 
+_MEMORY_PAUSE_S = 0.01
 _STILL_BUSY = "device '%s' is still busy after %g s; its memory cannot be given back before it is idle%s"
 _working: set[_Work] = set()
 _left: list[Live] = []

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <new>
 #include <thread>
 
 #include "spare_thread.hpp"
@@ -15,6 +16,7 @@ using clock = std::chrono::steady_clock;
 /// How long the caller stays awake for devices that are idle already: to be woken up would take longer than
 /// all of the waiting.
 constexpr auto awake = std::chrono::microseconds(100);
+constexpr auto memory_pause = std::chrono::milliseconds(10);
 
 }  // namespace
 
@@ -35,18 +37,27 @@ struct idle_wait::progress {
     runtime->check(runtime->hipDeviceSynchronize(), "hipDeviceSynchronize", text(device));
   }
 
+  /// Of the wait for a device. Without memory for one it is asked again: what it says will be the same.
+  [[nodiscard]] std::optional<hip::hip_error> failure_of(device_id device) const noexcept {
+    for (;;) {
+      try {
+        synchronize(device);
+        return std::nullopt;
+      } catch (hip::hip_error& error) {
+        return std::move(error);  // a copy would need memory
+      } catch (const std::bad_alloc&) {
+        std::this_thread::sleep_for(memory_pause);
+      }
+    }
+  }
+
   void run() {
     const auto before = hip::runtime::retries_of_this_thread();
     for (std::size_t place = 0; place < devices.size(); ++place) {
-      std::optional<hip::hip_error> failure;
-      try {
-        synchronize(devices[place]);
-      } catch (const hip::hip_error& error) {
-        failure = error;
-      }
+      auto failure = failure_of(devices[place]);
       {
         const std::lock_guard lock(mutex);
-        if (failure) failures.emplace_back(place, std::move(*failure));
+        if (failure) failures.emplace_back(place, std::move(*failure));  // there is room
         retried = hip::runtime::retries_of_this_thread() - before;
         done.store(place + 1, std::memory_order_release);
       }
@@ -59,6 +70,7 @@ idle_wait::idle_wait(runtime_ptr runtime, std::vector<device_id> devices)
     : progress_(std::make_shared<progress>()) {
   progress_->runtime = std::move(runtime);
   progress_->devices = std::move(devices);
+  progress_->failures.reserve(progress_->devices.size());
   try {
     run_on_spare_thread([shared = progress_] { shared->run(); });
   } catch (const std::exception&) {  // no thread, or no memory for one

@@ -1,5 +1,6 @@
 // The journal in reverse.
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include "journal.hpp"
@@ -8,7 +9,8 @@ namespace hipplan {
 namespace {
 
 /// Entries that an undo looks up, gives back and drops together. After a driver call the processor's caches
-/// hold the driver's own: then each malloc, free or search costs many times what it does among its like.
+/// hold the driver's own: then each free or search costs many times what it does among its like. Kept on the
+/// stack, so that giving back needs no memory.
 constexpr std::size_t at_once = 256;
 constexpr auto is_nothing = [](const auto& one) { return std::holds_alternative<std::monostate>(*one.what); };
 
@@ -46,22 +48,22 @@ void journal::undo(std::vector<entry_id>& entries, undo_report& report,
 
 bool journal::undo_some(std::vector<entry_id>& entries, undo_report& report,
                         std::chrono::steady_clock::time_point until) {
-  std::vector<owner*> found;  // all looked for before the first call, and all dropped after the last one
-  const auto most = std::min(entries.size(), at_once);
-  found.reserve(most);
-  for (auto entry = entries.rbegin(); found.size() < most; ++entry) {
-    const auto at = locate(*entry);
-    found.push_back(at == slots_.end() ? nullptr : at->what.get());
-  }
+  std::array<owner*, at_once> places{};  // all looked for before the first call, and all dropped after the last one
+  const auto found = std::span(places).first(std::min(entries.size(), at_once));
+  std::transform(entries.rbegin(), entries.rbegin() + static_cast<std::ptrdiff_t>(found.size()),
+                 found.begin(), [&](entry_id entry) {
+                   const auto at = locate(entry);
+                   return at == slots_.end() ? nullptr : at->what.get();
+                 });
   deadline stop(until);
   std::size_t done = 0;
   const auto conclude = [&] {
     entries.resize(entries.size() - done);
-    drop(std::span(found).first(done));
+    drop(found.first(done));
   };
   try {
     while (done < found.size() && !stop.over()) {
-      const auto rest = std::span(found).subspan(done);
+      const auto rest = found.subspan(done);
       if (undo_row(rest, done, report, stop)) continue;
       ++done;  // tried once, whatever comes of it
       if (rest.front()) undo(*rest.front(), report);
@@ -77,16 +79,15 @@ bool journal::undo_some(std::vector<entry_id>& entries, undo_report& report,
 
 bool journal::undo_row(std::span<owner* const> owners, std::size_t& done, undo_report& report,
                        deadline& stop) {
-  const auto call_of = [](owner* what) { return what ? releasing(*what) : std::nullopt; };
-  auto call = call_of(owners.front());
-  if (!call) return false;
-  std::vector<driver_call> calls;
-  calls.reserve(owners.size());
-  while (call) {
-    calls.push_back(*call);
-    call = calls.size() < owners.size() ? call_of(owners[calls.size()]) : std::nullopt;
+  std::array<driver_call, at_once> calls;
+  std::size_t count = 0;
+  for (; count < owners.size(); ++count) {
+    const auto call = owners[count] ? releasing(*owners[count]) : std::nullopt;
+    if (!call) break;
+    calls[count] = *call;
   }
-  const auto outcome = make_row(*runtime_, calls, stop);
+  if (count == 0) return false;
+  const auto outcome = make_row(*runtime_, std::span(calls).first(count), stop);
   const bool failed = !outcome.thrown && outcome.result != hip::hipSuccess;
   const auto answered = outcome.done + (failed ? 1 : 0);
   done += answered;

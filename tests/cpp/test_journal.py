@@ -292,3 +292,37 @@ def test_no_memory_for_what_to_undo_loses_nothing_of_it(which: str) -> None:
     done = subprocess.run(line, capture_output=True, text=True, timeout=60)
 
     assert done.stdout.split() == ["3000", "3000", "0", "0", "0"], done.stderr
+
+
+SHORT_FOR_A_WHILE = """
+import json, logging, resource, signal
+import hipplan
+
+logging.basicConfig()
+buffers = {"b": {"kind": "device", "device": "gpu", "size": 4096, "count": 6000}}
+layout = hipplan.apply({"hipplan": 1, "devices": {"gpu": {}}, "buffers": buffers}, runtime="sim", verify=False)
+
+def end(*_):
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    hoard.clear()
+
+signal.signal(signal.SIGALRM, end)
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used, resource.RLIM_INFINITY))
+hoard, size = [], 1 << 24
+while size >= 4096:
+    try:
+        hoard.append(bytearray(size))
+    except MemoryError:
+        size //= 2
+signal.setitimer(signal.ITIMER_REAL, 0.3)
+undone = layout.close()
+print(undone.count, len(undone.failures), undone.interrupt, len(json.loads(layout.runtime.ledger())["buffers"]))
+"""
+
+
+@pytest.mark.skipif("HIPPLAN_SANITIZER" in os.environ, reason="sanitizers need address space of their own")
+def test_a_close_waits_for_memory_that_it_needs() -> None:
+    done = subprocess.run([sys.executable, "-c", SHORT_FOR_A_WHILE], capture_output=True, text=True, timeout=60)
+
+    assert (done.stdout.split(), done.stderr) == (["6000", "0", "None", "0"], "")
