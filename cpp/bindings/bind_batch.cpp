@@ -25,13 +25,15 @@ class step_run {
     reached_ = first;
     while (reached_ < steps_.size()) {
       auto batch = ready();
+      const auto size = batch.size();
       if (batch.empty()) break;
       const auto outcome = [&] {
         const without_gil no_interpreter;
         return run_batch(owner_, std::move(batch), std::chrono::steady_clock::now() + between_signals);
       }();
       for (const auto entry : outcome.made) made_[reached_++] = entry;
-      at_once_ = std::clamp<std::size_t>(2 * outcome.made.size(), 16, most_at_once);
+      const auto made = outcome.made.size();
+      at_once_ = std::clamp<std::size_t>(made < size ? made + made / 8 : 2 * size, 16, most_at_once);
       if (outcome.failure) return py::make_tuple(reached_ - first, as_python(*outcome.failure));
       if (PyErr_CheckSignals() != 0) throw py::error_already_set();
       if (!owner_.runtime().may_call()) {
