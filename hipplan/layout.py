@@ -230,6 +230,7 @@ class Layout:
 
         on_bytes: called with (bytes done, bytes in all) now and then; what it raises stops the work.
         Raises ApplyError: it does not fit (HP105, HP213, HP421), the driver refused (HP401). The layout stays.
+        RuntimeError inside of on_bytes, or of on_step of a change.
         """
         with self._moves(name, on_bytes=on_bytes) as moves:
             moves.fill(name, value, dtype or "")
@@ -271,11 +272,13 @@ class Layout:
     def torch_pool(self, name: str) -> Iterator[Any]:
         """While entered, what this thread's PyTorch allocates on the device lies in a region, tensor or device buffer.
 
-        It is a torch.cuda.MemPool; no room is torch.OutOfMemoryError. Tensors keep the layout open (HP409). Raises
-        ValueError for what is not on one device, RuntimeError without a PyTorch for the runtime's GPUs.
+        It is a torch.cuda.MemPool; no room is torch.OutOfMemoryError. Tensors keep the layout open (HP409). What a
+        region has grown by is used once no tensor of before is left. Raises ValueError for what is not on one device,
+        RuntimeError without a PyTorch for the runtime's GPUs.
         """
-        pool = self._torch_pools.get(name) or TorchPool(self, name)
-        self._torch_pools[name] = pool
+        pool = self._torch_pools.get(name)
+        if pool is None or pool.is_outdated(self):
+            pool = self._torch_pools[name] = TorchPool(self, name)
         with pool.used() as torch_pool:
             yield torch_pool
 
@@ -287,7 +290,11 @@ class Layout:
     @contextmanager
     def _moves(self, *names: str, on_bytes: OnBytes | None) -> Iterator[Moves]:
         """One at a time; the memory is held meanwhile, so that nobody can give it back."""
+        from hipplan.update import under_way  # which needs this module
+
         self._require_open()
+        if under_way(self):  # a move that waits for this one to end may wait for the change to end too
+            raise RuntimeError("the layout is being changed: bytes cannot be moved inside of that")
         pieces = [self[name] for name in names]
         with self._moving:
             if self._moves_under_way is not None:  # this very thread's, which is in on_bytes or a signal's handler
@@ -308,7 +315,7 @@ class Layout:
 
         Raises LayoutInUse (HP409), with nothing changed, while arrays or tensors made from this layout live.
         force: closes all the same. Mapped memory is unmapped, so a pointer used after this faults; its
-        addresses, and any buffer with a view, are kept until the views are let go (Undone.kept).
+        addresses, any buffer with a view, and the streams are kept until the views are let go (Undone.kept).
         Raises LeakError, after everything else was given back, if something could not be.
         """
         if self._live.process != os.getpid():  # nor the lock: a thread that the child has not got may hold it

@@ -48,7 +48,7 @@ class Live:
         """Whose memory this is: not a forked child's."""
         self.journal = _core.Journal(runtime, list(devices))
         self.files = Files()
-        """Those that are read right now."""
+        """Those that are read right now: of this work alone, as is what follows."""
         self.on_bytes: OnBytes | None = None
         self._devices = list(devices)
         self._filler: _core.Filler | None = None
@@ -71,7 +71,7 @@ class Live:
 
         gone: names here that stand for nothing there. renamed: name there -> name here. bind: all of it.
         """
-        out = copy.copy(self)
+        out = self.moving(Files(), None)
         out.before = self
         out.bindings = dict(bind)
         entries = self._entries
@@ -83,6 +83,12 @@ class Live:
         for name, was in renamed.items():
             if was in entries:
                 out._named[name] = entries[was]
+        return out
+
+    def moving(self, files: Files, on_bytes: OnBytes | None) -> Live:
+        """The same names for moving bytes: what is read and queued there is no other work's, whatever ends it."""
+        out = copy.copy(self)
+        out.files, out.on_bytes, out._filler = files, on_bytes, None
         return out
 
     def add(self, name: str, entry: int) -> None:

@@ -21,6 +21,7 @@ from hipplan.model import Content
 from hipplan.output import replacing
 from hipplan.program import Resource
 from hipplan.steps import HOST
+from hipplan.tensorfiles import Files
 
 if TYPE_CHECKING:
     from hipplan.layout import Layout
@@ -67,36 +68,26 @@ class Moves:
 
     def _write(self, descriptor: int, offset: int, members: Sequence[Resource]) -> None:
         parts = [(one, self.memory.parts(one.name, "r")) for one in members]
-        with self._ready({part.device for _, cut in parts for part in cut}) as live:
-            for one, cut in parts:
-                for part in cut:
-                    live.filler.save(one.name, part.device, live.at(part), part.size, descriptor, offset)
-                    offset += part.size
-            live.run_filler()
+        live = self._with_lanes({part.device for _, cut in parts for part in cut}, Files())
+        for one, cut in parts:
+            for part in cut:
+                live.filler.save(one.name, part.device, live.at(part), part.size, descriptor, offset)
+                offset += part.size
+        live.run_filler()
 
     def _do(self, step: ContentStep) -> None:
-        files = self._layout._live.files
-        try:
+        with contextlib.closing(Files()) as files:
             check_files([step], files)
-            with self._ready(devices_of((step,))) as live:
-                step.do(live)
-        finally:
-            files.close()
+            step.do(self._with_lanes(devices_of((step,)), files))
 
-    @contextlib.contextmanager
-    def _ready(self, devices: Iterable[int]) -> Iterator[Live]:
+    def _with_lanes(self, devices: Iterable[int], files: Files) -> Live:
         """With lanes for these devices: they are made where there are none yet, and stay until the layout closes."""
         layout, devices = self._layout, sorted({*devices} - {HOST})
         missing = [device for device in devices if contents.staging_name(device) not in layout._live]
         if missing:
             layout._make_lanes(missing)
         self._leases += [layout[contents.staging_name(device)]._hold() for device in devices]
-        live = layout._live
-        live.on_bytes = self._on_bytes
-        try:
-            yield live
-        finally:
-            live.on_bytes = None
+        return layout._live.moving(files, self._on_bytes)
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ class TorchPool:
     """One piece of a layout on one device, for PyTorch to allocate in. Raises ValueError where that cannot be."""
 
     def __init__(self, layout: Layout, name: str) -> None:
+        self._name = name
         piece = layout[name]
         resource, devices = piece.resource, layout.program.devices
         if resource.kind not in ("region", "tensor", "mapping", "device") or piece.address is None:
@@ -35,9 +36,20 @@ class TorchPool:
         self.device = devices[resource.device]
         """Its ordinal, HIP's and PyTorch's."""
         self.native = _core.MemoryPool(layout.runtime, name, self.device, piece.address, resource.size, layout._book)
+        self._place = _place(layout, name)
         self._family = family_of(layout.runtime.path)
         self._torch_pool: Any = None
         self._allocator: Any = None
+
+    def is_outdated(self, layout: Layout) -> bool:
+        """Whether a change in place calls for another one, and no tensor is left in this one. Then it is closed."""
+        if self._place == _place(layout, self._name):
+            return False
+        self.trim()
+        if self.native.blocks:
+            return False
+        self.close()
+        return True
 
     @contextmanager
     def used(self) -> Iterator[Any]:
@@ -73,6 +85,11 @@ class TorchPool:
         if ours is None:
             raise RuntimeError(f"this PyTorch cannot allocate in memory of the runtime '{self._family}'")
         return torch
+
+
+def _place(layout: Layout, name: str) -> tuple[int | None, int, int]:
+    piece = layout[name]
+    return piece.address, piece.resource.size, layout._book.age
 
 
 _allocators: list[Any] = []

@@ -50,7 +50,7 @@ def change(
     """
     with layout._lock:
         layout._require_open()
-        if _under_way(layout):
+        if under_way(layout):
             raise refuse("the layout is being changed already", why="a change cannot begin inside of another one")
         state = layout._state
         if state.live.journal.next() > state.end:  # an interrupt stopped even the roll back of an earlier change
@@ -123,7 +123,7 @@ def _same(one: Any, other: Any) -> bool:
     return one is other or (isinstance(one, int) and one == other)
 
 
-def _under_way(layout: Layout) -> bool:
+def under_way(layout: Layout) -> bool:
     """Whether this thread is in the middle of a change of the layout: called by on_step, or in a signal's handler."""
     frame = sys._getframe(1).f_back
     while frame is not None:

@@ -310,6 +310,7 @@ std::vector<entry_id> journal::entries_but(const lease_book& leases, std::vector
 
 bool journal::must_stay(const owner& what, const lease_book& leases) {
   if (std::holds_alternative<mapping>(what)) return false;
+  if (std::holds_alternative<stream>(what)) return true;  // bytes may be on their way through it
   return std::visit(
       [&](const auto& one) {
         if constexpr (requires { one.address(); }) {

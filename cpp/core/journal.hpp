@@ -115,8 +115,8 @@ class journal {
   /// Every entry from `first` on, ascending.
   [[nodiscard]] std::vector<entry_id> entries_since(entry_id first) const;
   /// Every entry that may be undone while leases are out, ascending: mappings go, so that a stale pointer
-  /// faults, but what they lie in, and every buffer under a lease, stays, so that it never hits new memory.
-  /// The names of what stays are added to `kept`.
+  /// faults, but what they lie in, and every buffer under a lease, stays, so that it never hits new memory;
+  /// streams stay, because a thread that moves bytes may use them. The names of what stays are added to `kept`.
   [[nodiscard]] std::vector<entry_id> entries_but(const lease_book& leases,
                                                   std::vector<std::string>& kept) const;
   /// Undoes these entries (ascending, none twice), wherever they stand, latest first, at least one and then

@@ -223,3 +223,29 @@ def test_pytorch_and_the_simulator_do_not_go_together(layout: Layout) -> None:
     with pytest.raises(RuntimeError, match=r"not installed|cannot allocate"), layout.torch_pool("scratch"):
         pytest.fail("it was entered")
     assert layout.leases == 0
+
+
+def test_a_change_in_place_calls_for_another_pool_when_no_tensor_is_left(
+    sim: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TorchPool, "trim", lambda self: None)  # PyTorch's cache holds nothing here
+    plan = {"hipplan": 1, "regions": {"r": {"chunk": "2MiB", "size": "2MiB", "reserve": "8MiB"}}}
+    with hipplan.apply(plan, runtime="sim") as layout:
+        first = TorchPool(layout, "r")
+        assert not first.is_outdated(layout)
+        block = Allocator(first.native, 0).malloc(KIB)
+        assert block
+        layout.grow("r", by="2MiB")
+        assert not first.is_outdated(layout)  # it goes on as large as it was
+        Allocator(first.native, 0).free(block)
+        assert first.is_outdated(layout)
+        second = TorchPool(layout, "r")
+        assert second.native.largest_free == 4 * 1024 * KIB
+        layout.remap("r")
+        assert Allocator(second.native, 0).malloc(KIB) is None  # of memory that is gone
+        assert second.is_outdated(layout)
+        third = TorchPool(layout, "r")
+        block = Allocator(third.native, 0).malloc(KIB)
+        assert block
+        Allocator(third.native, 0).free(block)
+        third.close()
