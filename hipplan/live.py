@@ -53,6 +53,7 @@ class Live:
         self._devices = list(devices)
         self._filler: _core.Filler | None = None
         self.bindings = dict(bind)
+        self._exports: dict[int, memoryview] = {}
         self._named: dict[str, int] = {}
         self._run: _core.StepRun | None = None
         self._offsets: dict[str, int] = {}
@@ -174,7 +175,8 @@ class Live:
         """Pins host memory: of a file, bound by the caller, or fresh. The driver call comes last."""
         journal = self.journal
         if step.bind:
-            address, size = self.bound_memory(step)
+            given, address, size = self.bound_memory(step)
+            self._exports[journal.next()] = given
         else:
             name = host_memory(step.name)
             if step.file:
@@ -198,20 +200,36 @@ class Live:
             )
         )
 
-    def bound_memory(self, step: RegisterBuffer) -> tuple[int, int]:
-        """(address, bytes) of what the caller passed for a buffer. ApplyError HP405 if it does not fit."""
-        given = self.bound(step.bind, step)
+    def bound_memory(self, step: RegisterBuffer) -> tuple[memoryview, int, int]:
+        """What the caller passed for a buffer, its address and bytes. ApplyError HP405 if it does not fit.
+
+        As long as the first lives, its owner cannot move the memory.
+        """
+        what = f"what is bound to '{step.bind}'"
         try:
-            address, size, read_only = _core.buffer_info(given)
-        except (BufferError, TypeError) as error:
-            summary = f"what is bound to '{step.bind}' is no memory"
+            given = memoryview(self.bound(step.bind, step))
+        except (BufferError, TypeError, ValueError) as error:
             hint = "pass an object with the buffer protocol, such as a NumPy array"
-            raise ApplyError(Diagnostic("HP405", summary, step.origin, why=str(error), hint=hint)) from None
-        if step.size > size or size == 0 or (read_only and not step.read_only):
-            short = "read-only" if step.size <= size and size else f"{size} bytes"
-            summary = f"what is bound to '{step.bind}' does not fit '{step.name}': it is {short}"
-            raise ApplyError(Diagnostic("HP405", summary, step.origin))
-        return address, step.size or size
+            told = Diagnostic("HP405", f"{what} is no memory", step.origin, why=str(error), hint=hint)
+            raise ApplyError(told) from None
+        size, hint = given.nbytes, ""
+        if not given.c_contiguous:
+            wrong, hint = "its elements do not lie one after another", "pass a copy: numpy.ascontiguousarray(it)"
+        elif step.size > size or size == 0:
+            wrong = f"it is {size} bytes"
+        elif given.readonly and not step.read_only:
+            wrong = "it is read-only"
+        else:
+            return given, _core.buffer_address(given), step.size or size
+        given.release()
+        raise ApplyError(Diagnostic("HP405", f"{what} does not fit '{step.name}': {wrong}", step.origin, hint=hint))
+
+    def let_go(self) -> None:
+        """What the caller passed is his to move again, where it is not registered any more."""
+        if self._exports:
+            registered = {entry for entry, _, _ in self.journal.contents()}
+            for entry in self._exports.keys() - registered:
+                self._exports.pop(entry).release()
 
     @property
     def filler(self) -> _core.Filler:

@@ -6,6 +6,7 @@ a look at signals now and then; the waiting itself on a native thread, so that a
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -130,7 +131,10 @@ def undo(program: Program, live: Live, leases: _core.LeaseBook | None = None, si
     since: only entries from this one on.
     What is raised into the wait, such as KeyboardInterrupt, does not end it: it comes back in `interrupt`.
     """
-    if live.process != os.getpid() or live.journal.next() <= since or not len(live.journal):
+    if live.process != os.getpid():
+        return Undone(0)
+    if live.journal.next() <= since or not len(live.journal):
+        live.let_go()
         return Undone(0)
     undoing = _core.Undoing.all_but(live.journal, leases) if leases else _core.Undoing(live.journal, since)
     return _surely(live, lambda: _Work(program.devices, live, undoing, lambda entry: entry >= since))
@@ -164,6 +168,8 @@ def _surely(live: Live, make: Callable[[], _Work]) -> Undone:
         began = perf_counter_ns()
         owned = live.journal.contents() if live.record else []
         undone = make().give_back()
+        with contextlib.suppress(MemoryError):  # else it is let go when nobody has the layout any more
+            live.let_go()
     except BaseException:  # an interrupt in the few instructions outside of the wait; more may come
         _surely(live, make)
         raise

@@ -263,7 +263,8 @@ class _Change:
         }
         for step in self.difference.additions if gone else ():
             if isinstance(step, steps.RegisterBuffer) and step.bind:
-                address, size = self.live.bound_memory(step)
+                given, address, size = self.live.bound_memory(step)
+                given.release()
                 twin = next(
                     (name for name, was in gone.items() if address < was.stop and was.start < address + size), ""
                 )

@@ -116,13 +116,9 @@ void bind_runtime(py::module_& module) {
   module.def("loaded_libraries", &hip::loaded_libraries, py::arg("prefix"), no_gil(),
              "Paths of loaded libraries whose file name starts with prefix.");
   module.def(
-      "buffer_info",
-      [](const py::buffer& object) {
-        const py::buffer_info info = object.request();
-        return py::make_tuple(reinterpret_cast<std::uintptr_t>(info.ptr), info.size * info.itemsize,
-                              info.readonly);
-      },
-      py::arg("object"), "(address, size in bytes, read only) of an object with the buffer protocol.");
+      "buffer_address",
+      [](const py::buffer& object) { return reinterpret_cast<std::uintptr_t>(object.request().ptr); },
+      py::arg("object"), "Where the memory of an object with the buffer protocol begins.");
   runtime_class runtime(module, "Runtime", "A shared library with HIP's C ABI.");
   runtime
       .def_static("open", &hip::runtime::open, py::arg("path"), no_gil(),

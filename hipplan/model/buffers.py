@@ -256,8 +256,10 @@ class RegisteredBuffer(_Buffer):
     """
 
     bind: str | None = None
-    """The name under which the caller of apply passes its own memory.
+    """The name under which the caller of apply passes its own memory: an object with the buffer protocol, in one
+    piece. It cannot be moved or resized while it is registered.
 
+    Errors: HP405 nothing is passed, or it does not fit.
     Source: hipHostRegister(hostPtr).
     """
 

@@ -1,5 +1,6 @@
 """Devices, what the plan requires of them, peer links and streams."""
 
+import operator
 import re
 from typing import Annotated
 
@@ -9,11 +10,11 @@ from typing_extensions import Self
 from hipplan.model.base import Count, Name, PlanModel, refuse
 
 _COMPARE = {
-    ">=": lambda a, b: a >= b,
-    "<=": lambda a, b: a <= b,
-    "==": lambda a, b: a[: len(b)] == b,
-    ">": lambda a, b: a > b,
-    "<": lambda a, b: a < b,
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    ">": operator.gt,
+    "<": operator.lt,
 }
 _CLAUSE = re.compile(r"(>=|<=|==|>|<) ?([0-9]{1,4}(?:\.[0-9]{1,9}){0,2})")
 _CLAUSES = r"^(>=|<=|==|>|<) ?[0-9]{1,4}(\.[0-9]{1,9}){0,2}(, ?(>=|<=|==|>|<) ?[0-9]{1,4}(\.[0-9]{1,9}){0,2})*$"
@@ -23,7 +24,8 @@ class Requires(PlanModel):
     """What the runtime and every device of the plan must have; else exit 3 before anything is done."""
 
     hip: Annotated[str, Field(pattern=_CLAUSES, max_length=100)] | None = None
-    """The HIP versions the plan accepts, as ">=6.1" or ">=6.1,<8".
+    """The HIP versions the plan accepts, as ">=6.1" or ">=6.1,<8". As much of a version counts as is written:
+    7.2.53211 is "==7.2" and "<=7.2", and not ">7.2".
 
     Errors: HP105 not a version.
     Source: hipRuntimeGetVersion.
@@ -57,7 +59,8 @@ class Requires(PlanModel):
     def hip_allows(self, version: str) -> bool:
         """Whether a HIP version such as "7.2.53211" satisfies `hip`."""
         have = _numbers(version)
-        return all(_COMPARE[op](have, _numbers(want)) for op, want in _CLAUSE.findall(self.hip or ""))
+        clauses = [(_COMPARE[said], _numbers(want)) for said, want in _CLAUSE.findall(self.hip or "")]
+        return all(compare(have[: len(want)], want) for compare, want in clauses)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

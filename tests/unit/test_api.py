@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import hipplan
+from hipplan import kept
 from hipplan.errors import ApplyError, LeakError
 from hipplan.verify import verify
 from tests.conftest import ROOT, Simulator
@@ -173,6 +174,9 @@ def test_registered_memory_of_a_file_of_the_caller_and_fresh(sim: Simulator, tmp
         ({"array": 7}, "is no memory"),
         ({"array": b"only to read"}, "it is read-only"),
         ({"array": bytearray()}, "it is 0 bytes"),
+        ({"array": np.zeros(8192, "u1")[::-1]}, "its elements do not lie one after another"),
+        ({"array": np.zeros(8192, "u1")[::2]}, "its elements do not lie one after another"),
+        ({"array": np.zeros(2, "M8[s]")}, "is no memory"),
     ],
 )
 def test_a_binding_that_does_not_fit_is_told(bind: dict[str, Any], said: str, sim: Simulator) -> None:
@@ -181,6 +185,43 @@ def test_a_binding_that_does_not_fit_is_told(bind: dict[str, Any], said: str, si
 
     assert said in str(caught.value)
     assert "HP405" in str(caught.value)
+
+
+def test_memory_of_the_caller_stays_where_it_is_until_it_is_given_back(sim: Simulator) -> None:
+    bound, mine = plan(buffers={"mine": {"kind": "registered", "bind": "bytes"}}), bytearray(8192)
+    with hipplan.apply(bound, runtime="sim", bind={"bytes": mine}) as layout:
+        with pytest.raises(BufferError):
+            mine.extend(b"more")
+        layout.update(plan())
+        mine.extend(b"more")
+        layout.update(bound, bind={"bytes": mine})
+        with pytest.raises(BufferError):
+            mine.extend(b"more")
+        view = np.asarray(layout["mine"])
+        layout.close(force=True)
+        with pytest.raises(BufferError):
+            mine.extend(b"more")
+        del view
+    kept.give_back()
+    mine.extend(b"more")
+
+
+@pytest.mark.parametrize("rules", ["hipHostRegister@1=2", "hipMalloc@1=2"])
+def test_memory_of_the_caller_is_his_again_after_a_roll_back(rules: str, sim: Simulator) -> None:
+    mine = bytearray(8192)
+    buffers = {"mine": {"kind": "registered", "bind": "bytes"}, "x": {"kind": "device", "size": 4096}}
+    opened = hipplan.apply(plan(), runtime="sim")
+    opened.runtime.arm_faults(rules)
+    with pytest.raises(ApplyError) as caught:
+        hipplan.apply(plan(buffers=buffers), runtime="sim", bind={"bytes": mine})
+    with pytest.raises(ApplyError) as again:
+        opened.runtime.arm_faults(rules)
+        opened.update(plan(buffers=buffers), bind={"bytes": mine})
+    opened.runtime.arm_faults("")
+    opened.close()
+
+    assert caught.value.undone.leaks == again.value.undone.leaks == ()
+    mine.extend(b"more")
 
 
 def test_a_file_that_is_missing_or_short_is_told(sim: Simulator, tmp_path: Path) -> None:
