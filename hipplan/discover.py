@@ -40,7 +40,7 @@ def discover(chosen: Chosen) -> Machine:
     return Machine(
         name=simulated.name if simulated else os.uname().nodename,
         hip_version=version_text(runtime.version),
-        runtime=chosen.kind if chosen.kind in ("amd", "cuda", "sim") else "amd",  # type: ignore[arg-type]
+        runtime=chosen.kind,
         host_memory=simulated.host_memory if simulated else _host_memory(),
         devices=devices,
         links=links,

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 LinkType = Literal["xgmi", "pcie", "nvlink", "hypertransport", "qpi", "infiniband", "unknown"]
 
+_SIMULATED_LINKS = ("xgmi", "pcie", "nvlink")
+
 
 class MachineDevice(PlanModel):
     """One HIP device."""
@@ -288,7 +290,10 @@ def _figures(machine: Machine) -> dict[str, Any]:
 
 
 def sim_profile(machine: Machine) -> str:
-    """The profile as the simulator reads it: one key=value a line, figures that are not known left out."""
+    """The profile as the simulator reads it: one key=value a line, figures that are not known left out.
+
+    A link of a type that it has not, or that nobody knows, is one over PCIe there.
+    """
     lines = [f"hip_version={machine.hip_version}"] if machine.hip_version else []
     lines += [f"host_memory={machine.host_memory}"] if machine.host_memory else []
     for ordinal, device in enumerate(machine.devices):
@@ -298,6 +303,7 @@ def sim_profile(machine: Machine) -> str:
             shown = value.removeprefix("GPU-").replace("-", "").rjust(32, "0") if key == "uuid" else value
             lines.append(f"device.{ordinal}.{key}={int(shown) if isinstance(shown, bool) else shown}")
     for (source, target), link in sorted(machine._reachable.items()):
-        lines.append(f"link.{source}.{target}={link.type},{1 if link.hops is None else link.hops}")
+        kind = link.type if link.type in _SIMULATED_LINKS else "pcie"
+        lines.append(f"link.{source}.{target}={kind},{1 if link.hops is None else link.hops}")
     lines.append(f"limit.mappings={machine.limits.mappings or 0}")
     return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""Choosing a runtime: a shared library with HIP's C ABI (amd, cuda, sim, or any by path)."""
+"""Choosing a runtime: a shared library with HIP's C ABI (amd, cuda, sim, or one of them by path)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 
 from hipplan import _core
 from hipplan.errors import Diagnostic, RuntimeUnavailable
-from hipplan.places import family_of
+from hipplan.places import Family, family_of
 from hipplan.profiles import Machine, load_machine, sim_profile
+from hipplan.simulator import DEFAULT_MACHINE, library_path
 
-DEFAULT_SIM_MACHINE = "sim-2"
 SYSTEM_ROCM = "/opt/rocm"
 CHOICES = ("auto", "amd", "cuda", "sim")
 
 _lock = threading.Lock()
-_sim_profile: str | None = None
-_sim_machine: Machine | None = None
+_simulated: dict[str, tuple[str, Machine]] = {}
+"""What simulators have become, by path: the profile as they read it, and the machine."""
 _opened_by: int | None = None
 """The process that opened a runtime; None before that."""
 
@@ -29,8 +29,8 @@ _opened_by: int | None = None
 class Chosen:
     """An open runtime and how it was chosen."""
 
-    kind: str
-    """amd, cuda, sim, or path."""
+    kind: Family
+    """Whose library it is."""
     runtime: _core.Runtime
     notice: str
     """What the user should know about the choice; empty if nothing."""
@@ -64,12 +64,16 @@ def choose(wanted: str | None = None, machine: Machine | None = None) -> Chosen:
     if wanted == "amd":
         return Chosen("amd", _with_devices(_amd(), "amd"), "")
     if wanted == "cuda":
-        return Chosen("cuda", _with_devices(_open(str(_beside("libhipcuda.so"))), "cuda"), "")
+        library = Path(_core.__file__).with_name("libhipcuda.so")
+        return Chosen("cuda", _with_devices(_open(str(library)), "cuda"), "")
     if wanted != "auto":
         if os.sep not in wanted and not wanted.endswith(".so"):
             hint = f"one of {', '.join(CHOICES)}, or a path such as ./libamdhip64.so.7"
             raise RuntimeUnavailable(Diagnostic("HP407", f"there is no runtime '{wanted}'", hint=hint))
-        return Chosen("path", _with_devices(_open(wanted), "path"), "")
+        kind = family_of(wanted)
+        if kind == "sim" and machine is not None:
+            return _chosen_simulator(machine, path=wanted)
+        return known(_with_devices(_open(wanted), kind))
     if machine is not None and machine.runtime == "sim":
         return _chosen_simulator(machine)
     return _auto(machine)
@@ -77,8 +81,8 @@ def choose(wanted: str | None = None, machine: Machine | None = None) -> Chosen:
 
 def known(runtime: _core.Runtime) -> Chosen:
     """How an open runtime was chosen, for somebody who has only the runtime."""
-    kind = family_of(runtime.path)
-    return Chosen(kind, runtime, "", _sim_machine if kind == "sim" else None)
+    _, machine = _simulated.get(runtime.path, ("", None))
+    return Chosen(family_of(runtime.path), runtime, "", machine)
 
 
 def _auto(machine: Machine | None) -> Chosen:
@@ -92,34 +96,33 @@ def _auto(machine: Machine | None) -> Chosen:
     return _chosen_simulator(machine, notice)
 
 
-def _chosen_simulator(machine: Machine | None, notice: str = "") -> Chosen:
+def _chosen_simulator(machine: Machine | None, notice: str = "", path: str = "") -> Chosen:
+    """path: of another simulator than the one that is there for everybody."""
     if machine is None and "HIPSIM_PROFILE" not in os.environ:  # or `hipplan sim` has said what it is
-        machine = load_machine(DEFAULT_SIM_MACHINE)
-    return Chosen("sim", _with_devices(_simulator(machine), "sim"), notice, machine)
+        machine = load_machine(DEFAULT_MACHINE)
+    return Chosen("sim", _with_devices(_simulator(machine, path), "sim"), notice, machine)
 
 
-def _beside(name: str) -> Path:
-    """A library of ours, beside the compiled module."""
-    return Path(_core.__file__).with_name(name)
-
-
-def _simulator(machine: Machine | None) -> _core.Runtime:
-    global _sim_profile, _sim_machine
-    runtime = _open(str(_beside("libhipsim.so")))
+def _simulator(machine: Machine | None, path: str) -> _core.Runtime:
+    try:
+        runtime = _open(path or str(library_path()))
+    except FileNotFoundError as error:
+        raise RuntimeUnavailable(Diagnostic("HP407", str(error))) from None
     if machine is None:
         return runtime
     profile = sim_profile(machine)
     with _lock:
-        if profile == _sim_profile:
+        was, _ = _simulated.get(runtime.path, ("", None))
+        if profile == was:
             return runtime
         try:
             runtime.configure(profile)
         except ValueError as error:
-            hint = "close the layouts that are open on the other machine first"
+            hint = "close the layouts that are open on it first" if "still alive" in str(error) else ""
             raise RuntimeUnavailable(
                 Diagnostic("HP407", f"the simulator cannot become {machine.name}", why=str(error), hint=hint)
             ) from None
-        _sim_profile, _sim_machine = profile, machine
+        _simulated[runtime.path] = profile, machine
     return runtime
 
 
@@ -185,15 +188,14 @@ def _open(path: str) -> _core.Runtime:
         raise RuntimeUnavailable(Diagnostic("HP407", str(error))) from None
 
 
-_NO_DEVICE = {
+_NO_DEVICE: dict[Family, tuple[str, str]] = {
     "amd": ("no AMD device was found", "the driver, ROCR_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES"),
     "cuda": ("no NVIDIA device was found", "the driver and CUDA_VISIBLE_DEVICES"),
     "sim": ("the simulator shows no device", "ROCR_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES"),
-    "path": ("no device was found", "the driver and the visibility variables"),
 }
 
 
-def _with_devices(runtime: _core.Runtime, kind: str) -> _core.Runtime:
+def _with_devices(runtime: _core.Runtime, kind: Family) -> _core.Runtime:
     if count_devices(runtime, kind):
         return runtime
     summary, where = _NO_DEVICE[kind]

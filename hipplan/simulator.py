@@ -18,6 +18,9 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+DEFAULT_MACHINE = "sim-2"
+"""The profile that the simulator takes where nobody names one."""
+
 LIBRARY = "libhipsim.so"
 REFUSES_ABI_5 = "libhipsim_refuse_abi_5.so"
 LINKS = {

@@ -39,10 +39,11 @@ def run(given: Namespace) -> int:
 def _profile(machine: str | None, hip_version: str | None) -> str | None:
     """The simulator's profile text; None leaves it to HIPSIM_PROFILE, or to the simulator's own default."""
     from hipplan.profiles import Machine, load_machine, sim_profile
+    from hipplan.simulator import DEFAULT_MACHINE
 
     if machine is None and hip_version is None:
-        return None if "HIPSIM_PROFILE" in os.environ else sim_profile(load_machine("sim-2"))
-    profile = load_machine(machine or "sim-2")
+        return None if "HIPSIM_PROFILE" in os.environ else sim_profile(load_machine(DEFAULT_MACHINE))
+    profile = load_machine(machine or DEFAULT_MACHINE)
     if hip_version is not None:
         if not all(part.isdigit() for part in hip_version.split(".")) or hip_version.count(".") not in (1, 2):
             raise WrongUsage(f"--hip-version: '{hip_version}' is not a version such as 6.3")

@@ -59,7 +59,7 @@ class Machine:
     @property
     def wanted(self) -> str:
         """The same runtime, as hipplan.apply takes it."""
-        return self.runtime.path if self.chosen.kind == "path" else self.chosen.kind
+        return self.runtime.path if os.sep in self.runtime.path else self.chosen.kind
 
     @property
     def linked(self) -> int:

@@ -98,7 +98,7 @@ def test_what_the_simulator_reads() -> None:
             MachineDevice(name="A B", memory=GIB, vmm=True, uuid="GPU-00000000-0000-abcd-0000-000000000001"),
             MachineDevice(name="C", uuid="GPU-1f9de0957d137942", pci="0000:0c:00.0", in_use=5),
         ],
-        links=[Link(source=1, target=0, type="xgmi", hops=1)],
+        links=[Link(source=1, target=0, type="xgmi", hops=1), Link(source=0, target=1)],
         limits=Limits(mappings=65530),
     )
 
@@ -114,6 +114,7 @@ def test_what_the_simulator_reads() -> None:
         "device.1.uuid=00000000000000001f9de0957d137942",
         "device.1.pci=0000:0c:00.0",
         "device.1.in_use=5",
+        "link.0.1=pcie,1",
         "link.1.0=xgmi,1",
         "limit.mappings=65530",
     ]

@@ -68,15 +68,15 @@ def configure(sim: Simulator, release: str, *quirks: str) -> None:
 @pytest.fixture(params=RELEASES)
 def release(request: pytest.FixtureRequest, sim: Simulator, monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulator]:
     """The simulator as a release, with its defects."""
-    monkeypatch.setattr(runtimes, "_sim_profile", "another")  # what it is then, nobody else has asked for
+    monkeypatch.setattr(runtimes, "_simulated", {})  # what it is then, nobody else has asked for
     imports = "import_by_pointer" if request.param in ("6.1", "6.2", "6.3", "6.4", "7.0") else "import_by_value"
     configure(sim, request.param, *RELEASES[request.param].split(), imports)
-    monkeypatch.setattr(runtimes, "_simulator", lambda machine: sim.runtime)
+    monkeypatch.setattr(runtimes, "_simulator", lambda *_: sim.runtime)
     yield sim
     sim.runtime.arm_faults("")
     sim.free_everything()
     monkeypatch.undo()
-    monkeypatch.setattr(runtimes, "_sim_profile", None)
+    monkeypatch.setattr(runtimes, "_simulated", {})
     sim.runtime.configure(sim_profile(load_machine("sim-2")))
 
 

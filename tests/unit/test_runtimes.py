@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+import hipplan
 from hipplan import _core, runtimes
-from hipplan.errors import RuntimeUnavailable
+from hipplan.errors import MachineError, RuntimeUnavailable
+from hipplan.profiles import Machine, load_machine
 from tests.conftest import Simulator
 
 OLD = "libamdhip64.so.5"
@@ -349,3 +351,56 @@ def test_a_trace_has_a_line_per_call(sim: Simulator, tmp_path: Path) -> None:
 def test_a_trace_that_cannot_be_written_is_an_os_error(sim: Simulator) -> None:
     with pytest.raises(OSError, match="cannot write the trace"):
         sim.runtime.trace_to("/no/such/folder/trace")
+
+
+PLAN = {"hipplan": 1, "requires": {"gpu": True}, "buffers": {"x": {"kind": "device", "size": 4096}}}
+
+
+def test_a_runtime_by_path_is_whose_library_it_is(sim: Simulator) -> None:
+    with pytest.raises(MachineError, match=r"HP313.*the plan requires a GPU, and this is the simulator"):
+        hipplan.apply(PLAN, runtime=sim.runtime.path)
+    with hipplan.apply({**PLAN, "requires": {}}, runtime=sim.runtime.path) as layout:
+        assert layout.program.measured is not None
+        assert layout.program.measured.runtime == "sim"
+        assert layout.update({**PLAN, "requires": {}}).empty
+
+
+def test_a_simulator_by_path_is_the_machine_that_is_asked_for(sim: Simulator, tmp_path: Path) -> None:
+    other = elsewhere(sim.runtime.path, tmp_path / "lib", "libhipsim.so")
+    script = (
+        "import hipplan; plan = {'hipplan': 1, 'devices': {'gpu': {'count': 8}}}\n"
+        f"with hipplan.apply(plan, runtime={str(other)!r}, machine='mi300x-8') as layout: print(layout.runtime.path)"
+    )
+    by_variable = script.replace(repr(str(other)), "'sim'")
+
+    assert in_a_process_of_its_own(script) == str(other)
+    assert in_a_process_of_its_own(by_variable, HIPSIM_LIBRARY=str(other)) == str(other)
+
+
+def test_a_simulator_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HIPSIM_LIBRARY", "/no/such/libhipsim.so")
+
+    assert "HIPSIM_LIBRARY names no file" in refused("sim")
+
+
+def test_the_simulator_becomes_a_machine_whose_links_nobody_knows(sim: Simulator) -> None:
+    devices = [{"name": "a", "memory": "64GiB"}, {"name": "b", "memory": "64GiB"}]
+    unknown = Machine.model_validate({"name": "box", "devices": devices, "meshes": [{"devices": [0, 1]}]})
+
+    made = runtimes.choose("sim", unknown)
+
+    assert made.runtime.can_access_peer(0, 1)
+    runtimes.choose("sim", load_machine("sim-2"))
+
+
+def test_only_who_has_layouts_open_is_told_to_close_them(sim: Simulator) -> None:
+    large = Machine.model_validate({"name": "large", "devices": [{"name": "a"}] * 65})
+    with pytest.raises(RuntimeUnavailable, match="the simulator knows devices 0 to 63") as wrong:
+        runtimes.choose("sim", large)
+    with (
+        hipplan.apply({**PLAN, "requires": {}}, runtime="sim"),
+        pytest.raises(RuntimeUnavailable, match="close the layouts that are open on it first"),
+    ):
+        runtimes.choose("sim", load_machine("mi300x-8"))
+
+    assert "close the layouts" not in str(wrong.value)
