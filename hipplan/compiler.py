@@ -87,7 +87,7 @@ def compile_change(old: Program, plan: LoadedPlan, machine: Machine, renewed: Se
 
     Raises MachineError: the machine cannot hold the plan, or not both of them while one becomes the other.
     """
-    found = difference(old, compile(plan, machine), renewed)
+    found = difference(old, compile(plan, machine), renewed, fills=True)
     findings = Findings()
     preflight.check_peak(found, machine, findings)
     if findings.errors:

@@ -79,7 +79,8 @@ class Taken:
     """One place and what it takes from a file."""
 
     wanted: Wanted
-    parts: tuple[Part, ...]
+    pieces: tuple[tuple[int, Part], ...]
+    """(which of its bytes is the first, where it goes)."""
     origin: Span | None = None
 
 
@@ -92,17 +93,15 @@ class LoadFiles(Step):
     files: tuple[str, ...]
 
     def describe(self) -> str:
-        size = format_size(sum(load.wanted.size for load in self.loads))
+        size = format_size(sum(part.size for load in self.loads for _, part in load.pieces))
         of = f"{self.files[0]}" if len(self.files) == 1 else f"{len(self.files)} files"
         return f"{size} from {of}" + (f", {len(self.loads)} places" if len(self.loads) > 1 else "")
 
     def do(self, live: Live) -> None:
         for load in self.loads:
             rows = live.files.rows(load.wanted)
-            done = 0
-            for part in load.parts:
-                live.load_part(load.wanted.name, part, rows, done)
-                done += part.size
+            for begin, part in load.pieces:
+                live.load_part(load.wanted.name, part, rows, begin)
         live.run_filler()
 
     def problems(self, files: Files) -> list[Diagnostic]:
@@ -129,7 +128,7 @@ def devices_of(steps: tuple[ContentStep, ...]) -> list[int]:
         elif isinstance(step, Copy):
             found |= {part.device for pair in step.pairs for part in pair}
         else:
-            found |= {part.device for load in step.loads for part in load.parts}
+            found |= {part.device for load in step.loads for _, part in load.pieces}
     return sorted(found - {HOST})
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-from itertools import groupby
+from itertools import accumulate, groupby
 from pathlib import PurePath
 
 from hipplan.content_steps import LANES, PIECE, ContentStep, Copy, Fill, LoadFiles, Part, Taken
@@ -62,11 +62,23 @@ class Memory:
         return tuple(_joined(self._mapped(resource, whole, right)))
 
     def _mapped(self, resource: Resource, whole: str, right: str) -> Iterator[Part]:
-        start, end = resource.offset, resource.offset + resource.size
+        for mapping, at, size in self._under(whole, resource.offset, resource.size):
+            yield Part(whole, at, size, self._devices[_mover(mapping, right)])
+
+    def _under(self, whole: str, start: int, size: int) -> Iterator[tuple[Resource, int, int]]:
+        """(mapping, offset, bytes) of each mapping's share of a range."""
         for mapping in self._mappings[whole]:
-            low, high = max(start, mapping.offset), min(end, mapping.offset + mapping.size)
+            low, high = max(start, mapping.offset), min(start + size, mapping.offset + mapping.size)
             if low < high:
-                yield Part(whole, low, high - low, self._devices[_mover(mapping, right)])
+                yield mapping, low, high - low
+
+    def behind(self, part: Part) -> Iterator[tuple[str, Part]]:
+        """(buffer or allocation, its share of a part)."""
+        if part.object not in self._mappings:
+            yield part.object, part
+            return
+        for mapping, at, size in self._under(part.object, part.offset, part.size):
+            yield mapping.memory, _cut(part, at - part.offset, size)
 
 
 class Refused(Exception):
@@ -172,7 +184,9 @@ def _taken(memory: Memory, resource: Resource, spec: Content, path: str, origin:
         part=spec.part or 0,
         parts=spec.parts or 1,
     )
-    return Taken(wanted, memory.parts(resource.name, "rw"), origin)
+    parts = memory.parts(resource.name, "rw")
+    begins = accumulate((part.size for part in parts), initial=0)
+    return Taken(wanted, tuple(zip(begins, parts, strict=False)), origin)
 
 
 def together(named: Sequence[tuple[str, tuple[Taken, ...]]]) -> LoadFiles:
@@ -245,13 +259,54 @@ def with_lanes(program: Program, devices: Iterable[int]) -> Program:
     return replace(program, steps=(*program.steps, *steps), resources=(*program.resources, *resources))
 
 
-def of_new(step: ContentStep, is_new: Callable[[str], bool]) -> ContentStep | None:
-    """What is left of a step for objects that were not there before; None if nothing is."""
-    if isinstance(step, LoadFiles):
-        loads = tuple(load for load in step.loads if is_new(load.parts[0].object))
-        return replace(step, loads=loads) if loads else None
-    first = step.parts[0] if isinstance(step, Fill) else step.pairs[0][0]
-    return step if is_new(first.object) else None
+def of_new(old: Program, new: Program, stays: Callable[[str], bool]) -> Iterator[ContentStep]:
+    """What is left of the contents of a program for bytes that the one before it has not got.
+
+    stays: whether the memory of a buffer or allocation does. Of a tensor, elements that lie elsewhere are new too.
+    """
+    memory, before = Memory(new.resources, new.devices), {one.name: one for one in old.resources}
+
+    def fresh(name: str, part: Part) -> Iterator[Part]:
+        end = _end_of_old(memory.by_name[name], before.get(name))
+        for behind, piece in memory.behind(part):
+            old_bytes = max(0, min(piece.size, end - piece.offset)) if stays(behind) else 0
+            if old_bytes < piece.size:
+                yield _cut(piece, old_bytes, piece.size - old_bytes)
+
+    for step in new.contents:
+        left = _left(step, fresh)
+        if left is not None:
+            yield left
+
+
+def _end_of_old(now: Resource, was: Resource | None) -> int:
+    """Where those bytes of a place end that mean the same if their memory stays; 0: none do."""
+    if now.kind != "tensor":
+        return now.offset + now.size
+    if was is None or (was.inside, was.offset, was.dtype) != (now.inside, now.offset, now.dtype):
+        return 0
+    return was.offset + was.size if was.shape[1:] == now.shape[1:] else 0
+
+
+def _left(step: ContentStep, fresh: Callable[[str, Part], Iterator[Part]]) -> ContentStep | None:
+    """A step for what `fresh` leaves of each part of a name; None if that is nothing."""
+    if isinstance(step, Fill):
+        parts = tuple(new for part in step.parts for new in fresh(step.name, part))
+        return replace(step, parts=parts) if parts else None
+    if isinstance(step, Copy):
+        pairs = tuple(
+            (new, _cut(from_, new.offset - to.offset, new.size))
+            for to, from_ in step.pairs
+            for new in fresh(step.name, to)
+        )
+        return replace(step, pairs=pairs) if pairs else None
+    loads = []
+    for load in step.loads:
+        name = load.wanted.name
+        pieces = ((at + new.offset - part.offset, new) for at, part in load.pieces for new in fresh(name, part))
+        loads.append(replace(load, pieces=tuple(pieces)))
+    some = tuple(load for load in loads if load.pieces)
+    return replace(step, loads=some) if some else None
 
 
 def staging_name(device: int) -> str:

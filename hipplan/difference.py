@@ -58,6 +58,8 @@ class Difference:
     """Names in `new` of what stays, but with other access or advice."""
     carries: tuple[steps.Step, ...] = ()
     """Steps between additions and changes that bring bytes over; what they make goes at the end."""
+    contents: tuple[ContentStep, ...] = ()
+    """Steps that fill what is new, when everything else is there and read back: nothing takes bytes back."""
 
     @property
     def takes_out(self) -> bool:
@@ -67,7 +69,7 @@ class Difference:
     @property
     def empty(self) -> bool:
         """Nothing for the driver to do."""
-        return not (self.additions or self.changes or self.released)
+        return not (self.additions or self.changes or self.contents or self.released)
 
     def __str__(self) -> str:
         from hipplan.listing import lines  # which needs this module
@@ -83,17 +85,19 @@ class Difference:
         return (*found, *(steps.SetAccess(name=name, rights=()) for name in silent if name not in heard))
 
 
-def difference(old: Program, new: Program, renewed: Set[str] = frozenset()) -> Difference:
-    """Compares. renewed: names of what is to be made anew though nothing about it differs."""
-    return _only_more(old, new, renewed) or _Comparison(old, _on_old_ranges(old, new, renewed), renewed).result()
+def difference(old: Program, new: Program, renewed: Set[str] = frozenset(), *, fills: bool = False) -> Difference:
+    """Compares. renewed: names of what is to be made anew though nothing about it differs. fills: so is what the
+    new one's contents say of new memory."""
+    more = None if renewed or fills else _only_more(old, new)
+    return more or _Comparison(old, _on_old_ranges(old, new, renewed), renewed).result(fills)
 
 
-def _only_more(old: Program, new: Program, renewed: Set[str]) -> Difference | None:
+def _only_more(old: Program, new: Program) -> Difference | None:
     """The same for a program that begins with all of the other one's steps and goes on with new things, which is how
     growing makes it: what is there already is not looked at, so that growing costs the same however much that is."""
     count = len(old.steps)
     more = new.steps[count:]
-    if renewed or old.contents or new.contents or not all(map(is_, old.steps, new.steps)):
+    if not all(map(is_, old.steps, new.steps)):
         return None
     if not more or not all(isinstance(step, _GROWN) for step in more):
         return None
@@ -210,7 +214,7 @@ class _Comparison:
                 self.kept.add(key)
         self.kept |= {key for key, step in late if step.name not in renewed and self._stays(key, step)}
 
-    def result(self) -> Difference:
+    def result(self, fills: bool) -> Difference:
         taken_out, waiting = self._places()
         changed: list[steps.Step] = []
         for key in self.after.made:
@@ -234,7 +238,11 @@ class _Comparison:
             },
             kept=frozenset(self.kept),
             changed=frozenset(step.name for step in (*changed, *prefetches)),
+            contents=tuple(of_new(self.old, self.new, self._memory_stays)) if fills else (),
         )
+
+    def _memory_stays(self, name: str) -> bool:
+        return self.after.of[name] in self.kept
 
     def _same(self, key: Key, step: steps.Step) -> bool:
         there = self.before.made.get(key)
@@ -291,8 +299,6 @@ class _Comparison:
                     at_once.append(step)
                 continue
             if isinstance(step, ContentStep):
-                filled = of_new(step, lambda name: self.after.of[name] not in self.kept)
-                at_once += [filled] if filled else []
                 continue
             key = key_of(step) or self.after.of[step.name]
             if key in self.kept:

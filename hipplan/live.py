@@ -92,6 +92,11 @@ class Live:
         out.files, out.on_bytes, out._filler = files, on_bytes, None
         return out
 
+    def add_devices(self, devices: Iterable[int]) -> None:
+        """More of them: the journal waits for these too before it gives anything back."""
+        self._devices = list(dict.fromkeys((*self._devices, *devices)))
+        self.journal.add_devices(self._devices)
+
     def add(self, name: str, entry: int) -> None:
         """Names a journal entry; 0 (a peer link that was on already) is not ours and gets no name."""
         if entry:

@@ -1,7 +1,8 @@
 """Change a live layout in place, as a transaction: the way from its program to another one, or nothing.
 
-Order: additions, read back; then changes that an undo takes back, read back; that is the point of no return; what
-is replaced is given back last. Until then a failure leaves the layout as it was: addresses, bytes, access.
+Order: additions, read back; then changes that an undo takes back, read back; then contents; that is the point of no
+return; what is replaced is given back last. Until then a failure leaves the layout as it was: addresses, access, and
+bytes but those that contents were writing.
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ class _Change:
         for step in difference.carries:
             if isinstance(step, CopyBytes):
                 self.live.add(remake.before(step.name), before.entry(step.name))
-        total = len(difference.additions) + len(difference.carries) + len(difference.changes)
+        total = sum(map(len, (difference.additions, difference.carries, difference.changes, difference.contents)))
         self.making = Making(self.live, total, on_step)
         self.barred: list[tuple[int, int]] = []
         self._decided: dict[str, str] = {}
@@ -171,7 +172,7 @@ class _Change:
         try:
             self._bar()
             self._check_registrations()
-            self.live.journal.add_devices(list(self.both.devices.values()))
+            self.live.add_devices(self.both.devices.values())
             checks = self._make()
             state = State(self.difference.new, self.live, checks, self.live.journal.next())
             self._conclude(state)
@@ -183,7 +184,7 @@ class _Change:
     def _make(self) -> Any:
         """Everything up to the point of no return; gives what was read back."""
         difference, live = self.difference, self.live
-        check_files(difference.additions, live.files)
+        check_files(difference.contents, live.files)
         additions = replace(difference.new, steps=difference.additions)
         self.making.make(additions.steps, native_steps(additions))
         checks: Any = ()
@@ -197,6 +198,7 @@ class _Change:
             self.making.make(difference.changes)
             if self.check:
                 checks = read_back(replace(difference.new, steps=difference.to_read_back()), live)
+        self.making.make(difference.contents)
         return checks
 
     def _conclude(self, state: State) -> None:

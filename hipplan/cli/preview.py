@@ -97,7 +97,7 @@ def _preview_change(old: LoadedPlan, new: LoadedPlan, profile: Machine, format: 
     for warning in found.new.warnings:
         print(warning, file=sys.stderr)
     out = render.console()
-    steps = (*found.additions, *found.changes)
+    steps = (*found.additions, *found.changes, *found.contents)
     heading = f"{found.old.source} -> {found.new.source} on {found.new.machine}: {listing.summary(lines)}, nothing done"
     out.print(heading, style="bold")
     if lines:

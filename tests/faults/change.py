@@ -14,6 +14,7 @@ from tests.conftest import Key, Simulator, keys_of
 from tests.faults.harness import Error, Phase, failures_of
 
 PATTERN_BYTES = 64
+_BUFFERS = (steps.CreateDeviceBuffer, steps.CreatePinnedBuffer, steps.CreateManagedBuffer)
 
 Facts = dict[str, Any]
 
@@ -107,7 +108,8 @@ def facts(sim: Simulator, layout: Layout) -> Facts:
 
 
 def writable(layout: Layout) -> list[tuple[Any, int]]:
-    """(what it is, address) of all that can be written through the runtime; memory mapped twice, once."""
+    """(what it is, address) of all that can be written through the runtime; memory mapped twice, once. What moves
+    bytes (contents#0) has none of its own."""
     live = layout._live
     found: dict[Any, int] = {}
     rights = {s.name: dict(s.rights) for s in layout.program.steps if isinstance(s, steps.SetAccess)}
@@ -115,7 +117,7 @@ def writable(layout: Layout) -> list[tuple[Any, int]]:
     for step in layout.program.steps:
         if isinstance(step, steps.Map) and rights.get(step.name, {}).get(owners.get(step.allocation, -2)) == "rw":
             found.setdefault(("handle", live.handle(step.allocation)), live.address(step.name))
-        elif isinstance(step, (steps.CreateDeviceBuffer, steps.CreatePinnedBuffer, steps.CreateManagedBuffer)):
+        elif isinstance(step, _BUFFERS) and not step.name.startswith("contents#"):
             found["address", live.address(step.name)] = live.address(step.name)
     return list(found.items())
 

@@ -82,6 +82,15 @@ reservations:
   full: {size: 6MiB, address: 0x7e0000000000, access: {gpu.0: rw, gpu.1: r}, mappings: [{allocation: part.*}]}
 """
 
+FILLED = """
+hipplan: 1
+devices: {{gpu: {{count: 2}}}}
+buffers: {{linked: {{kind: device, device: gpu.{other}, size: 1MiB}}}}
+regions: {{hot: {{device: gpu.{device}, size: {size}, chunk: 2MiB, access: {{gpu.0: rw, gpu.1: r}}}}}}
+contents: {{hot: {{value: 7}}, linked: {{value: 1.5, dtype: f32}}}}
+"""
+FILLED_HERE = FILLED.format(device=0, other=1, size="2MiB")
+
 Act = Callable[[Layout], Any]
 
 
@@ -94,6 +103,8 @@ def become(source: Any, bind: Mapping[str, Any] | None = None) -> Act:
 ACTS: dict[str, tuple[str, Callable[[], Act]]] = {
     "update": (ONE, lambda: become(OTHER)),
     "update back": (OTHER, lambda: become(ONE)),
+    "update and fill what grows": (FILLED_HERE, lambda: become(FILLED.format(device=0, other=1, size="4MiB"))),
+    "update and fill what moves": (FILLED_HERE, lambda: become(FILLED.format(device=1, other=0, size="4MiB"))),
     "grow a region": (ONE, lambda: lambda layout: layout.grow("hot", by="4MiB")),
     "shrink a region": (ONE, lambda: lambda layout: layout.shrink("hot", by="2MiB")),
     "grow a reservation": (FULL, lambda: lambda layout: layout.grow("full", by="4MiB")),
