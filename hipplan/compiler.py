@@ -70,6 +70,7 @@ def compile(plan: LoadedPlan, machine: Machine, current_device: int = 0) -> Prog
         machine=machine.name,
         devices=devices,
         selectors=selectors(plan),
+        current_device=current_device,
         variables=dict(plan.plan.vars),
         measured=machine,
         steps=tuple(building.steps),
@@ -87,7 +88,7 @@ def compile_change(old: Program, plan: LoadedPlan, machine: Machine, renewed: Se
 
     Raises MachineError: the machine cannot hold the plan, or not both of them while one becomes the other.
     """
-    found = difference(old, compile(plan, machine), renewed, fills=True)
+    found = difference(old, compile(plan, machine, old.current_device), renewed, fills=True)
     findings = Findings()
     preflight.check_peak(found, machine, findings)
     if findings.errors:
@@ -181,6 +182,7 @@ class _Compiler:
                 device=allocation.device,
                 asked=spec.size,
                 size=size,
+                imported=spec.bind is not None,
             )
         )
 

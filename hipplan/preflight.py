@@ -174,7 +174,7 @@ class _Rules:
             there = self.device(name)
             if there.memory is None:
                 continue
-            taken = [r for r in self.resources if r.kind in ("allocation", "device") and r.device == name]
+            taken = [r for r in self.resources if r.takes_memory and r.device == name]
             needed = sum(resource.size for resource in taken)
             free = there.memory - there.in_use
             if needed <= free:
@@ -196,18 +196,26 @@ class _Rules:
         """HP303: memory of the host."""
         if self.machine.host_memory is None:
             return
-        taken = [r for r in self.resources if r.device == HOST and r.kind != "mapping"]
+        taken = [resource for resource in self.resources if self._takes_host_memory(resource)]
         needed = sum(resource.size for resource in taken)
         if needed > self.machine.host_memory:
-            largest = max(taken, key=lambda resource: resource.size)
-            noun = "allocations" if largest.kind == "allocation" else "buffers"
+            paths = {one.name: one.path for one in self.objects.allocations.values()}
+            paths |= {one.name: one.path for one in self.objects.buffers.values()}
+            lanes = sum(resource.size for resource in taken if resource.name not in paths)
+            largest = max((r for r in taken if r.name in paths), key=lambda resource: resource.size, default=None)
             self.add(
                 "HP303",
                 f"the plan needs {format_size(needed)} of host memory, the host has "
                 f"{format_size(self.machine.host_memory)}",
-                *getattr(self.objects, noun)[largest.name].path,
-                hint="make the pinned and registered buffers smaller",
+                *(("contents",) if largest is None else paths[largest.name]),
+                why=f"{format_size(lanes)} of it move the bytes of contents to their devices" if lanes else "",
+                hint="make the pinned, registered and managed buffers smaller",
             )
+
+    def _takes_host_memory(self, resource: Resource) -> bool:
+        if resource.kind == "managed":  # pages that cannot migrate on a fault are the host's
+            return self.machine.runtime != "cuda" and self.device(resource.device).xnack is False
+        return resource.device == HOST and resource.kind != "mapping" and not resource.imported
 
     def virtual_memory(self) -> None:
         """HP304: a device without virtual memory management."""

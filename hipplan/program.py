@@ -39,6 +39,8 @@ class Resource:
     """The allocation behind a mapping."""
     read_only: bool = False
     """Nobody may write it: a file registered read-only."""
+    imported: bool = False
+    """Somebody else's allocation: its memory is in use already."""
     dtype: str = ""
     """Of a tensor: its name in hipplan.dtypes."""
     shape: tuple[int, ...] = ()
@@ -50,6 +52,11 @@ class Resource:
     def waste(self) -> int:
         """Bytes that are only padding."""
         return self.size - self.asked
+
+    @property
+    def takes_memory(self) -> bool:
+        """Of the device it is on: memory that is free before it is made."""
+        return self.kind in ("allocation", "device") and not self.imported
 
 
 _READ_TOGETHER = frozenset({CreateAllocation, Map, SetAccess})
@@ -68,6 +75,8 @@ class Program:
     """The plan's device names -> ordinals."""
     selectors: dict[str, str]
     """The plan's device names -> what chose the device, in words."""
+    current_device: int = 0
+    """The ordinal that `current: true` selectors mean, in updates of its layout too."""
     variables: dict[str, Any] = field(default_factory=dict)
     """What the plan's variables are set to."""
     measured: Machine | None = None
@@ -98,9 +107,9 @@ class Program:
         return {name: value for name, value in vars(self).items() if name in self.__dataclass_fields__}
 
     def bytes_by_device(self) -> dict[str, int]:
-        """Device memory that the plan takes, padding included, by device name."""
+        """Device memory that the plan takes, padding included, what is imported left out, by device name."""
         out = dict.fromkeys(self.devices, 0)
         for resource in self.resources:
-            if resource.kind in ("allocation", "device") and resource.device in out:
+            if resource.takes_memory and resource.device in out:
                 out[resource.device] += resource.size
         return out

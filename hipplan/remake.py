@@ -40,7 +40,7 @@ def remapped(program: Program, name: str, *, device: str | None, keep_bytes: boo
     (HP420): memory that cannot be made anew, no such device.
     """
     kind = require(program, name, "region", "reservation", "mapping", "allocation").kind
-    names = {name} if kind == "allocation" else {one.memory for one in _mappings(program, name)}
+    names = _allocation(program, name) if kind == "allocation" else {one.memory for one in _mappings(program, name)}
     old = {step.name: step for step in program.steps if step.name in names and not isinstance(step, steps.SetAccess)}
     imported = next((one for one, step in old.items() if not isinstance(step, steps.CreateAllocation)), None)
     if imported is not None:
@@ -67,6 +67,14 @@ def _mappings(program: Program, name: str) -> list[Resource]:
     if kind == "allocation":
         raise refuse(f"'{name}' is memory without an address", hint="name its mapping or reservation")
     return [one for one in mappings if one.inside == name]
+
+
+def _allocation(program: Program, name: str) -> set[str]:
+    """It alone. ApplyError (HP420): it is a piece of a region."""
+    inside = next((one.inside for one in program.resources if one.memory == name and one.inside in program.regions), "")
+    if inside:
+        raise refuse(f"'{name}' is a piece of the region '{inside}'", hint=f"name '{inside}'")
+    return {name}
 
 
 def _with_access(program: Program, access: dict[str, Access]) -> Program:

@@ -92,7 +92,7 @@ class DeviceSelector(PlanModel):
     """
 
     current: bool = False
-    """true: the device that is current in the thread which applies the plan.
+    """true: the device that is current in the thread which applies the plan, in updates of that layout too.
 
     Source: hipGetDevice.
     """

@@ -56,6 +56,19 @@ def test_the_current_device_is_the_default_where_a_plan_says_so(sim: Simulator) 
         assert hip.hipSetDevice(0) == 0
 
 
+def test_an_update_means_the_device_that_was_current_when_the_plan_was_applied(sim: Simulator) -> None:
+    hip = ctypes.CDLL(sim.runtime.path)
+    assert hip.hipSetDevice(1) == 0
+    try:
+        layout = hipplan.apply(CURRENT, runtime="sim")
+        assert layout.update(CURRENT).empty
+    finally:
+        assert hip.hipSetDevice(0) == 0
+    with layout:
+        assert layout.update(CURRENT).empty  # a thread's current device comes and goes
+        assert layout.program.devices == {"here": 1}
+
+
 def test_memory_of_the_caller_is_mapped(sim: Simulator, capsys: pytest.CaptureFixture[str]) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "aml.md").read_text(), re.S)
     exec(compile(code, "aml.md", "exec"), {})

@@ -158,6 +158,7 @@ AT = {
     "allocations": {"a": {"size": "2MiB"}},
     "reservations": {"r": {"mappings": [{"allocation": "a", "at": "1MiB"}]}},
 }
+FILLED = {"buffers": {"b": {"kind": "device", "size": 4096}}, "contents": {"b": {"value": 0}}}
 HOST = {"allocations": {"a": {"device": "host", "size": "2MiB"}}}
 SEEN = {
     "allocations": {"a": {"size": "2MiB"}},
@@ -178,6 +179,8 @@ PART = {
         ("HP302", AT, machine(granularity_minimum=2 * MIB)),
         ("HP302", {"reservations": {"r": {"size": "4MiB", "address": 4097}}}, machine()),
         ("HP303", {"buffers": {"b": {"kind": "pinned", "size": "2TiB"}}}, machine()),
+        ("HP303", {"buffers": {"b": {"kind": "managed", "size": "2TiB"}}}, machine(xnack=False)),
+        ("HP303", FILLED, machine(host_memory=8 * MIB)),
         ("HP304", {"allocations": {"a": {"size": "2MiB"}}}, machine(vmm=False)),
         ("HP305", MANAGED, machine(managed=False)),
         ("HP306", PEERS, load_machine("sim-2-unlinked")),
@@ -212,6 +215,29 @@ def test_descriptors_are_counted_on_amd() -> None:
     plan = {"allocations": {"a": {"size": 4096, "count": 50}}}
 
     assert codes(plan, few) == ["HP308"]
+
+
+def test_what_cannot_hold_the_memory_that_moves_bytes_is_told_at_the_contents() -> None:
+    small = machine(host_memory=8 * MIB)
+    with pytest.raises(MachineError) as caught:
+        compiled(FILLED, small)
+    (told,) = caught.value.diagnostics
+    assert "16MiB" in told.summary
+    assert "contents" in told.why
+
+
+def test_managed_memory_that_migrates_is_not_the_hosts() -> None:
+    plan = {"buffers": {"b": {"kind": "managed", "size": "2TiB"}}}
+
+    for on in (machine(xnack=True), machine(xnack=False, runtime="cuda")):
+        assert compiled(plan, on).warnings == ()
+
+
+def test_memory_that_is_imported_is_there_already() -> None:
+    plan = {"allocations": {"a": {"size": "120GiB", "shareable": "posix_fd", "bind": "a"}}}
+    full = machine(in_use=120 * GIB)
+
+    assert compiled(plan, full).bytes_by_device() == {"gpu.0": 0}
 
 
 def test_unknown_figures_are_not_held_against_a_plan() -> None:

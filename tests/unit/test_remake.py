@@ -220,6 +220,7 @@ def test_a_seal_is_for_what_was_named_and_an_update_takes_it_away(layout: Layout
         (lambda layout: layout.seal("other"), "is memory without an address"),
         (lambda layout: layout.remap("cache", device="gpu.7"), "there is no device 'gpu.7'"),
         (lambda layout: layout.remap("nothing"), "there is no region"),
+        (lambda layout: layout.remap("cache#0", device="gpu.1"), "'cache#0' is a piece of the region 'cache'"),
         (lambda layout: layout.shrink("full", by="1 parsec"), "is not a unit"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import threading
 from collections.abc import Callable
@@ -224,6 +225,21 @@ def test_a_leak_among_the_releases_is_named_and_the_layout_is_the_new_one(sim: S
         assert "staging" not in layout
         assert layout.drift() == []
     sim.free_everything()
+
+
+def test_what_is_imported_is_not_freed_by_an_update(sim: Simulator) -> None:
+    """Its memory is somebody else's: it is in use before and after."""
+    shared = {"size": "120GiB", "shareable": "posix_fd"}
+    theirs = {"hipplan": 1, "devices": {"gpu": {}}, "allocations": {"a": shared}}
+    ours = {**theirs, "allocations": {"a": {**shared, "bind": "a"}}}
+    more = {**ours, "buffers": {"b": {"kind": "device", "size": "100GiB"}}}
+    with hipplan.apply(theirs, runtime="sim") as first:
+        descriptor = sim.runtime.export_descriptor(first._live.handle("a"))
+        with hipplan.apply(ours, runtime="sim", bind={"a": descriptor}) as second:
+            assert second.update(ours).empty
+            with pytest.raises(MachineError, match="HP301"):
+                second.update(more)
+        os.close(descriptor)
 
 
 def test_the_peak_of_old_and_new_must_fit(sim: Simulator) -> None:
