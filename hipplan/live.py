@@ -50,6 +50,8 @@ class Live:
         self.files = Files()
         """Those that are read right now: of this work alone, as is what follows."""
         self.on_bytes: OnBytes | None = None
+        self.callers_own: BaseException | None = None
+        """What on_step or on_bytes has raised: nothing of ours, however much it looks like it."""
         self._devices = list(devices)
         self._filler: _core.Filler | None = None
         self.bindings = dict(bind)
@@ -89,7 +91,7 @@ class Live:
     def moving(self, files: Files, on_bytes: OnBytes | None) -> Live:
         """The same names for moving bytes: what is read and queued there is no other work's, whatever ends it."""
         out = copy.copy(self)
-        out.files, out.on_bytes, out._filler = files, on_bytes, None
+        out.files, out.on_bytes, out.callers_own, out._filler = files, on_bytes, None, None
         return out
 
     def add_devices(self, devices: Iterable[int]) -> None:
@@ -264,7 +266,15 @@ class Live:
         """Raises HipError; OSError and ValueError for files that change while they are read."""
         filler, self._filler = self.filler, None
         told, total = self.on_bytes, filler.total
-        filler.run(None if told is None else lambda done: told(done, total))
+        filler.run(None if told is None else lambda done: self.call_back(told, done, total))
+
+    def call_back(self, function: Callable[..., object], *arguments: object) -> None:
+        """Calls on_step or on_bytes. Raises what it raises."""
+        try:
+            function(*arguments)
+        except BaseException as error:
+            self.callers_own = error
+            raise
 
 
 def native_steps(program: Program) -> _core.NativeSteps:

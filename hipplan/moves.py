@@ -37,30 +37,31 @@ class Moves:
         self._layout = layout
         self._leases = leases
         self._on_bytes = on_bytes
+        self._live: Live | None = None
 
     def let_go(self) -> None:
         """Somebody else may change the memory again."""
         self._leases.clear()
 
     def fill(self, name: str, value: float | bool, dtype: str) -> None:
-        with _told(name):
+        with self._told(name):
             self._do(contents.fill(self.memory, name, value, dtype))
 
     def copy(self, name: str, source: str) -> None:
-        with _told(name):
+        with self._told(name):
             self._do(contents.copy(self.memory, name, source))
 
     def load(self, name: str, spec: Content, path: str) -> None:
-        with _told(name):
+        with self._told(name):
             taken = contents.load(self.memory, name, spec, path)
             self._do(contents.together([(name, taken)]))
 
     def save(self, name: str, path: str) -> None:
         """Into a new file that takes the old one's place when it is complete."""
-        with _told(name):
+        with self._told(name):
             header, members = _laid_out(self.memory, name, path)
             size = len(header) + sum(one.size for one in members)
-            with _written(path), replacing(path) as descriptor:
+            with self._written(path), replacing(path) as descriptor:
                 os.posix_fallocate(descriptor, 0, max(size, 1))  # a full disk is told before the first byte
                 os.ftruncate(descriptor, size)
                 os.pwrite(descriptor, header, 0)
@@ -87,32 +88,42 @@ class Moves:
         if missing:
             layout._make_lanes(missing)
         self._leases += [layout[contents.staging_name(device)]._hold() for device in devices]
-        return layout._live.moving(files, self._on_bytes)
+        self._live = layout._live.moving(files, self._on_bytes)
+        return self._live
+
+    @contextlib.contextmanager
+    def _told(self, name: str) -> Iterator[None]:
+        """What can go wrong as ApplyError, with a diagnostic; what on_bytes raises as it is."""
+        try:
+            yield
+        except Refused as refused:
+            raise ApplyError(refused.diagnostic()) from None
+        except (_core.HipError, OSError, ValueError) as error:
+            if self._is_callers_own(error):
+                raise
+            raise _failure(name, error) from error
+
+    @contextlib.contextmanager
+    def _written(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError) as error:
+            if self._is_callers_own(error):
+                raise
+            why = getattr(error, "strerror", None) or str(error)
+            raise Refused("HP413", f"{path!r} cannot be written", why=why) from None
+
+    def _is_callers_own(self, error: BaseException) -> bool:
+        return self._live is not None and error is self._live.callers_own
 
 
-@contextlib.contextmanager
-def _told(name: str) -> Iterator[None]:
-    """What can go wrong as ApplyError, with a diagnostic."""
-    try:
-        yield
-    except Refused as refused:
-        raise ApplyError(refused.diagnostic()) from None
-    except _core.HipError as error:
-        notes = (f"driver: {error.call}({error.arguments}) -> {error.name} ({error.code})",)
-        summary = f"{error.call} failed for {error.subject}"
-        told = Diagnostic("HP401", summary, why="the bytes that were to be written are undefined", notes=notes)
-        raise ApplyError(told, step=name, call=error.call, code=error.code) from error
-    except (OSError, ValueError) as error:
-        raise ApplyError(Diagnostic("HP405", f"'{name}': {error}")) from None
-
-
-@contextlib.contextmanager
-def _written(path: str) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise Refused("HP413", f"{path!r} cannot be written", why=why) from None
+def _failure(name: str, error: Exception) -> ApplyError:
+    if not isinstance(error, _core.HipError):
+        return ApplyError(Diagnostic("HP405", f"'{name}': {error}"))
+    notes = (f"driver: {error.call}({error.arguments}) -> {error.name} ({error.code})",)
+    summary = f"{error.call} failed for {error.subject}"
+    told = Diagnostic("HP401", summary, why="the bytes that were to be written are undefined", notes=notes)
+    return ApplyError(told, step=name, call=error.call, code=error.code)
 
 
 def _laid_out(memory: Memory, name: str, path: str) -> tuple[bytes, Sequence[Resource]]:

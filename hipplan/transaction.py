@@ -115,7 +115,7 @@ class Making:
                     break
             self.step = steps[self.number - first]
             if self.on_step is not None:
-                self.on_step(self.number, self.step)
+                self.live.call_back(self.on_step, self.number, self.step)
             self.live.make(self.step)
             self.number += 1
         self.step = None
@@ -146,17 +146,18 @@ def raise_undone(error: BaseException, making: Making, undone: Undone) -> NoRetu
 def _failed(error: BaseException, making: Making, undone: Undone) -> BaseException:
     """The error to raise: ours with what was undone in it, anybody else's as it is."""
     step = making.step
+    callers_own = error is making.live.callers_own
     notes = (f"retried: {retried_text(making.retries)}",) if making.retries else ()
     notes = (*notes, f"undone: {undone.summary()}")
     changed = tuple(_core.take_leaks())  # else nobody hears of them
     notes = (*notes, *(f"not as it was: {line}" for line in changed))
-    if isinstance(error, _core.HipError):
+    if isinstance(error, _core.HipError) and not callers_own:
         found = [_driver_failure(error, making, notes)]
         call, code = error.call, error.code
     elif isinstance(error, ApplyError):
         found = [*error.diagnostics[:-1], _with_notes(error.diagnostics[-1], notes)]
         call, code = "", 0
-    elif isinstance(error, (OSError, ValueError)) and step is not None:  # a file to register
+    elif isinstance(error, (OSError, ValueError)) and step is not None and not callers_own:  # a file to register
         found = [Diagnostic("HP405", f"'{step.name}': {error}", step.origin, notes=notes)]
         call, code = "", 0
     else:

@@ -140,3 +140,36 @@ def test_bytes_are_not_moved_from_inside_of_a_change(layout: hipplan.Layout, tmp
     thread.join(20)
     assert not thread.is_alive()
     assert refused == ["the layout is being changed: bytes cannot be moved inside of that"]
+
+
+@pytest.mark.parametrize(
+    "raised", [ValueError("mine"), TimeoutError("mine"), PermissionError(1, "mine"), KeyError("mine")]
+)
+def test_what_a_callback_raises_is_the_callers_own(
+    raised: Exception, layout: hipplan.Layout, sim: Simulator, tmp_path: Path
+) -> None:
+    """Not a file's that cannot be read or written, and not a step's."""
+
+    def no(*_: object) -> None:
+        raise raised
+
+    (tmp_path / "bytes").write_bytes(bytes(SIZE))
+    filled = PLAN | {"contents": {"x": {"value": 1}}}
+    moves: list[Callable[[], object]] = [
+        lambda: layout.fill("y", 1, on_bytes=no),
+        lambda: layout.load("x", tmp_path / "bytes", on_bytes=no),
+        lambda: layout.save("x", tmp_path / "saved", on_bytes=no),
+    ]
+    changes: list[Callable[[], object]] = [
+        lambda: hipplan.apply(PLAN, runtime="sim", on_step=no),
+        lambda: hipplan.apply(filled, runtime="sim", on_bytes=no),
+        lambda: layout.update(PLAN | {"streams": {"s": {}}}, on_step=no),
+    ]
+    for acts in (moves, changes):
+        before = sim.alive()
+        for act in acts:
+            with pytest.raises(type(raised)) as caught:
+                act()
+            assert caught.value is raised
+    assert not (tmp_path / "saved").exists()
+    assert sim.alive() == before
