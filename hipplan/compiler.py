@@ -88,7 +88,8 @@ def compile_change(old: Program, plan: LoadedPlan, machine: Machine, renewed: Se
 
     Raises MachineError: the machine cannot hold the plan, or not both of them while one becomes the other.
     """
-    found = difference(old, compile(plan, machine, old.current_device), renewed, fills=True)
+    new = contents.with_lanes_of(old, compile(plan, machine, old.current_device))
+    found = difference(old, new, renewed, fills=True)
     findings = Findings()
     preflight.check_peak(found, machine, findings)
     if findings.errors:

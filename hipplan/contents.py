@@ -259,6 +259,17 @@ def with_lanes(program: Program, devices: Iterable[int]) -> Program:
     return replace(program, steps=(*program.steps, *steps), resources=(*program.resources, *resources))
 
 
+def with_lanes_of(old: Program, program: Program) -> Program:
+    """The same program, and the lanes that another one has to its devices: they are ours, not the plan's."""
+    missing = _with_a_lane(old) - _with_a_lane(program)
+    return with_lanes(program, sorted(missing.intersection(program.devices.values()))) if missing else program
+
+
+def _with_a_lane(program: Program) -> set[int]:
+    made = (step for step in program.steps if isinstance(step, CreatePinnedBuffer))
+    return {step.device for step in made if step.name == staging_name(step.device)}
+
+
 def of_new(old: Program, new: Program, stays: Callable[[str], bool]) -> Iterator[ContentStep]:
     """What is left of the contents of a program for bytes that the one before it has not got.
 

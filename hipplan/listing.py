@@ -67,12 +67,10 @@ class _Side:
         return self.by_key.get(of.key(resource))
 
     def shown(self) -> Iterator[Resource]:
-        """All but the pieces of regions."""
+        """All but the pieces of regions, and what moves bytes: what has a # in its name is ours, not the plan's."""
         for resource in self.program.resources:
-            piece = (resource.kind == "mapping" and resource.inside in self.program.regions) or (
-                resource.kind == "allocation" and "#" in resource.name
-            )
-            if not piece:
+            chunk = resource.kind == "mapping" and resource.inside in self.program.regions
+            if not chunk and "#" not in resource.name:
                 yield resource
 
 

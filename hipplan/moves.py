@@ -82,7 +82,7 @@ class Moves:
             step.do(self._with_lanes(devices_of((step,)), files))
 
     def _with_lanes(self, devices: Iterable[int], files: Files) -> Live:
-        """With lanes for these devices: they are made where there are none yet, and stay until the layout closes."""
+        """With lanes for these devices: they are made where there are none yet, and stay."""
         layout, devices = self._layout, sorted({*devices} - {HOST})
         missing = [device for device in devices if contents.staging_name(device) not in layout._live]
         if missing:

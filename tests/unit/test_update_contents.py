@@ -142,3 +142,34 @@ def test_files_are_looked_at_before_anything_else(sim: Simulator, tmp_path: Path
                 on_step=lambda _, step: calls.append(step.call),
             )
         assert calls == []
+
+
+@pytest.mark.parametrize("contents", [{}, {"a": {"value": 1}}])
+def test_what_moves_bytes_stays_until_the_layout_closes(contents: dict[str, Any], sim: Simulator) -> None:
+    buffers = {"a": {"kind": "device", "size": 4096}, "b": {"kind": "device", "device": "gpu.1", "size": 4096}}
+    with hipplan.apply(plan(contents, buffers=buffers), runtime="sim") as layout:
+        layout.fill("a", 2)
+        layout.fill("b", 2)
+        alive, addresses = sim.alive(), [layout[f"contents#{device}"].address for device in (0, 1)]
+        same = layout.update(plan({}, buffers=buffers))
+
+        assert same.empty
+        assert str(same) == "no changes"
+        layout.update(plan({"b": {"value": 1}}, buffers={**buffers, "c": {"kind": "pinned", "size": 4096}}))
+        layout.update(plan(contents, buffers=buffers))
+        assert sim.alive() == alive
+        assert [layout[f"contents#{device}"].address for device in (0, 1)] == addresses
+
+
+def test_what_moves_bytes_goes_with_its_device(sim: Simulator) -> None:
+    one = {"a": {"kind": "device", "size": 4096}}
+    two = {**one, "b": {"kind": "device", "device": "gpu.1", "size": 4096}}
+    with hipplan.apply(plan({}, buffers=two), runtime="sim") as layout:
+        layout.fill("b", 2)
+        way = layout.update(plan({}, devices=1, buffers=one))
+
+        assert str(way) == "- device b: 4KiB"
+        assert "contents#1" not in layout
+        layout.update(plan({}, buffers=two))
+        layout.fill("b", 3)
+        assert bytes_of(layout, "b") == [3]
