@@ -15,16 +15,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hipplan._core import HipError
     from hipplan.api import apply
     from hipplan.compiler import compile  # noqa: A004
     from hipplan.errors import (
         ApplyError,
         Diagnostic,
+        HeldError,
         HipplanError,
         LayoutInUse,
         LeakError,
         MachineError,
         PlanError,
+        RecordError,
         RuntimeUnavailable,
     )
     from hipplan.layout import Layout
@@ -36,36 +39,51 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+__all__ = [
+    "ApplyError",
+    "Diagnostic",
+    "HeldError",
+    "HipError",
+    "HipplanError",
+    "Layout",
+    "LayoutInUse",
+    "LeakError",
+    "LoadedPlan",
+    "Machine",
+    "MachineError",
+    "Piece",
+    "PlanError",
+    "Program",
+    "RecordError",
+    "RuntimeUnavailable",
+    "apply",
+    "compile",
+    "load",
+    "machine",
+]
 _WHERE = {
-    "ApplyError": "errors",
-    "Diagnostic": "errors",
-    "HipplanError": "errors",
+    "HipError": "_core",
     "Layout": "layout",
-    "LayoutInUse": "errors",
-    "LeakError": "errors",
     "LoadedPlan": "loader",
     "Machine": "profiles",
-    "MachineError": "errors",
     "Piece": "views",
-    "PlanError": "errors",
     "Program": "program",
-    "RuntimeUnavailable": "errors",
     "apply": "api",
     "compile": "compiler",
     "load": "loader",
     "machine": "profiles.load_machine",
 }
-__all__ = sorted(_WHERE)
+"""Modules; what has none here is in `errors`."""
 
 
 def __getattr__(name: str) -> Any:
     if name == "_core":
         return _compiled_part()
-    where = _WHERE.get(name)
-    if where is None:
+    if name not in __all__:
         raise AttributeError(f"module 'hipplan' has no attribute {name!r}")
-    module, _, attribute = where.partition(".")
-    value = getattr(import_module(f"hipplan.{module}"), attribute or name)
+    module, _, attribute = _WHERE.get(name, "errors").partition(".")
+    holder = _compiled_part() if module == "_core" else import_module(f"hipplan.{module}")
+    value = getattr(holder, attribute or name)
     globals()[name] = value
     return value
 

@@ -42,8 +42,9 @@ def apply(
     record: a file for what is done, step by step (JSON lines; `hipplan replay` shows it).
     locked: a file that `hipplan lock` made: exactly what it says, with the same addresses, or an error.
     bind: memory for `bind:` buffers (buffer protocol), descriptors for `bind:` allocations, by name.
-
-    on_bytes: called while the plan's contents are moved, with the bytes done and the bytes of the step.
+    on_step: called before each step with its number, from 0, and the step; what it raises rolls back.
+    on_bytes: called while the plan's contents are moved, with the bytes done and the bytes of the step; likewise.
+    verify: read back from the driver what was made, and compare; False leaves that out.
 
     Raises PlanError (the plan is invalid, or not what is locked), MachineError (this machine cannot hold it, or is
     not what is locked), RuntimeUnavailable,

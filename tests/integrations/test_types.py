@@ -1,0 +1,73 @@
+"""What a type checker tells somebody who uses hipplan."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hipplan
+from tests.conftest import ROOT
+
+PROGRAM = """\
+import hipplan
+
+plan: hipplan.LoadedPlan = hipplan.load("plan.yaml", vars={"chunks": 128})
+machine: hipplan.Machine = hipplan.machine("mi300x-8")
+program: hipplan.Program = hipplan.compile(plan, machine=machine)
+
+
+def first(layout: hipplan.Layout) -> hipplan.Piece:
+    return layout["scratch"]
+
+
+try:
+    with hipplan.apply(plan, on_step=lambda number, step: print(number, step.name)) as layout:
+        print(first(layout).address, layout.drift())
+except (hipplan.ApplyError, hipplan.LeakError) as error:
+    print(error.leaks)
+except hipplan.HipError as error:
+    print(error.call, error.code)
+except (
+    hipplan.HeldError,
+    hipplan.LayoutInUse,
+    hipplan.MachineError,
+    hipplan.PlanError,
+    hipplan.RecordError,
+    hipplan.RuntimeUnavailable,
+) as error:
+    told: tuple[hipplan.Diagnostic, ...] = error.diagnostics
+except hipplan.HipplanError:
+    raise
+"""
+
+
+def checked(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
+    (folder / "program.py").write_text(program)
+    line = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "program.py"]
+    return subprocess.run(line, capture_output=True, text=True, timeout=120, cwd=folder)
+
+
+def test_a_program_with_every_public_name_is_strictly_typed(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    assert {name for name in hipplan.__all__ if f"hipplan.{name}" not in PROGRAM} == set()
+
+    good, wrong = checked(tmp_path, PROGRAM), checked(tmp_path, PROGRAM.replace('"mi300x-8"', "8"))
+
+    assert good.stdout == "Success: no issues found in 1 source file\n"
+    assert 'Argument 1 to "load_machine" has incompatible type "int"' in wrong.stdout
+
+
+def test_what_type_checkers_read_is_what_there_is() -> None:
+    tree = ast.parse((ROOT / "hipplan" / "__init__.py").read_text())
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    imported = [alias.asname or alias.name for line in block.body if isinstance(line, ast.ImportFrom)
+                for alias in line.names]  # fmt: skip
+    (listed,) = (ast.literal_eval(node.value) for node in tree.body
+                 if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__")  # fmt: skip
+
+    assert listed == sorted(imported)
+    assert {getattr(hipplan, name).__name__ for name in listed} >= set(listed) - {"machine"}
