@@ -1,32 +1,63 @@
-"""What layouts closed by force could not give back yet, because views of it are out."""
+"""What layouts that were closed by force or dropped could not give back yet, because views of it are out."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from hipplan import _core
 from hipplan.errors import Diagnostic
-from hipplan.live import Live
-from hipplan.program import Program
 from hipplan.undo import undo
+
+if TYPE_CHECKING:
+    from hipplan.state import State
 
 log = logging.getLogger("hipplan")
 
-_kept: list[tuple[Program, Live, _core.LeaseBook]] = []
+
+EVERYWHERE = 2**64 - 1
+"""More bytes than there are."""
+
+
+class Holder:
+    """What a layout stands on. It may outlive it."""
+
+    __slots__ = ("leases", "state", "whole")
+
+    def __init__(self, state: State, leases: _core.LeaseBook) -> None:
+        self.state = state
+        self.leases = leases
+        self.whole = False
+        """Nobody has asked for the memory to go, so all of it stays as long as one of the leases is out."""
+
+
+_kept: list[Holder] = []
 # No lock: each use is one operation on the list, and a lock could stay held when an interrupt falls into it.
 
 
-def keep(program: Program, live: Live, leases: _core.LeaseBook) -> None:
-    """The journal of `live` still owns what `leases` are on."""
-    _kept.append((program, live, leases))
+def keep(holder: Holder) -> None:
+    """The journal still owns what leases are on."""
+    _kept.append(holder)
+
+
+def dropped(holder: Holder) -> None:
+    """The layout has gone without being closed. Without leases its journal goes with it."""
+    if holder.state.live.process != os.getpid():  # nor a lock: a thread that the child has not got may hold it
+        return
+    if holder.leases.bar(0, EVERYWHERE, force=True):
+        holder.whole = True
+        keep(holder)
 
 
 def give_back() -> None:
     """Tries again: views may be gone by now. A failure goes to the log: whoever could be told has left."""
     for one in list(_kept):
-        undone = undo(*one)
+        if one.whole and len(one.leases):
+            continue
+        undone = undo(one.state.program, one.state.live, one.leases)
         if not undone.kept:
             with contextlib.suppress(ValueError):  # another thread was quicker
                 _kept.remove(one)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import threading
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
 
-from hipplan import _core, kept
+from hipplan import _core, kept, open_layouts
 from hipplan.contents import Memory
 from hipplan.difference import Difference
 from hipplan.errors import LayoutInUse, LeakError
@@ -26,7 +25,7 @@ from hipplan.places import family_of, places_of
 from hipplan.program import Program
 from hipplan.state import State
 from hipplan.torchpool import TorchPool
-from hipplan.undo import Undone, hurry, undo
+from hipplan.undo import Undone, undo
 from hipplan.verify import Check, Checks, verify
 from hipplan.views import Piece
 
@@ -41,25 +40,36 @@ class Layout:
     """What apply() returns. Use it as a context manager, or close() it.
 
     layout["scratch"] is a Piece: its address and size, and views of its bytes for NumPy, PyTorch and CuPy.
-    Closing gives every byte back; at interpreter exit layouts that are still open are closed. A forked child
-    must not use or close its parent's layout: there it closes without touching the driver.
+    Closing gives every byte back; so does dropping it, when the last view has gone, and the exit of the interpreter.
+    It cannot be copied or pickled. A forked child must not use or close its parent's layout: there it closes without
+    touching the driver.
     """
 
     def __init__(
         self, program: Program, live: Live, checks: Sequence[Check], notice: str = "", retries: int = 0
     ) -> None:
-        self._state = State(program, live, checks, live.journal.next())
+        self._book = _core.LeaseBook()
+        self._holder = kept.Holder(State(program, live, checks, live.journal.next()), self._book)
         self.notice = notice
         """What to know about the runtime; empty if nothing."""
         self.retries = retries
         """Calls of apply made again because the driver said NotReady."""
-        self._book = _core.LeaseBook()
         self._torch_pools: dict[str, TorchPool] = {}
         self._moving = threading.RLock()  # one moves bytes at a time
         self._moves_under_way: Moves | None = None
         self._lock = threading.RLock()  # a signal's handler may close what its thread is closing
         self._closed = False
-        _open.add(self)
+        open_layouts.add(self)
+        self._dropped = weakref.finalize(self, kept.dropped, self._holder)  # no __del__, in which a ^C would be lost
+        self._dropped.atexit = False
+
+    @property
+    def _state(self) -> State:
+        return self._holder.state
+
+    @_state.setter
+    def _state(self, state: State) -> None:
+        self._holder.state = state
 
     @property
     def program(self) -> Program:
@@ -327,19 +337,20 @@ class Layout:
         with self._lock:
             if self._closed:
                 return Undone(0)
-            holders = self._book.bar(0, _EVERYWHERE, force)
+            holders = self._book.bar(0, kept.EVERYWHERE, force)
             if holders and not force:
                 hint = "delete the arrays and tensors made from it first, or close(force=True)"
                 raise LayoutInUse(kept.in_use(holders, hint))
             undone = undo(self.program, self._live, self._book)
             self._closed = True  # not before: an interrupt until here leaves a layout that can be closed
-        _open.discard(self)
+        self._dropped.detach()
+        open_layouts.discard(self)
         for pool in self._torch_pools.values():
             pool.close()
         if self._live.record is not None:
             self._live.record.end()
         if undone.kept:
-            kept.keep(self.program, self._live, self._book)
+            kept.keep(self._holder)
         kept.give_back()
         leaked = LeakError(undone.diagnostics(), undone=undone) if undone.failures else None
         if undone.interrupt is not None:
@@ -348,22 +359,8 @@ class Layout:
             raise leaked
         return undone
 
-    def _close_at_exit(self) -> None:
-        """Nobody is left to whom anything could be raised; an interrupt only hurries what is under way, as anywhere."""
-        while True:
-            try:
-                self.close(force=True)
-                return
-            except Exception as error:
-                log.error("%s", error)
-                return
-            except BaseException as interrupt:
-                if self._closed:
-                    if interrupt.__cause__ is not None:
-                        log.error("%s", interrupt.__cause__)
-                    return
-                if answer := hurry():
-                    log.warning("%s", answer)
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("a layout is one of its kind: it cannot be copied or pickled")
 
     def __enter__(self) -> Self:
         return self
@@ -381,20 +378,3 @@ class Layout:
             if not self._closed:  # an interrupt came before close could begin
                 self.close()
             raise
-
-
-_EVERYWHERE = 2**64 - 1
-_open: weakref.WeakSet[Layout] = weakref.WeakSet()
-os.register_at_fork(after_in_child=_open.clear)
-
-
-@atexit.register
-def _close_all() -> None:
-    """While the runtime still stands. After this, owners no longer call the driver."""
-    try:
-        for layout in list(_open):
-            layout._close_at_exit()
-        for line in _core.take_leaks():  # of layouts that were dropped unclosed: nobody has heard of it yet
-            log.error("not given back: %s", line)
-    finally:
-        _core.shutdown()

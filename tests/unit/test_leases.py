@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import subprocess
 import sys
 import threading
@@ -251,3 +253,43 @@ def test_a_settled_bar_stands_against_the_older_ones_only() -> None:
     book.bar(0x1000, 16)
     book.unbar(0x1000, 16)
     window(book.age)._hold()
+
+
+DROPPED: dict[str, Any] = {
+    "hipplan": 1,
+    "buffers": {"p": {"kind": "pinned", "size": 4096}, "other": {"kind": "device", "size": 4096}},
+}
+
+
+@pytest.mark.parametrize("look", [numpy.asarray, numpy.from_dlpack, memoryview])
+def test_a_view_of_a_layout_that_was_dropped_keeps_its_memory(look: Any, sim: Simulator) -> None:
+    def made() -> Any:
+        layout = hipplan.apply(DROPPED, runtime="sim")
+        return look(layout["p"])
+
+    view = made()
+    alive = sim.alive()
+    assert len(alive) == 2
+    hipplan.apply(DROPPED, runtime="sim").close()
+    assert sim.alive() == alive
+    view[0] = 7
+    assert view[0] == 7
+    del view
+    hipplan.apply(DROPPED, runtime="sim").close()
+    assert sim.alive() == set()
+
+
+def test_a_layout_that_was_dropped_has_given_back_what_nobody_looks_at(sim: Simulator) -> None:
+    piece = hipplan.apply(DROPPED, runtime="sim")["p"]
+    assert sim.alive() == set()
+    with pytest.raises(BufferError, match="'p' is closed"):
+        numpy.asarray(piece)
+
+
+def test_a_layout_is_neither_copied_nor_pickled(sim: Simulator) -> None:
+    """The end of one of two would be the end of what both stand for."""
+    with hipplan.apply(DROPPED, runtime="sim") as layout:
+        for act in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match="cannot be copied or pickled"):
+                act(layout)
+        assert len(sim.alive()) == 2

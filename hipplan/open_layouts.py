@@ -1,0 +1,59 @@
+"""The layouts that are open, which are closed when the interpreter exits."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import weakref
+from typing import TYPE_CHECKING
+
+from hipplan import _core, kept
+from hipplan.undo import hurry
+
+if TYPE_CHECKING:
+    from hipplan.layout import Layout
+
+log = logging.getLogger("hipplan")
+
+_open: weakref.WeakSet[Layout] = weakref.WeakSet()
+os.register_at_fork(after_in_child=_open.clear)
+
+
+def add(layout: Layout) -> None:
+    _open.add(layout)
+
+
+def discard(layout: Layout) -> None:
+    _open.discard(layout)
+
+
+def _close(layout: Layout) -> None:
+    """Nobody is left to whom anything could be raised; an interrupt only hurries what is under way, as anywhere."""
+    while True:
+        try:
+            layout.close(force=True)
+            return
+        except Exception as error:
+            log.error("%s", error)
+            return
+        except BaseException as interrupt:
+            if layout.closed:
+                if interrupt.__cause__ is not None:
+                    log.error("%s", interrupt.__cause__)
+                return
+            if answer := hurry():
+                log.warning("%s", answer)
+
+
+@atexit.register
+def _close_all() -> None:
+    """While the runtime still stands. After this, owners no longer call the driver."""
+    try:
+        for layout in list(_open):
+            _close(layout)
+        kept.give_back()
+        for line in _core.take_leaks():  # of layouts that were dropped unclosed: nobody has heard of it yet
+            log.error("not given back: %s", line)
+    finally:
+        _core.shutdown()
