@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import Self
 
 from hipplan import _core, kept, open_layouts
+from hipplan.changes import refuse
 from hipplan.contents import Memory
 from hipplan.difference import Difference
 from hipplan.errors import LayoutInUse, LeakError
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from hipplan.transaction import OnStep
 
 log = logging.getLogger("hipplan")
+_FORKED = "a layout of the parent process: a forked child cannot use it"
 
 
 class Layout:
@@ -86,7 +88,7 @@ class Layout:
         return self._state.live
 
     def __getitem__(self, name: str) -> Piece:
-        """A new Piece each time. KeyError names what there is; BufferError once the layout is closed."""
+        """A new Piece each time. KeyError names what there is; BufferError once the layout is closed, or in a fork."""
         while True:
             age, state = self._book.age, self._state
             try:
@@ -98,8 +100,9 @@ class Layout:
             if self._book.age == age:  # else it may be of what a change in place has just replaced
                 return piece
 
-    @staticmethod
-    def _refusal(name: str) -> _core.LeaseRefused:
+    def _refusal(self, name: str) -> _core.LeaseRefused:
+        if self._is_forked:
+            return _core.LeaseRefused(f"'{name}' is of {_FORKED}")
         return _core.LeaseRefused(f"'{name}' is closed: its memory was given back")
 
     def _piece(self, name: str, state: State, age: int) -> Piece:
@@ -107,7 +110,7 @@ class Layout:
             resource = state.resources[name]
         except KeyError:
             raise KeyError(f"the layout has no '{name}'; it has {', '.join(state.resources)}") from None
-        if self._closed:
+        if self._closed or self._is_forked:
             raise self._refusal(name)
         if resource.kind == "registered" and not resource.size:
             size = state.live.size(name)  # all of a file: the plan need not know how much that is
@@ -230,8 +233,15 @@ class Layout:
 
     def _require_open(self) -> None:
         """Raises ValueError where this is closed, or is a parent process's."""
-        if self._closed or self._live.process != os.getpid():
+        if self._is_forked:
+            raise ValueError(f"this is {_FORKED}")
+        if self._closed:
             raise ValueError("the layout is closed")
+
+    @property
+    def _is_forked(self) -> bool:
+        """Whether this process is a child of the one that made it."""
+        return self._live.process != os.getpid()
 
     def fill(
         self, name: str, value: float | bool, *, dtype: str | None = None, on_bytes: OnBytes | None = None
@@ -239,7 +249,8 @@ class Layout:
         """Makes every element of a buffer, region or tensor `value`, of the tensor's dtype (else dtype, else u8).
 
         on_bytes: called with (bytes done, bytes in all) now and then; what it raises stops the work.
-        Raises ApplyError: it does not fit (HP105, HP213, HP421), the driver refused (HP401). The layout stays.
+        Raises ApplyError: no such name (HP420), it does not fit (HP105, HP213, HP421), the driver refused (HP401).
+        The layout stays.
         RuntimeError inside of on_bytes, or of on_step of a change.
         """
         with self._moves(name, on_bytes=on_bytes) as moves:
@@ -305,7 +316,10 @@ class Layout:
         self._require_open()
         if under_way(self):  # a move that waits for this one to end may wait for the change to end too
             raise RuntimeError("the layout is being changed: bytes cannot be moved inside of that")
-        pieces = [self[name] for name in names]
+        try:
+            pieces = [self[name] for name in names]
+        except KeyError as unknown:
+            raise refuse(str(unknown.args[0])) from None
         with self._moving:
             if self._moves_under_way is not None:  # this very thread's, which is in on_bytes or a signal's handler
                 raise RuntimeError("bytes are being moved already: this cannot begin inside of that")
@@ -328,7 +342,7 @@ class Layout:
         addresses, any buffer with a view, and the streams are kept until the views are let go (Undone.kept).
         Raises LeakError, after everything else was given back, if something could not be.
         """
-        if self._live.process != os.getpid():  # nor the lock: a thread that the child has not got may hold it
+        if self._is_forked:  # nor the lock: a thread that the child has not got may hold it
             return Undone(0)
         if not self._closed:
             _core.expect_idle_wait()  # as early as can be: it takes longer than all that comes before the wait

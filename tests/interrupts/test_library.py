@@ -334,6 +334,9 @@ def test_a_forked_child_neither_undoes_nor_crashes_and_the_parent_is_unharmed(si
         code = 1
         try:
             ok = layout.close().count == 0 and not layout.closed
+            for use in (lambda: layout["model[0]"], layout.verify, lambda: layout.fill("staging", 1)):
+                with pytest.raises((ValueError, BufferError), match="a layout of the parent process"):
+                    use()
             del layout
             gc.collect()
             code = 0 if ok else 2

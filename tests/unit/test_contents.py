@@ -441,7 +441,7 @@ def test_what_has_no_bytes_is_told(sim: Simulator) -> None:
     for name in ("a", "v", "s"):
         with pytest.raises(ApplyError, match=f"'{name}' has no bytes of its own"):
             layout.fill(name, 0)
-    with pytest.raises(KeyError, match="the layout has no 'x'"):
+    with pytest.raises(ApplyError, match="the layout has no 'x'"):
         layout.fill("x", 0)
     layout.fill("v[0]", 3)
     assert set(layout.runtime.read(layout["v[0]"].address or 0, 4096)) == {3}

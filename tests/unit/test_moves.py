@@ -116,6 +116,18 @@ def test_what_an_interrupted_save_had_queued_is_not_written_later(layout: hippla
         assert victim.read_bytes() == b"precious"
 
 
+def test_what_there_is_not_has_no_bytes(layout: hipplan.Layout, tmp_path: Path) -> None:
+    acts: list[Callable[[], object]] = [
+        lambda: layout.fill("nope", 1),
+        lambda: layout.load("nope", tmp_path),
+        lambda: layout.copy("nope", "x"),
+        lambda: layout.save("nope", tmp_path),
+    ]
+    for act in acts:
+        with pytest.raises(hipplan.ApplyError, match=r"HP420.*the layout has no 'nope'; it has .*, x, y"):
+            act()
+
+
 def test_bytes_are_not_moved_from_inside_of_a_change(layout: hipplan.Layout, tmp_path: Path) -> None:
     """Another thread's move may wait for the change to end, and this one for that move."""
     entered, refused = threading.Event(), []
