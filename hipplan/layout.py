@@ -121,7 +121,10 @@ class Layout:
     def __contains__(self, name: object) -> bool:
         return name in self._state.resources
 
-    def __iter__(self) -> Any:
+    def __repr__(self) -> str:
+        return f"<hipplan.Layout '{self.program.name}': {'closed' if self._closed else f'{len(self)} objects'}>"
+
+    def __iter__(self) -> Iterator[str]:
         return iter(self._state.resources)
 
     def __len__(self) -> int:

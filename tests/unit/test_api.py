@@ -187,6 +187,13 @@ def test_a_binding_that_does_not_fit_is_told(bind: dict[str, Any], said: str, si
     assert "HP405" in str(caught.value)
 
 
+def test_a_layout_shows_what_it_is(sim: Simulator) -> None:
+    layout = hipplan.apply(QUICKSTART, runtime="sim")
+    assert repr(layout) == f"<hipplan.Layout 'quickstart': {len(layout)} objects>"
+    layout.close()
+    assert repr(layout) == "<hipplan.Layout 'quickstart': closed>"
+
+
 def test_memory_of_the_caller_stays_where_it_is_until_it_is_given_back(sim: Simulator) -> None:
     bound, mine = plan(buffers={"mine": {"kind": "registered", "bind": "bytes"}}), bytearray(8192)
     with hipplan.apply(bound, runtime="sim", bind={"bytes": mine}) as layout:
