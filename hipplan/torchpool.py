@@ -6,6 +6,7 @@ free in its cache and gives it back when the pool goes or its cache is emptied; 
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -36,6 +37,7 @@ class TorchPool:
         self.device = devices[resource.device]
         """Its ordinal, HIP's and PyTorch's."""
         self.native = _core.MemoryPool(layout.runtime, name, self.device, piece.address, resource.size, layout._book)
+        weakref.finalize(self, self.native.close)  # with a layout that is dropped: there are few slots
         self._place = _place(layout, name)
         self._family = family_of(layout.runtime.path)
         self._torch_pool: Any = None

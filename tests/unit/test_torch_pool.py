@@ -201,6 +201,11 @@ def test_slots_are_used_again(layout: Layout) -> None:
             pool.close()
 
 
+def test_slots_of_layouts_that_were_dropped_are_used_again(sim: Simulator) -> None:
+    for _ in range(20):
+        TorchPool(hipplan.apply(PLAN, runtime="sim"), "scratch")
+
+
 @pytest.mark.parametrize(
     ("name", "why"), [("staging", "pinned"), ("wide", "several devices"), ("sealed", "may not write")]
 )
