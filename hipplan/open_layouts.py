@@ -9,7 +9,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from hipplan import _core, kept
-from hipplan.undo import hurry
+from hipplan.undo import hurry, tell_leaks
 
 if TYPE_CHECKING:
     from hipplan.layout import Layout
@@ -53,7 +53,6 @@ def _close_all() -> None:
         for layout in list(_open):
             _close(layout)
         kept.give_back()
-        for line in _core.take_leaks():  # of layouts that were dropped unclosed: nobody has heard of it yet
-            log.error("not given back: %s", line)
+        tell_leaks(_core.take_leaks())
     finally:
         _core.shutdown()

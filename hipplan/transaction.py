@@ -15,7 +15,7 @@ from hipplan.live import Live, OnBytes, described, native_steps
 from hipplan.program import Program
 from hipplan.record import Recorder
 from hipplan.steps import Step
-from hipplan.undo import Undone, retried_text, undo
+from hipplan.undo import Undone, retried_text, tell_leaks, undo
 from hipplan.verify import Checks, verify
 
 OnStep = Callable[[int, Step], None]
@@ -84,6 +84,7 @@ class Making:
         """Of the step under way, from 0."""
         self.step: Step | None = None
         """The step under way."""
+        tell_leaks(_core.take_leaks_here())  # what is in the log at the end is of this
         self._retries_before = _core.thread_retries()
         self._retries_after: int | None = None
 
@@ -150,7 +151,7 @@ def _failed(error: BaseException, making: Making, undone: Undone) -> BaseExcepti
     callers_own = error is making.live.callers_own
     notes = (f"retried: {retried_text(making.retries)}",) if making.retries else ()
     notes = (*notes, f"undone: {undone.summary()}")
-    changed = tuple(_core.take_leaks())  # else nobody hears of them
+    changed = tuple(_core.take_leaks_here())  # else nobody hears of them
     notes = (*notes, *(f"not as it was: {line}" for line in changed))
     if isinstance(error, _core.HipError) and not callers_own:
         found = [_driver_failure(error, making, notes)]

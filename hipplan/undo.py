@@ -178,6 +178,12 @@ def _surely(live: Live, make: Callable[[], _Work]) -> Undone:
     return undone
 
 
+def tell_leaks(lines: Sequence[str]) -> None:
+    """Of layouts that were dropped unclosed: nobody has heard of it yet."""
+    for line in lines:
+        log.error("not given back: %s", line)
+
+
 def hurry() -> str:
     """What to answer to somebody who interrupts while things are given back; empty if nothing is.
 

@@ -176,16 +176,20 @@ def _managed_checks(todo: list[steps.Step], live: Live) -> Iterator[Check]:
             advised.setdefault(step.name, []).append(step)
     sizes = {s.name: s.size for s in todo if isinstance(s, steps.CreateManagedBuffer)}
     for name, wanted in advised.items():
+        # Not every runtime knows coherency, but where it was advised it has been heard.
+        coherency = any(isinstance(step, steps.Advise) and "coarse_grain" in step.advice for step in wanted)
         for piece in pieces(wanted, sizes[name]):
-            yield from _piece_checks(name, piece, live)
+            yield from _piece_checks(name, piece, live, coherency)
 
 
-def _piece_checks(name: str, piece: Piece, live: Live) -> Iterator[Check]:
+def _piece_checks(name: str, piece: Piece, live: Live, coherency: bool) -> Iterator[Check]:
     address, size = live.address(name) + piece.start, piece.end - piece.start
     where = f"[{piece.start}, {piece.end})"
     attribute = live.runtime.range_attribute
     yield Check(name, f"read mostly {where}", str(piece.read_mostly), str(attribute(address, size, 1)))
     yield Check(name, f"preferred location {where}", str(piece.preferred), str(attribute(address, size, 2)))
+    if coherency:
+        yield Check(name, f"coarse grain {where}", str(piece.coarse_grain), str(attribute(address, size, 100)))
     if piece.prefetched != NOWHERE:  # a prefetch by somebody else, or of an earlier plan, cannot be taken back
         yield Check(name, f"last prefetch {where}", str(piece.prefetched), str(attribute(address, size, 4)))
     # The CPU is not told of, even where it was advised.

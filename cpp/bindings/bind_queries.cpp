@@ -19,7 +19,7 @@ auto words_on_device() {
   return [](hip::runtime& self, int device) {
     std::string said;
     {
-      const py::gil_scoped_release release;
+      const without_gil release;
       said = Query(self, device_id{device});
     }
     auto* const text = PyUnicode_DecodeUTF8(said.data(), static_cast<py::ssize_t>(said.size()), "replace");
@@ -36,7 +36,14 @@ void bind_devices(runtime_class& runtime) {
       .def("device_arch", words_on_device<device_arch>(), py::arg("device"))
       .def(
           "device_uuid",
-          [](hip::runtime& self, int device) { return py::bytes(device_uuid(self, device_id{device})); },
+          [](hip::runtime& self, int device) {
+            std::string raw;
+            {
+              const without_gil release;
+              raw = device_uuid(self, device_id{device});
+            }
+            return py::bytes(raw);
+          },
           py::arg("device"))
       .def("pci_bus_id", words_on_device<pci_bus_id>(), py::arg("device"))
       .def("device_total_bytes", on_device<device_total_bytes>(), py::arg("device"), no_gil())

@@ -35,7 +35,9 @@ class without_gil {
   PyThreadState* state_;
 };
 
-/// Every call that may wait for the driver or a native lock runs without the GIL.
+/// Every call that may wait for the driver, or for a lock that somebody holds during a driver call, runs
+/// without the GIL. The locks of lease books and memory pools are held for moments, and never by who waits
+/// for the GIL.
 using no_gil = py::call_guard<without_gil>;
 
 /// How long many driver calls in a row may take before somebody looks whether a signal has come.

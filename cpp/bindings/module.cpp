@@ -9,6 +9,7 @@ PYBIND11_MODULE(_core, module) {
   module.attr("__version__") = HIPPLAN_VERSION;
   module.attr("compiler") = HIPPLAN_COMPILER;
   module.def("take_leaks", &take_leaks, "Takes what destructors could not give back, a line each.");
+  module.def("take_leaks_here", &take_leaks_here, "Of those the calling thread's.");
   module.def("shutdown", &hip::runtime::shutdown, "From here on no owner calls the driver.");
   bind_errors(module);
   bind_runtime(module);

@@ -1,5 +1,6 @@
 #include "window.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <numeric>
@@ -88,11 +89,19 @@ int refuse(const std::string& why) {
   return -1;
 }
 
+/// Whether the elements lie in Fortran's order too.
+bool is_column_major(const window& self) {
+  return self.size_bytes() == 0 || std::ranges::count_if(self.shape, [](auto one) { return one > 1; }) < 2;
+}
+
 int fill_buffer(PyObject* object, Py_buffer* view, int flags) {
   const auto& self = py::cast<const window&>(py::handle(object));
   if (self.format.empty()) return refuse(self.no_buffer);
   if (self.read_only && (flags & PyBUF_WRITABLE) == PyBUF_WRITABLE)
     return refuse("'" + self.name + "' is read-only");
+  const auto asks = [&](int order) { return (flags & order) == order; };
+  if (asks(PyBUF_F_CONTIGUOUS) && !asks(PyBUF_C_CONTIGUOUS) && !is_column_major(self))
+    return refuse("'" + self.name + "' is row-major, and column-major is asked for");
   const auto strides = self.strides(self.item_bytes);
   auto out = std::unique_ptr<exported_buffer>(new exported_buffer{
       self.take(), self.format, {self.shape.begin(), self.shape.end()}, {strides.begin(), strides.end()}});

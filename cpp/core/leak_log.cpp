@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 namespace hipplan {
@@ -9,13 +10,32 @@ namespace {
 
 // Never destroyed: owners in static storage of other libraries may still report at exit.
 struct log_state {
+  struct line {
+    std::thread::id by;
+    std::string text;
+  };
   std::mutex mutex;
-  std::vector<std::string> lines;
+  std::vector<line> lines;
 };
 
 log_state& state() {
   static auto* const instance = new log_state;
   return *instance;
+}
+
+template <class Wanted>
+std::vector<std::string> take(Wanted wanted) {
+  auto& log = state();
+  const std::lock_guard lock(log.mutex);
+  std::vector<std::string> out;
+  for (auto& one : std::exchange(log.lines, {})) {
+    if (wanted(one)) {
+      out.push_back(std::move(one.text));
+    } else {
+      log.lines.push_back(std::move(one));
+    }
+  }
+  return out;
 }
 
 }  // namespace
@@ -24,7 +44,7 @@ void report_leak(const std::string& what) noexcept {
   try {
     auto& log = state();
     const std::lock_guard lock(log.mutex);
-    log.lines.push_back(what);
+    log.lines.push_back({std::this_thread::get_id(), what});
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: the line is lost, the process is not
   }
 }
@@ -32,13 +52,16 @@ void report_leak(const std::string& what) noexcept {
 void retract_leak(const std::string& what) noexcept {
   auto& log = state();
   const std::lock_guard lock(log.mutex);
-  if (const auto at = std::ranges::find(log.lines, what); at != log.lines.end()) log.lines.erase(at);
+  if (const auto at = std::ranges::find(log.lines, what, &log_state::line::text); at != log.lines.end())
+    log.lines.erase(at);
 }
 
 std::vector<std::string> take_leaks() {
-  auto& log = state();
-  const std::lock_guard lock(log.mutex);
-  return std::exchange(log.lines, {});
+  return take([](const auto&) { return true; });
+}
+
+std::vector<std::string> take_leaks_here() {
+  return take([](const auto& one) { return one.by == std::this_thread::get_id(); });
 }
 
 }  // namespace hipplan

@@ -15,4 +15,7 @@ void retract_leak(const std::string& what) noexcept;
 /// Takes all lines since the last call.
 [[nodiscard]] std::vector<std::string> take_leaks();
 
+/// Takes those that the calling thread has reported.
+[[nodiscard]] std::vector<std::string> take_leaks_here();
+
 }  // namespace hipplan

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import hipplan
-from hipplan import kept
+from hipplan import _core, kept
 from hipplan.errors import ApplyError, LeakError
 from hipplan.verify import verify
 from tests.conftest import ROOT, Simulator
@@ -105,6 +105,19 @@ def test_verify_reads_back_again_and_finds_drift(sim: Simulator) -> None:
         (drift,) = layout.drift()
 
     assert (drift.name, drift.what, drift.desired, drift.current) == ("table", "read mostly [0, 4194304)", "1", "0")
+
+
+def test_coherency_is_read_back_where_it_was_advised(sim: Simulator) -> None:
+    coarse = {"advise": "coarse_grain", "range": {"size": "1MiB"}}
+    table = {"kind": "managed", "size": "2MiB", "advice": [coarse]}
+    with hipplan.apply(plan(buffers={"table": table}), runtime="sim") as layout:
+        address = layout["table"].address or 0
+        layout._live.journal.advise(layout._live.entry("table"), 0, MIB, 101, 0)
+        (drift,) = layout.drift()
+        layout.update(plan(buffers={"table": {**table, "advice": []}}))
+
+        assert (drift.what, drift.desired, drift.current) == (f"coarse grain [0, {MIB})", "1", "0")
+        assert layout.runtime.range_attribute(address, MIB, 100) == 0
 
 
 def test_a_read_back_that_differs_is_a_failed_apply(sim: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,6 +270,29 @@ def test_an_allocation_is_imported_from_a_descriptor(sim: Simulator) -> None:
             theirs.runtime.write(theirs["r"].address or 0, b"shared")
 
             assert ours.runtime.read(ours["r"].address or 0, 6) == b"shared"
+
+
+def test_what_a_dropped_layout_lost_is_no_other_layout_s(sim: Simulator, caplog: pytest.LogCaptureFixture) -> None:
+    buffer, other = (
+        plan(buffers={name: {"kind": kind, "size": 4096}}) for name, kind in (("x", "device"), ("y", "pinned"))
+    )
+    dropped = [hipplan.apply(buffer, runtime="sim") for _ in range(2)]
+    sim.runtime.arm_faults("hipFree@1+=hipErrorUnknown; hipHostMalloc@1=hipErrorOutOfMemory")
+    dropped.pop()
+
+    def in_another_thread(number: int, step: object) -> None:
+        thread = threading.Thread(target=dropped.clear)
+        thread.start()
+        thread.join()
+
+    with pytest.raises(ApplyError) as caught:
+        hipplan.apply(other, runtime="sim", on_step=in_another_thread)
+    sim.runtime.arm_faults("")
+
+    assert (caught.value.exit_code, caught.value.not_as_it_was) == (4, ())
+    assert [record.getMessage() for record in caplog.records if "not given back: hipFree" in record.getMessage()]
+    assert "hipFree" in _core.take_leaks()[0]
+    sim.free_everything()
 
 
 def test_two_layouts_at_once_do_not_harm_each_other(sim: Simulator) -> None:

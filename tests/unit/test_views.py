@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from pathlib import Path
 
@@ -13,6 +14,9 @@ from hipplan import _core
 from hipplan.layout import Layout
 from hipplan.places import family_of, places_of
 from tests.conftest import Simulator
+
+C_ORDER, FORTRAN_ORDER, EITHER_ORDER = 0x38, 0x58, 0x98
+"""PyBUF_C_CONTIGUOUS and the like."""
 
 PLAN = """
 hipplan: 1
@@ -269,3 +273,23 @@ def test_the_cpu_looks_at_a_region_only_if_all_its_devices_are_host_visible(
     assert [("host" in places_of(resource, program, "sim")) for resource in both] == [may_look, may_look]
     (first,) = [resource for resource in program.resources if resource.name == "r[0]"]
     assert "host" in places_of(first, program, "sim")  # all of it on gpu.0
+
+
+@pytest.mark.parametrize(
+    ("shape", "flags", "given"),
+    [
+        ((4, -1), C_ORDER, True),
+        ((4, -1), FORTRAN_ORDER, False),
+        ((4, -1), EITHER_ORDER, True),
+        ((1, -1, 1), FORTRAN_ORDER, True),
+        ((-1,), FORTRAN_ORDER, True),
+    ],
+)
+def test_memory_is_given_in_the_order_that_it_has(
+    shape: tuple[int, ...], flags: int, given: bool, layout: Layout
+) -> None:
+    piece, buffer = layout["staging"].view("f32", shape), ctypes.create_string_buffer(256)
+    window = ctypes.py_object(memoryview(piece).obj)
+    with contextlib.nullcontext() if given else pytest.raises(BufferError, match="'staging' is row-major"):
+        ctypes.pythonapi.PyObject_GetBuffer(window, buffer, flags)
+        ctypes.pythonapi.PyBuffer_Release(buffer)

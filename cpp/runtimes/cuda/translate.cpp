@@ -66,6 +66,7 @@ static_assert(sizeof(hipMemAccessDesc) == sizeof(CUmemAccessDesc) &&
   X(ERROR_NOT_MAPPED, hipErrorNotMapped)                                       \
   X(ERROR_UNSUPPORTED_LIMIT, hipErrorUnsupportedLimit)                         \
   X(ERROR_PEER_ACCESS_UNSUPPORTED, hipErrorPeerAccessUnsupported)              \
+  X(ERROR_ECC_UNCORRECTABLE, hipErrorECCNotCorrectable)                        \
   X(ERROR_SHARED_OBJECT_INIT_FAILED, hipErrorSharedObjectInitFailed)           \
   X(ERROR_OPERATING_SYSTEM, hipErrorOperatingSystem)                           \
   X(ERROR_INVALID_HANDLE, hipErrorInvalidHandle)                               \
@@ -77,6 +78,7 @@ static_assert(sizeof(hipMemAccessDesc) == sizeof(CUmemAccessDesc) &&
   X(ERROR_PEER_ACCESS_ALREADY_ENABLED, hipErrorPeerAccessAlreadyEnabled)       \
   X(ERROR_PEER_ACCESS_NOT_ENABLED, hipErrorPeerAccessNotEnabled)               \
   X(ERROR_CONTEXT_IS_DESTROYED, hipErrorContextIsDestroyed)                    \
+  X(ERROR_ASSERT, hipErrorAssert)                                              \
   X(ERROR_HOST_MEMORY_ALREADY_REGISTERED, hipErrorHostMemoryAlreadyRegistered) \
   X(ERROR_HOST_MEMORY_NOT_REGISTERED, hipErrorHostMemoryNotRegistered)         \
   X(ERROR_LAUNCH_FAILED, hipErrorLaunchFailure)                                \
@@ -116,9 +118,7 @@ hipError_t to_hip(CUresult result) {
     case CUDA_ERROR_TOO_MANY_PEERS:
       return hipErrorPeerAccessUnsupported;
     // The device or its program broke and the context with it. HIP has one word for all of these.
-    case CUDA_ERROR_ECC_UNCORRECTABLE:
     case CUDA_ERROR_NVLINK_UNCORRECTABLE:
-    case CUDA_ERROR_ASSERT:
     case CUDA_ERROR_HARDWARE_STACK_ERROR:
     case CUDA_ERROR_ILLEGAL_INSTRUCTION:
     case CUDA_ERROR_MISALIGNED_ADDRESS:
@@ -239,7 +239,7 @@ std::optional<CUdevice_attribute> to_cuda(hipDeviceAttribute_t attribute) {
     // Fine grain: pinned memory that CPU and GPU see coherently while a kernel runs; CUDA's mapped kind.
     ATTRIBUTE(FineGrainSupport, CAN_MAP_HOST_MEMORY)
 #undef ATTRIBUTE
-    case hipDeviceAttributeTotalGlobalMem:  // not attributes in CUDA: device.cpp
+    case hipDeviceAttributeTotalGlobalMem:  // not attributes in CUDA: device_calls.cpp
     case hipDeviceAttributeIsLargeBar:
       break;
   }
