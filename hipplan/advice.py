@@ -8,9 +8,7 @@ from itertools import pairwise
 
 from hipplan.changes import ChangeAdvice
 from hipplan.steps import Advise, Prefetch
-
-PAGE = 4096
-"""Advice and prefetch are rounded outward to this."""
+from hipplan.units import PAGE
 
 NOWHERE = -2
 """No location: what HIP tells of a piece without preferred location, or never prefetched."""

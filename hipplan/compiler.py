@@ -30,13 +30,10 @@ from hipplan.objects import (
 from hipplan.placement import place, selectors
 from hipplan.profiles import Machine
 from hipplan.program import Program, Resource
-from hipplan.units import round_up
+from hipplan.units import PAGE, round_up
 
 FALLBACK_GRANULARITY = 2 * 2**20
 """What is assumed where a profile does not know its granularity: 2 MiB is a multiple of every known one."""
-
-PAGE = 4096
-"""What HIP aligns every reservation to without being asked."""
 
 _ATTACH = {"global": 1, "host": 2, "single": 4}
 _MEMORY_TYPE = {"pinned": 1, "uncached": 0x40000000}
@@ -109,7 +106,7 @@ class _Compiler:
         self.padded: dict[str, int] = {}
         self._rights: dict[tuple[tuple[int, str], ...], tuple[tuple[int, str], ...]] = {}
         """Of SetAccess: what thousands of steps have in common is kept once, which also lets them be read faster."""
-        self.enqueued: dict[str, None] = {}  # streams with work to wait for, in order; "" is the null stream
+        self.enqueued: dict[tuple[str, int], None] = {}  # streams with work to wait for, in order, and their devices
 
     def run(self) -> None:
         objects = self.plan.objects
@@ -134,7 +131,7 @@ class _Compiler:
             self.resources.append(Resource(name=stream.name, kind="stream", device=stream.device))
         for buffer in objects.buffers.values():
             self._buffer(buffer)
-        self.steps += [steps.AwaitStream(name=stream) for stream in self.enqueued]
+        self.steps += [steps.AwaitStream(name=stream, on=device) for stream, device in self.enqueued]
         self._contents()
 
     def _contents(self) -> None:
@@ -147,6 +144,9 @@ class _Compiler:
 
     def ordinal(self, device: str) -> int:
         return steps.HOST if device == HOST else self.devices[device]
+
+    def _stream_device(self, stream: str) -> int:
+        return self.devices[self.plan.objects.streams[stream].device]
 
     def granularity(self, device: str, which: str) -> int:
         """Bytes; of the device, or of host memory, where every known runtime says a page."""
@@ -307,16 +307,18 @@ class _Compiler:
     def _managed(self, buffer: ResolvedBuffer, spec: ManagedBuffer, common: dict[str, Any]) -> None:
         self.steps.append(steps.CreateManagedBuffer(size=spec.size, flags=_ATTACH[spec.attach], **common))
         if spec.attach_to is not None:
+            on = self._stream_device(spec.attach_to.stream)
             self.steps.append(
                 steps.AttachStream(
                     name=buffer.name,
                     stream=spec.attach_to.stream,
+                    on=on,
                     mode=spec.attach_to.mode,
                     flags=_ATTACH[spec.attach_to.mode],
                     origin=self.plan.span(*buffer.path, "attach_to"),
                 )
             )
-            self.enqueued[spec.attach_to.stream] = None
+            self.enqueued[spec.attach_to.stream, on] = None
         for number, advice in enumerate(spec.advice):
             at, size = _range(advice.range, spec.size)
             self.steps.append(
@@ -333,18 +335,23 @@ class _Compiler:
             )
         for number, prefetch in enumerate(spec.prefetch):
             at, size = _range(prefetch.range, spec.size)
-            stream = prefetch.stream or ""
+            to, stream = self.ordinal(prefetch.to), prefetch.stream or ""
+            if stream:
+                on = self._stream_device(stream)
+            else:  # the null stream of where it goes; the host has none
+                on = next(iter(self.devices.values())) if prefetch.to == HOST else to
             self.steps.append(
                 steps.Prefetch(
                     name=buffer.name,
-                    device=self.ordinal(prefetch.to),
+                    device=to,
                     offset=at,
                     size=size,
                     stream=stream,
+                    on=on,
                     origin=self.plan.span(*buffer.path, "prefetch", number),
                 )
             )
-            self.enqueued[stream] = None
+            self.enqueued[stream, on] = None
 
 
 def _register(spec: RegisteredBuffer, size: int, document: str, common: dict[str, Any]) -> steps.RegisterBuffer:

@@ -292,10 +292,10 @@ class _Comparison:
         """The steps for what is new: those that can be made at once, and those that wait for their place."""
         at_once: list[steps.Step] = []
         later: list[steps.Step] = []
-        streams: set[str] = set()
+        streams: set[tuple[str, int]] = set()
         for step in self.new.steps:
             if isinstance(step, steps.AwaitStream):
-                if step.name in streams:
+                if (step.name, step.on) in streams:
                     at_once.append(step)
                 continue
             if isinstance(step, ContentStep):
@@ -305,7 +305,7 @@ class _Comparison:
                 continue
             (later if step.name in waiting else at_once).append(step)
             if isinstance(step, (steps.Prefetch, steps.AttachStream)):
-                streams.add(step.stream)
+                streams.add((step.stream, step.on))
         return self._upward(at_once), self._upward(later)
 
     def _upward(self, made: list[steps.Step]) -> list[steps.Step]:
@@ -345,8 +345,8 @@ class _Comparison:
                 wanted = self.after.told(name, steps.Prefetch)
                 if not _all_alike(wanted, self.before.told(name, steps.Prefetch)):
                     found += wanted
-        streams = {step.stream for step in found if isinstance(step, steps.Prefetch)}
-        waits = (s for s in self.new.steps if isinstance(s, steps.AwaitStream) and s.name in streams)
+        streams = {(step.stream, step.on) for step in found if isinstance(step, steps.Prefetch)}
+        waits = (s for s in self.new.steps if isinstance(s, steps.AwaitStream) and (s.name, s.on) in streams)
         return [*found, *waits]
 
 

@@ -209,7 +209,10 @@ class _Expander:
 
     def _walk(self, value: Any, scope: Scope, place: _Place) -> Any:
         self.values += 1
-        if self.values > VALUES_MAX or len(place.path) > DEPTH_MAX:
+        if len(place.path) > DEPTH_MAX:
+            self._report("HP009", f"nested deeper than {DEPTH_MAX} levels", place)
+            raise _TooMuch
+        if self.values > VALUES_MAX:
             self._report(
                 "HP023",
                 f"this expands to more than {VALUES_MAX} values",

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 from hipplan import steps
 from hipplan.changes import ReserveBeside, refuse
-from hipplan.compiler import FALLBACK_GRANULARITY, PAGE
+from hipplan.compiler import FALLBACK_GRANULARITY
 from hipplan.program import Program, Resource
 from hipplan.resize import Size, require_unsealed, to_bytes
-from hipplan.units import round_up
+from hipplan.units import PAGE, round_up
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from hipplan.errors import Diagnostic, RuntimeUnavailable
 from hipplan.places import Family, family_of
 from hipplan.profiles import Machine, load_machine, sim_profile
 from hipplan.simulator import DEFAULT_MACHINE, library_path
+from hipplan.units import version_text
 
 SYSTEM_ROCM = "/opt/rocm"
 CHOICES = ("auto", "amd", "cuda", "sim")
@@ -40,8 +41,8 @@ class Chosen:
 
 def version_of(runtime: _core.Runtime) -> str:
     """The runtime's HIP version, and whose library it is: "HIP 7.2 (libhipsim.so)"."""
-    version = runtime.version
-    return f"HIP {version // 10_000_000}.{version // 100_000 % 100} ({Path(runtime.path).name})"
+    short = version_text(runtime.version).rpartition(".")[0]
+    return f"HIP {short} ({Path(runtime.path).name})"
 
 
 def choose(wanted: str | None = None, machine: Machine | None = None) -> Chosen:

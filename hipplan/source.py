@@ -36,8 +36,6 @@ from hipplan.yaml12 import (
 BYTES_MAX = 64 * 2**20
 ALIASED_VALUES_MAX = 100_000
 
-PathKey = tuple[Hashable, ...]
-
 # libyaml counts these five as line breaks, so the lines that are shown must be cut at the same places.
 LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
 # The complement of YAML's printable characters: said the other way round it takes ten times as long to compile.

@@ -251,7 +251,9 @@ class Prefetch(Step):
     offset: int
     size: int
     stream: str
-    """Name of a stream of the plan; empty: the null stream."""
+    """Name of a stream of the plan; empty: the null stream of `on`."""
+    on: int
+    """The device that the stream belongs to, current in the call."""
 
     def describe(self) -> str:
         to = "the host" if self.device == HOST else f"device {self.device}"
@@ -259,13 +261,15 @@ class Prefetch(Step):
 
     def do(self, live: Live) -> None:
         stream = live.entry(self.stream) if self.stream else 0
-        live.journal.prefetch(live.entry(self.name), self.offset, self.size, self.device, stream)
+        live.journal.prefetch(live.entry(self.name), self.offset, self.size, self.device, stream, self.on)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachStream(Step):
     call = "hipStreamAttachMemAsync"
     stream: str
+    on: int
+    """The device that the stream belongs to, current in the call."""
     mode: str
     flags: int
 
@@ -273,17 +277,19 @@ class AttachStream(Step):
         return f"{self.mode} to stream {self.stream}"
 
     def do(self, live: Live) -> None:
-        live.journal.attach(live.entry(self.name), live.entry(self.stream), self.flags)
+        live.journal.attach(live.entry(self.name), live.entry(self.stream), self.flags, self.on)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwaitStream(Step):
-    """Waits until what was enqueued has happened. `name` is the stream's; empty: the null stream."""
+    """Waits until what was enqueued has happened. `name` is the stream's; empty: the null stream of `on`."""
 
     call = "hipStreamSynchronize"
+    on: int
+    """The device that the stream belongs to, current in the call."""
 
     def describe(self) -> str:
-        return "until it is idle"
+        return "until it is idle" if self.name else f"until the null stream of device {self.on} is idle"
 
     def do(self, live: Live) -> None:
-        live.journal.synchronize_stream(live.entry(self.name) if self.name else 0)
+        live.journal.synchronize_stream(live.entry(self.name) if self.name else 0, self.on)

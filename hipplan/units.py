@@ -74,6 +74,10 @@ def format_size(size: int) -> str:
     return f"{size}B"
 
 
+PAGE = 4096
+"""Bytes of a page of host memory. HIP aligns every reservation to it, and rounds ranges of advice outward to it."""
+
+
 def round_up(size: int, step: int) -> int:
     """The smallest multiple of `step` that is not below `size`."""
     return -(-size // step) * step

@@ -18,9 +18,6 @@ from hipplan.places import CPU, Place
 if TYPE_CHECKING:
     from hipplan.program import Resource
 
-MAX_VERSION = (1, 1)
-"""Of DLPack, that the capsules have."""
-
 _GPU_TYPES = (2, 10)  # kDLCUDA, kDLROCM
 _ROCM_TYPES = (10, 11)  # kDLROCM, kDLROCMHost
 

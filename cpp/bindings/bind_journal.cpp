@@ -104,13 +104,20 @@ void bind_changes(journal_class& self) {
           no_gil())
       .def(
           "prefetch",
-          [](journal& j, entry_id buffer, std::size_t offset, std::size_t size, int device, entry_id stream) {
-            j.prefetch(buffer, offset, size, device_id{device}, stream);
-          },
+          [](journal& j, entry_id buffer, std::size_t offset, std::size_t size, int device, entry_id stream,
+             int on) { j.prefetch(buffer, offset, size, device_id{device}, stream, device_id{on}); },
           py::arg("buffer"), py::arg("offset"), py::arg("size"), py::arg("device"), py::arg("stream"),
-          no_gil())
-      .def("attach", &journal::attach, py::arg("buffer"), py::arg("stream"), py::arg("flags"), no_gil())
-      .def("synchronize_stream", &journal::synchronize_stream, py::arg("stream"), no_gil());
+          py::arg("on"), no_gil(), "on: the stream's device; stream 0: its null stream.")
+      .def(
+          "attach",
+          [](journal& j, entry_id buffer, entry_id stream, unsigned flags, int on) {
+            j.attach(buffer, stream, flags, device_id{on});
+          },
+          py::arg("buffer"), py::arg("stream"), py::arg("flags"), py::arg("on"), no_gil())
+      .def(
+          "synchronize_stream",
+          [](journal& j, entry_id stream, int on) { j.synchronize_stream(stream, device_id{on}); },
+          py::arg("stream"), py::arg("on"), no_gil());
 }
 
 void bind_undoable_changes(journal_class& self) {

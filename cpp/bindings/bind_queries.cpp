@@ -46,7 +46,6 @@ void bind_devices(runtime_class& runtime) {
           },
           py::arg("device"))
       .def("pci_bus_id", words_on_device<pci_bus_id>(), py::arg("device"))
-      .def("device_total_bytes", on_device<device_total_bytes>(), py::arg("device"), no_gil())
       .def("memory_info", on_device<memory_info>(), py::arg("device"), no_gil(), "(free, total) in bytes.")
       .def("synchronize", on_device<synchronize>(), py::arg("device"), no_gil())
       .def(

@@ -97,7 +97,7 @@ class managed_buffer : public buffer {
   /// hipMemAdvise on a part. Throws hip_error: hipErrorInvalidValue, hipErrorInvalidDevice.
   void advise(hip::runtime& runtime, std::size_t offset_bytes, std::size_t size_bytes,
               hip::hipMemoryAdvise advice, device_id device) const;
-  /// hipMemPrefetchAsync on a part; enqueued on the stream (null: the device's own), not awaited.
+  /// hipMemPrefetchAsync on a part; enqueued on the stream (null: the current device's), not awaited.
   /// Throws hip_error: hipErrorInvalidValue, hipErrorInvalidDevice.
   void prefetch(hip::runtime& runtime, std::size_t offset_bytes, std::size_t size_bytes, device_id device,
                 hip::hipStream_t stream) const;

@@ -151,21 +151,24 @@ void journal::advise(entry_id buffer, std::size_t offset_bytes, std::size_t size
 }
 
 void journal::prefetch(entry_id buffer, std::size_t offset_bytes, std::size_t size_bytes, device_id device,
-                       entry_id queue) {
+                       entry_id queue, device_id on) {
+  const scoped_device current(*runtime_, on);
   const std::lock_guard lock(mutex_);
   const auto native = queue == 0 ? nullptr : get<stream>(queue).get();
   get<managed_buffer>(buffer).prefetch(*runtime_, offset_bytes, size_bytes, device, native);
 }
 
-void journal::attach(entry_id buffer, entry_id queue, unsigned int flags) {
+void journal::attach(entry_id buffer, entry_id queue, unsigned int flags, device_id on) {
+  const scoped_device current(*runtime_, on);
   const std::lock_guard lock(mutex_);
   const auto native = queue == 0 ? nullptr : get<stream>(queue).get();
   get<managed_buffer>(buffer).attach(*runtime_, native, flags);
 }
 
-void journal::synchronize_stream(entry_id queue) {
+void journal::synchronize_stream(entry_id queue, device_id on) {
+  const scoped_device current(*runtime_, on);
   hip::hipStream_t native{};
-  std::string subject = "the null stream";
+  std::string subject = "the null stream of " + text(on);
   if (queue != 0) {
     const std::lock_guard lock(mutex_);
     native = get<stream>(queue).get();

@@ -81,12 +81,12 @@ class journal {
   void set_access(entry_id mapping, std::span<const hip::hipMemAccessDesc> rights);
   void advise(entry_id buffer, std::size_t offset_bytes, std::size_t size_bytes, hip::hipMemoryAdvise advice,
               device_id device);
-  /// stream 0: the current device's null stream.
+  // on: the device that the stream belongs to, current during the call. stream 0: that device's null stream.
   void prefetch(entry_id buffer, std::size_t offset_bytes, std::size_t size_bytes, device_id device,
-                entry_id stream);
-  void attach(entry_id buffer, entry_id stream, unsigned int flags);
+                entry_id stream, device_id on);
+  void attach(entry_id buffer, entry_id stream, unsigned int flags, device_id on);
   /// Waits for a stream (hipStreamSynchronize). Throws hip_error.
-  void synchronize_stream(entry_id stream);
+  void synchronize_stream(entry_id stream, device_id on);
 
   // Changes that an undo takes back, for a journal whose objects are in use: each is an entry of its own.
   // `before` is what to put back.
@@ -116,7 +116,8 @@ class journal {
   [[nodiscard]] std::vector<entry_id> entries_since(entry_id first) const;
   /// Every entry that may be undone while leases are out, ascending: mappings go, so that a stale pointer
   /// faults, but what they lie in, and every buffer under a lease, stays, so that it never hits new memory;
-  /// streams stay, because a thread that moves bytes may use them. The names of what stays are added to `kept`.
+  /// streams stay, because a thread that moves bytes may use them. The names of what stays are added to
+  /// `kept`.
   [[nodiscard]] std::vector<entry_id> entries_but(const lease_book& leases,
                                                   std::vector<std::string>& kept) const;
   /// Undoes these entries (ascending, none twice), wherever they stand, latest first, at least one and then

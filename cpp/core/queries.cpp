@@ -70,12 +70,6 @@ std::string pci_bus_id(hip::runtime& runtime, device_id device) {
   return id;
 }
 
-std::size_t device_total_bytes(hip::runtime& runtime, device_id device) {
-  std::size_t bytes = 0;
-  runtime.check(runtime.hipDeviceTotalMem(&bytes, device.value), "hipDeviceTotalMem", text(device));
-  return bytes;
-}
-
 std::pair<std::size_t, std::size_t> memory_info(hip::runtime& runtime, device_id device) {
   const scoped_device current(runtime, device);
   std::size_t free = 0;

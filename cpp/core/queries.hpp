@@ -27,7 +27,6 @@ namespace hipplan {
 [[nodiscard]] std::string device_uuid(hip::runtime& runtime, device_id device);
 /// "0000:c1:00.0".
 [[nodiscard]] std::string pci_bus_id(hip::runtime& runtime, device_id device);
-[[nodiscard]] std::size_t device_total_bytes(hip::runtime& runtime, device_id device);
 /// hipMemGetInfo of a device: {free, total} bytes. Counts other processes too.
 [[nodiscard]] std::pair<std::size_t, std::size_t> memory_info(hip::runtime& runtime, device_id device);
 /// Nothing where the runtime does not know the attribute.

@@ -87,8 +87,8 @@ class Prefetch(PlanModel):
     """
 
     stream: str | None = None
-    """On which stream of the plan. Left out: the null stream of the device (of the first device, if to:
-    host).
+    """On which stream of the plan. Left out: the null stream of the device it goes to; to the host, of the
+    plan's first device.
 
     Errors: HP203 no such stream.
     Source: hipMemPrefetchAsync(stream).

@@ -136,6 +136,18 @@ def test_advice_has_hip_s_values_and_ranges_in_bytes() -> None:
     assert (advise.value, advise.device, advise.offset, advise.size) == (3, steps.HOST, MIB, 3 * MIB)
 
 
+def test_a_null_stream_is_that_of_where_the_memory_goes() -> None:
+    fetched = [{"to": to} for to in ("gpu.1", "host", "gpu.1")] + [{"to": "gpu.0", "stream": "s"}]
+    managed = {"kind": "managed", "size": "1MiB", "prefetch": fetched, "attach_to": {"stream": "s"}}
+    streams = {"s": {"device": "gpu.1"}}
+    program = compiled({"devices": {"gpu": {"count": 2}}, "streams": streams, "buffers": {"m": managed}})
+    on = [step.on for step in program.steps if isinstance(step, steps.Prefetch)]
+    waits = [(step.name, step.on) for step in program.steps if isinstance(step, steps.AwaitStream)]
+
+    assert on == [1, 0, 1, 1]
+    assert waits == [("s", 1), ("", 1), ("", 0)]
+
+
 def test_a_file_is_looked_for_beside_the_plan(tmp_path: Any) -> None:
     path = tmp_path / "plan.yaml"
     path.write_text("hipplan: 1\nbuffers:\n  d: {kind: registered, file: data.bin}\n")

@@ -374,3 +374,11 @@ def test_two_repetitions_of_a_tensor_need_two_names() -> None:
     (only,) = refused("regions: {r: {tensors: {wq$(1): {each: 2, dtype: bf16, shape: [8]}}}}\n")
 
     assert (only.code, only.summary) == ("HP204", "the name 'wq1' is used twice")
+
+
+def test_what_is_nested_too_deep_is_told_as_that() -> None:
+    deep: Any = {}
+    for _ in range(70):
+        deep = {"x": deep}
+    with pytest.raises(PlanError, match=r"HP009.*nested deeper than 64 levels"):
+        load({"hipplan": 1, "vars": {"n": 1}, "buffers": {"b": deep, "c$(n)": {"kind": "device", "size": "$(n)"}}})

@@ -136,6 +136,18 @@ import os; os.dup2(1, 2)
     ]
 
 
+def test_a_null_stream_is_that_of_the_device_in_the_plan(script: Script) -> None:
+    source = """
+runtime = _core.Runtime.open(str(Path(_core.__file__).with_name("libhipcuda.so")))
+journal = _core.Journal(runtime, [1])
+buffer = journal.create_managed_buffer("x", 1, 4096, 1)
+journal.prefetch(buffer, 0, 4096, -1, 0, 1)
+journal.synchronize_stream(0, 1)
+print(*(line.split()[0] for line in calls() if "Prefetch" in line or "Retain" in line or "Synchronize" in line))
+"""
+    assert script(source).split()[-2:] == ["cuMemPrefetchAsync_v2@101", "cuStreamSynchronize@101"]
+
+
 def test_a_thread_s_context_is_put_back_after_every_call(script: Script) -> None:
     source = """
 hip.hipMemRelease(P)
