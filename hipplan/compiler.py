@@ -149,9 +149,9 @@ class _Compiler:
         return self.devices[self.plan.objects.streams[stream].device]
 
     def granularity(self, device: str, which: str) -> int:
-        """Bytes; of the device, or of host memory, where every known runtime says a page."""
+        """Bytes; of the device, or of host memory, which ROCm hands out in pages."""
         if device == HOST:
-            return PAGE
+            return self.machine.host_granularity or PAGE
         known = self.machine.devices[self.devices[device]]
         return getattr(known, f"granularity_{which}") or FALLBACK_GRANULARITY
 

@@ -12,7 +12,7 @@ from itertools import accumulate, groupby
 from pathlib import PurePath
 
 from hipplan.content_steps import LANES, PIECE, ContentStep, Copy, Fill, LoadFiles, Part, Taken
-from hipplan.dtypes import BYTE
+from hipplan.dtypes import BYTE, dtype_of
 from hipplan.errors import Diagnostic, Span
 from hipplan.findings import Findings
 from hipplan.loader import LoadedPlan
@@ -109,10 +109,13 @@ def _joined(parts: Iterable[Part]) -> Iterator[Part]:
 
 
 def fill(memory: Memory, name: str, value: float | bool, dtype: str, origin: Span | None = None) -> Fill:
-    """Raises Refused, ValueError (the dtype cannot hold the value)."""
+    """Raises Refused: there is no such dtype or it cannot hold the value, other sizes, no right."""
     resource = memory.by_name[name]
-    kind = resource.dtype or dtype or BYTE.name
-    pattern = encode(kind, value)
+    try:
+        kind = resource.dtype or (dtype_of(dtype) if dtype else BYTE).name
+        pattern = encode(kind, value)
+    except ValueError as error:
+        raise Refused("HP105", f"'{name}' cannot be filled: {error}") from None
     if resource.size % len(pattern):
         raise Refused("HP421", f"'{name}' has {resource.size} bytes, no whole number of {kind}")
     shown = f"{str(value).lower() if isinstance(value, bool) else value} ({kind})"

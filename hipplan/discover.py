@@ -20,6 +20,9 @@ _CONCURRENT_MANAGED = 9
 _VMM = 89
 _LARGE_BAR = 10011
 
+_HOST_LOCATION = 2
+"""hipMemLocationTypeHost."""
+
 _LINK_TYPES: dict[int, LinkType] = {0: "hypertransport", 1: "qpi", 2: "pcie", 3: "infiniband", 4: "xgmi"}
 
 
@@ -42,6 +45,7 @@ def discover(chosen: Chosen) -> Machine:
         hip_version=version_text(runtime.version),
         runtime=chosen.kind,
         host_memory=simulated.host_memory if simulated else _host_memory(),
+        host_granularity=_host_granularity(runtime) if any(device.vmm for device in devices) else None,
         devices=devices,
         links=links,
         limits=Limits(open_files=_open_files(), mappings=_mappings()),
@@ -97,6 +101,14 @@ def _link(runtime: _core.Runtime, source: int, target: int) -> Link:
     if told is None:
         return Link(source=source, target=target)
     return Link(source=source, target=target, type=_LINK_TYPES.get(told[0], "unknown"), hops=told[1])
+
+
+def _host_granularity(runtime: _core.Runtime) -> int | None:
+    """None before HIP 7.2, which knows no allocations in host memory."""
+    try:
+        return runtime.granularity(_core.AllocationProperties(0, location_type=_HOST_LOCATION), False)
+    except _core.HipError:
+        return None
 
 
 def _host_memory() -> int:

@@ -20,7 +20,6 @@ from hipplan.contents import Memory
 from hipplan.difference import Difference
 from hipplan.errors import LayoutInUse, LeakError
 from hipplan.live import Live, OnBytes
-from hipplan.model import Content
 from hipplan.moves import Moves
 from hipplan.places import family_of, places_of
 from hipplan.program import Program
@@ -272,12 +271,13 @@ class Layout:
     ) -> None:
         """Fills a buffer, region or tensor from a file: .npy, .safetensors (or its index), else bytes.
 
-        As a plan's contents, whose keys the arguments are. Raises as fill() does, and ApplyError for a file that
-        cannot be read (HP405), does not fit (HP421) or is damaged (HP422), before the first byte is moved.
+        As a plan's contents, whose keys the arguments are. Raises as fill() does, and ApplyError for arguments that a
+        plan could not have (as HP107) and a file that cannot be read (HP405), does not fit (HP421) or is damaged
+        (HP422), before the first byte is moved.
         """
-        spec = Content(file=os.fspath(path), at=at, tensor=tensor, part=part, parts=parts)
+        keys = {"at": at, "tensor": tensor, "part": part, "parts": parts}
         with self._moves(name, on_bytes=on_bytes) as moves:
-            moves.load(name, spec, os.fspath(path))
+            moves.load(name, os.fspath(path), keys)
 
     def copy(self, source: str, to: str, *, on_bytes: OnBytes | None = None) -> None:
         """Copies the bytes of one buffer, region or tensor to another, across devices too. Raises as fill() does."""

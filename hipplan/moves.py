@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
 
 from hipplan import _core, contents, strict_json
 from hipplan.content_steps import ContentStep, check_files, devices_of
@@ -18,6 +20,7 @@ from hipplan.dtypes import BY_NAME, BYTE
 from hipplan.errors import ApplyError, Diagnostic
 from hipplan.live import Live, OnBytes
 from hipplan.model import Content
+from hipplan.model.translate import translate
 from hipplan.output import replacing
 from hipplan.program import Resource
 from hipplan.steps import HOST
@@ -51,9 +54,10 @@ class Moves:
         with self._told(name):
             self._do(contents.copy(self.memory, name, source))
 
-    def load(self, name: str, spec: Content, path: str) -> None:
+    def load(self, name: str, path: str, keys: Mapping[str, Any]) -> None:
+        """keys: as in a plan's contents."""
         with self._told(name):
-            taken = contents.load(self.memory, name, spec, path)
+            taken = contents.load(self.memory, name, _content(path, keys), path)
             self._do(contents.together([(name, taken)]))
 
     def save(self, name: str, path: str) -> None:
@@ -115,6 +119,15 @@ class Moves:
 
     def _is_callers_own(self, error: BaseException) -> bool:
         return self._live is not None and error is self._live.callers_own
+
+
+def _content(path: str, keys: Mapping[str, Any]) -> Content:
+    """What a plan would say. Raises ApplyError with all that is wrong with it."""
+    data = {"file": path} | {key: given for key, given in keys.items() if given is not None}
+    try:
+        return Content.model_validate(data)
+    except ValidationError as error:
+        raise ApplyError(translate(error, Content, data, lambda *path, key=False: None)) from None
 
 
 def _failure(name: str, error: Exception) -> ApplyError:

@@ -159,6 +159,10 @@ class Machine(PlanModel):
     host_memory: Size | None = None
     """Memory of the host. Unit: bytes. Source: sysconf(_SC_PHYS_PAGES)."""
 
+    host_granularity: Size | None = None
+    """What the size of an allocation in host memory must be a multiple of. Unit: bytes. Source:
+    hipMemGetAllocationGranularity."""
+
     devices: list[MachineDevice]
     """In the order of HIP's ordinals."""
 
@@ -280,6 +284,7 @@ def _figures(machine: Machine) -> dict[str, Any]:
         "hip_version": machine.hip_version,
         "runtime": machine.runtime,
         "host_memory": machine.host_memory,
+        "host_granularity": machine.host_granularity,
     }
     figures |= {f"limits.{key}": value for key, value in machine.limits}
     for ordinal, device in enumerate(machine.devices):

@@ -148,6 +148,13 @@ def test_a_null_stream_is_that_of_where_the_memory_goes() -> None:
     assert waits == [("s", 1), ("", 1), ("", 0)]
 
 
+def test_host_memory_has_the_granularity_that_the_machine_tells() -> None:
+    on_host = {"allocations": {"a": {"device": "host", "size": "4KiB"}}}
+    sizes = [compiled(on_host, machine(host_granularity=told)).resources[0].size for told in (None, 2 * MIB)]
+
+    assert sizes == [4096, 2 * MIB]
+
+
 def test_a_file_is_looked_for_beside_the_plan(tmp_path: Any) -> None:
     path = tmp_path / "plan.yaml"
     path.write_text("hipplan: 1\nbuffers:\n  d: {kind: registered, file: data.bin}\n")

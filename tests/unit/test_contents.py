@@ -457,3 +457,26 @@ def test_moving_bytes_inside_of_moving_bytes_is_refused(sim: Simulator) -> None:
         layout.fill("other", 3)
 
         assert set(bytes_of(layout, "other")) == {3}
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "said"),
+    [
+        ({"value": 300}, "HP105", "'x' cannot be filled: 300 is outside of what u8 holds"),
+        ({"value": True}, "HP105", "true and false are for bool"),
+        ({"value": 1, "dtype": "nonsense"}, "HP105", "there is no dtype 'nonsense'"),
+        ({"path": "f", "part": 1}, "HP107", "part and parts go together"),
+        ({"path": "f", "part": 5, "parts": 2}, "HP105", "there is no part 5 of 2"),
+        ({"path": "f", "at": "4kb"}, "HP013", "is not a unit of bytes"),
+        ({"path": ""}, "HP105", "file"),
+    ],
+    ids=str,
+)
+def test_wrong_arguments_are_told_as_in_a_plan(given: dict[str, Any], code: str, said: str, sim: Simulator) -> None:
+    with hipplan.apply({"hipplan": 1, "buffers": {"x": {"kind": "device", "size": 4096}}}, runtime="sim") as layout:
+        with pytest.raises(ApplyError) as caught:
+            (layout.fill if "value" in given else layout.load)("x", **given)
+        layout.fill("x", 1.5, dtype="torch.bfloat16")
+
+    assert caught.value.diagnostics[0].code == code
+    assert said in str(caught.value)

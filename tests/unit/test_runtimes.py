@@ -15,6 +15,7 @@ import pytest
 
 import hipplan
 from hipplan import _core, runtimes
+from hipplan.discover import discover
 from hipplan.errors import MachineError, RuntimeUnavailable
 from hipplan.profiles import Machine, load_machine
 from tests.conftest import Simulator
@@ -391,6 +392,15 @@ def test_the_simulator_becomes_a_machine_whose_links_nobody_knows(sim: Simulator
 
     assert made.runtime.can_access_peer(0, 1)
     runtimes.choose("sim", load_machine("sim-2"))
+
+
+def test_the_granularity_of_host_memory_is_measured_where_there_is_such_memory(sim: Simulator) -> None:
+    newest = load_machine("sim-2")
+    told = [discover(runtimes.choose("sim", newest.model_copy(update={"hip_version": release}))).host_granularity
+            for release in ("7.2.53211", "6.4.43482")]  # fmt: skip
+    runtimes.choose("sim", newest)
+
+    assert told == [4096, None]
 
 
 def test_only_who_has_layouts_open_is_told_to_close_them(sim: Simulator) -> None:
