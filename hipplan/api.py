@@ -9,7 +9,7 @@ from typing import Any
 
 from hipplan.layout import Layout
 from hipplan.live import OnBytes
-from hipplan.loader import LoadedPlan, PlanSource, load
+from hipplan.loader import LoadedPlan, PlanSource, loaded
 from hipplan.lock import Locked
 from hipplan.prepare import prepare
 from hipplan.profiles import Machine, load_machine
@@ -24,8 +24,8 @@ def apply(
     plan: LoadedPlan | PlanSource,
     *,
     vars: Mapping[str, Any] | None = None,  # noqa: A002
-    runtime: str | None = None,
-    machine: Machine | str | None = None,
+    runtime: str | os.PathLike[str] | None = None,
+    machine: Machine | str | os.PathLike[str] | None = None,
     bind: Mapping[str, Any] | None = None,
     on_step: OnStep | None = None,
     on_bytes: OnBytes | None = None,
@@ -36,9 +36,9 @@ def apply(
     """Applies a plan: everything is made, read back and handed out, or nothing is.
 
     plan: a path, a text, a stream, a dict, or what hipplan.load gave.
-    vars: values for the plan's variables, when it is not loaded yet.
+    vars: values for the plan's variables; only of a plan that is not loaded yet.
     runtime: auto, amd, cuda, sim or a path; default HIPPLAN_RUNTIME, else auto.
-    machine: a profile (or its name) that the simulator becomes; only with the simulator.
+    machine: a profile (or its name, or its path) that the simulator becomes; only with the simulator.
     record: a file for what is done, step by step (JSON lines; `hipplan replay` shows it).
     locked: a file that `hipplan lock` made: exactly what it says, with the same addresses, or an error.
     bind: memory for `bind:` buffers (buffer protocol), descriptors for `bind:` allocations, by name.
@@ -50,12 +50,12 @@ def apply(
     not what is locked), RuntimeUnavailable,
     ApplyError (rolled back; `leaks` names what could not be), RecordError (the record cannot be written).
     """
-    loaded = plan if isinstance(plan, LoadedPlan) else load(plan, vars)
-    profile = load_machine(machine) if isinstance(machine, str) else machine
+    known = loaded(plan, vars)
+    profile = None if machine is None else load_machine(machine)
     lock = None if locked is None else Locked(locked)
     with recording(record) as recorder:
         chosen = choose(runtime, profile)
-        program = prepare(loaded, chosen, profile)
+        program = prepare(known, chosen, profile)
         if lock is not None:
             program = lock.hold(program)
         if chosen.notice:

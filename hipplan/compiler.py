@@ -1,12 +1,13 @@
 """compile(plan, machine) -> Program.
 
-Pure: no clock, no driver, no files, so the same plan and machine give the same steps. Their order: peer
-links, allocations, then each reservation with its mappings and their access, streams, buffers with advice
-and prefetch, and last the waits for what was enqueued. Teardown is the reverse.
+Pure: no clock, no driver, no files once both are loaded, so the same plan and machine give the same steps.
+Their order: peer links, allocations, then each reservation with its mappings and their access, streams, buffers with
+advice and prefetch, and last the waits for what was enqueued. Teardown is the reverse.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Set
 from dataclasses import replace
 from pathlib import PurePath
@@ -18,7 +19,7 @@ from hipplan.content_steps import devices_of
 from hipplan.difference import Difference, difference
 from hipplan.errors import MachineError, in_order
 from hipplan.findings import Findings
-from hipplan.loader import LoadedPlan, no_garbage_collection
+from hipplan.loader import LoadedPlan, PlanSource, loaded, no_garbage_collection
 from hipplan.model import DeviceBuffer, ManagedBuffer, PinnedBuffer, RegisteredBuffer
 from hipplan.objects import (
     HOST,
@@ -28,7 +29,7 @@ from hipplan.objects import (
     ResolvedReservation,
 )
 from hipplan.placement import place, selectors
-from hipplan.profiles import Machine
+from hipplan.profiles import Machine, load_machine
 from hipplan.program import Program, Resource
 from hipplan.units import PAGE, round_up
 
@@ -42,12 +43,15 @@ _HUGE_PAGES = {"none": 0, "transparent": 1, "2MiB": 2, "1GiB": 3}
 _HANDLE_TYPE = {"none": 0, "posix_fd": 1}
 
 
-def compile(plan: LoadedPlan, machine: Machine, current_device: int = 0) -> Program:  # noqa: A001
-    """The steps a plan needs on a machine, and what they give.
+def compile(  # noqa: A001
+    plan: LoadedPlan | PlanSource, machine: Machine | str | os.PathLike[str], current_device: int = 0
+) -> Program:
+    """The steps a plan needs on a machine, and what they give. What is not loaded yet is, as by load() and machine().
 
     current_device: the ordinal that `current: true` selectors mean.
     Raises MachineError with every reason why this machine cannot hold the plan (HP3xx).
     """
+    plan, machine = loaded(plan), load_machine(machine)
     findings = Findings()
     devices = place(plan, machine, current_device, findings)
     if findings.errors:  # the rules below speak of devices that were found

@@ -172,14 +172,14 @@ class Layout:
         cannot hold the old and the new together), ApplyError (rolled back), LayoutInUse (HP409) while views of what
         would go are out; LeakError if it has changed, but something could not be given back.
         """
-        from hipplan.loader import LoadedPlan, load
+        from hipplan.loader import loaded
         from hipplan.prepare import prepare_change
         from hipplan.update import change, rebound
 
-        loaded = plan if isinstance(plan, LoadedPlan) else load(plan, vars)
+        wanted = loaded(plan, vars)
 
         def way(state: State) -> Difference:
-            return prepare_change(state.program, loaded, self.runtime, rebound(state, bind or {}))
+            return prepare_change(state.program, wanted, self.runtime, rebound(state, bind or {}))
 
         return change(self, way, bind=bind, on_step=on_step, check=verify)
 

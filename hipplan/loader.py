@@ -70,6 +70,8 @@ def load(
     include_anywhere: bool = False,
 ) -> LoadedPlan:
     """Read, expand, validate and resolve one plan. Raises PlanError with all diagnostics of all its files."""
+    if vars is not None and not isinstance(vars, Mapping):
+        raise TypeError(f"vars is a mapping of names to values, not {type(vars).__name__}")
     with no_garbage_collection():
         document = expand(source, vars or {}, include_anywhere=include_anywhere)
         plan, found, broken = _validate(document)
@@ -79,6 +81,15 @@ def load(
     if errors:
         raise PlanError(errors)
     return LoadedPlan(plan, objects, tuple(told), document)
+
+
+def loaded(plan: LoadedPlan | PlanSource, vars: Mapping[str, Any] | None = None) -> LoadedPlan:  # noqa: A002
+    """Of a plan that may be loaded already. Raises as load() does, and TypeError for vars that come too late."""
+    if not isinstance(plan, LoadedPlan):
+        return load(plan, vars)
+    if vars:
+        raise TypeError("vars are for a plan that is not loaded yet: give them to hipplan.load()")
+    return plan
 
 
 @contextmanager

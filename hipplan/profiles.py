@@ -225,9 +225,14 @@ def _shipped() -> Traversable:
     return resources.files("hipplan") / "machines"
 
 
-def load_machine(name_or_path: str | os.PathLike[str]) -> Machine:
-    """A shipped profile by name, or any profile by path. Raises MachineError with every mistake of the file."""
-    given = os.fspath(name_or_path)
+def load_machine(machine: str | os.PathLike[str] | Machine) -> Machine:
+    """A shipped profile by name, any profile by path, or one that is loaded already, as it is.
+
+    Raises MachineError with every mistake of the file.
+    """
+    if isinstance(machine, Machine):
+        return machine
+    given = os.fsdecode(machine)
     if given in machine_names():
         return _read(io.StringIO((_shipped() / f"{given}.yaml").read_text("utf-8")), f"{given}.yaml")
     if not (os.path.isfile(given) or os.sep in given or given.endswith((".yaml", ".yml"))):  # noqa: PTH113

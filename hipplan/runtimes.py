@@ -45,7 +45,7 @@ def version_of(runtime: _core.Runtime) -> str:
     return f"HIP {short} ({Path(runtime.path).name})"
 
 
-def choose(wanted: str | None = None, machine: Machine | None = None) -> Chosen:
+def choose(wanted: str | os.PathLike[str] | None = None, machine: Machine | None = None) -> Chosen:
     """Opens a runtime.
 
     wanted: auto, amd, cuda, sim or a path; None: HIPPLAN_RUNTIME, else auto. `auto` takes amd if it has a
@@ -59,7 +59,7 @@ def choose(wanted: str | None = None, machine: Machine | None = None) -> Chosen:
         raise RuntimeUnavailable(
             Diagnostic("HP407", "this process was forked from one that has opened a runtime", why=why, hint=hint)
         )
-    wanted = wanted or os.environ.get("HIPPLAN_RUNTIME") or "auto"
+    wanted = os.fsdecode(wanted or os.environ.get("HIPPLAN_RUNTIME") or "auto")
     if wanted == "sim":
         return _chosen_simulator(machine)
     if wanted == "amd":
@@ -68,7 +68,7 @@ def choose(wanted: str | None = None, machine: Machine | None = None) -> Chosen:
         library = Path(_core.__file__).with_name("libhipcuda.so")
         return Chosen("cuda", _with_devices(_open(str(library)), "cuda"), "")
     if wanted != "auto":
-        if os.sep not in wanted and not wanted.endswith(".so"):
+        if "\0" in wanted or (os.sep not in wanted and not wanted.endswith(".so")):
             hint = f"one of {', '.join(CHOICES)}, or a path such as ./libamdhip64.so.7"
             raise RuntimeUnavailable(Diagnostic("HP407", f"there is no runtime '{wanted}'", hint=hint))
         kind = family_of(wanted)

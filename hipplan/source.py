@@ -111,7 +111,7 @@ def load_yaml(source: str | os.PathLike[str] | IO[Any], name: str | None = None,
     if isinstance(source, str) and LINE_BREAK.search(source):
         name, raw = name or "<text>", source
     else:
-        name = name or (str(getattr(source, "name", "<stream>")) if hasattr(source, "read") else os.fspath(source))
+        name = name or _name(source)
         raw = read_all(source, name)
     text = ""
     try:
@@ -126,6 +126,17 @@ def load_yaml(source: str | os.PathLike[str] | IO[Any], name: str | None = None,
     if (other := instead(name, text, found.data, wanted)) is not None:
         raise PlanError(other)
     return found
+
+
+def _name(source: Any) -> str:
+    if hasattr(source, "read"):
+        return str(getattr(source, "name", "<stream>"))
+    if not isinstance(source, (str, os.PathLike)):
+        kind = type(source).__name__
+        raise TypeError(f"a path, a text, an open stream or a mapping is wanted here, not {kind}")
+    if not os.fspath(source):
+        raise PlanError(Diagnostic("HP001", "the path is empty", hint="name a file"))
+    return os.fsdecode(source)
 
 
 def read_all(source: str | os.PathLike[str] | IO[Any], name: str) -> Any:
