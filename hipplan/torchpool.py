@@ -37,7 +37,7 @@ class TorchPool:
         self.device = devices[resource.device]
         """Its ordinal, HIP's and PyTorch's."""
         self.native = _core.MemoryPool(layout.runtime, name, self.device, piece.address, resource.size, layout._book)
-        weakref.finalize(self, self.native.close)  # with a layout that is dropped: there are few slots
+        weakref.finalize(layout, self.native.close)  # there are few slots, and a layout may be dropped unclosed
         self._place = _place(layout, name)
         self._family = family_of(layout.runtime.path)
         self._torch_pool: Any = None
