@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+from collections.abc import Callable, Container
 from pathlib import Path
 
 from hipplan import _core
@@ -26,8 +27,12 @@ _HOST_LOCATION = 2
 _LINK_TYPES: dict[int, LinkType] = {0: "hypertransport", 1: "qpi", 2: "pcie", 3: "infiniband", 4: "xgmi"}
 
 
-def discover(chosen: Chosen) -> Machine:
-    """What this machine has, as the runtime tells it. Raises RuntimeUnavailable (HP407) if it cannot tell."""
+def discover(chosen: Chosen, wanted: Callable[[Machine], Container[int]] | None = None) -> Machine:
+    """What this machine has, as the runtime tells it. Raises RuntimeUnavailable (HP407) if it cannot tell.
+
+    wanted: of which devices to ask for memory and granularity, of the machine without these; None: of all. CUDA makes
+    a context to answer that, which takes hundreds of MB of the device.
+    """
     runtime = chosen.runtime
     try:
         count = runtime.device_count()
@@ -35,11 +40,21 @@ def discover(chosen: Chosen) -> Machine:
         links = [
             _link(runtime, a, b) for a in range(count) for b in range(count) if a != b and runtime.can_access_peer(a, b)
         ]
+        machine = _machine(chosen, devices, links)
+        chosen_ones = range(count) if wanted is None else wanted(machine)
+        measured = [
+            _with_memory(runtime, ordinal, device) if ordinal in chosen_ones else device
+            for ordinal, device in enumerate(devices)
+        ]
+        return machine.model_copy(update={"devices": measured})
     except _core.HipError as error:
         raise RuntimeUnavailable(
             Diagnostic("HP407", f"the runtime does not tell what this machine is: {error.name}", why=str(error))
         ) from error
-    simulated = chosen.machine
+
+
+def _machine(chosen: Chosen, devices: list[MachineDevice], links: list[Link]) -> Machine:
+    runtime, simulated = chosen.runtime, chosen.machine
     return Machine(
         name=simulated.name if simulated else os.uname().nodename,
         hip_version=version_text(runtime.version),
@@ -58,30 +73,29 @@ def _device(runtime: _core.Runtime, ordinal: int) -> MachineDevice:
         value = runtime.device_attribute(ordinal, attribute)
         return None if value is None else bool(value)
 
-    free, total = runtime.memory_info(ordinal)
-    vmm = flag(_VMM) or False  # an attribute that is not known means no
-    minimum = recommended = None
-    if vmm:
-        properties = _core.AllocationProperties(ordinal)
-        minimum = runtime.granularity(properties, False)
-        recommended = runtime.granularity(properties, True)
     return MachineDevice(
         name=runtime.device_name(ordinal),
         arch=runtime.device_arch(ordinal) or None,
         uuid=_uuid(runtime.device_uuid(ordinal)),
         pci=runtime.pci_bus_id(ordinal).lower() or None,
-        memory=total,
-        in_use=total - free,
         multiprocessors=runtime.device_attribute(ordinal, _MULTIPROCESSORS) or None,
-        vmm=vmm,
+        vmm=flag(_VMM) or False,  # an attribute that is not known means no
         managed=flag(_MANAGED),
         concurrent_managed=flag(_CONCURRENT_MANAGED),
         xnack=flag(_PAGEABLE),
         host_visible=bool(flag(_LARGE_BAR) or flag(_INTEGRATED)),
         integrated=flag(_INTEGRATED),
-        granularity_minimum=minimum,
-        granularity_recommended=recommended,
     )
+
+
+def _with_memory(runtime: _core.Runtime, ordinal: int, device: MachineDevice) -> MachineDevice:
+    free, total = runtime.memory_info(ordinal)
+    told = {"memory": total, "in_use": total - free}
+    if device.vmm:
+        properties = _core.AllocationProperties(ordinal)
+        told["granularity_minimum"] = runtime.granularity(properties, False)
+        told["granularity_recommended"] = runtime.granularity(properties, True)
+    return device.model_copy(update=told)
 
 
 def _uuid(raw: bytes) -> str | None:

@@ -11,8 +11,10 @@ from hipplan.compiler import compile_change
 from hipplan.difference import Difference
 from hipplan.discover import discover
 from hipplan.errors import Diagnostic, MachineError
+from hipplan.findings import Findings
 from hipplan.live import native_steps
 from hipplan.loader import LoadedPlan
+from hipplan.placement import place
 from hipplan.profiles import Machine
 from hipplan.program import Program
 from hipplan.runtimes import Chosen, known
@@ -24,7 +26,8 @@ def prepare(plan: LoadedPlan, chosen: Chosen, profile: Machine | None) -> Progra
         summary = f"the machine is measured with the runtime {chosen.kind}, it cannot be chosen"
         raise MachineError(Diagnostic("HP314", summary, hint="use --runtime sim, or leave --machine out"))
     _require_gpu(plan, chosen)
-    program = compile_plan(plan, discover(chosen), current_device=chosen.runtime.current_device())
+    current = chosen.runtime.current_device()
+    program = compile_plan(plan, _measured(plan, chosen, current), current)
     _raise_open_files(_allocations(program))
     native_steps(program)  # now, and not within the first apply
     return program
@@ -34,10 +37,15 @@ def prepare_change(old: Program, plan: LoadedPlan, runtime: _core.Runtime, renew
     """What leads from a live program to a plan. Raises MachineError, RuntimeUnavailable."""
     chosen = known(runtime)
     _require_gpu(plan, chosen)
-    machine = _without(discover(chosen), old)
+    machine = _without(_measured(plan, chosen, old.current_device), old)
     found = compile_change(old, plan, machine, renewed)
     _raise_open_files(_allocations(old) + _allocations(found.new))
     return found
+
+
+def _measured(plan: LoadedPlan, chosen: Chosen, current_device: int) -> Machine:
+    """The machine, with the memory of the plan's own devices alone."""
+    return discover(chosen, lambda machine: place(plan, machine, current_device, Findings()).values())
 
 
 def _require_gpu(plan: LoadedPlan, chosen: Chosen) -> None:

@@ -225,3 +225,24 @@ machine = discover(choose("auto"))
 print(machine.runtime, [(one.pci, one.memory) for one in machine.devices], len(machine.links))
 """
     assert script(source) == f"cuda [('0000:a1:00.0', {2**30}), ('0000:a1:00.0', {2**30})] 2"
+
+
+@pytest.mark.parametrize(
+    ("devices", "asked"),
+    [({"gpu": {"count": 1}}, [0]), ({"far": {"ordinal": 3}}, [3]), ({"a": {"ordinal": 2}, "b": {}}, [0, 2])],
+)
+def test_only_devices_of_the_plan_get_a_context(devices: object, asked: list[int], script: Script) -> None:
+    """A context takes hundreds of MB of a GPU, which is somebody else's there. The current device gets one too: what
+    concerns no device is asked in it."""
+    source = f"""
+from hipplan.loader import load
+from hipplan.prepare import prepare, prepare_change
+from hipplan.runtimes import choose
+chosen, plan = choose("auto"), load({{"hipplan": 1, "devices": {devices!r}}})
+program = prepare(plan, chosen, None)
+prepare_change(program, plan, chosen.runtime, set())
+print(sorted(int(line.split()[-1]) for line in calls() if line.startswith("cuDevicePrimaryCtxRetain")))
+print([one.granularity_minimum is not None for one in program.measured.devices])
+"""
+    contexts = sorted({0, *asked})
+    assert script(source, DEVICES=4).splitlines() == [str(contexts), str([number in asked for number in range(4)])]
