@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hipplan.errors import ApplyError, Diagnostic
-from hipplan.steps import HOST, Reserve, Step, native_rights
+from hipplan.steps import CPU_ORDINAL, Reserve, Step, native_rights
 from hipplan.units import format_size
 
 if TYPE_CHECKING:
     from hipplan.live import Live
 
 Rights = tuple[tuple[int, str], ...]
-"""(ordinal or HOST, right), as in SetAccess."""
+"""(ordinal or CPU_ORDINAL, right), as in SetAccess."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,4 +117,4 @@ def refuse(summary: str, *, why: str = "", hint: str = "") -> ApplyError:
 
 
 def _who(ordinal: int) -> str:
-    return "the host" if ordinal == HOST else f"device {ordinal}"
+    return "the host" if ordinal == CPU_ORDINAL else f"device {ordinal}"

@@ -147,7 +147,7 @@ class _Compiler:
         self.steps += self.contents
 
     def ordinal(self, device: str) -> int:
-        return steps.HOST if device == HOST else self.devices[device]
+        return steps.CPU_ORDINAL if device == HOST else self.devices[device]
 
     def _stream_device(self, stream: str) -> int:
         return self.devices[self.plan.objects.streams[stream].device]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hipplan.errors import ApplyError, Diagnostic, in_order
-from hipplan.steps import HOST, Step
+from hipplan.steps import CPU_ORDINAL, Step
 from hipplan.tensorfiles import FileProblem, Wanted
 from hipplan.units import format_size
 
@@ -33,7 +33,7 @@ class Part:
     offset: int
     size: int
     device: int
-    """Who moves the bytes; HOST: the CPU may do it itself."""
+    """Who moves the bytes; CPU_ORDINAL: the CPU may do it itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +67,9 @@ class Copy(Step):
     def do(self, live: Live) -> None:
         for to, from_ in self.pairs:
             device, other = to.device, from_.device
-            if device == HOST:
+            if device == CPU_ORDINAL:
                 device = other  # a device's stream does it; its own memory is the other side
-                other = HOST
+                other = CPU_ORDINAL
             live.filler.copy(self.name, device, live.at(to), other, live.at(from_), to.size)
         live.run_filler()
 
@@ -129,7 +129,7 @@ def devices_of(steps: tuple[ContentStep, ...]) -> list[int]:
             found |= {part.device for pair in step.pairs for part in pair}
         else:
             found |= {part.device for load in step.loads for _, part in load.pieces}
-    return sorted(found - {HOST})
+    return sorted(found - {CPU_ORDINAL})
 
 
 def check_files(steps: Iterable[Step], files: Files) -> None:

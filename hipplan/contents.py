@@ -18,7 +18,7 @@ from hipplan.findings import Findings
 from hipplan.loader import LoadedPlan
 from hipplan.model import Content
 from hipplan.program import Program, Resource
-from hipplan.steps import HOST, CreatePinnedBuffer, CreateStream, Step
+from hipplan.steps import CPU_ORDINAL, CreatePinnedBuffer, CreateStream, Step
 from hipplan.tensorfiles import Wanted, is_safetensors
 from hipplan.units import format_size
 from hipplan.values import encode
@@ -55,7 +55,7 @@ class Memory:
         if not resource.size:
             raise Refused("HP213", f"how large '{name}' is, its file tells", hint="say its size:")
         if resource.kind in ("pinned", "registered"):
-            return (Part(name, 0, resource.size, HOST),)
+            return (Part(name, 0, resource.size, CPU_ORDINAL),)
         if resource.kind in ("device", "managed"):
             return (Part(name, 0, resource.size, self._devices[resource.device]),)
         whole = name if resource.kind == "region" else resource.inside
@@ -143,7 +143,7 @@ def copy(memory: Memory, name: str, source: str, origin: Span | None = None) -> 
 
 def _by_one_device(to: Part, from_: Part, *, managed_first: bool) -> tuple[Part, Part]:
     """No peer copy: HIP finds managed memory, and the other's own device is sure to have access to it."""
-    if HOST in (to.device, from_.device):
+    if CPU_ORDINAL in (to.device, from_.device):
         return to, from_
     device = from_.device if managed_first else to.device
     return replace(to, device=device), replace(from_, device=device)

@@ -23,7 +23,7 @@ from hipplan.model import Content
 from hipplan.model.translate import translate
 from hipplan.output import replacing
 from hipplan.program import Resource
-from hipplan.steps import HOST
+from hipplan.steps import CPU_ORDINAL
 from hipplan.tensorfiles import Files
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Moves:
 
     def _with_lanes(self, devices: Iterable[int], files: Files) -> Live:
         """With lanes for these devices: they are made where there are none yet, and stay."""
-        layout, devices = self._layout, sorted({*devices} - {HOST})
+        layout, devices = self._layout, sorted({*devices} - {CPU_ORDINAL})
         missing = [device for device in devices if contents.staging_name(device) not in layout._live]
         if missing:
             layout._make_lanes(missing)

@@ -86,7 +86,7 @@ def _with_access(program: Program, access: dict[str, Access]) -> Program:
     def stepped(step: steps.Step) -> steps.Step:
         if not isinstance(step, steps.SetAccess) or step.name not in access:
             return step
-        ordinals = program.devices | {HOST: steps.HOST}
+        ordinals = program.devices | {HOST: steps.CPU_ORDINAL}
         return replace(step, rights=tuple((ordinals[who], right) for who, right in access[step.name]))
 
     def told(one: Resource) -> Resource:

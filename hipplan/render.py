@@ -1,14 +1,9 @@
-"""Programs, layouts and machines as text for people and as JSON for programs.
-
-JSON carries `format_version`; it grows when a key changes its meaning or goes away, not when one is added.
-"""
+"""Programs, layouts and records as text for people."""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -18,16 +13,12 @@ from hipplan import listing
 from hipplan.errors import printable
 from hipplan.program import Program, Resource
 from hipplan.record import Record
+from hipplan.render_json import visibility
 from hipplan.steps import Step
 from hipplan.units import format_size
 
 if TYPE_CHECKING:
-    from hipplan.difference import Difference
     from hipplan.layout import Layout
-    from hipplan.undo import Undone
-
-FORMAT_VERSION = 1
-_VISIBILITY = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 
 
 class _Console(Console):
@@ -40,134 +31,6 @@ def console() -> Console:
     """Standard output. Wide when it is no terminal, so that nothing is cut in a file or a pipe."""
     width = None if sys.stdout.isatty() else 200
     return _Console(width=width, highlight=False, soft_wrap=False, markup=False, emoji=False)  # names are only names
-
-
-def step_json(step: Step) -> dict[str, Any]:
-    """One step: the call, the name, its own fields, and where the plan asks for it."""
-    own = {f.name: _told(getattr(step, f.name)) for f in fields(step) if f.name not in ("name", "origin")}
-    origin = None if step.origin is None else str(step.origin)
-    return {"call": step.call, "name": step.name, "describe": step.describe(), "origin": origin, **own}
-
-
-def _told(value: Any) -> Any:
-    """A field's value as JSON has it; bytes in hexadecimal, places in the plan left out."""
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, tuple):
-        return [_told(one) for one in value]
-    if is_dataclass(value):
-        return {f.name: _told(getattr(value, f.name)) for f in fields(value) if f.name != "origin"}
-    return value
-
-
-def resource_json(resource: Resource) -> dict[str, Any]:
-    out: dict[str, Any] = {
-        "name": resource.name,
-        "kind": resource.kind,
-        "device": resource.device,
-        "asked": resource.asked,
-        "size": resource.size,
-        "waste": resource.waste,
-    }
-    if resource.held_by:
-        out |= {"bytes_by_device": dict(resource.held_by)}
-    if resource.kind == "tensor":
-        out |= {
-            "access": dict(resource.access),
-            "region": resource.inside,
-            "offset": resource.offset,
-            "dtype": resource.dtype,
-            "shape": list(resource.shape),
-        }
-    if resource.kind == "region":
-        out |= {"access": dict(resource.access)}
-    if resource.kind == "mapping":
-        out |= {
-            "access": dict(resource.access),
-            "reservation": resource.inside,
-            "offset": resource.offset,
-            "allocation": resource.memory,
-        }
-    return out
-
-
-def program_json(program: Program) -> dict[str, Any]:
-    return {
-        "format_version": FORMAT_VERSION,
-        "plan": program.name,
-        "digest": program.digest,
-        "machine": program.machine,
-        "devices": program.devices,
-        "selectors": program.selectors,
-        "bytes_by_device": program.bytes_by_device(),
-        "steps": [step_json(step) for step in program.steps],
-        "resources": [resource_json(resource) for resource in program.resources],
-        "warnings": [warning.to_json() for warning in program.warnings],
-    }
-
-
-def difference_json(way: Difference) -> dict[str, Any]:
-    """Without `changes` the two programs are alike; `steps` are the driver calls, then `given_back` goes."""
-    return {
-        "format_version": FORMAT_VERSION,
-        "plan": way.new.name,
-        "digest": way.new.digest,
-        "from": {"plan": way.old.name, "digest": way.old.digest},
-        "machine": way.new.machine,
-        "changes": [
-            {
-                "sign": line.sign,
-                "kind": line.kind,
-                "name": line.name,
-                "what": line.what,
-                "origin": None if line.origin is None else str(line.origin),
-            }
-            for line in listing.lines(way)
-        ],
-        "steps": [step_json(step) for step in (*way.additions, *way.changes, *way.contents)],
-        "given_back": [step.name for step in reversed(way.released)],
-        "warnings": [warning.to_json() for warning in way.new.warnings],
-    }
-
-
-def layout_json(layout: Layout) -> dict[str, Any]:
-    program = layout.program
-    resources = []
-    for resource in program.resources:
-        address = layout[resource.name].address
-        shown = None if address is None else f"{address:#x}"
-        told = resource_json(resource) | {"address": shown}
-        if resource.kind in ("pinned", "registered"):
-            told["device_pointer"] = f"{layout[resource.name].device_pointer:#x}"
-        resources.append(told)
-    return {
-        "format_version": FORMAT_VERSION,
-        "event": "applied",
-        "plan": program.name,
-        "digest": program.digest,
-        "machine": program.machine,
-        "devices": program.devices,
-        "selectors": program.selectors,
-        "visibility": _visibility(),
-        "runtime": layout.runtime.path,
-        "notice": layout.notice,
-        "steps": len(program.steps),
-        "retries": layout.retries,
-        "resources": resources,
-        "checks": [{"name": c.name, "what": c.what, "current": c.current} for c in layout.checks],
-        "warnings": [warning.to_json() for warning in program.warnings],
-    }
-
-
-def undone_json(undone: Undone) -> dict[str, Any]:
-    return {
-        "format_version": FORMAT_VERSION,
-        "event": "torn down",
-        "given_back": undone.count,
-        "retries": undone.retries,
-        "leaks": list(undone.leaks),
-        "diagnostics": [one.to_json() for one in undone.diagnostics()],
-    }
 
 
 def verified_text(answer: Mapping[str, Any]) -> str:
@@ -285,13 +148,8 @@ def _verified(layout: Layout) -> dict[str, str]:
 def devices_text(program: Program, *, here: bool) -> str:
     """Which device each name of the plan is, and what chose it; `here` with the variables that hide devices."""
     chosen = [f"{name} is device {ordinal} ({program.selectors[name]})" for name, ordinal in program.devices.items()]
-    hidden = [f"{name}={value}" for name, value in _visibility().items()] if here else []
+    hidden = [f"{name}={value}" for name, value in visibility().items()] if here else []
     return printable("; ".join([", ".join(chosen), *hidden]))
-
-
-def _visibility() -> dict[str, str]:
-    """The variables that choose which devices a process sees, as far as they are set."""
-    return {name: os.environ[name] for name in _VISIBILITY if name in os.environ}
 
 
 def totals(program: Program) -> str:

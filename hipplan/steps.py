@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 RIGHTS = {"none": 0, "r": 1, "rw": 3}
 """A right of the plan -> hipMemAccessFlags."""
 
-HOST = -1
+CPU_ORDINAL = -1
 """The ordinal that stands for the CPU: hipCpuDeviceId."""
 
 
@@ -132,17 +132,19 @@ class Map(Step):
 
 def native_rights(rights: Iterable[tuple[int, str]]) -> list[tuple[int, int, int]]:
     """(location type, id, flags) of each."""
-    return [(2, 0, RIGHTS[right]) if ordinal == HOST else (1, ordinal, RIGHTS[right]) for ordinal, right in rights]
+    return [
+        (2, 0, RIGHTS[right]) if ordinal == CPU_ORDINAL else (1, ordinal, RIGHTS[right]) for ordinal, right in rights
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetAccess(Step):
     call = "hipMemSetAccess"
     rights: tuple[tuple[int, str], ...]
-    """(ordinal or HOST, right) for each who gets access to the whole mapping."""
+    """(ordinal or CPU_ORDINAL, right) for each who gets access to the whole mapping."""
 
     def describe(self) -> str:
-        who = (f"{'host' if o == HOST else f'device {o}'}: {right}" for o, right in self.rights)
+        who = (f"{'host' if o == CPU_ORDINAL else f'device {o}'}: {right}" for o, right in self.rights)
         return ", ".join(who)
 
     def do(self, live: Live) -> None:
@@ -237,7 +239,7 @@ class Advise(Step):
     size: int
 
     def describe(self) -> str:
-        whom = "the host" if self.device == HOST else f"device {self.device}"
+        whom = "the host" if self.device == CPU_ORDINAL else f"device {self.device}"
         return f"{self.advice} ({whom}), {format_size(self.size)} at +{format_size(self.offset)}"
 
     def do(self, live: Live) -> None:
@@ -256,7 +258,7 @@ class Prefetch(Step):
     """The device that the stream belongs to, current in the call."""
 
     def describe(self) -> str:
-        to = "the host" if self.device == HOST else f"device {self.device}"
+        to = "the host" if self.device == CPU_ORDINAL else f"device {self.device}"
         return f"{format_size(self.size)} at +{format_size(self.offset)} to {to}"
 
     def do(self, live: Live) -> None:

@@ -193,6 +193,6 @@ def _piece_checks(name: str, piece: Piece, live: Live, coherency: bool) -> Itera
     if piece.prefetched != NOWHERE:  # a prefetch by somebody else, or of an earlier plan, cannot be taken back
         yield Check(name, f"last prefetch {where}", str(piece.prefetched), str(attribute(address, size, 4)))
     # The CPU is not told of, even where it was advised.
-    desired = sorted(piece.accessed_by - {steps.HOST})
-    current = sorted(set(live.runtime.accessed_by(address, size)) - {steps.HOST})
+    desired = sorted(piece.accessed_by - {steps.CPU_ORDINAL})
+    current = sorted(set(live.runtime.accessed_by(address, size)) - {steps.CPU_ORDINAL})
     yield Check(name, f"accessed by {where}", str(desired), str(current))

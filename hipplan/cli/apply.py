@@ -169,12 +169,12 @@ def _hold(layout: Layout, interrupts: Interrupts) -> None:
 
 
 def _report(layout: Layout, as_json: bool) -> None:
-    from hipplan import render
+    from hipplan import render, render_json
     from hipplan.runtimes import version_of
     from hipplan.undo import retried_text
 
     if as_json:
-        print(strict_json.dumps(render.layout_json(layout)), flush=True)
+        print(strict_json.dumps(render_json.layout_json(layout)), flush=True)
         return
     program = layout.program
     checks = f"{len(layout.checks)} checks passed" if layout.checks else "not verified"
@@ -189,16 +189,16 @@ def _report(layout: Layout, as_json: bool) -> None:
 
 
 def _tear_down(layout: Layout, as_json: bool) -> None:
-    from hipplan import render
+    from hipplan import render_json
 
     try:
         undone = layout.close()
     except LeakError as error:
         if as_json and error.undone is not None:
             with suppress(OSError):  # the leak matters more than who hears of it here
-                print(strict_json.dumps(render.undone_json(error.undone)), flush=True)
+                print(strict_json.dumps(render_json.undone_json(error.undone)), flush=True)
         raise
     if as_json:
-        print(strict_json.dumps(render.undone_json(undone)), flush=True)
+        print(strict_json.dumps(render_json.undone_json(undone)), flush=True)
     else:
         print(f"torn down: {undone.summary()}", flush=True)

@@ -65,7 +65,7 @@ def run(given: Namespace) -> int:
 def _json(matrix: Matrix, kind: str) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from hipplan.render import FORMAT_VERSION
+    from hipplan.render_json import FORMAT_VERSION
 
     return {"format_version": FORMAT_VERSION, "event": "bench", "runtime": kind, **asdict(matrix)}
 

@@ -45,7 +45,7 @@ def declare(parser: Parser) -> None:
 
 
 def run(given: Namespace) -> int:
-    from hipplan import render
+    from hipplan import render, render_json
     from hipplan.compiler import compile as compile_plan
     from hipplan.loader import load
     from hipplan.profiles import load_machine
@@ -69,7 +69,7 @@ def run(given: Namespace) -> int:
         return ExitCode.CHANGES if changes and given.detailed_exitcode else 0
     program = compile_plan(plan, profile)
     if given.format == "json":
-        print(strict_json.dumps(render.program_json(program), indent=2))
+        print(strict_json.dumps(render_json.program_json(program), indent=2))
         return 0
     for warning in program.warnings:
         print(warning, file=sys.stderr)
@@ -85,14 +85,14 @@ def run(given: Namespace) -> int:
 
 def _preview_change(old: LoadedPlan, new: LoadedPlan, profile: Machine, format: str) -> bool:  # noqa: A002
     """Prints what leads from one plan to another; whether it is anything."""
-    from hipplan import listing, render
+    from hipplan import listing, render, render_json
     from hipplan.compiler import compile as compile_plan
     from hipplan.compiler import compile_change
 
     found = compile_change(compile_plan(old, profile), new, profile)
     lines = listing.lines(found)
     if format == "json":
-        print(strict_json.dumps(render.difference_json(found), indent=2))
+        print(strict_json.dumps(render_json.difference_json(found), indent=2))
         return bool(lines)
     for warning in found.new.warnings:
         print(warning, file=sys.stderr)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from hipplan import render
+from hipplan import render_json
 from hipplan.errors import ApplyError
 from hipplan.loader import load
 from hipplan.prepare import prepare
@@ -137,12 +137,12 @@ def test_not_ready_is_retried_and_counted_in_the_report(sim: Simulator, on_step:
     layout = run(program, sim.runtime, on_step=on_step)
 
     assert layout.retries == 4
-    assert render.layout_json(layout)["retries"] == 4
+    assert render_json.layout_json(layout)["retries"] == 4
 
     undone = layout.close()
 
     assert undone.retries == 2
-    assert render.undone_json(undone)["retries"] == 2
+    assert render_json.undone_json(undone)["retries"] == 2
     assert undone.summary().endswith("; 2 calls made again because the driver said NotReady")
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hipplan import render, steps
+from hipplan import render_json, steps
 from hipplan.loader import load
 from hipplan.prepare import prepare
 from hipplan.program import Program
@@ -66,7 +66,7 @@ def test_the_same_plan_gives_the_same_program(seed: int) -> None:
         again = prepare(load(generated.plan(seed, folder)), choose("sim"), None)
 
         assert again == program
-        assert render.program_json(again) == render.program_json(program)
+        assert render_json.program_json(again) == render_json.program_json(program)
 
 
 @tries

@@ -133,7 +133,7 @@ def test_advice_has_hip_s_values_and_ranges_in_bytes() -> None:
     advise = compiled(plan).steps[1]
 
     assert isinstance(advise, steps.Advise)
-    assert (advise.value, advise.device, advise.offset, advise.size) == (3, steps.HOST, MIB, 3 * MIB)
+    assert (advise.value, advise.device, advise.offset, advise.size) == (3, steps.CPU_ORDINAL, MIB, 3 * MIB)
 
 
 def test_a_null_stream_is_that_of_where_the_memory_goes() -> None:
