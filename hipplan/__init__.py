@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         LeakError,
         MachineError,
         PlanError,
+        ProfileError,
         RecordError,
         RuntimeUnavailable,
     )
@@ -53,6 +54,7 @@ __all__ = [
     "MachineError",
     "Piece",
     "PlanError",
+    "ProfileError",
     "Program",
     "RecordError",
     "RuntimeUnavailable",

@@ -17,7 +17,7 @@ from hipplan import contents, preflight, regions, steps
 from hipplan.advice import ADVICE
 from hipplan.content_steps import devices_of
 from hipplan.difference import Difference, difference
-from hipplan.errors import MachineError, in_order
+from hipplan.errors import MachineError, in_order, printable
 from hipplan.findings import Findings
 from hipplan.loader import LoadedPlan, PlanSource, loaded, no_garbage_collection
 from hipplan.model import DeviceBuffer, ManagedBuffer, PinnedBuffer, RegisteredBuffer
@@ -65,7 +65,7 @@ def compile(  # noqa: A001
     if findings.errors:
         raise MachineError(in_order(findings.all))
     return Program(
-        name=plan.plan.name or plan.source_name,
+        name=plan.plan.name or printable(plan.source_name),
         source=plan.source_name,
         digest=digest,
         machine=machine.name,

@@ -195,7 +195,7 @@ def render_diagnostic(diagnostic: Diagnostic) -> str:
     if diagnostic.hint:
         lines.append(f"  hint: {diagnostic.hint}")
     lines += [f"  {note}" for note in diagnostic.notes]
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))
 
 
 def suggest(word: object, known: Iterable[str]) -> str:
@@ -240,11 +240,12 @@ def _excerpt(span: Span, label: str) -> list[str]:
     padding = "".join("\t" if c == "\t" else " " for c in shown[:start].ljust(start))
     gutter = f"{span.line:>5} | "
     caret = f"{'|':>7} {padding}{'^' * max(1, end - start)} {label}".rstrip()
-    return [gutter + printable(shown), caret]
+    return [gutter + shown, caret]
 
 
 def printable(text: str) -> str:
-    """Control characters would move the terminal's cursor: show them as a replacement sign, one column each."""
+    """A line of text for people, whoever wrote what is in it. Control characters would move the terminal's cursor, and
+    a line break forge a line: each is shown as a replacement sign, one column wide."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
@@ -271,9 +272,15 @@ class PlanError(HipplanError):
 
 
 class MachineError(HipplanError):
-    """The plan is fine, but this machine cannot hold it, or a machine profile is wrong."""
+    """The plan is fine, but this machine cannot hold it."""
 
     exit_code = ExitCode.MACHINE
+
+
+class ProfileError(MachineError):
+    """A machine profile is not there or is wrong: no machine was asked."""
+
+    exit_code = ExitCode.INVALID
 
 
 class RuntimeUnavailable(HipplanError):

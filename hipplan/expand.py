@@ -116,6 +116,7 @@ class _Expander:
             root.found
         ):  # nothing that uses a wrong variable or an unread file could be told from a mistake
             raise PlanError(in_order(self.found))
+        self._report_unknown()
         data: dict[str, Any] = {}
         try:
             for noun, entries in self.documents.nouns.items():
@@ -142,13 +143,19 @@ class _Expander:
 
     # Variables
 
+    def _report_unknown(self) -> None:
+        """Nothing uses what is not declared, so all else can be told too."""
+        declared = self.documents.vars
+        span = self.documents.root.span(("vars",), key=True)
+        for name in self.given:
+            if name not in declared:
+                hint = suggest(name, declared) or "declare it under vars: with a default"
+                self.found.append(Diagnostic("HP210", f"the plan has no variable '{name}'", span, hint=hint))
+
     def _variables(self) -> None:
         declared = self.documents.vars
         for name, value in self.given.items():
-            if name not in declared:
-                hint = suggest(name, declared) or "declare it under vars: with a default"
-                self.found.append(Diagnostic("HP210", f"the plan has no variable '{name}'", hint=hint))
-            else:
+            if name in declared:
                 self.scope[name] = _like(value, declared[name].value)
         for name, entry in declared.items():
             place = _Place(entry.source, ("vars", name), ("vars", name))

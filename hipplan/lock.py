@@ -31,7 +31,7 @@ GIB = 1 << 30
 WINDOW = 0x6800_0000_0000
 """Where addresses are chosen from: above every program and its heap, below the stack and what mmap places by itself."""
 WINDOW_END = 0x7000_0000_0000
-_ADDRESSES_END = 1 << 57
+ADDRESSES_END = 1 << 57
 """No processor has addresses beyond, in user space."""
 _STARTS = 1024
 """The plan's name picks one of so many places to start from, so that two layouts of a process rarely meet."""
@@ -219,7 +219,7 @@ def _addresses(program: Program, base: int | None) -> dict[str, int]:
         start = round_up(start, max(GIB, step.alignment))
         while clash := next((end for at, end in taken if at < start + room and start < end), 0):
             start = round_up(clash, max(GIB, step.alignment))
-        first, end = (WINDOW, WINDOW_END) if base is None else (base, _ADDRESSES_END)
+        first, end = (WINDOW, WINDOW_END) if base is None else (base, ADDRESSES_END)
         if start + room > end:
             why = f"locked addresses are chosen between {first:#x} and {end:#x}"
             hint = "choose them from another place: --address-base"

@@ -17,12 +17,12 @@ from hipplan import _core, contents, strict_json
 from hipplan.content_steps import ContentStep, check_files, devices_of
 from hipplan.contents import Memory, Refused
 from hipplan.dtypes import BY_NAME, BYTE
-from hipplan.errors import ApplyError, Diagnostic
+from hipplan.errors import ApplyError, Diagnostic, PlanError
 from hipplan.live import Live, OnBytes
 from hipplan.model import Content
 from hipplan.model.translate import translate
 from hipplan.output import replacing
-from hipplan.program import Resource
+from hipplan.program import Program, Resource
 from hipplan.steps import CPU_ORDINAL
 from hipplan.tensorfiles import Files
 
@@ -128,6 +128,17 @@ def _content(path: str, keys: Mapping[str, Any]) -> Content:
         return Content.model_validate(data)
     except ValidationError as error:
         raise ApplyError(translate(error, Content, data, lambda *path, key=False: None)) from None
+
+
+def check_save(program: Program, name: str, path: str) -> None:
+    """Raises PlanError (HP213, HP421) where no file of this kind can hold it, or nobody may read it."""
+    memory = Memory(program.resources, program.devices)
+    try:
+        _, members = _laid_out(memory, name, path)
+        for one in members:
+            memory.parts(one.name, "r")
+    except Refused as refused:
+        raise PlanError(refused.diagnostic()) from None
 
 
 def _failure(name: str, error: Exception) -> ApplyError:

@@ -21,10 +21,10 @@ def replacing(path: str) -> Iterator[int]:
     """
     rights = _rights(path)
     target = Path(os.path.realpath(path))
-    beside = target.with_name(f".hipplan-{secrets.token_hex(8)}.part")  # as short for the longest name
+    beside = _beside(target)
     descriptor = -1
     try:
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(beside, _NEW, 0o666)
         if rights is not None:
             os.fchmod(descriptor, rights)
         yield descriptor
@@ -39,6 +39,18 @@ def replacing(path: str) -> Iterator[int]:
         raise
 
 
+def check_replacing(path: str, what: str) -> None:
+    """Raises PlanError (HP413) now where replacing() would raise, which may be hours later."""
+    try:
+        _rights(path)
+        beside = _beside(Path(os.path.realpath(path)))
+        os.close(os.open(beside, _NEW, 0o666))
+        beside.unlink()
+    except (OSError, ValueError) as error:
+        hint = "nothing was done; name a file in a folder that can be written"
+        raise PlanError(_unwritten(path, what, error, hint)) from None
+
+
 def write_document(path: str, text: str, what: str, *, in_place: bool = False) -> None:
     """Writes a document as UTF-8. Raises PlanError (HP413).
 
@@ -50,8 +62,19 @@ def write_document(path: str, text: str, what: str, *, in_place: bool = False) -
             while left:
                 left = left[os.write(descriptor, left) :]
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise PlanError(Diagnostic("HP413", f"{what} {path!r} cannot be written", why=why)) from None
+        raise PlanError(_unwritten(path, what, error)) from None
+
+
+def _unwritten(path: str, what: str, error: Exception, hint: str = "") -> Diagnostic:
+    why = getattr(error, "strerror", None) or str(error)
+    return Diagnostic("HP413", f"{what} {path!r} cannot be written", why=why, hint=hint)
+
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+
+
+def _beside(target: Path) -> Path:
+    return target.with_name(f".hipplan-{secrets.token_hex(8)}.part")  # as short for the longest name
 
 
 @contextlib.contextmanager

@@ -159,6 +159,9 @@ class _Rules:
         if requires.hip and version and not requires.hip_allows(version):
             self.add("HP312", f"the plan requires HIP {requires.hip}, {machine.name} has {version}",
                      "requires", "hip", hint="use another ROCm release")  # fmt: skip
+        if requires.gpu and machine.runtime == "sim":
+            self.add("HP313", "the plan requires a GPU, and this is the simulator",
+                     "requires", "gpu", hint="run it where there is a GPU")  # fmt: skip
         for flag, fact in (("vmm", "vmm"), ("managed", "concurrent_managed"), ("xnack", "xnack")):
             if not getattr(requires, flag):
                 continue

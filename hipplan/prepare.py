@@ -25,7 +25,6 @@ def prepare(plan: LoadedPlan, chosen: Chosen, profile: Machine | None) -> Progra
     if profile is not None and chosen.kind != "sim":
         summary = f"the machine is measured with the runtime {chosen.kind}, it cannot be chosen"
         raise MachineError(Diagnostic("HP314", summary, hint="use --runtime sim, or leave --machine out"))
-    _require_gpu(plan, chosen)
     current = chosen.runtime.current_device()
     program = compile_plan(plan, _measured(plan, chosen, current), current)
     _raise_open_files(_allocations(program))
@@ -36,7 +35,6 @@ def prepare(plan: LoadedPlan, chosen: Chosen, profile: Machine | None) -> Progra
 def prepare_change(old: Program, plan: LoadedPlan, runtime: _core.Runtime, renewed: Set[str]) -> Difference:
     """What leads from a live program to a plan. Raises MachineError, RuntimeUnavailable."""
     chosen = known(runtime)
-    _require_gpu(plan, chosen)
     machine = _without(_measured(plan, chosen, old.current_device), old)
     found = compile_change(old, plan, machine, renewed)
     _raise_open_files(_allocations(old) + _allocations(found.new))
@@ -46,13 +44,6 @@ def prepare_change(old: Program, plan: LoadedPlan, runtime: _core.Runtime, renew
 def _measured(plan: LoadedPlan, chosen: Chosen, current_device: int) -> Machine:
     """The machine, with the memory of the plan's own devices alone."""
     return discover(chosen, lambda machine: place(plan, machine, current_device, Findings()).values())
-
-
-def _require_gpu(plan: LoadedPlan, chosen: Chosen) -> None:
-    if plan.plan.requires.gpu and chosen.kind == "sim":
-        summary = "the plan requires a GPU, and this is the simulator"
-        span = plan.span("requires", "gpu")
-        raise MachineError(Diagnostic("HP313", summary, span, hint="run it where there is a GPU"))
 
 
 def _without(machine: Machine, program: Program) -> Machine:

@@ -22,7 +22,7 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 from typing_extensions import Self
 
-from hipplan.errors import Diagnostic, MachineError, PlanError, in_order, suggest
+from hipplan.errors import Diagnostic, PlanError, ProfileError, in_order, suggest
 from hipplan.model.base import Offset, PlanModel, Size, refuse
 from hipplan.model.translate import translate
 from hipplan.source import load_yaml
@@ -228,7 +228,7 @@ def _shipped() -> Traversable:
 def load_machine(machine: str | os.PathLike[str] | Machine) -> Machine:
     """A shipped profile by name, any profile by path, or one that is loaded already, as it is.
 
-    Raises MachineError with every mistake of the file.
+    Raises ProfileError with every mistake of the file.
     """
     if isinstance(machine, Machine):
         return machine
@@ -237,7 +237,7 @@ def load_machine(machine: str | os.PathLike[str] | Machine) -> Machine:
         return _read(io.StringIO((_shipped() / f"{given}.yaml").read_text("utf-8")), f"{given}.yaml")
     if not (os.path.isfile(given) or os.sep in given or given.endswith((".yaml", ".yml"))):  # noqa: PTH113
         hint = suggest(given, machine_names()) or f"one of {', '.join(machine_names())}, or a path to a profile"
-        raise MachineError(Diagnostic("HP110", f"there is no machine profile '{given}'", hint=hint))
+        raise ProfileError(Diagnostic("HP110", f"there is no machine profile '{given}'", hint=hint))
     return _read(Path(given), given)
 
 
@@ -245,14 +245,14 @@ def _read(file: Path | IO[str], name: str) -> Machine:
     try:
         source = load_yaml(file, name, "profile")
     except PlanError as error:  # the text is no YAML; what is wrong is not a plan
-        raise MachineError(error.diagnostics) from None
+        raise ProfileError(error.diagnostics) from None
     found = source.found
     try:
         machine = Machine.model_validate(source.data)
     except ValidationError as error:
         found = [*found, *translate(error, Machine, source.data, source.span)]
     if found:
-        raise MachineError(in_order(found))
+        raise ProfileError(in_order(found))
     return machine
 
 

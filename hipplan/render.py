@@ -33,6 +33,11 @@ def console() -> Console:
     return _Console(width=width, highlight=False, soft_wrap=False, markup=False, emoji=False)  # names are only names
 
 
+def tell(text: str, style: str = "") -> None:
+    """A line on standard output."""
+    console().print(_line(text, style))
+
+
 def verified_text(answer: Mapping[str, Any]) -> str:
     """What hipplan.held.report tells, for people: each difference with - desired and + current."""
     who = f"{answer['plan']} (process {answer['process']})"

@@ -14,6 +14,7 @@ import importlib.util
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -63,6 +64,23 @@ def environment(profile_text: str | None, folder: Path) -> dict[str, str]:
     if profile_text is not None:
         variables["HIPSIM_PROFILE"] = profile_text
     return variables
+
+
+def refusal(profile_text: str | None, variables: Mapping[str, str]) -> str:
+    """Why a simulator with these settings, and those of the environment, does not start; empty if it does."""
+    settings = {**os.environ, **variables, "HIPSIM_LOG": "stderr"}
+    settings.pop("HIPSIM_LEDGER_AT_EXIT", None)  # it is the program's
+    if profile_text is not None:
+        settings["HIPSIM_PROFILE"] = profile_text
+    probe = [sys.executable, "-I", "-S", "-c", _PROBE, str(library_path())]
+    told = subprocess.run(probe, env=settings, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=True).stderr
+    lines = told.decode(errors="replace").splitlines()
+    return next((line.removeprefix(_REFUSES) for line in lines if line.startswith(_REFUSES)), "")
+
+
+_PROBE = "import ctypes, sys; ctypes.CDLL(sys.argv[1]).hipsim_fail(None)"
+"""Starts the simulator, and is no call that it would trace."""
+_REFUSES = "hipsim: cannot start: "
 
 
 def run(command: Sequence[str], profile_text: str | None = None, variables: Mapping[str, str] | None = None) -> int:

@@ -3,7 +3,7 @@
 Its contents are loaded before it is handed out; --save writes memory back before it is torn down.
 While it is held, `hipplan verify` reads it back from another process; `hipplan replay` shows what --record
 wrote. --machine shapes the simulator.
-With --format json, two JSON documents, a line each: when applied, when torn down.
+With --format json, two JSON documents, a line each: when applied, when torn down; one more for what failed.
 Exit code: 0 done, 2 invalid plan, 3 the machine cannot hold it, 4 failed and rolled back, 5 something could not be
 given back, 130 and 143 interrupted.
 """
@@ -28,11 +28,13 @@ from hipplan.cli.arguments import (
     plan_file,
     runtime_option,
     source_of,
+    tell_failure,
     vars_option,
 )
 from hipplan.cli.interrupts import Interrupted, Interrupts
 from hipplan.cli.progress import Bars
-from hipplan.errors import ApplyError, LeakError, suggest
+from hipplan.errors import ApplyError, LeakError, printable, suggest
+from hipplan.output import check_replacing
 
 if TYPE_CHECKING:
     from hipplan.layout import Layout
@@ -69,30 +71,34 @@ def run(given: Namespace) -> int:
 
     if given.record == "-":
         raise WrongUsage("--record: standard output has the report; name a file (./- or /dev/stderr, if need be)")
-    not_over("--record", given.record, given.file, given.locked, given.machine)
-    for one in given.save:
-        not_over("--save", one.partition("=")[2], given.file, given.locked, given.machine)
+    saves = _saves(given.save)
+    written = [("--record", given.record), *(("--save", file) for _, file in saves)]
+    not_over(written, given.file, given.locked, given.machine)
+    for _, file in saves:
+        check_replacing(file, "--save:")
     plan = load(source_of(given.file), parse_vars(given.var), include_anywhere=given.include_anywhere)
     profile = load_machine(given.machine) if given.machine else None
     lock = None if given.locked is None else Locked(given.locked)
     with recording(given.record) as record:
         chosen = choose(given.runtime, profile)
         if chosen.notice:
-            print(f"notice: {chosen.notice}", file=sys.stderr)
+            print(printable(f"notice: {chosen.notice}"), file=sys.stderr)
         program = prepare(plan, chosen, profile)
         if lock is not None:
             program = lock.hold(program)
         for warning in program.warnings:
             print(warning, file=sys.stderr)
-        return _apply(program, chosen, given, record)
+        _check_saves(saves, program)
+        return _apply(program, chosen, given, record, saves)
 
 
-def _apply(program: Program, chosen: Chosen, given: Namespace, record: Recorder | None) -> int:
+def _apply(
+    program: Program, chosen: Chosen, given: Namespace, record: Recorder | None, saves: list[tuple[str, str]]
+) -> int:
     from hipplan.transaction import run as apply
     from hipplan.undo import hurry
 
     as_json = given.format == "json"
-    saves = _saves(given.save, program)
     with Interrupts(hurry) as interrupts:
         try:
             with Bars() as bars:
@@ -125,29 +131,37 @@ def _apply(program: Program, chosen: Chosen, given: Namespace, record: Recorder 
             if not given.once:
                 _hold(layout, interrupts)
         finally:  # also when nobody reads standard output any more, or it is full
-            code = _save(layout, saves)
+            code = _save(layout, saves, as_json)
             _tear_down(layout, as_json)
     # Also of a signal that came after the last step: whoever sent it is told that it was heard.
     return code or (128 + interrupts.number if interrupts.number else 0)
 
 
-def _saves(given: list[str], program: Program) -> list[tuple[str, str]]:
+def _saves(given: list[str]) -> list[tuple[str, str]]:
     """NAME=FILE of --save as pairs."""
-    known = [one.name for one in program.resources if one.size and one.kind not in ("allocation", "reservation")]
     pairs = []
     for one in given:
         name, equals, file = one.partition("=")
         if not equals or not name or not file:
             raise WrongUsage(f"--save: '{one}' is not NAME=FILE")
-        if name not in known:
-            raise WrongUsage(
-                f"--save: the plan has no buffer, region or tensor '{name}'; {suggest(name, known)}".rstrip("; ")
-            )
         pairs.append((name, file))
     return pairs
 
 
-def _save(layout: Layout, saves: list[tuple[str, str]]) -> int:
+def _check_saves(saves: list[tuple[str, str]], program: Program) -> None:
+    """Refuses now what could not be saved at the end. Raises WrongUsage, PlanError."""
+    from hipplan.moves import check_save
+
+    known = [one.name for one in program.resources if one.size and one.kind not in ("allocation", "reservation")]
+    for name, file in saves:
+        if name not in known:
+            raise WrongUsage(
+                f"--save: the plan has no buffer, region or tensor '{name}'; {suggest(name, known)}".rstrip("; ")
+            )
+        check_save(program, name, file)
+
+
+def _save(layout: Layout, saves: list[tuple[str, str]], as_json: bool) -> int:
     """All that can be saved; the exit code. Signals are answered when it is done."""
     code = 0
     for name, file in saves:
@@ -155,7 +169,7 @@ def _save(layout: Layout, saves: list[tuple[str, str]]) -> int:
             with Bars() as bars:
                 layout.save(name, file, on_bytes=lambda done, total: bars.bytes(f"saving {name}", done, total))  # noqa: B023
         except ApplyError as error:
-            print(error, file=sys.stderr)
+            tell_failure(error, as_json)
             code = error.exit_code
     return code
 
@@ -179,12 +193,12 @@ def _report(layout: Layout, as_json: bool) -> None:
     program = layout.program
     checks = f"{len(layout.checks)} checks passed" if layout.checks else "not verified"
     where = f"{program.machine}, {version_of(layout.runtime)}"
-    render.console().print(f"{program.name}: applied on {where}; {len(program.steps)} steps, {checks}", style="bold")
-    render.console().print(render.devices_text(program, here=True))
+    render.tell(f"{program.name}: applied on {where}; {len(program.steps)} steps, {checks}", style="bold")
+    render.tell(render.devices_text(program, here=True))
     print(render.resources_table(program.resources, layout))
     print(render.totals(program))
     if layout.retries:
-        render.console().print(retried_text(layout.retries))
+        render.tell(retried_text(layout.retries))
     sys.stdout.flush()
 
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import IO, NoReturn
 
-from hipplan.errors import Diagnostic, PlanError, suggest
+from hipplan.errors import Diagnostic, HipplanError, PlanError, printable, suggest
 
 
 class WrongUsage(Exception):
@@ -51,7 +51,7 @@ class Parser(argparse.ArgumentParser):
         return given
 
     def error(self, message: str) -> NoReturn:
-        print(f"{self.format_usage()}{self.prog}: error: {message}", file=sys.stderr)
+        print(f"{self.format_usage()}{printable(f'{self.prog}: error: {message}')}", file=sys.stderr)
         sys.exit(2)
 
 
@@ -103,15 +103,44 @@ def parse_vars(given: list[str], option: str = "--var") -> dict[str, str]:
     wrong = [one for one in given if "=" not in one or one.startswith("=")]
     if wrong:
         raise WrongUsage(f"{option}: {wrong[0]!r} is not NAME=VALUE")
+    if wrong := [one for one in given if any("\ud800" <= c <= "\udfff" for c in one)]:
+        raise WrongUsage(f"{option}: {wrong[0]!r} is not text")
     return dict(one.split("=", 1) for one in given)
 
 
-def not_over(option: str, output: str | None, *inputs: str | None) -> None:
-    """Refuses to write over what is read, or is written too. Pipes and devices may be both."""
-    for one in inputs:
-        with contextlib.suppress(OSError, ValueError):
-            if output and one and os.path.isfile(output) and os.path.samefile(output, one):  # noqa: PTH113, PTH121
-                raise WrongUsage(f"{option}: {output} is what is read; name another file")
+def not_over(outputs: Sequence[tuple[str, str | None]], *inputs: str | None) -> None:
+    """Refuses to write over what is read, or is written too. Pipes and devices may be both.
+
+    outputs: option and file, as they were given.
+    """
+    for number, (option, output) in enumerate(outputs):
+        if any(_same_file(output, one) for one in inputs):
+            raise WrongUsage(f"{option}: {output} is what is read; name another file")
+        for other, one in outputs[:number]:
+            if _same_file(output, one):
+                raise WrongUsage(f"{option}: {output} is what {other} writes; name another file")
+
+
+def _same_file(a: str | None, b: str | None) -> bool:
+    if not a or not b or "-" in (a, b):
+        return False
+    with contextlib.suppress(OSError, ValueError):
+        if os.path.exists(a):  # noqa: PTH110
+            return os.path.isfile(a) and os.path.samefile(a, b)  # noqa: PTH113, PTH121
+        return os.path.realpath(a) == os.path.realpath(b)
+    return False
+
+
+def tell_failure(error: HipplanError, as_json: bool) -> None:
+    """For people on standard error; with --format json also for programs, a line on standard output."""
+    print(error, file=sys.stderr)
+    if as_json:
+        from hipplan import strict_json
+
+        told = [diagnostic.to_json() for diagnostic in error.diagnostics]
+        document = {"format_version": 1, "event": "failed", "exit_code": error.exit_code, "diagnostics": told}
+        with contextlib.suppress(OSError):  # the failure matters more than who hears of it here
+            print(strict_json.dumps(document), flush=True)
 
 
 def print_document(text: str) -> None:
@@ -130,7 +159,7 @@ def source_of(file: str) -> str | IO[bytes]:
     if file != "-":
         # A text with a line break would be read as a document; a file name is never meant so here.
         if "\n" in file or "\0" in file:
-            raise PlanError(Diagnostic("HP001", "a file name cannot hold a line break or a NUL"))
+            raise PlanError(Diagnostic("HP001", f"a file name cannot hold a line break or a NUL: {file!r}"))
         return file
     if sys.stdin is None:
         raise PlanError(Diagnostic("HP001", "standard input is closed"))

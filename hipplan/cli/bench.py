@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hipplan import strict_json
 from hipplan.cli.arguments import Parser, WrongUsage, format_option, runtime_option
-from hipplan.errors import ExitCode
+from hipplan.errors import ExitCode, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,7 @@ def run(given: Namespace) -> int:
         raise WrongUsage(f"--repeats: from 1 to {REPEATS_MAX}")
     chosen = choose(given.runtime)
     if chosen.notice:
-        print(f"notice: {chosen.notice}", file=sys.stderr)
+        print(printable(f"notice: {chosen.notice}"), file=sys.stderr)
     try:
         wanted = parse_size(given.size or ("16MiB" if chosen.kind == "sim" else "256MiB"))
     except ValueError as error:
@@ -74,9 +74,8 @@ def _print(matrix: Matrix, compare: bool) -> None:
     from hipplan import render
     from hipplan.units import format_size
 
-    out = render.console()
     names = ", ".join(dict.fromkeys(matrix.devices))
-    out.print(f"{len(matrix.devices)} x {names}; copies of {format_size(matrix.size)}", style="bold")
+    render.tell(f"{len(matrix.devices)} x {names}; copies of {format_size(matrix.size)}", style="bold")
     _grid(matrix, "GB/s", lambda cell: f"{cell.bandwidth / 1e9:.1f}")
     _grid(matrix, "latency, us", lambda cell: f"{cell.latency * 1e6:.1f}")
     if compare:

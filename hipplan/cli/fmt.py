@@ -15,7 +15,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from hipplan.cli.arguments import Parser, WrongUsage, not_empty, print_document, source_of
-from hipplan.errors import ExitCode, HipplanError
+from hipplan.errors import ExitCode, HipplanError, printable
 from hipplan.output import write_document
 
 
@@ -48,7 +48,7 @@ def run(given: Namespace) -> int:
             print_document(after)
         elif before != after.encode():
             changed.append(file)
-            print(f"{file}: {'formatted' if given.write else 'would change'}")
+            print(printable(f"{file}: {'formatted' if given.write else 'would change'}"))
     return ExitCode.CHANGES if changed and given.check and worst == ExitCode.OK else worst
 
 

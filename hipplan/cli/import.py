@@ -28,7 +28,7 @@ def run(given: Namespace) -> int:
 
     if not 1 <= given.tp <= 1024:
         raise WrongUsage(f"--tp {given.tp}: 1 to 1024 devices")
-    not_over("--output", given.output, given.source)
+    not_over([("--output", given.output)], given.source)
     folder = Path() if given.output == "-" else Path(given.output).parent
     text = plan_of(given.source, given.tp, str(folder))
     if given.output == "-":

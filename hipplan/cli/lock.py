@@ -23,7 +23,7 @@ from hipplan.cli.arguments import (
     source_of,
     vars_option,
 )
-from hipplan.errors import ExitCode
+from hipplan.errors import ExitCode, printable
 from hipplan.output import write_document
 
 
@@ -44,26 +44,22 @@ def declare(parser: Parser) -> None:
 
 
 def run(given: Namespace) -> int:
+    from hipplan.cli.measured import machine_of
     from hipplan.compiler import compile as compile_plan
     from hipplan.loader import load
     from hipplan.lock import Locked, lock, to_yaml
-    from hipplan.profiles import load_machine
 
-    not_over("--output", given.output, given.file, given.machine)
+    if given.check is not None and (given.output != "-" or given.address_base is not None):
+        raise WrongUsage("--check writes nothing and chooses no address: leave --output and --address-base out")
+    not_over([("--output", given.output)], given.file, given.machine)
     base = _address(given.address_base)
     plan = load(source_of(given.file), parse_vars(given.var), include_anywhere=given.include_anywhere)
-    if given.machine:
-        profile = load_machine(given.machine)
-    else:
-        from hipplan.cli.measured import measured
-
-        profile = measured(given.runtime)
-    program = compile_plan(plan, profile)
+    program = compile_plan(plan, machine_of(given))
     for warning in program.warnings:
         print(warning, file=sys.stderr)
     if given.check is not None:
         Locked(given.check).hold(program)
-        print(f"{given.check}: this is what {program.name} becomes on {program.machine}")
+        print(printable(f"{given.check}: this is what {program.name} becomes on {program.machine}"))
         return ExitCode.OK
     text = to_yaml(lock(program, base))
     if given.output == "-":
@@ -74,12 +70,14 @@ def run(given: Namespace) -> int:
 
 
 def _address(text: str | None) -> int | None:
+    from hipplan.lock import ADDRESSES_END
+
     if text is None:
         return None
     try:
         address = int(text, 0)
     except ValueError:
         address = -1
-    if not 0 < address < 2**64 or address % 4096:
+    if not 0 < address < ADDRESSES_END or address % 4096:
         raise WrongUsage(f"--address-base: {text!r} is not an address such as 0x680000000000, a multiple of 4096")
     return address

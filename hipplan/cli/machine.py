@@ -9,6 +9,7 @@ from argparse import Namespace
 
 from hipplan import strict_json
 from hipplan.cli.arguments import Parser, WrongUsage, format_option, print_document, runtime_option
+from hipplan.errors import printable
 
 
 def declare(parser: Parser) -> None:
@@ -24,6 +25,10 @@ def run(given: Namespace) -> int:
     as_json = given.format == "json"
     if (given.action == "show") != (given.name is not None):
         raise WrongUsage("show needs the name of a profile" if given.action == "show" else "list takes no name")
+    if given.diff is not None and given.action is not None:
+        raise WrongUsage(f"--diff compares two profiles: leave {given.action} out")
+    if given.runtime is not None and (given.diff or given.action):
+        raise WrongUsage("--runtime is for measuring this machine")
     if given.diff is not None:
         _diff(given.diff[0], given.diff[1], as_json)
     elif given.action == "list":
@@ -81,5 +86,6 @@ def _diff(a: str, b: str, as_json: bool) -> None:
         rows = [{"figure": figure, "a": left, "b": right} for figure, left, right in differences]
         print(strict_json.dumps({"format_version": 1, "differences": rows}, indent=2))
         return
-    for figure, left, right in differences:
-        print(f"{figure}: {left} -> {right}")
+    for figure, *both in differences:
+        left, right = ("none" if one is None else one for one in both)
+        print(printable(f"{figure}: {left} -> {right}"))

@@ -12,7 +12,7 @@ import sys
 from importlib import import_module
 
 from hipplan import __version__
-from hipplan.cli.arguments import Parser, WrongUsage
+from hipplan.cli.arguments import Parser, WrongUsage, tell_failure
 from hipplan.cli.streams import whole
 from hipplan.errors import ExitCode, HipplanError, suggest
 
@@ -67,9 +67,6 @@ def run(arguments: list[str]) -> int:
         return code
     except SystemExit as ended:  # argparse: of --help, or of wrong usage
         return ended.code if isinstance(ended.code, int) else ExitCode.OK
-    except HipplanError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:  # the reader has seen enough (`| head`)
@@ -134,10 +131,14 @@ def _run(arguments: list[str]) -> int:
     module = import_module(f"hipplan.cli.{verb}")
     parser = Parser(f"hipplan {verb}", str(module.__doc__).partition(": ")[2])
     module.declare(parser)
+    given = parser.read(rest)
     try:
-        return int(module.run(parser.read(rest)))
+        return int(module.run(given))
     except WrongUsage as wrong:
         parser.error(str(wrong))
+    except HipplanError as error:
+        tell_failure(error, getattr(given, "format", "text") == "json")
+        return error.exit_code
 
 
 def _help() -> str:

@@ -1,10 +1,20 @@
-"""Measuring this machine for a verb, with the notice that a simulated one deserves."""
+"""The machine that a verb is about: a profile, or this one, measured, with the notice that a simulated one deserves."""
 
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 
-from hipplan.profiles import Machine
+from hipplan.cli.arguments import WrongUsage
+from hipplan.errors import printable
+from hipplan.profiles import Machine, load_machine
+
+
+def machine_of(given: Namespace) -> Machine:
+    """What --machine names, else what --runtime shows. Raises MachineError, RuntimeUnavailable."""
+    if given.machine and given.runtime:
+        raise WrongUsage("--machine is a profile, for which no runtime is asked: leave --runtime out")
+    return load_machine(given.machine) if given.machine else measured(given.runtime)
 
 
 def measured(runtime: str | None) -> Machine:
@@ -14,5 +24,5 @@ def measured(runtime: str | None) -> Machine:
 
     chosen = choose(runtime)
     if chosen.notice:
-        print(f"notice: {chosen.notice}", file=sys.stderr)
+        print(printable(f"notice: {chosen.notice}"), file=sys.stderr)
     return discover(chosen)

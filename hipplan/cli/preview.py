@@ -46,21 +46,16 @@ def declare(parser: Parser) -> None:
 
 def run(given: Namespace) -> int:
     from hipplan import render, render_json
+    from hipplan.cli.measured import machine_of
     from hipplan.compiler import compile as compile_plan
     from hipplan.loader import load
-    from hipplan.profiles import load_machine
 
     if given.old == given.file == "-":
         raise WrongUsage("only one of the two plans can be standard input")
     if given.old is None and (given.from_var or given.detailed_exitcode):
         raise WrongUsage("--from-var and --detailed-exitcode need --from")
     plan = load(source_of(given.file), parse_vars(given.var), include_anywhere=given.include_anywhere)
-    if given.machine:
-        profile = load_machine(given.machine)
-    else:
-        from hipplan.cli.measured import measured
-
-        profile = measured(given.runtime)
+    profile = machine_of(given)
     if given.old is not None:
         old = load(
             source_of(given.old), parse_vars(given.from_var, "--from-var"), include_anywhere=given.include_anywhere
@@ -73,10 +68,8 @@ def run(given: Namespace) -> int:
         return 0
     for warning in program.warnings:
         print(warning, file=sys.stderr)
-    render.console().print(
-        f"{program.name} on {program.machine}: {len(program.steps)} steps, nothing done", style="bold"
-    )
-    render.console().print(render.devices_text(program, here=not given.machine))
+    render.tell(f"{program.name} on {program.machine}: {len(program.steps)} steps, nothing done", style="bold")
+    render.tell(render.devices_text(program, here=not given.machine))
     print(render.steps_table(program.steps))
     print(render.resources_table(program.resources))
     print(render.totals(program))
@@ -96,14 +89,13 @@ def _preview_change(old: LoadedPlan, new: LoadedPlan, profile: Machine, format: 
         return bool(lines)
     for warning in found.new.warnings:
         print(warning, file=sys.stderr)
-    out = render.console()
     steps = (*found.additions, *found.changes, *found.contents)
     heading = f"{found.old.source} -> {found.new.source} on {found.new.machine}: {listing.summary(lines)}, nothing done"
-    out.print(heading, style="bold")
+    render.tell(heading, style="bold")
     if lines:
-        out.print(render.difference_table(lines))
+        render.console().print(render.difference_table(lines))
     if steps:
-        out.print(render.steps_table(steps))
+        print(render.steps_table(steps))
     if found.released:
-        out.print(f"given back at the end: {', '.join(step.name for step in reversed(found.released))}")
+        render.tell(f"given back at the end: {', '.join(step.name for step in reversed(found.released))}")
     return bool(lines)

@@ -11,7 +11,7 @@ from argparse import Namespace
 
 from hipplan import strict_json
 from hipplan.cli.arguments import Parser, format_option, not_empty
-from hipplan.errors import ExitCode
+from hipplan.errors import ExitCode, printable
 
 
 def declare(parser: Parser) -> None:
@@ -31,5 +31,5 @@ def run(given: Namespace) -> int:
     for part in render.record_parts(record):
         out.print(part)
     if not record.complete:
-        print(f"{given.file} ends before the layout was torn down", file=sys.stderr)
+        print(printable(f"{given.file} ends before the layout was torn down"), file=sys.stderr)
     return ExitCode.OK

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from hipplan import __version__, strict_json
-from hipplan.errors import CODES, Diagnostic, ExitCode
+from hipplan.errors import CODES, Diagnostic, ExitCode, printable
 from hipplan.explain import explain
 
 _SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -21,7 +21,12 @@ Checked = tuple[str, ExitCode, Sequence[Diagnostic]]
 def as_json(checked: Sequence[Checked]) -> str:
     """One JSON document."""
     files = [
-        {"file": file, "valid": code == ExitCode.OK, "diagnostics": [diagnostic.to_json() for diagnostic in found]}
+        {
+            "file": file,
+            "valid": code != ExitCode.INVALID,
+            "exit_code": code,
+            "diagnostics": [diagnostic.to_json() for diagnostic in found],
+        }
         for file, code, found in checked
     ]
     return strict_json.dumps({"format_version": 1, "files": files}, indent=2)
@@ -58,7 +63,7 @@ def _command(file: str, diagnostic: Diagnostic) -> str:
 def _escaped(text: str, more: str = "") -> str:
     for sign in "%\r\n" + more:
         text = text.replace(sign, f"%{ord(sign):02X}")
-    return text
+    return printable(text)
 
 
 def _message(diagnostic: Diagnostic) -> str:

@@ -22,6 +22,7 @@ def declare(parser: Parser) -> None:
 
 
 def run(given: Namespace) -> int:
+    from hipplan.simulator import refusal
     from hipplan.simulator import run as simulate
 
     command = [*given.command, *given.rest]
@@ -29,8 +30,11 @@ def run(given: Namespace) -> int:
         raise WrongUsage("no program to run; name it after --")
     told = {"HIPSIM_FAIL": given.fail, "HIPSIM_TRACE": given.trace}
     variables = {name: value for name, value in told.items() if value is not None}
+    profile = _profile(given.machine, given.hip_version)
     try:
-        return simulate(command, _profile(given.machine, given.hip_version), variables)
+        if why := refusal(profile, variables):
+            raise WrongUsage(f"the simulator cannot start: {why}")
+        return simulate(command, profile, variables)
     except OSError as error:
         hint = "name a program that can be run, after --"
         raise RuntimeUnavailable(Diagnostic("HP407", f"the program cannot be started: {error}", hint=hint)) from None

@@ -23,7 +23,7 @@ from hipplan.cli.arguments import (
     vars_option,
 )
 from hipplan.cli.start import without_plugins
-from hipplan.errors import Diagnostic, ExitCode, HipplanError
+from hipplan.errors import Diagnostic, ExitCode, HipplanError, printable
 
 if TYPE_CHECKING:
     from hipplan.cli.reports import Checked
@@ -88,7 +88,7 @@ def _tell(checked: Checked, profile: Machine | None) -> None:
     for diagnostic in found:
         print(diagnostic, file=sys.stderr)
     if code == ExitCode.OK:
-        print(f"{file}: good" + (f", and {profile.name} can hold it" if profile else ""))
+        print(printable(f"{file}: good" + (f", and {profile.name} can hold it" if profile else "")))
 
 
 def _plans_in(named: str) -> list[str]:

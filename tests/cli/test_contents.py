@@ -37,12 +37,36 @@ def test_a_save_that_is_wrong_is_told_before_anything_is_done(save: str, why: st
     assert why in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("save", "code", "why"),
+    [
+        ("layer.norm={}/norm.npy", "HP421", "NumPy has no bf16"),
+        ("layer={}/layer.npy", "HP421", "'layer' is a region"),
+        ("mirror={}/none/m.bin", "HP413", "No such file or directory"),
+        ("mirror={}", "HP413", "it is a folder"),
+        ("mirror=/dev/full", "HP413", "it is no ordinary file"),
+        ("mirror=/dev/stdout", "HP413", "it is no ordinary file"),
+    ],
+)
+def test_what_cannot_be_saved_is_told_before_the_first_call(
+    save: str, code: str, why: str, hipplan: Run, tmp_path: Path
+) -> None:
+    line = ["apply", ROOT / "plans" / "contents.yaml", "--runtime", "sim", "--save", save.format(tmp_path)]
+    result = hipplan(*line)  # without --once: it would hold
+
+    assert (result.returncode, result.stdout) == (2, "")
+    assert f"error[{code}]" in result.stderr
+    assert why in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_save_that_fails_is_told_and_the_layout_is_torn_down(hipplan: Run, tmp_path: Path) -> None:
-    save = f"layer.norm={tmp_path / 'norm.npy'}"
-    result = hipplan("apply", ROOT / "plans" / "contents.yaml", "--runtime", "sim", "--once", "--save", save)
+    plan = '{"hipplan": 1, "buffers": {"b": {"kind": "device", "size": 64}}}'
+    line = ["apply", "-", "--runtime", "sim", "--once", "--save", f"b={tmp_path / 'b.bin'}"]
+    result = hipplan(*line, stdin=plan, env={"HIPSIM_FAIL": "hipMemcpyAsync@1+=hipErrorInvalidValue"})
 
     assert result.returncode == 4
-    assert "NumPy has no bf16" in result.stderr
+    assert "hipMemcpyAsync failed for 'b'" in result.stderr
     assert "nothing left behind" in result.stdout
     assert list(tmp_path.iterdir()) == []
 

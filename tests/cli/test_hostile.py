@@ -49,6 +49,55 @@ def test_a_terminal_that_cannot_show_a_name(variables: dict[str, str], folder: P
     assert "error[HP106]" in told.stderr
 
 
+def test_the_text_of_a_plan_draws_nothing_on_the_terminal_and_forges_no_line(folder: Path, hipplan: Run) -> None:
+    name, kind = r'"\e[31mX\n  FAKE: all is well"', r'"\e[31mdev\nFAKE: good"'
+    (folder / "good.yaml").write_text(f"hipplan: 1\nname: {name}\nbuffers: {{b: {{kind: device, size: 1}}}}\n")
+    (folder / "wrong.yaml").write_text(f"hipplan: 1\nbuffers: {{b: {{kind: {kind}, size: 1}}}}\n")
+    (folder / "odd\x1b\nFAKE.yaml").write_text("hipplan: 1\n")
+    good, lock = folder / "good.yaml", folder / "a.lock"
+    for line in (
+        ["lock", good, "--runtime", "sim", "-o", lock],
+        ["lock", good, "--runtime", "sim", "--check", lock],
+        ["preview", good, "--machine", "sim-2"],
+        ["preview", good, "--machine", "sim-2", "--from", folder / "wrong.yaml"],
+        ["preview", good, "--machine", "sim-2", "--from", good],
+        ["apply", good, "--once", "--runtime", "sim"],
+        ["validate", folder],
+        ["validate", folder, "--format", "github"],
+        ["fmt", "--check", folder],
+    ):
+        done = hipplan(*line)
+        said = done.stdout + done.stderr
+        assert "\x1b" not in said, line
+        assert not any(one.strip().startswith("FAKE") for one in said.splitlines()), line
+
+
+def test_a_failure_is_told_to_programs_too(folder: Path, hipplan: Run) -> None:
+    (folder / "large.yaml").write_text("hipplan: 1\nbuffers: {b: {kind: device, size: 999GiB}}\n")
+    (folder / "late.yaml").write_text("hipplan: 1\nbuffers: {b: {kind: device, size: 1GiB}}\n")
+    wrong, fail = folder / "wrong.yaml", {"HIPSIM_FAIL": "hipMalloc@1=hipErrorOutOfMemory"}
+    sim = ["--once", "--runtime", "sim"]
+    cases: list[tuple[list[object], int, str]] = [
+        (["preview", wrong, "--machine", "sim-2"], 2, "HP106"),
+        (["preview", folder / "large.yaml", "--machine", "sim-2"], 3, "HP301"),
+        (["apply", wrong, *sim], 2, "HP106"),
+        (["apply", folder / "large.yaml", *sim], 3, "HP301"),
+        (["apply", folder / "late.yaml", *sim], 4, "HP401"),
+        (["verify", "1"], 4, "HP412"),
+        (["replay", wrong], 2, "HP014"),
+        (["machine", "show", "nope"], 2, "HP110"),
+        (["machine", "--runtime", "nope"], 3, "HP407"),
+        (["validate", folder / "good.yaml", "--machine", "nope"], 2, "HP110"),
+    ]
+    for line, code, first in cases:
+        done = hipplan(*line, "--format", "json", env=fail)
+        (told,) = map(json.loads, done.stdout.splitlines())
+        assert (done.returncode, told["event"], told["exit_code"]) == (code, "failed", code), line
+        assert told["format_version"] == 1
+        assert told["diagnostics"][0]["code"] == first, line
+        assert f"error[{first}]" in done.stderr
+
+
 def test_a_document_is_utf_8_whatever_the_terminal_speaks(folder: Path, hipplan: Run) -> None:
     done = hipplan("fmt", folder / "good.yaml", env={"PYTHONIOENCODING": "ascii"})
 

@@ -209,3 +209,25 @@ def test_what_is_read_is_not_written_over(tmp_path: Path, hipplan: Run) -> None:
         assert done.returncode == 2, line
         assert "is what is read; name another file" in done.stderr
     assert {path: path.read_bytes() for path in (plan, tensors)} == before
+
+
+def test_two_outputs_are_two_files(tmp_path: Path, hipplan: Run) -> None:
+    plan = '{"hipplan": 1, "buffers": {"b": {"kind": "pinned", "size": 64}, "c": {"kind": "pinned", "size": 64}}}'
+    one, same, old = tmp_path / "a.bin", f"{tmp_path}/./a.bin", tmp_path / "old.bin"
+    old.write_text("old")
+    (tmp_path / "link").symlink_to(old)
+    apply = ("apply", "-", "--once", "--runtime", "sim")
+    for more in (
+        ("--save", f"b={one}", "--record", one),
+        ("--save", f"b={one}", "--save", f"c={same}"),
+        ("--save", f"b={old}", "--save", f"c={tmp_path / 'link'}"),
+    ):
+        done = hipplan(*apply, *more, stdin=plan)
+        assert (done.returncode, done.stdout) == (2, ""), more
+        assert "writes; name another file" in done.stderr
+    assert names(tmp_path) == ["link", "old.bin"]
+    assert old.read_text() == "old"
+
+    done = hipplan(*apply, "--save", f"b={one}", "--save", f"c={old}", "--record", "/dev/null", stdin=plan)
+    assert done.returncode == 0, done.stderr
+    assert names(tmp_path) == ["a.bin", "link", "old.bin"]

@@ -46,6 +46,14 @@ def test_a_folder_stands_for_its_plans(folder: Path, hipplan: Run) -> None:
     assert done.returncode == 2
 
 
+def test_a_plan_that_the_machine_cannot_hold_is_valid(tmp_path: Path, hipplan: Run) -> None:
+    for name, text in {"a": GOOD, "b": LARGE, "c": INVALID}.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    told = json.loads(hipplan("validate", tmp_path, "--machine", "sim-2", "--format", "json").stdout)["files"]
+
+    assert [(one["valid"], one["exit_code"]) for one in told] == [(True, 0), (True, 3), (False, 2)]
+
+
 def test_files_and_folders_go_together_and_a_part_may_be_named(folder: Path, hipplan: Run) -> None:
     done = hipplan("validate", folder / "parts" / "part.yaml", folder / "parts", "-", stdin=GOOD)
 

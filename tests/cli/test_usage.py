@@ -1,0 +1,131 @@
+"""Arguments that cannot be meant are told, with exit code 2, before anything is done."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run, command
+from tests.conftest import ROOT
+
+QUICKSTART = ROOT / "plans" / "quickstart.yaml"
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (["lock", QUICKSTART, "--machine", "sim-2", "--check", "a.lock", "-o", "b.lock"], "--check writes nothing"),
+        (["lock", QUICKSTART, "--check", "a.lock", "--address-base", "0x680000000000"], "--check writes nothing"),
+        (["lock", QUICKSTART, "--machine", "sim-2", "--address-base", "0xfffffffffffff000"], "is not an address"),
+        (["lock", QUICKSTART, "--machine", "sim-2", "--runtime", "bogus"], "leave --runtime out"),
+        (["preview", QUICKSTART, "--machine", "sim-2", "--runtime", "sim"], "leave --runtime out"),
+        (["machine", "list", "--diff", "sim-1", "sim-2"], "leave list out"),
+        (["machine", "list", "--runtime", "nonsense"], "--runtime is for measuring"),
+        (["machine", "--diff", "sim-1", "sim-2", "--runtime", "sim"], "--runtime is for measuring"),
+        (["validate", QUICKSTART, "--machine", "nope"], "error[HP110]: there is no machine profile 'nope'"),
+        (["validate", QUICKSTART, "--machine", "/tmp"], "error[HP001]"),
+        (["preview", QUICKSTART, "--machine", QUICKSTART], "error[HP014]"),
+        (["machine", "show", "sim2"], "did you mean 'sim-2'?"),
+    ],
+    ids=str,
+)
+def test_wrong_usage_is_not_taken_for_a_machine_that_is_too_small(line: list[object], why: str, hipplan: Run) -> None:
+    done = hipplan(*line)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert why in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--fail", "bogus"], "fault rule 'bogus': expected CALL@N=ERROR"),
+        (
+            ["--hip-version", "5.7"],
+            "profile line 1 'hip_version=5.7': the simulator offers the ABI of HIP 6.1 to 7.x only",
+        ),
+        (
+            ["--hip-version", "9.9"],
+            "profile line 1 'hip_version=9.9': the simulator offers the ABI of HIP 6.1 to 7.x only",
+        ),
+        (["--trace", "/no/such/trace"], "cannot write the trace /no/such/trace"),
+    ],
+    ids=str,
+)
+def test_a_simulator_that_cannot_start_runs_no_program(
+    options: list[str], why: str, tmp_path: Path, hipplan: Run
+) -> None:
+    done = hipplan("sim", *options, "--", "touch", tmp_path / "ran")
+
+    assert done.returncode == 2
+    assert f"the simulator cannot start: {why}" in done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+def test_to_look_whether_the_simulator_starts_leaves_no_trace(tmp_path: Path, hipplan: Run) -> None:
+    ledger, trace = tmp_path / "ledger", tmp_path / "trace"
+    done = hipplan("sim", "--trace", trace, "--", "true", env={"HIPSIM_LEDGER_AT_EXIT": str(ledger)})
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not ledger.exists()
+    assert not trace.exists() or trace.read_text() == ""
+
+
+def test_a_name_that_is_not_utf_8_can_be_locked(tmp_path: Path) -> None:
+    name = os.fsencode(tmp_path) + b"/b\xffd.yaml"
+    with open(name, "wb") as file:  # noqa: PTH123
+        file.write(b"hipplan: 1\nreservations: {r: {size: 2MiB}}\n")
+    lock = tmp_path / "a.lock"
+    line = [*map(os.fsencode, command("lock", "--machine", "sim-1")), name]
+    made = subprocess.run([*line, "-o", lock], capture_output=True, timeout=60)
+    checked = subprocess.run([*line, "--check", lock], capture_output=True, timeout=60)
+    value = subprocess.run([*line, "--var", b"a=\xff"], capture_output=True, timeout=60)
+
+    assert (made.returncode, made.stderr) == (0, b"")
+    assert "b\N{REPLACEMENT CHARACTER}d.yaml" in lock.read_text("utf-8")
+    assert checked.returncode == 0, checked.stderr
+    assert value.returncode == 2
+    assert b"is not text" in value.stderr
+
+
+def test_a_variable_of_one_plan_among_several_is_told_with_its_plan(tmp_path: Path, hipplan: Run) -> None:
+    (tmp_path / "a.yaml").write_text("hipplan: 1\nvars: {layer: 1}\n")
+    (tmp_path / "b.yaml").write_text("hipplan: 1\nbuffers: {b: {kind: foo, size: 1MiB}}\n")
+    (tmp_path / "c\nd.yaml").write_text("hipplan: 1\n")
+    done = hipplan("validate", tmp_path, "--var", "layers=1", "--format", "json")
+    found = {
+        Path(one["file"]).name: [(d["code"], d["span"] and d["span"]["line"]) for d in one["diagnostics"]]
+        for one in json.loads(done.stdout)["files"]
+    }
+
+    assert done.returncode == 2
+    assert found["a.yaml"] == [("HP210", 2)]
+    assert found["b.yaml"] == [("HP210", 1), ("HP104", 2)]
+    assert "c\\nd.yaml" in done.stdout
+    assert f"{tmp_path}/a.yaml:2:1: error[HP210]" in hipplan("validate", tmp_path, "--var", "layers=1").stderr
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["validate", "--machine", "sim-2"],
+        ["preview", "--machine", "sim-2"],
+        ["preview", "--runtime", "sim"],
+        ["lock", "--machine", "sim-2"],
+        ["apply", "--once", "--runtime", "sim"],
+        ["apply", "--once", "--runtime", "sim", "--machine", "mi300x-8"],
+    ],
+    ids=str,
+)
+def test_the_simulator_is_no_gpu_for_any_verb(line: list[str], tmp_path: Path, hipplan: Run) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text("hipplan: 1\nrequires: {gpu: true}\nbuffers: {b: {kind: device, size: 1MiB}}\n")
+    done = hipplan(*line, plan)
+
+    assert done.returncode == 3
+    assert f"{plan}:2:17: error[HP313]: the plan requires a GPU, and this is the simulator" in done.stderr
+    assert hipplan("validate", plan, "--machine", "mi300x-8").returncode == 0
