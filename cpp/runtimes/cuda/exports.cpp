@@ -24,6 +24,13 @@ constexpr needs needs_of(std::string_view call) {
         "hipDeviceGetP2PAttribute", "hipExtGetLinkTypeAndHopCount"}) {
     if (call == each) return needs::device;  // a question about a device creates no context on it
   }
+  for (const auto each :
+       {"hipMemAddressReserve", "hipMemAddressFree", "hipMemCreate", "hipMemRelease", "hipMemMap",
+        "hipMemUnmap", "hipMemSetAccess", "hipMemGetAccess", "hipMemGetAllocationGranularity",
+        "hipMemGetAllocationPropertiesFromHandle", "hipMemRetainAllocationHandle",
+        "hipMemExportToShareableHandle", "hipMemImportFromShareableHandle"}) {
+    if (call == each) return needs::device;  // virtual memory is the process's: a context would cost 0.5 GB
+  }
   return needs::context;
 }
 
