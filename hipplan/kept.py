@@ -72,7 +72,7 @@ def in_use(holders: list[_core.Leased], hint: str) -> Diagnostic:
     more = f" and {len(counted) - 5} more" if len(counted) > 5 else ""
     return Diagnostic(
         "HP409",
-        f"the layout is in use: {len(holders)} view{'s' if len(holders) > 1 else ''} of it are out",
+        f"the layout is in use: {len(holders)} view{' of it is' if len(holders) == 1 else 's of it are'} out",
         why=f"of {who}{more}",
         hint=hint,
     )

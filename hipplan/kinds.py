@@ -28,6 +28,11 @@ _BEGINS = re.compile(
 )
 
 
+def beginning(wanted: str) -> str:
+    """How somebody with an empty file gets one of the kind."""
+    return _MADE_BY.get(wanted, "a plan begins with `hipplan: 1`")
+
+
 def instead(name: str, text: str, data: Any, wanted: str) -> Diagnostic | None:
     """HP014 if a document is of another kind than is wanted. data: None if the text cannot be read."""
     found = _kind(name, text, data)

@@ -19,7 +19,7 @@ from typing import IO, Any
 import yaml
 
 from hipplan.errors import Diagnostic, PlanError, Span
-from hipplan.kinds import instead
+from hipplan.kinds import beginning, instead
 from hipplan.yaml12 import (
     COLLECTION,
     DEPTH_MAX,
@@ -118,7 +118,7 @@ def load_yaml(source: str | os.PathLike[str] | IO[Any], name: str | None = None,
         text = _decode(raw, name) if isinstance(raw, bytes) else raw
         if len(text) > BYTES_MAX:
             raise _too_large(name)
-        found = _Reader(name, text.removeprefix("\ufeff")).read()
+        found = _Reader(name, text.removeprefix("\ufeff"), wanted).read()
     except PlanError:
         if (other := instead(name, text, None, wanted)) is not None:
             raise PlanError(other) from None
@@ -196,8 +196,9 @@ def _decode(raw: bytes, name: str) -> str:
 class _Reader:
     """Turns one text into a Source; collects every mistake on the way."""
 
-    def __init__(self, name: str, text: str) -> None:
+    def __init__(self, name: str, text: str, wanted: str) -> None:
         self.source = Source(name, text, None, None)
+        self.wanted = wanted
         self.found: list[Diagnostic] = []
         self.seen: set[int] = set()
         self.open: set[int] = set()
@@ -230,7 +231,7 @@ class _Reader:
         except yaml.YAMLError as error:
             raise PlanError(Diagnostic("HP004", str(error).splitlines()[0])) from None
         if root is None:
-            raise PlanError(Diagnostic("HP010", f"{self.source.name} is empty", hint="a plan begins with `hipplan: 1`"))
+            raise PlanError(Diagnostic("HP010", f"{self.source.name} is empty", hint=beginning(self.wanted)))
         return root
 
     def _forbidden(self, index: int) -> Diagnostic:

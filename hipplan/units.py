@@ -54,7 +54,7 @@ def parse_size(value: int | str) -> int:
         hint = (
             f"write {value[: len(value) - len(unit)].rstrip()}{known}"
             if known
-            else "units are KiB MiB GiB TiB (powers of 1024), KB MB GB TB (powers of 1000)"
+            else "units are KiB MiB GiB TiB PiB (powers of 1024), KB MB GB TB PB (powers of 1000)"
         )
         raise SizeError(f"{_short(unit)} is not a unit of bytes", hint)
     digits = fraction or ""

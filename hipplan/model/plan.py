@@ -16,7 +16,8 @@ Scalar = int | bool | str
 
 def _version(value: Any) -> Any:
     if value.__class__ is not int or value != 1:  # to Python, and so to pydantic, true equals 1
-        shown = str(value)[:40]
+        written = {"True": "true", "False": "false", "None": "null"}.get(str(value), str(value))
+        shown = f'"{value[:40]}"' if isinstance(value, str) else written[:40]
         raise refuse("HP108", f"this hipplan reads version 1 of a plan, not {shown}", hint="write hipplan: 1")
     return value
 

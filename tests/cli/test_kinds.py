@@ -80,6 +80,22 @@ def test_another_kind_is_told_in_one_sentence(
     assert len(more) == 2
 
 
+@pytest.mark.parametrize(
+    ("line", "made"),
+    [
+        (("validate", QUICKSTART, "--machine"), "`hipplan machine > FILE` writes one"),
+        (("lock", QUICKSTART, "--machine", "sim-2", "--check"), "`hipplan lock PLAN -o FILE` writes one"),
+        (("validate",), "a plan begins with `hipplan: 1`"),
+    ],
+    ids=str,
+)
+def test_what_is_empty_is_told_how_it_begins(line: tuple[object, ...], made: str, hipplan: Run) -> None:
+    done = hipplan(*line, "/dev/null")
+
+    assert done.returncode == 2
+    assert f"error[HP010]: /dev/null is empty\n  hint: {made}\n" in done.stderr
+
+
 def test_what_is_of_no_kind_is_looked_at_as_before(tmp_path: Path) -> None:
     for text, code in (("a: 1\n", "HP101"), ("[1, 2]\n", "HP103"), ("hipplan: 1\nhipplan_lock: 1\n", "HP101")):
         with pytest.raises(PlanError) as caught:
