@@ -171,7 +171,7 @@ print(seen)  # another thread is on device 0
     pushed = "['cuCtxGetCurrent@0 -1', 'cuCtxPushCurrent_v2@0 {0}', '{1}', 'cuCtxPopCurrent_v2@{0} -1']"
     assert script(source).splitlines() == [
         "['cuMemRelease@0 2097152']",
-        pushed.format(100, "cuStreamSynchronize@100 2097152"),
+        pushed.format(100, "cuStreamSynchronize@100 -1"),
         "[]",
         pushed.format(101, "cuMemAlloc_v2@101 -1 2097152").replace("['", "['cuDevicePrimaryCtxRetain@0 -1 1', '"),
         pushed.format(100, "cuMemAlloc_v2@100 -1 2097152"),
@@ -249,3 +249,16 @@ print(sorted(int(line.split()[-1]) for line in calls() if line.startswith("cuDev
 print([one.granularity_minimum is not None for one in program.measured.devices])
 """
     assert script(source, DEVICES=4).splitlines() == [str(asked), str([number in asked for number in range(4)])]
+
+
+def test_an_address_is_asked_about_in_whatever_context_there_is(script: Script) -> None:
+    source = """
+hip.hipSetDevice(1)
+hip.hipStreamSynchronize(P)
+hip.hipSetDevice(0)
+calls()
+hip.hipMemGetAddressRange(byref(P), byref(N), P)
+print([line.split()[0] for line in calls()])
+"""
+    pushed = "['cuCtxGetCurrent@0', 'cuCtxPushCurrent_v2@0', 'cuMemGetAddressRange_v2@101', 'cuCtxPopCurrent_v2@101']"
+    assert script(source).strip() == pushed

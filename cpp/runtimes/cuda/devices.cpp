@@ -104,6 +104,18 @@ int current_device() { return chosen_device; }
 
 void set_current_device(int ordinal) { chosen_device = ordinal; }
 
+int device_with_context() {
+  const auto has_one = [](int ordinal) {
+    const auto& slot = *this_machine().devices[static_cast<std::size_t>(ordinal)];
+    return slot.context.load(std::memory_order_acquire) != nullptr;
+  };
+  if (!is_device(chosen_device) || has_one(chosen_device)) return chosen_device;
+  for (int ordinal = 0; ordinal < device_count(); ++ordinal) {
+    if (has_one(ordinal)) return ordinal;
+  }
+  return chosen_device;
+}
+
 context_scope::context_scope(int ordinal) {
   const CUcontext wanted = primary_context(ordinal);
   CUcontext current = nullptr;

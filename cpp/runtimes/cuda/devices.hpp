@@ -26,6 +26,8 @@ const driver_table& driver();
 /// The calling thread's device; 0 until it chooses.
 [[nodiscard]] int current_device();
 void set_current_device(int ordinal);
+/// The calling thread's device, or another one where only that has its context already.
+[[nodiscard]] int device_with_context();
 
 /// Makes a device's primary context current, and at its end what was current before.
 /// A context that is current already, as in a thread of PyTorch on the same device, costs one query.

@@ -11,7 +11,7 @@ namespace {
 using namespace hipcuda;
 
 /// What must stand before a call looks at its arguments; HIP answers NoDevice before anything else.
-enum class needs { nothing, device, context };
+enum class needs { nothing, device, any_context, context };
 
 constexpr needs needs_of(std::string_view call) {
   for (const auto each : {"hipGetDeviceCount", "hipSetDevice", "hipRuntimeGetVersion", "hipDriverGetVersion",
@@ -31,6 +31,10 @@ constexpr needs needs_of(std::string_view call) {
         "hipMemExportToShareableHandle", "hipMemImportFromShareableHandle"}) {
     if (call == each) return needs::device;  // virtual memory is the process's: a context would cost 0.5 GB
   }
+  for (const auto each : {"hipPointerGetAttributes", "hipMemGetAddressRange", "hipMemRangeGetAttribute",
+                          "hipMemRangeGetAttributes"}) {
+    if (call == each) return needs::any_context;  // an address is the same memory in all of them
+  }
   return needs::context;
 }
 
@@ -38,6 +42,9 @@ template <needs Needs, class Call>
 void run(Call call) {
   if constexpr (Needs == needs::context) {
     const context_scope scope(current_device());
+    call();
+  } else if constexpr (Needs == needs::any_context) {
+    const context_scope scope(device_with_context());
     call();
   } else {
     if constexpr (Needs == needs::device) driver();
