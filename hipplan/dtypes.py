@@ -78,13 +78,29 @@ BYTE = DTYPES[5]
 BY_NAME = {name: dtype for dtype in DTYPES for name in (dtype.name, *dtype.names)}
 
 
+_PYTHON: dict[object, str] = {bool: "bool", int: "i64", float: "f64", complex: "c128"}
+"""What NumPy means by Python's own types; by name, `float` is C's and HIP's."""
+
+_BY_TYPESTR = {dtype.typestr[1:]: dtype for dtype in DTYPES if dtype.typestr}
+
+
+def by_typestr(text: str) -> DType | None:
+    """The element type of NumPy's array interface and .npy files, as `<f4`; None if there is none such."""
+    return _BY_TYPESTR.get(text[1:]) if text[:1] in ("<", "=", "|") else None
+
+
 def dtype_of(given: object) -> DType:
-    """The element type that a name, a NumPy dtype (or scalar type) or a torch dtype means. ValueError if none."""
+    """The element type that a name, a dtype of NumPy or PyTorch, or a scalar type means. ValueError if none.
+
+    Python's types mean what they do to NumPy: float is f64.
+    """
     if isinstance(given, DType):
         return given
-    name = given.__name__ if isinstance(given, type) else str(given)
-    found = BY_NAME.get(name.rpartition(".")[2]) or BY_NAME.get(name)
+    name = _PYTHON.get(given, given.__name__) if isinstance(given, type) else str(given)
+    found = BY_NAME.get(name.rpartition(".")[2]) or BY_NAME.get(name) or by_typestr(name)
     if found is None:
+        short = by_typestr(f"<{name}")
+        meant = f"; NumPy's '<{name}' is {short}, and '{short}' or '<{name}' says so" if short else ""
         known = ", ".join(dtype.name for dtype in DTYPES)
-        raise ValueError(f"there is no dtype '{name[:60]}'; there are {known}, and their names elsewhere")
+        raise ValueError(f"there is no dtype '{name[:60]}'{meant}; there are {known}, and their names elsewhere")
     return found

@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from hipplan import strict_json
-from hipplan.dtypes import BY_NAME, DTYPES
+from hipplan.dtypes import BY_NAME, by_typestr
 from hipplan.errors import suggest
 from hipplan.units import format_size
 
 HEADER_MAX = 100_000_000
 """Bytes of a header; the limit of the safetensors library."""
 TENSORS_MAX = 250_000
-_BY_TYPESTR = {dtype.typestr: dtype.name for dtype in DTYPES if dtype.typestr}
 
 
 class FileProblem(Exception):
@@ -227,17 +226,17 @@ def _npy(path: str, descriptor: int, size: int) -> Entry:
         good = False
     if not good:
         raise _malformed(path, "its header cannot be read")
-    dtype = _BY_TYPESTR.get(descr.replace("=", "<"))
+    dtype = by_typestr(descr)
     if dtype is None:
         raise FileProblem("HP421", f"{path} holds elements of '{descr[:40]}'", why="no dtype of a tensor is that")
     if fortran and len(shape) > 1:
         hint = "save it with numpy.ascontiguousarray"
         raise FileProblem("HP421", f"{path} is in Fortran order", why="tensors are in C order", hint=hint)
-    needs, there = prod(shape) * BY_NAME[dtype].size, size - begin - length
+    needs, there = prod(shape) * dtype.size, size - begin - length
     if there != needs:
         short = FileProblem("HP421", f"{path} is too short", why=f"its array needs {needs} bytes, it has {there}")
         raise short if there < needs else _malformed(path, f"its array needs {needs} bytes, it has {there}")
-    return Entry("", dtype, shape, begin + length, needs)
+    return Entry("", dtype.name, shape, begin + length, needs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
