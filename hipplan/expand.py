@@ -24,6 +24,7 @@ from hipplan.errors import Diagnostic, PlanError, Span, in_order, suggest
 from hipplan.expression import ExpressionError, Value, substitute
 from hipplan.include import NOUNS, Documents, Entry
 from hipplan.model.base import COUNT_MAX
+from hipplan.plain import number
 from hipplan.source import Source, load_yaml
 from hipplan.yaml12 import DEPTH_MAX
 
@@ -231,9 +232,9 @@ class _Expander:
             return self._text(value, scope, place) if "$(" in value else value
         if isinstance(value, dict):
             return self._mapping(value, scope, place)
-        if isinstance(value, list):
+        if isinstance(value, (list, tuple)):
             return self._list(value, scope, place)
-        return value
+        return number(value)
 
     def _mapping(self, value: Mapping[str, Any], scope: Scope, place: _Place) -> dict[str, Any]:
         result: dict[str, Any] = {}
@@ -317,17 +318,21 @@ class _Expander:
             total *= len(values)
             domains.append(values)
         self.repeated += total
-        if self.repeated > COUNT_MAX:
-            why = f"a plan has at most {COUNT_MAX} objects"
-            self._report("HP023", f"this repeats {total} times", where, why=why, hint="use fewer, larger ones")
-            raise _TooMuch
-        for number, choice in enumerate(product(*(enumerate(values) for values in domains))):
-            inner: dict[str, Value] = {**scope, "index": number}
-            for name, (index, item) in zip(named, choice, strict=True):
+        self._bound(total, where)
+        for index, choice in enumerate(product(*(enumerate(values) for values in domains))):
+            inner: dict[str, Value] = {**scope, "index": index}
+            for name, (own, item) in zip(named, choice, strict=True):
                 inner[name] = item
-                inner[f"{name}.index"] = index
+                inner[f"{name}.index"] = own
             shown = ", ".join(f"{name}={item}" for name, (_, item) in zip(named, choice, strict=True))
-            yield "".join(f".{index}" for index, _ in choice), inner, shown, body
+            yield "".join(f".{own}" for own, _ in choice), inner, shown, body
+
+    def _bound(self, times: int, place: _Place) -> None:
+        """times: of this repetition, which is one of several. Raises _TooMuch."""
+        if max(times, self.repeated) > COUNT_MAX:
+            why = f"a plan has at most {COUNT_MAX} objects"
+            self._report("HP023", f"this repeats {times} times", place, why=why, hint="use fewer, larger ones")
+            raise _TooMuch
 
     def _domain(self, domain: Any, place: _Place) -> list[Value]:
         """The values that one name of an `each` goes through."""
@@ -339,7 +344,8 @@ class _Expander:
             start, count, step = (domain.get(key, default) for key, default in (("from", 0), ("count", 0), ("step", 1)))
         else:
             start, count, step = 0, domain, 1
-        if all(type(number) is int for number in (start, count, step)) and 0 <= count <= COUNT_MAX:
+        if all(type(each) is int for each in (start, count, step)) and count >= 0:
+            self._bound(count, place)
             return [start + step * i for i in range(count)]
         if isinstance(domain, str):
             hint = suggest(domain, self.families) or "a family is defined under devices:, as gpu: {count: 8}"
@@ -349,7 +355,7 @@ class _Expander:
                 "HP024",
                 "each cannot go through this",
                 place,
-                hint="a number, a family of devices, a list, or {from: 4, count: 8, step: 2}",
+                hint="a number from 0, a family of devices, a list, or {from: 4, count: 8, step: 2}",
             )
         return []
 
@@ -377,6 +383,7 @@ def _like(value: Any, default: Any) -> Value:
         return {"true": True, "false": False}.get(value, value)
     if isinstance(value, str) and isinstance(default, int) and re.fullmatch(r"-?[0-9]{1,20}", value):
         return int(value)
+    value = number(value)
     return value if isinstance(value, (int, str)) else str(value)
 
 

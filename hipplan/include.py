@@ -21,6 +21,15 @@ NOUNS = ("devices", "allocations", "reservations", "streams", "buffers", "region
 FILES_MAX = 100
 
 
+def keys_taken(path: tuple[Hashable, ...]) -> tuple[str, ...]:
+    """Keys that may be written at a path of a document and are not in the data any more."""
+    if not path:
+        return ("include",)
+    is_tensor = len(path) == 4 and path[::2] == ("regions", "tensors")
+    is_thing = len(path) == 2 and path[0] in NOUNS
+    return ("each",) if is_tensor or is_thing or isinstance(path[-1], int) else ()
+
+
 class Entry(NamedTuple):
     """One named thing of one noun, as written in one file."""
 

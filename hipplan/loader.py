@@ -30,6 +30,7 @@ from pydantic import ValidationError
 
 from hipplan.errors import Diagnostic, PlanError, Span, in_order
 from hipplan.expand import Expanded, expand
+from hipplan.include import keys_taken
 from hipplan.model import Plan
 from hipplan.objects import Objects, Path
 from hipplan.resolve import resolve
@@ -113,7 +114,7 @@ def _validate(document: Expanded) -> tuple[Plan, list[Diagnostic], frozenset[str
     except ValidationError as error:
         from hipplan.model.translate import translate
 
-        found = translate(error, Plan, document.data, document.span)
+        found = translate(error, Plan, document.data, document.span, keys_taken)
         good, broken = _without_the_wrong(document.data, error)
     try:
         return Plan.model_validate(good), found, broken

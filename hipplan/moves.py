@@ -22,6 +22,7 @@ from hipplan.live import Live, OnBytes
 from hipplan.model import Content
 from hipplan.model.translate import translate
 from hipplan.output import replacing
+from hipplan.plain import number
 from hipplan.program import Program, Resource
 from hipplan.steps import CPU_ORDINAL
 from hipplan.tensorfiles import Files
@@ -48,7 +49,7 @@ class Moves:
 
     def fill(self, name: str, value: float | bool, dtype: str) -> None:
         with self._told(name):
-            self._do(contents.fill(self.memory, name, value, dtype))
+            self._do(contents.fill(self.memory, name, number(value), dtype))
 
     def copy(self, name: str, source: str) -> None:
         with self._told(name):
@@ -123,7 +124,7 @@ class Moves:
 
 def _content(path: str, keys: Mapping[str, Any]) -> Content:
     """What a plan would say. Raises ApplyError with all that is wrong with it."""
-    data = {"file": path} | {key: given for key, given in keys.items() if given is not None}
+    data = {"file": path} | {key: number(given) for key, given in keys.items() if given is not None}
     try:
         return Content.model_validate(data)
     except ValidationError as error:

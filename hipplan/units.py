@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from typing import Any
+
+from hipplan.plain import called, number
 
 BYTES_MAX = 2**64
 
@@ -26,16 +29,27 @@ _BY_LOWER = {unit.lower(): unit for unit in _UNITS}
 
 
 class SizeError(ValueError):
-    """A byte size that cannot be read; the text says why and `hint` what to write."""
+    """A byte size that cannot be read; the text says why, `hint` what to write, `code` which diagnostic it is."""
 
-    def __init__(self, message: str, hint: str = "") -> None:
+    def __init__(self, message: str, hint: str = "", code: str = "HP013") -> None:
         super().__init__(message)
         self.hint = hint
+        self.code = code
+
+
+def parse_size(value: Any) -> int:
+    """The number of bytes that a plan's `size` means. Raises SizeError."""
+    if value.__class__ is not str and value.__class__ is not int:
+        value = number(value)
+        if value.__class__ is not int and not isinstance(
+            value, str
+        ):  # True is an int to Python, `size: true` a mistake
+            raise SizeError(f"a byte size is needed here, not {called(value)}", "write bytes, or 64MiB", "HP103")
+    return _parsed(value)
 
 
 @lru_cache(maxsize=4096)  # a plan says the same few sizes thousands of times
-def parse_size(value: int | str) -> int:
-    """The number of bytes that a plan's `size` means. Raises SizeError."""
+def _parsed(value: int | str) -> int:
     if isinstance(value, int):
         return _bounded(value, str(value) if -BYTES_MAX < value < BYTES_MAX else "this number")
     match = _SIZE.fullmatch(value)

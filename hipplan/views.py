@@ -7,13 +7,14 @@ where the CPU may look. A lease is given back when the array, tensor or buffer g
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from hipplan import _core
 from hipplan.dtypes import BY_NAME, BYTE, DType, dtype_of
 from hipplan.places import CPU, Place
+from hipplan.plain import number
 
 if TYPE_CHECKING:
     from hipplan.program import Resource
@@ -110,7 +111,10 @@ class Piece(_core.Window):
         return self._place.read_only
 
     def view(self, dtype: object, shape: Sequence[int] | int | None = None) -> Piece:
-        """The same bytes as another dtype and shape; -1 stands for the rest. ValueError if it does not fit."""
+        """The same bytes as another dtype and shape; -1 stands for the rest.
+
+        ValueError if it does not fit, TypeError for what is no shape.
+        """
         kind = dtype_of(dtype)
         return self._like(kind, _fit(self.name, self.nbytes, kind, shape))
 
@@ -238,7 +242,10 @@ def _no_buffer(name: str, places: dict[str, Place], dtype: DType) -> str:
 
 
 def _fit(name: str, size: int, dtype: DType, shape: Sequence[int] | int | None) -> tuple[int, ...]:
-    wanted = (-1,) if shape is None else (shape,) if isinstance(shape, int) else tuple(shape)
+    given = (-1,) if shape is None else shape if isinstance(shape, Iterable) else (shape,)
+    wanted = tuple(map(number, given))
+    if any(type(n) is not int for n in wanted):
+        raise TypeError(f"{shape!r} is no shape: that is an integer, or several")
     rest = prod(n for n in wanted if n != -1) * dtype.size
     if wanted.count(-1) > 1 or min(wanted, default=0) < -1:
         raise ValueError(f"{wanted} is no shape: at most one dimension may be -1")

@@ -27,16 +27,10 @@ def refuse(code: str, message: str, *, at: str = "", why: str = "", hint: str = 
 
 
 def _size(value: Any) -> int:
-    # bool is an int to Python, but `size: true` is a mistake.
-    if value.__class__ is not str and value.__class__ is not int:
-        kind = {"bool": "true or false", "float": "a fraction", "NoneType": "nothing"}.get(
-            value.__class__.__name__, "a list or mapping"
-        )
-        raise refuse("HP103", f"a byte size is needed here, not {kind}", hint="write bytes, or 64MiB")
     try:
         return parse_size(value)
     except SizeError as error:
-        raise refuse("HP013", str(error), hint=error.hint) from None
+        raise refuse(error.code, str(error), hint=error.hint) from None
 
 
 def _positive_size(value: Any) -> int:
@@ -63,6 +57,9 @@ Size = Annotated[int, BeforeValidator(_positive_size), WithJsonSchema(_size_sche
 """Bytes, at least 1; a number or a text such as 64MiB."""
 
 Count = Annotated[int, Field(ge=1, le=COUNT_MAX)]
+
+FilePath = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00]*$")]
+"""A path; the system would cut it at a NUL."""
 
 NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*$"
 Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=256)]

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
-from hipplan.model.base import Count, Name, Offset, PlanModel, Size, refuse
+from hipplan.model.base import Count, FilePath, Name, Offset, PlanModel, Size, refuse
 
 
 class ByteRange(PlanModel):
@@ -249,7 +249,7 @@ class RegisteredBuffer(_Buffer):
     kind: Literal["registered"]
     """registered."""
 
-    file: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
+    file: FilePath | None = None
     """A file to map, by path relative to the plan. Mapped privately unless read_only.
 
     Source: mmap(fd).

@@ -1,15 +1,19 @@
 """Contents: what memory holds once the plan is applied."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from typing_extensions import Self
 
-from hipplan.model.base import Offset, PlanModel, refuse
+from hipplan.model.base import FilePath, Offset, PlanModel, refuse
 from hipplan.model.regions import DTypeName
+from hipplan.plain import number
+from hipplan.tensorfiles import is_safetensors
 
 
 def _number(value: Any) -> Any:
+    value = number(value)
     if value.__class__ not in (bool, int, float):
         hint = "remove the quotes" if isinstance(value, str) else ""
         raise refuse("HP103", "'value' must be a number, true or false", hint=hint)
@@ -39,7 +43,7 @@ class Content(PlanModel):
     Source: ours.
     """
 
-    file: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
+    file: FilePath | None = None
     """A file, by its path from the plan's folder. What it is, its name tells: `.npy`, `.safetensors`,
     `.safetensors.index.json`, else bytes. A tensor takes an array of its own dtype and shape, a buffer any of its
     size, a region its tensors by their names, or bytes.
@@ -51,6 +55,7 @@ class Content(PlanModel):
     at: Offset | None = None
     """Where in a file of bytes to begin. Left out: at its start, and then it must be just as long. Unit: bytes.
 
+    Errors: HP107 of a file of arrays, which tells itself.
     Source: ours.
     """
 
@@ -58,14 +63,14 @@ class Content(PlanModel):
     """Which tensor of a safetensors file. Left out: the one of the same name as in the region; for a buffer its only
     one.
 
-    Errors: HP421 there is none of that name.
+    Errors: HP107 of another file; HP421 there is none of that name.
     Source: ours.
     """
 
     part: Annotated[int, Field(ge=0, lt=2**20)] | None = None
     """Take one part of each tensor of the file: the one with this number, from 0.
 
-    Errors: HP107 without parts; HP105 not below it.
+    Errors: HP107 without parts, or of a file of bytes; HP105 not below it.
     Source: ours; tensor parallel.
     """
 
@@ -98,4 +103,17 @@ class Content(PlanModel):
             raise refuse("HP107", "part and parts go together", hint="part: 0 and parts: 8 is the first of eight")
         if self.part is not None and self.parts is not None and self.part >= self.parts:
             raise refuse("HP105", f"there is no part {self.part} of {self.parts}", at="part", hint="they count from 0")
+        for key, of in self._for_other_files():
+            raise refuse("HP107", f"{key} is for {of}, and not for {self.file}", at=key, hint=f"remove {key}")
         return self
+
+    def _for_other_files(self) -> Iterator[tuple[str, str]]:
+        """Keys that this kind of file has no use for, and which has."""
+        tensors = is_safetensors(self.file or "")
+        arrays = tensors or (self.file or "").endswith(".npy")
+        if self.at is not None and arrays:
+            yield "at", "a file of bytes"
+        if self.tensor is not None and not tensors:
+            yield "tensor", "a safetensors file"
+        if self.parts is not None and not arrays:
+            yield "parts", "a file of arrays"

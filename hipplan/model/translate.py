@@ -10,6 +10,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from hipplan.errors import CODES, Diagnostic, Span, in_order, suggest
+from hipplan.plain import called
 
 SpanOf = Callable[..., "Span | None"]
 Path = tuple[Hashable, ...]
@@ -36,6 +37,7 @@ _FORMS = {
     "uuid": "write it as `hipplan machine` shows it",
     "hip": 'write it as ">=6.1" or ">=6.1,<8"',
     "arch": "write it as gfx942",
+    "file": "no path has a NUL in it",
     "hip_version": 'write it as "7.2.53211", in quotes',
 }
 _TYPES = {
@@ -47,6 +49,7 @@ _TYPES = {
     "model_type": "a mapping",
     "model_attributes_type": "a mapping",
 }
+_UNKNOWN = "extra_forbidden"
 _BOUNDS = {
     "greater_than",
     "greater_than_equal",
@@ -58,25 +61,26 @@ _BOUNDS = {
     "too_short",
     "int_parsing_size",
 }
-_NAMES = {
-    dict: "a mapping",
-    list: "a list",
-    str: "text",
-    int: "an integer",
-    float: "a fraction",
-    bool: "true or false",
-    type(None): "nothing",
-}
 
 
-def translate(error: ValidationError, model: type[BaseModel], data: Any, span: SpanOf) -> list[Diagnostic]:
-    """Every error of a document as a diagnostic, in the order of the file."""
+def translate(
+    error: ValidationError,
+    model: type[BaseModel],
+    data: Any,
+    span: SpanOf,
+    more_keys: Callable[[Path], tuple[str, ...]] = lambda path: (),
+) -> list[Diagnostic]:
+    """Every error of a document as a diagnostic, in the order of the file.
+
+    more_keys: that the object at a path may have besides its model's.
+    """
     found: dict[tuple[Path, str, str], Diagnostic] = {}
     for details in error.errors(include_url=False):
         path, at_key = path_in(data, details["loc"])
         context = details.get("ctx", {})
         problem = _Problem(details["type"], details["input"], context, details["msg"], path, at_key, span)
-        diagnostic = problem.diagnostic(model, data)
+        known = [*fields_at(model, data, path[:-1]), *more_keys(path[:-1])] if problem.kind == _UNKNOWN else []
+        diagnostic = problem.diagnostic(known)
         found.setdefault((path, diagnostic.code, diagnostic.summary), diagnostic)
     return in_order(found.values())
 
@@ -117,11 +121,12 @@ class _Problem:
     def name(self) -> str:
         return _named(self.path) if self.path else "the document"
 
-    def diagnostic(self, model: type[BaseModel], data: Any) -> Diagnostic:
+    def diagnostic(self, known: list[str]) -> Diagnostic:
+        """known: keys to choose from, where this is about one that there is not."""
         if self.kind in CODES:
             return self._ours()
-        if self.kind == "extra_forbidden":
-            return self._unknown_key(fields_at(model, data, self.path[:-1]))
+        if self.kind == _UNKNOWN:
+            return self._unknown_key(known)
         if self.kind in ("missing", "union_tag_not_found"):
             return self._missing()
         if self.kind in ("literal_error", "union_tag_invalid"):
@@ -169,8 +174,7 @@ class _Problem:
     def _wrong_value(self) -> Diagnostic:
         where = self.span(self.path)
         if self.kind in _TYPES:
-            got = _NAMES.get(type(self.given), "something else")
-            summary = f"'{self.name}' must be {_TYPES[self.kind]}, not {got}"
+            summary = f"'{self.name}' must be {_TYPES[self.kind]}, not {called(self.given)}"
             return Diagnostic("HP103", summary, where, hint=_type_hint(self.kind, self.given))
         if self.kind == "string_pattern_mismatch":
             hint = _FORMS.get(self.name, "")

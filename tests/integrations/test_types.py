@@ -36,6 +36,7 @@ except (
     hipplan.LayoutInUse,
     hipplan.MachineError,
     hipplan.PlanError,
+    hipplan.ProfileError,
     hipplan.RecordError,
     hipplan.RuntimeUnavailable,
 ) as error:

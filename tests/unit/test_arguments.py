@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import hipplan
@@ -77,3 +78,75 @@ def test_a_runtime_may_be_a_path(sim: Simulator) -> None:
         assert layout.runtime.path == str(library_path())
     with pytest.raises(hipplan.RuntimeUnavailable, match="there is no runtime"):
         hipplan.apply(QUICKSTART, runtime=f"{library_path()}\0.so")
+
+
+def test_integers_of_numpy_and_tuples_are_good_in_a_plan(sim: Simulator) -> None:
+    tensors = {"t": {"dtype": "f32", "shape": (np.int64(4), 4)}}
+    document = plan(
+        vars={"n": np.uint8(2)},
+        buffers={"b": {"kind": "pinned", "size": np.int64(64), "each": (1, np.int16(2))}},
+        regions={"r": {"size": np.int32(2 * MIB), "tensors": tensors}},
+        contents={"r.t": {"value": np.float32(1.5)}, "b.0": {"value": np.uint8(7)}},
+    )
+
+    with hipplan.apply(document, vars={"n": np.int64(3)}, runtime="sim") as layout:
+        assert [name for name in layout if name.startswith("b")] == ["b.0", "b.1"]
+        assert (np.from_dlpack(layout["b.0"]) == 7).all()
+        assert layout["r.t"].shape == (4, 4)
+        assert layout.program.variables == {"n": 3}
+    with hipplan.apply({**document, "vars": {"n": 2}}, runtime="sim") as other:
+        assert other.program.variables == {"n": 2}
+
+
+def test_a_plan_of_numpy_s_numbers_is_the_plan_of_python_s() -> None:
+    def sized(size: Any) -> dict[str, Any]:
+        return plan(buffers={"b": {"kind": "pinned", "size": size}})
+
+    assert hipplan.load(sized(np.int64(MIB))).digest == hipplan.load(sized(MIB)).digest
+
+
+@pytest.mark.parametrize(
+    ("size", "told"),
+    [(True, "true or false"), (1.5, "a fraction"), (np.float64(2), "a fraction"), ([1], "a list"), ({}, "a mapping"),
+     ({1}, "a set"), (np.zeros(2), "a numpy.ndarray"), (None, "nothing")],
+)  # fmt: skip
+def test_what_is_no_size_is_called_what_it_is(size: Any, told: str) -> None:
+    with pytest.raises(hipplan.PlanError, match=f"HP103.*a byte size is needed here, not {told}"):
+        hipplan.load(plan(buffers={"b": {"kind": "pinned", "size": size}}))
+
+
+def test_a_shape_in_a_plan_is_called_what_it_is() -> None:
+    tensors = {"t": {"dtype": "f32", "shape": np.zeros(2)}}
+    with pytest.raises(hipplan.PlanError, match=r"'shape' must be a list, not a numpy\.ndarray"):
+        hipplan.load(plan(regions={"r": {"size": MIB, "tensors": tensors}}))
+
+
+def test_arguments_take_integers_of_numpy_and_refuse_what_is_none(sim: Simulator, tmp_path: Path) -> None:
+    (file := tmp_path / "f").write_bytes(bytes(range(200)) * 100)
+    region = {"size": 2 * MIB, "reserve": 16 * MIB, "chunk": 2 * MIB}
+    document = plan(regions={"r": region}, buffers={"b": {"kind": "pinned", "size": 4096}})
+    with hipplan.apply(document, runtime="sim") as layout:
+        layout.grow("r", by=np.int64(2 * MIB))
+        layout.grow("r", to=np.uint32(6 * MIB))
+        assert layout["r"].size == 6 * MIB
+        for wrong, told in ((True, "true or false"), (1.5, "a fraction"), ([1], "a list")):
+            for move in (layout.grow, layout.shrink):
+                with pytest.raises(hipplan.ApplyError, match=f"HP420.*a byte size is needed here, not {told}"):
+                    move("r", by=wrong)  # type: ignore[operator]
+        assert layout["r"].size == 6 * MIB
+
+        layout.load("b", file, at=np.int64(200))
+        assert layout["b"].view("u8", np.int64(4096)).shape == (4096,)
+        assert layout["b"].view(np.float32, (np.int64(2), -1)).shape == (2, 512)
+        layout.fill("b", np.float32(1.5), dtype="f32")
+        assert (np.asarray(layout["b"].view(np.float32)) == 1.5).all()
+        for shape in (True, 1.5, (2, 2.0), "ab"):
+            with pytest.raises(TypeError, match="is no shape: that is an integer, or several"):
+                layout["b"].view("f32", shape)  # type: ignore[arg-type]
+
+
+def test_a_view_of_python_s_float_reads_what_numpy_wrote(sim: Simulator) -> None:
+    document = plan(buffers={"b": {"kind": "pinned", "size": 64}}, contents={"b": {"value": 2.5, "dtype": "f64"}})
+    with hipplan.apply(document, runtime="sim") as layout:
+        assert np.asarray(layout["b"].view(float)).tolist() == [2.5] * 8
+        assert layout["b"].view("<f4").dtype.name == "f32"

@@ -316,3 +316,26 @@ def test_a_mutated_plan_is_good_or_gives_diagnostics_at_places(path: Path, data:
             assert str(error)
             if not isinstance(source, dict):
                 assert all(d.span is not None for d in error.diagnostics if d.code not in OF_A_WHOLE_FILE)
+
+
+def test_a_registered_file_is_not_cut_at_a_nul(tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(bytes(4096))
+    document = {"hipplan": 1, "buffers": {"b": {"kind": "registered", "file": f"{tmp_path}/data\0junk"}}}
+
+    with pytest.raises(PlanError, match=r"HP105.*'file' cannot be"):
+        load(document)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("includ: x", "did you mean 'include'?"),
+        ("buffers: {b: {kind: device, size: 1, eech: 2}}", "did you mean 'each'?"),
+        ("regions: {r: {device: gpu.0, tensors: {t: {dtype: u8, shape: [1], eech: 2}}}}", "did you mean 'each'?"),
+        ("reservations: {r: {size: 1, mappings: [{allocation: a, eech: 2}]}}", "did you mean 'each'?"),
+        ("buffers: {b: {kind: device, size: 1, x: 2}}", "keys here are count, kind, device, size, each"),
+        ("requires: {eech: 1}", "keys here are hip, gpu, vmm, managed, xnack"),
+    ],
+)
+def test_hints_know_the_keys_that_are_gone_after_expanding(text: str, hint: str) -> None:
+    assert hint in [one.hint for one in diagnostics(text) if one.code == "HP101"]

@@ -1,0 +1,34 @@
+"""What Python programs hand over where a plan has a number: NumPy's and others' are plain int and float here."""
+
+from __future__ import annotations
+
+import numbers
+import operator
+from typing import Any
+
+_CALLED = {
+    dict: "a mapping",
+    list: "a list",
+    str: "text",
+    int: "an integer",
+    float: "a fraction",
+    bool: "true or false",
+    type(None): "nothing",
+}
+
+
+def number(value: Any) -> Any:
+    """Whatever is an integer to Python's protocol as int, a real number as float; all else, bools too, as it is."""
+    if value.__class__ in _CALLED or isinstance(value, bool):
+        return value
+    try:
+        return operator.index(value)
+    except TypeError:
+        return float(value) if isinstance(value, numbers.Real) else value
+
+
+def called(value: object) -> str:
+    """What messages say that a value is, instead of what is wanted."""
+    kind = type(value)
+    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    return _CALLED.get(kind, f"a {module}{kind.__qualname__}")
