@@ -9,7 +9,6 @@ from typing_extensions import Self
 from hipplan.model.base import FilePath, Offset, PlanModel, refuse
 from hipplan.model.regions import DTypeName
 from hipplan.plain import number
-from hipplan.tensorfiles import is_safetensors
 
 
 def _number(value: Any) -> Any:
@@ -109,8 +108,12 @@ class Content(PlanModel):
 
     def _for_other_files(self) -> Iterator[tuple[str, str]]:
         """Keys that this kind of file has no use for, and which has."""
-        tensors = is_safetensors(self.file or "")
-        arrays = tensors or (self.file or "").endswith(".npy")
+        if self.file is None:
+            return
+        from hipplan.tensorfiles import is_safetensors  # most plans name no file, and start sooner without
+
+        tensors = is_safetensors(self.file)
+        arrays = tensors or self.file.endswith(".npy")
         if self.at is not None and arrays:
             yield "at", "a file of bytes"
         if self.tensor is not None and not tensors:
