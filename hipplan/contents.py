@@ -323,9 +323,13 @@ def _left(step: ContentStep, fresh: Callable[[str, Part], Iterator[Part]]) -> Co
     return replace(step, loads=some) if some else None
 
 
+STAGING = "contents#"
+"""How the names of what moves bytes begin, which no plan can choose."""
+
+
 def staging_name(device: int) -> str:
-    return f"contents#{device}"
+    return f"{STAGING}{device}"
 
 
 def lane_name(device: int, number: int) -> str:
-    return f"contents#{device}.{number}"
+    return f"{STAGING}{device}.{number}"

@@ -91,6 +91,14 @@ def test_a_forced_close_leaves_a_load_its_streams(sim: Simulator, tmp_path: Path
     assert sim.alive() == set()
 
 
+def test_a_close_says_that_bytes_are_being_moved(layout: hipplan.Layout, tmp_path: Path) -> None:
+    def meanwhile() -> None:
+        with pytest.raises(hipplan.LayoutInUse, match=r"bytes of 'x' are being moved\n.*wait until fill, load"):
+            layout.close()
+
+    assert loading(layout, tmp_path / "file", meanwhile) == [None]
+
+
 def test_what_an_interrupted_save_had_queued_is_not_written_later(layout: hipplan.Layout, tmp_path: Path) -> None:
     layout.fill("t", 5)
     looked_at = 0
