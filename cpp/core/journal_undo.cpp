@@ -48,7 +48,8 @@ void journal::undo(std::vector<entry_id>& entries, undo_report& report,
 
 bool journal::undo_some(std::vector<entry_id>& entries, undo_report& report,
                         std::chrono::steady_clock::time_point until) {
-  std::array<owner*, at_once> places{};  // all looked for before the first call, and all dropped after the last one
+  // All are looked for before the first call, and all dropped after the last one.
+  std::array<owner*, at_once> places{};
   const auto found = std::span(places).first(std::min(entries.size(), at_once));
   std::transform(entries.rbegin(), entries.rbegin() + static_cast<std::ptrdiff_t>(found.size()),
                  found.begin(), [&](entry_id entry) {
