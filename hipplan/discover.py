@@ -31,7 +31,7 @@ def discover(chosen: Chosen, wanted: Callable[[Machine], Container[int]] | None 
     """What this machine has, as the runtime tells it. Raises RuntimeUnavailable (HP407) if it cannot tell.
 
     wanted: of which devices to ask for memory and granularity, of the machine without these; None: of all. CUDA makes
-    a context to answer that, which takes hundreds of MB of the device.
+    a context to tell how much memory is free, which takes hundreds of MB of the device.
     """
     runtime = chosen.runtime
     try:

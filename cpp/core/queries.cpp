@@ -113,10 +113,6 @@ void synchronize(hip::runtime& runtime, device_id device) {
 }
 
 std::size_t granularity(hip::runtime& runtime, const allocation_properties& properties, bool recommended) {
-  std::optional<scoped_device> current;  // else CUDA makes a context on whichever device is current
-  if (properties.location_type == hip::hipMemLocationTypeDevice) {
-    current.emplace(runtime, device_id{properties.location_id});
-  }
   std::size_t bytes = 0;
   const auto native = properties.native();
   const auto result = runtime.hipMemGetAllocationGranularity(
