@@ -16,7 +16,7 @@ using clock = std::chrono::steady_clock;
 /// of run() cannot lose it: the next one gives it again.
 class undoing {
  public:
-  using choice = std::function<std::vector<entry_id>(undo_report&)>;
+  using choice = std::function<entry_list(undo_report&)>;
 
   undoing(journal& owner, choice choose) : owner_(owner), choose_(std::move(choose)) {}
 
@@ -49,7 +49,7 @@ class undoing {
   journal& owner_;
   choice choose_;
   undo_report report_;
-  std::vector<entry_id> rest_;
+  entry_list rest_;
 };
 
 bool wait(idle_wait& self, double seconds) {
@@ -99,7 +99,9 @@ void bind_undo(py::module_& module) {
           [](journal& owner, std::vector<entry_id> entries) {
             std::ranges::sort(entries);
             entries.erase(std::unique(entries.begin(), entries.end()), entries.end());
-            return undoing(owner, [entries = std::move(entries)](undo_report&) { return entries; });
+            entry_list chosen;
+            for (const auto entry : entries) chosen.push_back(entry);
+            return undoing(owner, [chosen = std::move(chosen)](undo_report&) { return chosen; });
           },
           py::arg("journal"), py::arg("entries"), py::keep_alive<0, 1>(),
           "These entries; one that is not there any more is nothing to undo.")

@@ -127,7 +127,9 @@ std::uint64_t look_up(const py::dict& table, py::handle name) {
   return 0;
 }
 
-native_steps::native_steps(py::tuple steps) : steps_(std::move(steps)) {
+native_steps::native_steps(py::tuple steps)
+    : steps_(std::move(steps)), texts_(std::make_shared<std::vector<std::string>>()) {
+  texts_->reserve(steps_.size());
   native_.reserve(steps_.size());
   names_.reserve(steps_.size());
   py::dict made_by;
@@ -146,22 +148,22 @@ native_step native_steps::read(PyObject* step, const py::dict& made_by) {
     names_.push_back(name.of(step));
     return names_.back();
   };
+  const auto kept = [&](const slot_of& name) {
+    return plan_name({texts_, &texts_->emplace_back(text_of(called(name)))});
+  };
   if (type == words.create.type) {
-    return create_step{text_of(called(words.create.name)), number(words.create.size.of(step)),
-                       properties(step)};
+    return create_step{kept(words.create.name), number(words.create.size.of(step)), properties(step)};
   }
   if (type == words.map.type) {
-    return native_map{text_of(called(words.map.name)), words.map.reservation.of(step),
-                      number(words.map.offset.of(step)), find(words.map.allocation.of(step), made_by),
-                      number(words.map.size.of(step))};
+    return native_map{kept(words.map.name), words.map.reservation.of(step), number(words.map.offset.of(step)),
+                      find(words.map.allocation.of(step), made_by), number(words.map.size.of(step))};
   }
   if (type == words.access.type) {
     return native_access{find(called(words.access.name), made_by), read_rights(words.access.rights.of(step))};
   }
   if (type == words.buffer.type) {
-    return buffer_step{text_of(called(words.buffer.name)),
-                       {ordinal(words.buffer.device.of(step))},
-                       number(words.buffer.size.of(step))};
+    return buffer_step{
+        kept(words.buffer.name), {ordinal(words.buffer.device.of(step))}, number(words.buffer.size.of(step))};
   }
   names_.emplace_back();
   return std::monostate{};

@@ -8,6 +8,7 @@
 
 #include <deque>
 #include <limits>
+#include <memory>
 #include <span>
 #include <variant>
 #include <vector>
@@ -26,7 +27,7 @@ struct needed {
 };
 
 struct native_map {
-  std::string name;
+  plan_name name;
   py::handle range;
   std::size_t offset_bytes;  ///< from the range's aligned base
   needed memory;
@@ -58,6 +59,7 @@ class native_steps {
   py::tuple steps_;  // keeps the names alive
   std::vector<native_step> native_;
   std::vector<py::handle> names_;
+  std::shared_ptr<std::vector<std::string>> texts_;        // of the names that owners keep; never moves
   std::deque<std::vector<hip::hipMemAccessDesc>> rights_;  // a deque: the steps point into it
   py::handle last_rights_;
 };

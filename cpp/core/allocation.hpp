@@ -19,7 +19,7 @@ struct allocation_properties {
 class allocation : public owned {
  public:
   /// Empty. size_bytes: a non-zero multiple of the minimum granularity for these properties.
-  allocation(hip::runtime& runtime, std::string name, std::size_t size_bytes,
+  allocation(hip::runtime& runtime, plan_name name, std::size_t size_bytes,
              const allocation_properties& properties)
       : owned(runtime, std::move(name), false), size_bytes_(size_bytes), properties_(properties.native()) {}
   /// hipMemCreate. The location's device must be current (see scoped_device).

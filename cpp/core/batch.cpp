@@ -1,5 +1,6 @@
 #include "batch.hpp"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "scoped_device.hpp"
@@ -9,7 +10,8 @@ namespace hipplan {
 /// Holds the journal for all of a batch.
 class batch_runner {
  public:
-  batch_runner(journal& into, std::vector<batch_step> steps) : owner_(into), lock_(into.mutex_) {
+  batch_runner(journal& into, std::vector<batch_step> steps)
+      : owner_(into), lock_(into.mutex_), owners_(std::make_shared<std::vector<owner>>(made_by(steps))) {
     ready_.reserve(steps.size());
     calls_.reserve(steps.size());
     made_.reserve(steps.size());
@@ -64,15 +66,21 @@ class batch_runner {
     std::span<const hip::hipMemAccessDesc> rights;
   };
 
+  static std::size_t made_by(const std::vector<batch_step>& steps) {
+    return static_cast<std::size_t>(std::ranges::count_if(
+        steps, [](const auto& step) { return !std::holds_alternative<access_step>(step); }));
+  }
+  journal::owner_ptr next_owner() noexcept { return {owners_, &(*owners_)[taken_++]}; }
+
   void get_ready(ready_step& out, create_step&& step) {
     const auto& where = step.properties;
     if (where.location_type == hip::hipMemLocationTypeDevice) out.device = {where.location_id};
-    out.made = std::make_unique<owner>();
+    out.made = next_owner();
     out.made->emplace<allocation>(owner_.runtime(), std::move(step.name), step.size_bytes, where);
   }
   void get_ready(ready_step& out, map_step&& step) {
     out.memory = &owner_.get<allocation>(step.memory);
-    out.made = std::make_unique<owner>();
+    out.made = next_owner();
     last_ = &out.made->emplace<mapping>(owner_.runtime(), std::move(step.name),
                                         owner_.get<address_range>(step.range), step.offset_bytes,
                                         step.size_bytes);
@@ -85,7 +93,7 @@ class batch_runner {
   void get_ready(ready_step& out, buffer_step&& step) {
     out.device = step.device;
     out.is_buffer = true;
-    out.made = std::make_unique<owner>();
+    out.made = next_owner();
     out.made->emplace<device_buffer>(owner_.runtime(), std::move(step.name), step.device, step.size_bytes);
   }
 
@@ -142,6 +150,8 @@ class batch_runner {
 
   journal& owner_;
   std::unique_lock<std::mutex> lock_;
+  std::shared_ptr<std::vector<journal::owner>> owners_;  ///< for all steps that make something
+  std::size_t taken_ = 0;                                ///< of them
   std::vector<ready_step> ready_;
   std::vector<driver_call> calls_;  ///< of each step
   const bool is_plain_ = mapping::is_plain(owner_.runtime());

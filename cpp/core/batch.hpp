@@ -8,7 +8,6 @@
 
 #include <optional>
 #include <span>
-#include <string>
 #include <variant>
 #include <vector>
 
@@ -17,13 +16,13 @@
 namespace hipplan {
 
 struct create_step {
-  std::string name;
+  plan_name name;
   std::size_t size_bytes;
   allocation_properties properties;
 };
 
 struct map_step {
-  std::string name;
+  plan_name name;
   entry_id range;
   std::size_t offset_bytes;
   entry_id memory;
@@ -36,7 +35,7 @@ struct access_step {
 };
 
 struct buffer_step {
-  std::string name;
+  plan_name name;
   device_id device;
   std::size_t size_bytes;
 };

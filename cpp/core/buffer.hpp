@@ -14,12 +14,12 @@ class buffer : public owned {
   [[nodiscard]] void* pointer() const noexcept { return reinterpret_cast<void*>(address_); }
 
  protected:
-  buffer(hip::runtime& runtime, std::string name, void* pointer, std::size_t size_bytes)
+  buffer(hip::runtime& runtime, plan_name name, void* pointer, std::size_t size_bytes)
       : owned(runtime, std::move(name)),
         address_(reinterpret_cast<std::uintptr_t>(pointer)),
         size_bytes_(size_bytes) {}
   /// Empty.
-  buffer(hip::runtime& runtime, std::string name, std::size_t size_bytes)
+  buffer(hip::runtime& runtime, plan_name name, std::size_t size_bytes)
       : owned(runtime, std::move(name), false), size_bytes_(size_bytes) {}
   ~buffer() = default;
 
@@ -37,7 +37,7 @@ class buffer : public owned {
 class device_buffer : public buffer {
  public:
   /// Empty.
-  device_buffer(hip::runtime& runtime, std::string name, device_id device, std::size_t size_bytes)
+  device_buffer(hip::runtime& runtime, plan_name name, device_id device, std::size_t size_bytes)
       : buffer(runtime, std::move(name), size_bytes), device_(device) {}
   /// Throws hip_error: hipErrorOutOfMemory, hipErrorInvalidDevice.
   void make();

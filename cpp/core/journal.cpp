@@ -284,18 +284,18 @@ std::vector<std::tuple<entry_id, std::string, std::string>> journal::contents() 
   return out;
 }
 
-std::vector<entry_id> journal::entries_since(entry_id first) const {
+entry_list journal::entries_since(entry_id first) const {
   const std::lock_guard lock(mutex_);
-  std::vector<entry_id> out;
+  entry_list out;
   for (auto at = std::ranges::lower_bound(slots_, first, {}, id_of); at != slots_.end(); ++at) {
     out.push_back(at->id);
   }
   return out;
 }
 
-std::vector<entry_id> journal::entries_but(const lease_book& leases, std::vector<std::string>& kept) const {
+entry_list journal::entries_but(const lease_book& leases, std::vector<std::string>& kept) const {
   const std::lock_guard lock(mutex_);
-  std::vector<entry_id> out;
+  entry_list out;
   const bool any = leases.size() != 0;
   for (const auto& entry : slots_) {
     if (!any || !must_stay(*entry.what, leases)) {

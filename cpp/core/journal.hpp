@@ -15,6 +15,7 @@
 
 #include "buffer.hpp"
 #include "change.hpp"
+#include "entry_list.hpp"
 #include "host_region.hpp"
 #include "leases.hpp"
 #include "mapping.hpp"
@@ -22,9 +23,6 @@
 #include "stream.hpp"
 
 namespace hipplan {
-
-/// Names one entry of one journal; never used twice.
-using entry_id = std::uint64_t;
 
 /// What an undo could not give back.
 struct leak {
@@ -112,18 +110,17 @@ class journal {
   /// (entry, name, kind and size and address) of all that is owned.
   [[nodiscard]] std::vector<std::tuple<entry_id, std::string, std::string>> contents() const;
 
-  /// Every entry from `first` on, ascending.
-  [[nodiscard]] std::vector<entry_id> entries_since(entry_id first) const;
-  /// Every entry that may be undone while leases are out, ascending: mappings go, so that a stale pointer
+  /// Every entry from `first` on.
+  [[nodiscard]] entry_list entries_since(entry_id first) const;
+  /// Every entry that may be undone while leases are out: mappings go, so that a stale pointer
   /// faults, but what they lie in, and every buffer under a lease, stays, so that it never hits new memory;
   /// streams stay, because a thread that moves bytes may use them. The names of what stays are added to
   /// `kept`.
-  [[nodiscard]] std::vector<entry_id> entries_but(const lease_book& leases,
-                                                  std::vector<std::string>& kept) const;
-  /// Undoes these entries (ascending, none twice), wherever they stand, latest first, at least one and then
+  [[nodiscard]] entry_list entries_but(const lease_book& leases, std::vector<std::string>& kept) const;
+  /// Undoes these entries, wherever they stand, latest first, at least one and then
   /// as many as fit until a time; `entries` becomes what is left. One that fails does not stop the others,
   /// and one that is not there any more is nothing to undo.
-  void undo(std::vector<entry_id>& entries, undo_report& report,
+  void undo(entry_list& entries, undo_report& report,
             std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max());
 
  private:
@@ -132,7 +129,8 @@ class journal {
   // Empty only while the call runs that fills or undoes it.
   using owner = std::variant<std::monostate, allocation, address_range, mapping, device_buffer, pinned_buffer,
                              registered_buffer, managed_buffer, stream, peer_link, host_region, change>;
-  using owner_ptr = std::unique_ptr<owner>;  // owners do not move-assign
+  // Those of a batch lie side by side, in one piece of memory that goes with the last of them.
+  using owner_ptr = std::shared_ptr<owner>;
   struct slot {
     entry_id id;
     owner_ptr what;
@@ -152,8 +150,7 @@ class journal {
   [[nodiscard]] slots::const_iterator locate(entry_id entry) const;
   owner& find(entry_id entry) const;
   /// Of the last so many; whether the time has passed.
-  bool undo_some(std::vector<entry_id>& entries, undo_report& report,
-                 std::chrono::steady_clock::time_point until);
+  bool undo_some(entry_list& entries, undo_report& report, std::chrono::steady_clock::time_point until);
   /// The first of them that are given back by one plain call each; false if the very first is not. What was
   /// tried is added to `done`.
   bool undo_row(std::span<owner* const> owners, std::size_t& done, undo_report& report, deadline& stop);
@@ -171,7 +168,7 @@ class journal {
 
 template <class Make>
 entry_id journal::add_locked(Make make) {
-  auto made = std::make_unique<owner>();
+  auto made = std::make_shared<owner>();
   make_room(1);
   make(*made);
   if (std::holds_alternative<std::monostate>(*made)) return 0;  // there was nothing to own

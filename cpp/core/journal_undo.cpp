@@ -39,27 +39,26 @@ void note(const Kind& what, undo_report& report, GiveBack give_back) {
 
 }  // namespace
 
-void journal::undo(std::vector<entry_id>& entries, undo_report& report,
-                   std::chrono::steady_clock::time_point until) {
+void journal::undo(entry_list& entries, undo_report& report, std::chrono::steady_clock::time_point until) {
   const std::lock_guard lock(mutex_);
   while (!entries.empty() && !undo_some(entries, report, until)) {
   }
 }
 
-bool journal::undo_some(std::vector<entry_id>& entries, undo_report& report,
+bool journal::undo_some(entry_list& entries, undo_report& report,
                         std::chrono::steady_clock::time_point until) {
   // All are looked for before the first call, and all dropped after the last one.
   std::array<owner*, at_once> places{};
-  const auto found = std::span(places).first(std::min(entries.size(), at_once));
-  std::transform(entries.rbegin(), entries.rbegin() + static_cast<std::ptrdiff_t>(found.size()),
-                 found.begin(), [&](entry_id entry) {
-                   const auto at = locate(entry);
-                   return at == slots_.end() ? nullptr : at->what.get();
-                 });
+  std::array<entry_id, at_once> wanted{};
+  const auto found = std::span(places).first(entries.highest(wanted));
+  std::transform(wanted.begin(), wanted.begin() + found.size(), found.begin(), [&](entry_id entry) {
+    const auto at = locate(entry);
+    return at == slots_.end() ? nullptr : at->what.get();
+  });
   deadline stop(until);
   std::size_t done = 0;
   const auto conclude = [&] {
-    entries.resize(entries.size() - done);
+    entries.pop_back(done);
     drop(found.first(done));
   };
   try {
@@ -109,10 +108,10 @@ void journal::drop(std::span<owner* const> undone) {
   bool gaps = false;
   for (owner* const what : undone) {
     if (!what) continue;
+    what->emplace<std::monostate>();
     if (slots_.back().what.get() == what) {
       slots_.pop_back();
     } else {  // all gaps are closed at once
-      what->emplace<std::monostate>();
       gaps = true;
     }
   }

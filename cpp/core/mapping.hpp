@@ -11,7 +11,7 @@ namespace hipplan {
 class mapping : public owned {
  public:
   /// Empty. offset_bytes: where in the range.
-  mapping(hip::runtime& runtime, std::string name, const address_range& range, std::size_t offset_bytes,
+  mapping(hip::runtime& runtime, plan_name name, const address_range& range, std::size_t offset_bytes,
           std::size_t size_bytes)
       : owned(runtime, std::move(name), false),
         address_(range.address() + offset_bytes),

@@ -15,6 +15,7 @@
 
 #include "hip/runtime.hpp"
 #include "leak_log.hpp"
+#include "plan_name.hpp"
 #include "units.hpp"
 
 namespace hipplan {
@@ -29,11 +30,11 @@ class owned {
 
   [[nodiscard]] bool empty() const noexcept { return !full_; }
   /// The name the plan gives to the object.
-  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+  [[nodiscard]] const std::string& name() const noexcept { return name_.text(); }
 
  protected:
   /// full: whether there is an object already; if not, fill() says when.
-  owned(hip::runtime& runtime, std::string name, bool full = true)
+  owned(hip::runtime& runtime, plan_name name, bool full = true)
       : runtime_(&runtime), name_(std::move(name)), full_(full) {}
   ~owned() = default;
 
@@ -65,7 +66,7 @@ class owned {
  private:
   hip::runtime*
       runtime_;  ///< whoever has the owner keeps it: a shared_ptr here would be counted by the thousand
-  std::string name_;
+  plan_name name_;
   bool full_;
 };
 
