@@ -23,6 +23,9 @@ from hipplan.tensorfiles import Wanted, is_safetensors
 from hipplan.units import format_size
 from hipplan.values import encode
 
+STAGING = "contents#"
+"""How the names of what moves bytes begin, which no plan can choose."""
+
 _FILLED = ("device", "pinned", "registered", "managed", "region", "tensor", "mapping")
 
 
@@ -321,10 +324,6 @@ def _left(step: ContentStep, fresh: Callable[[str, Part], Iterator[Part]]) -> Co
         loads.append(replace(load, pieces=tuple(pieces)))
     some = tuple(load for load in loads if load.pieces)
     return replace(step, loads=some) if some else None
-
-
-STAGING = "contents#"
-"""How the names of what moves bytes begin, which no plan can choose."""
 
 
 def staging_name(device: int) -> str:

@@ -49,7 +49,7 @@ def report(layout: Layout) -> Answer:
     """What a layout reads back now. `checks`: how many; `differ`: how many of them differ from the plan."""
     program = layout.program
     out: Answer = {
-        "format_version": 1,
+        "format_version": strict_json.FORMAT_VERSION,
         "process": os.getpid(),
         "plan": program.name,
         "digest": program.digest,
@@ -247,7 +247,7 @@ def _read(text: bytes) -> Answer:
     """Raises ValueError if it is no answer: whoever is there need not be hipplan."""
     answer = strict_json.loads(text)
     wanted: dict[str, type] = {"plan": str, "process": int, "checks": int, "differ": int, "differences": list}
-    if isinstance(answer, dict) and answer.get("format_version") == 1:
+    if isinstance(answer, dict) and answer.get("format_version") == strict_json.FORMAT_VERSION:
         if isinstance(answer.get("error"), str):
             return answer
         if all(isinstance(answer.get(key), kind) for key, kind in wanted.items()) and all(

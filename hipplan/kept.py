@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -46,7 +45,7 @@ def keep(holder: Holder) -> None:
 
 def dropped(holder: Holder) -> None:
     """The layout has gone without being closed. Without leases its journal goes with it."""
-    if holder.state.live.process != os.getpid():  # nor a lock: a thread that the child has not got may hold it
+    if holder.state.live.is_forked:  # nor a lock: a thread that the child has not got may hold it
         return
     if holder.leases.bar(0, EVERYWHERE, force=True):
         holder.whole = True

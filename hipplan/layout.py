@@ -100,7 +100,7 @@ class Layout:
                 return piece
 
     def _refusal(self, name: str) -> _core.LeaseRefused:
-        if self._is_forked:
+        if self._live.is_forked:
             return _core.LeaseRefused(f"'{name}' is of {_FORKED}")
         return _core.LeaseRefused(f"'{name}' is closed: its memory was given back")
 
@@ -109,7 +109,7 @@ class Layout:
             resource = state.resources[name]
         except KeyError:
             raise KeyError(f"the layout has no '{name}'; it has {', '.join(state.resources)}") from None
-        if self._closed or self._is_forked:
+        if self._closed or self._live.is_forked:
             raise self._refusal(name)
         if resource.kind == "registered" and not resource.size:
             size = state.live.size(name)  # all of a file: the plan need not know how much that is
@@ -235,15 +235,10 @@ class Layout:
 
     def _require_open(self) -> None:
         """Raises ValueError where this is closed, or is a parent process's."""
-        if self._is_forked:
+        if self._live.is_forked:
             raise ValueError(f"this is {_FORKED}")
         if self._closed:
             raise ValueError("the layout is closed")
-
-    @property
-    def _is_forked(self) -> bool:
-        """Whether this process is a child of the one that made it."""
-        return self._live.process != os.getpid()
 
     def fill(
         self, name: str, value: float | bool, *, dtype: str | None = None, on_bytes: OnBytes | None = None
@@ -252,8 +247,7 @@ class Layout:
 
         on_bytes: called with (bytes done, bytes in all) now and then; what it raises stops the work.
         Raises ApplyError: no such name (HP420), it does not fit (HP105, HP213, HP421), the driver refused (HP401).
-        The layout stays.
-        RuntimeError inside of on_bytes, or of on_step of a change.
+        The layout stays. RuntimeError inside of on_bytes, or of on_step of a change.
         """
         with self._moves(name, on_bytes=on_bytes) as moves:
             moves.fill(name, value, dtype or "")
@@ -345,7 +339,7 @@ class Layout:
         addresses, any buffer with a view, and the streams are kept until the views are let go (Undone.kept).
         Raises LeakError, after everything else was given back, if something could not be.
         """
-        if self._is_forked:  # nor the lock: a thread that the child has not got may hold it
+        if self._live.is_forked:  # nor the lock: a thread that the child has not got may hold it
             return Undone(0)
         if not self._closed:
             _core.expect_idle_wait()  # as early as can be: it takes longer than all that comes before the wait

@@ -44,8 +44,7 @@ class Live:
         self.runtime = runtime
         self.record = record
         """Who writes down what is done; then each step is made by itself, so that it has a time of its own."""
-        self.process = os.getpid()
-        """Whose memory this is: not a forked child's."""
+        self._process = os.getpid()
         self.journal = _core.Journal(runtime, list(devices))
         self.files = Files()
         """Those that are read right now: of this work alone, as is what follows."""
@@ -61,6 +60,11 @@ class Live:
         self._offsets: dict[str, int] = {}
         self.before: Live | None = None
         """The names as they were before the change under way; None where nothing changes."""
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process is a child of the one whose memory this is."""
+        return self._process != os.getpid()
 
     @property
     def _entries(self) -> dict[str, int]:

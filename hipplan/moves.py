@@ -17,7 +17,7 @@ from hipplan import _core, contents, strict_json
 from hipplan.content_steps import ContentStep, check_files, devices_of
 from hipplan.contents import Memory, Refused
 from hipplan.dtypes import BY_NAME, BYTE
-from hipplan.errors import ApplyError, Diagnostic, PlanError
+from hipplan.errors import ApplyError, Diagnostic, PlanError, reason_of
 from hipplan.live import Live, OnBytes
 from hipplan.model import Content
 from hipplan.model.translate import translate
@@ -115,8 +115,7 @@ class Moves:
         except (OSError, ValueError) as error:
             if self._is_callers_own(error):
                 raise
-            why = getattr(error, "strerror", None) or str(error)
-            raise Refused("HP413", f"{path!r} cannot be written", why=why) from None
+            raise Refused("HP413", f"{path!r} cannot be written", why=reason_of(error)) from None
 
     def _is_callers_own(self, error: BaseException) -> bool:
         return self._live is not None and error is self._live.callers_own

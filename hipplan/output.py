@@ -10,7 +10,9 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from hipplan.errors import Diagnostic, PlanError
+from hipplan.errors import Diagnostic, PlanError, reason_of
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 @contextlib.contextmanager
@@ -66,11 +68,7 @@ def write_document(path: str, text: str, what: str, *, in_place: bool = False) -
 
 
 def _unwritten(path: str, what: str, error: Exception, hint: str = "") -> Diagnostic:
-    why = getattr(error, "strerror", None) or str(error)
-    return Diagnostic("HP413", f"{what} {path!r} cannot be written", why=why, hint=hint)
-
-
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    return Diagnostic("HP413", f"{what} {path!r} cannot be written", why=reason_of(error), hint=hint)
 
 
 def _beside(target: Path) -> Path:

@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hipplan import __version__, strict_json
-from hipplan.errors import Diagnostic, PlanError, RecordError
+from hipplan.errors import Diagnostic, PlanError, RecordError, reason_of
 from hipplan.program import Program
 from hipplan.source import load_yaml
 from hipplan.steps import Step
+from hipplan.strict_json import FORMAT_VERSION
 
 if TYPE_CHECKING:
     from hipplan.undo import Undone
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hipplan")
 
-FORMAT_VERSION = 1
 MAX_BYTES = 256 << 20
 MAX_LINE_BYTES = 4 << 20
 
@@ -51,9 +51,8 @@ class Recorder:
             self._file: io.FileIO | None = io.FileIO(self.path, "a", opener=_open)
         except (OSError, ValueError) as error:
             summary = f"the record {self.path!r} cannot be written"
-            why = getattr(error, "strerror", None) or str(error)
             hint = "nothing was done; name a file in a folder that can be written"
-            raise RecordError(Diagnostic("HP413", summary, why=why, hint=hint)) from None
+            raise RecordError(Diagnostic("HP413", summary, why=reason_of(error), hint=hint)) from None
 
     def begin(self, program: Program, runtime: dict[str, Any]) -> None:
         """The first line. runtime: path, version and driver_version."""
@@ -217,7 +216,7 @@ def read(path: str | os.PathLike[str]) -> Record:
                     raise
                 complete = events[-1]["event"] == "end"
     except (OSError, ValueError) as error:
-        raise _no_record(name, 0, getattr(error, "strerror", None) or str(error)) from None
+        raise _no_record(name, 0, reason_of(error)) from None
     if not events:
         raise _no_record(name, 0, "it is empty")
     return Record(tuple(events), complete)

@@ -1,7 +1,4 @@
-"""Programs, layouts and what became of them as JSON for programs.
-
-It carries `format_version`, which grows when a key changes its meaning or goes away, not when one is added.
-"""
+"""Programs, layouts and what became of them as JSON for programs."""
 
 from __future__ import annotations
 
@@ -12,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from hipplan import listing
 from hipplan.program import Program, Resource
 from hipplan.steps import Step
+from hipplan.strict_json import FORMAT_VERSION
 
 if TYPE_CHECKING:
     from hipplan.difference import Difference
     from hipplan.layout import Layout
     from hipplan.undo import Undone
 
-FORMAT_VERSION = 1
 _VISIBILITY = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 
 

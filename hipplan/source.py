@@ -18,7 +18,7 @@ from typing import IO, Any
 
 import yaml
 
-from hipplan.errors import Diagnostic, PlanError, Span
+from hipplan.errors import Diagnostic, PlanError, Span, reason_of
 from hipplan.kinds import beginning, instead
 from hipplan.yaml12 import (
     COLLECTION,
@@ -150,8 +150,7 @@ def read_all(source: str | os.PathLike[str] | IO[Any], name: str) -> Any:
                 return _pieces(file)
         return _pieces(source)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise PlanError(Diagnostic("HP001", f"cannot read {name}: {reason}")) from None
+        raise PlanError(Diagnostic("HP001", f"cannot read {name}: {reason_of(error)}")) from None
 
 
 def _pieces(file: IO[Any]) -> Any:

@@ -6,10 +6,18 @@ import json
 import math
 from typing import Any, NoReturn
 
+FORMAT_VERSION = 1
+"""Of all that hipplan prints, answers and records. Grows when a key changes its meaning or goes away."""
+
 
 def dumps(data: Any, **how: Any) -> str:
     """As json.dumps. Raises ValueError for a number that JSON does not have."""
     return json.dumps(data, allow_nan=False, **how)
+
+
+def document(indent: int | None = 2, **keys: Any) -> str:
+    """What hipplan tells programs: `format_version`, then these keys."""
+    return dumps({"format_version": FORMAT_VERSION, **keys}, indent=indent)
 
 
 def loads(text: str | bytes, **how: Any) -> Any:

@@ -19,7 +19,7 @@ from typing import Any
 
 from hipplan import strict_json
 from hipplan.dtypes import BY_NAME, by_typestr
-from hipplan.errors import suggest
+from hipplan.errors import reason_of, suggest
 from hipplan.units import format_size
 
 HEADER_MAX = 100_000_000
@@ -136,7 +136,7 @@ def _read(path: str, descriptor: int, offset: int, size: int) -> bytes:
 
 
 def _unreadable(path: str, error: OSError | ValueError) -> FileProblem:
-    return FileProblem("HP405", f"{path} cannot be read", why=getattr(error, "strerror", None) or str(error))
+    return FileProblem("HP405", f"{path} cannot be read", why=reason_of(error))
 
 
 def _malformed(path: str, why: str) -> FileProblem:

@@ -131,7 +131,7 @@ def undo(program: Program, live: Live, leases: _core.LeaseBook | None = None, si
     since: only entries from this one on.
     What is raised into the wait, such as KeyboardInterrupt, does not end it: it comes back in `interrupt`.
     """
-    if live.process != os.getpid():
+    if live.is_forked:
         return Undone(0)
     if live.journal.next() <= since or not len(live.journal):
         live.let_go()

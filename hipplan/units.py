@@ -41,9 +41,8 @@ def parse_size(value: Any) -> int:
     """The number of bytes that a plan's `size` means. Raises SizeError."""
     if value.__class__ is not str and value.__class__ is not int:
         value = number(value)
-        if value.__class__ is not int and not isinstance(
-            value, str
-        ):  # True is an int to Python, `size: true` a mistake
+        # True is an int to Python, `size: true` a mistake.
+        if value.__class__ is not int and not isinstance(value, str):
             raise SizeError(f"a byte size is needed here, not {called(value)}", "write bytes, or 64MiB", "HP103")
     return _parsed(value)
 

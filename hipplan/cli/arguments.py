@@ -138,9 +138,9 @@ def tell_failure(error: HipplanError, as_json: bool) -> None:
         from hipplan import strict_json
 
         told = [diagnostic.to_json() for diagnostic in error.diagnostics]
-        document = {"format_version": 1, "event": "failed", "exit_code": error.exit_code, "diagnostics": told}
+        line = strict_json.document(None, event="failed", exit_code=error.exit_code, diagnostics=told)
         with contextlib.suppress(OSError):  # the failure matters more than who hears of it here
-            print(strict_json.dumps(document), flush=True)
+            print(line, flush=True)
 
 
 def print_document(text: str) -> None:

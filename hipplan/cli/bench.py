@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hipplan import strict_json
 from hipplan.cli.arguments import Parser, WrongUsage, format_option, runtime_option
-from hipplan.errors import ExitCode, printable
+from hipplan.errors import ApplyError, Diagnostic, ExitCode, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +33,8 @@ def declare(parser: Parser) -> None:
 
 
 def run(given: Namespace) -> int:
+    from dataclasses import asdict
+
     from hipplan import _core
     from hipplan.bench import measure
     from hipplan.runtimes import choose
@@ -53,21 +55,12 @@ def run(given: Namespace) -> int:
         with _progress(chosen.runtime.device_count() ** 2) as advance:
             matrix = measure(chosen, wanted, given.repeats, given.compare, advance)
     except _core.HipError as error:  # a copy; the layout is closed already
-        print(f"error: {error}", file=sys.stderr)
-        return ExitCode.ROLLED_BACK
+        raise ApplyError(Diagnostic("HP401", str(error))) from error
     if given.format == "json":
-        print(strict_json.dumps(_json(matrix, chosen.kind)))
+        print(strict_json.document(None, event="bench", runtime=chosen.kind, **asdict(matrix)))
     else:
         _print(matrix, given.compare)
     return ExitCode.OK
-
-
-def _json(matrix: Matrix, kind: str) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    from hipplan.render_json import FORMAT_VERSION
-
-    return {"format_version": FORMAT_VERSION, "event": "bench", "runtime": kind, **asdict(matrix)}
 
 
 def _print(matrix: Matrix, compare: bool) -> None:

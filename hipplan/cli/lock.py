@@ -71,6 +71,7 @@ def run(given: Namespace) -> int:
 
 def _address(text: str | None) -> int | None:
     from hipplan.lock import ADDRESSES_END
+    from hipplan.units import PAGE
 
     if text is None:
         return None
@@ -78,6 +79,6 @@ def _address(text: str | None) -> int | None:
         address = int(text, 0)
     except ValueError:
         address = -1
-    if not 0 < address < ADDRESSES_END or address % 4096:
-        raise WrongUsage(f"--address-base: {text!r} is not an address such as 0x680000000000, a multiple of 4096")
+    if not 0 < address < ADDRESSES_END or address % PAGE:
+        raise WrongUsage(f"--address-base: {text!r} is not an address such as 0x680000000000, a multiple of {PAGE}")
     return address

@@ -49,7 +49,7 @@ def _measure(runtime: str | None, as_json: bool) -> None:
 
     if as_json:
         body = found.model_dump(exclude_none=True)
-        print(strict_json.dumps({"format_version": 1, "built_with": _core.compiler, "machine": body}, indent=2))
+        print(strict_json.document(built_with=_core.compiler, machine=body))
         return
     print(f"# measured by hipplan {_core.__version__}, built with {_core.compiler}")
     print_document(to_yaml(found))
@@ -61,7 +61,7 @@ def _list(as_json: bool) -> None:
     known = {name: load_machine(name) for name in machine_names()}
     if as_json:
         rows = [{"name": name, "description": m.description, "devices": len(m.devices)} for name, m in known.items()]
-        print(strict_json.dumps({"format_version": 1, "machines": rows}, indent=2))
+        print(strict_json.document(machines=rows))
         return
     width = max(map(len, known))
     for name, profile in known.items():
@@ -73,7 +73,7 @@ def _show(name: str, as_json: bool) -> None:
 
     profile = load_machine(name)
     if as_json:
-        print(strict_json.dumps({"format_version": 1, "machine": profile.model_dump(exclude_none=True)}, indent=2))
+        print(strict_json.document(machine=profile.model_dump(exclude_none=True)))
     else:
         print_document(to_yaml(profile))
 
@@ -84,7 +84,7 @@ def _diff(a: str, b: str, as_json: bool) -> None:
     differences = diff(load_machine(a), load_machine(b))
     if as_json:
         rows = [{"figure": figure, "a": left, "b": right} for figure, left, right in differences]
-        print(strict_json.dumps({"format_version": 1, "differences": rows}, indent=2))
+        print(strict_json.document(differences=rows))
         return
     for figure, *both in differences:
         left, right = ("none" if one is None else one for one in both)

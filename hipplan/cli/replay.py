@@ -25,7 +25,7 @@ def run(given: Namespace) -> int:
 
     record = read(given.file)
     if given.format == "json":
-        print(strict_json.dumps({"format_version": 1, "complete": record.complete, "events": record.events}, indent=2))
+        print(strict_json.document(complete=record.complete, events=record.events))
         return ExitCode.OK
     out = render.console()
     for part in render.record_parts(record):

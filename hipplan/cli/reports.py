@@ -29,7 +29,7 @@ def as_json(checked: Sequence[Checked]) -> str:
         }
         for file, code, found in checked
     ]
-    return strict_json.dumps({"format_version": 1, "files": files}, indent=2)
+    return strict_json.document(files=files)
 
 
 def as_github(checked: Sequence[Checked]) -> str:

@@ -27,7 +27,7 @@ def run(given: Namespace) -> int:
     if given.list:
         holding = held.processes()
         if given.format == "json":
-            print(strict_json.dumps({"format_version": 1, "processes": holding}))
+            print(strict_json.document(None, processes=holding))
         else:
             print("\n".join(map(str, holding)) or "no process of this user holds a layout")
         return ExitCode.OK

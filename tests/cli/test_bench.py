@@ -86,10 +86,11 @@ def test_wrong_usage(arguments: tuple[str, str], said: str, hipplan: Run) -> Non
 
 
 def test_a_copy_that_fails_gives_everything_back(hipplan: Run) -> None:
-    done = hipplan(*SMALL, env={"HIPSIM_FAIL": "hipMemcpyPeer@1=hipErrorUnknown"})
+    done = hipplan(*SMALL, "--format", "json", env={"HIPSIM_FAIL": "hipMemcpyPeer@1=hipErrorUnknown"})
 
     assert done.returncode == 4
     assert "hipMemcpyPeer" in done.stderr
+    assert json.loads(done.stdout)["event"] == "failed"
     assert "not given back" not in done.stderr
 
 
