@@ -30,10 +30,10 @@ class entry_list {
   /// filled.
   [[nodiscard]] std::size_t highest(std::span<entry_id> out) const noexcept {
     std::size_t count = 0;
-    for (auto run = runs_.rbegin(); run != runs_.rend(); ++run) {
-      for (entry_id down = 0; down <= run->last - run->first; ++down) {
+    for (auto top = runs_.rbegin(); top != runs_.rend(); ++top) {
+      for (entry_id down = 0; down <= top->last - top->first; ++down) {
         if (count == out.size()) return count;
-        out[count++] = run->last - down;
+        out[count++] = top->last - down;
       }
     }
     return count;
@@ -41,10 +41,10 @@ class entry_list {
   /// Takes the so many highest away.
   void pop_back(std::size_t count) noexcept {
     while (count > 0) {
-      auto& run = runs_.back();
-      const auto size = run.last - run.first + 1;
+      auto& top = runs_.back();
+      const auto size = top.last - top.first + 1;
       if (count < size) {
-        run.last -= count;
+        top.last -= count;
         return;
       }
       count -= size;
