@@ -20,7 +20,7 @@ from pathlib import Path
 from hipplan import strict_json
 from hipplan.canonical import canonical
 from hipplan.dtypes import BY_NAME
-from hipplan.errors import Diagnostic, PlanError
+from hipplan.errors import Diagnostic, PlanError, is_text, printable
 from hipplan.model.base import NAME_PATTERN
 from hipplan.source import load_yaml
 from hipplan.tensorfiles import Entry, FileProblem, Files, is_safetensors
@@ -105,7 +105,7 @@ def _written(source: str, tensors: Sequence[_Tensor], ranks: int, folder: str) -
     size = sum(one.entry.size for one in held)
     yield f"# {len(held)} tensors, {size} bytes. Written by hipplan import safetensors; docs/contents.md says how."
     yield "hipplan: 1"
-    yield f"name: {_quoted(Path(source).resolve().parent.name or 'checkpoint')}"
+    yield f"name: {_quoted(printable(Path(source).resolve().parent.name) or 'checkpoint')}"
     yield ""
     yield "devices:"
     yield f"  gpu: {{count: {ranks}}}"
@@ -147,5 +147,8 @@ def _key(name: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """As YAML and JSON write it; nothing in it is an expression."""
+    """As YAML and JSON write it; nothing in it is an expression. Raises PlanError for what is not text (HP405)."""
+    if not is_text(text):
+        hint = "rename it; a plan in the folder of its files needs no more than their own names (-o FOLDER/plan.yaml)"
+        raise PlanError(Diagnostic("HP405", f"'{text}' is not text, and no plan can hold it", hint=hint))
     return strict_json.dumps(text.replace("$(", "$$("))

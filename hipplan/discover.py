@@ -8,7 +8,7 @@ from collections.abc import Callable, Container
 from pathlib import Path
 
 from hipplan import _core
-from hipplan.errors import Diagnostic, RuntimeUnavailable
+from hipplan.errors import Diagnostic, RuntimeUnavailable, printable
 from hipplan.profiles import Limits, Link, LinkType, Machine, MachineDevice, SourceNote
 from hipplan.runtimes import Chosen
 from hipplan.units import version_text
@@ -64,7 +64,7 @@ def _machine(chosen: Chosen, devices: list[MachineDevice], links: list[Link]) ->
         devices=devices,
         links=links,
         limits=Limits(open_files=_open_files(), mappings=_mappings()),
-        sources=[SourceNote(figure="all", source=f"measured through {runtime.path}")],
+        sources=[SourceNote(figure="all", source=f"measured through {printable(runtime.path)}")],
     )
 
 

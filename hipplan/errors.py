@@ -251,6 +251,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
+def is_text(text: str) -> bool:
+    """Whether UTF-8 can hold it: file names and arguments of the command need not be text."""
+    return not any("\ud800" <= c <= "\udfff" for c in text)
+
+
 def reason_of(error: Exception) -> str:
     """What the system says of a file that it refuses, without the file's name."""
     return getattr(error, "strerror", None) or str(error)

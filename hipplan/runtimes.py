@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import threading
@@ -68,7 +69,7 @@ def choose(wanted: str | os.PathLike[str] | None = None, machine: Machine | None
         library = Path(_core.__file__).with_name("libhipcuda.so")
         return Chosen("cuda", _with_devices(_open(str(library)), "cuda"), "")
     if wanted != "auto":
-        if "\0" in wanted or (os.sep not in wanted and not wanted.endswith(".so")):
+        if not _may_be_a_path(wanted) or (os.sep not in wanted and not wanted.endswith(".so")):
             hint = f"one of {', '.join(CHOICES)}, or a path such as ./libamdhip64.so.7"
             raise RuntimeUnavailable(Diagnostic("HP407", f"there is no runtime '{wanted}'", hint=hint))
         kind = family_of(wanted)
@@ -78,6 +79,12 @@ def choose(wanted: str | os.PathLike[str] | None = None, machine: Machine | None
     if machine is not None and machine.runtime == "sim":
         return _chosen_simulator(machine)
     return _auto(machine)
+
+
+def _may_be_a_path(text: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return b"\0" not in os.fsencode(text)
+    return False
 
 
 def known(runtime: _core.Runtime) -> Chosen:

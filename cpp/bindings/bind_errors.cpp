@@ -1,4 +1,5 @@
-// hip_error and runtime_unusable as Python exceptions.
+// The core's exceptions as Python's.
+#include <stdexcept>
 #include <system_error>
 
 #include "bindings.hpp"
@@ -8,6 +9,15 @@ namespace {
 
 // Never given back: translators run until the interpreter is gone.
 PyObject* hip_error_type = nullptr;
+PyObject* runtime_unusable_type = nullptr;
+
+PyObject* new_type(py::module_& module, const char* name, const char* about) {
+  const auto full = "hipplan._core." + std::string(name);
+  PyObject* const made = PyErr_NewExceptionWithDoc(full.c_str(), about, PyExc_RuntimeError, nullptr);
+  if (!made) throw py::error_already_set();
+  module.attr(name) = py::reinterpret_borrow<py::object>(made);
+  return made;
+}
 
 }  // namespace
 
@@ -22,19 +32,20 @@ py::object as_python(const hip::hip_error& error) {
 }
 
 void bind_errors(py::module_& module) {
-  hip_error_type = PyErr_NewExceptionWithDoc("hipplan._core.HipError", "A driver call that did not succeed.",
-                                             PyExc_RuntimeError, nullptr);
-  if (!hip_error_type) throw py::error_already_set();
-  module.attr("HipError") = py::reinterpret_borrow<py::object>(hip_error_type);
-  py::register_exception<hip::runtime_unusable>(module, "RuntimeUnusable", PyExc_RuntimeError);
+  hip_error_type = new_type(module, "HipError", "A driver call that did not succeed.");
+  runtime_unusable_type = new_type(module, "RuntimeUnusable", "A library that cannot serve as a runtime.");
   py::register_exception_translator([](std::exception_ptr pointer) {
     try {
       if (pointer) std::rethrow_exception(pointer);
     } catch (const hip::hip_error& error) {
       PyErr_SetObject(hip_error_type, as_python(error).ptr());
     } catch (const std::system_error& error) {
-      const auto arguments = py::make_tuple(error.code().value(), error.what());
+      const auto arguments = py::make_tuple(error.code().value(), file_system_text(error.what()));
       PyErr_SetObject(PyExc_OSError, arguments.ptr());
+    } catch (const hip::runtime_unusable& error) {
+      PyErr_SetObject(runtime_unusable_type, file_system_text(error.what()).ptr());
+    } catch (const std::invalid_argument& error) {
+      PyErr_SetObject(PyExc_ValueError, file_system_text(error.what()).ptr());
     }
   });
 }

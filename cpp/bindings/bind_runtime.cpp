@@ -36,9 +36,19 @@ std::string ledger(const hip::runtime& runtime) {
 }
 
 /// What libhipcuda says of a machine without a device; other runtimes say nothing.
-const char* message(const hip::runtime& runtime) {
+py::str message(const hip::runtime& runtime) {
   const auto say = reinterpret_cast<const char* (*)()>(runtime.symbol("hipcuda_message"));
-  return say ? say() : "";
+  return file_system_text(say ? say() : "");
+}
+
+py::list loaded_libraries(const std::string& prefix) {
+  const auto found = [&] {
+    const without_gil release;
+    return hip::loaded_libraries(prefix);
+  }();
+  py::list out;
+  for (const auto& path : found) out.append(file_system_text(path));
+  return out;
 }
 
 void write(hip::runtime& runtime, std::uintptr_t address, std::string_view bytes) {
@@ -66,7 +76,10 @@ void bind_faults(runtime_class& runtime) {
           "calls_counted", [](hip::runtime& self) { return self.intercepts().calls(); }, no_gil(),
           "Calls since arm_faults, while armed.")
       .def(
-          "trace_to", [](hip::runtime& self, const std::string& path) { self.intercepts().trace_to(path); },
+          "trace_to",
+          [](hip::runtime& self, const std::filesystem::path& path) {
+            self.intercepts().trace_to(path.native());
+          },
           py::arg("path"), no_gil(), "Appends a JSON line per driver call; an empty path stops. OSError.");
 }
 
@@ -113,7 +126,7 @@ void bind_bytes(runtime_class& runtime) {
 void bind_runtime(py::module_& module) {
   module.def("thread_retries", &hip::runtime::retries_of_this_thread,
              "Calls of this thread that were made again because the driver said NotReady.");
-  module.def("loaded_libraries", &hip::loaded_libraries, py::arg("prefix"), no_gil(),
+  module.def("loaded_libraries", &loaded_libraries, py::arg("prefix"),
              "Paths of loaded libraries whose file name starts with prefix.");
   module.def(
       "buffer_address",
@@ -121,9 +134,10 @@ void bind_runtime(py::module_& module) {
       py::arg("object"), "Where the memory of an object with the buffer protocol begins.");
   runtime_class runtime(module, "Runtime", "A shared library with HIP's C ABI.");
   runtime
-      .def_static("open", &hip::runtime::open, py::arg("path"), no_gil(),
-                  "Opens a library and fills the function table. RuntimeUnusable.")
-      .def_property_readonly("path", &hip::runtime::path)
+      .def_static(
+          "open", [](const std::filesystem::path& path) { return hip::runtime::open(path.native()); },
+          py::arg("path"), no_gil(), "Opens a library and fills the function table. RuntimeUnusable.")
+      .def_property_readonly("path", [](const hip::runtime& self) { return file_system_text(self.path()); })
       .def_property_readonly("version", &hip::runtime::version)
       .def_property_readonly("message", &message, "Why the cuda runtime has no device; else empty.")
       .def_property_readonly("retries", &hip::runtime::retries)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import IO, NoReturn
 
-from hipplan.errors import Diagnostic, HipplanError, PlanError, printable, suggest
+from hipplan.errors import Diagnostic, HipplanError, PlanError, is_text, printable, suggest
 
 
 class WrongUsage(Exception):
@@ -103,7 +103,7 @@ def parse_vars(given: list[str], option: str = "--var") -> dict[str, str]:
     wrong = [one for one in given if "=" not in one or one.startswith("=")]
     if wrong:
         raise WrongUsage(f"{option}: {wrong[0]!r} is not NAME=VALUE")
-    if wrong := [one for one in given if any("\ud800" <= c <= "\udfff" for c in one)]:
+    if wrong := [one for one in given if not is_text(one)]:
         raise WrongUsage(f"{option}: {wrong[0]!r} is not text")
     return dict(one.split("=", 1) for one in given)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 from pathlib import Path
@@ -131,6 +132,16 @@ def test_hostile_checkpoints_are_diagnostics(data: bytes | None, code: str, hipp
     assert result.returncode == 2
     assert f"error[{code}]" in result.stderr
     assert result.stdout == ""
+
+
+def test_a_checkpoint_whose_name_no_plan_can_hold(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"\xff")
+    folder.mkdir()
+    file = write(folder / "m.safetensors", a=("F32", [4]))
+
+    assert "file: m.safetensors}" in plan_of(str(file), 1, str(folder))  # from there the file has a name that is text
+    with pytest.raises(library.PlanError, match=r"HP405.*\ufffd/m\.safetensors' is not text"):
+        plan_of(str(file), 1, str(tmp_path))
 
 
 def write(path: Path, **tensors: tuple[str, list[int]]) -> Path:

@@ -21,6 +21,7 @@ from hipplan.profiles import Machine, load_machine
 from tests.conftest import Simulator
 
 OLD = "libamdhip64.so.5"
+NOT_UTF_8 = os.fsdecode(b"\xff")
 
 
 def has(library: str) -> bool:
@@ -125,16 +126,20 @@ def test_the_library_is_found_by_the_loader_alone(name: str, sim: Simulator, tmp
 
 
 def test_a_copy_that_another_module_has_loaded_is_used(sim: Simulator, tmp_path: Path) -> None:
-    theirs = elsewhere(sim.runtime.path, tmp_path / "theirs")
+    theirs = elsewhere(sim.runtime.path, tmp_path / f"theirs{NOT_UTF_8}")
     ours = elsewhere(sim.runtime.path, tmp_path / "lib")
     script = f"""
 import ctypes
 ctypes.CDLL({str(theirs)!r})
+from hipplan.discover import discover
 from hipplan.runtimes import choose
-print(choose("amd").runtime.path)
+made = choose("amd")
+print(ascii(made.runtime.path), discover(made).sources[0].source)
 """
-    assert in_a_process_of_its_own(script, ROCM_PATH=str(tmp_path)) == str(theirs)
-    assert in_a_process_of_its_own(script.replace("ctypes.CDLL", "str"), ROCM_PATH=str(tmp_path)) == str(ours)
+    used = f"{str(theirs)!r} measured through {tmp_path}/theirs\N{REPLACEMENT CHARACTER}/{theirs.name}"
+    assert in_a_process_of_its_own(script, ROCM_PATH=str(tmp_path)) == used
+    script = script.replace("ctypes.CDLL", "str")
+    assert in_a_process_of_its_own(script, ROCM_PATH=str(tmp_path)) == f"{str(ours)!r} measured through {ours}"
 
 
 def test_a_second_copy_that_is_loaded_later_is_noticed_before_a_view_is_handed_out(
@@ -292,14 +297,16 @@ def test_a_library_that_is_not_hip_is_refused() -> None:
 
 
 def test_a_file_that_is_no_library_is_refused(tmp_path: Path) -> None:
-    nonsense = tmp_path / "lib.so"
+    nonsense = tmp_path / f"lib{NOT_UTF_8}.so"
     nonsense.write_text("nonsense")
 
-    assert "invalid ELF header" in refused(str(nonsense)) or "file too short" in refused(str(nonsense))
+    said = refused(str(nonsense))
+    assert "lib\N{REPLACEMENT CHARACTER}.so: invalid ELF header" in said or "file too short" in said
 
 
 def test_an_unknown_name_is_refused_with_the_choices() -> None:
     assert "one of auto, amd, cuda, sim" in refused("rocm")
+    assert "one of auto, amd, cuda, sim" in refused("/lib\ud800.so")  # no file has such a name
 
 
 def test_loaded_libraries_finds_what_is_loaded(sim: Simulator) -> None:
@@ -331,7 +338,7 @@ def test_a_fault_rule_that_cannot_be_read_is_refused(rules: str, sim: Simulator)
 def test_a_trace_has_a_line_per_call(sim: Simulator, tmp_path: Path) -> None:
     import json
 
-    trace = tmp_path / "trace"
+    trace = tmp_path / NOT_UTF_8
     sim.runtime.trace_to(str(trace))
     sim.runtime.arm_faults("hipMalloc@2=hipErrorOutOfMemory")
     journal = _core.Journal(sim.runtime)
@@ -350,8 +357,8 @@ def test_a_trace_has_a_line_per_call(sim: Simulator, tmp_path: Path) -> None:
 
 
 def test_a_trace_that_cannot_be_written_is_an_os_error(sim: Simulator) -> None:
-    with pytest.raises(OSError, match="cannot write the trace"):
-        sim.runtime.trace_to("/no/such/folder/trace")
+    with pytest.raises(OSError, match=f"cannot write the trace /no/such/{NOT_UTF_8}/trace"):
+        sim.runtime.trace_to(f"/no/such/{NOT_UTF_8}/trace")
 
 
 PLAN = {"hipplan": 1, "requires": {"gpu": True}, "buffers": {"x": {"kind": "device", "size": 4096}}}
