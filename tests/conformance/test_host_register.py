@@ -1,8 +1,6 @@
 """hipHostRegister, hipHostUnregister: the program's own memory, pinned."""
 
 import ctypes
-import gc
-import mmap
 from ctypes import c_void_p
 
 import pytest
@@ -55,11 +53,7 @@ def test_what_cannot_be_pinned_is_invalid(hip: Hip) -> None:
 
 @REGISTER
 def test_an_address_without_memory_is_invalid(hip: Hip) -> None:
-    hole = mmap.mmap(-1, 1 << 20)
-    address = ctypes.addressof(ctypes.c_char.from_buffer(hole))
-    gc.collect()  # the view must be gone before its memory can go
-    hole.close()
-    assert hip.hipHostRegister(address, 4096, 0) == INVALID_VALUE
+    assert hip.hipHostRegister(0x8000, 4096, 0) == INVALID_VALUE  # so low the kernel maps nothing
 
 
 @REGISTER
