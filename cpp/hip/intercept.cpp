@@ -2,11 +2,15 @@
 
 #include <unistd.h>
 
-#include <charconv>
+#include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <stdexcept>
 #include <system_error>
 #include <thread>
+#include <utility>
+
+#include "parse.hpp"
 
 namespace hip {
 namespace {
@@ -22,21 +26,11 @@ constexpr named_code known_errors[] = {
 #undef HIP_ABI_ERROR
 };
 
-std::string_view trimmed(std::string_view text) {
-  const auto first = text.find_first_not_of(" \t\n");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t\n") - first + 1);
-}
-
 template <class Number>
 Number number(std::string_view text, std::string_view rule) {
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) {
-    throw std::invalid_argument("fault rule '" + std::string(rule) + "': '" + std::string(text) +
-                                "' is not a number in range");
-  }
-  return value;
+  if (const auto value = number_in<Number>(text)) return *value;
+  throw std::invalid_argument("fault rule '" + std::string(rule) + "': '" + std::string(text) +
+                              "' is not a number in range");
 }
 
 void parse_when(std::string_view when, std::string_view rule, fault_rule& out) {

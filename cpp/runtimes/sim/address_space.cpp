@@ -137,6 +137,12 @@ void address_space::carve(std::map<std::uintptr_t, std::uint64_t>::iterator rang
     add_free(address + bytes, end - address - bytes);
 }
 
+std::uintptr_t host_pages(std::uint64_t bytes) {
+  void* const got =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return got == MAP_FAILED ? 0 : reinterpret_cast<std::uintptr_t>(got);
+}
+
 void show_to_cpu(std::uintptr_t address, std::uint64_t bytes, int rights, int descriptor,
                  std::uint64_t offset) {
   void* const where = reinterpret_cast<void*>(address);

@@ -46,6 +46,9 @@ class address_space {
   std::map<std::uintptr_t, std::uint64_t> singles_;                  // mapped by themselves
 };
 
+/// Memory that the CPU and all devices see: pinned and managed. Whole pages; 0: the system has none left.
+[[nodiscard]] std::uintptr_t host_pages(std::uint64_t bytes);
+
 /// Makes part of a reserved range show a memory file to the CPU (rights: PROT_READ and PROT_WRITE bits).
 /// Throws std::bad_alloc where the kernel has no room for another mapping.
 void show_to_cpu(std::uintptr_t address, std::uint64_t bytes, int rights, int descriptor,

@@ -3,7 +3,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <new>
 
 namespace hipsim {
@@ -16,14 +15,7 @@ machine::machine(machine_profile shape) : profile(std::move(shape)), rules(profi
 }
 
 std::string machine::owner_name(int device) const {
-  if (device == host_device) return "host";
-  std::string out;
-  char digits[3];
-  for (const unsigned char byte : shape(device).uuid) {
-    std::snprintf(digits, sizeof digits, "%02x", byte);
-    out += digits;
-  }
-  return out;
+  return device == host_device ? "host" : shape(device).uuid_in_hex();
 }
 
 int machine::owner_named(const std::string& owner, int otherwise) const {

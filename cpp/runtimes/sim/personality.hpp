@@ -21,7 +21,6 @@ struct personality {
         uncached_type(v.at_least(7, 0)),
         host_location(v.at_least(7, 2)),
         numa_locations(v.at_least(7, 15)),
-        fabric_handles(v.at_least(7, 14)),
         whole_pieces_only(v.at_least(7, 0)),
         host_access_to_device_memory(v.at_least(7, 15)),
         retain_counts(v.at_least(7, 12)),
@@ -51,7 +50,6 @@ struct personality {
   bool uncached_type;
   bool host_location;
   bool numa_locations;
-  bool fabric_handles;
   bool whole_pieces_only;  ///< SetAccess and Unmap take whole, and several, pieces
   bool host_access_to_device_memory;
   bool retain_counts;

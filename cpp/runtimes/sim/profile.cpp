@@ -1,26 +1,15 @@
 #include "profile.hpp"
 
-#include <charconv>
 #include <functional>
-#include <optional>
 #include <stdexcept>
+
+#include "hip/parse.hpp"
 
 namespace hipsim {
 namespace {
 
-std::string_view trimmed(std::string_view text) {
-  const auto first = text.find_first_not_of(" \t\r");
-  if (first == text.npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
-}
-
-template <class Number>
-std::optional<Number> number_in(std::string_view text, int base = 10) {
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
+using hip::number_in;
+using hip::trimmed;
 
 template <class Number>
 Number number(std::string_view text) {
@@ -211,6 +200,16 @@ void fill_defaults(machine_profile& machine) {
 }
 
 }  // namespace
+
+std::string device_profile::uuid_in_hex() const {
+  std::string out;
+  char digits[3];
+  for (const unsigned char byte : uuid) {
+    std::snprintf(digits, sizeof digits, "%02x", byte);
+    out += digits;
+  }
+  return out;
+}
 
 machine_profile parse_profile(std::string_view text) {
   machine_profile machine;

@@ -29,6 +29,7 @@ struct device_profile {
   std::string arch = "gfx942";
   std::string pci = "0000:00:00.0";
   std::string uuid;  ///< exactly 16 bytes
+  [[nodiscard]] std::string uuid_in_hex() const;
   std::uint64_t memory_bytes = std::uint64_t{64} << 30;
   std::uint64_t in_use_bytes = 0;  ///< taken by others
   int multiprocessors = 304;

@@ -1,8 +1,8 @@
 // Which devices of the machine a process sees: ROCR_, HIP_ and CUDA_VISIBLE_DEVICES.
 #include <algorithm>
-#include <charconv>
 #include <optional>
 
+#include "hip/parse.hpp"
 #include "profile.hpp"
 
 namespace hipsim {
@@ -14,32 +14,20 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-std::string hex(const std::string& bytes) {
-  std::string out;
-  char digits[3];
-  for (const unsigned char byte : bytes) {
-    std::snprintf(digits, sizeof digits, "%02x", byte);
-    out += digits;
-  }
-  return out;
-}
-
 // "2" or "GPU-<uuid>", the uuid as hex or as the text that ROCm prints.
 std::optional<int> position(std::string_view entry, const std::vector<device_profile>& devices,
                             const std::vector<int>& shown) {
   if (entry.starts_with("GPU-")) {
     const auto wanted = lower(entry.substr(4));
     for (std::size_t i = 0; i < shown.size(); ++i) {
-      const auto& uuid = devices[static_cast<std::size_t>(shown[i])].uuid;
-      if (wanted == hex(uuid) || wanted == lower(uuid)) return static_cast<int>(i);
+      const auto& device = devices[static_cast<std::size_t>(shown[i])];
+      if (wanted == device.uuid_in_hex() || wanted == lower(device.uuid)) return static_cast<int>(i);
     }
     return std::nullopt;
   }
-  int value = -1;
-  const auto [end, error] = std::from_chars(entry.data(), entry.data() + entry.size(), value);
-  if (error != std::errc{} || end != entry.data() + entry.size()) return std::nullopt;
-  if (value < 0 || static_cast<std::size_t>(value) >= shown.size()) return std::nullopt;
-  return value;
+  const auto value = hip::number_in<int>(entry);
+  const bool shows = value && *value >= 0 && static_cast<std::size_t>(*value) < shown.size();
+  return shows ? value : std::nullopt;
 }
 
 void apply_mask(const char* mask, const std::vector<device_profile>& devices, std::vector<int>& shown) {

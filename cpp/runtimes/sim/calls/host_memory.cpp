@@ -6,16 +6,6 @@
 
 #include "calls/support.hpp"
 
-namespace hipsim {
-
-std::uintptr_t host_pages(std::uint64_t bytes) {
-  void* const got =
-      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return got == MAP_FAILED ? 0 : reinterpret_cast<std::uintptr_t>(got);
-}
-
-}  // namespace hipsim
-
 namespace hipsim::calls {
 namespace {
 

@@ -1,12 +1,6 @@
 // Managed memory: allocation, advice, prefetch. What it left behind is asked for in managed_queries.cpp.
-#include <sys/mman.h>
-
 #include "access.hpp"
 #include "calls/support.hpp"
-
-namespace hipsim {
-std::uintptr_t host_pages(std::uint64_t bytes);  // calls/host_memory.cpp
-}
 
 namespace hipsim::calls {
 namespace {
@@ -117,7 +111,7 @@ hipError_t prefetch(const char* function, machine& m, const void* ptr, std::size
 }
 
 // The device that a location of the _v2 calls names; false: no such kind of location.
-bool device_of(const machine&, hipMemLocation location, int& device) {
+bool device_of(hipMemLocation location, int& device) {
   switch (location.type) {
     case hipMemLocationTypeDevice:
       device = location.id;
@@ -165,7 +159,7 @@ hipError_t hipMemAdvise_v2(const void* ptr, std::size_t count, hipMemoryAdvise a
   if (!m->rules.location_calls) return hipErrorNotSupported;
   if (!ptr || count == 0) return hipErrorInvalidValue;
   int device = 0;
-  if (!device_of(*m, location, device)) return hipErrorInvalidValue;
+  if (!device_of(location, device)) return hipErrorInvalidValue;
   return advise(*m, ptr, count, advice, device);
 }
 
@@ -179,7 +173,7 @@ hipError_t hipMemPrefetchAsync_v2(const void* ptr, std::size_t count, hipMemLoca
   writing m;
   if (!m->rules.location_calls) return hipErrorNotSupported;
   int device = 0;
-  if (flags != 0 || !device_of(*m, location, device)) return hipErrorInvalidValue;
+  if (flags != 0 || !device_of(location, device)) return hipErrorInvalidValue;
   return prefetch("hipMemPrefetchAsync_v2", *m, ptr, count, device, stream);
 }
 
