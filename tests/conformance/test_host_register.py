@@ -5,7 +5,7 @@ from ctypes import c_void_p
 
 import pytest
 
-from .hip import INVALID_VALUE, MIB, NOT_REGISTERED, SUCCESS, Hip
+from .hip import INVALID_VALUE, MIB, NOT_REGISTERED, SUCCESS, Hip, access
 
 REGISTER = pytest.mark.function("hipHostRegister")
 UNREGISTER = pytest.mark.function("hipHostUnregister")
@@ -54,6 +54,15 @@ def test_what_cannot_be_pinned_is_invalid(hip: Hip) -> None:
 @REGISTER
 def test_an_address_without_memory_is_invalid(hip: Hip) -> None:
     assert hip.hipHostRegister(0x8000, 4096, 0) == INVALID_VALUE  # so low the kernel maps nothing
+
+
+@REGISTER
+@pytest.mark.needs("vmm", "handle checks")
+def test_what_hip_itself_holds_cannot_be_pinned(hip: Hip) -> None:
+    with hip.buffer(MIB) as buffer, hip.mapped(MIB, access(0)) as mapped, hip.reservation(MIB) as reserved:
+        for address in (buffer, buffer + 4096, mapped, reserved + 4096):
+            assert hip.hipHostRegister(address, 4096, 0) == INVALID_VALUE
+        assert len(hip.read(buffer + 4096, 16)) == 16
 
 
 @REGISTER

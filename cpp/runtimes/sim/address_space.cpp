@@ -56,6 +56,16 @@ void address_space::release(std::uintptr_t address, std::uint64_t bytes) {
   add_free(address, bytes);
 }
 
+bool address_space::overlaps(std::uintptr_t address, std::uint64_t bytes) const {
+  for (const auto* ranges : {&arenas_, &singles_}) {
+    const auto behind = ranges->lower_bound(address + bytes);
+    if (behind == ranges->begin()) continue;
+    const auto& [start, length] = *std::prev(behind);
+    if (start + length > address) return true;
+  }
+  return false;
+}
+
 std::uintptr_t address_space::from_arena(std::uint64_t bytes, std::uint64_t alignment) {
   const std::uint64_t enough = bytes + (alignment - page_bytes);  // holds an aligned part wherever it starts
   auto fit = free_by_size_.lower_bound({enough, 0});

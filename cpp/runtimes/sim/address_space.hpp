@@ -30,6 +30,8 @@ class address_space {
   [[nodiscard]] std::uintptr_t reserve(std::uint64_t bytes, std::uint64_t alignment, std::uintptr_t hint);
   /// Takes back what reserve() gave. The range must be inaccessible again.
   void release(std::uintptr_t address, std::uint64_t bytes);
+  /// Whether part of the range (which does not wrap round) is this address space's, handed out or not.
+  [[nodiscard]] bool overlaps(std::uintptr_t address, std::uint64_t bytes) const;
 
  private:
   [[nodiscard]] std::uintptr_t from_arena(std::uint64_t bytes, std::uint64_t alignment);
