@@ -285,6 +285,19 @@ def test_quirk_set_access_sums_from_start(hip: Hip, simulator: Simulator) -> Non
         assert hip.hipMemSetAccess(address, 3 * SIZE, grant, 1) == SUCCESS
 
 
+def test_quirk_set_access_sums_from_start_grants_nothing_beyond_the_reservation(hip: Hip, simulator: Simulator) -> None:
+    quirky(simulator, "set_access_sums_from_start")
+    with (
+        hip.reservation(4 * SIZE) as address,
+        hip.allocation(SIZE) as handle,
+        hip.mapping(address, SIZE, handle),
+        hip.mapping(address + SIZE, SIZE, handle),
+        hip.mapping(address + 3 * SIZE, SIZE, handle),
+    ):
+        assert hip.hipMemSetAccess(address + SIZE, 2 * SIZE, ctypes.byref(access(0)), 1) == INVALID_VALUE
+        assert [piece["readers"] for piece in simulator.ledger()["mappings"]] == ["0x0"] * 3
+
+
 def test_quirk_unmap_size_unchecked(hip: Hip, simulator: Simulator) -> None:
     quirky(simulator, "unmap_size_unchecked", "6.3.42133")
     with hip.reservation(SIZE) as address:

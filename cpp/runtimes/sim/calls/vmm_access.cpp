@@ -15,26 +15,38 @@ struct piece_range {
   [[nodiscard]] bool empty() const { return first == last; }
 };
 
+// What is mapped without a hole from a piece on, in its reservation, up to the piece that reaches `size`.
+struct stretch {
+  std::uint64_t bytes = 0;
+  piece_iterator last;  ///< behind it
+};
+
+stretch stretch_from(machine& m, piece_iterator first, std::size_t size) {
+  stretch out{0, first};
+  const auto place = first->second.reservation;
+  auto end = first->first;
+  while (out.last != m.mappings.end() && out.last->first == end && out.last->second.reservation == place &&
+         out.bytes < size) {
+    out.bytes += out.last->second.bytes;
+    end += out.last->second.bytes;
+    ++out.last;
+  }
+  return out;
+}
+
 piece_range pieces_at(machine& m, std::uintptr_t address, std::size_t size) {
   const auto none = piece_range{m.mappings.end(), m.mappings.end()};
-  auto first = m.mappings.find(address);
+  const auto first = m.mappings.find(address);
   if (first == m.mappings.end()) return none;
-  const auto place = first->second.reservation;
-  auto measured = first;
-  if (m.quirk("set_access_sums_from_start")) measured = m.mappings.lower_bound(place);
-  std::uint64_t sum = 0;
-  while (measured != m.mappings.end() && measured->second.reservation == place && sum < size) {
-    const auto end = measured->first + measured->second.bytes;
-    sum += measured->second.bytes;
-    if (++measured != m.mappings.end() && measured->first != end) break;
+  const auto named = stretch_from(m, first, size);
+  if (named.bytes < size) return none;  // ROCr's rule, whatever HIP has measured
+  auto measured = named;
+  if (m.quirk("set_access_sums_from_start")) {
+    measured = stretch_from(m, m.mappings.lower_bound(first->second.reservation), size);
   }
   // Before 7.0 the last piece may stick out beyond the size: all of it changes.
-  const bool covered = m.rules.whole_pieces_only ? sum == size : sum >= size;
-  if (!covered) return none;
-  auto last = first;
-  for (std::uint64_t reached = 0; last != m.mappings.end() && reached < size; ++last)
-    reached += last->second.bytes;
-  return {first, last};
+  const bool covered = m.rules.whole_pieces_only ? measured.bytes == size : measured.bytes >= size;
+  return covered ? piece_range{first, named.last} : none;
 }
 
 void set_bit(std::uint64_t& word, int device, bool on) {
