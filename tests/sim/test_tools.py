@@ -169,7 +169,8 @@ def test_touch_says_who_may_not_do_what_where(hip: Hip, simulator: Simulator) ->
         assert simulator.touch(0, mapped, SIZE, 1) == 0
         assert simulator.touch(0, mapped, SIZE, 2) == ILLEGAL_ADDRESS
         assert "read-only" in simulator.message
-        assert simulator.touch(0, mapped, SIZE + 1, 1) == ILLEGAL_ADDRESS
+        for too_much in (SIZE + 1, 2**64 - 1):
+            assert simulator.touch(0, mapped, too_much, 1) == ILLEGAL_ADDRESS
         assert "not mapped" in simulator.message
 
 

@@ -80,8 +80,7 @@ std::string place(std::uintptr_t address) { return "address " + hex(address); }
 // Walks the mapped pieces under a range and asks each whether one of `devices` has the right.
 std::string mapped_refusal(const machine& m, std::uintptr_t address, std::uint64_t bytes, bool write,
                            std::uint64_t devices) {
-  const auto end = address + bytes;
-  while (address < end) {
+  while (bytes > 0) {  // counted down: address + bytes may wrap round
     const auto piece = containing(m.mappings, address);
     if (piece == m.mappings.end()) return place(address) + " is not mapped";
     const auto granted = write ? piece->second.writers : piece->second.readers;
@@ -90,7 +89,9 @@ std::string mapped_refusal(const machine& m, std::uintptr_t address, std::uint64
       return "no device that takes part may " + std::string(write ? "write " : "read ") + place(address) +
              (readable ? ": the mapping is read-only" : ": hipMemSetAccess granted nothing");
     }
-    address = piece->first + piece->second.bytes;
+    const auto here = std::min(bytes, piece->second.bytes - (address - piece->first));
+    bytes -= here;
+    address += here;
   }
   return {};
 }
