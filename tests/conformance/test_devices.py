@@ -229,7 +229,8 @@ def test_device_flags(hip: Hip) -> None:
 @about("hipGetProcAddress")
 def test_a_function_by_name(hip: Hip) -> None:
     out = ctypes.c_void_p()
-    assert hip.hipGetProcAddress(b"hipMalloc", ctypes.byref(out), 70000000, 0, None) == SUCCESS
-    assert out.value
+    for name in (b"hipMalloc", b"hipGetErrorName", b"hipGetErrorString", b"hipLaunchKernel", b"hipMemPoolCreate"):
+        assert hip.hipGetProcAddress(name, ctypes.byref(out), 70000000, 0, None) == SUCCESS
+        assert out.value
     assert hip.hipGetProcAddress(b"hipNoSuchThing", ctypes.byref(out), 70000000, 0, None) == INVALID_VALUE
     assert hip.hipGetProcAddress(None, ctypes.byref(out), 70000000, 0, None) == INVALID_VALUE

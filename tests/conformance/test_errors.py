@@ -73,7 +73,9 @@ def test_names(hip: Hip) -> None:
         named.restype = ctypes.c_char_p
     assert hip.library.hipGetErrorName(2) in (b"hipErrorOutOfMemory", b"hipErrorMemoryAllocation")
     assert hip.library.hipGetErrorName(0) == b"hipSuccess"
-    assert hip.library.hipGetErrorString(1)
+    assert hip.library.hipGetErrorString(2) == b"out of memory"
+    assert hip.library.hipGetErrorName(123456) == b"hipErrorUnknown"
+    assert hip.library.hipGetErrorString(123456) == b"unknown error"
 
 
 @pytest.mark.function("hipDrvGetErrorName")

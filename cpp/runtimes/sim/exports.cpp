@@ -111,27 +111,3 @@ using namespace hip_abi;  // the lists name HIP's types without a namespace
 #include "hip/hip_calls.def"
 #define HIP_CALL HIPSIM_GUARD
 #include "extra_calls.def"
-
-namespace hipsim {
-
-// For hipGetProcAddress: every name that the lists export.
-void* exported(std::string_view wanted) {
-  struct named {
-    const char* name;
-    void* address;
-  };
-#define HIPSIM_ROW(name, parameters, arguments) {#name, reinterpret_cast<void*>(&::name)},
-#define HIP_CALL HIPSIM_ROW
-#define HIP_CALL_OPTIONAL HIPSIM_ROW
-  static const named names[] = {
-#include "hip/hip_calls.def"
-#define HIP_CALL HIPSIM_ROW
-#include "extra_calls.def"
-  };
-  for (const auto& entry : names) {
-    if (wanted == entry.name) return entry.address;
-  }
-  return nullptr;
-}
-
-}  // namespace hipsim
