@@ -62,6 +62,8 @@ class trace_arguments {
     out_ += '"' + name + "\": ";
     if constexpr (std::is_pointer_v<Value>) {
       add_pointer(reinterpret_cast<std::uintptr_t>(value));
+    } else if constexpr (std::is_unsigned_v<Value>) {
+      out_ += std::to_string(value);
     } else {
       out_ += std::to_string(static_cast<long long>(value));
     }

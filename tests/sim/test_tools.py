@@ -124,14 +124,16 @@ def test_the_trace_has_one_line_per_call(hip: Hip, simulator: Simulator, tmp_pat
     simulator.library.hipsim_trace(str(file).encode())
     with hip.reservation(SIZE) as address:
         hip.hipMemUnmap(address, SIZE)
-        hip.hipMemAdvise_v2(address, 5, 1, Location(1, 0))
+        hip.hipMemAdvise_v2(address, 5, 1, Location(1, -1))
+        hip.hipMallocManaged(None, 2**64 - 1, 1)
     simulator.library.hipsim_trace(None)
     hip.hipDeviceSynchronize()
 
     lines = [json.loads(line) for line in file.read_text().splitlines()]
-    names = ["hipMemAddressReserve", "hipMemUnmap", "hipMemAdvise_v2", "hipMemAddressFree"]
+    names = ["hipMemAddressReserve", "hipMemUnmap", "hipMemAdvise_v2", "hipMallocManaged", "hipMemAddressFree"]
     assert [line["call"] for line in lines] == names
     assert lines[1]["args"] == {"ptr": hex(address), "size": SIZE}
+    assert (lines[2]["args"]["location"], lines[3]["args"]["size"]) == (-1, 2**64 - 1)
     assert (lines[1]["result"], lines[1]["code"], lines[1]["injected"]) == ("hipErrorInvalidValue", 1, False)
 
 
