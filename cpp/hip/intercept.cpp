@@ -53,7 +53,44 @@ void parse_when(std::string_view when, std::string_view rule, fault_rule& out) {
   }
 }
 
-fault_rule parse_rule(std::string_view rule) {
+constexpr std::string_view known_calls[] = {
+#define HIP_CALL(name, parameters, arguments) #name,
+#include "hip_calls.def"
+};
+
+// How many letters must be put in, left out or replaced to make one word of the other.
+std::size_t distance(std::string_view one, std::string_view other) {
+  std::vector<std::size_t> row(other.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < one.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < other.size(); ++j) {
+      const std::size_t replaced = diagonal + (one[i] == other[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+void check_call(std::string_view call, std::string_view rule, std::span<const std::string_view> more) {
+  std::string_view nearest;
+  std::size_t least = call.size() / 4 + 1;  // farther away is no misspelling
+  for (const auto names : {std::span<const std::string_view>(known_calls), more}) {
+    for (const auto name : names) {
+      if (name == call) return;
+      if (const auto letters = distance(call, name); letters < least) {
+        nearest = name;
+        least = letters;
+      }
+    }
+  }
+  throw std::invalid_argument("fault rule '" + std::string(rule) + "': no call " + std::string(call) +
+                              " to fail" +
+                              (nearest.empty() ? "" : "; did you mean " + std::string(nearest) + "?"));
+}
+
+fault_rule parse_rule(std::string_view rule, std::span<const std::string_view> more) {
   const auto at = rule.find('@');
   const auto equals = rule.find('=');
   if (at == rule.npos || equals == rule.npos || equals < at) {
@@ -62,7 +99,10 @@ fault_rule parse_rule(std::string_view rule) {
   }
   fault_rule out;
   const auto function = trimmed(rule.substr(0, at));
-  if (function != "*") out.function = function;
+  if (function != "*") {
+    check_call(function, rule, more);
+    out.function = function;
+  }
   parse_when(trimmed(rule.substr(at + 1, equals - at - 1)), rule, out);
   const auto what = trimmed(rule.substr(equals + 1));
   if (what.starts_with("delay:")) {
@@ -82,12 +122,12 @@ fault_rule parse_rule(std::string_view rule) {
 
 }  // namespace
 
-std::vector<fault_rule> parse_fault_rules(std::string_view text) {
+std::vector<fault_rule> parse_fault_rules(std::string_view text, std::span<const std::string_view> more) {
   std::vector<fault_rule> rules;
   while (!text.empty()) {
     const auto end = text.find(';');
     const auto rule = trimmed(text.substr(0, end));
-    if (!rule.empty()) rules.push_back(parse_rule(rule));
+    if (!rule.empty()) rules.push_back(parse_rule(rule, more));
     text = end == text.npos ? std::string_view{} : text.substr(end + 1);
   }
   return rules;

@@ -11,8 +11,10 @@
 #include <exception>
 #include <mutex>
 #include <random>
+#include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "hip_abi.h"
@@ -32,10 +34,12 @@ struct fault_rule {
 
 /// Reads rules such as "hipMemMap@3=hipErrorOutOfMemory; *@10+=999; hipMemUnmap@1=delay:250".
 ///
-/// Rules are separated by ';'. CALL is a function's name or '*'. After '@' stands N (the n-th call), N+
-/// (the n-th and all later ones) or ~P/SEED (at random with probability P). After '=' stands an error's
-/// name or number, or delay:MILLISECONDS. Throws std::invalid_argument that quotes the part it cannot read.
-[[nodiscard]] std::vector<fault_rule> parse_fault_rules(std::string_view text);
+/// Rules are separated by ';'. CALL is '*' or a call of hip_calls.def, or of `more`: a rule for any other
+/// would never fire. After '@' stands N (the n-th call), N+ (the n-th and all later ones) or ~P/SEED (at
+/// random with probability P). After '=' stands an error's name or number, or delay:MILLISECONDS. Throws
+/// std::invalid_argument that quotes the part it cannot read.
+[[nodiscard]] std::vector<fault_rule> parse_fault_rules(std::string_view text,
+                                                        std::span<const std::string_view> more = {});
 
 /// hipError name of a code, or "hipError(N)" for one not in hip_abi.h.
 [[nodiscard]] std::string error_name(std::uint32_t code);

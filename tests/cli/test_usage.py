@@ -44,6 +44,7 @@ def test_wrong_usage_is_not_taken_for_a_machine_that_is_too_small(line: list[obj
     ("options", "why"),
     [
         (["--fail", "bogus"], "fault rule 'bogus': expected CALL@N=ERROR"),
+        (["--fail", "hipMemMpa@1=2"], "fault rule 'hipMemMpa@1=2': no call hipMemMpa to fail; did you mean hipMemMap?"),
         (
             ["--hip-version", "5.7"],
             "profile line 1 'hip_version=5.7': the simulator offers the ABI of HIP 6.1 to 7.x only",

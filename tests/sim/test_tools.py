@@ -106,10 +106,22 @@ def test_random_failures_repeat_with_their_seed(hip: Hip, simulator: Simulator) 
     assert 30 < codes(1).count(999) < 90
 
 
-@pytest.mark.parametrize("rules", ["hipMalloc", "hipMalloc@0=1", "hipMalloc@1=NoSuchError", "x@1=0"])
+@pytest.mark.parametrize("rules", ["hipMalloc", "hipMalloc@0=1", "hipMalloc@1=NoSuchError", "hipFree@1=0"])
 def test_bad_rules_are_refused_with_a_sentence(simulator: Simulator, rules: str) -> None:
     assert simulator.library.hipsim_fail(rules.encode()) == 1
     assert simulator.message
+
+
+def test_a_rule_for_no_function_is_refused(simulator: Simulator) -> None:
+    for rules, why in (
+        ("hipMemMpa@1=2", "no call hipMemMpa to fail; did you mean hipMemMap?"),
+        ("hipMallocAsnyc@1=2", "did you mean hipMallocAsync?"),
+        ("hipLaunchKernel@1=2", "no call hipLaunchKernel to fail"),  # refused anyway
+        ("malloc@1=2", "no call malloc to fail"),
+    ):
+        assert simulator.library.hipsim_fail(rules.encode()) == 1
+        assert simulator.message.endswith(why)
+    simulator.fail("hipMemMap@1=2; hipMallocAsync@1=2")
 
 
 def test_faults_from_the_environment(script: Script) -> None:

@@ -328,7 +328,10 @@ def test_the_simulator_changes_machine_only_when_nothing_is_alive(sim: Simulator
 
 @pytest.mark.parametrize(
     "rules",
-    ["hipMemMap", "hipMemMap@0=1", "hipMemMap@x=1", "*@1=hipErrorNoSuch", "*@1=hipSuccess", "*@~2=1", "*@1=delay:x"],
+    [
+        *("hipMemMap", "hipMemMap@0=1", "hipMemMap@x=1", "*@1=hipErrorNoSuch", "*@1=hipSuccess", "*@~2=1"),
+        *("*@1=delay:x", "hipMemMpa@1=1", "hipMallocAsync@1=1"),
+    ],
 )
 def test_a_fault_rule_that_cannot_be_read_is_refused(rules: str, sim: Simulator) -> None:
     with pytest.raises(ValueError, match=r"fault rule|no HIP error"):

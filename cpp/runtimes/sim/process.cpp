@@ -47,7 +47,7 @@ process::process() : log_(open_log()) {
   try {
     const char* text = std::getenv("HIPSIM_PROFILE");
     adopt(machine_from(text));
-    if (const char* rules = std::getenv("HIPSIM_FAIL")) interceptor.arm(hip::parse_fault_rules(rules));
+    if (const char* rules = std::getenv("HIPSIM_FAIL")) arm_faults(rules);
     if (const char* path = std::getenv("HIPSIM_TRACE")) interceptor.trace_to(path);
   } catch (const std::exception& error) {
     // The real library's answer to a failed start is hipErrorInvalidDevice from every call.
@@ -72,6 +72,14 @@ void process::configure(const char* profile_text) {
   if (!machine_->empty()) throw std::logic_error("objects of the present machine are still alive");
   adopt(std::move(fresh));
   generation_.fetch_add(1, std::memory_order_release);
+}
+
+void process::arm_faults(const char* rules) {
+  static constexpr std::string_view extra_calls[] = {
+#define HIP_CALL(name, parameters, arguments) #name,
+#include "extra_calls.def"
+  };
+  interceptor.arm(hip::parse_fault_rules(rules, extra_calls));
 }
 
 void process::note(const char* function, const std::string& message) {

@@ -38,6 +38,9 @@ class process {
   /// Replaces the machine. Throws std::invalid_argument, std::logic_error if anything is alive.
   void configure(const char* profile_text);
 
+  /// Arms the interceptor. Throws std::invalid_argument, for a call that is not simulated too.
+  void arm_faults(const char* rules);
+
   /// One line to the log: what was refused, or what the real library would not survive.
   void note(const char* function, const std::string& message);
 

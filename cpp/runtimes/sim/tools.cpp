@@ -72,7 +72,7 @@ HIPSIM_EXPORT size_t hipsim_ledger(char* out, size_t capacity) {
 
 HIPSIM_EXPORT int hipsim_fail(const char* rules) {
   return attempt([&] {
-    hipsim::process::instance().interceptor.arm(hip::parse_fault_rules(rules ? rules : ""));
+    hipsim::process::instance().arm_faults(rules ? rules : "");
     return 0;
   });
 }
