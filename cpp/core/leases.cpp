@@ -1,9 +1,25 @@
 #include "leases.hpp"
 
+#include <pthread.h>
+
 #include <algorithm>
+#include <atomic>
 #include <iterator>
 
 namespace hipplan {
+namespace {
+
+/// Another number in a forked child.
+unsigned process() {
+  static std::atomic<unsigned> forks{0};
+  static const int watching = pthread_atfork(nullptr, nullptr, [] { ++forks; });
+  (void)watching;
+  return forks.load();
+}
+
+}  // namespace
+
+lease_book::lease_book() : process_(process()) {}
 
 std::uint64_t lease_book::age() const {
   const std::lock_guard lock(mutex_);
@@ -73,6 +89,8 @@ std::size_t lease_book::size() const {
 }
 
 void lease_book::give_back(std::list<leased>::iterator which) noexcept {
+  // In a forked child the book is the parent's, and may be locked by a thread that the child has not got.
+  if (process() != process_) return;
   const std::lock_guard lock(mutex_);
   out_.erase(which);
 }

@@ -39,6 +39,7 @@ class lease;
 
 class lease_book : public std::enable_shared_from_this<lease_book> {
  public:
+  lease_book();
   /// How many times bars were settled. Who looks at memory that he found now has this age.
   [[nodiscard]] std::uint64_t age() const;
   /// Throws lease_refused where a part of the range is barred, or was after `age`.
@@ -71,6 +72,7 @@ class lease_book : public std::enable_shared_from_this<lease_book> {
 
   void give_back(std::list<leased>::iterator which) noexcept;
 
+  const unsigned process_;  ///< whose book this is
   mutable std::mutex mutex_;
   std::list<leased> out_;  // a list: giving back neither throws nor moves the others
   std::vector<bar_on> barred_;

@@ -355,6 +355,43 @@ def test_a_forked_child_neither_undoes_nor_crashes_and_the_parent_is_unharmed(si
     layout.close()
 
 
+LETS_GO = """
+import os, signal, threading, warnings
+import hipplan
+
+warnings.simplefilter("ignore")
+layout = hipplan.apply("plans/quickstart.yaml", runtime="sim")
+views = [memoryview(layout["staging"]) for _ in range(10_000)]
+stop = False
+
+def keep_asking():  # who is looking: with a lock, and long
+    while not stop:
+        try:
+            layout.close()
+        except hipplan.LayoutInUse:
+            pass
+
+thread = threading.Thread(target=keep_asking)
+thread.start()
+for _ in range(20):
+    if not (child := os.fork()):
+        signal.alarm(5)
+        views[0].release()  # as the garbage collector of any child may
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+stop = True
+thread.join()
+views.clear()
+print(layout.close().count)
+"""
+
+
+def test_a_forked_child_lets_go_of_views_whatever_a_thread_was_at() -> None:
+    done = subprocess.run([sys.executable, "-c", LETS_GO], capture_output=True, text=True, timeout=60)
+
+    assert (done.stdout, done.stderr) == ("9\n", "")
+
+
 def test_a_forked_child_may_end_as_programs_do(tmp_path: Path) -> None:
     """sys.exit in the child runs its exit handlers; the parent's layout must not notice."""
     code = f"""
