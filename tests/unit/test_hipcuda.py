@@ -251,6 +251,24 @@ print([one.granularity_minimum is not None for one in program.measured.devices])
     assert script(source, DEVICES=4).splitlines() == [str(asked), str([number in asked for number in range(4)])]
 
 
+@pytest.mark.parametrize("kind", ["device", "pinned", "managed"])
+def test_giving_back_makes_no_context_either(kind: str, script: Script) -> None:
+    source = f"""
+import hipplan
+buffer = {{"kind": {kind!r}, "device": "far", "size": "2MiB"}}
+if {kind!r} == "managed":
+    buffer["advice"] = [{{"advise": "preferred_location", "device": "far"}}]
+plan = {{"hipplan": 1, "devices": {{"far": {{"ordinal": 3}}}}, "buffers": {{"b": buffer}}}}
+plan["streams"] = {{"s": {{"device": "far"}}}}
+layout = hipplan.apply(plan, runtime="cuda", verify=False)
+layout.close()
+told = calls()
+print({{line.split()[-1] for line in told if line.startswith("cuDevicePrimaryCtxRetain")}})
+print(any("StreamDestroy" in line for line in told))
+"""
+    assert script(source, DEVICES=4).splitlines() == ["{'3'}", "True"]
+
+
 def test_an_address_is_asked_about_in_whatever_context_there_is(script: Script) -> None:
     source = """
 hip.hipSetDevice(1)

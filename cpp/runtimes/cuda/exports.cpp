@@ -32,8 +32,9 @@ constexpr needs needs_of(std::string_view call) {
     if (call == each) return needs::device;  // virtual memory is the process's: a context would cost 0.5 GB
   }
   for (const auto each : {"hipPointerGetAttributes", "hipMemGetAddressRange", "hipMemRangeGetAttribute",
-                          "hipMemRangeGetAttributes"}) {
-    if (call == each) return needs::any_context;  // an address is the same memory in all of them
+                          "hipMemRangeGetAttributes", "hipMemAdvise", "hipFree", "hipHostFree",
+                          "hipHostUnregister", "hipStreamDestroy"}) {
+    if (call == each) return needs::any_context;  // an address or a stream is the same one in all of them
   }
   return needs::context;
 }
