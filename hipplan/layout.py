@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,6 +22,7 @@ from hipplan.live import Live, OnBytes
 from hipplan.moves import Moves
 from hipplan.places import family_of, places_of
 from hipplan.program import Program
+from hipplan.sharing import export
 from hipplan.state import State
 from hipplan.torchpool import TorchPool
 from hipplan.undo import Undone, undo
@@ -60,9 +60,7 @@ class Layout:
         self._moves_under_way: Moves | None = None
         self._lock = threading.RLock()  # a signal's handler may close what its thread is closing
         self._closed = False
-        open_layouts.add(self)
-        self._dropped = weakref.finalize(self, kept.dropped, self._holder)  # no __del__, in which a ^C would be lost
-        self._dropped.atexit = False
+        open_layouts.add(self, self._holder)
 
     @property
     def _state(self) -> State:
@@ -240,6 +238,16 @@ class Layout:
         if self._closed:
             raise ValueError("the layout is closed")
 
+    def export(self, name: str) -> int:
+        """A new file descriptor of an allocation, for another process to bind; the caller closes it.
+
+        The memory lives on while any process has the descriptor open, or the memory mapped. Raises KeyError,
+        BufferError (closed), ValueError (no allocation with shareable: posix_fd of its own), HipError.
+        Source: hipMemExportToShareableHandle.
+        """
+        with self._lock:
+            return export(self._state, self[name].resource)
+
     def fill(
         self, name: str, value: float | bool, *, dtype: str | None = None, on_bytes: OnBytes | None = None
     ) -> None:
@@ -354,7 +362,6 @@ class Layout:
                 raise LayoutInUse(kept.in_use(holders, hint))
             undone = undo(self.program, self._live, self._book)
             self._closed = True  # not before: an interrupt until here leaves a layout that can be closed
-        self._dropped.detach()
         open_layouts.discard(self)
         for pool in self._torch_pools.values():
             pool.close()

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from time import perf_counter_ns
 from typing import Any, cast
 
 from hipplan import _core
 from hipplan.content_steps import LANES, PIECE, Part
 from hipplan.contents import lane_name, staging_name
-from hipplan.errors import ApplyError, Diagnostic
+from hipplan.errors import ApplyError, Diagnostic, reason_of
+from hipplan.plain import called, number
 from hipplan.program import Program
 from hipplan.record import Recorder
 from hipplan.steps import CreateAllocation, ImportAllocation, RegisterBuffer, Reserve, Step
@@ -20,6 +21,10 @@ from hipplan.units import round_up, version_text
 
 OnBytes = Callable[[int, int], None]
 """Called now and then while bytes are moved, with how many are done and how many there are. What it raises stops it."""
+
+
+_never_let_go: list[memoryview] = []
+"""Callers' memory that could not be unregistered: it must not move."""
 
 
 def host_memory(buffer: str) -> str:
@@ -54,7 +59,7 @@ class Live:
         self._devices = list(devices)
         self._filler: _core.Filler | None = None
         self.bindings = dict(bind)
-        self._exports: dict[int, memoryview] = {}
+        self._exports: dict[int, tuple[str, memoryview]] = {}
         self._named: dict[str, int] = {}
         self._run: _core.StepRun | None = None
         self._offsets: dict[str, int] = {}
@@ -184,10 +189,10 @@ class Live:
 
     def register_buffer(self, step: RegisterBuffer) -> int:
         """Pins host memory: of a file, bound by the caller, or fresh. The driver call comes last."""
-        journal = self.journal
+        journal, region = self.journal, 0
         if step.bind:
             given, address, size = self.bound_memory(step)
-            self._exports[journal.next()] = given
+            self._exports[journal.next()] = (step.name, given)
         else:
             name = host_memory(step.name)
             if step.file:
@@ -196,7 +201,7 @@ class Live:
                 region = journal.map_anonymous(name, step.size, step.numa_node, step.huge_pages)
             self.add(name, region)
             address, size = journal.address(region), journal.size_bytes(region)
-        return journal.register_buffer(step.name, step.device, address, size, step.flags)
+        return journal.register_buffer(step.name, step.device, address, size, step.flags, region)
 
     def bound(self, name: str, step: ImportAllocation | RegisterBuffer) -> Any:
         """What the caller of apply passed under a name. ApplyError HP405 if it passed nothing."""
@@ -210,6 +215,24 @@ class Live:
                 hint=f"pass bind={{'{name}': ...}} to hipplan.apply",
             )
         )
+
+    def bound_descriptor(self, step: ImportAllocation) -> int:
+        """What the caller passed for an allocation. ApplyError HP405 if it is no open file descriptor.
+
+        The driver is not asked: HIP 7.1 takes the number for a pointer in one of its forms.
+        """
+        given = number(self.bound(step.bind, step))
+        if given.__class__ is not int:
+            wrong = f"it is {called(given)}, not a file descriptor"
+        else:
+            try:
+                os.fstat(given)
+                return int(given)
+            except (OSError, OverflowError) as error:
+                wrong = f"descriptor {given}: {reason_of(error)}"
+        summary = f"what is bound to '{step.bind}' does not fit '{step.name}': {wrong}"
+        hint = "pass what Layout.export() gave, sent from the other process over a Unix socket"
+        raise ApplyError(Diagnostic("HP405", summary, step.origin, hint=hint))
 
     def bound_memory(self, step: RegisterBuffer) -> tuple[memoryview, int, int]:
         """What the caller passed for a buffer, its address and bytes. ApplyError HP405 if it does not fit.
@@ -235,12 +258,19 @@ class Live:
         given.release()
         raise ApplyError(Diagnostic("HP405", f"{what} does not fit '{step.name}': {wrong}", step.origin, hint=hint))
 
-    def let_go(self) -> None:
-        """What the caller passed is his to move again, where it is not registered any more."""
+    def let_go(self, lost: Collection[str] = ()) -> None:
+        """What the caller passed is his to move again, where it is not registered any more.
+
+        lost: names of what could not be given back; a device may reach it until the process ends.
+        """
         if self._exports:
             registered = {entry for entry, _, _ in self.journal.contents()}
             for entry in self._exports.keys() - registered:
-                self._exports.pop(entry).release()
+                name, given = self._exports.pop(entry)
+                if name in lost:
+                    _never_let_go.append(given)
+                else:
+                    given.release()
 
     @property
     def filler(self) -> _core.Filler:

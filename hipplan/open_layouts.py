@@ -16,16 +16,23 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hipplan")
 
-_open: weakref.WeakSet[Layout] = weakref.WeakSet()
+_open: dict[weakref.ref[Layout], kept.Holder] = {}
 os.register_at_fork(after_in_child=_open.clear)
 
 
-def add(layout: Layout) -> None:
-    _open.add(layout)
+def add(layout: Layout, holder: kept.Holder) -> None:
+    """Until discard(). If it is dropped before, what it stands on goes when the last view of it has gone."""
+    _open[weakref.ref(layout, _dropped)] = holder  # no __del__, in which a ^C would be lost
 
 
 def discard(layout: Layout) -> None:
-    _open.discard(layout)
+    _open.pop(weakref.ref(layout), None)
+
+
+def _dropped(which: weakref.ref[Layout]) -> None:
+    holder = _open.pop(which, None)
+    if holder is not None:
+        kept.dropped(holder)
 
 
 def _close(layout: Layout) -> None:
@@ -50,8 +57,10 @@ def _close(layout: Layout) -> None:
 def _close_all() -> None:
     """While the runtime still stands. After this, owners no longer call the driver."""
     try:
-        for layout in list(_open):
-            _close(layout)
+        for which in list(_open):
+            layout = which()
+            if layout is not None:
+                _close(layout)
         kept.give_back()
         tell_leaks(_core.take_leaks())
     finally:

@@ -83,7 +83,7 @@ class ImportAllocation(Step):
         return f"{format_size(self.size)} from the caller's descriptor '{self.bind}'"
 
     def do(self, live: Live) -> None:
-        descriptor = live.bound(self.bind, self)
+        descriptor = live.bound_descriptor(self)
         live.add(self.name, live.journal.import_allocation(self.name, self.size, descriptor))
 
 

@@ -59,7 +59,7 @@ class Allocation(PlanModel):
     """
 
     shareable: Literal["none", "posix_fd"] = "none"
-    """`posix_fd` lets the allocation be exported to another process as a file descriptor.
+    """`posix_fd` lets the allocation be exported to another process as a file descriptor: docs/sharing.md.
 
     Source: hipMemAllocationProp.requestedHandleTypes, hipMemExportToShareableHandle.
     """

@@ -43,7 +43,7 @@ def test_data_goes_both_ways(device: int, machine: Machine) -> None:
                 other = subprocess.Popen(
                     [*command, str(SIZE)], cwd=ROOT, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE, text=True
                 )
-            descriptor = machine.runtime.export_descriptor(layout._live.handle("shared"))
+            descriptor = layout.export("shared")
             socket.send_fds(ours, [b"."], [descriptor])
             os.close(descriptor)
             ours.settimeout(120)

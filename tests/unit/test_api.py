@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -257,12 +258,10 @@ def test_a_file_that_is_missing_or_short_is_told(sim: Simulator, tmp_path: Path)
 
 
 def test_an_allocation_is_imported_from_a_descriptor(sim: Simulator) -> None:
-    import os
-
     shared = {"size": "2MiB", "shareable": "posix_fd"}
     mapped = {"r": {"access": {"gpu.0": "rw"}, "mappings": [{"allocation": "a"}]}}
     with hipplan.apply(plan(allocations={"a": shared}, reservations=mapped), runtime="sim") as theirs:
-        descriptor = theirs.runtime.export_descriptor(theirs._live.handle("a"))
+        descriptor = theirs.export("a")
         imported = plan(allocations={"a": {**shared, "bind": "theirs"}}, reservations=mapped)
         with hipplan.apply(imported, runtime="sim", bind={"theirs": descriptor}) as ours:
             os.close(descriptor)
@@ -270,6 +269,40 @@ def test_an_allocation_is_imported_from_a_descriptor(sim: Simulator) -> None:
             theirs.runtime.write(theirs["r"].address or 0, b"shared")
 
             assert ours.runtime.read(ours["r"].address or 0, 6) == b"shared"
+
+
+@pytest.mark.parametrize(
+    ("given", "wrong"),
+    [
+        (-1, "descriptor -1: Bad file descriptor"),
+        (2**40, "descriptor 1099511627776: "),
+        (999_999, "descriptor 999999: Bad file descriptor"),
+        (True, "it is true or false, not a file descriptor"),
+        (None, "it is nothing, not a file descriptor"),
+    ],
+)
+def test_what_is_no_descriptor_never_reaches_the_driver(given: object, wrong: str, sim: Simulator) -> None:
+    """Up to HIP 7.1 the driver takes the number for a pointer: -1 was a segmentation fault."""
+    shared = {"size": "2MiB", "shareable": "posix_fd", "bind": "theirs"}
+    mapped = {"r": {"access": {"gpu.0": "rw"}, "mappings": [{"allocation": "a"}]}}
+    with pytest.raises(hipplan.ApplyError, match=f"HP405.*{wrong}"):
+        hipplan.apply(plan(allocations={"a": shared}, reservations=mapped), runtime="sim", bind={"theirs": given})
+    assert sim.alive() == set()
+
+
+def test_only_what_is_made_for_it_is_exported(sim: Simulator) -> None:
+    allocations = {"ours": {"size": "2MiB"}, "all": {"size": "2MiB", "shareable": "posix_fd"}}
+    mapped = {"r": {"access": {"gpu.0": "rw"}, "mappings": [{"allocation": name} for name in allocations]}}
+    with hipplan.apply(plan(allocations=allocations, reservations=mapped), runtime="sim") as layout:
+        with pytest.raises(ValueError, match="give it shareable: posix_fd in the plan"):
+            layout.export("ours")
+        with pytest.raises(ValueError, match="'r' is a reservation"):
+            layout.export("r")
+        with pytest.raises(KeyError, match="no 'al'"):
+            layout.export("al")
+        os.close(layout.export("all"))
+    with pytest.raises(BufferError, match="closed"):
+        layout.export("all")
 
 
 def test_what_a_dropped_layout_lost_is_no_other_layout_s(sim: Simulator, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""The examples of docs/regions.md and docs/contents.md, as they stand: plans are valid, code runs."""
+"""The examples of docs/regions.md, docs/contents.md and docs/sharing.md, as they stand: plans are valid, code runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from tests.conftest import ROOT, Simulator
 BLOCK = re.compile(r"```(yaml|python)\n(.*?)```", re.S)
 
 
-@pytest.mark.parametrize(("page", "plan"), [("regions", "model.yaml"), ("contents", "plan.yaml")])
+@pytest.mark.parametrize(
+    ("page", "plan"), [("regions", "model.yaml"), ("contents", "plan.yaml"), ("sharing", "weights.yaml")]
+)
 def test_the_examples_run(
     page: str, plan: str, sim: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
