@@ -169,7 +169,7 @@ def _surely(live: Live, make: Callable[[], _Work]) -> Undone:
         owned = live.journal.contents() if live.record else []
         undone = make().give_back()
         with contextlib.suppress(MemoryError):  # else it is let go when nobody has the layout any more
-            live.let_go()
+            live.let_go(undone.leaks)
     except BaseException:  # an interrupt in the few instructions outside of the wait; more may come
         _surely(live, make)
         raise

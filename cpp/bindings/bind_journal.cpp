@@ -54,10 +54,12 @@ void bind_creation(journal_class& self) {
       .def(
           "register_buffer",
           [](journal& j, std::string name, int device, std::uintptr_t address, std::size_t size,
-             unsigned flags) {
-            return j.register_buffer(std::move(name), device_id{device}, address, size, flags);
+             unsigned flags, entry_id region) {
+            return j.register_buffer(std::move(name), device_id{device}, address, size, flags, region);
           },
-          py::arg("name"), py::arg("device"), py::arg("address"), py::arg("size"), py::arg("flags"), no_gil())
+          py::arg("name"), py::arg("device"), py::arg("address"), py::arg("size"), py::arg("flags"),
+          py::arg("region") = 0, no_gil(),
+          "region: of which entry it is a part, of map_file or map_anonymous.")
       .def(
           "create_managed_buffer",
           [](journal& j, std::string name, int device, std::size_t size, unsigned flags) {

@@ -19,15 +19,16 @@ address_range address_range::reserve(hip::runtime& runtime, std::string name, st
 }
 
 void address_range::release() {
-  auto& runtime = take();
-  if (pieces_->count() != 0) {
-    throw hip::hip_error(
-        hip::hipErrorIllegalState, "hipMemAddressFree", identify(),
-        "not called: " + std::to_string(pieces_->count()) + " mapping(s) inside are still mapped");
-  }
-  const auto result = runtime.hipMemAddressFree(reinterpret_cast<void*>(address_), size_bytes_);
-  runtime.check(result, "hipMemAddressFree", [&] {
-    return std::pair(identify(), "ptr=" + hexadecimal(address_) + ", size=" + std::to_string(size_bytes_));
+  const auto inside = pieces_->count();
+  const auto free = [&] {
+    return inside != 0 ? hip::hipErrorIllegalState
+                       : runtime().hipMemAddressFree(reinterpret_cast<void*>(address_), size_bytes_);
+  };
+  answered(once(free), "hipMemAddressFree", [&] {
+    return std::pair(identify(),
+                     inside != 0
+                         ? "not called: " + std::to_string(inside) + " mapping(s) inside are still mapped"
+                         : "ptr=" + hexadecimal(address_) + ", size=" + std::to_string(size_bytes_));
   });
 }
 

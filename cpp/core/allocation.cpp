@@ -19,8 +19,7 @@ void allocation::made(const driver_call& call, hip::hipError_t result) {
 }
 
 void allocation::released(hip::hipError_t result) {
-  take().check(result, "hipMemRelease",
-               [&] { return std::pair(identify(), "handle=" + hexadecimal(handle_)); });
+  answered(result, "hipMemRelease", [&] { return std::pair(identify(), "handle=" + hexadecimal(handle_)); });
 }
 
 void allocation::import(int descriptor) {

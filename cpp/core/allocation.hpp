@@ -40,7 +40,9 @@ class allocation : public owned {
   allocation(allocation&&) noexcept = default;
   ~allocation() { destroy(*this); }
   /// Throws hip_error; empty afterwards in both cases. Memory that is still mapped lives until unmapped.
-  void release() { released(releasing().make(runtime())); }
+  void release() {
+    released(once([&] { return releasing().make(runtime()); }));
+  }
   [[nodiscard]] driver_call releasing() const noexcept {
     return {.which = driver_call::function::hipMemRelease, .handle = handle_};
   }

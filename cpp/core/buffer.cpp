@@ -34,9 +34,8 @@ void device_buffer::make() {
 }
 
 void device_buffer::release() {
-  auto& runtime = take();
-  runtime.check(runtime.hipFree(pointer()), "hipFree",
-                [&] { return std::pair(identify(), "ptr=" + hexadecimal(address())); });
+  answered(once([&] { return runtime().hipFree(pointer()); }), "hipFree",
+           [&] { return std::pair(identify(), "ptr=" + hexadecimal(address())); });
 }
 
 std::string device_buffer::identify() const { return describe("device", *this); }
@@ -54,16 +53,15 @@ pinned_buffer pinned_buffer::create(hip::runtime& runtime, std::string name, dev
 }
 
 void pinned_buffer::release() {
-  auto& runtime = take();
-  runtime.check(runtime.hipHostFree(pointer()), "hipHostFree",
-                [&] { return std::pair(identify(), "ptr=" + hexadecimal(address())); });
+  answered(once([&] { return runtime().hipHostFree(pointer()); }), "hipHostFree",
+           [&] { return std::pair(identify(), "ptr=" + hexadecimal(address())); });
 }
 
 std::string pinned_buffer::identify() const { return describe("pinned", *this); }
 
 registered_buffer registered_buffer::create(hip::runtime& runtime, std::string name, device_id device,
                                             std::uintptr_t address, std::size_t size_bytes,
-                                            unsigned int flags) {
+                                            unsigned int flags, std::shared_ptr<host_pages> pages) {
   const scoped_device current(runtime, device);
   void* const pointer = reinterpret_cast<void*>(address);
   const auto result = runtime.hipHostRegister(pointer, size_bytes, flags);
@@ -72,13 +70,14 @@ registered_buffer registered_buffer::create(hip::runtime& runtime, std::string n
         describe("registered", name, size_bytes),
         "ptr=" + hexadecimal(address) + ", " + sized(size_bytes, device) + ", flags=" + hexadecimal(flags));
   });
-  return {runtime, std::move(name), pointer, size_bytes};
+  return {runtime, std::move(name), pointer, size_bytes, std::move(pages)};
 }
 
 void registered_buffer::release() {
-  auto& runtime = take();
-  runtime.check(runtime.hipHostUnregister(pointer()), "hipHostUnregister",
-                [&] { return std::pair(identify(), "ptr=" + hexadecimal(address())); });
+  const auto result = once([&] { return runtime().hipHostUnregister(pointer()); });
+  if (result != hip::hipSuccess && pages_) pages_->stay();
+  answered(result, "hipHostUnregister",
+           [&] { return std::pair(identify(), "ptr=" + hexadecimal(address())); });
 }
 
 std::string registered_buffer::identify() const { return describe("registered", *this); }
@@ -96,9 +95,8 @@ managed_buffer managed_buffer::create(hip::runtime& runtime, std::string name, d
 }
 
 void managed_buffer::release() {
-  auto& runtime = take();
-  runtime.check(runtime.hipFree(pointer()), "hipFree",
-                [&] { return std::pair(identify(), "ptr=" + hexadecimal(address())); });
+  answered(once([&] { return runtime().hipFree(pointer()); }), "hipFree",
+           [&] { return std::pair(identify(), "ptr=" + hexadecimal(address())); });
 }
 
 std::string managed_buffer::identify() const { return describe("managed", *this); }

@@ -1,6 +1,7 @@
 // Memory whose address comes with it, in the four kinds HIP has: device, pinned, registered, managed.
 #pragma once
 
+#include "host_region.hpp"
 #include "owned.hpp"
 
 namespace hipplan {
@@ -69,17 +70,22 @@ class pinned_buffer : public buffer {
 /// hipHostRegister / hipHostUnregister: host memory of the caller's, pinned while this lives.
 class registered_buffer : public buffer {
  public:
+  /// pages: those that it lies in, if they are ours: they stay where it cannot be unregistered.
   /// Throws hip_error: hipErrorInvalidValue, hipErrorOutOfMemory.
   [[nodiscard]] static registered_buffer create(hip::runtime& runtime, std::string name, device_id device,
                                                 std::uintptr_t address, std::size_t size_bytes,
-                                                unsigned int flags);
+                                                unsigned int flags, std::shared_ptr<host_pages> pages);
   registered_buffer(registered_buffer&&) noexcept = default;
   ~registered_buffer() { destroy(*this); }
   void release();
   [[nodiscard]] std::string identify() const;
 
  private:
-  using buffer::buffer;
+  registered_buffer(hip::runtime& runtime, std::string name, void* pointer, std::size_t size_bytes,
+                    std::shared_ptr<host_pages> pages)
+      : buffer(runtime, std::move(name), pointer, size_bytes), pages_(std::move(pages)) {}
+
+  std::shared_ptr<host_pages> pages_;
 };
 
 /// hipMallocManaged / hipFree: one address on host and devices.

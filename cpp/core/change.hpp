@@ -4,8 +4,11 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
+
+#include "hip/error.hpp"
 
 namespace hipplan {
 
@@ -17,8 +20,24 @@ class change {
 
   /// Taken back, or tried.
   [[nodiscard]] bool empty() const noexcept { return !back_; }
-  /// Takes the change back. Throws hip_error; empty in both cases.
-  void release() { std::exchange(back_, nullptr)(); }
+  /// Takes the change back. Throws hip_error, and is empty then too. Where there is no memory for the error's
+  /// words it may be called again; so it may where it failed, until told(), and only tells.
+  void release() {
+    if (failure_) throw hip::hip_error(*failure_);
+    try {
+      back_();
+    } catch (const hip::hip_error& error) {
+      failure_ = std::make_unique<hip::hip_error>(error);
+      back_ = nullptr;
+      throw;
+    }
+    back_ = nullptr;
+  }
+  [[nodiscard]] bool untold() const noexcept { return failure_ != nullptr; }
+  void told() noexcept {
+    back_ = nullptr;
+    failure_.reset();
+  }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   [[nodiscard]] const std::string& identify() const noexcept { return identity_; }
 
@@ -26,6 +45,7 @@ class change {
   std::string name_;
   std::string identity_;
   std::function<void()> back_;
+  std::unique_ptr<hip::hip_error> failure_;  ///< until it is told
 };
 
 }  // namespace hipplan

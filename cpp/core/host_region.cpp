@@ -20,6 +20,19 @@ constexpr unsigned long nodes_max = 1024;
   throw std::system_error(errno, std::generic_category(), what);
 }
 
+/// As mmap, but owned at once. Throws std::system_error.
+std::shared_ptr<host_pages> map_pages(const std::string& what, std::size_t size_bytes, int protection,
+                                      int flags, int file) {
+  void* const address = mmap(nullptr, size_bytes, protection, flags, file, 0);
+  if (address == MAP_FAILED) fail(what);
+  try {
+    return std::make_shared<host_pages>(address, size_bytes);
+  } catch (...) {
+    munmap(address, size_bytes);
+    throw;
+  }
+}
+
 std::size_t round_up(std::size_t size_bytes, std::size_t step) {
   return (size_bytes + step - 1) / step * step;
 }
@@ -42,21 +55,9 @@ void bind_to_node(void* address, std::size_t size_bytes, int node) {
 
 }  // namespace
 
-host_region::host_region(std::string name, void* address, std::size_t size_bytes, std::size_t mapped_bytes)
-    : name_(std::move(name)),
-      address_(reinterpret_cast<std::uintptr_t>(address)),
-      size_bytes_(size_bytes),
-      mapped_bytes_(mapped_bytes) {}
-
-host_region::host_region(host_region&& other) noexcept
-    : name_(std::move(other.name_)),
-      address_(std::exchange(other.address_, 0)),
-      size_bytes_(other.size_bytes_),
-      mapped_bytes_(other.mapped_bytes_) {}
-
-host_region::~host_region() {
+host_pages::~host_pages() {
   // A forked child has its own copy of the mapping, so this is right there too.
-  if (address_ != 0) munmap(reinterpret_cast<void*>(address_), mapped_bytes_);
+  if (!stay_) munmap(address_, size_bytes_);
 }
 
 host_region host_region::map_file(std::string name, const std::string& path, std::size_t size_bytes,
@@ -74,27 +75,26 @@ host_region host_region::map_file(std::string name, const std::string& path, std
     throw std::invalid_argument(path + " has " + std::to_string(there) + " bytes, fewer than the " +
                                 std::to_string(size_bytes) + " asked for");
   }
-  void* const address = mmap(nullptr, size_bytes, read_only ? PROT_READ : PROT_READ | PROT_WRITE,
-                             read_only ? MAP_SHARED : MAP_PRIVATE, file.value, 0);
-  if (address == MAP_FAILED) fail("mmap of " + path);
-  return {std::move(name), address, size_bytes, size_bytes};
+  auto pages = map_pages("mmap of " + path, size_bytes, read_only ? PROT_READ : PROT_READ | PROT_WRITE,
+                         read_only ? MAP_SHARED : MAP_PRIVATE, file.value);
+  return {std::move(name), std::move(pages), size_bytes};
 }
 
 host_region host_region::map_anonymous(std::string name, std::size_t size_bytes, int numa_node,
                                        huge_pages pages) {
   int flags = MAP_PRIVATE | MAP_ANONYMOUS;
-  std::size_t mapped = size_bytes;
+  std::size_t whole = size_bytes;
   if (pages == huge_pages::two_mib || pages == huge_pages::one_gib) {
     const int page_bits = pages == huge_pages::two_mib ? 21 : 30;
     flags |= MAP_HUGETLB | page_bits << map_huge_shift;
-    mapped = round_up(size_bytes, std::size_t{1} << page_bits);
+    whole = round_up(size_bytes, std::size_t{1} << page_bits);
   }
-  void* const address = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, flags, -1, 0);
-  if (address == MAP_FAILED) fail("mmap of " + std::to_string(mapped) + " bytes");
-  host_region out(std::move(name), address, size_bytes, mapped);
-  if (pages == huge_pages::transparent && madvise(address, mapped, MADV_HUGEPAGE) != 0) fail("madvise");
-  if (numa_node >= 0) bind_to_node(address, mapped, numa_node);
-  return out;
+  auto mapped =
+      map_pages("mmap of " + std::to_string(whole) + " bytes", whole, PROT_READ | PROT_WRITE, flags, -1);
+  void* const address = mapped->address();
+  if (pages == huge_pages::transparent && madvise(address, whole, MADV_HUGEPAGE) != 0) fail("madvise");
+  if (numa_node >= 0) bind_to_node(address, whole, numa_node);
+  return {std::move(name), std::move(mapped), size_bytes};
 }
 
 }  // namespace hipplan

@@ -2,13 +2,31 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace hipplan {
 
 enum class huge_pages { none, transparent, two_mib, one_gib };
 
-/// Not an owner of a HIP object, but one of the journal's all the same: moves only, unmapped once.
+/// Mapped pages, unmapped by whoever has them last.
+class host_pages {
+ public:
+  host_pages(void* address, std::size_t size_bytes) noexcept : address_(address), size_bytes_(size_bytes) {}
+  host_pages(const host_pages&) = delete;
+  host_pages& operator=(const host_pages&) = delete;
+  ~host_pages();
+  /// Until the process ends: a device may still reach them.
+  void stay() noexcept { stay_ = true; }
+  [[nodiscard]] void* address() const noexcept { return address_; }
+
+ private:
+  void* address_;
+  std::size_t size_bytes_;
+  bool stay_ = false;
+};
+
+/// Not an owner of a HIP object, but one of the journal's all the same.
 class host_region {
  public:
   /// A file, privately (writes stay in this process), or shared when read_only: what CUDA and HIP register.
@@ -18,21 +36,20 @@ class host_region {
   /// Fresh zeroed memory. numa_node -1: wherever the kernel likes. Throws std::system_error.
   [[nodiscard]] static host_region map_anonymous(std::string name, std::size_t size_bytes, int numa_node,
                                                  huge_pages pages);
-  host_region(host_region&& other) noexcept;
-  host_region& operator=(host_region&&) = delete;
-  ~host_region();
-
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
-  [[nodiscard]] std::uintptr_t address() const noexcept { return address_; }
+  [[nodiscard]] std::uintptr_t address() const noexcept {
+    return reinterpret_cast<std::uintptr_t>(pages_->address());
+  }
   [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
+  [[nodiscard]] const std::shared_ptr<host_pages>& pages() const noexcept { return pages_; }
 
  private:
-  host_region(std::string name, void* address, std::size_t size_bytes, std::size_t mapped_bytes);
+  host_region(std::string name, std::shared_ptr<host_pages> pages, std::size_t size_bytes)
+      : name_(std::move(name)), pages_(std::move(pages)), size_bytes_(size_bytes) {}
 
   std::string name_;
-  std::uintptr_t address_;
+  std::shared_ptr<host_pages> pages_;
   std::size_t size_bytes_;
-  std::size_t mapped_bytes_;
 };
 
 }  // namespace hipplan

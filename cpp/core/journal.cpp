@@ -99,10 +99,11 @@ entry_id journal::create_pinned_buffer(std::string name, device_id device, std::
 }
 
 entry_id journal::register_buffer(std::string name, device_id device, std::uintptr_t address,
-                                  std::size_t size_bytes, unsigned int flags) {
+                                  std::size_t size_bytes, unsigned int flags, entry_id region) {
   return add([&](owner& out) {
-    out.emplace<registered_buffer>(
-        registered_buffer::create(*runtime_, std::move(name), device, address, size_bytes, flags));
+    auto pages = region == 0 ? nullptr : get<host_region>(region).pages();
+    out.emplace<registered_buffer>(registered_buffer::create(*runtime_, std::move(name), device, address,
+                                                             size_bytes, flags, std::move(pages)));
   });
 }
 
@@ -179,13 +180,22 @@ void journal::synchronize_stream(entry_id queue, device_id on) {
 
 entry_id journal::change_access(entry_id mapped, std::vector<hip::hipMemAccessDesc> now,
                                 std::vector<hip::hipMemAccessDesc> before) {
-  return add([&](owner& out) {
-    const auto& what = get<mapping>(mapped);
-    out.emplace<change>(
-        what.name(), "the access of " + what.identify(),
-        [this, mapped, rights = std::move(before)] { get<mapping>(mapped).set_access(rights); });
+  const std::lock_guard lock(mutex_);
+  const auto& what = get<mapping>(mapped);
+  auto made = std::make_shared<owner>();
+  made->emplace<change>(
+      what.name(), "the access of " + what.identify(),
+      [this, mapped, rights = std::move(before)] { get<mapping>(mapped).set_access(rights); });
+  make_room(1);
+  if (now.size() < 2) {
     what.set_access(now);
-  });
+    return take_in(std::move(made));
+  }
+  // An entry in any case: HIP gives one device after another its right, and keeps what it gave before the one
+  // that it refuses.
+  const auto entry = take_in(std::move(made));
+  what.set_access(now);
+  return entry;
 }
 
 entry_id journal::change_advice(entry_id buffer, std::size_t offset_bytes, std::size_t size_bytes,
@@ -208,14 +218,16 @@ entry_id journal::take_out(entry_id mapped, entry_id range, entry_id memory,
     if (!what || what->empty()) throw std::out_of_range("take_out: not a mapping, or not mapped");
     const auto offset_bytes = what->address() - get<address_range>(range).address();
     (void)get<allocation>(memory);
-    const auto put_back = [=, this, &place, name = what->name(), size_bytes = what->size_bytes(),
+    const auto put_back = [=, this, &place, name = what->shared_name(), size_bytes = what->size_bytes(),
                            rights = std::move(before)] {
       const auto& behind = get<allocation>(memory);
-      // By way of a copy: without memory for its name the place would be left with no owner at all.
-      mapping anew(*runtime_, name, get<address_range>(range), offset_bytes, size_bytes);
-      auto& again = place.emplace<mapping>(std::move(anew));
-      again.make(behind);
-      if (!rights.empty()) again.set_access(rights);
+      auto* again = std::get_if<mapping>(&place);
+      if (again->empty()) {  // else it is there again, and there was no memory for what the rights were
+                             // refused with
+        again = &place.emplace<mapping>(*runtime_, name, get<address_range>(range), offset_bytes, size_bytes);
+        again->make(behind);
+      }
+      if (!rights.empty()) again->set_access(rights);
     };
     out.emplace<change>(what->name(), what->identify() + " (to be mapped back)", put_back);
     what->take_out();

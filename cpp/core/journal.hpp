@@ -64,8 +64,9 @@ class journal {
   entry_id create_device_buffer(std::string name, device_id device, std::size_t size_bytes);
   entry_id create_pinned_buffer(std::string name, device_id device, std::size_t size_bytes,
                                 unsigned int flags);
+  /// region: of which host region it is a part; 0: of none here.
   entry_id register_buffer(std::string name, device_id device, std::uintptr_t address, std::size_t size_bytes,
-                           unsigned int flags);
+                           unsigned int flags, entry_id region);
   entry_id create_managed_buffer(std::string name, device_id device, std::size_t size_bytes,
                                  unsigned int flags);
   entry_id create_stream(std::string name, device_id device);

@@ -25,15 +25,24 @@ std::optional<driver_call> releasing(const Owner& owner) {
   return std::nullopt;
 }
 
-/// Gives something back, and reports what came of it.
+/// Gives something back, and reports what came of it. Throws std::bad_alloc where there is no memory for a
+/// failure's words; then it is to be called again.
 template <class Kind, class GiveBack>
-void note(const Kind& what, undo_report& report, GiveBack give_back) {
+void note(Kind& what, undo_report& report, GiveBack give_back) {
   constexpr bool is_change = std::is_same_v<Kind, change>;
   try {
     give_back();
     ++(is_change ? report.restored : report.undone);
   } catch (const hip::hip_error& error) {
     report.leaks.push_back({what.name(), what.identify(), error, is_change});
+    what.told();
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (
+      const std::exception& error) {  // none is known; but what throws each time must not be tried for ever
+    const hip::hip_error unknown(hip::hipErrorUnknown, "undo", what.identify(), error.what());
+    report.leaks.push_back({what.name(), what.identify(), unknown, is_change});
+    what.told();
   }
 }
 
@@ -65,8 +74,8 @@ bool journal::undo_some(entry_list& entries, undo_report& report,
     while (done < found.size() && !stop.over()) {
       const auto rest = found.subspan(done);
       if (undo_row(rest, done, report, stop)) continue;
-      ++done;  // tried once, whatever comes of it
       if (rest.front()) undo(*rest.front(), report);
+      ++done;
       (void)stop.passed();
     }
   } catch (...) {
@@ -90,8 +99,8 @@ bool journal::undo_row(std::span<owner* const> owners, std::size_t& done, undo_r
   const auto outcome = make_row(*runtime_, std::span(calls).first(count), stop);
   const bool failed = !outcome.thrown && outcome.result != hip::hipSuccess;
   const auto answered = outcome.done + (failed ? 1 : 0);
-  done += answered;
-  for (std::size_t i = 0; i < answered; ++i) {
+  for (std::size_t i = 0; i < answered;
+       ++i, ++done) {  // only the last one may throw: it alone can have failed
     const auto result = i < outcome.done ? hip::hipSuccess : outcome.result;
     std::visit(
         [&](auto& what) {
@@ -124,7 +133,7 @@ void journal::undo(owner& what, undo_report& report) {
   std::visit(
       [&](auto& one) {
         if constexpr (requires { one.empty(); }) {
-          if (one.empty()) return;  // a mapping that was taken out
+          if (one.empty() && !one.untold()) return;  // a mapping that was taken out
         }
         if constexpr (requires { one.release(); }) note(one, report, [&] { one.release(); });
       },

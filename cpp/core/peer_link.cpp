@@ -27,15 +27,15 @@ std::optional<peer_link> peer_link::enable(hip::runtime& runtime, std::string na
 }
 
 void peer_link::release() {
-  auto& runtime = take();
-  const scoped_device current(runtime, device_);
-  const auto result = runtime.hipDeviceDisablePeerAccess(peer_.value);
-  if (result == hip::hipErrorPeerAccessNotEnabled) {
-    runtime.forget_last_error();
-    return;
-  }
-  runtime.check(result, "hipDeviceDisablePeerAccess",
-                [&] { return std::pair(identify(), "peer=" + std::to_string(peer_.value)); });
+  const auto disable = [&] {
+    const scoped_device current(runtime(), device_);
+    const auto result = runtime().hipDeviceDisablePeerAccess(peer_.value);
+    if (result != hip::hipErrorPeerAccessNotEnabled) return result;
+    runtime().forget_last_error();
+    return hip::hipSuccess;
+  };
+  answered(once(disable), "hipDeviceDisablePeerAccess",
+           [&] { return std::pair(identify(), "peer=" + std::to_string(peer_.value)); });
 }
 
 std::string peer_link::identify() const { return describe(name(), device_, peer_); }

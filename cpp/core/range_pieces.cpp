@@ -28,6 +28,16 @@ std::vector<hip::hipMemAccessDesc> completed(std::vector<hip::hipMemAccessDesc> 
   return rights;
 }
 
+/// Whether HIP says so; what cannot be asked is not.
+bool in_force(hip::runtime& runtime, std::uintptr_t address, std::span<const hip::hipMemAccessDesc> rights) {
+  return std::ranges::all_of(rights, [&](const auto& right) {
+    unsigned long long flags = 0;
+    const auto told = runtime.hipMemGetAccess(&flags, &right.location, reinterpret_cast<void*>(address));
+    if (told != hip::hipSuccess) runtime.forget_last_error();
+    return told == hip::hipSuccess && flags == right.flags;
+  });
+}
+
 }  // namespace
 
 void range_pieces::settle(std::uintptr_t address, bool succeeded) {
@@ -64,16 +74,17 @@ hip::hipError_t range_pieces::from_base(hip::runtime& runtime, const piece& last
   };
   const auto before = known_.find(address);
   auto result = set(address, last);
-  if (result != hip::hipSuccess) return result;
-  for (auto at = std::make_reverse_iterator(before); at != known_.rend(); ++at) {
+  // Refused, it may be in force for some devices all the same: HIP gives one after another its right.
+  const auto behind = result == hip::hipSuccess ? before : std::next(before);
+  for (auto at = std::make_reverse_iterator(behind); at != known_.rend(); ++at) {
     auto again = set(at->first, at->second);
     if (again != hip::hipSuccess) {
       runtime.forget_last_error();
       again = set(at->first, at->second);
     }
     has_its_rights(at->first);
-    if (again != hip::hipSuccess) {
-      result = again;
+    if (again != hip::hipSuccess && !in_force(runtime, at->first, completed(at->second.rights, everybody))) {
+      if (result == hip::hipSuccess) result = again;
       at->second.lost = "the rights of a mapping at " + hexadecimal(at->first) +
                         " could not be set again: " + hip::error_name(again);
       report_leak(at->second.lost);

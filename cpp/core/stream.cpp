@@ -14,9 +14,8 @@ stream stream::create(hip::runtime& runtime, std::string name, device_id device)
 }
 
 void stream::release() {
-  auto& runtime = take();
-  runtime.check(runtime.hipStreamDestroy(stream_), "hipStreamDestroy",
-                [&] { return std::pair(identify(), "stream=" + hexadecimal(stream_)); });
+  answered(once([&] { return runtime().hipStreamDestroy(stream_); }), "hipStreamDestroy",
+           [&] { return std::pair(identify(), "stream=" + hexadecimal(stream_)); });
 }
 
 std::string stream::identify() const { return "stream '" + name() + "'"; }

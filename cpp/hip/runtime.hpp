@@ -64,6 +64,7 @@ class runtime {
   void check(hipError_t result, const char* call, Words words) {
     if (result == hipSuccess) [[likely]]
       return;
+    forget_last_error();  // before the words, for which there may be no memory
     const auto [subject, arguments] = words();
     check(result, call, subject, arguments);
   }

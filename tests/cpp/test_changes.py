@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hipplan import _core
+from hipplan.profiles import load_machine, sim_profile
 from tests.conftest import Simulator
 
 MIB = 2**20
@@ -60,10 +61,24 @@ def test_access_is_put_back(mapped: Mapped) -> None:
     assert mapped.is_as_before()
 
 
-def test_a_change_that_fails_is_no_entry(mapped: Mapped) -> None:
-    mapped.sim.runtime.arm_faults("hipMemSetAccess@1=hipErrorInvalidValue; hipMemUnmap@1=hipErrorUnknown")
-    with pytest.raises(_core.HipError):
-        mapped.journal.change_access(mapped.mapping, rights(0, READ), rights(0, READ_WRITE))
+def test_access_that_was_refused_to_one_device_is_put_back_for_those_before_it(sim: Simulator) -> None:
+    """HIP gives one device after another its right, and keeps what it gave before the one it refuses."""
+    usual = sim_profile(load_machine("sim-2"))
+    sim.runtime.configure("device.0.name=a\ndevice.1.name=b\n")  # no link between the two
+    try:
+        mapped = Mapped(sim)
+        with pytest.raises(_core.HipError):
+            mapped.journal.change_access(mapped.mapping, [(1, 0, READ), (1, 1, READ)], rights(0, READ_WRITE))
+        assert sim.runtime.access(0, mapped.address) == READ
+        assert _core.Undoing(mapped.journal, mapped.mark).run().restored == 1
+        assert mapped.is_as_before()
+        _core.Undoing(mapped.journal).run()
+    finally:
+        sim.runtime.configure(usual)
+
+
+def test_taking_out_that_fails_is_no_entry(mapped: Mapped) -> None:
+    mapped.sim.runtime.arm_faults("hipMemUnmap@1=hipErrorUnknown")
     with pytest.raises(_core.HipError):
         mapped.take_out()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import signal
@@ -205,6 +206,19 @@ def test_a_journal_is_safe_from_several_threads(sim: Simulator) -> None:
 
     assert len(journal) == 8 * 25
     assert _core.Undoing(journal).run().undone == 8 * 25
+
+
+def test_host_memory_that_is_still_registered_stays_mapped(sim: Simulator) -> None:
+    journal = _core.Journal(sim.runtime)
+    region = journal.map_anonymous("memory", 1 << 26, -1, 0)
+    address = journal.address(region)
+    journal.register_buffer("registered", 0, address, 1 << 26, 0, region)
+    sim.runtime.arm_faults("hipHostUnregister@1=hipErrorUnknown")
+    assert [leak.name for leak in _core.Undoing(journal).run().leaks] == ["registered"]
+
+    ctypes.memset(address, 1, 1 << 26)  # a segmentation fault, were it not there
+    assert sim.alive() == {("buffer", hex(address))}
+    sim.free_everything()
 
 
 def test_a_forked_child_gives_nothing_back(sim: Simulator) -> None:

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 import hipplan
+from hipplan import _core
 from hipplan.errors import ApplyError
+from hipplan.profiles import load_machine, sim_profile
 from hipplan.steps import Step
 from tests.conftest import Simulator
 from tests.faults.harness import as_release
@@ -180,6 +182,26 @@ def test_a_piece_behind_another_gives_nobody_a_right_to_the_first(sim: Simulator
     with hipplan.apply(first, runtime="sim") as layout:
         layout.update(second)
         assert layout.drift() == []
+
+
+def test_a_piece_that_is_refused_changes_nothing_for_those_before_it(sim: Simulator) -> None:
+    """The refused call names the whole range, and HIP keeps what it gave before the device that it refuses."""
+    usual = sim_profile(load_machine("sim-2"))
+    unlinked = "device.0.name=a\ndevice.1.name=b\n"
+    sim.runtime.configure(f"hip_version=7.0.0\nquirk.set_access_sums_from_start=1\n{unlinked}")
+    journal, properties = _core.Journal(sim.runtime, [0, 1]), _core.AllocationProperties(0)
+    try:
+        memory = [journal.create_allocation("a", (n + 1) << 21, properties) for n in range(2)]
+        place = journal.reserve("r", 3 << 21, 0, 0)
+        first = journal.map("first", place, 0, memory[0], 1 << 21)
+        journal.set_access(first, [(1, 0, 1)])
+        second = journal.map("second", place, 1 << 21, memory[1], 2 << 21)
+        with pytest.raises(_core.HipError):
+            journal.set_access(second, [(1, 0, 3), (1, 1, 3)])  # no link to device 1
+        assert sim.runtime.access(0, journal.address(first)) == 1
+    finally:
+        _core.Undoing(journal).run()
+        sim.runtime.configure(usual)
 
 
 def test_an_apply_that_is_rolled_back_loses_no_rights(sim: Simulator, become: Become) -> None:
