@@ -59,6 +59,7 @@ QUIRKS = [
     ("6.3.42133", "address_free_forgets"),
     ("7.2.53211", "create_on_current_device"),
     ("7.2.53211", "create_takes_descriptor"),
+    ("7.2.53211", "free_memory_with_reservation"),
     ("7.2.53211", "read_only_not_enforced"),
 ]
 
@@ -122,6 +123,22 @@ def test_a_map_that_failed_in_silence_is_nothing_to_give_back(sim: Simulator, be
         assert caught.value.call == call
         assert caught.value.leaks == ("a",)  # which somebody else gave back; neither r nor r[0]
         assert sim.alive() == set()
+
+
+def test_memory_may_come_back_with_its_range_alone(sim: Simulator, become: Become) -> None:
+    """ROCm 6021: neither a shrink nor the roll back of a grow makes room, and closing gives all of it back."""
+    become("7.2.53211", "free_memory_with_reservation")
+    region = {"device": "gpu.0", "chunk": "2MiB", "size": "8MiB", "reserve": "64MiB", "access": {"gpu.0": "rw"}}
+    free = sim.runtime.memory_info(0)[0]
+    with hipplan.apply({"hipplan": 1, "regions": {"r": region}, "devices": {"gpu": {"count": 2}}}, runtime="sim") as r:
+        r.shrink("r", by="4MiB")
+        assert sim.runtime.memory_info(0)[0] == free - 8 * 2**20
+        sim.runtime.arm_faults("hipMemSetAccess@2=hipErrorUnknown")
+        with pytest.raises(ApplyError) as caught:
+            r.grow("r", by="4MiB")
+        assert (caught.value.exit_code, r.drift()) == (4, [])
+        assert sim.runtime.memory_info(0)[0] < free - 8 * 2**20
+    assert sim.runtime.memory_info(0)[0] == free
 
 
 def rights_lost(error: ApplyError) -> set[int]:

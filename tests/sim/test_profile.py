@@ -373,14 +373,34 @@ print(simulator.alive())
     assert script(source).stdout.split() == [str(OUT_OF_MEMORY), "True", "{}"]
 
 
-def test_quirk_free_memory_with_reservation(hip: Hip, simulator: Simulator) -> None:
+@pytest.mark.parametrize("order", ["release, unmap", "unmap, release"])
+def test_quirk_free_memory_with_reservation(order: str, hip: Hip, simulator: Simulator) -> None:
     quirky(simulator, "free_memory_with_reservation")
     before = hip.free_memory()
-    with hip.reservation(SIZE) as address:
+    with hip.reservation(SIZE) as address, hip.reservation(SIZE):
         with hip.allocation(SIZE) as handle:
             hip.hipMemMap(address, SIZE, 0, handle, 0)
-        hip.hipMemUnmap(address, SIZE)
+            if order == "unmap, release":
+                assert hip.hipMemUnmap(address, SIZE) == SUCCESS
+        if order == "release, unmap":
+            assert hip.hipMemUnmap(address, SIZE) == SUCCESS
+        with hip.mapped(SIZE):  # another reservation has nothing to do with it
+            pass
         assert hip.free_memory() == before - SIZE
+    assert hip.free_memory() == before
+
+
+def test_quirk_free_memory_with_reservation_spares_memory_that_is_still_held(hip: Hip, simulator: Simulator) -> None:
+    quirky(simulator, "free_memory_with_reservation")
+    before = hip.free_memory()
+    with hip.allocation(SIZE) as handle:
+        with hip.reservation(SIZE) as address, hip.mapping(address, SIZE, handle):
+            pass
+        assert hip.free_memory() == before - SIZE
+        with hip.reservation(SIZE) as address:
+            for _ in range(2):
+                with hip.mapping(address, SIZE, handle, access(0)):
+                    assert hip.write(address, b"x") == SUCCESS
     assert hip.free_memory() == before
 
 

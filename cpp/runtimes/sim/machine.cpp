@@ -83,32 +83,36 @@ std::uint64_t machine::add_allocation(std::shared_ptr<physical> memory, const al
 
 void machine::drop_reference(std::uint64_t id) {
   --allocations.at(id).references;
-  drop_if_unused(id, nullptr);
+  drop_if_unused(id);
 }
 
 void machine::drop_mapping(std::map<std::uintptr_t, mapping>::iterator piece, bool keep_reservation_busy) {
   const auto [address, gone] = *piece;
+  auto& place = reservations.at(gone.reservation);
+  auto& owner = allocations.at(gone.allocation);
+  if (owner.memory->device != host_device && quirk("free_memory_with_reservation")) {
+    place.kept.insert(owner.memory);
+  }
   if (gone.cpu_rights != 0) hide_from_cpu(address, gone.bytes);
   mappings.erase(piece);
-  auto& place = reservations.at(gone.reservation);
   --place.mappings;
   place.stuck = place.stuck || keep_reservation_busy;
-  --allocations.at(gone.allocation).mappings;
-  drop_if_unused(gone.allocation, &place);
+  --owner.mappings;
+  drop_if_unused(gone.allocation);
 }
 
-void machine::drop_if_unused(std::uint64_t id, reservation* last_place) {
+void machine::drop_if_unused(std::uint64_t id) {
   const auto found = allocations.find(id);
   if (found->second.references > 0 || found->second.mappings > 0) return;
-  const auto memory = std::move(found->second.memory);
+  auto memory = std::move(found->second.memory);
   allocations.erase(found);
-  if (memory.use_count() > 1) return;  // imported in this process as well
+  drop_memory(std::move(memory));
+}
+
+void machine::drop_memory(std::shared_ptr<physical> memory) {
+  if (memory.use_count() > 1) return;  // imported in this process as well, or kept by a reservation
   if (memory->identity != 0) by_identity_.erase(memory->identity);
-  if (last_place && memory->device != host_device && quirk("free_memory_with_reservation")) {
-    last_place->withheld[memory->device] += memory->charged_bytes;
-  } else {
-    credit(memory->device, memory->charged_bytes);
-  }
+  credit(memory->device, memory->charged_bytes);
 }
 
 void machine::update_cpu_view(std::uintptr_t address, mapping& piece) {
@@ -149,9 +153,10 @@ void machine::drop_block(std::map<std::uintptr_t, block>::iterator it) {
 }
 
 void machine::drop_reservation(std::map<std::uintptr_t, reservation>::iterator it) {
-  for (const auto& [device, bytes] : it->second.withheld) credit(device, bytes);
+  auto kept = std::move(it->second.kept);
   addresses.release(it->first, page_ceiling(it->second.bytes));
   reservations.erase(it);
+  while (!kept.empty()) drop_memory(std::move(kept.extract(kept.begin()).value()));
 }
 
 }  // namespace hipsim

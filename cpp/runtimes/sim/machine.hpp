@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -20,7 +21,7 @@ namespace hipsim {
 
 inline constexpr int host_device = -1;
 
-/// Physical memory, alive as long as a handle to it is.
+/// Physical memory, alive as long as a handle to it is, or (quirk) a reservation that it was mapped in.
 struct physical {
   int device = 0;  ///< whose memory it is; host_device: the host's
   std::uint64_t bytes = 0;
@@ -52,9 +53,9 @@ struct allocation {
 struct reservation {
   std::uint64_t bytes = 0;
   std::uint64_t mappings = 0;
-  bool forgotten = false;                 ///< quirk address_free_forgets
-  bool stuck = false;                     ///< quirk unmap_pieces_leaks
-  std::map<int, std::uint64_t> withheld;  ///< quirk free_memory_with_reservation: bytes by device
+  bool forgotten = false;                    ///< quirk address_free_forgets
+  bool stuck = false;                        ///< quirk unmap_pieces_leaks
+  std::set<std::shared_ptr<physical>> kept;  ///< quirk free_memory_with_reservation: what was mapped here
 };
 
 /// A piece: one handle's memory at one address.
@@ -173,7 +174,9 @@ class machine {
   void drop_reservation(std::map<std::uintptr_t, reservation>::iterator it);
 
  private:
-  void drop_if_unused(std::uint64_t id, reservation* last_place);
+  void drop_if_unused(std::uint64_t id);
+  /// Credits what was charged, if the caller was the last to hold the memory.
+  void drop_memory(std::shared_ptr<physical> memory);
 
   std::uint64_t next_id_ = 0x51a0'0000'0000'0000;  // not canonical: dereferencing one faults
   std::unordered_map<std::uint64_t, std::weak_ptr<physical>> by_identity_;
