@@ -29,12 +29,9 @@ from hipplan.objects import (
     ResolvedReservation,
 )
 from hipplan.placement import place, selectors
-from hipplan.profiles import Machine, load_machine
+from hipplan.profiles import FALLBACK_GRANULARITY, Machine, load_machine
 from hipplan.program import Program, Resource
 from hipplan.units import PAGE, round_up
-
-FALLBACK_GRANULARITY = 2 * 2**20
-"""What is assumed where a profile does not know its granularity: 2 MiB is a multiple of every known one."""
 
 _ATTACH = {"global": 1, "host": 2, "single": 4}
 _MEMORY_TYPE = {"pinned": 1, "uncached": 0x40000000}

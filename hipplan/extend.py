@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from hipplan import steps
 from hipplan.changes import ReserveBeside, refuse
-from hipplan.compiler import FALLBACK_GRANULARITY
+from hipplan.profiles import FALLBACK_GRANULARITY
 from hipplan.program import Program, Resource
 from hipplan.resize import Size, require_unsealed, to_bytes
 from hipplan.units import PAGE, round_up

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 LinkType = Literal["xgmi", "pcie", "nvlink", "hypertransport", "qpi", "infiniband", "unknown"]
 
+FALLBACK_GRANULARITY = 2 * 2**20
+"""What is assumed where a profile does not know a granularity: 2 MiB is a multiple of every known one."""
+
 _SIMULATED_LINKS = ("xgmi", "pcie", "nvlink")
 
 
@@ -302,12 +305,15 @@ def _figures(machine: Machine) -> dict[str, Any]:
 def sim_profile(machine: Machine) -> str:
     """The profile as the simulator reads it: one key=value a line, figures that are not known left out.
 
-    A link of a type that it has not, or that nobody knows, is one over PCIe there.
+    A link of a type that it has not, or that nobody knows, is one over PCIe there; a granularity that is not known is
+    what compile() takes it for, so that a plan is as large there as it was said to be.
     """
     lines = [f"hip_version={machine.hip_version}"] if machine.hip_version else []
     lines += [f"host_memory={machine.host_memory}"] if machine.host_memory else []
     for ordinal, device in enumerate(machine.devices):
         for key, value in device:
+            if value is None and key.startswith("granularity"):
+                value = FALLBACK_GRANULARITY
             if value is None or key in ("concurrent_managed", "shareable_posix_fd"):
                 continue
             shown = value.removeprefix("GPU-").replace("-", "").rjust(32, "0") if key == "uuid" else value

@@ -17,6 +17,7 @@ from hipplan import _core, kept
 from hipplan.errors import ApplyError, LeakError
 from hipplan.verify import verify
 from tests.conftest import ROOT, Simulator
+from tests.unit.test_runtimes import in_a_process_of_its_own
 
 QUICKSTART = ROOT / "plans" / "quickstart.yaml"
 MIB = 2**20
@@ -383,3 +384,15 @@ def test_the_flags_of_pinned_memory_are_read_back(sim: Simulator) -> None:
         more = replace(layout.program, steps=(replace(step, flags=2),))  # as if more had been asked
         (drift,) = verify(more, layout._live).mismatches()
         assert (drift.desired, drift.current) == ("mapped", "none")
+
+
+def test_a_plan_is_as_large_on_a_simulated_machine_as_its_profile_says() -> None:
+    """mi300x-8 leaves the recommended granularity open: it depends on the release."""
+    wanted = plan(allocations={"a": {"size": "96KiB"}}, reservations={"r": {"mappings": [{"allocation": "a"}]}})
+    told = hipplan.compile(hipplan.load(wanted), hipplan.machine("mi300x-8"))
+    source = f"""
+import hipplan
+with hipplan.apply({wanted!r}, machine="mi300x-8", runtime="sim") as layout:
+    print(layout["a"].size)
+"""
+    assert in_a_process_of_its_own(source) == str(told.bytes_by_device()["gpu.0"])
