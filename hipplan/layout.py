@@ -321,19 +321,19 @@ class Layout:
         self._require_open()
         if under_way(self):  # a move that waits for this one to end may wait for the change to end too
             raise RuntimeError("the layout is being changed: bytes cannot be moved inside of that")
-        try:
-            pieces = [self[name] for name in names]
-        except KeyError as unknown:
-            raise refuse(str(unknown.args[0])) from None
         with self._moving:
             if self._moves_under_way is not None:  # this very thread's, which is in on_bytes or a signal's handler
                 raise RuntimeError("bytes are being moved already: this cannot begin inside of that")
-            moves = Moves(self, [piece._hold() for piece in pieces], on_bytes)
+            try:
+                with self._lock:  # else a change in another thread may take away what was found
+                    program, pieces = self.program, [self[name] for name in names]
+                    moves = Moves(self, [piece._hold() for piece in pieces], on_bytes)
+            except KeyError as unknown:
+                raise refuse(str(unknown.args[0])) from None
             try:
                 self._moves_under_way = moves
                 known = {piece.name: piece.resource for piece in pieces}  # of a registered file also its size
-                resources = (known.get(one.name, one) for one in self.program.resources)
-                moves.memory = Memory(resources, self.program.devices)
+                moves.memory = Memory((known.get(one.name, one) for one in program.resources), program.devices)
                 yield moves
             finally:
                 self._moves_under_way = None

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -305,6 +306,39 @@ def test_the_host_memory_under_a_registered_buffer_goes_with_it(sim: Simulator, 
         layout.update(BASE)
         assert before == 1
         assert str(tmp_path / "data") not in Path("/proc/self/maps").read_text()
+
+
+def test_a_move_that_waits_finds_the_memory_as_a_change_has_left_it_meanwhile(sim: Simulator) -> None:
+    kv = {"size": "4MiB", "chunk": "2MiB", "reserve": "16MiB"}
+    buffer = {"kind": "device", "size": "2MiB"}
+    wanted = {"hipplan": 1, "regions": {"kv": kv}, "buffers": {"other": buffer}}
+    with hipplan.apply(wanted, runtime="sim") as layout:
+        began, go_on = threading.Event(), threading.Event()
+
+        def wait(_done: int, _total: int) -> None:
+            began.set()
+            go_on.wait(10)
+
+        failed: list[BaseException] = []
+
+        def second() -> None:
+            try:
+                layout.fill("kv", 7)
+            except BaseException as error:
+                failed.append(error)
+
+        moves = [threading.Thread(target=layout.fill, args=("other", 1), kwargs={"on_bytes": wait})]
+        moves.append(threading.Thread(target=second))
+        moves[0].start()
+        assert began.wait(10)
+        moves[1].start()
+        time.sleep(0.05)  # it waits for the first one now
+        layout.shrink("kv", by="2MiB")
+        go_on.set()
+        for one in moves:
+            one.join()
+        assert failed == []
+        assert sim.runtime.read(layout["kv"].address or 0, 2 << 20) == b"\7" * (2 << 20)
 
 
 def test_updates_from_many_threads_come_one_after_another(sim: Simulator) -> None:
