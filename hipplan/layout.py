@@ -18,7 +18,7 @@ from hipplan.changes import refuse
 from hipplan.contents import Memory
 from hipplan.difference import Difference
 from hipplan.errors import LayoutInUse, LeakError
-from hipplan.live import Live, OnBytes
+from hipplan.live import Live, OnBytes, bindings
 from hipplan.moves import Moves
 from hipplan.places import family_of, places_of
 from hipplan.program import Program
@@ -167,8 +167,9 @@ class Layout:
         What is the same in both keeps its address, its handle and its bytes. What is new is made and read back before
         anything goes; until then a failure leaves the layout as it was. plan, vars, bind, on_step, verify: as of
         hipplan.apply; bind needs only what is new. Raises, with nothing changed, PlanError, MachineError (this machine
-        cannot hold the old and the new together), ApplyError (rolled back), LayoutInUse (HP409) while views of what
-        would go are out; LeakError if it has changed, but something could not be given back.
+        cannot hold the old and the new together), RuntimeUnavailable (it does not tell what it has), ApplyError (rolled
+        back), LayoutInUse (HP409) while views of what would go are out; LeakError if it has changed, but something
+        could not be given back.
         """
         from hipplan.loader import loaded
         from hipplan.prepare import prepare_change
@@ -177,7 +178,7 @@ class Layout:
         wanted = loaded(plan, vars)
 
         def way(state: State) -> Difference:
-            return prepare_change(state.program, wanted, self.runtime, rebound(state, bind or {}))
+            return prepare_change(state.program, wanted, self.runtime, rebound(state, bindings(bind)))
 
         return change(self, way, bind=bind, on_step=on_step, check=verify)
 

@@ -27,6 +27,13 @@ _never_let_go: list[memoryview] = []
 """Callers' memory that could not be unregistered: it must not move."""
 
 
+def bindings(bind: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a caller passed as `bind`. Raises TypeError."""
+    if bind is not None and not isinstance(bind, Mapping):
+        raise TypeError(f"bind is a mapping of names to memory or descriptors, not {type(bind).__name__}")
+    return dict(bind or {})
+
+
 def host_memory(buffer: str) -> str:
     """What the memory under a registered buffer is called, where it is ours."""
     return f"{buffer} (host memory)"

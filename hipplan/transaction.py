@@ -11,7 +11,7 @@ from hipplan import _core, kept
 from hipplan.content_steps import check_files
 from hipplan.errors import ApplyError, Diagnostic
 from hipplan.layout import Layout
-from hipplan.live import Live, OnBytes, described, native_steps
+from hipplan.live import Live, OnBytes, bindings, described, native_steps
 from hipplan.program import Program
 from hipplan.record import Recorder
 from hipplan.steps import Step
@@ -52,7 +52,7 @@ def run(
     kept.give_back()
     if record is not None:
         record.begin(program, described(runtime))
-    live = Live(runtime, bind or {}, program.devices.values(), record)
+    live = Live(runtime, bindings(bind), program.devices.values(), record)
     making = Making(live, len(program.steps), on_step)
     try:
         live.on_bytes = on_bytes

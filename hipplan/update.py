@@ -17,7 +17,7 @@ from hipplan.changes import CopyBytes, TakeOut, refuse
 from hipplan.content_steps import check_files
 from hipplan.difference import Difference, difference
 from hipplan.errors import LayoutInUse, LeakError
-from hipplan.live import host_memory, native_steps
+from hipplan.live import bindings, host_memory, native_steps
 from hipplan.program import Program
 from hipplan.resize import Size, require
 from hipplan.state import State
@@ -60,7 +60,7 @@ def change(
         if difference.empty:
             layout._state = replace(state, program=difference.new, live=_renamed(state, difference))
             return difference
-        _Change(layout, difference, bind or {}, on_step, check).run()
+        _Change(layout, difference, bindings(bind), on_step, check).run()
     return difference
 
 

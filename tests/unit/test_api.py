@@ -291,6 +291,11 @@ def test_what_is_no_descriptor_never_reaches_the_driver(given: object, wrong: st
     assert sim.alive() == set()
 
 
+def test_bind_is_a_mapping(sim: Simulator) -> None:
+    with pytest.raises(TypeError, match="bind is a mapping of names to memory or descriptors, not ndarray"):
+        hipplan.apply(plan(buffers={}), runtime="sim", bind=np.zeros(4))  # type: ignore[arg-type]
+
+
 def test_only_what_is_made_for_it_is_exported(sim: Simulator) -> None:
     allocations = {"ours": {"size": "2MiB"}, "all": {"size": "2MiB", "shareable": "posix_fd"}}
     mapped = {"r": {"access": {"gpu.0": "rw"}, "mappings": [{"allocation": name} for name in allocations]}}
