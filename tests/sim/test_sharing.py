@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ..conformance.hip import INVALID_VALUE, MIB, POSIX_FD, Hip, access, prop
-from ..conformance.sim import library_path
+from ..conformance.sim import Simulator, library_path
 from .conftest import ROOT
 
 SIZE = 2 * MIB
@@ -73,17 +73,34 @@ def test_two_processes_see_each_other_s_writes(hip: Hip, tmp_path: Path, how: st
         assert hip.read(address + 100, 14) == b"from the child"
 
 
-def test_the_memory_lives_while_only_a_descriptor_is_left(hip: Hip) -> None:
+def test_the_memory_lives_while_only_a_descriptor_is_left(hip: Hip, simulator: Simulator) -> None:
+    before = hip.free_memory()
     with hip.reservation(SIZE) as address:
         with hip.allocation(SIZE, prop(handle=POSIX_FD)) as handle:
             with hip.mapping(address, SIZE, handle, access(0)):
                 hip.write(address, b"kept")
             fd = hip.get("hipMemExportToShareableHandle", c_int, handle, POSIX_FD, 0)
+        assert hip.free_memory() == before - SIZE
+        assert simulator.ledger()["exported"] == [{"device": 0, "size": SIZE}]
         imported = hip.get("hipMemImportFromShareableHandle", c_void_p, fd, POSIX_FD)
+        assert simulator.ledger()["exported"] == []
         os.close(fd)
         with hip.mapping(address, SIZE, imported, access(0)):
             assert hip.read(address, 4) == b"kept"
+        assert hip.free_memory() == before - SIZE
         hip.hipMemRelease(imported)
+    assert hip.free_memory() == before
+
+
+def test_memory_counts_while_another_process_has_its_descriptor(hip: Hip) -> None:
+    before = hip.free_memory()
+    with hip.allocation(SIZE, prop(handle=POSIX_FD)) as handle:
+        fd = hip.get("hipMemExportToShareableHandle", c_int, handle, POSIX_FD, 0)
+        holder = subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=[fd])
+        os.close(fd)
+    assert hip.free_memory() == before - SIZE
+    holder.communicate()
+    assert hip.free_memory() == before
 
 
 def test_a_truncated_or_foreign_file_is_refused_not_fatal(hip: Hip) -> None:

@@ -92,6 +92,17 @@ void write_virtual_memory(writer& out, const machine& m) {
   out.close();
 }
 
+void write_exported(writer& out, const machine& m) {
+  out.open("exported");
+  for (const auto* memory : m.exported_memory()) {
+    out.begin();
+    out.number("device", memory->device);
+    out.bytes("size", memory->bytes);
+    out.end();
+  }
+  out.close();
+}
+
 void write_blocks(writer& out, const machine& m) {
   out.open("buffers");
   for (const auto& [address, b] : m.blocks) {
@@ -162,6 +173,7 @@ std::string ledger(const machine& m) {
   write_devices(out, m);
   out.bytes("host_used", m.host.used_bytes);
   write_virtual_memory(out, m);
+  write_exported(out, m);
   write_blocks(out, m);
   write_peers(out, m);
   write_queues(out, m);

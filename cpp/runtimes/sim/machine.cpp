@@ -37,7 +37,10 @@ std::uint64_t machine::free_bytes(int device) const {
   const bool on_host = device == host_device;
   const auto& state = on_host ? host : devices[static_cast<std::size_t>(device)];
   const auto total = on_host ? profile.host_memory_bytes : shape(device).memory_bytes;
-  const auto taken = state.used_bytes + state.in_use_bytes;
+  auto taken = state.used_bytes + state.in_use_bytes;
+  for (const auto* memory : exported_memory()) {
+    if (memory->device == device) taken += memory->charged_bytes;
+  }
   return taken >= total ? 0 : total - taken;
 }
 
@@ -48,6 +51,7 @@ bool machine::empty() const {
 }
 
 void machine::charge(int device, std::uint64_t bytes) {
+  forget_what_nobody_shares();
   if (bytes > free_bytes(device)) throw std::bad_alloc();
   at(device).used_bytes += bytes;
 }
@@ -69,9 +73,27 @@ std::shared_ptr<physical> machine::take_memory(int device, std::uint64_t bytes, 
   return memory;
 }
 
-std::shared_ptr<physical> machine::known_memory(std::uint64_t identity) const {
+std::shared_ptr<physical> machine::known_memory(std::uint64_t identity) {
   const auto found = by_identity_.find(identity);
-  return found == by_identity_.end() ? nullptr : found->second.lock();
+  auto memory = found == by_identity_.end() ? nullptr : found->second.lock();
+  if (std::erase(exported_, memory) > 0) at(memory->device).used_bytes += memory->charged_bytes;
+  return memory;
+}
+
+std::vector<const physical*> machine::exported_memory() const {
+  std::vector<const physical*> out;
+  for (const auto& memory : exported_) {
+    if (memory->memory.file()->is_shared()) out.push_back(memory.get());
+  }
+  return out;
+}
+
+void machine::forget_what_nobody_shares() {
+  std::erase_if(exported_, [&](const auto& memory) {
+    if (memory->memory.file()->is_shared()) return false;
+    by_identity_.erase(memory->identity);
+    return true;
+  });
 }
 
 std::uint64_t machine::add_allocation(std::shared_ptr<physical> memory, const allocation_properties& p) {
@@ -111,8 +133,15 @@ void machine::drop_if_unused(std::uint64_t id) {
 
 void machine::drop_memory(std::shared_ptr<physical> memory) {
   if (memory.use_count() > 1) return;  // imported in this process as well, or kept by a reservation
-  if (memory->identity != 0) by_identity_.erase(memory->identity);
+  forget_what_nobody_shares();
   credit(memory->device, memory->charged_bytes);
+  const bool leaves =
+      memory->identity != 0 && memory->charged_bytes > 0 && memory->memory.file()->is_shared();
+  if (leaves) {
+    exported_.push_back(std::move(memory));
+  } else if (memory->identity != 0) {
+    by_identity_.erase(memory->identity);
+  }
 }
 
 void machine::update_cpu_view(std::uintptr_t address, mapping& piece) {

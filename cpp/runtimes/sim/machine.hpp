@@ -157,8 +157,10 @@ class machine {
   [[nodiscard]] int owner_named(const std::string& owner, int otherwise) const;
 
   [[nodiscard]] std::shared_ptr<physical> take_memory(int device, std::uint64_t bytes, bool file_of_its_own);
-  /// The memory behind a descriptor, if this process knows it already.
-  [[nodiscard]] std::shared_ptr<physical> known_memory(std::uint64_t identity) const;
+  /// The memory behind a descriptor, if this process knows it already; charged again if it had let go of it.
+  [[nodiscard]] std::shared_ptr<physical> known_memory(std::uint64_t identity);
+  /// What this process has no handle to any more, while some process has its descriptor or an import of it.
+  [[nodiscard]] std::vector<const physical*> exported_memory() const;
   [[nodiscard]] std::uint64_t add_allocation(std::shared_ptr<physical> memory,
                                              const allocation_properties& p);
   /// Drops one reference of the program or of a mapping; the memory goes with the last of both.
@@ -177,9 +179,11 @@ class machine {
   void drop_if_unused(std::uint64_t id);
   /// Credits what was charged, if the caller was the last to hold the memory.
   void drop_memory(std::shared_ptr<physical> memory);
+  void forget_what_nobody_shares();
 
   std::uint64_t next_id_ = 0x51a0'0000'0000'0000;  // not canonical: dereferencing one faults
   std::unordered_map<std::uint64_t, std::weak_ptr<physical>> by_identity_;
+  std::vector<std::shared_ptr<physical>> exported_;  // not in used_bytes: nobody tells when it comes back
 };
 
 }  // namespace hipsim

@@ -26,6 +26,21 @@ constexpr std::string_view name_prefix = "hipsim-";
   throw_errno(what);
 }
 
+// A lock on the first byte, for the open file and not for a process: it goes with the last descriptor that
+// any process has of it, which nothing else would tell.
+struct flock first_byte(short type) {
+  struct flock out {};
+  out.l_type = type;
+  out.l_whence = SEEK_SET;
+  out.l_len = 1;
+  return out;
+}
+
+void mark_as_shared(int descriptor) {
+  auto mark = first_byte(F_RDLCK);
+  (void)fcntl(descriptor, F_OFD_SETLK, &mark);  // refused: the memory counts as free too early
+}
+
 }  // namespace
 
 memory_file::memory_file(const std::string& owner, std::uint64_t bytes)
@@ -42,6 +57,7 @@ memory_file::memory_file(const std::string& owner, std::uint64_t bytes)
 std::shared_ptr<memory_file> memory_file::duplicate(int descriptor) {
   const int copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
   if (copy < 0) throw_errno("dup");
+  mark_as_shared(copy);  // one that was opened through /proc is not
   return std::shared_ptr<memory_file>(new memory_file(copy));
 }
 
@@ -57,6 +73,18 @@ std::uint64_t memory_file::identity() const {
   struct stat status {};
   if (fstat(descriptor_, &status) != 0) throw_errno("fstat");
   return static_cast<std::uint64_t>(status.st_ino);  // memory files share one kernel-internal mount
+}
+
+int memory_file::share() const {
+  const auto link = "/proc/self/fd/" + std::to_string(descriptor_);
+  const int out = open(link.c_str(), O_RDWR | O_CLOEXEC);  // another open file, to be marked apart from this
+  if (out >= 0) mark_as_shared(out);
+  return out;
+}
+
+bool memory_file::is_shared() const {
+  auto mark = first_byte(F_WRLCK);
+  return fcntl(descriptor_, F_OFD_GETLK, &mark) == 0 && mark.l_type != F_UNLCK;
 }
 
 void memory_file::read(std::uint64_t offset, void* to, std::size_t bytes) const {

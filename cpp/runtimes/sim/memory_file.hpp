@@ -33,6 +33,11 @@ class memory_file {
   /// Same for every descriptor of one file, in every process.
   [[nodiscard]] std::uint64_t identity() const;
 
+  /// A descriptor to hand out; -1: there is none left.
+  [[nodiscard]] int share() const;
+  /// Whether any process still has such a descriptor, or has imported it.
+  [[nodiscard]] bool is_shared() const;
+
   void read(std::uint64_t offset, void* to, std::size_t bytes) const;
   void write(std::uint64_t offset, const void* from, std::size_t bytes);
   /// Gives the pages back to the kernel; they read as zero afterwards.

@@ -1,6 +1,6 @@
 // Handles between processes: a descriptor of the memory file out, the same memory in.
-#include <fcntl.h>
-#include <unistd.h>
+#include <cerrno>
+#include <system_error>
 
 #include "calls/support.hpp"
 
@@ -26,9 +26,9 @@ hipError_t hipMemExportToShareableHandle(void* shareableHandle, hipMemGenericAll
       found->second.properties.handle_type != handleType) {
     return hipErrorInvalidValue;
   }
-  const int descriptor = fcntl(found->second.memory->memory.file()->descriptor(), F_DUPFD_CLOEXEC, 0);
+  const int descriptor = found->second.memory->memory.file()->share();
   if (descriptor < 0) {
-    note("hipMemExportToShareableHandle", "no file descriptor left");
+    note("hipMemExportToShareableHandle", "no descriptor: " + std::generic_category().message(errno));
     return hipErrorInvalidValue;
   }
   *static_cast<int*>(shareableHandle) = descriptor;
