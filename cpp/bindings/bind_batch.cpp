@@ -1,5 +1,6 @@
 // Steps made and read back by the thousand.
 #include <algorithm>
+#include <array>
 
 #include "core/readings.hpp"
 #include "native_steps.hpp"
@@ -14,7 +15,8 @@ constexpr std::size_t most_at_once = 512;
 class step_run {
  public:
   step_run(journal& owner, const native_steps& steps, py::dict entries, py::dict offsets)
-      : owner_(owner),
+      : keepers_{keeper_of(owner), keeper_of(steps)},
+        owner_(owner),
         steps_(steps),
         entries_(std::move(entries)),
         offsets_(std::move(offsets)),
@@ -98,6 +100,7 @@ class step_run {
     return known != 0 ? known : look_up(entries_, what.name);
   }
 
+  std::array<py::object, 2> keepers_;  ///< of the journal and of the steps
   journal& owner_;
   const native_steps& steps_;
   py::dict entries_;
@@ -147,8 +150,7 @@ void bind_batch(py::module_& module) {
       .def(py::init<py::tuple>(), py::arg("steps"));
   py::class_<step_run>(module, "StepRun", "Steps on their way into a journal.")
       .def(py::init<journal&, const native_steps&, py::dict, py::dict>(), py::arg("journal"),
-           py::arg("steps"), py::arg("entries"), py::arg("offsets"), py::keep_alive<1, 2>(),
-           py::keep_alive<1, 3>())
+           py::arg("steps"), py::arg("entries"), py::arg("offsets"))
       .def(
           "go_on", &step_run::go_on, py::arg("first"),
           "(how many steps were done, HipError or None). Stops before a step of Python's, with (done, None).")

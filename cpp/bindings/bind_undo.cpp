@@ -18,9 +18,10 @@ class undoing {
  public:
   using choice = std::function<entry_list(undo_report&)>;
 
-  undoing(journal& owner, choice choose) : owner_(owner), choose_(std::move(choose)) {}
+  undoing(journal& owner, choice choose)
+      : keeper_(keeper_of(owner)), owner_(owner), choose_(std::move(choose)) {}
 
-  const undo_report& run() {
+  undo_report run() {
     do {
       if (!owner_.runtime().may_call()) break;  // a signal's handler has forked: this is the child
       {
@@ -46,6 +47,7 @@ class undoing {
     choose_ = nullptr;
   }
 
+  py::object keeper_;  ///< of the journal
   journal& owner_;
   choice choose_;
   undo_report report_;
@@ -87,13 +89,13 @@ void bind_undo(py::module_& module) {
   py::class_<undo_report>(module, "UndoReport")
       .def_readonly("undone", &undo_report::undone)
       .def_readonly("restored", &undo_report::restored)
-      .def_readonly("leaks", &undo_report::leaks)
+      .def_property_readonly("leaks", [](const undo_report& self) { return self.leaks; })
       .def_readonly("kept", &undo_report::kept);
   py::class_<undoing>(module, "Undoing", "Some of a journal's entries on their way back, latest first.")
       .def(py::init([](journal& owner, entry_id first) {
              return undoing(owner, [&owner, first](undo_report&) { return owner.entries_since(first); });
            }),
-           py::arg("journal"), py::arg("first") = 0, py::keep_alive<1, 2>(), "Every entry from a number on.")
+           py::arg("journal"), py::arg("first") = 0, "Every entry from a number on.")
       .def_static(
           "only",
           [](journal& owner, std::vector<entry_id> entries) {
@@ -103,7 +105,7 @@ void bind_undo(py::module_& module) {
             for (const auto entry : entries) chosen.push_back(entry);
             return undoing(owner, [chosen = std::move(chosen)](undo_report&) { return chosen; });
           },
-          py::arg("journal"), py::arg("entries"), py::keep_alive<0, 1>(),
+          py::arg("journal"), py::arg("entries"),
           "These entries; one that is not there any more is nothing to undo.")
       .def_static(
           "all_but",
@@ -112,9 +114,8 @@ void bind_undo(py::module_& module) {
               return owner.entries_but(*leases, report.kept);
             });
           },
-          py::arg("journal"), py::arg("leases"), py::keep_alive<0, 1>(),
-          "All but what leases are on; mappings go all the same.")
-      .def("run", &undoing::run, py::return_value_policy::reference_internal,
+          py::arg("journal"), py::arg("leases"), "All but what leases are on; mappings go all the same.")
+      .def("run", &undoing::run,
            "Undoes what is left; one that fails does not stop the others. What a signal raises ends it after "
            "the entry under way: call again. Gives the report of all calls together.")
       .def_readonly("retried", &undoing::retried, "Calls made again because the driver said NotReady.");

@@ -30,6 +30,13 @@ namespace py = pybind11;
   return py::reinterpret_steal<py::str>(text);
 }
 
+/// The Python object that owns a C++ one: while somebody has it, both live. In place of py::keep_alive, which
+/// ends the process where there is no memory for its note of who keeps whom.
+template <class Owned>
+[[nodiscard]] py::object keeper_of(Owned& owned) {
+  return py::cast(owned, py::return_value_policy::reference);
+}
+
 /// A driver's failure as a Python exception object, not raised.
 [[nodiscard]] py::object as_python(const hip::hip_error& error);
 

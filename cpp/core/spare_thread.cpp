@@ -29,7 +29,8 @@ struct worker {
 /// Never destroyed: the threads outlive the end of main().
 struct pool {
   std::mutex mutex;
-  std::vector<worker*> idle;
+  std::vector<worker*> idle;  ///< with room for all: a worker that is done has nobody to tell what it lacks
+  std::size_t all = 0;
 };
 
 pool& workers() {
@@ -37,6 +38,7 @@ pool& workers() {
     pthread_atfork([] { workers().mutex.lock(); }, [] { workers().mutex.unlock(); },
                    [] {
                      workers().idle.clear();  // a child has only the thread that forked
+                     workers().all = 0;
                      workers().mutex.unlock();
                    });
     return new pool;
@@ -58,7 +60,7 @@ void work(worker& self) {
     self.job = nullptr;
     self.has_job.store(false);
     const std::lock_guard lock(workers().mutex);
-    workers().idle.push_back(&self);
+    workers().idle.push_back(&self);  // there is room
   }
 }
 
@@ -96,8 +98,11 @@ void run_on_spare_thread(std::function<void()> job) {
   if (worker* const idle = idle_one()) return give(*idle, std::move(job));
   const auto fresh = std::make_shared<worker>();
   give(*fresh, std::move(job));
+  const std::lock_guard lock(workers().mutex);
+  workers().idle.reserve(workers().all + 1);
   const without_signals started;
   std::thread([fresh] { work(*fresh); }).detach();
+  ++workers().all;
 }
 
 }  // namespace hipplan

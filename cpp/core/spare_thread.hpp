@@ -8,8 +8,8 @@
 
 namespace hipplan {
 
-/// Runs a job, which must not throw, on a thread that is free, else on a new one. Throws std::system_error
-/// where none can be had. A forked child has none of its parent's.
+/// Runs a job, which must not throw, on a thread that is free, else on a new one. Throws std::system_error or
+/// std::bad_alloc where none can be had. A forked child has none of its parent's.
 void run_on_spare_thread(std::function<void()> job);
 
 /// A job is coming within some microseconds: wakes a thread that is free, if there is one, to wait for it
