@@ -78,7 +78,7 @@ idle_wait::idle_wait(runtime_ptr runtime, std::vector<device_id> devices)
     int current = 0;
     const bool known = calls.hipGetDevice(&current) == hip::hipSuccess;
     progress_->run();
-    if (known) (void)calls.hipSetDevice(current);
+    if (!known || calls.hipSetDevice(current) != hip::hipSuccess) calls.forget_last_error();
   }
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <mutex>
 #include <thread>
-#include <utility>
 
 namespace hipplan {
 namespace {
@@ -28,13 +27,11 @@ std::vector<std::string> take(Wanted wanted) {
   auto& log = state();
   const std::lock_guard lock(log.mutex);
   std::vector<std::string> out;
-  for (auto& one : std::exchange(log.lines, {})) {
-    if (wanted(one)) {
-      out.push_back(std::move(one.text));
-    } else {
-      log.lines.push_back(std::move(one));
-    }
+  out.reserve(static_cast<std::size_t>(std::ranges::count_if(log.lines, wanted)));
+  for (auto& one : log.lines) {
+    if (wanted(one)) out.push_back(std::move(one.text));
   }
+  std::erase_if(log.lines, wanted);
   return out;
 }
 

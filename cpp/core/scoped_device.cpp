@@ -26,11 +26,16 @@ void scoped_device::make_current() {
 scoped_device::~scoped_device() {
   innermost = outer_;
   if (!changed_) return;
-  if (runtime_.hipSetDevice(previous_) == hip::hipSuccess) return;
-  if (const auto result = runtime_.hipSetDevice(previous_); result != hip::hipSuccess) {
-    report_leak("the thread's current device could not be set back to " + std::to_string(previous_) + ": " +
-                hip::error_name(result));
-  }
+  auto result = runtime_.hipSetDevice(previous_);
+  if (result == hip::hipSuccess) return;
+  runtime_.forget_last_error();
+  result = runtime_.hipSetDevice(previous_);
+  if (result == hip::hipSuccess) return;
+  runtime_.forget_last_error();
+  report_leak([&] {
+    return "the thread's current device could not be set back to " + std::to_string(previous_) + ": " +
+           hip::error_name(result);
+  });
 }
 
 }  // namespace hipplan

@@ -79,3 +79,26 @@ def test_the_end_of_a_wait_for_devices_needs_no_memory(script: Callable[[str], s
     print(wait.wait(10), _core.IdleWait(runtime, [0]).wait(10))
     """
     assert script(source) == "True True"
+
+
+def test_a_device_that_could_not_be_set_back_ends_no_process_and_is_told_once(script: Callable[[str], str]) -> None:
+    source = """
+    journal, faults = _core.Journal(runtime), "hipSetDevice@2=999; hipSetDevice@3=999"
+    for k in range(1, 40):
+        hip.hipSetDevice(0)
+        runtime.arm_faults(faults)
+        try:
+            malloc.refuse(k)
+            journal.create_stream("s", 1)
+        except (MemoryError, _core.HipError):
+            pass
+        malloc.refuse(0)
+    told = _core.take_leaks()[:1]
+    for k in range(1, 10):
+        hip.hipSetDevice(0)
+        runtime.arm_faults(faults)
+        journal.create_stream("s", 1)
+        told += until_it_works(k, _core.take_leaks)
+    print(len(told), *set(told), sep="; ")
+    """
+    assert script(source) == "10; the thread's current device could not be set back to 0: hipErrorUnknown"
