@@ -8,12 +8,20 @@
 namespace hipplan {
 namespace {
 
-std::mutex slots_mutex;
-std::array<std::shared_ptr<memory_pool>, pool_slots> slots;
+/// Never destroyed: an allocator that ends after this library gives its last blocks back then.
+struct slots {
+  std::mutex mutex;
+  std::array<std::shared_ptr<memory_pool>, pool_slots> taken;
+};
+
+slots& all_slots() {
+  static auto* const all = new slots;
+  return *all;
+}
 
 std::shared_ptr<memory_pool> pool_in(int slot) noexcept {
-  const std::lock_guard lock(slots_mutex);
-  return slots[static_cast<std::size_t>(slot)];
+  const std::lock_guard lock(all_slots().mutex);
+  return all_slots().taken[static_cast<std::size_t>(slot)];
 }
 
 template <int Slot>
@@ -34,9 +42,9 @@ std::shared_ptr<memory_pool> memory_pool::create(runtime_ptr runtime, std::strin
                                                  std::shared_ptr<lease_book> book) {
   std::shared_ptr<memory_pool> made(
       new memory_pool(std::move(runtime), std::move(name), device, address, size_bytes, std::move(book)));
-  const std::lock_guard lock(slots_mutex);
+  const std::lock_guard lock(all_slots().mutex);
   for (int slot = 0; slot < pool_slots; ++slot) {
-    auto& place = slots[static_cast<std::size_t>(slot)];
+    auto& place = all_slots().taken[static_cast<std::size_t>(slot)];
     if (place) continue;
     made->slot_ = slot;
     place = made;
@@ -61,12 +69,12 @@ void* memory_pool::take(std::size_t size_bytes, int device) noexcept try {
   return nullptr;
 }
 
-void memory_pool::give_back(void* pointer) noexcept try {
+void memory_pool::give_back(void* pointer) noexcept {
   if (runtime_->may_call()) {
     try {
       synchronize(*runtime_, device_);
-    } catch (const hip::hip_error& error) {
-      report_leak(error.what());  // a lost device: its memory is nobody's any more
+    } catch (const std::exception& error) {  // a lost device, or no memory to say so: the block is free
+      report_leak([&] { return error.what(); });
     }
   }
   {
@@ -76,8 +84,6 @@ void memory_pool::give_back(void* pointer) noexcept try {
     leases_.erase(offset);
   }
   free_slot_if_done();
-} catch (...) {  // NOLINT(bugprone-empty-catch): called from C, and a block that
-                 // cannot be noted as free is kept
 }
 
 void memory_pool::close() noexcept {
@@ -89,9 +95,9 @@ void memory_pool::close() noexcept {
 }
 
 void memory_pool::free_slot_if_done() noexcept {
-  const std::lock_guard slots_lock(slots_mutex);
+  const std::lock_guard slots_lock(all_slots().mutex);
   const std::lock_guard lock(mutex_);
-  auto& place = slots[static_cast<std::size_t>(slot_)];
+  auto& place = all_slots().taken[static_cast<std::size_t>(slot_)];
   if (closed_ && leases_.empty() && place.get() == this) place.reset();  // the caller holds a reference
 }
 

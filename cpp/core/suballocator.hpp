@@ -6,7 +6,7 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <utility>
+#include <tuple>
 
 namespace hipplan {
 
@@ -18,25 +18,31 @@ class suballocator {
   explicit suballocator(std::size_t size_bytes);
 
   /// The offset of a free block of this size; none if there is no room in one
-  /// piece, or the size is 0.
+  /// piece, or the size is 0. Throws std::bad_alloc, and changes nothing then.
   [[nodiscard]] std::optional<std::size_t> take(std::size_t size_bytes);
-  /// False if no block begins there.
-  bool give_back(std::size_t offset);
+  /// False if no block begins there. Needs no memory.
+  bool give_back(std::size_t offset) noexcept;
 
   /// Bytes of blocks that are out, rounding included.
   [[nodiscard]] std::size_t used_bytes() const noexcept { return used_bytes_; }
-  [[nodiscard]] std::size_t largest_free_bytes() const noexcept {
-    return by_size_.empty() ? 0 : by_size_.rbegin()->first;
-  }
-  [[nodiscard]] std::size_t blocks() const noexcept { return taken_.size(); }
+  [[nodiscard]] std::size_t largest_free_bytes() const noexcept;
+  [[nodiscard]] std::size_t blocks() const noexcept { return blocks_; }
 
  private:
-  void add_free(std::size_t offset, std::size_t size_bytes);
-  void remove_free(std::map<std::size_t, std::size_t>::iterator which);
+  struct piece {
+    std::size_t size_bytes;
+    bool is_out;
+  };
+  using pieces = std::map<std::size_t, piece>;                         // by offset
+  using sizes = std::set<std::tuple<bool, std::size_t, std::size_t>>;  // (is it out, bytes, offset)
 
-  std::map<std::size_t, std::size_t> free_;                // offset -> bytes
-  std::set<std::pair<std::size_t, std::size_t>> by_size_;  // (bytes, offset) of the same
-  std::map<std::size_t, std::size_t> taken_;               // offset -> bytes
+  void change(pieces::iterator which, piece to) noexcept;
+  void remove(pieces::iterator which) noexcept;
+
+  // Of all pieces, whether they are out or free: one that comes back has its place in both already.
+  pieces pieces_;
+  sizes by_size_;
+  std::size_t blocks_ = 0;
   std::size_t used_bytes_ = 0;
 };
 

@@ -35,6 +35,14 @@ def until_it_works(k, call):
             malloc.refuse(0)
 
 """
+POOL = """
+book = _core.LeaseBook()
+pool = _core.MemoryPool(runtime, "pool", 0, 1 << 20, 1 << 20, book)
+exports = ctypes.CDLL(_core.__file__)
+exports.hipplan_pool_malloc_0.restype = ctypes.c_void_p
+size, device, stream = ctypes.c_ssize_t(4096), ctypes.c_int(0), ctypes.c_void_p()
+take = lambda: exports.hipplan_pool_malloc_0(size, device, stream)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -102,3 +110,23 @@ def test_a_device_that_could_not_be_set_back_ends_no_process_and_is_told_once(sc
     print(len(told), *set(told), sep="; ")
     """
     assert script(source) == "10; the thread's current device could not be set back to 0: hipErrorUnknown"
+
+
+def test_blocks_of_a_pool_come_and_go_or_nothing_changes(script: Callable[[str], str]) -> None:
+    source = """
+seen = set()
+for k in range(1, 12):
+    malloc.refuse(k)
+    block = take()
+    seen.add((bool(block), pool.blocks, pool.largest_free, len(book)))
+    malloc.refuse(k)
+    exports.hipplan_pool_free_0(ctypes.c_void_p(block), size, device, stream)
+    malloc.refuse(0)
+    seen.add((False, pool.blocks, pool.largest_free, len(book)))
+print(sorted(seen))
+"""
+    assert script(POOL + source) == f"[(False, 0, {2**20}, 0), (True, 1, {2**20 - 4096}, 1)]"
+
+
+def test_a_block_may_come_back_when_all_else_has_ended(script: Callable[[str], str]) -> None:
+    script(POOL + "malloc.free_at_the_end(exports.hipplan_pool_free_0, ctypes.c_void_p(take()))")
