@@ -1,7 +1,7 @@
 // A piece of a layout's memory as others see it: the native base of Python's hipplan.Piece.
 //
 // It holds no lease itself. Each export takes one: a DLPack capsule, a buffer of the buffer protocol, and
-// whatever calls hold().
+// Python's Piece for who reads its array interface.
 #pragma once
 
 #include <cstdint>

@@ -6,7 +6,7 @@
 
 namespace hipplan {
 
-/// hipMemset, then a wait for the current device. Throws hip_error: hipErrorInvalidValue.
+/// hipMemset, then a wait for the current device's null stream. Throws hip_error: hipErrorInvalidValue.
 void fill(hip::runtime& runtime, std::uintptr_t address, int value, std::size_t size_bytes);
 /// hipMemcpy with the direction found from the addresses. Throws hip_error: hipErrorInvalidValue.
 void copy(hip::runtime& runtime, std::uintptr_t to, std::uintptr_t from, std::size_t size_bytes);
