@@ -72,8 +72,12 @@ void bind_creation(journal_class& self) {
             return j.create_stream(std::move(name), device_id{device});
           },
           py::arg("name"), py::arg("device"), no_gil())
-      .def("map_file", &journal::map_file, py::arg("name"), py::arg("path"), py::arg("size"),
-           py::arg("read_only"), no_gil(), "Host memory of a file. OSError, ValueError.")
+      .def(
+          "map_file",
+          [](journal& j, std::string name, const std::filesystem::path& path, std::size_t size,
+             bool read_only) { return j.map_file(std::move(name), path.native(), size, read_only); },
+          py::arg("name"), py::arg("path"), py::arg("size"), py::arg("read_only"), no_gil(),
+          "Host memory of a file. OSError, ValueError.")
       .def(
           "map_anonymous",
           [](journal& j, std::string name, std::size_t size, int numa_node, int pages) {

@@ -163,8 +163,10 @@ def test_an_alignment_is_kept_though_hip_ignores_it(sim: Simulator) -> None:
 
 
 def test_registered_memory_of_a_file_of_the_caller_and_fresh(sim: Simulator, tmp_path: Path) -> None:
-    (tmp_path / "data.bin").write_bytes(b"0123456789" * 1000)
-    path = tmp_path / "plan.yaml"
+    folder = tmp_path / os.fsdecode(b"not UTF-8: \xff")
+    folder.mkdir()
+    (folder / "data.bin").write_bytes(b"0123456789" * 1000)
+    path = folder / "plan.yaml"
     path.write_text(
         "hipplan: 1\nbuffers:\n"
         "  file: {kind: registered, file: data.bin}\n"
@@ -178,6 +180,9 @@ def test_registered_memory_of_a_file_of_the_caller_and_fresh(sim: Simulator, tmp
         assert address is not None
         assert layout.runtime.read(address, 10) == b"0123456789"
         assert layout["mine"].address == array.ctypes.data
+    (folder / "data.bin").write_bytes(b"")
+    with pytest.raises(ApplyError, match=r"'file': .*/not UTF-8: \ufffd/data\.bin is empty"):
+        hipplan.apply(path, runtime="sim", bind={"array": array})
 
     assert sim.alive() == set()
 
