@@ -34,7 +34,7 @@ class batch_runner {
       } else {
         make(ready_[done_]);
         ++done_;
-        (void)stop.passed();
+        stop.call_made();
       }
     }
   }
@@ -111,9 +111,9 @@ class batch_runner {
   void run_row(std::size_t size, deadline& stop) {
     const auto row = std::span(calls_).subspan(done_, size);
     const auto outcome = make_row(owner_.runtime(), row, stop);
-    for (const auto& call : row.first(outcome.done)) settle(ready_[done_++], call, hip::hipSuccess);
+    for (const auto& call : row.first(outcome.done)) take_answer(ready_[done_++], call, hip::hipSuccess);
     if (outcome.thrown) std::rethrow_exception(outcome.thrown);
-    if (outcome.result != hip::hipSuccess) settle(ready_[done_], row[outcome.done], outcome.result);
+    if (outcome.result != hip::hipSuccess) take_answer(ready_[done_], row[outcome.done], outcome.result);
   }
 
   static driver_call call_of(const ready_step& step) {
@@ -123,7 +123,7 @@ class batch_runner {
     return std::get<allocation>(*step.made).making();
   }
   /// Throws what the step failed with.
-  static void settle(const ready_step& step, const driver_call& call, hip::hipError_t result) {
+  static void take_answer(const ready_step& step, const driver_call& call, hip::hipError_t result) {
     if (!step.made) return step.mapped->access_set(step.rights, result);
     if (step.memory) return std::get<mapping>(*step.made).made(*step.memory, result);
     std::get<allocation>(*step.made).made(call, result);

@@ -12,15 +12,15 @@ class deadline {
   using time = std::chrono::steady_clock::time_point;
   explicit deadline(time until) : until_(until) {}
 
-  /// Whether it has passed: asked after each call. It looks at the clock after 1, 2, 4, 8, 16, 32, 48 ... of
+  /// To be told of each call. It looks at the clock after 1, 2, 4, 8, 16, 32, 48 ... of
   /// them, because after each it would take a fifth of what all else takes around a driver call. Never more
   /// than 16 pass unseen: calls that were quick may be followed by slow ones.
-  [[nodiscard]] bool passed() {
-    if (++calls_ < look_at_) return false;
+  void call_made() {
+    if (++calls_ < look_at_) return;
     look_at_ = calls_ + std::min<std::size_t>(calls_, 16);
-    return over_ = std::chrono::steady_clock::now() >= until_;
+    over_ = std::chrono::steady_clock::now() >= until_;
   }
-  /// What passed() has said last.
+  /// Whether it had passed when it looked last.
   [[nodiscard]] bool over() const noexcept { return over_; }
 
  private:

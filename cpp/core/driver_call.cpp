@@ -16,7 +16,8 @@ row_outcome make_row(hip::runtime& runtime, std::span<driver_call> calls, deadli
       if (out.result != hip::hipSuccess) [[unlikely]]
         break;
       ++out.done;
-      if (stop.passed()) break;
+      stop.call_made();
+      if (stop.over()) break;
     }
   } catch (...) {
     out.thrown = std::current_exception();

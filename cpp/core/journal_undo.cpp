@@ -76,7 +76,7 @@ bool journal::undo_some(entry_list& entries, undo_report& report,
       if (undo_row(rest, done, report, stop)) continue;
       if (rest.front()) undo(*rest.front(), report);
       ++done;
-      (void)stop.passed();
+      stop.call_made();
     }
   } catch (...) {
     conclude();
