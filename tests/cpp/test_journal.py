@@ -137,6 +137,17 @@ def test_a_failed_call_leaves_no_last_error_for_others_to_find(sim: Simulator) -
     assert ctypes.CDLL(sim.runtime.path).hipGetLastError() == 0
 
 
+def test_a_device_set_back_at_the_second_try_leaves_no_last_error(sim: Simulator) -> None:
+    import ctypes
+
+    hip = ctypes.CDLL(sim.runtime.path)
+    hip.hipsim_fail(b"hipSetDevice@2=999")
+    _core.Journal(sim.runtime).create_device_buffer("b", 1, 4096)
+    hip.hipsim_fail(b"")
+
+    assert hip.hipPeekAtLastError() == 0
+
+
 def test_the_current_device_is_left_as_it_was(sim: Simulator) -> None:
     import ctypes
 
