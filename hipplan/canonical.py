@@ -72,11 +72,31 @@ class Item:
     def column(self) -> int:
         """Of its first sign, from 0: for an item of a list its dash."""
         in_list = self.key is None and self.parent is not None and not self.parent.flows
-        return int(self.start.column) - 2 * in_list
+        return int(self.start.column) - (2 - self.is_empty) * in_list
 
     @property
     def end(self) -> int:
         return int(self.value.end_mark.index)
+
+    @property
+    def around(self) -> Iterator[Item]:
+        """What it is in, from inside out."""
+        outer = self.parent
+        while outer:
+            yield outer
+            outer = outer.parent
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is written behind its colon or dash, and comments can stand below it."""
+        value, parent = self.value, self.parent
+        in_block = parent is not None and not parent.flows
+        return in_block and isinstance(value, yaml.ScalarNode) and value.start_mark.index == value.end_mark.index
+
+    @property
+    def at_the_end(self) -> list[str]:
+        """Where a comment goes that comes after all that it holds."""
+        return self.below if self.items or self.is_empty else self.above
 
     @property
     def commented(self) -> bool:
@@ -170,12 +190,9 @@ def _attach(source: Source, root: Item, items: list[Item], lines: _Lines) -> tup
             _behind(items[at - 1], index, column, comment)
         elif at == 0:
             head += with_space if head else [comment]
-        elif at < len(items) and items[at].column >= column:
-            items[at].above += with_space
-        elif column == 0:
-            root.below += with_space
         else:
-            _block_at(items[at - 1], column).below += with_space
+            after = items[at] if at < len(items) else None
+            _on_its_own(root, items[at - 1], after, index, column).extend(with_space)
     for item in items:
         space = lines.empty(item.start.line - 1)
         item.blank = item.above[0] == "" if item.above else space
@@ -210,9 +227,24 @@ def _behind(last: Item, index: int, column: int, comment: str) -> None:
     while last.parent and last.parent.parent and last.parent.flows and last.parent.end <= index:
         last = last.parent
     if last.behind:
-        _block_at(last, last.column).below.append(comment)
+        last.at_the_end.append(comment)
     else:
         last.behind, last.behind_column = comment, column
+
+
+def _on_its_own(root: Item, before: Item, after: Item | None, index: int, column: int) -> list[str]:
+    """Where a comment on a line of its own goes: above what follows, unless it ends a block that is over."""
+    if not before.items and before.end > index:
+        return before.above  # between its key and what is written there
+    block = next((one for one in before.around if one.flows and one.end > index), None)
+    if block is None and before.is_empty and column > before.column:
+        block = before
+    if block is None and (after is None or after.column < column):
+        block = root if column == 0 else _block_at(before, column)
+    if after is not None and (block is None or block in after.around):
+        return after.above
+    assert block is not None
+    return block.at_the_end
 
 
 def _block_at(last: Item, column: int) -> Item:
@@ -243,7 +275,10 @@ class _Writer:
                 lines += self.entry(pad + self.scalar(item.key) + ":", item, indent, path)
             else:
                 lines += self.listed(item, indent, (*path, number))
-        return lines + [pad + comment if comment else "" for comment in parent.below]
+        return lines + self.said_below(parent, indent)
+
+    def said_below(self, item: Item, indent: int) -> list[str]:
+        return [" " * indent + comment if comment else "" for comment in item.below]
 
     def ordered(self, parent: Item, path: Path) -> list[Item]:
         """Keys of the language in its own order; names, and keys that do not exist, as written."""
@@ -264,7 +299,8 @@ class _Writer:
             if value.style in ("|", ">"):
                 return self.lines_of(prefix, value, item, indent)
             written = self.scalar(value)
-            return [_beside(f"{prefix} {written}" if written else prefix, item)]
+            said = self.said_below(item, indent + 2)
+            return [_beside(f"{prefix} {written}" if written else prefix, item), *said]
         if not item.items or (item.flows and not item.commented):
             line = f"{prefix} {self.flow(value, path)}"
             if not item.items or len(line) <= WIDTH:

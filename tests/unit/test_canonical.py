@@ -102,6 +102,28 @@ buffers:  # all of them
     )
 
 
+@pytest.mark.parametrize(
+    ("written", "canonical_text"),
+    [
+        ("x:\n    # a\n  a: 1\n  b: 2\ny: 3\n", "x:\n  # a\n  a: 1\n  b: 2\ny: 3\n"),  # deeper than what it is about
+        ("x:\n  a: 1\n     # b\n  b: 2\ny: 3\n", "x:\n  a: 1\n  # b\n  b: 2\ny: 3\n"),
+        ("x:\n  a:\n      c: 1\n    # b\n  b: 2\n", "x:\n  a:\n    c: 1\n  # b\n  b: 2\n"),  # between the two
+        ("x:\n  a: 1\n    # end of x\ny: 3\n", "x:\n  a: 1\n  # end of x\ny: 3\n"),
+        ("x:\n  - a: 1\n      # b\n    b: 2\n  - 3\n", "x:\n  - a: 1\n    # b\n    b: 2\n  - 3\n"),
+        ("x:\n      # 1st\n  - 1\n    # 2nd\n  - 2\ny: 3\n", "x:\n  # 1st\n  - 1\n  # 2nd\n  - 2\ny: 3\n"),
+        ("x:\n    # none yet\ny: 1\n", "x:\n  # none yet\ny: 1\n"),  # of a block that is nothing but a comment
+        ("x:\n-\n  # none\n# b\n- 1\ny: 1\n", "x:\n  -\n    # none\n  # b\n  - 1\ny: 1\n"),
+        ("x: {  # open\n  a: 1\n}  # close\ny: 1\n", "x:    # open\n  a: 1\n  # close\ny: 1\n"),
+        ("x: {a: 1,\n# end of x\n}\ny: 1\n", "x:\n  a: 1\n  # end of x\ny: 1\n"),
+        ("x: [\n  # empty\n]  # close\ny: 1\n", "# empty\nx: []  # close\ny: 1\n"),
+        ("x:\n  # about 1\n  1\ny: 1\n", "# about 1\nx: 1\ny: 1\n"),
+        ("x: # one\n  1 # two\ny: 1\n", "# two\nx: 1  # one\ny: 1\n"),
+    ],
+)
+def test_a_comment_stays_between_its_neighbours(written: str, canonical_text: str) -> None:
+    assert formatted("hipplan: 1\n" + written) == "hipplan: 1\n" + canonical_text
+
+
 def test_what_holds_a_comment_or_is_too_long_goes_on_lines_of_its_own() -> None:
     long = ", ".join(f"gpu.{i}: rw" for i in range(16))
     text = formatted(f"hipplan: 1\nreservations:\n  r: {{size: 1, # so small\n access: {{{long}}}}}\n")
@@ -159,10 +181,20 @@ def plan_texts(draw: st.DrawFn) -> str:
     )
     lines = text.split("\n")
     for number, comment in draw(st.dictionaries(st.integers(0, len(lines) - 1), st.integers(0, 9), max_size=4)).items():
-        lines[number] += f" # behind {comment}" if comment % 2 else "\n" + " " * comment + f"# own {comment}"
+        lines[number] += f" # behind {comment}" if comment % 2 else "\n" + " " * comment + f"# own {number}."
     for number in draw(st.sets(st.integers(0, len(lines) - 1), max_size=3)):
         lines[number] += "\n"
     return "\n".join(lines)
+
+
+def places_of_comments(text: str) -> tuple[list[str], dict[str, int]]:
+    """What stands in the text, and how much of it before each comment on a line of its own."""
+    tokens = [token for token in yaml.scan(text) if isinstance(token, yaml.ScalarToken)]
+    places = {}
+    for match in re.finditer(r"^ *(# own \d+\.)$", text, re.MULTILINE):
+        if not any(token.start_mark.index < match.start(1) < token.end_mark.index for token in tokens):
+            places[match[1]] = sum(token.start_mark.index < match.start(1) for token in tokens)
+    return [str(token.value) for token in tokens], places
 
 
 @settings(max_examples=300, deadline=None)
@@ -182,3 +214,6 @@ def test_formatting_keeps_data_and_comments_and_changes_nothing_the_second_time(
 
     assert again.data == source.data
     assert canonical(again) == result
+    (names, places), (ordered, moved) = places_of_comments(text), places_of_comments(result)
+    if names == ordered:  # above its key, if it stood between that and a value
+        assert moved.keys() == places.keys() and all(place - moved[one] in (0, 1) for one, place in places.items())
