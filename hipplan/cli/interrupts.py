@@ -48,7 +48,9 @@ class Interrupts:
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         # Written by C code from whichever thread the signal reaches: no signal falls between test and sleep.
         self._wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        self._previous = {number: signal.signal(number, self._note) for number in CAUGHT}
+        # What was ignored when we came stays so: nohup's SIGHUP, the SIGINT of a script's `command &`.
+        heard = [number for number in CAUGHT if signal.getsignal(number) is not signal.SIG_IGN]
+        self._previous = {number: signal.signal(number, self._note) for number in heard}
         return self
 
     def __exit__(

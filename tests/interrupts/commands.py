@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,12 @@ class Command:
         faults: str = "",
         at_step: tuple[int, int] | None = None,
         variables: Mapping[str, str] | None = None,
+        ignored: Collection[int] = (),
     ) -> None:
         self.folder = folder
         folder.mkdir(exist_ok=True)
         environment = {"HIPSIM_FAIL": faults, "HIPSIM_TRACE": str(folder / "trace"), **(variables or {})}
-        self.process: Any = _context.Process(target=_main, args=(folder, arguments, environment, at_step))
+        self.process: Any = _context.Process(target=_main, args=(folder, arguments, environment, at_step, ignored))
         self.process.start()
 
     def send(self, number: int) -> None:
@@ -86,13 +87,20 @@ class Command:
 
 
 def _main(
-    folder: Path, arguments: tuple[str, ...], environment: dict[str, str], at_step: tuple[int, int] | None
+    folder: Path,
+    arguments: tuple[str, ...],
+    environment: dict[str, str],
+    at_step: tuple[int, int] | None,
+    ignored: Collection[int],
 ) -> None:
-    """In the child. at_step: (number of the step, signal) that the process gets before that step."""
+    """In the child. at_step: (number of the step, signal) that the process gets before that step. ignored: signals
+    that whoever started it ignores."""
     os.environ.update(environment)
     for descriptor, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
     if at_step is not None:
         _send_at(*at_step)
     from hipplan.cli.main import run

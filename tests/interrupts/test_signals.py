@@ -91,6 +91,18 @@ def test_a_signal_while_holding_tears_down(number: signal.Signals, tmp_path: Pat
     assert command.alive() == {}
 
 
+def test_what_was_ignored_when_the_command_began_stays_ignored(tmp_path: Path) -> None:
+    """nohup ignores SIGHUP, and a script SIGINT for what it puts in the background."""
+    ignored = (signal.SIGHUP, signal.SIGINT)
+    command = Command(tmp_path, "apply", QUICKSTART, "--runtime", "sim", ignored=ignored)
+    command.wait_for_err("holding")
+    for number in (*ignored, signal.SIGTERM):
+        command.send(number)
+
+    assert command.wait() == 128 + signal.SIGTERM
+    assert command.alive() == {}
+
+
 def test_a_signal_in_the_last_step_is_heard(calls: list[str], tmp_path: Path) -> None:
     command = Command(tmp_path, *APPLY, at_step=(STEPS - 1, signal.SIGTERM))
 
