@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hipplan._core import HipError
     from hipplan.api import apply
     from hipplan.compiler import compile  # noqa: A004
+    from hipplan.difference import Difference
     from hipplan.errors import (
         ApplyError,
         Diagnostic,
@@ -43,6 +44,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ApplyError",
     "Diagnostic",
+    "Difference",
     "HeldError",
     "HipError",
     "HipplanError",
@@ -64,6 +66,7 @@ __all__ = [
     "machine",
 ]
 _WHERE = {
+    "Difference": "difference",
     "HipError": "_core",
     "Layout": "layout",
     "LoadedPlan": "loader",

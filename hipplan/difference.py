@@ -36,9 +36,12 @@ _GROWN = (steps.CreateAllocation, steps.Reserve, steps.Map, steps.SetAccess)
 _name = attrgetter("name")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Difference:
-    """The way from `old` to `new`, in the order it is gone."""
+    """What a change made of a layout: the way from `old` to `new`, in the order it is gone.
+
+    print() tells it line by line; it is false where nothing differs.
+    """
 
     old: Program
     new: Program
@@ -76,6 +79,17 @@ class Difference:
 
         return "\n".join(map(str, lines(self))) or "no changes"
 
+    def __repr__(self) -> str:
+        from hipplan.listing import lines, summary
+
+        found = lines(self)
+        return f"<hipplan.Difference: {found[0] if len(found) == 1 else summary(found)}>"
+
+    def __bool__(self) -> bool:
+        from hipplan.listing import lines
+
+        return not self.empty or bool(lines(self))  # a tensor may lie elsewhere without a driver call
+
     def to_read_back(self) -> tuple[steps.Step, ...]:
         """Steps of `new` that say how everything touched should be now."""
         made = {id(step) for step in (*self.additions, *self.changes)}
@@ -89,7 +103,7 @@ def difference(old: Program, new: Program, renewed: Set[str] = frozenset(), *, f
     """Compares. renewed: names of what is to be made anew though nothing about it differs. fills: so is what the
     new one's contents say of new memory."""
     more = None if renewed or fills else _only_more(old, new)
-    return more or _Comparison(old, _on_old_ranges(old, new, renewed), renewed).result(fills)
+    return more if more is not None else _Comparison(old, _on_old_ranges(old, new, renewed), renewed).result(fills)
 
 
 def _only_more(old: Program, new: Program) -> Difference | None:

@@ -38,7 +38,7 @@ from hipplan.resolve import resolve
 PlanSource = str | os.PathLike[str] | IO[Any] | Mapping[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LoadedPlan:
     """A plan that is known to be good by itself; whether a machine can hold it is the compiler's question."""
 
@@ -50,6 +50,9 @@ class LoadedPlan:
     def span(self, *path: Hashable, key: bool = False) -> Span | None:
         """Where the value (or the key) at `path` was written."""
         return self._document.span(path, key=key)
+
+    def __repr__(self) -> str:
+        return f"<hipplan.LoadedPlan '{self.plan.name or self.source_name}'>"
 
     @property
     def source_name(self) -> str:

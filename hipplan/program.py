@@ -62,7 +62,7 @@ class Resource:
 _READ_TOGETHER = frozenset({CreateAllocation, Map, SetAccess})
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Program:
     """A plan made concrete for one machine. Deterministic: the same plan and machine give an equal program."""
 
@@ -96,6 +96,9 @@ class Program:
 
     contents: tuple[ContentStep, ...] = ()
     """Those of the steps that fill memory."""
+
+    def __repr__(self) -> str:
+        return f"<hipplan.Program '{self.name}' for {self.machine}: {len(self.steps)} steps>"
 
     @cached_property
     def read_singly(self) -> tuple[tuple[int, Step], ...]:

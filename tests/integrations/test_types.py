@@ -27,6 +27,7 @@ def first(layout: hipplan.Layout) -> hipplan.Piece:
 try:
     with hipplan.apply(plan, on_step=lambda number, step: print(number, step.name)) as layout:
         print(first(layout).address, layout.drift())
+        changes: hipplan.Difference = layout.update(plan)
 except (hipplan.ApplyError, hipplan.LeakError) as error:
     print(error.leaks)
 except hipplan.HipError as error:

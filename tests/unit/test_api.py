@@ -208,7 +208,10 @@ def test_a_binding_that_does_not_fit_is_told(bind: dict[str, Any], said: str, si
 
 
 def test_a_layout_shows_what_it_is(sim: Simulator) -> None:
-    layout = hipplan.apply(QUICKSTART, runtime="sim")
+    plan = hipplan.load(QUICKSTART)
+    assert repr(plan) == "<hipplan.LoadedPlan 'quickstart'>"
+    layout = hipplan.apply(plan, runtime="sim")
+    assert repr(layout.program) == "<hipplan.Program 'quickstart' for sim-2: 16 steps>"
     assert repr(layout) == f"<hipplan.Layout 'quickstart': {len(layout)} objects>"
     layout.close()
     assert repr(layout) == "<hipplan.Layout 'quickstart': closed>"

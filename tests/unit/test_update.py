@@ -151,7 +151,12 @@ def test_the_same_plan_changes_nothing(sim: Simulator, tmp_path: Path) -> None:
         made = calls(sim, tmp_path / "trace", lambda: layout.update(TWO))
         assert CHANGING & set(made) == set()
         assert "hipMemGetAccess" not in made
-        assert str(layout.update(TWO)) == "no changes"
+        assert str(nothing := layout.update(TWO)) == "no changes"
+        assert not nothing and repr(nothing) == "<hipplan.Difference: no changes>"
+        grown = layout.update(TWO | {"buffers": {"staging": {"kind": "pinned", "size": "2MiB"}}})
+        assert grown
+        assert repr(grown) == "<hipplan.Difference: ~ pinned staging: is made anew, 1MiB -> 2MiB, without its bytes>"
+        assert repr(layout.update(BASE)) == "<hipplan.Difference: 6 to remove>"
 
 
 def test_what_stays_costs_no_driver_call(sim: Simulator, tmp_path: Path) -> None:
