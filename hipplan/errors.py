@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from itertools import islice
 from typing import Any, ClassVar
 
 
@@ -198,14 +197,28 @@ def render_diagnostic(diagnostic: Diagnostic) -> str:
     return "\n".join(map(printable, lines))
 
 
+_COMPARED = 1000
+"""Names that a wrong one is compared with, at most."""
+
+
 def suggest(word: object, known: Iterable[str]) -> str:
     """`did you mean 'x'?` for the nearest of the names that exist; nothing if none is near."""
     if len(str(word)) > 80:
         return ""
     import difflib
 
-    near = difflib.get_close_matches(str(word), islice(known, 1000), n=1, cutoff=0.6)
+    names = list(known)
+    if len(names) > _COMPARED:  # a typo is about as long as what was meant
+        names.sort(key=lambda name: abs(len(str(name)) - len(str(word))))
+    near = difflib.get_close_matches(str(word), names[:_COMPARED], n=1, cutoff=0.6)
     return f"did you mean '{near[0]}'?" if near else ""
+
+
+def suggest_or_list(word: object, known: Iterable[str]) -> str:
+    """suggest(), or else the first few of the names that exist; what has a # in its name is ours, not the plan's."""
+    known = [name for name in known if "#" not in name]
+    few = ", ".join([*known[:5], *["..."] * (len(known) > 5)])
+    return suggest(word, known) or f"there are: {few or 'none'}"
 
 
 def in_order(found: Iterable[Diagnostic]) -> list[Diagnostic]:

@@ -17,7 +17,7 @@ from hipplan import _core, kept, open_layouts
 from hipplan.changes import refuse
 from hipplan.contents import Memory
 from hipplan.difference import Difference
-from hipplan.errors import LayoutInUse, LeakError
+from hipplan.errors import LayoutInUse, LeakError, suggest_or_list
 from hipplan.live import Live, OnBytes, bindings
 from hipplan.moves import Moves
 from hipplan.places import family_of, places_of
@@ -85,7 +85,7 @@ class Layout:
         return self._state.live
 
     def __getitem__(self, name: str) -> Piece:
-        """A new Piece each time. KeyError names what there is; BufferError once the layout is closed, or in a fork."""
+        """A new Piece each time. KeyError tells a near name; BufferError once the layout is closed, or in a fork."""
         while True:
             age, state = self._book.age, self._state
             try:
@@ -106,7 +106,7 @@ class Layout:
         try:
             resource = state.resources[name]
         except KeyError:
-            raise KeyError(f"the layout has no '{name}'; it has {', '.join(state.resources)}") from None
+            raise KeyError(f"the layout has no '{name}'; {suggest_or_list(name, state.resources)}") from None
         if self._closed or self._live.is_forked:
             raise self._refusal(name)
         if resource.kind == "registered" and not resource.size:

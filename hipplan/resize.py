@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from hipplan import steps
 from hipplan.changes import refuse
-from hipplan.errors import suggest
+from hipplan.errors import suggest_or_list
 from hipplan.program import Program, Resource
 from hipplan.regions import PlacedRegion, mapping_of, memory_of, resized
 from hipplan.units import SizeError, format_size, parse_size
@@ -86,9 +86,7 @@ def require(program: Program, name: str, *kinds: str) -> Resource:
     """A thing of one of these kinds. Raises ApplyError (HP420) if there is none of that name."""
     known = {one.name: one for one in program.resources if one.kind in kinds}
     if name not in known:
-        few = ", ".join(list(known)[:5]) + (", ..." if len(known) > 5 else "")
-        hint = suggest(name, known) or f"there are: {few or 'none'}"
-        raise refuse(f"there is no {' or '.join(kinds)} '{name}' to change", hint=hint)
+        raise refuse(f"there is no {' or '.join(kinds)} '{name}' to change", hint=suggest_or_list(name, known))
     return known[name]
 
 

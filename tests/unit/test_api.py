@@ -35,7 +35,7 @@ def test_a_layout_tells_addresses_and_sizes(sim: Simulator) -> None:
         assert "table" in layout
         assert len(layout) == 9
         assert list(layout)[:2] == ["gpu.0->gpu.1", "gpu.1->gpu.0"]
-        with pytest.raises(KeyError, match="the layout has no 'wieghts'; it has"):
+        with pytest.raises(KeyError, match="the layout has no 'wieghts'; did you mean 'weights'"):
             layout["wieghts"]
 
     assert layout.closed

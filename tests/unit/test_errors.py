@@ -20,6 +20,7 @@ from hipplan.errors import (
     PlanError,
     Span,
     in_order,
+    suggest_or_list,
 )
 from hipplan.explain import explain
 from hipplan.loader import load
@@ -165,3 +166,11 @@ def test_json_of_a_diagnostic_holds_all_of_it() -> None:
         "file": "p", "line": 1, "column": 2, "end_line": 1, "end_column": 5, "expansion": "a.0"
     }  # fmt: skip
     assert (found["code"], found["severity"], found["notes"]) == ("HP201", "warning", ["n: 1"])
+
+
+def test_a_typo_among_thousands_of_names_is_told_in_a_line() -> None:
+    names = [f"layer.{n}" for n in range(5000)] + ["lm_head.weight"]
+
+    assert suggest_or_list("lm_head.wieght", names) == "did you mean 'lm_head.weight'?"
+    assert suggest_or_list("x", names) == "there are: layer.0, layer.1, layer.2, layer.3, layer.4, ..."
+    assert suggest_or_list("x", []) == "there are: none"
