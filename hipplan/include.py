@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hipplan.errors import Diagnostic, PlanError
+from hipplan.plain import called
 from hipplan.source import BYTES_MAX, Source, load_yaml
 
 NOUNS = ("devices", "allocations", "reservations", "streams", "buffers", "regions", "contents")
@@ -116,7 +117,11 @@ class Documents:
             things = data.get(noun)
             if isinstance(things, dict):
                 for name, value in things.items():
-                    self._add(noun, Entry(source, name, value))
+                    if isinstance(name, str):
+                        self._add(noun, Entry(source, name, value))
+                        continue
+                    summary = f"a key of {noun} is {called(name)}: {str(name)[:60]}"
+                    self._report("HP011", summary, source, (noun,), hint="keys are text")
 
     def _add(self, noun: str, entry: Entry) -> None:
         if noun == "vars":

@@ -115,6 +115,13 @@ def test_what_is_no_size_is_called_what_it_is(size: Any, told: str) -> None:
         hipplan.load(plan(buffers={"b": {"kind": "pinned", "size": size}}))
 
 
+@pytest.mark.parametrize("key", [1, None, True, b"b", (1, 2)])
+def test_a_name_that_is_no_text_is_told(key: Any) -> None:
+    for noun, value in (("buffers", {"kind": "device", "size": 1}), ("vars", 1), ("contents", {"value": 1})):
+        with pytest.raises(hipplan.PlanError, match=f"HP011.*a key of {noun} is "):
+            hipplan.load(plan(**{noun: {key: value}}))
+
+
 def test_a_shape_in_a_plan_is_called_what_it_is() -> None:
     tensors = {"t": {"dtype": "f32", "shape": np.zeros(2)}}
     with pytest.raises(hipplan.PlanError, match=r"'shape' must be a list, not a numpy\.ndarray"):
