@@ -87,8 +87,8 @@ def _described(root: type[BaseModel], models: dict[str, Any]) -> dict[str, Any]:
 
 def _with_expressions(field: dict[str, Any]) -> dict[str, Any]:
     """A field as written: a value, or an expression that becomes one. Names of things may hold expressions too."""
-    if "const" in field:
-        return field
+    if "const" in field and field["type"] != "string":
+        return field  # the version
     described: dict[str, Any] = {key: field[key] for key in ("description", "default") if key in field}
     return {**_as_written(_without(field, *described)), **described}
 
@@ -101,9 +101,7 @@ def _as_written(schema: dict[str, Any]) -> dict[str, Any]:
             branches = [_as_written(branch) for branch in schema[union]]
             branches = [flat for branch in branches for flat in branch.get("anyOf", [branch])]
             kept = [branch for i, branch in enumerate(branches) if branch not in branches[:i]]
-            # Branches that name models are told apart by their kind; those of scalars need not exclude each other.
-            union = union if all("$ref" in branch for branch in kept) else "anyOf"
-            return {union: kept}
+            return {"anyOf": kept}  # they need not exclude each other: a kind may be an expression
     if schema.get("type") == "array":
         return {**schema, "items": _as_written(schema["items"])}
     if schema.get("type") == "object":

@@ -72,6 +72,7 @@ def test_every_profile_agrees_with_the_schema(name: str) -> None:
         "reservations: {r: {each: {from: 1, count: 2}, size: 1, access: {$(each): rw}, mappings: []}}",
         "reservations: {r: {mappings: [{each: 3, allocation: a, at: $(each)}]}}",
         "include: [a.yaml]\nrequires: {gpu: $(flag)}\npeers: [{each: gpu, device: $(each), peer: x}]",
+        "vars: {k: device}\nbuffers: {b: {kind: $(k), size: 1MiB}}",
         "buffers: {b: {kind: managed, size: 1, attach: $(x), advice: [{advise: $(y)}]}}",
     ],
 )
