@@ -6,7 +6,7 @@ moved by the device that holds it, if it has the right, else by the first device
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import accumulate, groupby
 from pathlib import PurePath
@@ -32,7 +32,9 @@ _FILLED = ("device", "pinned", "registered", "managed", "region", "tensor", "map
 class Memory:
     """The resources of a program or of a live layout, by the bytes behind them."""
 
-    def __init__(self, resources: Iterable[Resource], devices: Mapping[str, int]) -> None:
+    def __init__(self, resources: Iterable[Resource], devices: Mapping[str, int], sealed: Collection[str] = ()) -> None:
+        """sealed: mappings that nobody may write for now."""
+        self._sealed = sealed
         self.by_name: dict[str, Resource] = {}
         self._devices = devices
         self._mappings: dict[str, list[Resource]] = {}
@@ -66,7 +68,17 @@ class Memory:
 
     def _mapped(self, resource: Resource, whole: str, right: str) -> Iterator[Part]:
         for mapping, at, size in self._under(whole, resource.offset, resource.size):
-            yield Part(whole, at, size, self._devices[_mover(mapping, right)])
+            yield Part(whole, at, size, self._devices[self._mover(resource, mapping, right)])
+
+    def _mover(self, resource: Resource, mapping: Resource, right: str) -> str:
+        rights = dict(mapping.access)
+        for who in (mapping.device, *rights):
+            if who != "host" and right in rights.get(who, ""):
+                return who
+        does = "write" if right == "rw" else "read"
+        sealed = right == "rw" and mapping.name in self._sealed
+        hint = "it is sealed: unseal() it first" if sealed else f"give its device the right {right}"
+        raise Refused("HP213", f"no device may {does} '{resource.name}'", hint=hint)
 
     def _under(self, whole: str, start: int, size: int) -> Iterator[tuple[Resource, int, int]]:
         """(mapping, offset, bytes) of each mapping's share of a range."""
@@ -93,15 +105,6 @@ class Refused(Exception):
 
     def diagnostic(self, span: Span | None = None) -> Diagnostic:
         return Diagnostic(self.code, self.summary, span, why=self.why, hint=self.hint)
-
-
-def _mover(mapping: Resource, right: str) -> str:
-    rights = dict(mapping.access)
-    for who in (mapping.device, *rights):
-        if who != "host" and right in rights.get(who, ""):
-            return who
-    does = "write" if right == "rw" else "read"
-    raise Refused("HP213", f"no device may {does} '{mapping.inside}'", hint=f"give its device the right {right}")
 
 
 def _joined(parts: Iterable[Part]) -> Iterator[Part]:

@@ -334,7 +334,8 @@ class Layout:
             try:
                 self._moves_under_way = moves
                 known = {piece.name: piece.resource for piece in pieces}  # of a registered file also its size
-                moves.memory = Memory((known.get(one.name, one) for one in program.resources), program.devices)
+                resources = (known.get(one.name, one) for one in program.resources)
+                moves.memory = Memory(resources, program.devices, program.sealed)
                 yield moves
             finally:
                 self._moves_under_way = None

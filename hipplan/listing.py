@@ -86,7 +86,8 @@ def _line(resource: Resource, way: Difference, old: _Side, new: _Side) -> Line |
     elif _kept(resource, way, new):
         what = ", ".join((*_anew(was, resource, way), *_details(was, resource, way)))
     else:
-        what = f"is made anew, {_sizes(was, resource)}{_moves(was, resource)}{_bytes(resource, way)}"
+        sizes = _sizes(was, resource)
+        what = f"is made anew{sizes and f', {sizes}'}{_moves(was, resource)}{_bytes(resource, way)}"
     return Line("~", resource.kind, resource.name, what, span) if what else None
 
 
@@ -128,7 +129,10 @@ def _details(was: Resource, now: Resource, way: Difference) -> Iterator[str]:
             mapped = f"{format_size(before)} -> {format_size(after)}"
             yield f"{'grows' if after > before else 'shrinks'}, mapped {mapped}"
     if now.kind in ("mapping", "region") and _rights(was, way.old) != _rights(now, way.new):
-        yield f"access {_access(was)} -> {_access(now)}"
+        access, wanted = _access(was), _access(now)
+        if access == wanted:  # the names are other devices now
+            access, wanted = (_access(one, program) for one, program in ((was, way.old), (now, way.new)))
+        yield f"access {access} -> {wanted}"
     if now.kind == "managed" and now.name in way.changed:
         changed = [s for s in way.changes if s.name == now.name]
         yield from (step.describe() for step in changed if isinstance(step, ChangeAdvice))
@@ -157,8 +161,11 @@ def _rights(resource: Resource, program: Program) -> dict[int | str, str]:
     return {program.devices.get(who, who): right for who, right in resource.access}
 
 
-def _access(resource: Resource) -> str:
-    return "(" + (", ".join(f"{who}: {right}" for who, right in resource.access) or "nobody") + ")"
+def _access(resource: Resource, program: Program | None = None) -> str:
+    """program: to say the numbers of devices too."""
+    numbers = {name: f" (device {ordinal})" for name, ordinal in program.devices.items()} if program else {}
+    told = (f"{who}{numbers.get(who, '')}: {right}" for who, right in resource.access)
+    return "(" + (", ".join(told) or "nobody") + ")"
 
 
 def _size(resource: Resource) -> str:

@@ -13,7 +13,7 @@ from hipplan.objects import HOST, ResolvedMapping, ResolvedReservation
 from hipplan.profiles import Machine, MachineDevice
 from hipplan.program import Resource
 from hipplan.steps import CreateAllocation, CreateDeviceBuffer
-from hipplan.units import format_size
+from hipplan.units import about_size, format_size
 
 Placed = tuple[ResolvedMapping, int, int]
 
@@ -63,10 +63,10 @@ def check_peak(way: Difference, machine: Machine, findings: Findings) -> None:
             findings.add(
                 Diagnostic(
                     "HP301",
-                    f"{name} needs {format_size(short)} more than is free while the old and the new are there together",
+                    f"{name} needs {about_size(short)} more than is free while the old and the new are there together",
                     largest.origin,
-                    why=f"{format_size(before.get(ordinal, 0))} of the layout are there until the end, "
-                    f"{format_size(more)} come; '{largest.name}' is the largest",
+                    why=f"{about_size(before.get(ordinal, 0))} of the layout are there until the end, "
+                    f"{about_size(more)} come; '{largest.name}' is the largest",
                     hint="remove in one update and add in the next, or close the layout and apply the plan",
                 )
             )
@@ -187,10 +187,10 @@ class _Rules:
             path = getattr(self.objects, noun)[largest.name].path
             self.add(
                 "HP301",
-                f"{name} needs {format_size(needed)}, {format_size(needed - free)} more than is free",
+                f"{name} needs {about_size(needed)}, {about_size(needed - free)} more than is free",
                 *path,
                 "size",
-                why=f"{there.name} has {format_size(there.memory)}, {format_size(there.in_use)} in use; "
+                why=f"{there.name} has {about_size(there.memory)}, {about_size(there.in_use)} in use; "
                 f"'{largest.name}' is the largest of {len(taken)}",
                 hint="make it smaller, or move some of it to another device",
             )

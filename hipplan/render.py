@@ -15,7 +15,7 @@ from hipplan.program import Program, Resource
 from hipplan.record import Record
 from hipplan.render_json import visibility
 from hipplan.steps import Step
-from hipplan.units import format_size
+from hipplan.units import about_size, format_size
 
 if TYPE_CHECKING:
     from hipplan.layout import Layout
@@ -159,9 +159,9 @@ def devices_text(program: Program, *, here: bool) -> str:
 
 def totals(program: Program) -> str:
     """Device memory by device, and what padding costs."""
-    parts = [f"{name} {format_size(size)}" for name, size in program.bytes_by_device().items() if size]
+    parts = [f"{name} {about_size(size)}" for name, size in program.bytes_by_device().items() if size]
     waste = sum(r.waste for r in program.resources if r.kind in ("allocation", "device", "region"))
-    padding = f", {format_size(waste)} of it padding" if waste else ""
+    padding = f", {about_size(waste)} of it padding" if waste else ""
     return f"device memory: {', '.join(parts) or 'none'}{padding}"
 
 

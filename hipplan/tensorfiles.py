@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -356,10 +356,20 @@ def _fit(wanted: Wanted, entry: Entry, path: str) -> tuple[int, int, int]:
     ):
         split = f", or that {wanted.parts} times in one dimension" if wanted.parts > 1 else ""
         why = f"'{wanted.name}' has the shape {list(wanted.shape)}"
-        raise FileProblem("HP421", f"{of} has the shape {list(entry.shape)}", why=f"{why}{split}")
+        hint = _part_hint(entry.shape, wanted.shape) if wanted.parts == 1 else ""
+        raise FileProblem("HP421", f"{of} has the shape {list(entry.shape)}", why=f"{why}{split}", hint=hint)
     item = entry.size // prod(entry.shape)
     row = prod(wanted.shape[differ[0] :]) * item
     return entry.offset + wanted.part * row, row, row * wanted.parts
+
+
+def _part_hint(there: Sequence[int], wanted: Sequence[int]) -> str:
+    """What takes one share of a tensor that is whole times as large in one dimension; empty for other shapes."""
+    differ = [(a, b) for a, b in zip(there, wanted, strict=False) if a != b]
+    if len(there) != len(wanted) or len(differ) != 1 or not differ[0][1] or differ[0][0] % differ[0][1]:
+        return ""
+    parts = differ[0][0] // differ[0][1]
+    return f"for one of its {parts} parts say parts: {parts} and part: 0 to {parts - 1}" if parts > 1 else ""
 
 
 def _fit_bytes(wanted: Wanted, entry: Entry, of: str) -> tuple[int, int, int]:

@@ -87,6 +87,15 @@ def format_size(size: int) -> str:
     return f"{size}B"
 
 
+def about_size(size: int) -> str:
+    """format_size, but where that takes many digits: rounded, in the unit that people would use."""
+    exact = format_size(size)
+    if size < 10_000 or len(exact.rstrip("KMGTPiB")) < 5:
+        return exact
+    unit = next(unit for unit in ("PiB", "TiB", "GiB", "MiB", "KiB") if size >= _UNITS[unit])
+    return f"about {size / _UNITS[unit]:.1f}{unit}"
+
+
 PAGE = 4096
 """Bytes of a page of host memory. HIP aligns every reservation to it, and rounds ranges of advice outward to it."""
 

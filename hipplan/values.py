@@ -20,8 +20,10 @@ def encode(dtype: str, value: float | bool) -> bytes:
     """One element, little endian. ValueError, with what is possible, if the type cannot hold the value."""
     kind = BY_NAME[dtype]
     if kind.name == "bool" or isinstance(value, bool):
-        if kind.name != "bool" or not isinstance(value, bool):
-            raise ValueError("true and false are for bool, and bool takes nothing else")
+        if kind.name != "bool":
+            raise ValueError(f"true and false are for bool, {kind} takes numbers")
+        if not isinstance(value, bool):
+            raise ValueError("bool takes true and false alone")
         return bytes([value])
     try:
         if kind.name == "bf16":

@@ -195,21 +195,23 @@ def test_parts_are_cut_from_the_one_dimension_that_is_larger(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("more", "summary"),
+    ("more", "summary", "hint"),
     [
-        ({"dtype": "f32", "shape": (2, 6), "size": 48}, "has the shape"),
-        ({"dtype": "f32", "shape": (2, 3), "size": 24, "parts": 2}, "has the shape"),
-        ({"dtype": "f32", "shape": (24,), "size": 96}, "has the shape"),
-        ({"dtype": "f16", "shape": (4, 6), "size": 48}, "is of f32"),
-        ({"size": 95}, "has 96 bytes"),
-        ({"size": 96, "tensor": "b"}, "has no tensor 'b'"),
+        ({"dtype": "f32", "shape": (2, 6), "size": 48}, "has the shape", "say parts: 2 and part: 0 to 1"),
+        ({"dtype": "f32", "shape": (4, 5), "size": 80}, "has the shape", ""),
+        ({"dtype": "f32", "shape": (2, 3), "size": 24, "parts": 2}, "has the shape", ""),
+        ({"dtype": "f32", "shape": (24,), "size": 96}, "has the shape", ""),
+        ({"dtype": "f16", "shape": (4, 6), "size": 48}, "is of f32", "nothing is converted"),
+        ({"size": 95}, "has 96 bytes", ""),
+        ({"size": 96, "tensor": "b"}, "has no tensor 'b'", "tensor: names another"),
     ],
 )
-def test_what_does_not_fit(more: dict[str, Any], summary: str, tmp_path: Path) -> None:
+def test_what_does_not_fit(more: dict[str, Any], summary: str, hint: str, tmp_path: Path) -> None:
     (tmp_path / "m.safetensors").write_bytes(safetensors_of({"a": told(shape=[4, 6], data_offsets=[0, 96])}, bytes(96)))
     with pytest.raises(FileProblem, match=summary) as caught:
         rows(tmp_path / "m.safetensors", **more)
     assert caught.value.code == "HP421"
+    assert hint in caught.value.hint and bool(hint) == bool(caught.value.hint)
 
 
 @pytest.mark.parametrize(

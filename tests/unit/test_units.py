@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hipplan.units import SizeError, format_size, parse_size, round_up
+from hipplan.units import SizeError, about_size, format_size, parse_size, round_up
 
 
 @pytest.mark.parametrize(
@@ -74,3 +74,18 @@ def test_rounding_up_is_the_least_multiple(size: int, step: int) -> None:
 
     assert rounded % step == 0
     assert size <= rounded < size + step
+
+
+@pytest.mark.parametrize(
+    ("size", "told"),
+    [
+        (4097, "4097B"),
+        (12345, "about 12.1KiB"),
+        (3 * 2**29, "1.5GiB"),
+        (724996 * 2**20, "about 708.0GiB"),
+        (34004496 * 2**10, "about 32.4GiB"),
+        (9999 * 2**20, "9999MiB"),
+    ],
+)
+def test_sizes_of_many_digits_are_rounded_for_people(size: int, told: str) -> None:
+    assert about_size(size) == told

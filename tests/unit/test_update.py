@@ -280,6 +280,25 @@ def test_renamed_devices_are_the_same_devices(sim: Simulator, tmp_path: Path) ->
         assert layout["a"].resource.device == "left"
 
 
+def test_names_that_become_other_devices_are_told_with_their_numbers() -> None:
+    def program(first: int, holder: str) -> dict[str, Any]:
+        return {
+            "hipplan": 1,
+            "devices": {"a": {"ordinal": first}, "b": {"ordinal": 1 - first}},
+            "streams": {"s": {"device": "a"}},
+            "allocations": {"w": {"device": holder, "size": "2MiB"}},
+            "reservations": {"r": {"mappings": [{"allocation": "w", "access": {"a": "rw"}}]}},
+        }
+
+    machine = load_machine("sim-2")
+    old = hipplan.compile(program(0, "a"), machine)
+
+    told = str(compile_change(old, load(program(1, "b")), machine))
+
+    assert "~ mapping r[0]: access (a (device 0): rw) -> (a (device 1): rw)" in told.splitlines()
+    assert "~ stream s: is made anew" in told.splitlines()
+
+
 def test_a_peer_link_that_is_written_otherwise_stays_on(sim: Simulator) -> None:
     linked = TWO | {"peers": "all", "buffers": {"x": {"kind": "device", "size": "1MiB"}}}
     named = json.loads(json.dumps(linked)) | {"peers": [{"device": "gpu.1", "peer": "gpu.0"}]}
