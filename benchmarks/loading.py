@@ -103,7 +103,7 @@ def measure(chosen: Chosen, folder: Path, size: int, rounds: int) -> dict[str, A
     for path in files:
         path.read_bytes()  # into the page cache, if it is not there still
     plan = folder / "plan.yaml"
-    plan.write_text(plan_of(str(index), 1, str(folder)))
+    plan.write_text(plan_of(str(index), 1, str(folder)).text)
     program = prepare(load(plan), chosen, None)
     theirs = "safetensors.numpy.load_file" if chosen.kind == "sim" else "safetensors.torch.load_file"
     missing = ""

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
+from typing import NamedTuple
 
 from hipplan import strict_json
 from hipplan.canonical import canonical
@@ -40,10 +41,23 @@ class _Tensor:
     shape: tuple[int, ...]
     """On each device."""
     split: str
+    """rows, columns, or empty for whole."""
+    undivided: int = 0
+    """Elements of the dimension that would be split, if the devices did not leave a rest; else 0."""
 
 
-def plan_of(source: str, ranks: int = 1, folder: str = ".") -> str:
-    """The text of a plan that holds and loads a checkpoint, as `hipplan fmt` would write it.
+class Imported(NamedTuple):
+    """A plan for a checkpoint."""
+
+    text: str
+    whole: tuple[str, ...]
+    """Tensors that would be split, but are on every device as a whole because the number of devices leaves a rest."""
+    split: int
+    """How many are split."""
+
+
+def plan_of(source: str, ranks: int = 1, folder: str = ".") -> Imported:
+    """A plan that holds and loads a checkpoint, as `hipplan fmt` would write it.
 
     source: a .safetensors file or a .safetensors.index.json. ranks: how many devices. folder: where the plan will
     be, from which it names the files. Raises PlanError: HP405, HP421, HP422 for the files, HP104 for a dtype.
@@ -61,28 +75,35 @@ def plan_of(source: str, ranks: int = 1, folder: str = ".") -> str:
         files.close()
     tensors = [_tensor(entry, ranks, name) for entry, name in zip(entries, _names(entries), strict=True)]
     text = "\n".join(_written(source, tensors, ranks, folder)) + "\n"
-    return canonical(load_yaml(StringIO(text), source))
+    whole = tuple(one.name for one in tensors if one.undivided)
+    return Imported(canonical(load_yaml(StringIO(text), source)), whole, sum(bool(one.split) for one in tensors))
 
 
 def _tensor(entry: Entry, ranks: int, name: str) -> _Tensor:
     if entry.dtype not in BY_NAME:
         raise PlanError(Diagnostic("HP104", f"there is no dtype '{entry.dtype}', of which '{entry.name[:60]}' is"))
-    split = _split(entry, ranks)
+    if not entry.name:
+        why = f"its {entry.dtype} tensor of the shape {list(entry.shape)} has none"
+        raise PlanError(Diagnostic("HP421", "a plan cannot load a tensor without a name", why=why, hint="name it"))
+    split = _split(entry)
     shape = list(entry.shape)
-    if split:
+    if ranks > 1 and split:
+        if shape[split == "columns"] % ranks:
+            return _Tensor(name, entry, tuple(shape), "", shape[split == "columns"])
         shape[split == "columns"] //= ranks
-    return _Tensor(name, entry, tuple(shape), split)
+        return _Tensor(name, entry, tuple(shape), split)
+    return _Tensor(name, entry, tuple(shape), "")
 
 
-def _split(entry: Entry, ranks: int) -> str:
-    """rows, columns, or empty for whole."""
+def _split(entry: Entry) -> str:
+    """rows, columns, or empty for whole, by the name."""
     *_, module, what = ("", "", *entry.name.split("."))
     for names, kinds, dimension, split in (
         (BY_ROWS, ("weight", "bias"), 0, "rows"),
         (BY_COLUMNS, ("weight",), 1, "columns"),
     ):
         if module in names and what in kinds and len(entry.shape) > dimension:
-            return split if ranks > 1 and entry.shape[dimension] % ranks == 0 else ""
+            return split
     return ""
 
 
@@ -118,6 +139,8 @@ def _written(source: str, tensors: Sequence[_Tensor], ranks: int, folder: str) -
     for one in held:
         shape = ", ".join(map(str, one.shape))
         note = f"  # {one.split}" if one.split else ""
+        if one.undivided:
+            note = f"  # whole: {ranks} does not divide {one.undivided}"
         yield f"      {_key(one.name)}: {{dtype: {one.entry.dtype}, shape: [{shape}]}}{note}"
     for one in tensors:
         if not one.entry.size:

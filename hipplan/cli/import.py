@@ -7,10 +7,12 @@ docs/contents.md says. Exit code: 0 done, 2 a file that cannot be read or is dam
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 from pathlib import Path
 
 from hipplan.cli.arguments import Parser, WrongUsage, not_empty, not_over, print_document
+from hipplan.errors import printable
 from hipplan.output import write_document
 
 
@@ -30,9 +32,13 @@ def run(given: Namespace) -> int:
         raise WrongUsage(f"--tp {given.tp}: 1 to 1024 devices")
     not_over([("--output", given.output)], given.source)
     folder = Path() if given.output == "-" else Path(given.output).parent
-    text = plan_of(given.source, given.tp, str(folder))
+    text, whole, split = plan_of(given.source, given.tp, str(folder))
     if given.output == "-":
         print_document(text)
     else:
         write_document(given.output, text, "the plan")
+    if whole:
+        few = ", ".join([*whole[:3], *["..."] * (len(whole) > 3)])
+        told = f"warning: {given.tp} does not divide {len(whole)} of {len(whole) + split} tensors that would be split"
+        print(printable(f"{told}; each device has the whole of them: {few}"), file=sys.stderr)
     return 0

@@ -139,7 +139,8 @@ def test_a_checkpoint_whose_name_no_plan_can_hold(tmp_path: Path) -> None:
     folder.mkdir()
     file = write(folder / "m.safetensors", a=("F32", [4]))
 
-    assert "file: m.safetensors}" in plan_of(str(file), 1, str(folder))  # from there the file has a name that is text
+    # from there the file has a name that is text
+    assert "file: m.safetensors}" in plan_of(str(file), 1, str(folder)).text
     with pytest.raises(library.PlanError, match=r"HP405.*\ufffd/m\.safetensors' is not text"):
         plan_of(str(file), 1, str(tmp_path))
 
@@ -166,7 +167,10 @@ def test_tensor_parallel_splits_by_the_name_of_the_module(tmp_path: Path) -> Non
         "lm_head.weight": ("BF16", [10, 6]),
     })  # fmt: skip
     plan = tmp_path / "plan.yaml"
-    plan.write_text(plan_of(str(file), 2, str(tmp_path)))
+    text, whole, split = plan_of(str(file), 2, str(tmp_path))
+    assert (whole, split) == ((prefix + "self_attn.k_proj.weight",), 4)
+    assert "k_proj.weight: {dtype: bf16, shape: [3, 6]}  # whole: 2 does not divide 3\n" in text
+    plan.write_text(text)
     with library.apply(plan, runtime="sim") as layout:
         shapes = {name.removeprefix("rank.1."): layout[name].shape for name in layout if name.startswith("rank.1.")}
 
@@ -193,9 +197,23 @@ def test_names_that_a_plan_cannot_have_are_told_apart(tmp_path: Path) -> None:
     ]
     file = write(tmp_path / "m.safetensors", **{name: ("I8", [3]) for name in names}, empty=("I8", [0, 4]))
     plan = tmp_path / "plan.yaml"
-    plan.write_text(plan_of(str(file), 1, str(tmp_path)))
+    plan.write_text(plan_of(str(file), 1, str(tmp_path)).text)
     with library.apply(plan, runtime="sim") as layout:
         assert sum(layout[name].kind == "tensor" for name in layout) == len(names)
+
+
+def test_tensors_that_the_devices_cannot_share_are_told(hipplan: Run, tmp_path: Path) -> None:
+    file = write(tmp_path / "m.safetensors", **{"lm_head.weight": ("I8", [6, 2]), "a.w1.weight": ("I8", [7, 2])})
+    done = hipplan("import", "safetensors", file, "--tp", "7")
+
+    assert done.returncode == 0
+    assert "warning: 7 does not divide 1 of 2 tensors that would be split" in done.stderr
+    assert done.stderr.endswith("each device has the whole of them: lm_head.weight\n")
+
+
+def test_a_tensor_without_a_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(library.PlanError, match=r"HP421.*a tensor without a name"):
+        plan_of(str(write(tmp_path / "m.safetensors", **{"": ("I8", [1])})))
 
 
 def test_a_dtype_that_nobody_here_knows(tmp_path: Path) -> None:
