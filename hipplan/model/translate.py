@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -82,6 +82,11 @@ def translate(
         known = [*fields_at(model, data, path[:-1]), *more_keys(path[:-1])] if problem.kind == _UNKNOWN else []
         diagnostic = problem.diagnostic(known)
         found.setdefault((path, diagnostic.code, diagnostic.summary), diagnostic)
+        if problem.kind in ("union_tag_invalid", "union_tag_not_found"):  # pydantic looks no further
+            known = [*_fields_of_any(model, path), *more_keys(path)]
+            for key in (one for one in problem.given if one not in known):
+                unknown = replace(problem, kind=_UNKNOWN, path=(*path, key)).diagnostic(known)
+                found.setdefault(((*path, key), unknown.code, unknown.summary), unknown)
     return in_order(found.values())
 
 
@@ -207,6 +212,14 @@ def fields_at(model: type[BaseModel], data: Any, path: Path) -> list[str]:
         if not kinds or (isinstance(data, dict) and data.get("kind") in kinds):
             return list(candidate.model_fields)
     return []
+
+
+def _fields_of_any(model: type[BaseModel], path: Path) -> list[str]:
+    """The keys that an object at `path` may have, whatever its kind."""
+    annotation: Any = model
+    for step in path:
+        annotation = _step_into(annotation, step)
+    return list(dict.fromkeys(field for candidate in _models(annotation) for field in candidate.model_fields))
 
 
 def _get(data: Any, step: Any) -> Any:
