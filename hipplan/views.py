@@ -56,16 +56,35 @@ class Piece(_core.Window):
         self._book = book
         self._runtime = runtime
         self._age = age
-        self.resource = resource
-        self.address = address
-        """Where it begins, for the device and the host alike; None where it has no address."""
-        self.dtype = dtype
-        self.shape = shape
+        self._resource = resource
+        self._address = address
+        self._dtype = dtype
+        self._shape = shape
         cpu = places.get("host")
         super().__init__(
             book, resource.name, address or 0, shape, dtype.size, "" if why else dtype.format, why,
             cpu is None or cpu.read_only, age,
         )  # fmt: skip
+
+    @property
+    def resource(self) -> Resource:
+        """What the plan makes of it."""
+        return self._resource
+
+    @property
+    def address(self) -> int | None:
+        """Where it begins, for the device and the host alike; None where it has no address."""
+        return self._address
+
+    @property
+    def dtype(self) -> DType:
+        """Of its elements; equal to hipplan's name for it: piece.dtype == "f32"."""
+        return self._dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Elements by dimension; view() gives it another one."""
+        return self._shape
 
     @property
     def name(self) -> str:
@@ -191,7 +210,9 @@ class Piece(_core.Window):
     def __repr__(self) -> str:
         where = "no address" if self.address is None else f"{self.address:#x}"
         shape = "x".join(map(str, self.shape))
-        return f"<{self.kind} '{self.name}' on {self.device or 'nothing'}: {self.dtype} {shape} at {where}>"
+        holder = self.device or self.resource.device
+        on = f" on {holder}" if holder else ""  # a reservation may hold memory of several
+        return f"<{self.kind} '{self.name}'{on}: {self.dtype} {shape} at {where}>"
 
     def _like(self, dtype: DType, shape: tuple[int, ...], places: dict[str, Place] | None = None) -> Piece:
         return Piece(

@@ -11,6 +11,7 @@ import pytest
 
 import hipplan
 from hipplan import _core
+from hipplan.dtypes import BY_NAME
 from hipplan.layout import Layout
 from hipplan.places import family_of, places_of
 from tests.conftest import Simulator
@@ -250,6 +251,13 @@ def test_a_piece_says_what_it_is(layout: Layout) -> None:
         f"<device 'scratch' on gpu.1: f32 512x512 at {address:#x}>"
     )
     assert isinstance(layout["scratch"], _core.Window)
+    piece = layout["scratch"].view("f32")
+    assert piece.dtype == "f32" and piece.dtype != "f64" and {piece.dtype: 1}["f32"] and piece.dtype == BY_NAME["f32"]
+    for attribute in ("dtype", "shape", "address", "resource"):
+        with pytest.raises(AttributeError, match=attribute):
+            setattr(piece, attribute, None)
+    shared = layout["shared"]
+    assert repr(shared) == f"<reservation 'shared': u8 {shared.size} at {shared.address:#x}>"
 
 
 @pytest.mark.parametrize(("visible", "may_look"), [((True, False), False), ((True, True), True)])
