@@ -80,10 +80,14 @@ class Difference:
         return "\n".join(map(str, lines(self))) or "no changes"
 
     def __repr__(self) -> str:
+        return f"<hipplan.Difference: {self.in_a_line()}>"
+
+    def in_a_line(self) -> str:
+        """What it is, or how much."""
         from hipplan.listing import lines, summary
 
         found = lines(self)
-        return f"<hipplan.Difference: {found[0] if len(found) == 1 else summary(found)}>"
+        return str(found[0]) if len(found) == 1 else summary(found)
 
     def __bool__(self) -> bool:
         from hipplan.listing import lines

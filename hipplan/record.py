@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import datetime
 import errno
+import fcntl
 import io
 import logging
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,10 +50,24 @@ class Recorder:
         self.path = os.fspath(path)
         try:
             self._file: io.FileIO | None = io.FileIO(self.path, "a", opener=_open)
+            self._claim()
         except (OSError, ValueError) as error:
             summary = f"the record {self.path!r} cannot be written"
             hint = "nothing was done; name a file in a folder that can be written"
             raise RecordError(Diagnostic("HP413", summary, why=reason_of(error), hint=hint)) from None
+
+    def _claim(self) -> None:
+        """Two layouts that write one file would make a record of neither. Raises OSError."""
+        assert self._file is not None
+        if not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
+            return
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.close()
+            raise OSError(errno.EBUSY, "it is the record of another layout that is open") from None
+        except OSError:  # a file system without locks
+            log.debug("the record %r is on a file system without locks", self.path)
 
     def begin(self, program: Program, runtime: dict[str, Any]) -> None:
         """The first line. runtime: path, version and driver_version."""
@@ -80,6 +95,10 @@ class Recorder:
         self._write(
             "step", call=step.call, name=step.name, what=step.describe(), us=_us(took_ns), retries=retries, **result
         )
+
+    def changed(self, what: str) -> None:
+        """The steps of a change in place follow. what: in words."""
+        self._write("change", what=what)
 
     def verified(self, checks: int, wrong: Iterable[Check], took_ns: int) -> None:
         """The read-back."""
@@ -114,6 +133,8 @@ class Recorder:
         """Leaves the record as it is."""
         file, self._file = self._file, None
         if file is not None:
+            with suppress(OSError):  # a forked child may have the file open still
+                fcntl.flock(file, fcntl.LOCK_UN)
             file.close()
 
     def _write(self, event: str, **more: Any) -> None:
@@ -180,6 +201,7 @@ class Record:
 _FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "apply": {"plan": str, "digest": str, "vars": dict, "runtime": dict, "steps": int, "started": str, "source": str},
     "step": {"call": str, "name": str, "what": str, "us": (int, float), "retries": int, "result": str},
+    "change": {"what": str},
     "verify": {"checks": int, "us": (int, float), "result": str, "differences": list},
     "failed": {"error": str},
     "undo": {"name": str, "object": str, "result": str},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -66,15 +67,24 @@ def record_parts(record: Record) -> Iterator[Text]:
     yield _line(
         f"on {where}, {runtime.get('path')}, HIP {runtime.get('version')}, driver {runtime.get('driver_version')}"
     )
+    begins = [n for n, event in enumerate(record.events) if n == 0 or event["event"] == "change"]
+    number = 1
+    for begin, end in pairwise([*begins, len(record.events)]):
+        if begin:
+            yield _line(f"changed: {record.events[begin]['what']}", style="bold")
+        steps = [event for event in record.events[begin:end] if event["event"] == "step"]
+        yield from _record_part(record.events[begin:end], steps, number)
+        number += len(steps)
+
+
+def _record_part(events: Sequence[Mapping[str, Any]], steps: Sequence[Mapping[str, Any]], first: int) -> Iterator[Text]:
+    """The apply, or one change: its steps, numbered from `first`, and what came after them."""
     rows = [
-        [
-            str(cell)
-            for cell in (number, event["call"], event["name"], event["what"], f"{event['us']:,.1f}", _result(event))
-        ]
-        for number, event in enumerate(record.of("step"), 1)
+        [str(cell) for cell in (n, event["call"], event["name"], event["what"], f"{event['us']:,.1f}", _result(event))]
+        for n, event in enumerate(steps, first)
     ]
     yield Text(_table((">", "call", "name", "", ">us", "result"), rows))
-    for event in record.events:
+    for event in events:
         match event["event"]:
             case "verify":
                 wrong = len(event["differences"])

@@ -169,6 +169,8 @@ class _Change:
 
     def run(self) -> None:
         """Raises as `change` does."""
+        if self.live.record is not None:
+            self.live.record.changed(self.difference.in_a_line())
         try:
             self._bar()
             self._check_registrations()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import hipplan as library
+from hipplan import render
 from hipplan.errors import RecordError
 from hipplan.record import MAX_LINE_BYTES, read
 from tests.cli.conftest import Run, command
@@ -43,6 +44,25 @@ def test_a_record_tells_plan_machine_versions_and_every_step(sim: Simulator, tmp
     assert step["us"] > 0
     assert [(e["name"], e["result"]) for e in record.of("undo")] == [("b", "given back")]
     assert [e["event"] for e in record.events] == ["apply", "step", "verify", "undo", "undone", "end"]
+
+
+def test_a_change_in_place_is_marked_and_one_layout_at_a_time_has_the_file(sim: Simulator, tmp_path: Path) -> None:
+    plan = {"hipplan": 1, "buffers": {"b": {"kind": "pinned", "size": "1MiB"}}}
+    wider = {"hipplan": 1, "buffers": {"b": {"kind": "pinned", "size": "1MiB"}, "c": {"kind": "pinned", "size": 64}}}
+    with library.apply(plan, runtime="sim", record=tmp_path / "r") as layout:
+        layout.update(wider)
+        before = (tmp_path / "r").read_bytes()
+        with pytest.raises(library.RecordError, match=r"HP413.*\n.*the record of another layout that is open"):
+            library.apply(plan, runtime="sim", record=tmp_path / "r")
+        assert (tmp_path / "r").read_bytes() == before
+    record = read(tmp_path / "r")
+    events = [event["event"] for event in record.events]
+    shown = "\n".join(map(str, render.record_parts(record)))
+
+    assert events[:6] == ["apply", "step", "verify", "change", "step", "verify"]
+    assert "read back" in shown.split("changed: + pinned c: 64B\n")[0]
+    assert "2  hipHostMalloc  c" in shown.split("changed: + pinned c: 64B\n")[1]
+    library.apply(plan, runtime="sim", record=tmp_path / "r").close()
 
 
 def test_a_failed_apply_is_recorded_with_its_roll_back(sim: Simulator, tmp_path: Path) -> None:
