@@ -1,4 +1,4 @@
-"""The examples of docs/regions.md, docs/contents.md and docs/sharing.md, as they stand: plans are valid, code runs."""
+"""The examples of four pages of docs, as they stand: plans are valid, code runs. And a table of exceptions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ BLOCK = re.compile(r"```(yaml|python)\n(.*?)```", re.S)
 
 
 @pytest.mark.parametrize(
-    ("page", "plan"), [("regions", "model.yaml"), ("contents", "plan.yaml"), ("sharing", "weights.yaml")]
+    ("page", "plan"),
+    [("regions", "model.yaml"), ("contents", "plan.yaml"), ("sharing", "weights.yaml"), ("python", "plan.yaml")],
 )
 def test_the_examples_run(
     page: str, plan: str, sim: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -32,3 +33,13 @@ def test_the_examples_run(
             ran += 1
 
     assert ran
+
+
+def test_every_exception_is_told_with_its_exit_code() -> None:
+    text = (ROOT / "docs" / "python.md").read_text()
+    told = dict(re.findall(r"^\| `(\w+)`[^|]*\| (\d) \|", text, re.M)[::-1])  # the first row of a name counts
+    errors = {name: kind for name in hipplan.__all__ if isinstance(kind := getattr(hipplan, name), type)
+              and issubclass(kind, hipplan.HipplanError) and kind is not hipplan.HipplanError}  # fmt: skip
+
+    assert told == {name: str(int(kind(()).exit_code if kind is hipplan.ApplyError else kind.exit_code))
+                    for name, kind in errors.items()}  # fmt: skip
