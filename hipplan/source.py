@@ -150,7 +150,9 @@ def read_all(source: str | os.PathLike[str] | IO[Any], name: str) -> Any:
                 return _pieces(file)
         return _pieces(source)
     except (OSError, ValueError) as error:
-        raise PlanError(Diagnostic("HP001", f"cannot read {name}: {reason_of(error)}")) from None
+        one_line = isinstance(source, str) and re.search(r"[{:] ", source)
+        hint = "a text of one line is taken for a path: end it with a line break" if one_line else ""
+        raise PlanError(Diagnostic("HP001", f"cannot read {name}: {reason_of(error)}", hint=hint)) from None
 
 
 def _pieces(file: IO[Any]) -> Any:

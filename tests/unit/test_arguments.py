@@ -58,6 +58,8 @@ def test_a_plan_of_the_wrong_type_is_told(use: Callable[[Any], object], given: A
 def test_an_empty_path_is_no_folder() -> None:
     with pytest.raises(hipplan.PlanError, match="the path is empty"):
         hipplan.load("")
+    with pytest.raises(hipplan.PlanError, match=r"HP001.*\n.*a text of one line is taken for a path"):
+        hipplan.load('{"hipplan": 1}')
 
 
 def test_a_machine_is_a_name_a_path_or_itself(sim: Simulator, tmp_path: Path) -> None:
