@@ -1,8 +1,9 @@
 """include: - a plan made of several files.
 
 `include: kv.yaml`, or a list of them, at the top of a plan. An included file is a plan of its own that may hold
-vars, devices and the nouns, and may include further files. Paths are relative to the file that names them and
-stay in the folder of the root plan. Each file is read once; a name defined in two files is an error.
+vars, devices and the nouns, and may include further files. The paths of includes are relative to the file that names
+them and stay in the folder of the root plan; the files of contents are looked for from that folder. Each file is read
+once; a name defined in two files is an error.
 """
 
 from __future__ import annotations

@@ -136,7 +136,9 @@ def _read(path: str, descriptor: int, offset: int, size: int) -> bytes:
 
 
 def _unreadable(path: str, error: OSError | ValueError) -> FileProblem:
-    return FileProblem("HP405", f"{path} cannot be read", why=reason_of(error))
+    missing = isinstance(error, FileNotFoundError) and not Path(path).is_absolute()
+    hint = f"it was looked for at {Path(path).absolute()}" if missing else ""
+    return FileProblem("HP405", f"{path} cannot be read", why=reason_of(error), hint=hint)
 
 
 def _malformed(path: str, why: str) -> FileProblem:

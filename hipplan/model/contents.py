@@ -43,9 +43,9 @@ class Content(PlanModel):
     """
 
     file: FilePath | None = None
-    """A file, by its path from the plan's folder. What it is, its name tells: `.npy`, `.safetensors`,
-    `.safetensors.index.json`, else bytes. A tensor takes an array of its own dtype and shape, a buffer any of its
-    size, a region its tensors by their names, or bytes.
+    """A file, by its path from the plan's folder; in an included file too that is the folder of the plan which is
+    applied. What it is, its name tells: `.npy`, `.safetensors`, `.safetensors.index.json`, else bytes. A tensor takes
+    an array of its own dtype and shape, a buffer any of its size, a region its tensors by their names, or bytes.
 
     Errors: HP405 it cannot be read; HP421 another dtype, shape or length; HP422 damaged.
     Source: hipMemcpyAsync, through pinned memory.

@@ -227,3 +227,9 @@ def test_bytes_are_as_many_as_are_wanted_or_begin_where_it_is_said(
     else:
         with pytest.raises(FileProblem, match=r"too (short|long)"):
             rows(tmp_path / "raw.bin", size=size, at=at)
+
+
+def test_a_missing_file_is_told_with_the_place_where_it_was_looked_for() -> None:
+    with pytest.raises(FileProblem, match=r"none\.bin cannot be read") as caught:
+        rows(Path("none.bin"), size=1)
+    assert caught.value.hint == f"it was looked for at {Path.cwd() / 'none.bin'}"
