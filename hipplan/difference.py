@@ -75,9 +75,10 @@ class Difference:
         return not (self.additions or self.changes or self.contents or self.released)
 
     def __str__(self) -> str:
-        from hipplan.listing import lines  # which needs this module
+        from hipplan.listing import lines, note  # which needs this module
 
-        return "\n".join(map(str, lines(self))) or "no changes"
+        told = "\n".join(map(str, lines(self))) or "no changes"
+        return "\n".join(filter(None, [told, note(self)]))
 
     def __repr__(self) -> str:
         return f"<hipplan.Difference: {self.in_a_line()}>"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import PurePath
 
 from hipplan import steps
 from hipplan.changes import ChangeAdvice, CopyBytes
+from hipplan.content_steps import ContentStep, Fill, LoadFiles
 from hipplan.difference import Difference, key_of
 from hipplan.errors import Span
 from hipplan.program import Program, Resource
@@ -47,6 +49,36 @@ def summary(found: list[Line]) -> str:
     """How many of each."""
     counted = {word: sum(line.sign == sign for line in found) for sign, word in _WORDS.items()}
     return ", ".join(f"{count} to {word}" for word, count in counted.items() if count) or "no changes"
+
+
+def note(way: Difference) -> str:
+    """Contents that the new plan says otherwise of memory that keeps its bytes: nothing fills it again."""
+    before, after = _contents(way.old), _contents(way.new)
+    filled = {name for step in way.contents for name in _filled(step)}
+    stay = [name for name, what in after.items() if before.get(name, what) != what and name not in filled]
+    if not stay:
+        return ""
+    more = f" and {len(stay) - 3} more" if len(stay) > 3 else ""
+    return f"note: other contents of {', '.join(stay[:3])}{more} are not loaded: the bytes stay as they are"
+
+
+def _contents(program: Program) -> dict[str, object]:
+    """What each place is filled with, files as the plan names them."""
+    folder = PurePath(program.source).parent
+    found: dict[str, object] = {}
+    for step in program.contents:
+        if isinstance(step, LoadFiles):
+            for wanted in (load.wanted for load in step.loads):
+                path = PurePath(wanted.file)
+                file = path.relative_to(folder) if path.is_relative_to(folder) else path
+                found[wanted.name] = file, wanted.at, wanted.tensor, wanted.part, wanted.parts
+        else:
+            found[step.name] = step.pattern if isinstance(step, Fill) else step.source
+    return found
+
+
+def _filled(step: ContentStep) -> list[str]:
+    return [load.wanted.name for load in step.loads] if isinstance(step, LoadFiles) else [step.name]
 
 
 class _Side:

@@ -102,6 +102,7 @@ def difference_json(way: Difference) -> dict[str, Any]:
             for line in listing.lines(way)
         ],
         "steps": [step_json(step) for step in (*way.additions, *way.changes, *way.contents)],
+        "note": listing.note(way),
         "given_back": [step.name for step in reversed(way.released)],
         "warnings": [warning.to_json() for warning in way.new.warnings],
     }

@@ -96,6 +96,8 @@ def _preview_change(old: LoadedPlan, new: LoadedPlan, profile: Machine, format: 
         render.console().print(render.difference_table(lines))
     if steps:
         print(render.steps_table(steps))
+    if note := listing.note(found):
+        render.tell(note)
     if found.released:
         render.tell(f"given back at the end: {', '.join(step.name for step in reversed(found.released))}")
     return bool(lines)

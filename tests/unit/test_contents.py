@@ -410,6 +410,9 @@ def test_an_update_fills_what_is_new_and_leaves_what_stays(sim: Simulator, tmp_p
         layout.update(plan(contents, buffers=buffers))
 
         assert {name: set(bytes_of(layout, name)) for name in "abc"} == {"a": {9}, "b": {5}, "c": {5}}
+        again = layout.update(plan({**contents, "b": {"value": 3}}, buffers=buffers))
+        told = "no changes\nnote: other contents of b are not loaded: the bytes stay as they are"
+        assert (str(again), bool(again), set(bytes_of(layout, "b"))) == (told, False, {5})
         before = sim.alive()
         with pytest.raises(ApplyError, match="HP405"):
             more = {**buffers, "d": BUFFERS["scratch"]}
