@@ -49,9 +49,8 @@ bool mapping::never_mapped(hip::runtime& runtime) const {
   void* base = nullptr;
   std::size_t size_bytes = 0;
   const auto found = runtime.hipMemGetAddressRange(&base, &size_bytes, reinterpret_cast<void*>(address_));
-  if (found != hip::hipErrorNotFound) return false;
-  runtime.forget_last_error();
-  return true;
+  if (found != hip::hipSuccess) runtime.forget_last_error();
+  return found == hip::hipErrorNotFound;
 }
 
 void mapping::take_out() {

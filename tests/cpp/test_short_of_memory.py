@@ -80,6 +80,39 @@ def test_an_undo_and_its_report_end_no_process(script: Callable[[str], str]) -> 
     assert script(source) == "0"
 
 
+def test_what_an_undo_could_not_do_is_told_whatever_there_is_no_memory_for(script: Callable[[str], str]) -> None:
+    """A mapping that cannot be unmapped; one that was taken out, and is put back with its rights, or told."""
+    source = """
+    import json
+    size, name = 2 << 20, "a name too long to be kept without the heap: "
+    seen = set()
+    for k in range(1, 40):
+        journal = _core.Journal(runtime)
+        memory = journal.create_allocation(name + "memory", size, _core.AllocationProperties(0))
+        place = journal.reserve(name + "range", size, 0, 0)
+        mapping = journal.map(name + "mapping", place, 0, memory, size)
+        journal.set_access(mapping, [(1, 0, 3)])
+        address, since = hex(journal.address(mapping)), journal.next()
+        journal.take_out(mapping, place, memory, [(1, 0, 3)])
+        back = until_it_works(k, _core.Undoing(journal, since).run)
+        there = [one["writers"] for one in json.loads(runtime.ledger())["mappings"] if one["address"] == address]
+        told = [leak.call for leak in back.leaks]
+        seen.add((back.restored, *told, *there))
+        runtime.arm_faults("hipMemUnmap@1=999")
+        report = until_it_works(k, _core.Undoing(journal).run)
+        runtime.arm_faults("")
+        if there:
+            seen.add(tuple(leak.name.removeprefix(name) for leak in report.leaks))
+    print(*sorted(map(str, seen)), sep="; ")
+    """
+    assert script(source).split("; ") == [
+        "('mapping', 'range')",
+        "(0, 'hipMemMap')",  # these two were refused to the driver
+        "(0, 'hipMemSetAccess', '0x0')",
+        "(1, '0x1')",
+    ]
+
+
 def test_the_end_of_a_wait_for_devices_needs_no_memory(script: Callable[[str], str]) -> None:
     source = """
     malloc.refuse_small_ones_of_other_threads(1)
