@@ -97,11 +97,13 @@ def keys_of(failures: Iterable[Any]) -> set[Key]:
 
 
 @pytest.fixture(autouse=True)
-def interrupt_raises() -> Iterator[None]:
-    """^C raises KeyboardInterrupt, also where the tests run in the background of a shell, which ignores it there."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+def signals_are_heard() -> Iterator[None]:
+    """Also where the tests run in the background of a shell, which ignores ^C there, or under nohup."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture
