@@ -33,7 +33,9 @@ class Command:
         self.folder = folder
         folder.mkdir(exist_ok=True)
         environment = {"HIPSIM_FAIL": faults, "HIPSIM_TRACE": str(folder / "trace"), **(variables or {})}
-        self.process: Any = _context.Process(target=_main, args=(folder, arguments, environment, at_step, ignored))
+        given = (folder, arguments, environment, at_step, ignored)
+        # daemon: one that a failed test leaves behind must not keep the suite from ending.
+        self.process: Any = _context.Process(target=_main, args=given, daemon=True)
         self.process.start()
 
     def send(self, number: int) -> None:
