@@ -89,6 +89,8 @@ class journal {
 
   // Changes that an undo takes back, for a journal whose objects are in use: each is an entry of its own.
   // `before` is what to put back.
+  // change_access that is refused for one of several devices is an entry all the same: those before it have
+  // their new right. All others that fail are none.
   entry_id change_access(entry_id mapping, std::vector<hip::hipMemAccessDesc> now,
                          std::vector<hip::hipMemAccessDesc> before);
   entry_id change_advice(entry_id buffer, std::size_t offset_bytes, std::size_t size_bytes,
