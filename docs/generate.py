@@ -31,7 +31,7 @@ sys.path.insert(0, str(DOCS.parent))
 from docs.coverage import coverage  # noqa: E402
 from tests.conformance import differences  # noqa: E402
 
-_WORDS = {int: "integer", str: "text", bool: "true or false"}
+_WORDS = {int: "integer", float: "fraction", str: "text", bool: "true or false"}
 _SIZES = {get_args(Offset)[1]: "bytes", get_args(Size)[1]: "bytes"}
 _INTRODUCTION = """# The plan, key by key
 
@@ -120,6 +120,8 @@ def _kind(annotation: Any) -> str:
     if hasattr(annotation, "__metadata__"):
         sized = [_SIZES[part] for part in annotation.__metadata__ if part in _SIZES]
         return sized[0] if sized else _kind(inner[0])
+    if not inner:
+        raise TypeError(f"no word for {annotation}")
     return " or ".join(_kind(part) for part in inner if part is not type(None))
 
 

@@ -50,7 +50,7 @@ class Memory:
         return self._tensors.get(region, ())
 
     def parts(self, name: str, right: str) -> tuple[Part, ...]:
-        """The bytes of a buffer, region or tensor, cut where another device holds them.
+        """The bytes of a buffer, region, tensor or mapping, cut where another device holds them.
 
         right: r or rw. Raises Refused if nobody has it.
         """
@@ -216,22 +216,22 @@ def lower(
     steps: list[ContentStep] = []
     pending: list[tuple[str, tuple[Taken, ...]]] = []
     names: set[str] = set()
-    insides: set[str] = set()
+    shared: set[str] = set()
     for content in plan.objects.contents:
         name, spec, span = content.name, content.spec, plan.span(*content.path, key=True)
         try:
             if spec.file is not None:
-                if pending and _meets(memory, name, names, insides):
+                if pending and _meets(memory.by_name[name], names, shared):
                     steps.append(together(pending))
-                    pending, names, insides = [], set(), set()
+                    pending, names, shared = [], set(), set()
                 names.add(name)
-                insides.add(memory.by_name[name].inside)
+                shared.add(_shared(memory.by_name[name]))
                 path = str(PurePath(plan.source_name).parent / spec.file)
                 pending.append((name, load(memory, name, spec, path, plan.span(*content.path, "file"))))
                 continue
             if pending:
                 steps.append(together(pending))
-                pending, names, insides = [], set(), set()
+                pending, names, shared = [], set(), set()
             if spec.copy_of is not None:
                 steps.append(copy(memory, name, spec.copy_of, span))
             elif spec.value is not None:
@@ -241,9 +241,15 @@ def lower(
     return (*steps, together(pending)) if pending else tuple(steps)
 
 
-def _meets(memory: Memory, name: str, names: Set[str], insides: Set[str]) -> bool:
-    """Whether loads that wait write some of the same bytes: a region, and a tensor in it."""
-    return memory.by_name[name].inside in names or name in insides
+def _shared(resource: Resource) -> str:
+    """What else may name some of the same bytes: the region of a tensor, the allocation of a mapping."""
+    return resource.memory or resource.inside
+
+
+def _meets(resource: Resource, names: Set[str], shared: Set[str]) -> bool:
+    """Whether loads that wait write some of the same bytes."""
+    mapped_twice = resource.memory != "" and resource.memory in shared
+    return mapped_twice or resource.name in shared or _shared(resource) in names
 
 
 def lanes(devices: Iterable[int], names: Mapping[str, int]) -> tuple[list[Step], list[Resource]]:

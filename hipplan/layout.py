@@ -252,7 +252,7 @@ class Layout:
     def fill(
         self, name: str, value: float | bool, *, dtype: str | None = None, on_bytes: OnBytes | None = None
     ) -> None:
-        """Makes every element of a buffer, region or tensor `value`, of the tensor's dtype (else dtype, else u8).
+        """Puts value into every element of a buffer, region, tensor or mapping: of its dtype, else dtype, else u8.
 
         on_bytes: called with (bytes done, bytes in all) now and then; what it raises stops the work.
         Raises ApplyError: no such name (HP420), it does not fit (HP105, HP213, HP421), the driver refused (HP401).
@@ -272,7 +272,7 @@ class Layout:
         parts: int | None = None,
         on_bytes: OnBytes | None = None,
     ) -> None:
-        """Fills a buffer, region or tensor from a file: .npy, .safetensors (or its index), else bytes.
+        """Fills a buffer, region, tensor or mapping from a file: .npy, .safetensors (or its index), else bytes.
 
         As a plan's contents, whose keys the arguments are. Raises as fill() does, and ApplyError for arguments that a
         plan could not have (as HP107) and a file that cannot be read (HP405), does not fit (HP421) or is damaged
@@ -283,12 +283,12 @@ class Layout:
             moves.load(name, os.fspath(path), keys)
 
     def copy(self, source: str, to: str, *, on_bytes: OnBytes | None = None) -> None:
-        """Copies the bytes of one buffer, region or tensor to another, across devices too. Raises as fill() does."""
+        """Copies a buffer, region, tensor or mapping to another. Raises as fill() does."""
         with self._moves(to, source, on_bytes=on_bytes) as moves:
             moves.copy(to, source)
 
     def save(self, name: str, path: str | os.PathLike[str], *, on_bytes: OnBytes | None = None) -> None:
-        """Writes a buffer, region or tensor to a file: .npy, .safetensors (a region: all its tensors), else bytes.
+        """Writes a buffer, region, tensor or mapping to a file: .npy, .safetensors (a region: all tensors), else bytes.
 
         An old file of that name is replaced when the new one is complete, never before. Raises as fill() does.
         """

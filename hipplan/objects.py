@@ -103,7 +103,7 @@ class ResolvedRegion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ResolvedContent:
-    """What one buffer, region or tensor holds."""
+    """What one buffer, region, tensor or mapping holds."""
 
     name: str
     spec: Content

@@ -156,7 +156,9 @@ def _check_saves(saves: list[tuple[str, str]], program: Program) -> None:
     for name, file in saves:
         if name not in known:
             raise WrongUsage(
-                f"--save: the plan has no buffer, region or tensor '{name}'; {suggest(name, known)}".rstrip("; ")
+                f"--save: the plan has no buffer, region, tensor or mapping '{name}'; {suggest(name, known)}".rstrip(
+                    "; "
+                )
             )
         check_save(program, name, file)
 

@@ -64,3 +64,6 @@ FilePath = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00
 NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*$"
 Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=256)]
 """What a plan calls an object: letters, digits, `_` and `-`, parts joined by dots."""
+
+MemoryName = Annotated[str, Field(pattern=NAME_PATTERN.removesuffix("$") + r"(\[[0-9]+\])?$", max_length=256)]
+"""A name, or a mapping by its reservation and number: range[0]."""

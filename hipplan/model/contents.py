@@ -25,8 +25,8 @@ _OF_FILES = ("at", "tensor", "part", "parts")
 
 
 class Content(PlanModel):
-    """What a buffer, a region or a tensor holds: a value, a file, or a copy. Said in the order in which it happens,
-    after everything is made; a mistake in a file is told before anything is."""
+    """What a buffer, a region, a tensor or a mapping holds: a value, a file, or a copy. Said in the order in which it
+    happens, after everything is made; a mistake in a file is told before anything is."""
 
     value: Number | None = None
     """Every element is this.
@@ -36,7 +36,7 @@ class Content(PlanModel):
     """
 
     dtype: DTypeName | None = None
-    """What `value` is. Left out: the tensor's dtype; u8 for a buffer, or a region.
+    """What `value` is. Left out: the tensor's dtype; u8 for all else.
 
     Errors: HP107 without value, or for a tensor, which has one.
     Source: ours.
@@ -81,7 +81,7 @@ class Content(PlanModel):
     """
 
     copy_of: str | None = None
-    """Another buffer, region or tensor of as many bytes.
+    """Another buffer, region, tensor or mapping of as many bytes.
 
     Errors: HP213 there is none; HP421 of another size or dtype.
     Source: hipMemcpyAsync, hipMemcpyPeerAsync.

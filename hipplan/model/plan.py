@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from hipplan.model.base import Name, PlanModel, refuse
+from hipplan.model.base import MemoryName, Name, PlanModel, refuse
 from hipplan.model.buffers import Buffer
 from hipplan.model.contents import Content
 from hipplan.model.devices import DeviceSelector, PeerLink, Requires, Stream
@@ -92,8 +92,9 @@ class Plan(PlanModel):
     Source: hipMemAddressReserve, hipMemCreate, hipMemMap, hipMemSetAccess.
     """
 
-    contents: dict[Name, Content] = {}
-    """What memory holds, by the name of a buffer, a region or a tensor; in the order in which it happens.
+    contents: dict[MemoryName, Content] = {}
+    """What memory holds, by the name of a buffer, a region or a tensor, or range[0] for the first mapping of the
+    reservation range; in the order in which it happens.
 
     Errors: HP213 no such thing.
     Source: hipMemsetAsync, hipMemcpyAsync, hipMemcpyPeerAsync.

@@ -47,7 +47,7 @@ def resolve(plan: Plan, span: SpanOf, broken: frozenset[str] = frozenset()) -> t
         name: resolve_region(name, spec, path, names, devices)
         for name, path, spec in names.spread("regions", plan.regions)
     }
-    contents = resolve_contents(plan, buffers, regions, names, broken)
+    contents = resolve_contents(plan, buffers, regions, reservations, names, broken)
     peers = devices.peers(plan.peers)
     objects = Objects(devices.all, peers, allocations, reservations, streams, buffers, regions, contents)
     if not names.found and not broken:

@@ -1,4 +1,4 @@
-"""What contents refer to: buffers, regions and tensors, and nothing else."""
+"""What contents refer to: buffers, regions, tensors and mappings, and nothing else."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Container
 from hipplan.dtypes import BYTE
 from hipplan.errors import suggest
 from hipplan.model import Content, Plan
-from hipplan.objects import Path, ResolvedBuffer, ResolvedContent, ResolvedRegion
+from hipplan.objects import Path, ResolvedBuffer, ResolvedContent, ResolvedRegion, ResolvedReservation
 from hipplan.resolve.names import Names
 from hipplan.units import format_size
 from hipplan.values import encode
@@ -17,13 +17,15 @@ def resolve_contents(
     plan: Plan,
     buffers: dict[str, ResolvedBuffer],
     regions: dict[str, ResolvedRegion],
+    reservations: dict[str, ResolvedReservation],
     names: Names,
     broken: frozenset[str],
 ) -> tuple[ResolvedContent, ...]:
     """In the order written."""
     if not plan.contents:
         return ()
-    dtypes: dict[str, str] = dict.fromkeys((*buffers, *regions), "")
+    mappings = (mapping.name for reservation in reservations.values() for mapping in reservation.mappings)
+    dtypes: dict[str, str] = dict.fromkeys((*buffers, *regions, *mappings), "")
     sizes = {name: buffer.spec.size or 0 for name, buffer in buffers.items()}
     for name, region in regions.items():
         for short, tensor in region.spec.tensors.items():
@@ -58,8 +60,9 @@ def _known(
     if name in known:
         return True
     if not broken:  # else it may be one of those that are wrong themselves
-        hint = suggest(name, known) or "define it under buffers: or regions:"
-        names.report("HP213", f"there is no buffer, region or tensor '{name[:60]}'", path, key=key, hint=hint)
+        hint = f"name a mapping: {name}[0]" if f"{name}[0]" in known else suggest(name, known)
+        hint = hint or "define it under buffers: or regions:"
+        names.report("HP213", f"there is no buffer, region, tensor or mapping '{name[:60]}'", path, key=key, hint=hint)
     return False
 
 

@@ -494,3 +494,63 @@ def test_wrong_arguments_are_told_as_in_a_plan(given: dict[str, Any], code: str,
 
     assert caught.value.diagnostics[0].code == code
     assert said in str(caught.value)
+
+
+MAPPED: dict[str, Any] = {
+    "allocations": {"weights": {"device": "gpu.1", "size": "2MiB"}, "two": {"size": "2MiB", "count": 2}},
+    "reservations": {
+        "range": {
+            "access": {"gpu.0": "rw", "gpu.1": "rw"},
+            "mappings": [{"allocation": "weights"}, {"allocation": "two.*"}],
+        },
+        "again": {"access": {"gpu.0": "rw"}, "mappings": [{"allocation": "weights"}]},
+    },
+}
+
+
+def test_a_mapping_has_contents_by_its_number(tmp_path: Path, sim: Simulator) -> None:
+    raw = RNG.bytes(2 * MIB)
+    (tmp_path / "w.bin").write_bytes(raw)
+    contents = {
+        "range[0]": {"file": str(tmp_path / "w.bin")},
+        "range[1]": {"value": 7},
+        "range[2]": {"copy_of": "again[0]"},
+    }
+    with hipplan.apply(plan(contents, **MAPPED), runtime="sim") as layout:
+        assert bytes_of(layout, "range[0]") == raw
+        assert bytes_of(layout, "range[1]") == b"\7" * (2 * MIB)
+        assert bytes_of(layout, "range[2]") == raw
+
+
+def test_loads_of_one_allocation_by_two_mappings_stay_in_order(tmp_path: Path, sim: Simulator) -> None:
+    contents = {}
+    for name in ("range[0]", "again[0]", "range[1]"):
+        (tmp_path / name).write_bytes(RNG.bytes(2 * MIB))
+        contents[name] = {"file": str(tmp_path / name)}
+    with hipplan.apply(plan(contents, **MAPPED), runtime="sim") as layout:
+        assert [step.name for step in layout.program.contents] == ["range[0]", "again[0] and 1 more"]
+        assert bytes_of(layout, "range[0]") == (tmp_path / "again[0]").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "told"),
+    [
+        ("range", "HP213", "name a mapping: range[0]"),
+        ("range[3]", "HP213", "did you mean 'range[2]'"),
+        ("range[x]", "HP106", "cannot be a name"),
+        ("range[0][0]", "HP106", "cannot be a name"),
+        ("two.0", "HP213", "no buffer, region, tensor or mapping 'two.0'"),
+    ],
+)
+def test_what_is_no_mapping_has_no_contents(name: str, code: str, told: str) -> None:
+    with pytest.raises(PlanError) as refused:
+        hipplan.load(plan({name: {"value": 1}}, **MAPPED))
+
+    assert [one.code for one in refused.value.diagnostics] == [code]
+    assert told in str(refused.value)
+
+
+def test_a_mapping_that_nobody_may_write_is_refused() -> None:
+    closed = {**MAPPED["reservations"]["again"], "access": {"gpu.0": "r"}}
+    with pytest.raises(MachineError, match=r"no device may write 'closed\[0\]'"):
+        hipplan.compile(plan({"closed[0]": {"value": 1}}, **{**MAPPED, "reservations": {"closed": closed}}), "sim-2")
