@@ -20,7 +20,7 @@ from hipplan.update import change
 from tests.conftest import Simulator
 from tests.faults import generated
 from tests.faults.change import Change
-from tests.faults.harness import CODES, FOR_EVER, ONCE, calls_of, sweep, sweep_undo
+from tests.faults.harness import CODES, FOR_EVER, ONCE, RELEASES, calls_of, sweep, sweep_undo
 from tests.faults.test_every_call import bound, program_of, quick
 
 __all__ = ["quick"]
@@ -128,6 +128,7 @@ def test_a_call_that_fails_leaves_the_old_or_the_new(what: str, mode: str, quick
 
 
 @pytest.mark.parametrize("what", [what for what in ACTS if what != "update"])  # which has too many pairs of calls
+@pytest.mark.parametrize("quick", RELEASES[-1:], indirect=True)
 def test_a_failure_in_the_roll_back_does_not_stop_the_rest(what: str, quick: Simulator, tmp_path: Path) -> None:
     source, act = ACTS[what]
     phase = Change(quick, program_of(source), act())

@@ -315,7 +315,7 @@ def _nodes(document: Any) -> list[Any]:
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: str(path.stem))
 def test_mutated_plans(path: Path, tmp_path: Path) -> None:
     good = yaml.safe_load(path.read_text())
-    for seed in range(30):
+    for seed in range(8 if path.stem.startswith("llama") else 30):  # of thousands of objects
         (tmp_path / "plan.yaml").write_text(yaml.safe_dump(mutated(good, random.Random(seed)), allow_unicode=True))
         fine("validate", str(tmp_path / "plan.yaml"), "--machine", "sim-2")
 
