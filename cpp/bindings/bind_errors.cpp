@@ -34,6 +34,7 @@ py::object as_python(const hip::hip_error& error) {
 void bind_errors(py::module_& module) {
   hip_error_type = new_type(module, "HipError", "A driver call that did not succeed.");
   runtime_unusable_type = new_type(module, "RuntimeUnusable", "A library that cannot serve as a runtime.");
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): pybind11 asks for just this type
   py::register_exception_translator([](std::exception_ptr pointer) {
     try {
       if (pointer) std::rethrow_exception(pointer);

@@ -20,7 +20,7 @@ void bind_leases(py::module_& module) {
       .def_readonly("name", &leased::name)
       .def_readonly("address", &leased::address)
       .def_readonly("size", &leased::size_bytes);
-  py::class_<lease>(module, "Lease", "Given back when it goes.");
+  const py::class_<lease> without_methods(module, "Lease", "Given back when it goes.");
   py::class_<lease_book, std::shared_ptr<lease_book>>(module, "LeaseBook",
                                                       "Who still looks at a layout's memory.")
       .def(py::init<>())

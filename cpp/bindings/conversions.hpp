@@ -18,6 +18,7 @@ namespace py = pybind11;
 /// Devices by the ordinals that Python has for them.
 [[nodiscard]] inline std::vector<device_id> device_ids(const std::vector<int>& ordinals) {
   std::vector<device_id> out;
+  out.reserve(ordinals.size());
   for (const int ordinal : ordinals) out.push_back(device_id{ordinal});
   return out;
 }

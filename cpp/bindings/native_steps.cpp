@@ -174,6 +174,7 @@ std::span<const hip::hipMemAccessDesc> native_steps::read_rights(py::handle righ
   const Py_ssize_t count = PyTuple_Size(rights.ptr());
   if (count < 0) throw py::error_already_set();
   std::vector<hip::hipMemAccessDesc> native;
+  native.reserve(static_cast<std::size_t>(count));
   for (Py_ssize_t i = 0; i < count; ++i) native.push_back(right_of(PyTuple_GetItem(rights.ptr(), i)));
   last_rights_ = rights;
   return rights_.emplace_back(std::move(native));

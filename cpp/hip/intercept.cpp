@@ -172,9 +172,8 @@ void interceptor::arm(std::vector<fault_rule> rules) {
   const std::lock_guard lock(mutex_);
   rules_.clear();
   for (auto& rule : rules) {
-    armed_rule armed{std::move(rule), 0, {}};
-    armed.random.seed(armed.seed);
-    rules_.push_back(std::move(armed));
+    std::mt19937_64 random(rule.seed);
+    rules_.push_back({std::move(rule), 0, random});
   }
   fired_ = calls_ = 0;
   update_active();

@@ -20,12 +20,13 @@ namespace hip {
 template <class Number>
 [[nodiscard]] std::optional<Number> number_in(std::string_view text, int base = 10) {
   Number value{};
-  const char* const end = text.data() + text.size();
+  const char* const begin = text.data();
+  const char* const end = begin + text.size();
   std::from_chars_result read;
   if constexpr (std::is_floating_point_v<Number>) {
-    read = std::from_chars(text.data(), end, value);
+    read = std::from_chars(begin, end, value);
   } else {
-    read = std::from_chars(text.data(), end, value, base);
+    read = std::from_chars(begin, end, value, base);
   }
   if (read.ec != std::errc{} || read.ptr != end) return std::nullopt;
   return value;

@@ -102,7 +102,7 @@ void hipDeviceGetAttribute(int* value, hipDeviceAttribute_t attribute, int devic
     return;
   }
   const auto known = to_cuda(attribute);
-  require(known.has_value());
+  if (!known) fail(hipErrorInvalidValue);
   *value = attribute_of(handle, *known);
 }
 

@@ -122,13 +122,13 @@ context_scope::context_scope(int ordinal) {
   check(driver().cuCtxGetCurrent(&current));
   if (current == wanted) return;
   check(driver().cuCtxPushCurrent_v2(wanted));
-  pushed_ = true;
+  pushed_by_ = &driver();
 }
 
 context_scope::~context_scope() {
-  if (!pushed_) return;
+  if (!pushed_by_) return;
   CUcontext popped = nullptr;
-  const auto result = driver().cuCtxPopCurrent_v2(&popped);
+  const auto result = pushed_by_->cuCtxPopCurrent_v2(&popped);
   if (result == CUDA_SUCCESS || result == CUDA_ERROR_DEINITIALIZED) return;
   std::fprintf(stderr, "libhipcuda: the thread's CUDA context could not be restored (CUDA error %u)\n",
                static_cast<unsigned>(result));

@@ -39,7 +39,7 @@ class context_scope {
   context_scope& operator=(const context_scope&) = delete;
 
  private:
-  bool pushed_ = false;
+  const driver_table* pushed_by_ = nullptr;  ///< null: nothing to put back
 };
 
 }  // namespace hipcuda

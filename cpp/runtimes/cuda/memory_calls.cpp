@@ -113,7 +113,7 @@ void hipMemGetAddressRange(void** base, std::size_t* size, void* ptr) {
                       (result == CUDA_SUCCESS && found == 0);
   if (hidden) {  // a mapping that the current device may not access, or one of host memory
     const auto piece = piece_at(to_address(ptr));
-    require(piece.has_value(), hipErrorNotFound);
+    if (!piece) fail(hipErrorNotFound);
     found = piece->base;
     bytes = piece->size;
   } else {

@@ -20,7 +20,7 @@ pointer_facts ask_about(const void* ptr) {
       to_address(ptr),
       {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
        CU_POINTER_ATTRIBUTE_DEVICE_POINTER, CU_POINTER_ATTRIBUTE_HOST_POINTER},
-      {&facts.type, &facts.is_managed, &facts.device, &facts.on_device, &facts.on_host});
+      {&facts.type, &facts.is_managed, &facts.device, &facts.on_device, static_cast<void*>(&facts.on_host)});
   return facts;
 }
 
@@ -39,7 +39,7 @@ void require_whole_pieces(const void* ptr, std::size_t size) {
   CUdeviceptr next = to_address(ptr);
   for (std::size_t left = size; left != 0;) {
     const auto piece = piece_at(next);
-    require(piece && piece->base == next && piece->size <= left);
+    if (!piece || piece->base != next || piece->size > left) fail(hipErrorInvalidValue);
     next += piece->size;
     left -= piece->size;
   }

@@ -25,9 +25,10 @@ hip_abi::hipError_t refuse(const char* name) noexcept {
     }
     process::thread().last_error = hip_abi::hipErrorNotSupported;
     process::thread().last_result = hip_abi::hipErrorNotSupported;
+    return hip_abi::hipErrorNotSupported;
   } catch (...) {
+    return hip_abi::hipErrorNotSupported;  // unsaid
   }
-  return hip_abi::hipErrorNotSupported;
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "calls/support.hpp"
+#include "hip/parse.hpp"
 
 namespace hipsim::calls {
 namespace {
@@ -14,7 +15,7 @@ std::pair<int, int> capability(const std::string& arch) {
   const auto digits = arch.starts_with("gfx") ? arch.substr(3, arch.find(':') - 3) : std::string{};
   if (digits.size() < 3) return {0, 0};
   const auto minor = digits.substr(digits.size() - 2, 1);
-  return {std::atoi(digits.substr(0, digits.size() - 2).c_str()),
+  return {hip::number_in<int>(digits.substr(0, digits.size() - 2)).value_or(0),
           static_cast<int>(std::strtol(minor.c_str(), nullptr, 16))};
 }
 
@@ -55,11 +56,10 @@ std::optional<int> compute_limit(unsigned int attribute) {
       return 2147483647;  // pitch
     case 71:
     case 72:
-      return 65536;  // registers
     case 74:
     case 75:
     case 76:
-      return 65536;  // shared memory
+      return 65536;  // registers, shared memory
     case 78:
       return 1;  // stream priorities
     case 81:

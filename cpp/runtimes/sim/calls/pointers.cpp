@@ -48,7 +48,7 @@ located locate(const machine& m, std::uintptr_t address) {
 
 template <class Value>
 void write(void* data, Value value) {
-  std::memcpy(data, &value, sizeof value);
+  std::memcpy(data, static_cast<const void*>(&value), sizeof value);
 }
 
 hipError_t write_attribute(void* data, hipPointer_attribute attribute, std::uintptr_t address,
