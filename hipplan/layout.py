@@ -358,17 +358,17 @@ class Layout:
         with self._lock:
             if self._closed:
                 return Undone(0)
-            holders = self._book.bar(0, kept.EVERYWHERE, force)
-            if holders and not force:
+            state = self._state
+            if (holders := self._book.bar(0, kept.EVERYWHERE, force)) and not force:
                 hint = "delete the arrays and tensors made from it first, or close(force=True)"
                 raise LayoutInUse(kept.in_use(holders, hint))
-            undone = undo(self.program, self._live, self._book)
+            undone = undo(state.program, state.live, self._book)
             self._closed = True  # not before: an interrupt until here leaves a layout that can be closed
         open_layouts.discard(self)
         for pool in self._torch_pools.values():
             pool.close()
-        if self._live.record is not None:
-            self._live.record.end()
+        if state.live.record is not None:
+            state.live.record.end()
         if undone.kept:
             kept.keep(self._holder)
         kept.give_back()

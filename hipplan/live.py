@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from time import perf_counter_ns
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any
 
 from hipplan import _core
 from hipplan.content_steps import LANES, PIECE, Part
@@ -18,6 +19,9 @@ from hipplan.record import Recorder
 from hipplan.steps import CreateAllocation, ImportAllocation, RegisterBuffer, Reserve, Step
 from hipplan.tensorfiles import Files, Rows
 from hipplan.units import round_up, version_text
+
+if TYPE_CHECKING:
+    from hipplan.undo import Undone
 
 OnBytes = Callable[[int, int], None]
 """Called now and then while bytes are moved, with how many are done and how many there are. What it raises stops it."""
@@ -49,7 +53,7 @@ class Live:
     def __init__(
         self,
         runtime: _core.Runtime,
-        bind: Mapping[str, Any],
+        bind: dict[str, Any],
         devices: Iterable[int],
         record: Recorder | None = None,
     ) -> None:
@@ -57,15 +61,15 @@ class Live:
         self.record = record
         """Who writes down what is done; then each step is made by itself, so that it has a time of its own."""
         self._process = os.getpid()
-        self.journal = _core.Journal(runtime, list(devices))
+        self._devices = list(devices)
+        self.journal = _core.Journal(runtime, self._devices)
         self.files = Files()
         """Those that are read right now: of this work alone, as is what follows."""
         self.on_bytes: OnBytes | None = None
         self.callers_own: BaseException | None = None
         """What on_step or on_bytes has raised: nothing of ours, however much it looks like it."""
-        self._devices = list(devices)
         self._filler: _core.Filler | None = None
-        self.bindings = dict(bind)
+        self.bindings = bind
         self._exports: dict[int, tuple[str, memoryview]] = {}
         self._named: dict[str, int] = {}
         self._run: _core.StepRun | None = None
@@ -118,7 +122,7 @@ class Live:
     def add(self, name: str, entry: int) -> None:
         """Names a journal entry; 0 (a peer link that was on already) is not ours and gets no name."""
         if entry:
-            self._entries[name] = entry
+            self._named[name] = entry  # what was made natively need not get its names for that
 
     def forget(self, name: str) -> None:
         """The name stands for nothing any more; what it stood for is the journal's."""
@@ -265,12 +269,15 @@ class Live:
         given.release()
         raise ApplyError(Diagnostic("HP405", f"{what} does not fit '{step.name}': {wrong}", step.origin, hint=hint))
 
-    def let_go(self, lost: Collection[str] = ()) -> None:
+    def let_go(self, undone: Undone | None = None) -> None:
         """What the caller passed is his to move again, where it is not registered any more.
 
-        lost: names of what could not be given back; a device may reach it until the process ends.
+        undone: what could not be given back in it, a device may reach until the process ends.
         """
-        if self._exports:
+        if not self._exports:
+            return
+        with contextlib.suppress(MemoryError):  # else it is let go when nobody has the layout any more
+            lost = () if undone is None else undone.leaks
             registered = {entry for entry, _, _ in self.journal.contents()}
             for entry in self._exports.keys() - registered:
                 name, given = self._exports.pop(entry)
@@ -323,7 +330,8 @@ def native_steps(program: Program) -> _core.NativeSteps:
     memory = vars(program)  # where cached_property keeps things too
     if "native_steps" not in memory:
         memory["native_steps"] = _core.NativeSteps(program.steps)
-    return cast(_core.NativeSteps, memory["native_steps"])
+    steps: _core.NativeSteps = memory["native_steps"]
+    return steps
 
 
 def described(runtime: _core.Runtime) -> dict[str, str]:

@@ -6,7 +6,6 @@ a look at signals now and then; the waiting itself on a native thread, so that a
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import threading
@@ -153,12 +152,11 @@ def wait_until_idle(program: Program, live: Live) -> None:
     """Waits for the devices. Raises HipError, and at once what a signal raises: nothing is lost by that."""
     names, ordinals = [*program.devices], [*program.devices.values()]
     waiting = _core.IdleWait(live.runtime, ordinals)
-    patience_s, told = max(0.05, _patience_s()), False
+    patience_s = max(_LOOK_S, _patience_s())
+    if not waiting.wait(patience_s) and (busy := waiting.busy) is not None:
+        log.warning("device '%s' is still busy after %g s; the change waits for it", names[busy], patience_s)
     while not waiting.wait(patience_s):
-        busy = waiting.busy
-        if busy is not None and not told:
-            told = True
-            log.warning("device '%s' is still busy after %g s; the change waits for it", names[busy], patience_s)
+        pass
     for _, error in waiting.failures:
         raise error
 
@@ -168,8 +166,7 @@ def _surely(live: Live, make: Callable[[], _Work]) -> Undone:
         began = perf_counter_ns()
         owned = live.journal.contents() if live.record else []
         undone = make().give_back()
-        with contextlib.suppress(MemoryError):  # else it is let go when nobody has the layout any more
-            live.let_go(undone.leaks)
+        live.let_go(undone)
     except BaseException:  # an interrupt in the few instructions outside of the wait; more may come
         _surely(live, make)
         raise
@@ -219,7 +216,6 @@ class _Work:
         self._mine = mine
         self._begin = begin
         self._waiting: _core.IdleWait | None = None
-        self._patience_s = _patience_s()
         self._began = monotonic()
         self._told = False
         self._undone = Undone(0)
@@ -252,22 +248,18 @@ class _Work:
             return
         if self._waiting is None:  # hipMemUnmap does not synchronise
             self._waiting = _core.IdleWait(self._live.runtime, [*self._devices.values()])
-        while not self._waiting.wait(self._rest_s()):
+        while not self._waiting.wait(_LOOK_S):
             if self._given_up:
                 return
-            if self._overdue() and not self._told:
+            if not self._told and self._overdue():
                 self._told = True
-                log.warning(_STILL_BUSY, self._busy(), self._patience_s, _how_to_give_up())
+                log.warning(_STILL_BUSY, self._busy(), _patience_s(), _how_to_give_up())
         if self._decide(""):
             return
         report = self._undoing.run()
         retried = self._waiting.retried + self._undoing.retried
         self._undone = _undone(self._not_idle(self._waiting), report, retried)
         self.finished = True
-
-    def _rest_s(self) -> float:
-        """Until there is something to tell, or to look at."""
-        return max(0.05, self._began + self._patience_s - monotonic())
 
     def _not_idle(self, waiting: _core.IdleWait) -> list[Failure]:
         out = []
@@ -302,7 +294,7 @@ class _Work:
         return f"still {what}: please wait, stopping now would lose memory"
 
     def _overdue(self) -> bool:
-        return monotonic() - self._began >= self._patience_s
+        return monotonic() - self._began >= _patience_s()
 
     def _all_stays(self) -> tuple[Failure, ...]:
         return tuple(
@@ -329,6 +321,8 @@ def _how_to_give_up() -> str:
 
 
 _MEMORY_PAUSE_S = 0.01
+_LOOK_S = 0.05
+"""How long a wait goes on before it is seen whether there is something to tell, or nothing more to wait for."""
 _STILL_BUSY = "device '%s' is still busy after %g s; its memory cannot be given back before it is idle%s"
 _working: set[_Work] = set()
 _left: list[Live] = []
