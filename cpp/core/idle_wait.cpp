@@ -15,7 +15,7 @@ using clock = std::chrono::steady_clock;
 
 /// How long the caller stays awake for devices that are idle already: to be woken up would take longer than
 /// all of the waiting.
-constexpr auto awake = std::chrono::microseconds(100);
+constexpr auto awake = std::chrono::microseconds(300);
 constexpr auto memory_pause = std::chrono::milliseconds(10);
 
 }  // namespace
