@@ -1,5 +1,7 @@
 #include "leak_log.hpp"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <mutex>
 #include <thread>
@@ -17,8 +19,16 @@ struct log_state {
   std::vector<line> lines;
 };
 
+/// A fork waits for whoever is at it: the child could wait for ever.
 log_state& state() {
-  static auto* const instance = new log_state;
+  static auto* const instance = [] {
+    pthread_atfork([] { state().mutex.lock(); }, [] { state().mutex.unlock(); },
+                   [] {
+                     state().lines.clear();  // the parent tells of them
+                     state().mutex.unlock();
+                   });
+    return new log_state;
+  }();
   return *instance;
 }
 

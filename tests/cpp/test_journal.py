@@ -249,6 +249,21 @@ def test_a_forked_child_gives_nothing_back(sim: Simulator) -> None:
     _core.Undoing(journal).run()
 
 
+def test_a_forked_child_does_not_tell_of_its_parents_leaks(sim: Simulator) -> None:
+    journal = _core.Journal(sim.runtime)
+    journal.create_device_buffer("lost", 0, MIB)
+    sim.runtime.arm_faults("hipFree@1=hipErrorUnknown")
+    del journal
+    gc.collect()
+    if (child := os.fork()) == 0:
+        os._exit(len(_core.take_leaks()))
+    _, status = os.waitpid(child, 0)
+
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert len(_core.take_leaks()) == 1
+    sim.free_everything()
+
+
 def test_interpreter_exit_gives_everything_back() -> None:
     script = """
         import hipplan
