@@ -12,6 +12,7 @@ namespace {
 struct slots {
   std::mutex mutex;
   std::array<std::shared_ptr<memory_pool>, pool_slots> taken;
+  int next = 0;  ///< in turn: PyTorch may still hold the functions of one that has just become free
 };
 
 slots& all_slots() {
@@ -43,10 +44,12 @@ std::shared_ptr<memory_pool> memory_pool::create(runtime_ptr runtime, std::strin
   std::shared_ptr<memory_pool> made(
       new memory_pool(std::move(runtime), std::move(name), device, address, size_bytes, std::move(book)));
   const std::lock_guard lock(all_slots().mutex);
-  for (int slot = 0; slot < pool_slots; ++slot) {
+  for (int tried = 0; tried < pool_slots; ++tried) {
+    const int slot = (all_slots().next + tried) % pool_slots;
     auto& place = all_slots().taken[static_cast<std::size_t>(slot)];
     if (place) continue;
     made->slot_ = slot;
+    all_slots().next = slot + 1;
     place = made;
     return made;
   }

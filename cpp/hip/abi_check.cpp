@@ -109,6 +109,7 @@ SAME_VALUE(hipMemcpyDefault)
 SAME_VALUE(hipMemAllocationTypeInvalid)
 SAME_VALUE(hipMemAllocationTypePinned)
 #if HIP_VERSION >= 70100000
+SAME_VALUE(hipMemcpyDeviceToDeviceNoCU)
 SAME_VALUE(hipMemAllocationTypeUncached)
 SAME_VALUE(hipMemLocationTypeHost)
 SAME_VALUE(hipMemLocationTypeHostNuma)

@@ -71,6 +71,7 @@ enum hipMemcpyKind : unsigned int {
   hipMemcpyDeviceToHost = 2,
   hipMemcpyDeviceToDevice = 3,
   hipMemcpyDefault = 4,
+  hipMemcpyDeviceToDeviceNoCU = 1024,
 };
 
 enum hipMemAllocationType : unsigned int {

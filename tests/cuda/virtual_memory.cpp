@@ -61,7 +61,13 @@ void virtual_memory(hip_api& hip, int device) {
   OK(hip.hipMemRelease(second));
   WANT(same_memory(hip, at(base, chunk), base, chunk, 11));
 
-  OK(hip.hipMemUnmap(base, 4 * chunk));
+  OK(hip.hipMemset(at(base, chunk / 2), 13, 3 * chunk));  // over three pieces
+  OK(hip.hipMemUnmap(at(base, chunk), chunk));
+  WANT_CODE(hipErrorInvalidValue, hip.hipMemset(base, 13, 4 * chunk));  // with a hole between
+  WANT_CODE(hipErrorInvalidValue, hip.hipMemset(at(base, 2 * chunk), 13, 3 * chunk));
+  OK(hip.hipMemset(at(base, 2 * chunk), 13, 2 * chunk));
+  OK(hip.hipMemUnmap(base, chunk));
+  OK(hip.hipMemUnmap(at(base, 2 * chunk), 2 * chunk));
   void* range = nullptr;
   std::size_t size = 0;
   hipPointerAttribute_t attributes{};

@@ -280,3 +280,14 @@ print([line.split()[0] for line in calls()])
 """
     pushed = "['cuCtxGetCurrent@0', 'cuCtxPushCurrent_v2@0', 'cuMemGetAddressRange_v2@101', 'cuCtxPopCurrent_v2@101']"
     assert script(source).strip() == pushed
+
+
+def test_what_is_checked_first_is_what_hip_checks_first(script: Script) -> None:
+    source = """
+attributes, value = ctypes.create_string_buffer(b"\\xaa" * 32, 32), c_int()
+print(hip.hipMemcpy(P, c_void_p(0x400000), N, 1024), hip.hipMemcpy(P, c_void_p(0x400000), N, 5))
+print(hip.hipHostMalloc(byref(P), c_size_t(0), ctypes.c_uint(0xC0000000)), P.value)
+print(hip.hipPointerGetAttributes(attributes, None), list(memoryview(attributes.raw).cast("i"))[:2])
+print(hip.hipDeviceGetP2PAttribute(byref(value), 99, 0, 99), hip.hipDeviceGetP2PAttribute(byref(value), 99, 0, 1))
+"""
+    assert script(source).splitlines() == ["0 21", "0 None", "0 [0, -2]", "101 1"]

@@ -201,6 +201,18 @@ def test_slots_are_used_again(layout: Layout) -> None:
             pool.close()
 
 
+def test_a_slot_s_functions_are_not_the_next_pool_s(layout: Layout) -> None:
+    """PyTorch keeps them for as long as a user keeps the MemPool that torch_pool() gave."""
+    first = TorchPool(layout, "scratch")
+    first.close()
+    second = TorchPool(layout, "scratch")
+    try:
+        assert second.native.slot != first.native.slot
+        assert Allocator(first.native).malloc(256) is None
+    finally:
+        second.close()
+
+
 def test_slots_of_layouts_that_were_dropped_are_used_again(sim: Simulator) -> None:
     for _ in range(20):
         TorchPool(hipplan.apply(PLAN, runtime="sim"), "scratch")

@@ -29,7 +29,7 @@ void run_on_null_stream(std::initializer_list<const void*> pointers, Call call) 
 bool is_copy(const void* dst, const void* src, std::size_t bytes, hipMemcpyKind kind) {
   if (bytes == 0) return false;
   require(dst && src);
-  require(kind <= hipMemcpyDefault, hipErrorInvalidMemcpyDirection);
+  require(kind <= hipMemcpyDefault || kind == hipMemcpyDeviceToDeviceNoCU, hipErrorInvalidMemcpyDirection);
   return true;
 }
 
@@ -57,8 +57,8 @@ void hipFree(void* ptr) { free_any(ptr); }
 void hipHostMalloc(void** ptr, std::size_t size, unsigned int flags) {
   require(ptr);
   *ptr = nullptr;
-  const unsigned int wanted = host_malloc_flags(flags);
-  if (size != 0) check(driver().cuMemHostAlloc(ptr, size, wanted));
+  if (size == 0) return;
+  check(driver().cuMemHostAlloc(ptr, size, host_malloc_flags(flags)));
 }
 
 void hipHostFree(void* ptr) { free_any(ptr); }
@@ -88,8 +88,8 @@ void hipHostGetFlags(unsigned int* flags, void* hostPtr) {
 }
 
 void hipPointerGetAttributes(hipPointerAttribute_t* attributes, const void* ptr) {
-  if (!attributes || !ptr) return;  // HIP 7: a null argument is a Success
-  const pointer_facts facts = ask_about(ptr);
+  if (!attributes) return;  // HIP 7: a null argument is a Success
+  const pointer_facts facts = ptr ? ask_about(ptr) : pointer_facts{};
   *attributes = {};
   attributes->type = to_hip(static_cast<CUmemorytype>(facts.type), facts.is_managed != 0);
   attributes->device = hipInvalidDeviceId;
@@ -141,11 +141,17 @@ void hipMemcpyAsync(void* dst, const void* src, std::size_t sizeBytes, hipMemcpy
 
 namespace {
 
-// CUDA lets a fill run past the end and faults; then the context is lost. HIP says InvalidValue.
-void require_known_end(void* dst, std::size_t size) {
+// CUDA lets a fill run past the end, or over a hole, and faults; then the context is lost. HIP says
+// InvalidValue.
+void require_memory(void* dst, std::size_t size) {
   const auto start = to_address(dst);
   require(size <= ~start);  // no wrap round the end of the address space
-  if (piece_at(start)) return require(piece_at(start + size - 1).has_value());  // may run over several pieces
+  auto next = start;
+  for (auto piece = piece_at(next); piece; piece = piece_at(next)) {
+    next = piece->base + piece->size;
+    if (next - start >= size) return;
+  }
+  require(next == start);  // else it begins in mapped pieces and goes on where there are none
   CUdeviceptr base = 0;
   std::size_t whole = 0;
   if (driver().cuMemGetAddressRange_v2(&base, &whole, start) != CUDA_SUCCESS)
@@ -158,7 +164,7 @@ void require_known_end(void* dst, std::size_t size) {
 void hipMemset(void* dst, int value, std::size_t sizeBytes) {
   if (sizeBytes == 0) return;
   require(dst);
-  require_known_end(dst, sizeBytes);
+  require_memory(dst, sizeBytes);
   const auto byte = static_cast<unsigned char>(value);
   run_on_null_stream({dst}, [&] { return driver().cuMemsetD8_v2(to_address(dst), byte, sizeBytes); });
 }
@@ -166,7 +172,7 @@ void hipMemset(void* dst, int value, std::size_t sizeBytes) {
 void hipMemsetAsync(void* dst, int value, std::size_t sizeBytes, hipStream_t stream) {
   if (sizeBytes == 0) return;
   require(dst);
-  require_known_end(dst, sizeBytes);
+  require_memory(dst, sizeBytes);
   const auto byte = static_cast<unsigned char>(value);
   const auto call = [&] {
     return driver().cuMemsetD8Async(to_address(dst), byte, sizeBytes, to_cuda(stream));

@@ -49,8 +49,8 @@ void hipMemcpyPeerAsync(void* dst, int dstDevice, const void* src, int srcDevice
 void hipDeviceGetP2PAttribute(int* value, hipDeviceP2PAttr attribute, int srcDevice, int dstDevice) {
   require(value);
   require(srcDevice != dstDevice, hipErrorInvalidDevice);
-  check(driver().cuDeviceGetP2PAttribute(value, to_cuda(attribute), device_handle(srcDevice),
-                                         device_handle(dstDevice)));
+  const CUdevice source = device_handle(srcDevice), target = device_handle(dstDevice);
+  check(driver().cuDeviceGetP2PAttribute(value, to_cuda(attribute), source, target));
 }
 
 void hipExtGetLinkTypeAndHopCount(int device1, int device2, std::uint32_t* linkType,

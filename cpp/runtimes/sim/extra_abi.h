@@ -34,7 +34,6 @@ enum hipPointer_attribute : unsigned int {
 };
 
 inline constexpr hipMemAllocationHandleType hipMemHandleTypeFabric{8};  // since 7.14
-inline constexpr unsigned int hipMemcpyDeviceToDeviceNoCU = 1024;
 inline constexpr unsigned int hipEventDisableTiming = 2;
 
 struct hipDeviceProp_tR0000;  // 792 bytes, the layout of 5.x; written by offset
