@@ -52,8 +52,12 @@ def dropped(holder: Holder) -> None:
         keep(holder)
 
 
-def give_back() -> None:
-    """Tries again: views may be gone by now. A failure goes to the log: whoever could be told has left."""
+def give_back() -> BaseException | None:
+    """Tries again: views may be gone by now. A failure goes to the log: whoever could be told has left.
+
+    Gives what was raised into the waits, such as KeyboardInterrupt: for the caller to raise.
+    """
+    interrupt: BaseException | None = None
     for one in list(_kept):
         if one.whole and len(one.leases):
             continue
@@ -63,6 +67,8 @@ def give_back() -> None:
                 _kept.remove(one)
         for failure in undone.diagnostics():
             log.error("%s", failure)
+        interrupt = interrupt or undone.interrupt
+    return interrupt
 
 
 def in_use(holders: list[_core.Leased], hint: str) -> Diagnostic:

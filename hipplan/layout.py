@@ -371,10 +371,10 @@ class Layout:
             state.live.record.end()
         if undone.kept:
             kept.keep(self._holder)
-        kept.give_back()
+        interrupt = kept.give_back() or undone.interrupt
         leaked = LeakError(undone.diagnostics(), undone=undone) if undone.failures else None
-        if undone.interrupt is not None:
-            raise undone.interrupt from leaked
+        if interrupt is not None:
+            raise interrupt from leaked
         if leaked is not None:
             raise leaked
         return undone

@@ -105,11 +105,14 @@ def _with_chunks(program: Program, made: PlacedRegion) -> Program:
     regions = {**program.regions, name: made}
     fewer = range(len(made.chunks), len(was.chunks))
     gone = {memory_of(name, number) for number in fewer} | {mapping_of(name, number) for number in fewer}
+    sealed = {mapping: access for mapping, access in program.sealed.items() if mapping not in gone}
     changed = {one.name: one for one in made.resources() if one.kind == "region" or _follows(one, made)}
+    if any(one.inside == name and one.name in sealed for one in program.resources):  # else what made says is so
+        was_told = {one.name: one.access for one in program.resources}
+        changed = {one: replace(resource, access=was_told[one]) for one, resource in changed.items()}
     resources = [changed.get(one.name, one) for one in program.resources if one.name not in gone]
     if gone:
         kept = tuple(step for step in program.steps if step.name not in gone)
-        sealed = {mapping: access for mapping, access in program.sealed.items() if mapping not in gone}
         return replace(program, steps=kept, resources=tuple(resources), regions=regions, sealed=sealed)
     more = list(_more(program, was, made))
     return replace(

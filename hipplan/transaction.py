@@ -49,7 +49,8 @@ def run(
     Raises ApplyError after rolling back: a driver call failed (HP401), what was read back differs (HP402),
     an address or a binding is not there (HP404, HP405). Any other exception rolls back and goes on.
     """
-    kept.give_back()
+    if (interrupt := kept.give_back()) is not None:
+        raise interrupt
     if record is not None:
         record.begin(program, described(runtime))
     live = Live(runtime, bindings(bind), program.devices.values(), record)

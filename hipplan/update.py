@@ -7,6 +7,7 @@ bytes but those that contents were writing.
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -26,6 +27,8 @@ from hipplan.undo import conclude, undo, wait_until_idle
 
 if TYPE_CHECKING:
     from hipplan.layout import Layout
+
+log = logging.getLogger("hipplan")
 
 _LOOKED_AT = (
     steps.Map,
@@ -55,7 +58,11 @@ def change(
             raise refuse("the layout is being changed already", why="a change cannot begin inside of another one")
         state = layout._state
         if state.live.journal.next() > state.end:  # an interrupt stopped even the roll back of an earlier change
-            undo(state.program, state.live, since=state.end)
+            undone = undo(state.program, state.live, since=state.end)
+            for failure in undone.diagnostics():
+                log.error("%s", failure)
+            if undone.interrupt is not None:
+                raise undone.interrupt
         difference = way(state)
         if difference.empty:
             layout._state = replace(state, program=difference.new, live=_renamed(state, difference))
@@ -252,11 +259,10 @@ class _Change:
     def _bar(self) -> None:
         """LayoutInUse (HP409) if somebody looks at what would go."""
         book = self.layout._book
-        for address, size in self._going():
-            holders = book.bar(address, size)
-            if holders:
+        for going in self._going():
+            self.barred.append(going)  # first: an interrupt behind the bar would leave it there for good
+            if holders := book.bar(*going):
                 raise LayoutInUse(kept.in_use(holders, "delete the arrays and tensors made from it first"))
-            self.barred.append((address, size))
 
     def _check_registrations(self) -> None:
         """HP420: the caller's memory would be registered twice at once, which runtimes do not keep apart."""

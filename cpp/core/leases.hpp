@@ -48,7 +48,7 @@ class lease_book : public std::enable_shared_from_this<lease_book> {
   [[nodiscard]] std::vector<leased> overlapping(std::uintptr_t address, std::size_t size_bytes) const;
   /// Bars a range unless leases on it are out; those are the answer. `force` bars it all the same.
   std::vector<leased> bar(std::uintptr_t address, std::size_t size_bytes, bool force);
-  /// Takes the latest bar of exactly this range back.
+  /// Takes the latest bar of exactly this range back, if there is one that is not settled.
   void unbar(std::uintptr_t address, std::size_t size_bytes);
   /// What is barred has gone: from now on bars stand only against those who are older. A new age begins.
   void settle();

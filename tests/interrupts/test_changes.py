@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hipplan import _core
+from hipplan.layout import Layout
 from hipplan.steps import Step
 from hipplan.transaction import run
 from tests.conftest import Simulator
@@ -20,6 +21,13 @@ from tests.faults.test_every_call import program_of
 from tests.interrupts.test_library import interrupt_at
 
 PLACES = 250
+
+
+def look_at_everything(layout: Layout) -> None:
+    """Raises LeaseRefused where something is barred."""
+    for name in layout:
+        if layout[name].address is not None:
+            layout[name]._hold()
 
 
 @pytest.mark.parametrize("what", ["update", "grow", "shrink", "remap"])
@@ -54,11 +62,36 @@ def test_an_interrupt_at_any_instruction_leaves_the_old_or_the_new(what: str, si
             assert facts(sim, layout) == before, f"instruction {at} of {whole}"
         alive = {key for key in sim.alive() if key[0] != "stream"}
         assert alive == owned(layout), f"instruction {at} of {whole}"
+        look_at_everything(layout)
         act(layout)  # and it can be changed again
         assert layout.drift() == []
         layout.close()
         assert sim.alive() == set(), f"instruction {at} of {whole}"
     assert _core.take_leaks() == []
+
+
+class Interrupting:
+    """A lease book that is interrupted right after it has barred something."""
+
+    def __init__(self, book: _core.LeaseBook) -> None:
+        self._book = book
+
+    def bar(self, *arguments: Any) -> None:
+        self._book.bar(*arguments)
+        raise KeyboardInterrupt
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._book, name)
+
+
+def test_what_an_interrupted_change_barred_can_be_looked_at_again(sim: Simulator) -> None:
+    with run(program_of(ONE), sim.runtime) as layout:
+        book = layout._book
+        layout._book = Interrupting(book)  # type: ignore[assignment]
+        with pytest.raises(KeyboardInterrupt):
+            layout.shrink("hot", to="2MiB")
+        layout._book = book
+        look_at_everything(layout)
 
 
 class Stop(Exception):

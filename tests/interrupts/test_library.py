@@ -102,6 +102,24 @@ def test_a_storm_of_signals_loses_nothing() -> None:
     assert left == 0
 
 
+@pytest.mark.parametrize("then", ["apply", "close"])
+def test_an_interrupt_of_what_waited_for_a_view_goes_on(then: str, sim: Simulator) -> None:
+    layout, other = (hipplan.apply(QUICKSTART, runtime="sim") for _ in range(2))
+    view = memoryview(layout["staging"])
+    assert layout.close(force=True).kept
+    view.release()
+    del view
+    sim.runtime.arm_faults(f"hipDeviceSynchronize@{1 if then == 'apply' else 3}=delay:400")
+    timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        hipplan.apply(QUICKSTART, runtime="sim") if then == "apply" else other.close()
+    timer.join()
+    sim.runtime.arm_faults("")
+    other.close()
+    assert sim.alive() == set()
+
+
 def test_what_the_body_raises_goes_on_unchanged(sim: Simulator) -> None:
     raised = RuntimeError("mine")
     with pytest.raises(RuntimeError) as caught, hipplan.apply(QUICKSTART, runtime="sim"):

@@ -195,6 +195,18 @@ def test_sealed_memory_is_read_only_for_everybody_until_it_is_unsealed(layout: L
     del view
 
 
+def test_what_is_left_of_a_sealed_region_stays_sealed(layout: Layout) -> None:
+    layout.seal("cache")
+    way = layout.shrink("cache", to="2MiB")
+
+    assert "access" not in str(way)
+    assert layout["cache"].read_only
+    assert layout["cache.pages"].read_only
+    layout.unseal("cache")
+    assert access_of(layout, "cache") == [3, 1]
+    assert not layout["cache.pages"].read_only
+
+
 def test_a_seal_is_for_what_was_named_and_an_update_takes_it_away(layout: Layout) -> None:
     layout.seal("full[0]")
     assert (access_of(layout, "full[0]"), access_of(layout, "full[1]")) == ([1, 1], [3, 1])
