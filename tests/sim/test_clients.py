@@ -99,6 +99,23 @@ def test_a_program_built_with_hip_s_headers_runs(built_with: str, tmp_path: Path
     ), got.stderr
 
 
+def test_what_exit_handlers_and_destructors_give_back_is_no_leak(tmp_path: Path) -> None:
+    source, program, ledger = tmp_path / "program.cpp", tmp_path / "program", tmp_path / "ledger.json"
+    source.write_text(
+        'extern "C" int hipMalloc(void**, unsigned long), hipFree(void*), atexit(void (*)());\n'
+        "struct owner { void* memory = nullptr; ~owner() { hipFree(memory); } } owned, handled;\n"
+        "void give_back() { hipFree(handled.memory); handled.memory = nullptr; }\n"
+        "int main() { void* leaked; atexit(give_back);\n"
+        "  return hipMalloc(&owned.memory, 1) || hipMalloc(&handled.memory, 2) || hipMalloc(&leaked, 3); }\n"
+    )
+    library = library_path()
+    extra = [f"-Wl,-rpath,{Path(library).parent}", "-Wl,--allow-shlib-undefined"]
+    subprocess.run([compiler(), str(source), library, "-o", str(program), *extra], check=True)
+    subprocess.run([str(program)], env={**os.environ, "HIPSIM_LEDGER_AT_EXIT": str(ledger)}, check=True)
+
+    assert [buffer["size"] for buffer in json.loads(ledger.read_text())["buffers"]] == [3]
+
+
 @pytest.mark.parametrize("version", [6, 7])
 def test_programs_find_the_simulator_under_amd_s_names(tmp_path: Path, version: int) -> None:
     assert launched(linked(tmp_path, version)).returncode == 42

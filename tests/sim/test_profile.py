@@ -244,10 +244,11 @@ def test_with_no_device_calls_say_so_before_they_look_at_arguments(script: Scrip
 count = c_int(5)
 print(hip.hipGetDeviceCount(byref(count)), count.value, hip.hipMalloc(None, 0), hip.hipSetDevice(0), hip.hipInit(9))
 print(hip.hipRuntimeGetVersion(byref(count)), hip.hipGetLastError(), hip.hipMemcpy(None, None, 0, 0))
+print(hip.library.hipMemPoolCreate(None, None))
 """
     got = script(source, HIPSIM_PROFILE=TWO_DEVICES, HIP_VISIBLE_DEVICES="-1")
 
-    assert got.stdout.split() == ["100", "0", "100", "100", "100", "0", "100", "100"]
+    assert got.stdout.split() == ["100", "0", "100", "100", "100", "0", "100", "100", "100"]
 
 
 def test_a_bad_profile_in_the_environment_fails_every_call_and_says_why(script: Script) -> None:

@@ -1,5 +1,7 @@
 """A hundred thousand of everything, at the default descriptor limit, and the next call as quick as the first."""
 
+import ctypes
+import threading
 import time
 from ctypes import byref, c_void_p
 
@@ -59,6 +61,29 @@ print(simulator.alive())
     got = script(source)
 
     assert got.stdout.split() == ["{}"], got.stderr[-500:]
+
+
+def test_copies_that_overlap_let_other_calls_in(hip: Hip) -> None:
+    size = 4 << 20
+    host, done = [ctypes.create_string_buffer(size) for _ in range(2)], threading.Event()
+
+    def copy(to: ctypes.Array[ctypes.c_char], source: int) -> None:
+        for _ in range(100):
+            hip.hipMemcpy(to, source, size, 2)
+        done.set()
+
+    with hip.buffer(size) as address:
+        threads = [threading.Thread(target=copy, args=(to, address)) for to in host]
+        for thread in threads:
+            thread.start()
+        pairs = 0
+        while not done.is_set():
+            with hip.buffer(64):
+                pairs += 1
+        for thread in threads:
+            thread.join()
+
+    assert pairs > 10
 
 
 def test_the_next_call_does_not_slow_down(hip: Hip) -> None:

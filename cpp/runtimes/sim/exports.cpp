@@ -1,12 +1,11 @@
 // The exported functions: guards only, generated from the lists of calls.
-#include <atomic>
 #include <cerrno>
-#include <cstdio>
 #include <new>
 #include <string_view>
 #include <system_error>
 
 #include "calls.hpp"
+#include "guard.hpp"
 #include "process.hpp"
 
 namespace hipsim {
@@ -53,30 +52,12 @@ hipError_t code_of_exception(const char* function) noexcept {
   return hip_abi::hipErrorUnknown;
 }
 
-// Without the log's lock: a thread that the child has not got may hold it.
-void say_once_in_child(const char* function) {
-  static std::atomic<bool> said{false};
-  if (said.exchange(true)) return;
-  std::fprintf(stderr, "hipsim: %s: refused in a forked child, as its parent had started HIP\n", function);
-}
-
-void record(std::uint32_t code) {
-  auto& thread = process::thread();
-  thread.last_result = code;
-  const bool is_error = code != hip_abi::hipSuccess && code != hip_abi::hipErrorNotReady;
-  if (is_error || !process::instance().keeps_only_errors()) thread.last_error = code;
-}
-
 template <bool KeepsLastError, bool NeedsNoDevice, class Function, class... Arguments>
 hipError_t guard(const char* name, const char* names, Function function, Arguments... arguments) noexcept {
   hipError_t code = hip_abi::hipErrorUnknown;
   try {
     auto& here = process::instance();
-    if (here.is_forked_child()) {
-      say_once_in_child(name);
-      return hip_abi::hipErrorNotInitialized;
-    }
-    if (here.broken()) return hip_abi::hipErrorInvalidDevice;
+    if (const auto refusal = refusal_of_all(name); refusal != hip_abi::hipSuccess) return refusal;
     const auto call = [&](auto...) -> hipError_t {
       try {
         if (!NeedsNoDevice && !here.has_devices()) return hip_abi::hipErrorNoDevice;

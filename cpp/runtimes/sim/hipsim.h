@@ -28,7 +28,7 @@ size_t hipsim_ledger(char* out, size_t capacity);
 /* Arms fault rules such as "hipMemMap@3=hipErrorOutOfMemory"; null or empty disarms. Counting starts anew. */
 int hipsim_fail(const char* rules);
 
-/* Calls made to fail, and calls counted, since the rules were armed. */
+/* Calls made to fail, and calls counted, since the rules were armed; 0 in a forked child. */
 uint64_t hipsim_fail_fired(void);
 uint64_t hipsim_fail_calls(void);
 

@@ -1,8 +1,13 @@
 #include "ledger.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include "process.hpp"
 
@@ -149,20 +154,37 @@ void write_queues(writer& out, const machine& m) {
   out.close();
 }
 
-void at_exit() {
+constinit bool wanted_at_exit = false;
+
+// In one piece, as other processes may append to the same file.
+bool append(const char* path, std::string_view text) {
+  const int file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (file < 0) return false;
+  while (!text.empty()) {
+    const auto done = write(file, text.data(), text.size());
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) break;
+    text.remove_prefix(static_cast<std::size_t>(done));
+  }
+  const int error = errno;
+  close(file);
+  errno = error;
+  return text.empty();
+}
+
+// Behind the program's exit handlers and static destructors, which may give memory back; std::atexit would be
+// before those that were registered before the first call of HIP.
+[[gnu::destructor]] void at_exit() {
   // A forked child owns nothing of what it sees.
-  if (process::instance().is_forked_child()) return;
+  if (!wanted_at_exit || process::instance().is_forked_child()) return;
   const char* path = std::getenv("HIPSIM_LEDGER_AT_EXIT");
   if (!path) return;
-  const auto text = ledger(*reading());
-  const bool to_stderr = std::strcmp(path, "stderr") == 0;
-  std::FILE* file = to_stderr ? stderr : std::fopen(path, "we");
-  if (!file) {
+  const auto line = "{\"pid\": " + std::to_string(getpid()) + ", " + ledger(*reading()).substr(1) + '\n';
+  if (std::strcmp(path, "stderr") == 0) {
+    std::fputs(line.c_str(), stderr);
+  } else if (!append(path, line)) {
     std::fprintf(stderr, "hipsim: cannot write the ledger %s: %s\n", path, std::strerror(errno));
-    return;
   }
-  std::fprintf(file, "%s\n", text.c_str());
-  if (!to_stderr) std::fclose(file);
 }
 
 }  // namespace
@@ -181,8 +203,6 @@ std::string ledger(const machine& m) {
   return out.take();
 }
 
-void write_ledger_at_exit() {
-  if (std::getenv("HIPSIM_LEDGER_AT_EXIT")) std::atexit(at_exit);
-}
+void write_ledger_at_exit() { wanted_at_exit = std::getenv("HIPSIM_LEDGER_AT_EXIT") != nullptr; }
 
 }  // namespace hipsim

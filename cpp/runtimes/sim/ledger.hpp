@@ -8,7 +8,8 @@
 namespace hipsim {
 
 [[nodiscard]] std::string ledger(const machine& m);
-/// Arranges for HIPSIM_LEDGER_AT_EXIT (a path, or "stderr") to be written when the process ends.
+/// Arranges for the ledger, with the process's id, to be appended to HIPSIM_LEDGER_AT_EXIT (a path, or
+/// "stderr") when the library is finalised: at the end of the process, or when it is unloaded.
 void write_ledger_at_exit();
 
 }  // namespace hipsim

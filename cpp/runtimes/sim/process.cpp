@@ -68,7 +68,7 @@ void process::adopt(std::unique_ptr<machine> fresh) {
 
 void process::configure(const char* profile_text) {
   auto fresh = machine_from(profile_text);
-  const std::unique_lock lock(lock_);
+  const auto lock = own_turn();
   if (!machine_->empty()) throw std::logic_error("objects of the present machine are still alive");
   adopt(std::move(fresh));
   generation_.fetch_add(1, std::memory_order_release);

@@ -49,7 +49,17 @@ class process {
   friend class writing;
   process();
   void adopt(std::unique_ptr<machine> fresh);
+  // A shared_mutex lets readers in while others read, for ever if they overlap: so all pass one by one here.
+  [[nodiscard]] std::shared_lock<std::shared_mutex> shared_turn() {
+    const std::lock_guard turn(turnstile_);
+    return std::shared_lock(lock_);
+  }
+  [[nodiscard]] std::unique_lock<std::shared_mutex> own_turn() {
+    const std::lock_guard turn(turnstile_);
+    return std::unique_lock(lock_);
+  }
 
+  std::mutex turnstile_;
   std::shared_mutex lock_;
   std::unique_ptr<machine> machine_;
   std::atomic<std::uint64_t> generation_{1};
@@ -61,10 +71,10 @@ class process {
   std::FILE* log_ = nullptr;
 };
 
-/// The machine while others may look too: queries and copies.
+/// The machine while others may look too: queries and copies. Not twice in one thread.
 class reading {
  public:
-  reading() : lock_(process::instance().lock_), machine_(*process::instance().machine_) {}
+  reading() : lock_(process::instance().shared_turn()), machine_(*process::instance().machine_) {}
   const machine* operator->() const { return &machine_; }
   const machine& operator*() const { return machine_; }
 
@@ -76,7 +86,7 @@ class reading {
 /// The machine for the caller alone.
 class writing {
  public:
-  writing() : lock_(process::instance().lock_), machine_(*process::instance().machine_) {}
+  writing() : lock_(process::instance().own_turn()), machine_(*process::instance().machine_) {}
   machine* operator->() { return &machine_; }
   machine& operator*() { return machine_; }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "extra_abi.h"
+#include "guard.hpp"
 #include "process.hpp"
 
 #define HIPSIM_EXPORT extern "C" __attribute__((visibility("default")))
@@ -17,14 +18,18 @@ namespace {
 // One line per function and process: a program that polls must not fill the log.
 hip_abi::hipError_t refuse(const char* name) noexcept {
   try {
+    if (const auto refusal = refusal_of_all(name); refusal != hip_abi::hipSuccess) return refusal;
+    if (!process::instance().has_devices()) {
+      record(hip_abi::hipErrorNoDevice);
+      return hip_abi::hipErrorNoDevice;
+    }
     static auto& seen = *new std::set<std::string>;
     static std::mutex lock;
     const std::lock_guard guard(lock);
     if (seen.insert(name).second) {
       std::fprintf(stderr, "hipsim: %s is not simulated: hipErrorNotSupported (docs/simulator.md)\n", name);
     }
-    process::thread().last_error = hip_abi::hipErrorNotSupported;
-    process::thread().last_result = hip_abi::hipErrorNotSupported;
+    record(hip_abi::hipErrorNotSupported);
     return hip_abi::hipErrorNotSupported;
   } catch (...) {
     return hip_abi::hipErrorNotSupported;  // unsaid

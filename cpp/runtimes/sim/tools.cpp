@@ -38,6 +38,16 @@ int attempt(Work work) noexcept {
   }
 }
 
+template <class Count>
+std::uint64_t counted(Count count) noexcept {
+  std::uint64_t out = 0;
+  attempt([&] {
+    out = count(process::instance().interceptor);
+    return 0;
+  });
+  return out;
+}
+
 }  // namespace
 }  // namespace hipsim
 
@@ -77,9 +87,13 @@ HIPSIM_EXPORT int hipsim_fail(const char* rules) {
   });
 }
 
-HIPSIM_EXPORT uint64_t hipsim_fail_fired(void) { return hipsim::process::instance().interceptor.fired(); }
+HIPSIM_EXPORT uint64_t hipsim_fail_fired(void) {
+  return hipsim::counted([](auto& interceptor) { return interceptor.fired(); });
+}
 
-HIPSIM_EXPORT uint64_t hipsim_fail_calls(void) { return hipsim::process::instance().interceptor.calls(); }
+HIPSIM_EXPORT uint64_t hipsim_fail_calls(void) {
+  return hipsim::counted([](auto& interceptor) { return interceptor.calls(); });
+}
 
 HIPSIM_EXPORT int hipsim_trace(const char* path) {
   return attempt([&] {
