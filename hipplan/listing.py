@@ -114,9 +114,11 @@ def _line(resource: Resource, way: Difference, old: _Side, new: _Side) -> Line |
             return None  # told with its region
         return Line("+", resource.kind, resource.name, _size(resource), span)
     if resource.kind == "tensor":
-        what = _moved(was, resource)
+        what = _moved(was, resource, way)
     elif _kept(resource, way, new):
         what = ", ".join((*_anew(was, resource, way), *_details(was, resource, way)))
+    elif resource.kind in ("region", "reservation"):
+        what = ", ".join(("gets other addresses", *_elsewhere(was, resource, way)))
     else:
         sizes = _sizes(was, resource)
         what = f"is made anew{sizes and f', {sizes}'}{_moves(was, resource)}{_bytes(resource, way)}"
@@ -131,6 +133,14 @@ def _anew(was: Resource, now: Resource, way: Difference) -> Iterator[str]:
         if count:
             how = "with their bytes" if way.carries else "without their bytes"
             yield f"{count} of {len(both)} chunks are made anew{_moves(was, now)}, {how}"
+
+
+def _elsewhere(was: Resource, now: Resource, way: Difference) -> Iterator[str]:
+    """What else is to be said where the addresses change."""
+    if sizes := _sizes(was, now):
+        yield sizes
+    if now.kind == "region":
+        yield from [*_anew(was, now, way)] or ["with its bytes"]
 
 
 def _bytes(now: Resource, way: Difference) -> str:
@@ -171,11 +181,13 @@ def _details(was: Resource, now: Resource, way: Difference) -> Iterator[str]:
         yield from (f"prefetch {step.describe()}" for step in changed if isinstance(step, steps.Prefetch))
 
 
-def _moved(was: Resource, now: Resource) -> str:
+def _moved(was: Resource, now: Resource, way: Difference) -> str:
     """A tensor is only a name for a place."""
     told = []
     if was.offset != now.offset:
-        told.append(f"lies at +{format_size(now.offset)}, was at +{format_size(was.offset)}")
+        filled = any(now.name in _filled(step) for step in way.contents)
+        without = "" if filled else ", without its bytes"
+        told.append(f"lies at +{format_size(now.offset)}, was at +{format_size(was.offset)}{without}")
     if (was.dtype, was.shape) != (now.dtype, now.shape):
         told.append(f"{_array(was)} -> {_array(now)}")
     return ", ".join(told)

@@ -411,3 +411,22 @@ def test_after_a_roll_back_everybody_may_look_again(sim: Simulator) -> None:
         with pytest.raises(ApplyError):
             layout.update(TWO | {"buffers": {"other": {"kind": "device", "size": "1MiB"}}})
         assert numpy.asarray(piece).shape == numpy.asarray(layout["staging"]).shape == (MIB,)
+
+
+def test_new_addresses_and_bytes_that_do_not_move_are_told(sim: Simulator) -> None:
+    def plan(reserve: str, first: int) -> dict[str, Any]:
+        tensors = {"a": {"dtype": "f32", "shape": [first]}, "b": {"dtype": "f32", "shape": [64]}}
+        region = {"size": "4MiB", "reserve": reserve, "chunk": "2MiB", "tensors": tensors}
+        return {"hipplan": 1, "regions": {"k": region}, "reservations": {"r": {"size": reserve}}}
+
+    with hipplan.apply(plan("64MiB", 64), runtime="sim") as layout:
+        assert str(layout.update(plan("128MiB", 64))).splitlines() == [
+            "~ reservation r: gets other addresses, 64MiB -> 128MiB",
+            "~ region k: gets other addresses, 4MiB, with its bytes",
+        ]
+        assert str(layout.update(plan("128MiB", 4096))).splitlines() == [
+            "~ tensor k.a: f32 64 -> f32 4096",
+            "~ tensor k.b: lies at +16KiB, was at +256B, without its bytes",
+        ]
+        refilled = plan("128MiB", 64) | {"contents": {"k.b": {"value": 1.0}}}
+        assert str(layout.update(refilled)).splitlines()[-1] == "~ tensor k.b: lies at +256B, was at +16KiB"
