@@ -6,7 +6,7 @@
                            of the nearest ancestor if that is not written; None if there is no text at all
     loaded.warnings        diagnostics that do not stop anything
     loaded.source_name     what messages call the document
-    loaded.digest          sha256 of the expanded document: the same for the same layout
+    loaded.digest          sha256 of the expanded document: the same for the same layout, made in the same order
 
 Objects (hipplan/objects.py) hold `devices`, `peers`, `allocations`, `reservations`, `streams` and `buffers`.
 Each thing carries `name`, `spec` (its model) and `path` (for span), and its names are resolved: devices are
@@ -30,7 +30,7 @@ from pydantic import ValidationError
 
 from hipplan.errors import Diagnostic, PlanError, Span, in_order
 from hipplan.expand import Expanded, expand
-from hipplan.include import keys_taken
+from hipplan.include import NOUNS, keys_taken
 from hipplan.model import Plan
 from hipplan.objects import Objects, Path
 from hipplan.resolve import resolve
@@ -63,7 +63,7 @@ class LoadedPlan:
         import hashlib
         import json
 
-        text = json.dumps(self._document.data, sort_keys=True, separators=(",", ":"))
+        text = json.dumps(_in_their_order(self._document.data), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -154,6 +154,17 @@ def _copied(data: Any) -> Any:
     if isinstance(data, dict):
         return {key: _copied(value) for key, value in data.items()}
     return [_copied(value) for value in data] if isinstance(data, list) else data
+
+
+def _in_their_order(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A good document with what has names of the plan's own as lists: their order is that of the devices, of the driver
+    calls, of the tensors' places and of what happens to contents."""
+    out = {key: [*value.items()] if key in NOUNS else value for key, value in data.items()}
+    if "regions" in out:
+        out["regions"] = [
+            (name, {**region, "tensors": [*region.get("tensors", {}).items()]}) for name, region in out["regions"]
+        ]
+    return out
 
 
 def _at(data: Any, path: Sequence[Hashable]) -> Any:

@@ -17,11 +17,12 @@ from hipplan import contents, extend, kept, remake, resize, steps
 from hipplan.changes import CopyBytes, TakeOut, refuse
 from hipplan.content_steps import check_files
 from hipplan.difference import Difference, difference
-from hipplan.errors import LayoutInUse, LeakError
-from hipplan.live import bindings, host_memory, native_steps
+from hipplan.errors import ApplyError, LayoutInUse, LeakError
+from hipplan.live import Live, bindings, host_memory, native_steps
 from hipplan.program import Program
 from hipplan.resize import Size, require
 from hipplan.state import State
+from hipplan.tensorfiles import Files
 from hipplan.transaction import Making, OnStep, raise_undone, read_back
 from hipplan.undo import conclude, undo, wait_until_idle
 
@@ -120,15 +121,23 @@ def _addresses(state: State, name: str) -> extend.Addresses:
 
 def rebound(state: State, bind: Mapping[str, Any]) -> frozenset[str]:
     """Names of what was made of something that the caller passed and now passes another one for."""
-    known = state.live.bindings
-    other = {name for name, given in bind.items() if name in known and not _same(known[name], given)}
-    bound = (s for s in state.program.steps if isinstance(s, (steps.ImportAllocation, steps.RegisterBuffer)))
-    return frozenset(step.name for step in bound if step.bind in other)
+    live = state.live.moving(Files(), None)
+    live.bindings = dict(bind)
+    return frozenset(step.name for step in state.program.steps if _is_rebound(step, live))
 
 
-def _same(one: Any, other: Any) -> bool:
-    """The same memory, or the same descriptor."""
-    return one is other or (isinstance(one, int) and one == other)
+def _is_rebound(step: steps.Step, live: Live) -> bool:
+    """live: with what the caller passes now."""
+    if isinstance(step, steps.ImportAllocation):
+        return step.bind in live.bindings  # a number is used again, and drivers' descriptors share one inode
+    if not isinstance(step, steps.RegisterBuffer) or step.bind not in live.bindings:
+        return False
+    try:
+        given, address, size = live.bound_memory(step)
+    except ApplyError:  # told where it is registered
+        return True
+    given.release()
+    return (address, size) != (live.address(step.name), live.size(step.name))
 
 
 def under_way(layout: Layout) -> bool:

@@ -104,6 +104,17 @@ def test_the_locked_addresses_are_what_an_apply_gets(sim: Simulator, locked: Pat
             assert layout[name].address == address
 
 
+def test_tensors_in_another_order_are_another_plan(locked: Path) -> None:
+    def plan(*names: str) -> dict[str, Any]:
+        tensors = {name: {"dtype": "f32", "shape": [64 if name == "a" else 1024]} for name in names}
+        return {"hipplan": 1, "name": "p", "regions": {"r": {"tensors": tensors}}}
+
+    locked.write_text(to_yaml(lock(compiled(plan("a", "b")))))
+    Locked(locked).hold(compiled(plan("a", "b")))
+    with pytest.raises(PlanError, match=r"HP320.*'p' is not the plan that was locked"):
+        Locked(locked).hold(compiled(plan("b", "a")))
+
+
 def test_what_a_lock_has_placed_stays_there_in_an_update(sim: Simulator, locked: Path) -> None:
     held = Locked(locked).hold(prepare(library.load(PLAN), choose("sim"), None))
     wider = difference(held, prepare(library.load(PLAN, {"chunks": 3}), choose("sim"), None))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import io
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +233,35 @@ def test_the_digest_is_of_the_layout_and_not_of_its_text() -> None:
     other = load(io.StringIO("hipplan: 1\nvars: {n: 2}\nbuffers: {b: {kind: device, size: $(n)}}\n"), {"n": 3})
 
     assert one.digest == same.digest != other.digest
+
+
+TENSORS = {"regions": {"r": {"tensors": {n: {"dtype": "f32", "shape": [s]} for n, s in (("a", 64), ("b", 1024))}}}}
+EVENTS = {"buffers": {"b": {"kind": "pinned", "size": 8}, "c": {"kind": "pinned", "size": 8}}}
+
+
+@pytest.mark.parametrize(
+    ("plan", "path"),
+    [
+        (TENSORS, ("regions", "r", "tensors")),
+        ({"devices": {"x": {"ordinal": 0}, "y": {"ordinal": 1}}, **EVENTS}, ("devices",)),
+        ({"allocations": {"kv.1": {"size": "2MiB"}, "kv.0": {"size": "4MiB"}},
+          "reservations": {"r": {"access": {"gpu.0": "rw"}, "mappings": [{"allocation": "kv.*"}]}}}, ("allocations",)),
+        (EVENTS | {"contents": {"b": {"value": 1, "dtype": "u8"}, "c": {"copy_of": "b"}}}, ("contents",)),
+        (EVENTS, ("buffers",)),
+    ],
+)  # fmt: skip
+def test_the_digest_is_of_the_order_in_which_things_come(plan: dict[str, Any], path: tuple[str, ...]) -> None:
+    other = copy.deepcopy({"hipplan": 1, **plan})
+    things = reduce(getitem, path, other)
+    for name in list(things)[:-1]:  # these go behind the last one
+        things[name] = things.pop(name)
+
+    digest = load(other).digest
+    assert digest != load({"hipplan": 1, **plan}).digest
+    for thing in things.values():
+        for key in list(thing)[:-1]:
+            thing[key] = thing.pop(key)
+    assert load(dict(reversed(other.items()))).digest == digest
 
 
 @pytest.mark.parametrize(
