@@ -88,6 +88,9 @@ def compile_change(old: Program, plan: LoadedPlan, machine: Machine, renewed: Se
     """
     new = contents.with_lanes_of(old, compile(plan, machine, old.current_device))
     found = difference(old, new, renewed, fills=True)
+    idle = contents.lanes_of(new) - contents.lanes_of(old) - set(devices_of(found.contents))
+    if idle:  # they are for contents of what stays, which nothing loads
+        found = difference(old, contents.without_lanes(new, idle), renewed, fills=True)
     findings = Findings()
     preflight.check_peak(found, machine, findings)
     if findings.errors:

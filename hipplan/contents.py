@@ -23,8 +23,8 @@ from hipplan.tensorfiles import Wanted, is_safetensors
 from hipplan.units import format_size
 from hipplan.values import encode
 
-STAGING = "contents#"
-"""How the names of what moves bytes begin, which no plan can choose."""
+STAGING = "#contents."
+"""How the names of what moves bytes begin: as no name of a plan does, nor of what is made for one."""
 
 _FILLED = ("device", "pinned", "registered", "managed", "region", "tensor", "mapping")
 
@@ -276,11 +276,24 @@ def with_lanes(program: Program, devices: Iterable[int]) -> Program:
 
 def with_lanes_of(old: Program, program: Program) -> Program:
     """The same program, and the lanes that another one has to its devices: they are ours, not the plan's."""
-    missing = _with_a_lane(old) - _with_a_lane(program)
+    missing = lanes_of(old) - lanes_of(program)
     return with_lanes(program, sorted(missing.intersection(program.devices.values()))) if missing else program
 
 
-def _with_a_lane(program: Program) -> set[int]:
+def without_lanes(program: Program, devices: Set[int]) -> Program:
+    """The same program, and no lanes for these devices, of which nothing is moved."""
+    idle = {lane_name(device, number) for device in devices for number in range(LANES)} | set(
+        map(staging_name, devices)
+    )
+    return replace(
+        program,
+        steps=tuple(step for step in program.steps if step.name not in idle),
+        resources=tuple(one for one in program.resources if one.name not in idle),
+    )
+
+
+def lanes_of(program: Program) -> set[int]:
+    """The devices that a program has lanes to."""
     made = (step for step in program.steps if isinstance(step, CreatePinnedBuffer))
     return {step.device for step in made if step.name == staging_name(step.device)}
 
@@ -288,7 +301,8 @@ def _with_a_lane(program: Program) -> set[int]:
 def of_new(old: Program, new: Program, stays: Callable[[str], bool]) -> Iterator[ContentStep]:
     """What is left of the contents of a program for bytes that the one before it has not got.
 
-    stays: whether the memory of a buffer or allocation does. Of a tensor, elements that lie elsewhere are new too.
+    stays: whether the memory of a buffer or allocation does. Of a tensor, elements that lie elsewhere are new too; of
+    a mapping, what the one of its name did not map.
     """
     memory, before = Memory(new.resources, new.devices), {one.name: one for one in old.resources}
 
@@ -307,6 +321,8 @@ def of_new(old: Program, new: Program, stays: Callable[[str], bool]) -> Iterator
 
 def _end_of_old(now: Resource, was: Resource | None) -> int:
     """Where those bytes of a place end that mean the same if their memory stays; 0: none do."""
+    if now.kind == "mapping":
+        return now.offset + was.size if was is not None and was.memory == now.memory else 0
     if now.kind != "tensor":
         return now.offset + now.size
     if was is None or (was.inside, was.offset, was.dtype) != (now.inside, now.offset, now.dtype):

@@ -52,10 +52,10 @@ def summary(found: list[Line]) -> str:
 
 
 def note(way: Difference) -> str:
-    """Contents that the new plan says otherwise of memory that keeps its bytes: nothing fills it again."""
+    """Contents that the old plan did not say of memory that keeps its bytes: nothing fills it again."""
     before, after = _contents(way.old), _contents(way.new)
     filled = {name for step in way.contents for name in _filled(step)}
-    stay = [name for name, what in after.items() if before.get(name, what) != what and name not in filled]
+    stay = [name for name, what in after.items() if before.get(name) != what and name not in filled]
     if not stay:
         return ""
     more = f" and {len(stay) - 3} more" if len(stay) > 3 else ""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hipplan import steps
+from hipplan.contents import STAGING
 from hipplan.errors import ApplyError, HipplanError, LeakError
 from hipplan.layout import Layout
 from hipplan.program import Program
@@ -111,7 +112,7 @@ def facts(sim: Simulator, layout: Layout) -> Facts:
 
 def writable(layout: Layout) -> list[tuple[Any, int]]:
     """(what it is, address) of all that can be written through the runtime; memory mapped twice, once. What moves
-    bytes (contents#0) has none of its own."""
+    bytes (#contents.0) has none of its own."""
     live = layout._live
     found: dict[Any, int] = {}
     rights = {s.name: dict(s.rights) for s in layout.program.steps if isinstance(s, steps.SetAccess)}
@@ -119,7 +120,7 @@ def writable(layout: Layout) -> list[tuple[Any, int]]:
     for step in layout.program.steps:
         if isinstance(step, steps.Map) and rights.get(step.name, {}).get(owners.get(step.allocation, -2)) == "rw":
             found.setdefault(("handle", live.handle(step.allocation)), live.address(step.name))
-        elif isinstance(step, _BUFFERS) and not step.name.startswith("contents#"):
+        elif isinstance(step, _BUFFERS) and not step.name.startswith(STAGING):
             found["address", live.address(step.name)] = live.address(step.name)
     return list(found.items())
 

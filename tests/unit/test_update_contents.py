@@ -9,6 +9,7 @@ import numpy
 import pytest
 
 import hipplan
+from hipplan.contents import staging_name
 from hipplan.errors import ApplyError
 from hipplan.layout import Layout
 from tests.conftest import Simulator
@@ -150,7 +151,7 @@ def test_what_moves_bytes_stays_until_the_layout_closes(contents: dict[str, Any]
     with hipplan.apply(plan(contents, buffers=buffers), runtime="sim") as layout:
         layout.fill("a", 2)
         layout.fill("b", 2)
-        alive, addresses = sim.alive(), [layout[f"contents#{device}"].address for device in (0, 1)]
+        alive, addresses = sim.alive(), [layout[staging_name(device)].address for device in (0, 1)]
         same = layout.update(plan({}, buffers=buffers))
 
         assert same.empty
@@ -158,7 +159,7 @@ def test_what_moves_bytes_stays_until_the_layout_closes(contents: dict[str, Any]
         layout.update(plan({"b": {"value": 1}}, buffers={**buffers, "c": {"kind": "pinned", "size": 4096}}))
         layout.update(plan(contents, buffers=buffers))
         assert sim.alive() == alive
-        assert [layout[f"contents#{device}"].address for device in (0, 1)] == addresses
+        assert [layout[staging_name(device)].address for device in (0, 1)] == addresses
 
 
 def test_what_moves_bytes_goes_with_its_device(sim: Simulator) -> None:
@@ -169,7 +170,72 @@ def test_what_moves_bytes_goes_with_its_device(sim: Simulator) -> None:
         way = layout.update(plan({}, devices=1, buffers=one))
 
         assert str(way) == "- device b: 4KiB"
-        assert "contents#1" not in layout
+        assert staging_name(1) not in layout
         layout.update(plan({}, buffers=two))
         layout.fill("b", 3)
         assert bytes_of(layout, "b") == [3]
+
+
+def of_mappings(*mappings: dict[str, str], contents: dict[str, Any]) -> dict[str, Any]:
+    """Each of an allocation of 4 MiB; there are a and b."""
+    allocations = {name: {"size": "4MiB", "granularity": "minimum"} for name in "ab"}
+    reservation = {"size": "16MiB", "access": {"gpu.0": "rw"}, "mappings": list(mappings)}
+    return plan(contents, allocations=allocations, reservations={"range": reservation})
+
+
+A, B, HALF = {"allocation": "a"}, {"allocation": "b"}, {"allocation": "a", "size": "2MiB"}
+BOTH = {"range[0]": {"value": 1}, "range[1]": {"value": 2}}
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "filled"),
+    [
+        ((A, B), (A, B), [[8], [9]]),
+        ((A, B), (B, A), [[1], [2]]),
+        ((A,), (A, B), [[8], [2]]),
+        ((A, B), (A, {**B, "at": "8MiB"}), [[8], [9]]),
+        ((HALF, B), (A, B), [[8, 1], [9]]),
+        ((A, B), (HALF, B), [[8], [9]]),
+    ],
+    ids=["same", "swapped", "more", "moved", "grown", "shrunk"],
+)
+def test_what_a_mapping_did_not_map_is_filled(was: Any, now: Any, filled: list[list[int]], sim: Simulator) -> None:
+    there = {name: BOTH[name] for name in list(BOTH)[: len(was)]}
+    with hipplan.apply(of_mappings(*was, contents=there), runtime="sim") as layout:
+        for number, name in enumerate(there):
+            layout.fill(name, 8 + number)
+        layout.update(of_mappings(*now, contents=BOTH))
+
+        assert [bytes_of(layout, name) for name in BOTH] == filled
+
+
+def test_contents_where_none_were_are_told_and_make_nothing(sim: Simulator) -> None:
+    buffers = {"a": {"kind": "device", "size": 4096}}
+    with hipplan.apply(plan({}, buffers=buffers), runtime="sim") as layout:
+        alive = sim.alive()
+        way = layout.update(plan({"a": {"value": 7}}, buffers=buffers))
+
+        assert str(way) == "no changes\nnote: other contents of a are not loaded: the bytes stay as they are"
+        assert not way
+        assert sim.alive() == alive
+        more = {**buffers, "b": {"kind": "device", "size": 4096}, "c": {"kind": "pinned", "size": 4096}}
+        layout.update(plan({name: {"value": 7} for name in more}, buffers=more))
+        assert [bytes_of(layout, name) for name in more] == [[0], [7], [7]]
+
+
+@pytest.mark.parametrize("noun", ["regions", "buffers", "reservations"])
+def test_the_name_contents_is_a_name_as_any_other(noun: str, sim: Simulator) -> None:
+    mapped = {"size": "8MiB", "access": {"gpu.0": "rw"}, "mappings": [{"allocation": "a"}]}
+    what = {
+        "regions": region(size="2MiB"), "buffers": {"kind": "device", "size": 4096}, "reservations": mapped
+    }[noun]  # fmt: skip
+    allocations = {"a": {"size": "2MiB"}} if noun == "reservations" else {}
+    name = "contents[0]" if noun == "reservations" else "contents"
+    document = plan({name: {"value": 1}}, allocations=allocations, **{noun: {"contents": what}})
+    with hipplan.apply(document, runtime="sim") as layout:
+        assert bytes_of(layout, name) == [1]
+        if noun != "buffers":
+            layout.grow("contents", by="2MiB")
+        layout.fill(name, 2)
+        assert bytes_of(layout, name) == [2]
+        assert layout.drift() == []
