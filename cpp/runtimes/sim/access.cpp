@@ -1,6 +1,7 @@
 #include "access.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <limits>
 #include <vector>
@@ -51,21 +52,27 @@ void copy_part(const part& to, const part& from, std::uint64_t bytes) {
   }
 }
 
-void repeat(std::byte* out, std::size_t bytes, std::uint32_t value, std::size_t width) {
-  for (std::size_t i = 0; i < bytes; i += width) std::memcpy(out + i, &value, std::min(width, bytes - i));
+// A pattern of 1, 2 or 4 bytes, filled up to a word.
+std::uint32_t word_of(std::uint32_t value, int width) {
+  if (width == 1) return (value & 0xff) * 0x01010101;
+  return width == 2 ? (value & 0xffff) * 0x00010001 : value;
 }
 
-void fill_file(const part& to, std::uint32_t value, std::size_t width) {
+void repeat(std::byte* out, std::size_t bytes, std::uint32_t word) {
+  for (std::size_t i = 0; i < bytes; i += sizeof word)
+    std::memcpy(out + i, &word, std::min(sizeof word, bytes - i));
+}
+
+void fill_file(const part& to, std::uint32_t word) {
   std::uint64_t at = to.offset;
   const std::uint64_t end = to.offset + to.bytes;
   std::vector<std::byte> pattern(std::min<std::uint64_t>(to.bytes, bounce_bytes));
-  repeat(pattern.data(), pattern.size(), value, width);
+  repeat(pattern.data(), pattern.size(), word);
   // Whole pages of zeros are given back: clearing 192 GiB on a laptop must not commit them.
   const std::uint64_t hole = page_ceiling(at);
   const std::uint64_t hole_end = end & ~(page_bytes - 1);
-  if (value == 0 && hole < hole_end) {
+  if (word == 0 && hole < hole_end && to.file->discard(hole, hole_end - hole)) {
     to.file->write(at, pattern.data(), hole - at);
-    to.file->discard(hole, hole_end - hole);
     at = hole_end;
   }
   while (at < end) {
@@ -163,14 +170,16 @@ void copy_bytes(const machine& m, std::uintptr_t to, std::uintptr_t from, std::u
 }
 
 void fill_bytes(const machine& m, std::uintptr_t to, std::uint64_t bytes, std::uint32_t value, int width) {
+  auto word = word_of(value, width);
   while (bytes > 0) {
     const auto target = part_at(m, to, bytes);
     if (target.file) {
-      fill_file(target, value, static_cast<std::size_t>(width));
+      fill_file(target, word);
     } else {
-      repeat(reinterpret_cast<std::byte*>(target.offset), target.bytes, value,
-             static_cast<std::size_t>(width));
+      repeat(reinterpret_cast<std::byte*>(target.offset), target.bytes, word);
     }
+    word =
+        std::rotr(word, 8 * static_cast<int>(target.bytes % sizeof word));  // a piece may end amid an element
     to += target.bytes;
     bytes -= target.bytes;
   }

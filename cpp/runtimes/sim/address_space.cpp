@@ -165,7 +165,8 @@ void show_to_cpu(std::uintptr_t address, std::uint64_t bytes, int rights, int de
 }
 
 bool hide_from_cpu(std::uintptr_t address, std::uint64_t bytes) noexcept {
-  return map_nothing(address, bytes, MAP_FIXED) != 0;
+  if (map_nothing(address, bytes, MAP_FIXED) != 0) return true;
+  return mprotect(reinterpret_cast<void*>(address), bytes, PROT_NONE) == 0;  // takes no new mapping
 }
 
 }  // namespace hipsim

@@ -6,6 +6,13 @@
 #include <new>
 
 namespace hipsim {
+namespace {
+
+void hide_or_throw(std::uintptr_t address, std::uint64_t bytes) {
+  if (!hide_from_cpu(address, bytes)) throw std::bad_alloc();
+}
+
+}  // namespace
 
 machine::machine(machine_profile shape) : profile(std::move(shape)), rules(profile.version) {
   for (int i = 0; i < static_cast<int>(profile.devices.size()); ++i) {
@@ -108,14 +115,26 @@ void machine::drop_reference(std::uint64_t id) {
   drop_if_unused(id);
 }
 
+void machine::drop_mappings(std::map<std::uintptr_t, mapping>::iterator first, std::size_t count,
+                            bool keep_reservation_busy) {
+  std::uint64_t bytes = 0;
+  bool shown = false;
+  auto piece = first;
+  for (std::size_t i = 0; i < count; ++i, ++piece) {
+    bytes += piece->second.bytes;
+    shown = shown || piece->second.cpu_rights != 0;
+  }
+  if (shown) hide_or_throw(first->first, bytes);
+  for (; count > 0; --count) drop_mapping(first++, keep_reservation_busy);
+}
+
 void machine::drop_mapping(std::map<std::uintptr_t, mapping>::iterator piece, bool keep_reservation_busy) {
-  const auto [address, gone] = *piece;
+  const auto gone = piece->second;
   auto& place = reservations.at(gone.reservation);
   auto& owner = allocations.at(gone.allocation);
   if (owner.memory->device != host_device && quirk("free_memory_with_reservation")) {
     place.kept.insert(owner.memory);
   }
-  if (gone.cpu_rights != 0) hide_from_cpu(address, gone.bytes);
   mappings.erase(piece);
   --place.mappings;
   place.stuck = place.stuck || keep_reservation_busy;
@@ -152,11 +171,21 @@ void machine::update_cpu_view(std::uintptr_t address, mapping& piece) {
   if (piece.host_may_write || (visible && piece.writers != 0)) rights |= PROT_READ | PROT_WRITE;
   if (rights == piece.cpu_rights) return;
   if (rights == PROT_NONE) {
-    hide_from_cpu(address, piece.bytes);
+    hide_or_throw(address, piece.bytes);
   } else {
     show_to_cpu(address, piece.bytes, rights, memory.memory.file()->descriptor(), memory.memory.offset());
   }
   piece.cpu_rights = rights;
+}
+
+void machine::add_block(std::uintptr_t address, block fresh) {
+  if (fresh.kind == block_kind::registered) {
+    registered_.insert(address);
+    longest_registered_bytes_ = std::max(longest_registered_bytes_, fresh.bytes);
+  } else {
+    forget_registered(address, page_ceiling(fresh.bytes));
+  }
+  blocks.emplace(address, std::move(fresh));
 }
 
 void machine::drop_block(std::map<std::uintptr_t, block>::iterator it) {
@@ -165,7 +194,7 @@ void machine::drop_block(std::map<std::uintptr_t, block>::iterator it) {
   const auto bytes = page_ceiling(gone.bytes);
   switch (gone.kind) {
     case block_kind::device:
-      if (shape(gone.device).host_visible) hide_from_cpu(address, bytes);
+      if (shape(gone.device).host_visible) hide_or_throw(address, bytes);
       addresses.release(address, bytes);
       credit(gone.device, bytes);
       break;
@@ -176,9 +205,24 @@ void machine::drop_block(std::map<std::uintptr_t, block>::iterator it) {
       break;
     case block_kind::registered:
       credit(host_device, gone.bytes);
+      registered_.erase(address);
       break;
   }
   blocks.erase(it);
+}
+
+void machine::forget_registered(std::uintptr_t address, std::uint64_t bytes) {
+  auto behind = registered_.lower_bound(address + bytes);
+  while (behind != registered_.begin()) {  // they may overlap, so a nearer one may end before a farther one
+    const auto it = std::prev(behind);
+    if (*it < address && address - *it >= longest_registered_bytes_) return;
+    const auto found = blocks.find(*it);
+    if (*it < address && address - *it >= found->second.bytes) {
+      behind = it;
+    } else {
+      drop_block(found);
+    }
+  }
 }
 
 void machine::drop_reservation(std::map<std::uintptr_t, reservation>::iterator it) {

@@ -165,17 +165,24 @@ class machine {
                                              const allocation_properties& p);
   /// Drops one reference of the program or of a mapping; the memory goes with the last of both.
   void drop_reference(std::uint64_t id);
-  void drop_mapping(std::map<std::uintptr_t, mapping>::iterator piece, bool keep_reservation_busy = false);
-  /// Brings what the CPU sees of a piece in line with the rights that were granted.
+  /// Drops `count` pieces that follow each other without a hole; all or, where the kernel cannot hide them
+  /// from the CPU, none. Throws std::bad_alloc.
+  void drop_mappings(std::map<std::uintptr_t, mapping>::iterator first, std::size_t count,
+                     bool keep_reservation_busy);
+  /// Brings what the CPU sees of a piece in line with the rights that were granted. Throws std::bad_alloc.
   void update_cpu_view(std::uintptr_t address, mapping& piece);
   [[nodiscard]] const physical& memory_of(const mapping& piece) const {
     return *allocations.at(piece.allocation).memory;
   }
 
+  void add_block(std::uintptr_t address, block fresh);
   void drop_block(std::map<std::uintptr_t, block>::iterator it);
+  /// Drops what is registered in a range that the kernel has just given out: the program has unmapped it.
+  void forget_registered(std::uintptr_t address, std::uint64_t bytes);
   void drop_reservation(std::map<std::uintptr_t, reservation>::iterator it);
 
  private:
+  void drop_mapping(std::map<std::uintptr_t, mapping>::iterator piece, bool keep_reservation_busy);
   void drop_if_unused(std::uint64_t id);
   /// Credits what was charged, if the caller was the last to hold the memory.
   void drop_memory(std::shared_ptr<physical> memory);
@@ -183,6 +190,8 @@ class machine {
 
   std::uint64_t next_id_ = 0x51a0'0000'0000'0000;  // not canonical: dereferencing one faults
   std::unordered_map<std::uint64_t, std::weak_ptr<physical>> by_identity_;
+  std::set<std::uintptr_t> registered_;              // blocks of that kind
+  std::uint64_t longest_registered_bytes_ = 0;       // of all that ever were
   std::vector<std::shared_ptr<physical>> exported_;  // not in used_bytes: nobody tells when it comes back
 };
 

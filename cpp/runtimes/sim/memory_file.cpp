@@ -112,10 +112,9 @@ void memory_file::write(std::uint64_t offset, const void* from, std::size_t byte
   }
 }
 
-void memory_file::discard(std::uint64_t offset, std::uint64_t bytes) noexcept {
-  // Failure only keeps pages committed that nobody can reach any more.
-  (void)fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
-                  static_cast<off_t>(bytes));
+bool memory_file::discard(std::uint64_t offset, std::uint64_t bytes) noexcept {
+  return fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                   static_cast<off_t>(bytes)) == 0;
 }
 
 std::string owner_of_memory_file(int descriptor) {

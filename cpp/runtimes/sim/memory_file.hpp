@@ -40,8 +40,8 @@ class memory_file {
 
   void read(std::uint64_t offset, void* to, std::size_t bytes) const;
   void write(std::uint64_t offset, const void* from, std::size_t bytes);
-  /// Gives the pages back to the kernel; they read as zero afterwards.
-  void discard(std::uint64_t offset, std::uint64_t bytes) noexcept;
+  /// Gives the pages back to the kernel; they read as zero afterwards. False: the kernel refused.
+  bool discard(std::uint64_t offset, std::uint64_t bytes) noexcept;
 
  private:
   explicit memory_file(int owned_descriptor) : descriptor_(owned_descriptor) {}
@@ -67,7 +67,8 @@ class extent {
   }
   ~extent() {
     // A file of its own goes with its last descriptor, which may be in another process.
-    if (file_ && file_.use_count() > 1) file_->discard(offset_, bytes_);
+    // Failure only keeps pages committed that nobody can reach any more.
+    if (file_ && file_.use_count() > 1) (void)file_->discard(offset_, bytes_);
   }
 
   [[nodiscard]] memory_file* file() const { return file_.get(); }

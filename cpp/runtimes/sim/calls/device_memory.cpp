@@ -34,12 +34,17 @@ hipError_t allocate(void** ptr, std::size_t size, int device, std::uint32_t flag
   fresh.memory = m->at(device).pool.take(bytes);
   const auto address = m->addresses.reserve(bytes, 0, 0);
   if (address == 0) return hipErrorOutOfMemory;
-  if (m->shape(device).host_visible) {
-    show_to_cpu(address, bytes, PROT_READ | PROT_WRITE, fresh.memory.file()->descriptor(),
-                fresh.memory.offset());
+  try {
+    if (m->shape(device).host_visible) {
+      show_to_cpu(address, bytes, PROT_READ | PROT_WRITE, fresh.memory.file()->descriptor(),
+                  fresh.memory.offset());
+    }
+    m->add_block(address, std::move(fresh));
+  } catch (...) {
+    if (hide_from_cpu(address, bytes)) m->addresses.release(address, bytes);
+    throw;
   }
   m->charge(device, bytes);
-  m->blocks.emplace(address, std::move(fresh));
   *ptr = pointer_to(address);
   return hipSuccess;
 }

@@ -24,7 +24,7 @@ hipError_t allocate(void** ptr, std::size_t size, unsigned int flags) {
   fresh.bytes = size;
   fresh.device = current_device();
   fresh.flags = flags;
-  m->blocks.emplace(address, std::move(fresh));
+  m->add_block(address, std::move(fresh));
   *ptr = pointer_to(address);
   return hipSuccess;
 }
@@ -80,7 +80,8 @@ hipError_t hipHostRegister(void* hostPtr, std::size_t sizeBytes, unsigned int fl
   if (!hostPtr || sizeBytes == 0) return hipErrorInvalidValue;
   writing m;
   const auto address = address_of(hostPtr);
-  if (!register_flags_allowed(*m, flags) || wraps(address, sizeBytes)) return hipErrorInvalidValue;
+  const bool ends = page_ceiling(address + sizeBytes) > address;  // the last page there is has no end
+  if (!register_flags_allowed(*m, flags) || wraps(address, sizeBytes) || !ends) return hipErrorInvalidValue;
   if (sizeBytes > m->free_bytes(host_device) || !has_pages(address, sizeBytes)) return hipErrorInvalidValue;
   if (m->addresses.overlaps(address, sizeBytes)) {
     note("hipHostRegister",
@@ -97,7 +98,7 @@ hipError_t hipHostRegister(void* hostPtr, std::size_t sizeBytes, unsigned int fl
   fresh.bytes = sizeBytes;
   fresh.device = current_device();
   fresh.flags = flags;
-  m->blocks.emplace(address, std::move(fresh));
+  m->add_block(address, std::move(fresh));
   return hipSuccess;
 }
 

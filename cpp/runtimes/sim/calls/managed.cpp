@@ -143,7 +143,7 @@ hipError_t hipMallocManaged(void** ptr, std::size_t size, unsigned int flags) {
   fresh.device = current_device();
   fresh.flags = flags;
   fresh.managed = managed_ranges(bytes);
-  m->blocks.emplace(address, std::move(fresh));
+  m->add_block(address, std::move(fresh));
   *ptr = pointer_to(address);
   return hipSuccess;
 }

@@ -69,9 +69,11 @@ hipError_t grant_to_host(machine& m, piece_range range, unsigned int flags) {
     if (!host_may_have_access(m, it->second)) return hipErrorInvalidValue;
   }
   for (auto it = range.first; it != range.last; ++it) {
-    it->second.host_may_read = flags != 0;
-    it->second.host_may_write = flags == hipMemAccessFlagsProtReadWrite;
-    m.update_cpu_view(it->first, it->second);
+    auto changed = it->second;  // takes its place only where the kernel does as it says
+    changed.host_may_read = flags != 0;
+    changed.host_may_write = flags == hipMemAccessFlagsProtReadWrite;
+    m.update_cpu_view(it->first, changed);
+    it->second = changed;
   }
   return hipSuccess;
 }
@@ -85,9 +87,11 @@ hipError_t grant_to_device(machine& m, piece_range range, int device, unsigned i
     }
   }
   for (auto it = range.first; it != range.last; ++it) {
-    set_bit(it->second.readers, device, flags != 0);
-    set_bit(it->second.writers, device, flags == hipMemAccessFlagsProtReadWrite);
-    m.update_cpu_view(it->first, it->second);
+    auto changed = it->second;
+    set_bit(changed.readers, device, flags != 0);
+    set_bit(changed.writers, device, flags == hipMemAccessFlagsProtReadWrite);
+    m.update_cpu_view(it->first, changed);
+    it->second = changed;
   }
   return hipSuccess;
 }

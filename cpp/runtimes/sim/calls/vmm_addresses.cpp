@@ -17,6 +17,7 @@ hipError_t hipMemAddressReserve(void** ptr, std::size_t size, std::size_t alignm
   if (!m->shape(0).vmm) return hipErrorOutOfMemory;  // as where the driver has no virtual memory management
   const auto address = m->addresses.reserve(size, alignment, address_of(addr));
   if (address == 0) return hipErrorOutOfMemory;
+  m->forget_registered(address, size);
   m->reservations[address].bytes = size;
   *ptr = pointer_to(address);
   return hipSuccess;

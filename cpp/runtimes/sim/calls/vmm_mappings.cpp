@@ -76,7 +76,7 @@ hipError_t hipMemUnmap(void* ptr, std::size_t size) {
     note("hipMemUnmap", hex(address_of(ptr)) + " is inside a piece, not its start");
     return hipErrorInvalidValue;
   }
-  auto count = pieces_covering(*m, first, size);
+  const auto count = pieces_covering(*m, first, size);
   const bool leaks = count > 1 && m->quirk("unmap_pieces_leaks");
   if (count == 0 && m->quirk("unmap_size_unchecked")) {
     // The defect: the piece stays, the handle loses the program's reference.
@@ -88,7 +88,7 @@ hipError_t hipMemUnmap(void* ptr, std::size_t size) {
     return hipErrorInvalidValue;
   }
   if (count == 0) return hipErrorInvalidValue;
-  for (auto piece = first; count > 0; --count) m->drop_mapping(piece++, leaks);
+  m->drop_mappings(first, count, leaks);
   return hipSuccess;
 }
 

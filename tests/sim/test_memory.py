@@ -1,0 +1,148 @@
+"""The kernel's memory under the simulator's: where it refuses, where a program unmaps it, where two pieces meet."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from ctypes import c_int, c_long, c_size_t, c_void_p
+
+import pytest
+
+from ..conformance.hip import GIB, INVALID_VALUE, MIB, SUCCESS, Hip, access
+from ..conformance.sim import Simulator
+from .conftest import Script
+
+SIZE = 2 * MIB
+
+own_address_space = pytest.mark.skipif(
+    "HIPPLAN_SANITIZER" in os.environ, reason="sanitizers need address space of their own"
+)
+
+KERNEL = """
+import contextlib, resource
+
+@contextlib.contextmanager
+def no_mapping():  # not even in place of another
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 20, before[1]))
+    try: yield
+    finally: resource.setrlimit(resource.RLIMIT_AS, before)
+
+def refuse(call):  # from here on
+    number = {"mprotect": (10, 226), "fallocate": (285, 47)}[call][os.uname().machine != "x86_64"]
+    class Line(Structure): _fields_ = [("code", c_ushort), ("then", c_ubyte), ("other", c_ubyte), ("value", c_uint)]
+    class Program(Structure): _fields_ = [("length", c_ushort), ("lines", POINTER(Line))]
+    lines = (Line * 4)((0x20, 0, 0, 0), (0x15, 0, 1, number), (6, 0, 0, 0x50000 | 12), (6, 0, 0, 0x7FFF0000))
+    libc = CDLL(None)
+    assert libc.prctl(38, 1, 0, 0, 0) == 0  # PR_SET_NO_NEW_PRIVS
+    assert libc.prctl(22, 2, byref(Program(4, lines))) == 0  # PR_SET_SECCOMP: ENOMEM for that call
+
+simulator.configure("device.0.host_visible=1")
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [("hipHostMalloc", [0]), ("hipMallocManaged", [1]), ("hipMalloc", []), ("hipMemAddressReserve", None)],
+)
+def test_registered_memory_that_the_program_unmapped_is_forgotten_where_the_kernel_gives_it_out_again(
+    hip: Hip, simulator: Simulator, function: str, arguments: list[int] | None
+) -> None:
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype, libc.mmap.argtypes = c_void_p, [c_void_p, c_size_t, c_int, c_int, c_int, c_long]
+    stale = libc.mmap(None, GIB, 3, 0x4022, -1, 0)
+    assert hip.hipHostRegister(stale + MIB, MIB, 0) == SUCCESS  # overlapped, and overlapping the next
+    assert hip.hipHostRegister(stale, GIB, 0) == SUCCESS
+    libc.munmap(c_void_p(stale), c_size_t(GIB))
+    fresh = hip.get(function, c_void_p, GIB, *([0, stale, 0] if arguments is None else arguments))
+    kinds = [buffer["kind"] for buffer in simulator.ledger()["buffers"]]
+    if arguments is None:
+        hip.hipMemAddressFree(fresh, GIB)
+    else:
+        hip.hipFree(fresh)
+
+    if fresh == stale:
+        assert "registered" not in kinds
+    for start in (stale, stale + MIB):
+        hip.hipHostUnregister(start)
+    assert simulator.alive() == {}
+
+
+def test_the_last_page_there_is_cannot_be_registered(hip: Hip) -> None:
+    assert hip.hipHostRegister(2**64 - 4096, 4095, 0) == INVALID_VALUE
+
+
+@own_address_space
+def test_memory_is_hidden_from_the_cpu_where_the_kernel_has_no_room_for_a_mapping(script: Script) -> None:
+    source = f"""{KERNEL}
+with hip.reservation({SIZE}) as p, hip.allocation({SIZE}) as h:
+    grant = byref(access(0))
+    assert hip.hipMemMap(p, {SIZE}, 0, h, 0) == 0
+    assert hip.hipMemSetAccess(p, {SIZE}, grant, 1) == 0
+    ctypes.memset(p, 1, {SIZE})
+    with no_mapping(): code = hip.hipMemUnmap(p, {SIZE})
+    print(code, flush=True)
+    ctypes.string_at(p, 1)
+"""
+    got = script(source)
+
+    assert (got.stdout.strip(), got.returncode) == ("0", -11)
+
+
+@own_address_space
+def test_what_the_kernel_cannot_hide_stays_mapped(script: Script) -> None:
+    source = f"""{KERNEL}
+refuse("mprotect")
+with hip.reservation({2 * SIZE}) as p, hip.allocation({SIZE}) as h:
+    none, grant = byref(access(0, 0)), byref(access(0))
+    b = hip.get("hipMalloc", c_void_p, 4096)
+    for at in (p, p + {SIZE}):
+        assert hip.hipMemMap(at, {SIZE}, 0, h, 0) == 0
+        assert hip.hipMemSetAccess(at, {SIZE}, grant, 1) == 0
+    ctypes.memset(p, 7, 4)
+    before = simulator.ledger()
+    with no_mapping():
+        codes = [hip.hipMemSetAccess(p, {SIZE}, none, 1), hip.hipMemUnmap(p, {2 * SIZE}), hip.hipFree(b)]
+    print(codes, simulator.ledger() == before, ctypes.string_at(p + {SIZE}, 2))
+    print([hip.hipMemSetAccess(p, {SIZE}, none, 1), hip.hipMemUnmap(p, {2 * SIZE}), hip.hipFree(b)])
+print(simulator.alive())
+"""
+    assert script(source).stdout.splitlines() == ["[2, 2, 2] True b'\\x07\\x07'", "[0, 0, 0]", "{}"]
+
+
+@own_address_space
+def test_a_buffer_that_the_cpu_cannot_be_shown_costs_no_addresses(script: Script) -> None:
+    source = f"""{KERNEL}
+p = hip.get("hipMalloc", c_void_p, {SIZE})
+hip.hipFree(p)
+out = c_void_p()
+with no_mapping(): codes = [hip.hipMalloc(byref(out), {SIZE}) for _ in range(3)]
+print(codes, hip.get("hipMalloc", c_void_p, {SIZE}) == p)
+"""
+    assert script(source).stdout.strip() == "[2, 2, 2] True"
+
+
+def test_zeros_are_written_where_the_kernel_takes_no_pages_back(script: Script) -> None:
+    source = f"""{KERNEL}
+refuse("fallocate")
+with hip.buffer({SIZE}) as p:
+    hip.hipMemset(p, 5, {SIZE})
+    print(hip.hipMemset(p + 1, 0, {SIZE} - 2), hip.read(p, {SIZE}) == b"\\5" + bytes({SIZE} - 2) + b"\\5")
+"""
+    assert script(source).stdout.strip() == "0 True"
+
+
+@pytest.mark.parametrize("before_the_end", range(1, 5))
+def test_an_element_may_lie_over_the_end_of_a_piece(hip: Hip, before_the_end: int) -> None:
+    with (
+        hip.reservation(2 * SIZE) as address,
+        hip.allocation(SIZE) as first,
+        hip.allocation(SIZE) as second,
+        hip.mapping(address, SIZE, first, access(0)),
+        hip.mapping(address + SIZE, SIZE, second, access(0)),
+    ):
+        at = address + SIZE - before_the_end
+        assert hip.hipMemsetD32(at, 0x44332211, 2) == SUCCESS
+        assert hip.read(at, 8) == b"\x11\x22\x33\x44" * 2
+        assert hip.hipMemsetD16(at, 0x2211, 3) == SUCCESS
+        assert hip.read(at, 6) == b"\x11\x22" * 3
