@@ -25,7 +25,7 @@ from hipplan.expression import ExpressionError, Value, substitute
 from hipplan.include import NOUNS, Documents, Entry
 from hipplan.model.base import COUNT_MAX
 from hipplan.plain import number
-from hipplan.source import Source, load_yaml
+from hipplan.source import Source, load_yaml, within
 from hipplan.yaml12 import DEPTH_MAX
 
 VALUES_MAX = 2_000_000
@@ -48,6 +48,8 @@ class Expanded:
         """What is wrong with single things, which are left out of the data; the rest can still be checked."""
         self.broken: frozenset[str] = frozenset()
         """Their names, as noun:name."""
+        self.files: frozenset[str] = frozenset()
+        """Paths of the plan and of those that it includes, where something is to be filled in."""
         self._root = root
         self._origins: dict[Path, tuple[Source, Path, str]] = {}
 
@@ -138,6 +140,7 @@ class _Expander:
         if self.scope:
             data["vars"] = self.scope
         self.out.data = data
+        self.out.files = frozenset(map(str, self.documents.read))
         self.out.found = self.found
         self.out.broken = frozenset(":".join(map(str, path)) for path in self.broken)
         return self.out
@@ -285,7 +288,7 @@ class _Expander:
         except ExpressionError as error:
             span = place.source.span(place.origin, key=key)
             if span is not None:
-                span = replace(_within(span, text, error.start, error.length), expansion=place.expansion)
+                span = replace(within(span, text, error.start, error.length), expansion=place.expansion)
             self.found.append(replace(error.diagnostic, span=span))
             self._leave_out(place)
             return 1 if text.startswith("$(") and text.endswith(")") else text
@@ -385,13 +388,3 @@ def _like(value: Any, default: Any) -> Value:
         return int(value)
     value = number(value)
     return value if isinstance(value, (int, str)) else str(value)
-
-
-def _within(span: Span, text: str, start: int, length: int) -> Span:
-    """The part of a one-line value: behind an opening quote if there is one."""
-    begin = span.column - 1
-    for offset in (0, 1):
-        if span.text.startswith(text, begin + offset):
-            column = span.column + offset + start
-            return replace(span, column=column, end_line=span.line, end_column=column + length)
-    return span

@@ -3,7 +3,8 @@
 `include: kv.yaml`, or a list of them, at the top of a plan. An included file is a plan of its own that may hold
 vars, devices and the nouns, and may include further files. The paths of includes are relative to the file that names
 them and stay in the folder of the root plan; the files of contents are looked for from that folder. Each file is read
-once; a name defined in two files is an error.
+once; a name defined in two files is an error. A variable alone may be said again by a file that includes the one that
+has it: the including file has the last word, so a part can have defaults of its own and be checked by itself.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from collections.abc import Hashable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hipplan.errors import Diagnostic, PlanError
+from hipplan.errors import Diagnostic, PlanError, suggest
+from hipplan.model import Plan
 from hipplan.plain import called
 from hipplan.source import BYTES_MAX, Source, load_yaml
 
@@ -94,41 +96,46 @@ class Documents:
     def __init__(self, root: Source, anywhere: bool = False) -> None:
         self.root = root
         self.found: list[Diagnostic] = list(root.found)
-        self.vars: dict[str, Entry] = {}
         self.nouns: dict[str, dict[str, Entry]] = {}
         """In the order of NOUNS, so that devices, which each speaks of, come first."""
         self._anywhere = anywhere
         self._folder = Path(root.name).resolve().parent
-        self._read: set[Path] = {Path(root.name).resolve()}
-        self._gather(root)
+        self.read: set[Path] = {Path(root.name).resolve()}
+        self.vars = self._gather(root)
         self.nouns = {noun: self.nouns[noun] for noun in NOUNS if noun in self.nouns}
 
-    def _gather(self, source: Source) -> None:
-        """Included things first, as if their text stood where the include stands."""
+    def _gather(self, source: Source) -> dict[str, Entry]:
+        """Included things first, as if their text stood where the include stands. Gives the variables."""
         data = source.data
         if not isinstance(data, dict):
-            return
+            return {}
+        own = data.get("vars")
+        own = own if isinstance(own, dict) else {}
+        variables: dict[str, Entry] = {}
         named = data.get("include", [])
         for index, name in enumerate(named if isinstance(named, list) else [named]):
             path = ("include", index) if isinstance(named, list) else ("include",)
             included = self._open(source, name, path)
             if included is not None:
-                self._gather(included)
+                for variable, entry in self._gather(included).items():
+                    if variable in own:
+                        variables.setdefault(variable, entry)  # its place; this file has the last word
+                    else:
+                        self._add("vars", variables, entry, f"rename one of them, or say it in {source.name} too")
         for noun in ("vars", *NOUNS):
             things = data.get(noun)
             if isinstance(things, dict):
                 for name, value in things.items():
-                    if isinstance(name, str):
-                        self._add(noun, Entry(source, name, value))
-                        continue
-                    summary = f"a key of {noun} is {called(name)}: {str(name)[:60]}"
-                    self._report("HP011", summary, source, (noun,), hint="keys are text")
+                    if not isinstance(name, str):
+                        summary = f"a key of {noun} is {called(name)}: {str(name)[:60]}"
+                        self._report("HP011", summary, source, (noun,), hint="keys are text")
+                    elif noun == "vars":
+                        variables[name] = Entry(source, name, value)
+                    else:
+                        self._add(noun, self.nouns.setdefault(noun, {}), Entry(source, name, value))
+        return variables
 
-    def _add(self, noun: str, entry: Entry) -> None:
-        if noun == "vars":
-            self.vars[entry.name] = entry  # the including file has the last word
-            return
-        things = self.nouns.setdefault(noun, {})
+    def _add(self, noun: str, things: dict[str, Entry], entry: Entry, hint: str = "rename one of them") -> None:
         first = things.setdefault(entry.name, entry)
         if first is not entry:
             where = first.source.span((noun, entry.name), key=True)
@@ -139,7 +146,7 @@ class Documents:
                 (noun, entry.name),
                 key=True,
                 label=f"also in {where}" if where else "",
-                hint="rename one of them",
+                hint=hint,
             )
 
     def _open(self, source: Source, name: Any, path: tuple[Hashable, ...]) -> Source | None:
@@ -156,12 +163,12 @@ class Documents:
                 why="a plan from elsewhere should not read files of yours",
                 hint="move it below the plan, or allow it: --include-anywhere, load(..., include_anywhere=True)",
             )
-        elif file in self._read:
+        elif file in self.read:
             self._report("HP025", f"{name} is included already", source, path, hint="include each file once")
-        elif len(self._read) >= FILES_MAX:
+        elif len(self.read) >= FILES_MAX:
             self._report("HP025", f"more than {FILES_MAX} files", source, path)
         else:
-            self._read.add(file)
+            self.read.add(file)
             return self._load(file, source, name, path)
         return None
 
@@ -178,7 +185,7 @@ class Documents:
             else:
                 self.found += error.diagnostics
             return None
-        allowed = {"hipplan", "name", "description", "include", "vars", *NOUNS}
+        allowed = ("hipplan", "name", "description", "include", "vars", *NOUNS)
         data = included.data
         if not isinstance(data, dict):
             self._report("HP025", f"{name} is not a plan", included, (), hint="an included file is a mapping")
@@ -191,15 +198,12 @@ class Documents:
                 ("hipplan",),
                 hint="write hipplan: 1",
             )
-        for key in data.keys() - allowed:
-            self._report(
-                "HP025",
-                f"an included plan cannot say '{key}'",
-                included,
-                (key,),
-                key=True,
-                hint="say it in the root plan",
-            )
+        for key in data.keys() - set(allowed):
+            told = ("HP025", f"an included plan cannot say '{key}'", "say it in the root plan")
+            if key not in Plan.model_fields:
+                hint = suggest(key, allowed) or f"keys here are {', '.join(allowed)}"
+                told = ("HP101", f"there is no key '{key}' here", hint)
+            self._report(*told[:2], included, (key,), key=True, hint=told[2])
         for noun in ("vars", *NOUNS):
             if noun in data and not isinstance(data[noun], dict):
                 self._report("HP103", f"'{noun}' must be a mapping", included, (noun,))

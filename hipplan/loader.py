@@ -24,6 +24,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import PurePath
 from typing import IO, Any
 
 from pydantic import ValidationError
@@ -57,6 +58,14 @@ class LoadedPlan:
     @property
     def source_name(self) -> str:
         return self._document.name
+
+    @property
+    def files(self) -> frozenset[str]:
+        """Paths of all that it is made of: the plans that it includes, the files of contents and of buffers."""
+        held = [one.spec.file for one in self.objects.contents]
+        held += [getattr(one.spec, "file", None) for one in self.objects.buffers.values()]
+        folder = PurePath(self.source_name).parent
+        return self._document.files.union(str(folder / file) for file in held if file is not None)
 
     @cached_property
     def digest(self) -> str:

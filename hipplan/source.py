@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -100,6 +101,16 @@ class Source:
                 children = {}
             self._children[id(node)] = children
         return children
+
+
+def within(span: Span, text: str, start: int, length: int) -> Span:
+    """The part of a one-line value: behind an opening quote if there is one."""
+    begin = span.column - 1
+    for offset in (0, 1):
+        if span.text.startswith(text, begin + offset):
+            column = span.column + offset + start
+            return replace(span, column=column, end_line=span.line, end_column=column + length)
+    return span
 
 
 def load_yaml(source: str | os.PathLike[str] | IO[Any], name: str | None = None, wanted: str = "plan") -> Source:

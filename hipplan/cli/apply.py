@@ -77,6 +77,7 @@ def run(given: Namespace) -> int:
     for _, file in saves:
         check_replacing(file, "--save:")
     plan = load(source_of(given.file), parse_vars(given.var), include_anywhere=given.include_anywhere)
+    not_over(written, *plan.files)
     profile = load_machine(given.machine) if given.machine else None
     lock = None if given.locked is None else Locked(given.locked)
     with recording(given.record) as record:

@@ -109,16 +109,29 @@ def parse_vars(given: list[str], option: str = "--var") -> dict[str, str]:
 
 
 def not_over(outputs: Sequence[tuple[str, str | None]], *inputs: str | None) -> None:
-    """Refuses to write over what is read, or is written too. Pipes and devices may be both.
+    """Refuses to write over what is read, or is written too. Pipes and devices may be both; of an index of tensors the
+    files that it names are read.
 
     outputs: option and file, as they were given.
     """
+    outputs = [(option, output) for option, output in outputs if output not in (None, "-")]
+    if outputs:
+        inputs = (*inputs, *(file for one in inputs if one and one.endswith(".index.json") for file in _named_by(one)))
     for number, (option, output) in enumerate(outputs):
         if any(_same_file(output, one) for one in inputs):
             raise WrongUsage(f"{option}: {output} is what is read; name another file")
         for other, one in outputs[:number]:
             if _same_file(output, one):
                 raise WrongUsage(f"{option}: {output} is what {other} writes; name another file")
+
+
+def _named_by(index: str) -> set[str]:
+    from hipplan.tensorfiles import FileProblem, read_index
+
+    try:
+        return set(read_index(index).values())
+    except FileProblem:  # which whoever reads it tells
+        return set()
 
 
 def _same_file(a: str | None, b: str | None) -> bool:

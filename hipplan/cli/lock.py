@@ -54,6 +54,7 @@ def run(given: Namespace) -> int:
     not_over([("--output", given.output)], given.file, given.machine)
     base = _address(given.address_base)
     plan = load(source_of(given.file), parse_vars(given.var), include_anywhere=given.include_anywhere)
+    not_over([("--output", given.output)], *plan.files)
     program = compile_plan(plan, machine_of(given))
     for warning in program.warnings:
         print(warning, file=sys.stderr)

@@ -13,6 +13,7 @@ import numpy
 import pytest
 
 import hipplan as library
+from hipplan.cli import main
 from hipplan.errors import PlanError
 from hipplan.output import replacing, write_document
 from tests.cli.conftest import Run, command
@@ -209,6 +210,31 @@ def test_what_is_read_is_not_written_over(tmp_path: Path, hipplan: Run) -> None:
         assert done.returncode == 2, line
         assert "is what is read; name another file" in done.stderr
     assert {path: path.read_bytes() for path in (plan, tensors)} == before
+
+
+def test_what_a_plan_and_an_index_name_is_read_too(
+    tmp_path: Path, sim: Simulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text('{"weight_map": {"embed": "m-1.safetensors"}}')
+    for name in ("m-1.safetensors", "kv.bin", "pinned.bin"):
+        (tmp_path / name).write_bytes(bytes(64))
+    (tmp_path / "part.yaml").write_text("hipplan: 1\nbuffers: {a: {kind: pinned, size: 64}}\n")
+    (plan := tmp_path / "plan.yaml").write_text(
+        "hipplan: 1\ninclude: part.yaml\nbuffers: {b: {kind: registered, file: pinned.bin}}\n"
+        "regions: {r: {device: gpu.0, tensors: {embed: {dtype: u8, shape: [64]}}}}\n"
+        f"contents: {{a: {{file: kv.bin}}, r: {{file: {index.name}}}}}\n"
+    )
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    lines = [["import", "safetensors", str(index), "-o", str(tmp_path / "m-1.safetensors")]]
+    for file in before:
+        lines.append(["lock", str(plan), "--machine", "sim-2", "-o", str(file)])
+        lines.append(["apply", str(plan), "--once", "--runtime", "sim", "--record", str(file)])
+        lines.append(["apply", str(plan), "--once", "--runtime", "sim", "--save", f"a={file}"])
+    for line in lines:
+        assert main.run(line) == 2, line
+        assert "is what is read; name another file" in capsys.readouterr().err, line
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_two_outputs_are_two_files(tmp_path: Path, hipplan: Run) -> None:

@@ -297,6 +297,7 @@ def test_included_plans_bring_their_names_and_defaults(tmp_path: Path) -> None:
         ("include: [other.yaml, other.yaml]\n", "", "HP025"),
         ("include: other.yaml\n", "include: plan.yaml\n", "HP025"),
         ("include: other.yaml\n", "requires: {vmm: true}\n", "HP025"),
+        ("include: other.yaml\n", "bufers: {}\n", "HP101"),
         ("include: other.yaml\n", "buffers: [1]\n", "HP103"),
         ("include: other.yaml\n", "a: [\n", "HP004"),
         (
@@ -311,6 +312,19 @@ def test_includes_that_are_refused(tmp_path: Path, plan: str, other: str, code: 
         load(write(tmp_path, plan=plan, other=other))
 
     assert [d.code for d in raised.value.diagnostics] == [code]
+
+
+def test_a_variable_of_two_included_files_needs_the_word_of_one_that_includes_both(tmp_path: Path) -> None:
+    write(tmp_path, f="vars: {kv: 16}\n", g="include: h.yaml\nvars: {kv: 8}\n", h="vars: {kv: 4, n: 1}\n")
+    plan = "include: [f.yaml, g.yaml]\nbuffers: {b: {kind: device, size: $(kv + n)}}\n"
+    with pytest.raises(PlanError) as raised:
+        load(write(tmp_path, plan=plan))
+
+    (told,) = raised.value.diagnostics
+    assert (told.code, str(told.span).endswith("g.yaml:3:8"), "f.yaml:2:8" in told.label) == ("HP204", True, True)
+    assert "or say it in" in told.hint
+    good = load(write(tmp_path, plan=plan + "vars: {kv: 2}\n"))
+    assert good.objects.buffers["b"].spec.size == 3
 
 
 def test_an_include_may_leave_the_folder_when_allowed(tmp_path: Path) -> None:
