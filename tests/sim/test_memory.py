@@ -122,6 +122,38 @@ print(codes, hip.get("hipMalloc", c_void_p, {SIZE}) == p)
     assert script(source).stdout.strip() == "[2, 2, 2] True"
 
 
+def test_under_a_limit_on_file_sizes_there_is_no_device_memory_and_the_log_says_why(script: Script) -> None:
+    source = """
+import resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # as in a C program
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 40, resource.RLIM_INFINITY))
+print(hip.hipMalloc(byref(c_void_p()), 4096), hip.hipHostFree(hip.get("hipHostMalloc", c_void_p, 4096, 0)))
+"""
+    got = script(source, HIPSIM_LOG="stderr")
+
+    assert got.stdout.strip() == "2 0"
+    assert "hipMalloc: simulated memory needs files without a limit on their size (ulimit -f)" in got.stderr
+
+
+def test_device_memory_is_given_back_to_the_system(script: Script) -> None:
+    source = """
+def of_the_simulator():
+    return sum(os.stat(f"/proc/self/fd/{n}").st_blocks * 512 for n in os.listdir("/proc/self/fd")
+               if os.path.islink(f"/proc/self/fd/{n}") and "memfd:hipsim-" in os.readlink(f"/proc/self/fd/{n}"))
+p = hip.get("hipMalloc", c_void_p, 64 << 20)
+print(of_the_simulator() >> 20)
+hip.hipMemset(p, 1, 64 << 20)
+print(of_the_simulator() >> 20)
+hip.hipMemset(p, 0, 32 << 20)
+print(of_the_simulator() >> 20)
+hip.hipFree(p)
+print(of_the_simulator() >> 20)
+"""
+    got = script(source)
+
+    assert got.stdout.split() == ["0", "64", "32", "0"], got.stderr
+
+
 def test_zeros_are_written_where_the_kernel_takes_no_pages_back(script: Script) -> None:
     source = f"""{KERNEL}
 refuse("fallocate")

@@ -1,7 +1,6 @@
 """The machine profile: what the simulator becomes, and what it refuses."""
 
 import ctypes
-import os
 from ctypes import byref, c_int, c_void_p
 from pathlib import Path
 
@@ -14,13 +13,12 @@ from ..conformance.hip import (
     MIB,
     OUT_OF_MEMORY,
     SUCCESS,
-    UNKNOWN,
     Hip,
     access,
     prop,
 )
 from ..conformance.sim import TWO_DEVICES, Simulator
-from .conftest import ROOT, Script
+from .conftest import Script
 
 SIZE = 2 * MIB
 
@@ -169,6 +167,7 @@ def test_without_hmm_managed_memory_is_pinned_and_advice_is_ignored(hip: Hip, si
     assert (hip.attribute(24), hip.attribute(9)) == (0, 0)
     with hip.managed(MIB) as address:
         assert hip.hipMemAdvise(address, MIB, 777, 0) == SUCCESS
+        assert hip.hipMemAdvise(address, MIB + 1, 1, 0) == INVALID_VALUE
         assert hip.hipMemPrefetchAsync(address, MIB, 0, None) == SUCCESS
         out = c_int()
         assert hip.hipMemRangeGetAttribute(ctypes.byref(out), 4, 1, address, MIB) == INVALID_VALUE
@@ -197,6 +196,49 @@ def test_a_limit_on_mappings(hip: Hip, simulator: Simulator) -> None:
     simulator.configure("device.0.name=x\nlimit.mappings=1")
     with hip.mapped(SIZE), hip.reservation(SIZE) as address, hip.allocation(SIZE) as handle:
         assert hip.hipMemMap(address, SIZE, 0, handle, 0) == OUT_OF_MEMORY
+
+
+def test_a_later_line_of_a_profile_undoes_an_earlier_one(hip: Hip, simulator: Simulator) -> None:
+    quirk, link = "quirk.map_failure_hidden", "link.0.1"
+    simulator.configure(f"{TWO_DEVICES}\n{quirk}=1\n{quirk}=0\n{link}=none")
+    assert hip.get("hipDeviceCanAccessPeer", c_int, 0, 1) == 0
+    with hip.reservation(SIZE) as address, hip.allocation(SIZE) as handle:
+        assert hip.hipMemMap(address, 2 * SIZE, 0, handle, 0) == INVALID_VALUE
+
+
+def test_others_may_have_all_of_a_device_and_more(hip: Hip, simulator: Simulator) -> None:
+    with hip.buffer(SIZE):
+        assert simulator.library.hipsim_set_in_use(0, 2**64 - 1) == 0
+        assert hip.free_memory() == 0
+    simulator.configure(f"device.0.in_use={2**64 - 1}")
+    assert hip.free_memory() == 0
+
+
+@pytest.mark.parametrize(
+    ("shape", "dies"),
+    [("", 8), ("device.0.multiprocessors=38", 1), ("device.0.arch=gfx90a", 1), ("hip_version=6.3.42133", None)],
+)
+def test_the_number_of_dies_is_told_from_7_0_on(hip: Hip, simulator: Simulator, shape: str, dies: int | None) -> None:
+    simulator.configure(f"hip_version=7.2.0\ndevice.0.name=x\n{shape}")
+    told = c_int()
+    assert hip.hipDeviceGetAttribute(byref(told), 10018, 0) == (SUCCESS if dies else INVALID_VALUE)
+    assert dies is None or told.value == dies
+
+
+def test_accessed_by_into_more_than_the_address_space_is_invalid(hip: Hip) -> None:
+    with hip.managed(MIB) as address:
+        assert hip.hipMemRangeGetAttribute(byref(c_int()), 2**64 - 4, 3, address, MIB) == INVALID_VALUE
+
+
+def test_hip_s_own_variables_change_what_is_told(script: Script) -> None:
+    got = script(
+        "print(hip.attribute(89), hip.free_memory() >> 20)\nwith hip.mapped(1 << 21): pass",
+        HIPSIM_PROFILE="device.0.memory=16777216",
+        HIP_VMEM_MANAGE_SUPPORT="0",
+        HIP_HIDDEN_FREE_MEM="6",
+    )
+
+    assert (got.stdout.strip(), got.returncode) == ("0 10", 0)
 
 
 def test_granularities_can_differ_from_the_release_s(hip: Hip, simulator: Simulator) -> None:
@@ -256,213 +298,3 @@ def test_a_bad_profile_in_the_environment_fails_every_call_and_says_why(script: 
 
     assert got.stdout.split() == ["101", "101"]
     assert "profile line 1 'device.0.colour=red': unknown device key" in got.stderr
-
-
-# Quirks: off in every test above; each shows the defect when on.
-
-
-def quirky(simulator: Simulator, quirk: str, version: str = "7.2.53211") -> None:
-    simulator.configure(f"hip_version={version}\n{TWO_DEVICES}\nquirk.{quirk}=1")
-
-
-def test_quirk_map_failure_hidden(hip: Hip, simulator: Simulator) -> None:
-    quirky(simulator, "map_failure_hidden")
-    with hip.reservation(SIZE) as address, hip.allocation(SIZE) as handle:
-        assert hip.hipMemMap(address, 2 * SIZE, 0, handle, 0) == SUCCESS
-        assert hip.hipMemSetAccess(address, SIZE, ctypes.byref(access(0)), 1) == INVALID_VALUE
-
-
-def test_quirk_set_access_sums_from_start(hip: Hip, simulator: Simulator) -> None:
-    quirky(simulator, "set_access_sums_from_start")
-    with (
-        hip.reservation(3 * SIZE) as address,
-        hip.allocation(2 * SIZE) as big,
-        hip.allocation(SIZE) as small,
-        hip.mapping(address, 2 * SIZE, big),
-        hip.mapping(address + 2 * SIZE, SIZE, small),
-    ):
-        grant = ctypes.byref(access(0))
-        assert hip.hipMemSetAccess(address + 2 * SIZE, SIZE, grant, 1) == INVALID_VALUE
-        assert hip.hipMemSetAccess(address, 3 * SIZE, grant, 1) == SUCCESS
-
-
-def test_quirk_set_access_sums_from_start_grants_nothing_beyond_the_reservation(hip: Hip, simulator: Simulator) -> None:
-    quirky(simulator, "set_access_sums_from_start")
-    with (
-        hip.reservation(4 * SIZE) as address,
-        hip.allocation(SIZE) as handle,
-        hip.mapping(address, SIZE, handle),
-        hip.mapping(address + SIZE, SIZE, handle),
-        hip.mapping(address + 3 * SIZE, SIZE, handle),
-    ):
-        assert hip.hipMemSetAccess(address + SIZE, 2 * SIZE, ctypes.byref(access(0)), 1) == INVALID_VALUE
-        assert [piece["readers"] for piece in simulator.ledger()["mappings"]] == ["0x0"] * 3
-
-
-def test_quirk_unmap_size_unchecked(hip: Hip, simulator: Simulator) -> None:
-    quirky(simulator, "unmap_size_unchecked", "6.3.42133")
-    with hip.reservation(SIZE) as address:
-        handle = hip.get("hipMemCreate", c_void_p, SIZE, ctypes.byref(prop()), 0)
-        hip.hipMemMap(address, SIZE, 0, handle, 0)
-        assert hip.hipMemUnmap(address, SIZE - 1) == SUCCESS
-        assert hip.hipMemRelease(handle) == INVALID_VALUE
-        assert hip.hipMemUnmap(address, SIZE) == SUCCESS
-
-
-def test_quirk_unmap_pieces_leaks(hip: Hip, simulator: Simulator, script: Script) -> None:
-    source = f"""
-simulator.configure("hip_version=6.3.42133\\ndevice.0.name=x\\nquirk.unmap_pieces_leaks=1")
-p = hip.get("hipMemAddressReserve", c_void_p, {2 * SIZE}, 0, None, 0)
-with hip.allocation({SIZE}) as h:
-    hip.hipMemMap(p, {SIZE}, 0, h, 0)
-    hip.hipMemMap(p + {SIZE}, {SIZE}, 0, h, 0)
-    print(hip.hipMemUnmap(p, {2 * SIZE}))
-print(hip.hipMemAddressFree(p, {2 * SIZE}))
-"""
-    assert script(source).stdout.split() == [str(SUCCESS), str(UNKNOWN)]
-
-
-def test_quirk_address_free_forgets(script: Script) -> None:
-    source = f"""
-simulator.configure("device.0.name=x\\nquirk.address_free_forgets=1")
-p = hip.get("hipMemAddressReserve", c_void_p, {SIZE}, 0, None, 0)
-with hip.allocation({SIZE}) as h, hip.mapping(p, {SIZE}, h):
-    print(hip.hipMemAddressFree(p, {SIZE}))
-print(hip.hipMemAddressFree(p, {SIZE}))
-"""
-    assert script(source).stdout.split() == [str(UNKNOWN), str(INVALID_VALUE)]
-
-
-def test_quirk_create_on_current_device(hip: Hip, simulator: Simulator) -> None:
-    quirky(simulator, "create_on_current_device")
-    hip.hipSetDevice(0)
-    before = hip.free_memory()
-    handle = hip.get("hipMemCreate", c_void_p, SIZE, ctypes.byref(prop(1)), 0)
-    assert hip.free_memory() == before - SIZE
-    assert hip.hipMemRelease(handle) == SUCCESS
-
-
-def test_quirk_create_takes_descriptor(hip: Hip, simulator: Simulator) -> None:
-    def descriptors() -> int:
-        return len(list(Path("/proc/self/fd").iterdir()))
-
-    quirky(simulator, "create_takes_descriptor")
-    before = descriptors()
-    with hip.allocation(SIZE), hip.allocation(SIZE):
-        assert descriptors() == before + 2
-    assert descriptors() == before
-
-
-@pytest.mark.skipif(
-    "undefined" in os.environ.get("HIPPLAN_SANITIZER", ""),
-    reason="UndefinedBehaviorSanitizer takes a descriptor to look at an object",
-)
-def test_out_of_descriptors_is_out_of_memory(script: Script) -> None:
-    source = f"""
-import resource
-simulator.configure("device.0.name=x\\nquirk.create_takes_descriptor=1")
-resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
-handles, code = [], 0
-while code == 0 and len(handles) < 100:
-    handle = c_void_p()
-    code = hip.hipMemCreate(byref(handle), {SIZE}, byref(prop()), 0)
-    if code == 0: handles.append(handle)
-print(code, 10 < len(handles) < 40)
-for handle in handles: assert hip.hipMemRelease(handle) == 0
-print(simulator.alive())
-"""
-    assert script(source).stdout.split() == [str(OUT_OF_MEMORY), "True", "{}"]
-
-
-@pytest.mark.parametrize("order", ["release, unmap", "unmap, release"])
-def test_quirk_free_memory_with_reservation(order: str, hip: Hip, simulator: Simulator) -> None:
-    quirky(simulator, "free_memory_with_reservation")
-    before = hip.free_memory()
-    with hip.reservation(SIZE) as address, hip.reservation(SIZE):
-        with hip.allocation(SIZE) as handle:
-            hip.hipMemMap(address, SIZE, 0, handle, 0)
-            if order == "unmap, release":
-                assert hip.hipMemUnmap(address, SIZE) == SUCCESS
-        if order == "release, unmap":
-            assert hip.hipMemUnmap(address, SIZE) == SUCCESS
-        with hip.mapped(SIZE):  # another reservation has nothing to do with it
-            pass
-        assert hip.free_memory() == before - SIZE
-    assert hip.free_memory() == before
-
-
-def test_quirk_free_memory_with_reservation_spares_memory_that_is_still_held(hip: Hip, simulator: Simulator) -> None:
-    quirky(simulator, "free_memory_with_reservation")
-    before = hip.free_memory()
-    with hip.allocation(SIZE) as handle:
-        with hip.reservation(SIZE) as address, hip.mapping(address, SIZE, handle):
-            pass
-        assert hip.free_memory() == before - SIZE
-        with hip.reservation(SIZE) as address:
-            for _ in range(2):
-                with hip.mapping(address, SIZE, handle, access(0)):
-                    assert hip.write(address, b"x") == SUCCESS
-    assert hip.free_memory() == before
-
-
-def test_quirk_read_only_not_enforced(hip: Hip, simulator: Simulator) -> None:
-    quirky(simulator, "read_only_not_enforced")
-    with hip.mapped(SIZE, access(0, 1)) as address:
-        assert hip.write(address, b"x") == SUCCESS
-
-
-def test_quirk_free_interior_pointer(hip: Hip, simulator: Simulator) -> None:
-    quirky(simulator, "free_interior_pointer")
-    address = hip.get("hipMalloc", c_void_p, MIB)
-    assert hip.hipFree(address + 4096) == SUCCESS
-
-
-def imported(hip: Hip, form: str) -> int:
-    """What an import by value or by pointer gives."""
-    with hip.allocation(SIZE, prop(handle=1)) as handle:
-        fd = hip.get("hipMemExportToShareableHandle", c_int, handle, 1, 0)
-        made = c_void_p()
-        code: int = hip.hipMemImportFromShareableHandle(byref(made), fd if form == "value" else byref(c_int(fd)), 1)
-        os.close(fd)
-        assert code != SUCCESS or hip.hipMemRelease(made) == SUCCESS
-    return code
-
-
-@pytest.mark.parametrize("form", ["value", "pointer"])
-def test_quirk_import_by_pointer(form: str, hip: Hip, simulator: Simulator) -> None:
-    quirky(simulator, "import_by_pointer", "7.0.1")
-    assert imported(hip, form) == (SUCCESS if form == "pointer" else INVALID_VALUE)
-
-
-@pytest.mark.parametrize("form", ["value", "pointer"])
-def test_quirk_import_by_value(form: str, hip: Hip, simulator: Simulator) -> None:
-    quirky(simulator, "import_by_value")
-    assert imported(hip, form) == (SUCCESS if form == "value" else INVALID_VALUE)
-
-
-def test_every_quirk_has_a_test_here_and_a_line_in_the_manual(simulator: Simulator) -> None:
-    here = Path(__file__).read_text(encoding="utf-8")
-    documented = (ROOT / "docs" / "simulator.md").read_text(encoding="utf-8")
-    for line in simulator.library.hipsim_quirks().decode().splitlines():
-        name, meaning = line.split(": ", 1)
-        assert f"test_quirk_{name}" in here
-        assert f"`{name}`" in documented and meaning
-
-
-def test_device_memory_is_given_back_to_the_system(script: Script) -> None:
-    source = """
-def of_the_simulator():
-    return sum(os.stat(f"/proc/self/fd/{n}").st_blocks * 512 for n in os.listdir("/proc/self/fd")
-               if os.path.islink(f"/proc/self/fd/{n}") and "memfd:hipsim-" in os.readlink(f"/proc/self/fd/{n}"))
-p = hip.get("hipMalloc", c_void_p, 64 << 20)
-print(of_the_simulator() >> 20)
-hip.hipMemset(p, 1, 64 << 20)
-print(of_the_simulator() >> 20)
-hip.hipMemset(p, 0, 32 << 20)
-print(of_the_simulator() >> 20)
-hip.hipFree(p)
-print(of_the_simulator() >> 20)
-"""
-    got = script(source)
-
-    assert got.stdout.split() == ["0", "64", "32", "0"], got.stderr

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ..conformance.hip import INVALID_VALUE, MIB, POSIX_FD, Hip, access, prop
+from ..conformance.hip import DEVICE, HOST, INVALID_VALUE, MIB, POSIX_FD, AllocationProp, Hip, access, prop
 from ..conformance.sim import Simulator, library_path
 from .conftest import ROOT
 
@@ -101,6 +101,18 @@ def test_memory_counts_while_another_process_has_its_descriptor(hip: Hip) -> Non
     assert hip.free_memory() == before - SIZE
     holder.communicate()
     assert hip.free_memory() == before
+
+
+def test_imported_host_memory_is_the_host_s_from_7_15(hip: Hip, simulator: Simulator) -> None:
+    for version, location in (("7.14.0", (DEVICE, 0)), ("7.15.0", (HOST, 0))):
+        simulator.configure(f"hip_version={version}\ndevice.0.name=x")
+        with hip.allocation(SIZE, prop(handle=POSIX_FD, location=HOST)) as handle:
+            fd = hip.get("hipMemExportToShareableHandle", c_int, handle, POSIX_FD, 0)
+            imported = hip.get("hipMemImportFromShareableHandle", c_void_p, fd, POSIX_FD)
+            os.close(fd)
+            told = hip.get("hipMemGetAllocationPropertiesFromHandle", AllocationProp, imported).location
+            assert (told.type, told.id) == location
+            hip.hipMemRelease(imported)
 
 
 def test_a_truncated_or_foreign_file_is_refused_not_fatal(hip: Hip) -> None:

@@ -42,8 +42,9 @@ hipError_t code_of_exception(const char* function) noexcept {
     return hip_abi::hipErrorInvalidValue;
   } catch (const std::system_error& error) {
     note(function, error.what());
-    const bool no_descriptor = error.code().value() == EMFILE || error.code().value() == ENFILE;
-    return no_descriptor ? hip_abi::hipErrorOutOfMemory : hip_abi::hipErrorUnknown;
+    const int why = error.code().value();
+    const bool no_file = why == EMFILE || why == ENFILE || why == EFBIG;
+    return no_file ? hip_abi::hipErrorOutOfMemory : hip_abi::hipErrorUnknown;
   } catch (const std::exception& error) {
     note(function, error.what());
   } catch (...) {

@@ -43,12 +43,14 @@ bool machine::has_xnack() const {
 std::uint64_t machine::free_bytes(int device) const {
   const bool on_host = device == host_device;
   const auto& state = on_host ? host : devices[static_cast<std::size_t>(device)];
-  const auto total = on_host ? profile.host_memory_bytes : shape(device).memory_bytes;
-  auto taken = state.used_bytes + state.in_use_bytes;
+  auto left = on_host ? profile.host_memory_bytes : shape(device).memory_bytes;
+  const auto take = [&](std::uint64_t bytes) { left -= std::min(left, bytes); };
+  take(state.used_bytes);
+  take(state.in_use_bytes);  // by others: any number
   for (const auto* memory : exported_memory()) {
-    if (memory->device == device) taken += memory->charged_bytes;
+    if (memory->device == device) take(memory->charged_bytes);
   }
-  return taken >= total ? 0 : total - taken;
+  return left;
 }
 
 bool machine::empty() const {

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -41,10 +42,20 @@ void mark_as_shared(int descriptor) {
   (void)fcntl(descriptor, F_OFD_SETLK, &mark);  // refused: the memory counts as free too early
 }
 
+int new_file(const std::string& owner, std::uint64_t bytes) {
+  struct rlimit limit {};
+  // Beyond the limit ftruncate would end the process (SIGXFSZ).
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes) {
+    throw std::system_error(EFBIG, std::generic_category(),
+                            "simulated memory needs files without a limit on their size (ulimit -f)");
+  }
+  return memfd_create((std::string(name_prefix) + owner).c_str(), MFD_CLOEXEC);
+}
+
 }  // namespace
 
 memory_file::memory_file(const std::string& owner, std::uint64_t bytes)
-    : descriptor_(memfd_create((std::string(name_prefix) + owner).c_str(), MFD_CLOEXEC)) {
+    : descriptor_(new_file(owner, bytes)) {
   if (descriptor_ < 0) throw_errno("memfd_create");
   if (ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0) {
     const int error = errno;

@@ -20,7 +20,7 @@ struct bad_host_pointer : std::runtime_error {
 
 class memory_file {
  public:
-  /// Throws std::system_error (EMFILE and ENFILE: no descriptor left).
+  /// Throws std::system_error (EMFILE and ENFILE: no descriptor left; EFBIG: RLIMIT_FSIZE forbids it).
   memory_file(const std::string& owner, std::uint64_t bytes);
   /// Takes a duplicate of a descriptor that came from another memory_file, maybe of another process.
   [[nodiscard]] static std::shared_ptr<memory_file> duplicate(int descriptor);

@@ -37,7 +37,8 @@ struct personality {
                        : v.at_least(7, 13) ? 94
                        : v.at_least(7, 12) ? 93
                        : v.at_least(7, 0)  ? 92
-                                           : 91) {}
+                                           : 91),
+        last_amd_attribute(v.at_least(7, 0) ? 10020 : 10017) {}
 
   bool keeps_only_errors;  ///< a success leaves the thread's last error as it was
   bool checks_streams;     ///< an unknown stream is ContextIsDestroyed instead of undefined
@@ -62,7 +63,8 @@ struct personality {
   bool null_pointer_attributes;
   bool single_allocation_within_host_memory;
   bool reserve_alignment_in_granules;
-  std::uint32_t last_attribute;  ///< of the numbers shared with CUDA
+  std::uint32_t last_attribute;      ///< of the numbers shared with CUDA
+  std::uint32_t last_amd_attribute;  ///< of those from 10000 on
 };
 
 }  // namespace hipsim

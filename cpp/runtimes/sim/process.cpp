@@ -7,6 +7,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "hip/parse.hpp"
 #include "ledger.hpp"
 
 namespace hipsim {
@@ -24,9 +25,14 @@ std::FILE* open_log() {
 // As this process sees it, under the visibility masks of its environment.
 std::unique_ptr<machine> machine_from(const char* profile_text) {
   const auto whole = profile_text && *profile_text ? parse_profile(profile_text) : default_profile();
-  return std::make_unique<machine>(visible_part(whole, std::getenv("ROCR_VISIBLE_DEVICES"),
-                                                std::getenv("HIP_VISIBLE_DEVICES"),
-                                                std::getenv("CUDA_VISIBLE_DEVICES")));
+  auto seen = visible_part(whole, std::getenv("ROCR_VISIBLE_DEVICES"), std::getenv("HIP_VISIBLE_DEVICES"),
+                           std::getenv("CUDA_VISIBLE_DEVICES"));
+  const char* vmm = std::getenv("HIP_VMEM_MANAGE_SUPPORT");
+  seen.reports_vmm = !vmm || std::strcmp(vmm, "0") != 0;
+  const char* hidden_mb = std::getenv("HIP_HIDDEN_FREE_MEM");
+  const std::uint64_t hidden = hidden_mb ? hip::number_in<std::uint32_t>(hidden_mb).value_or(0) : 0;
+  seen.hidden_free_bytes = hidden << 20;
+  return std::make_unique<machine>(std::move(seen));
 }
 
 }  // namespace

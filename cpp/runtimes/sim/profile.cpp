@@ -146,7 +146,11 @@ void set_link(machine_profile& machine, std::string_view rest, std::string_view 
   if (dot == rest.npos) throw std::invalid_argument("expected link.FROM.TO");
   const std::pair ends(ordinal(rest.substr(0, dot)), ordinal(rest.substr(dot + 1)));
   const auto link = link_from(value);
-  if (link.type != link_type::none) machine.links[ends] = link;
+  if (link.type == link_type::none) {
+    machine.links.erase(ends);
+  } else {
+    machine.links[ends] = link;
+  }
 }
 
 void set_key(machine_profile& machine, std::string_view key, std::string_view value) {
@@ -159,7 +163,12 @@ void set_key(machine_profile& machine, std::string_view key, std::string_view va
   } else if (key == "option.max_allocation_percent") {
     machine.max_allocation_percent = number<std::uint64_t>(value);
   } else if (key.starts_with("quirk.") && is_quirk(key.substr(6))) {
-    if (flag(value)) machine.quirks.emplace(key.substr(6));
+    const std::string quirk(key.substr(6));
+    if (flag(value)) {
+      machine.quirks.insert(quirk);
+    } else {
+      machine.quirks.erase(quirk);
+    }
   } else if (key.starts_with("device.")) {
     set_device_key(machine, key.substr(7), value);
   } else if (key.starts_with("link.")) {

@@ -10,6 +10,8 @@
 namespace hipsim::calls {
 namespace {
 
+constexpr unsigned int number_of_xccs = 10018;
+
 // gfx90a -> 9.0, gfx942 -> 9.4, gfx1100 -> 11.0: all but the last two digits, then the last but one.
 std::pair<int, int> capability(const std::string& arch) {
   const auto digits = arch.starts_with("gfx") ? arch.substr(3, arch.find(':') - 3) : std::string{};
@@ -31,6 +33,13 @@ int pci_part(const std::string& pci, std::size_t at, std::size_t digits) {
 }
 
 int warp_size(const machine& m, int device) { return capability(m.shape(device).arch).first >= 10 ? 32 : 64; }
+
+// Dies of an MI300 have 38 multiprocessors, of an MI350 32; a device has all eight, or one (CPX).
+int dies(const machine& m, int device) {
+  const auto& shape = m.shape(device);
+  const int each = shape.arch.starts_with("gfx942") ? 38 : shape.arch.starts_with("gfx950") ? 32 : 0;
+  return each == 0 ? 1 : std::max(1, shape.multiprocessors / each);
+}
 
 // The limits of a compute device that a memory program may print; the same for every gfx9 device.
 std::optional<int> compute_limit(unsigned int attribute) {
@@ -94,7 +103,7 @@ std::optional<int> memory_attribute(const machine& m, hipDeviceAttribute_t attri
     case hipDeviceAttributeIntegrated:
       return shape.integrated;
     case hipDeviceAttributeVirtualMemoryManagementSupported:
-      return shape.vmm;
+      return shape.vmm && m.profile.reports_vmm;
     // The simulator has hipMallocAsync but no pools of one's own.
     case hipDeviceAttributeMemoryPoolsSupported:
     case hipDeviceAttributeMemoryPoolSupportedHandleTypes:
@@ -130,7 +139,8 @@ std::optional<int> identity_attribute(const machine& m, hipDeviceAttribute_t att
 
 // Attributes that exist in the headers but say nothing a memory program needs answer 0.
 bool is_attribute(const machine& m, unsigned int attribute) {
-  return attribute <= m.rules.last_attribute || (attribute >= 10000 && attribute <= 10020);
+  return attribute <= m.rules.last_attribute ||
+         (attribute >= 10000 && attribute <= m.rules.last_amd_attribute);
 }
 
 template <class Value>
@@ -191,6 +201,7 @@ hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t attribute, int
   auto answer = memory_attribute(*m, attribute, device);
   if (!answer) answer = identity_attribute(*m, attribute, device);
   if (!answer) answer = compute_limit(attribute);
+  if (attribute == number_of_xccs) answer = dies(*m, device);
   *value = answer.value_or(0);
   return hipSuccess;
 }

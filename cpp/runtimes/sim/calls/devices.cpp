@@ -1,4 +1,5 @@
 // Devices: count, choice, names, sizes, synchronisation, reset.
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 
@@ -114,7 +115,8 @@ hipError_t hipDeviceReset() {
 hipError_t hipMemGetInfo(std::size_t* free, std::size_t* total) {
   const reading m;
   const int device = current_device();
-  if (free) *free = m->free_bytes(device) & ~std::size_t{1023};  // the kernel driver answers in KiB
+  const auto left = m->free_bytes(device) & ~std::size_t{1023};  // the kernel driver answers in KiB
+  if (free) *free = left - std::min(left, m->profile.hidden_free_bytes);
   if (total) *total = m->shape(device).memory_bytes;
   return hipSuccess;
 }

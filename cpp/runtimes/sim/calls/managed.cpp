@@ -80,8 +80,9 @@ hipError_t advise(machine& m, const void* ptr, std::size_t count, hipMemoryAdvis
   if (!m.rules.advise_checks_device_first) {
     if (const auto code = check_device(m, advice, device); code != hipSuccess) return code;
   }
+  if (count > room_at(m, address_of(ptr))) return hipErrorInvalidValue;
   if (!m.has_hmm()) return hipSuccess;  // ignored, unknown advice too
-  if (count > room_at(m, address_of(ptr)) || !is_advice(advice)) return hipErrorInvalidValue;
+  if (!is_advice(advice)) return hipErrorInvalidValue;
   const auto range = pages(m, address_of(ptr), count);
   if (!range.owner) {
     const bool pageable = !is_known(m, address_of(ptr)) && m.has_xnack();

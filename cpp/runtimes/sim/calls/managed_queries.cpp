@@ -1,6 +1,6 @@
 // hipMemRangeGetAttribute(s): what advice and prefetch left behind on a managed range.
+#include <cstddef>
 #include <cstring>
-#include <vector>
 
 #include "access.hpp"
 #include "calls/support.hpp"
@@ -42,12 +42,13 @@ int common_location(const managed_range& range, int managed_state::*field) {
 void fill_accessed_by(const managed_range& range, void* data, std::size_t slots) {
   auto everywhere = ~std::uint64_t{0};
   range.visit([&](const managed_state& state) { everywhere &= state.accessed_by; });
-  std::vector<int> out;
-  for (int device = 0; device < 64 && out.size() < slots; ++device) {
-    if ((everywhere >> device & 1) != 0) out.push_back(device);
+  auto* out = static_cast<std::byte*>(data);
+  int device = 0;
+  for (std::size_t slot = 0; slot < slots; ++slot) {
+    while (device < 64 && (everywhere >> device & 1) == 0) ++device;
+    const int told = device < 64 ? device++ : no_location;
+    std::memcpy(out + slot * sizeof told, &told, sizeof told);
   }
-  out.resize(slots, no_location);
-  std::memcpy(data, out.data(), slots * sizeof(int));
 }
 
 // 0 fine, 1 coarse, 2 both.
@@ -77,7 +78,7 @@ hipError_t get(const machine& m, void* data, std::size_t size, hipMemRangeAttrib
                const void* ptr, std::size_t count) {
   if (!data || size == 0 || !ptr || count == 0 || !right_size(size, attribute)) return hipErrorInvalidValue;
   const auto address = address_of(ptr);
-  if (count > room_at(m, address)) return hipErrorInvalidValue;
+  if (count > room_at(m, address) || wraps(address_of(data), size)) return hipErrorInvalidValue;
   const auto found = containing(m.blocks, address);
   const bool managed = found != m.blocks.end() && found->second.kind == block_kind::managed;
   if (!managed || !m.has_hmm()) return get_of_ordinary(m, data, attribute, address);

@@ -64,8 +64,9 @@ hipError_t hipMemImportFromShareableHandle(hipMemGenericAllocationHandle_t* hand
   }
   allocation_properties properties;
   properties.type = hipMemAllocationTypePinned;
-  properties.location_type = hipMemLocationTypeDevice;
-  properties.location_id = m->rules.imports_know_owner ? memory->device : current_device();
+  const bool hosts = m->rules.imports_know_owner && memory->device == host_device;
+  properties.location_type = hosts ? hipMemLocationTypeHost : hipMemLocationTypeDevice;
+  properties.location_id = hosts ? 0 : m->rules.imports_know_owner ? memory->device : current_device();
   if (m->rules.imports_know_handle_type) properties.handle_type = shHandleType;
   *handle =
       reinterpret_cast<hipMemGenericAllocationHandle_t>(m->add_allocation(std::move(memory), properties));

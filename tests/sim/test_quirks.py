@@ -1,0 +1,215 @@
+"""Quirks: off in every other test; each shows the defect when on."""
+
+import ctypes
+import os
+from ctypes import byref, c_int, c_void_p
+from pathlib import Path
+
+import pytest
+
+from ..conformance.hip import (
+    INVALID_VALUE,
+    MIB,
+    OUT_OF_MEMORY,
+    SUCCESS,
+    UNKNOWN,
+    Hip,
+    access,
+    prop,
+)
+from ..conformance.sim import TWO_DEVICES, Simulator
+from .conftest import ROOT, Script
+
+SIZE = 2 * MIB
+
+
+def quirky(simulator: Simulator, quirk: str, version: str = "7.2.53211") -> None:
+    simulator.configure(f"hip_version={version}\n{TWO_DEVICES}\nquirk.{quirk}=1")
+
+
+def test_quirk_map_failure_hidden(hip: Hip, simulator: Simulator) -> None:
+    quirky(simulator, "map_failure_hidden")
+    with hip.reservation(SIZE) as address, hip.allocation(SIZE) as handle:
+        assert hip.hipMemMap(address, 2 * SIZE, 0, handle, 0) == SUCCESS
+        assert hip.hipMemSetAccess(address, SIZE, ctypes.byref(access(0)), 1) == INVALID_VALUE
+    simulator.configure("device.0.name=x\nlimit.mappings=1\nquirk.map_failure_hidden=1")
+    with hip.mapped(SIZE), hip.reservation(SIZE) as address, hip.allocation(SIZE) as handle:
+        assert hip.hipMemMap(address, SIZE, 0, handle, 0) == SUCCESS
+        assert hip.hipMemSetAccess(address, SIZE, ctypes.byref(access(0)), 1) == INVALID_VALUE
+
+
+def test_quirk_set_access_sums_from_start(hip: Hip, simulator: Simulator) -> None:
+    quirky(simulator, "set_access_sums_from_start")
+    with (
+        hip.reservation(3 * SIZE) as address,
+        hip.allocation(2 * SIZE) as big,
+        hip.allocation(SIZE) as small,
+        hip.mapping(address, 2 * SIZE, big),
+        hip.mapping(address + 2 * SIZE, SIZE, small),
+    ):
+        grant = ctypes.byref(access(0))
+        assert hip.hipMemSetAccess(address + 2 * SIZE, SIZE, grant, 1) == INVALID_VALUE
+        assert hip.hipMemSetAccess(address, 3 * SIZE, grant, 1) == SUCCESS
+
+
+def test_quirk_set_access_sums_from_start_grants_nothing_beyond_the_reservation(hip: Hip, simulator: Simulator) -> None:
+    quirky(simulator, "set_access_sums_from_start")
+    with (
+        hip.reservation(4 * SIZE) as address,
+        hip.allocation(SIZE) as handle,
+        hip.mapping(address, SIZE, handle),
+        hip.mapping(address + SIZE, SIZE, handle),
+        hip.mapping(address + 3 * SIZE, SIZE, handle),
+    ):
+        assert hip.hipMemSetAccess(address + SIZE, 2 * SIZE, ctypes.byref(access(0)), 1) == INVALID_VALUE
+        assert [piece["readers"] for piece in simulator.ledger()["mappings"]] == ["0x0"] * 3
+
+
+def test_quirk_unmap_size_unchecked(hip: Hip, simulator: Simulator) -> None:
+    quirky(simulator, "unmap_size_unchecked", "6.3.42133")
+    with hip.reservation(SIZE) as address:
+        handle = hip.get("hipMemCreate", c_void_p, SIZE, ctypes.byref(prop()), 0)
+        hip.hipMemMap(address, SIZE, 0, handle, 0)
+        assert hip.hipMemUnmap(address, SIZE - 1) == SUCCESS
+        assert hip.hipMemRelease(handle) == INVALID_VALUE
+        assert hip.hipMemUnmap(address, SIZE) == SUCCESS
+
+
+def test_quirk_unmap_pieces_leaks(hip: Hip, simulator: Simulator, script: Script) -> None:
+    source = f"""
+simulator.configure("hip_version=6.3.42133\\ndevice.0.name=x\\nquirk.unmap_pieces_leaks=1")
+p = hip.get("hipMemAddressReserve", c_void_p, {2 * SIZE}, 0, None, 0)
+with hip.allocation({SIZE}) as h:
+    hip.hipMemMap(p, {SIZE}, 0, h, 0)
+    hip.hipMemMap(p + {SIZE}, {SIZE}, 0, h, 0)
+    print(hip.hipMemUnmap(p, {2 * SIZE}))
+print(hip.hipMemAddressFree(p, {2 * SIZE}))
+"""
+    assert script(source).stdout.split() == [str(SUCCESS), str(UNKNOWN)]
+
+
+def test_quirk_address_free_forgets(script: Script) -> None:
+    source = f"""
+simulator.configure("device.0.name=x\\nquirk.address_free_forgets=1")
+p = hip.get("hipMemAddressReserve", c_void_p, {2 * SIZE}, 0, None, 0)
+with hip.allocation({SIZE}) as h, hip.mapping(p, {SIZE}, h):
+    print(hip.hipMemAddressFree(p, {2 * SIZE}), hip.hipMemMap(p + {SIZE}, {SIZE}, 0, h, 0))
+print(hip.hipMemAddressFree(p, {2 * SIZE}))
+"""
+    assert script(source).stdout.split() == [str(UNKNOWN), str(INVALID_VALUE), str(INVALID_VALUE)]
+
+
+def test_quirk_create_on_current_device(hip: Hip, simulator: Simulator) -> None:
+    quirky(simulator, "create_on_current_device")
+    hip.hipSetDevice(0)
+    before = hip.free_memory()
+    handle = hip.get("hipMemCreate", c_void_p, SIZE, ctypes.byref(prop(1)), 0)
+    assert hip.free_memory() == before - SIZE
+    assert hip.hipMemRelease(handle) == SUCCESS
+
+
+def test_quirk_create_takes_descriptor(hip: Hip, simulator: Simulator) -> None:
+    def descriptors() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    quirky(simulator, "create_takes_descriptor")
+    before = descriptors()
+    with hip.allocation(SIZE), hip.allocation(SIZE):
+        assert descriptors() == before + 2
+    assert descriptors() == before
+
+
+@pytest.mark.skipif(
+    "undefined" in os.environ.get("HIPPLAN_SANITIZER", ""),
+    reason="UndefinedBehaviorSanitizer takes a descriptor to look at an object",
+)
+def test_out_of_descriptors_is_out_of_memory(script: Script) -> None:
+    source = f"""
+import resource
+simulator.configure("device.0.name=x\\nquirk.create_takes_descriptor=1")
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+handles, code = [], 0
+while code == 0 and len(handles) < 100:
+    handle = c_void_p()
+    code = hip.hipMemCreate(byref(handle), {SIZE}, byref(prop()), 0)
+    if code == 0: handles.append(handle)
+print(code, 10 < len(handles) < 40)
+for handle in handles: assert hip.hipMemRelease(handle) == 0
+print(simulator.alive())
+"""
+    assert script(source).stdout.split() == [str(OUT_OF_MEMORY), "True", "{}"]
+
+
+@pytest.mark.parametrize("order", ["release, unmap", "unmap, release"])
+def test_quirk_free_memory_with_reservation(order: str, hip: Hip, simulator: Simulator) -> None:
+    quirky(simulator, "free_memory_with_reservation")
+    before = hip.free_memory()
+    with hip.reservation(SIZE) as address, hip.reservation(SIZE):
+        with hip.allocation(SIZE) as handle:
+            hip.hipMemMap(address, SIZE, 0, handle, 0)
+            if order == "unmap, release":
+                assert hip.hipMemUnmap(address, SIZE) == SUCCESS
+        if order == "release, unmap":
+            assert hip.hipMemUnmap(address, SIZE) == SUCCESS
+        with hip.mapped(SIZE):  # another reservation has nothing to do with it
+            pass
+        assert hip.free_memory() == before - SIZE
+    assert hip.free_memory() == before
+
+
+def test_quirk_free_memory_with_reservation_spares_memory_that_is_still_held(hip: Hip, simulator: Simulator) -> None:
+    quirky(simulator, "free_memory_with_reservation")
+    before = hip.free_memory()
+    with hip.allocation(SIZE) as handle:
+        with hip.reservation(SIZE) as address, hip.mapping(address, SIZE, handle):
+            pass
+        assert hip.free_memory() == before - SIZE
+        with hip.reservation(SIZE) as address:
+            for _ in range(2):
+                with hip.mapping(address, SIZE, handle, access(0)):
+                    assert hip.write(address, b"x") == SUCCESS
+    assert hip.free_memory() == before
+
+
+def test_quirk_read_only_not_enforced(hip: Hip, simulator: Simulator) -> None:
+    quirky(simulator, "read_only_not_enforced")
+    with hip.mapped(SIZE, access(0, 1)) as address:
+        assert hip.write(address, b"x") == SUCCESS
+
+
+def test_quirk_free_interior_pointer(hip: Hip, simulator: Simulator) -> None:
+    quirky(simulator, "free_interior_pointer")
+    address = hip.get("hipMalloc", c_void_p, MIB)
+    assert hip.hipFree(address + 4096) == SUCCESS
+
+
+def imported(hip: Hip, form: str) -> int:
+    """What an import by value or by pointer gives."""
+    with hip.allocation(SIZE, prop(handle=1)) as handle:
+        fd = hip.get("hipMemExportToShareableHandle", c_int, handle, 1, 0)
+        made = c_void_p()
+        code: int = hip.hipMemImportFromShareableHandle(byref(made), fd if form == "value" else byref(c_int(fd)), 1)
+        os.close(fd)
+        assert code != SUCCESS or hip.hipMemRelease(made) == SUCCESS
+    return code
+
+
+@pytest.mark.parametrize("form", ["value", "pointer"])
+def test_quirk_import_by_pointer(form: str, hip: Hip, simulator: Simulator) -> None:
+    quirky(simulator, "import_by_pointer", "7.0.1")
+    assert imported(hip, form) == (SUCCESS if form == "pointer" else INVALID_VALUE)
+
+
+@pytest.mark.parametrize("form", ["value", "pointer"])
+def test_quirk_import_by_value(form: str, hip: Hip, simulator: Simulator) -> None:
+    quirky(simulator, "import_by_value")
+    assert imported(hip, form) == (SUCCESS if form == "value" else INVALID_VALUE)
+
+
+def test_every_quirk_has_a_test_here_and_a_line_in_the_manual(simulator: Simulator) -> None:
+    here = Path(__file__).read_text(encoding="utf-8")
+    documented = (ROOT / "docs" / "simulator.md").read_text(encoding="utf-8")
+    for line in simulator.library.hipsim_quirks().decode().splitlines():
+        name, meaning = line.split(": ", 1)
+        assert f"test_quirk_{name}" in here
+        assert f"`{name}`" in documented and meaning
