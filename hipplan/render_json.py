@@ -131,6 +131,7 @@ def layout_json(layout: Layout) -> dict[str, Any]:
         "notice": layout.notice,
         "steps": len(program.steps),
         "retries": layout.retries,
+        "bytes_by_device": program.bytes_by_device(),
         "resources": resources,
         "checks": [{"name": c.name, "what": c.what, "current": c.current} for c in layout.checks],
         "warnings": [warning.to_json() for warning in program.warnings],

@@ -46,6 +46,8 @@ def test_every_plan_is_applied_and_torn_down(plan: Path, hipplan: Run) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert applied["event"] == "applied"
     assert applied["checks"]
+    memory = [one for one in applied["resources"] if one["kind"] in ("allocation", "device")]
+    assert sum(applied["bytes_by_device"].values()) == sum(one["size"] for one in memory)
     assert torn_down == {
         "format_version": 1,
         "event": "torn down",
