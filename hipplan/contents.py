@@ -6,9 +6,10 @@ moved by the device that holds it, if it has the right, else by the first device
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, islice
 from pathlib import PurePath
 
 from hipplan.content_steps import LANES, PIECE, ContentStep, Copy, Fill, LoadFiles, Part, Taken
@@ -38,6 +39,7 @@ class Memory:
         self.by_name: dict[str, Resource] = {}
         self._devices = devices
         self._mappings: dict[str, list[Resource]] = {}
+        self._starts: dict[str, list[int]] = {}
         self._tensors: dict[str, list[Resource]] = {}
         for resource in resources:
             self.by_name[resource.name] = resource
@@ -57,8 +59,6 @@ class Memory:
         resource = self.by_name[name]
         if resource.kind not in _FILLED:
             raise Refused("HP213", f"'{name}' has no bytes of its own", why=f"it is of the kind {resource.kind}")
-        if not resource.size:
-            raise Refused("HP213", f"how large '{name}' is, its file tells", hint="say its size:")
         if resource.kind in ("pinned", "registered"):
             return (Part(name, 0, resource.size, CPU_ORDINAL),)
         if resource.kind in ("device", "managed"):
@@ -82,7 +82,13 @@ class Memory:
 
     def _under(self, whole: str, start: int, size: int) -> Iterator[tuple[Resource, int, int]]:
         """(mapping, offset, bytes) of each mapping's share of a range."""
-        for mapping in self._mappings[whole]:
+        mappings = self._mappings[whole]
+        if whole not in self._starts:
+            mappings.sort(key=lambda one: one.offset)
+            self._starts[whole] = [one.offset for one in mappings]
+        for mapping in islice(mappings, max(0, bisect_right(self._starts[whole], start) - 1), None):
+            if mapping.offset >= start + size:
+                return
             low, high = max(start, mapping.offset), min(start + size, mapping.offset + mapping.size)
             if low < high:
                 yield mapping, low, high - low

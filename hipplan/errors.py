@@ -197,6 +197,9 @@ def render_diagnostic(diagnostic: Diagnostic) -> str:
     return "\n".join(map(printable, lines))
 
 
+SUGGESTIONS_MAX = 20
+"""Mistakes of one plan or file that get one."""
+
 _COMPARED = 1000
 """Names that a wrong one is compared with, at most."""
 
@@ -212,6 +215,17 @@ def suggest(word: object, known: Iterable[str]) -> str:
         names.sort(key=lambda name: abs(len(str(name)) - len(str(word))))
     near = difflib.get_close_matches(str(word), names[:_COMPARED], n=1, cutoff=0.6)
     return f"did you mean '{near[0]}'?" if near else ""
+
+
+class Suggestions:
+    """suggest() for the first mistakes: looking for the nearest of many names is slow, and the thousandth gets none."""
+
+    def __init__(self) -> None:
+        self._left = SUGGESTIONS_MAX
+
+    def nearest(self, word: object, known: Iterable[str]) -> str:
+        self._left -= 1
+        return suggest(word, known) if self._left >= 0 else ""
 
 
 def suggest_or_list(word: object, known: Iterable[str]) -> str:

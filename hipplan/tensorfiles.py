@@ -19,7 +19,7 @@ from typing import Any
 
 from hipplan import strict_json
 from hipplan.dtypes import BY_NAME, by_typestr
-from hipplan.errors import reason_of, suggest
+from hipplan.errors import Suggestions, reason_of
 from hipplan.units import format_size
 
 HEADER_MAX = 100_000_000
@@ -278,6 +278,7 @@ class Files:
     def __init__(self) -> None:
         self._open: dict[str, TensorFile] = {}
         self._indices: dict[str, dict[str, str]] = {}
+        self._suggestions = Suggestions()
 
     def rows(self, wanted: Wanted) -> Rows:
         """Where the bytes are. Raises FileProblem if they do not fit: shape, dtype or length."""
@@ -317,7 +318,7 @@ class Files:
                 self._indices[path] = read_index(path)
             index = self._indices[path]
             if name not in index:
-                raise _no_tensor(path, name, index)
+                raise self._no_tensor(path, name, index)
             path = index[name]
         file = self._file(path)
         if not is_safetensors(path):
@@ -325,14 +326,14 @@ class Files:
         if not name and len(file.entries) == 1:
             return file, next(iter(file.entries.values()))
         if name not in file.entries:
-            raise _no_tensor(path, name, file.entries)
+            raise self._no_tensor(path, name, file.entries)
         return file, file.entries[name]
 
-
-def _no_tensor(path: str, name: str, known: Mapping[str, object]) -> FileProblem:
-    if not name:
-        return FileProblem("HP421", f"{path} has {len(known)} tensors", hint="say which one with tensor:")
-    return FileProblem("HP421", f"{path} has no tensor '{name}'", hint=suggest(name, known) or "tensor: names another")
+    def _no_tensor(self, path: str, name: str, known: Mapping[str, object]) -> FileProblem:
+        if not name:
+            return FileProblem("HP421", f"{path} has {len(known)} tensors", hint="say which one with tensor:")
+        hint = self._suggestions.nearest(name, known) or "tensor: names another"
+        return FileProblem("HP421", f"{path} has no tensor '{name}'", hint=hint)
 
 
 def _fit(wanted: Wanted, entry: Entry, path: str) -> tuple[int, int, int]:

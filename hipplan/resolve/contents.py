@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 
-from hipplan.dtypes import BYTE
-from hipplan.errors import suggest
-from hipplan.model import Content, Plan
-from hipplan.objects import Path, ResolvedBuffer, ResolvedContent, ResolvedRegion, ResolvedReservation
+from hipplan.dtypes import BY_NAME, BYTE
+from hipplan.model import Content, Plan, RegisteredBuffer
+from hipplan.objects import HOST, Path, ResolvedBuffer, ResolvedContent, ResolvedRegion, ResolvedReservation
 from hipplan.resolve.names import Names
 from hipplan.units import format_size
 from hipplan.values import encode
@@ -24,13 +23,17 @@ def resolve_contents(
     """In the order written."""
     if not plan.contents:
         return ()
-    mappings = (mapping.name for reservation in reservations.values() for mapping in reservation.mappings)
-    dtypes: dict[str, str] = dict.fromkeys((*buffers, *regions, *mappings), "")
-    sizes = {name: buffer.spec.size or 0 for name, buffer in buffers.items()}
+    access = {one.name: one.access for reservation in reservations.values() for one in reservation.mappings}
+    access |= {name: region.access for name, region in regions.items()}
+    dtypes: dict[str, str] = dict.fromkeys((*buffers, *access), "")
+    sizes = {name: _size(buffer) for name, buffer in buffers.items()}
     for name, region in regions.items():
         for short, tensor in region.spec.tensors.items():
             dtypes[f"{name}.{short}"] = tensor.dtype
             sizes[f"{name}.{short}"] = 0 if -1 in tensor.shape else tensor.bytes_least
+            access[f"{name}.{short}"] = region.access
+    if broken or any(one.code == "HP201" for one in names.found):
+        access = {}  # who has which right may be what is wrong
     out = []
     for name, spec in plan.contents.items():
         path: Path = ("contents", name)
@@ -41,11 +44,13 @@ def resolve_contents(
                 continue
             if spec.copy_of == name:
                 names.report("HP213", f"'{name}' cannot be a copy of itself", (*path, "copy_of"), hint="name another")
+            _check_reachable(spec.copy_of, "r", buffers, access, (*path, "copy_of"), names)
             size, other = sizes.get(name, 0), sizes.get(spec.copy_of, 0)  # 0: the machine, or a file, tells
             if size and other and size != other:
                 told = f"'{name}' has {format_size(size)}, '{spec.copy_of}' {format_size(other)}"
                 names.report("HP421", told, (*path, "copy_of"), hint="a copy needs as many bytes")
-        _check(name, spec, dtypes[name], path, names)
+        _check_reachable(name, "rw", buffers, access, path, names, key=True)
+        _check(name, spec, dtypes[name], sizes.get(name, 0), path, names)
         buffer = buffers.get(name)
         if buffer is not None and getattr(buffer.spec, "read_only", False):
             why = "its file is registered for reading only"
@@ -54,25 +59,56 @@ def resolve_contents(
     return tuple(out)
 
 
+def _size(buffer: ResolvedBuffer) -> int:
+    """0: a file, or the caller, tells."""
+    fresh = buffer.spec.anonymous if isinstance(buffer.spec, RegisteredBuffer) else None
+    return fresh.size if fresh else buffer.spec.size or 0
+
+
+def _check_reachable(
+    name: str,
+    right: str,
+    buffers: Mapping[str, ResolvedBuffer],
+    access: Mapping[str, Mapping[str, str]],
+    path: Path,
+    names: Names,
+    *,
+    key: bool = False,
+) -> None:
+    if name in buffers and not _size(buffers[name]):
+        why = "its file, or the memory that is passed, tells"
+        names.report(
+            "HP213", f"how large '{name}' is, the plan does not say", path, key=key, why=why, hint="say its size:"
+        )
+    if name in access and not any(who != HOST and right in has for who, has in access[name].items()):
+        does = "write" if right == "rw" else "read"
+        hint = f"give its device the right {right}"
+        names.report("HP213", f"no device may {does} '{name}'", path, key=key, hint=hint)
+
+
 def _known(
     name: str, path: Path, known: dict[str, str], names: Names, broken: Container[str], *, key: bool = False
 ) -> bool:
     if name in known:
         return True
     if not broken:  # else it may be one of those that are wrong themselves
-        hint = f"name a mapping: {name}[0]" if f"{name}[0]" in known else suggest(name, known)
+        hint = f"name a mapping: {name}[0]" if f"{name}[0]" in known else names.nearest(name, known)
         hint = hint or "define it under buffers: or regions:"
         names.report("HP213", f"there is no buffer, region, tensor or mapping '{name[:60]}'", path, key=key, hint=hint)
     return False
 
 
-def _check(name: str, spec: Content, dtype: str, path: Path, names: Names) -> None:
+def _check(name: str, spec: Content, dtype: str, size: int, path: Path, names: Names) -> None:
     if spec.value is None:
         return
     if dtype and spec.dtype is not None:
         names.report("HP107", f"'{name}' has a dtype of its own", (*path, "dtype"), hint="remove dtype")
         return
     try:
-        encode(dtype or spec.dtype or BYTE.name, spec.value)
+        pattern = encode(dtype or spec.dtype or BYTE.name, spec.value)
     except ValueError as error:
         names.report("HP105", f"'{name}' cannot be filled: {error}", (*path, "value"))
+        return
+    if size % len(pattern):
+        told = f"'{name}' has {size} bytes, no whole number of {BY_NAME[spec.dtype or BYTE.name]}"
+        names.report("HP421", told, path, key=True)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
-from hipplan.errors import Diagnostic, Span, suggest
+from hipplan.errors import Diagnostic, Span, Suggestions
 from hipplan.model.base import COUNT_MAX
 from hipplan.objects import Path
 
 SpanOf = Callable[..., "Span | None"]
-SUGGESTIONS_MAX = 20
 T = TypeVar("T")
 
 
@@ -23,7 +22,7 @@ class Names:
         self._broken = broken
         self._taken: dict[str, Path] = {}
         self._budget = COUNT_MAX
-        self._suggestions = SUGGESTIONS_MAX
+        self.nearest = Suggestions().nearest
 
     def spread(
         self, noun: str, things: Mapping[str, T], taken: dict[str, Path] | None = None
@@ -61,18 +60,13 @@ class Names:
         parts = (name.removesuffix(".*"), *families_of(name))
         if self._broken and any(f"{noun}:{part}" in self._broken for part in parts):
             return
-        hint = str(more.pop("hint", "")) or self._nearest(name, known)
+        hint = str(more.pop("hint", "")) or self.nearest(name, known)
         hint = hint or (f"there are {_listed(known)}" if known else f"define it under {noun}:")
         self.report(code, f"there is no {noun[:-1]} '{name}'", path, key=bool(more.get("key")), hint=hint)
 
     def report(self, code: str, summary: str, path: Path, *, key: bool = False, **more: str) -> None:
         """One more diagnostic, at the value (or the key) of a path."""
         self.found.append(Diagnostic(code, summary, self.span(path, key=key), **more))  # type: ignore[arg-type]
-
-    def _nearest(self, name: str, known: Mapping[str, object]) -> str:
-        """Looking for the nearest of many names is slow: the first mistakes get it, the thousandth not."""
-        self._suggestions -= 1
-        return suggest(name, known) if self._suggestions >= 0 else ""
 
     def _twice(self, name: str, first: Path, path: Path) -> None:
         where = self.span(first, key=True)

@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 import hipplan
 import hipplan.transaction
 import hipplan.values
-from hipplan.content_steps import LANES, PIECE
+from hipplan.content_steps import LANES, PIECE, Part
+from hipplan.contents import Memory
 from hipplan.errors import ApplyError, MachineError, PlanError
 from hipplan.layout import Layout
+from hipplan.program import Resource
 from tests.conftest import Simulator
 
 MIB = 2**20
@@ -276,9 +278,7 @@ def test_what_contents_cannot_be(contents: dict[str, Any], code: str) -> None:
         ({"r": {"copy_of": "scratch"}}, "HP421"),
         ({"r.a": {"copy_of": "r.i"}}, "HP421"),
         ({"r.a": {"copy_of": "r"}}, "HP421"),
-        ({"sealed.t": {"value": 0}}, "HP213"),
         ({"r": {"file": "x.npy"}}, "HP421"),
-        ({"odd": {"value": 1, "dtype": "u16"}}, "HP421"),
     ],
 )
 def test_what_does_not_fit_is_told_when_it_is_compiled(contents: dict[str, Any], code: str) -> None:
@@ -290,10 +290,8 @@ def test_what_does_not_fit_is_told_when_it_is_compiled(contents: dict[str, Any],
                 "a2": {"dtype": "f32", "shape": [5]},
             }
         },
-        "sealed": {"access": {"gpu.0": "r"}, "tensors": {"t": {"dtype": "i8", "shape": [4]}}},
     }
-    buffers = {**BUFFERS, "odd": {"kind": "device", "size": 7}}
-    assert codes(plan(contents, buffers=buffers, regions=regions), MachineError) == [code]
+    assert codes(plan(contents, buffers=BUFFERS, regions=regions), MachineError) == [code]
 
 
 def test_a_wrong_file_is_told_with_its_place_before_any_driver_call(sim: Simulator, tmp_path: Path) -> None:
@@ -550,7 +548,74 @@ def test_what_is_no_mapping_has_no_contents(name: str, code: str, told: str) -> 
     assert told in str(refused.value)
 
 
-def test_a_mapping_that_nobody_may_write_is_refused() -> None:
-    closed = {**MAPPED["reservations"]["again"], "access": {"gpu.0": "r"}}
-    with pytest.raises(MachineError, match=r"no device may write 'closed\[0\]'"):
-        hipplan.compile(plan({"closed[0]": {"value": 1}}, **{**MAPPED, "reservations": {"closed": closed}}), "sim-2")
+def rights(of_range: dict[str, str], of_region: dict[str, str]) -> dict[str, Any]:
+    return {
+        "allocations": {"a": {"size": "2MiB"}},
+        "reservations": {"range": {"access": of_range, "mappings": [{"allocation": "a"}]}},
+        "regions": {"r": {"size": "2MiB", "access": of_region, "tensors": {"t": {"dtype": "u8", "shape": [64]}}}},
+        "buffers": {
+            "whole": {"kind": "registered", "file": "data.bin"},
+            "fresh": {"kind": "registered", "anonymous": {"size": 4096}},
+            "odd": {"kind": "device", "size": 4097},
+            "small": {"kind": "device", "size": 64},
+        },
+    }
+
+
+NOBODY = rights({"host": "rw"}, {"gpu.0": "none", "gpu.1": "r"})
+
+
+@pytest.mark.parametrize(
+    ("contents", "code", "told"),
+    [
+        ({"range[0]": {"value": 1}}, "HP213", "no device may write 'range[0]'"),
+        ({"range[0]": {"file": "data.bin"}}, "HP213", "no device may write 'range[0]'"),
+        ({"r": {"value": 1}}, "HP213", "no device may write 'r'"),
+        ({"r.t": {"copy_of": "small"}}, "HP213", "no device may write 'r.t'"),
+        ({"small": {"copy_of": "range[0]"}}, "HP213", "no device may read 'range[0]'"),
+        ({"odd": {"value": 1.0, "dtype": "float32"}}, "HP421", "'odd' has 4097 bytes, no whole number of f32"),
+        ({"fresh": {"copy_of": "odd"}}, "HP421", "'fresh' has 4KiB, 'odd' 4097B"),
+        ({"whole": {"value": 1}}, "HP213", "how large 'whole' is, the plan does not say"),
+        ({"small": {"copy_of": "whole"}}, "HP213", "how large 'whole' is, the plan does not say"),
+    ],
+)
+def test_what_the_plan_alone_tells_is_told_without_a_machine(contents: dict[str, Any], code: str, told: str) -> None:
+    with pytest.raises(PlanError) as refused:
+        hipplan.load(plan(contents, **NOBODY))
+
+    assert [(one.code, one.summary) for one in refused.value.diagnostics] == [(code, told)]
+
+
+def test_rights_that_are_wrong_themselves_are_told_once() -> None:
+    with pytest.raises(PlanError) as refused:
+        hipplan.load(plan({"range[0]": {"value": 1}}, **rights({"gpu.7": "rw"}, {"gpu.0": "rw"})))
+
+    assert [one.code for one in refused.value.diagnostics] == ["HP201"]
+
+
+def test_the_nearest_name_is_looked_for_for_the_first_mistakes_alone() -> None:
+    contents = {f"scratc{number}": {"value": 1} for number in range(30)}
+    with pytest.raises(PlanError) as refused:
+        hipplan.load(plan(contents, buffers=BUFFERS))
+
+    hints = [one.hint for one in refused.value.diagnostics]
+    assert hints == ["did you mean 'scratch'?"] * 20 + ["define it under buffers: or regions:"] * 10
+
+
+def test_a_mapping_of_many_is_found_without_looking_at_all() -> None:
+    looked = 0
+
+    class Counted(Resource):
+        def __getattribute__(self, name: str) -> Any:
+            nonlocal looked
+            looked += name == "offset"
+            return super().__getattribute__(name)
+
+    common = {"kind": "mapping", "device": "gpu.0", "size": MIB, "access": (("gpu.0", "rw"),), "inside": "range"}
+    backwards = [Counted(name=f"range[{n}]", offset=2 * MIB * (99 - n), **common) for n in range(100)]
+    memory = Memory(backwards, {"gpu.0": 3})
+
+    assert [memory.parts(f"range[{n}]", "rw") for n in range(100)] == [
+        (Part("range", 2 * MIB * (99 - n), MIB, 3),) for n in range(100)
+    ]
+    assert looked < 20 * 100

@@ -233,3 +233,16 @@ def test_a_missing_file_is_told_with_the_place_where_it_was_looked_for() -> None
     with pytest.raises(FileProblem, match=r"none\.bin cannot be read") as caught:
         rows(Path("none.bin"), size=1)
     assert caught.value.hint == f"it was looked for at {Path.cwd() / 'none.bin'}"
+
+
+def test_the_nearest_tensor_is_looked_for_for_the_first_mistakes_alone(tmp_path: Path) -> None:
+    header = {"weight": told(), "bias": told(data_offsets=[24, 48])}
+    (tmp_path / "a.safetensors").write_bytes(safetensors_of(header, bytes(48)))
+    files, hints = Files(), []
+    for number in range(30):
+        with pytest.raises(FileProblem) as caught:
+            files.rows(Wanted(name="t", size=24, file=str(tmp_path / "a.safetensors"), tensor=f"weigh{number}"))
+        hints.append(caught.value.hint)
+    files.close()
+
+    assert hints == ["did you mean 'weight'?"] * 20 + ["tensor: names another"] * 10
