@@ -22,7 +22,7 @@ import hipplan.model
 from hipplan.errors import CODES
 from hipplan.explain import explain
 from hipplan.model import Plan
-from hipplan.model.base import Offset, Size
+from hipplan.model.base import AutoSize, Offset, Size
 from hipplan.model.describe import field_docs
 from hipplan.schema import machine_schema, plan_schema
 
@@ -32,7 +32,7 @@ from docs.coverage import coverage  # noqa: E402
 from tests.conformance import differences  # noqa: E402
 
 _WORDS = {int: "integer", float: "fraction", str: "text", bool: "true or false"}
-_SIZES = {get_args(Offset)[1]: "bytes", get_args(Size)[1]: "bytes"}
+_SIZES = {get_args(Offset)[1]: "bytes", get_args(Size)[1]: "bytes", get_args(AutoSize)[1]: "auto or bytes"}
 _INTRODUCTION = """# The plan, key by key
 
 Generated from the models by `docs/generate.py`; their docstrings are the source.

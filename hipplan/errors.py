@@ -132,8 +132,11 @@ class Span:
     expansion: str = ""
     """For what `each` repeats: which repetition this is about."""
 
+    path: str = ""
+    """For data without a text, whose lines and columns are 0: the keys that lead there, such as buffers.kv.size."""
+
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}"
+        return self.path or f"{self.file}:{self.line}:{self.column}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +177,7 @@ class Diagnostic:
                 "end_line": span.end_line,
                 "end_column": span.end_column,
                 "expansion": span.expansion,
+                "path": span.path,
             },
         }
 
@@ -240,7 +244,7 @@ def in_order(found: Iterable[Diagnostic]) -> list[Diagnostic]:
     groups: dict[object, list[Diagnostic]] = {}
     for number, diagnostic in enumerate(sorted(found, key=_place)):
         repeated = diagnostic.span is not None and diagnostic.span.expansion
-        key = (diagnostic.code, _place(diagnostic)) if repeated else number
+        key = (diagnostic.code, str(diagnostic.span)) if repeated else number
         groups.setdefault(key, []).append(diagnostic)
     return [
         replace(first, notes=(*first.notes, f"and: {len(more)} more of this each")) if more else first

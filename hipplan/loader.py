@@ -3,7 +3,7 @@
     loaded.plan            the Plan as written (after vars, each and include), counts not yet spread
     loaded.objects         the Objects: every concrete thing by its concrete name, in the order written
     loaded.span(*path)     Span of a path in the document: ("reservations", "model", "mappings", 0, "at");
-                           of the nearest ancestor if that is not written; None if there is no text at all
+                           of the nearest ancestor if that is not written; of a plan from Python its keys
     loaded.warnings        diagnostics that do not stop anything
     loaded.source_name     what messages call the document
     loaded.digest          sha256 of the expanded document: the same for the same layout, made in the same order

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numbers
 import operator
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 _CALLED = {
@@ -25,6 +26,20 @@ def number(value: Any) -> Any:
         return operator.index(value)
     except TypeError:
         return float(value) if isinstance(value, numbers.Real) else value
+
+
+def keys_to(data: Any, path: Sequence[Hashable]) -> str:
+    """A path in data as people write it, such as buffers.kv.advice[0]; as far as it leads."""
+    told = ""
+    for step in path:
+        if isinstance(data, Mapping) and step in data:
+            told += f".{step}"
+        elif isinstance(data, (list, tuple)) and isinstance(step, int) and step < len(data):
+            told += f"[{step}]"
+        else:
+            break
+        data = data[step]
+    return told.removeprefix(".")
 
 
 def called(value: object) -> str:

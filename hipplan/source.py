@@ -21,6 +21,7 @@ import yaml
 
 from hipplan.errors import Diagnostic, PlanError, Span, reason_of
 from hipplan.kinds import beginning, instead
+from hipplan.plain import keys_to
 from hipplan.yaml12 import (
     COLLECTION,
     DEPTH_MAX,
@@ -57,9 +58,10 @@ class Source:
         self._children: dict[int, dict[Any, tuple[yaml.Node, yaml.Node]]] = {}
 
     def span(self, path: Sequence[Hashable] = (), *, key: bool = False) -> Span | None:
-        """Where the value (or the key) at `path` stands; of the nearest ancestor if it is not in the text."""
+        """Where the value (or the key) at `path` stands; of the nearest ancestor if it is not there."""
         if self.root is None:
-            return None
+            keys = keys_to(self.data, path)
+            return Span(self.name, 0, 0, 0, 0, "", path=keys) if keys else None
         key_node, node = None, self.root
         for step in path:
             found = self._children_of(node).get(step)

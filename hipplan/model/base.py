@@ -1,6 +1,6 @@
 """What every model shares: strictness, and the scalar types of a plan."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -26,15 +26,15 @@ def refuse(code: str, message: str, *, at: str = "", why: str = "", hint: str = 
     return PydanticCustomError(code, "{message}", context)
 
 
-def _size(value: Any) -> int:
+def _size(value: Any, more: str = "") -> int:
     try:
         return parse_size(value)
     except SizeError as error:
-        raise refuse(error.code, str(error), hint=error.hint) from None
+        raise refuse(error.code, str(error), hint=(error.hint + more).removeprefix(", or ")) from None
 
 
-def _positive_size(value: Any) -> int:
-    size = _size(value)
+def _positive_size(value: Any, more: str = "") -> int:
+    size = _size(value, more)
     if size == 0:
         raise refuse(
             "HP105",
@@ -43,6 +43,11 @@ def _positive_size(value: Any) -> int:
             hint="leave the object out",
         )
     return size
+
+
+def _auto_or_size(value: Any) -> Any:
+    """One validator, for pydantic tells of each branch of a union."""
+    return value if isinstance(value, str) and value == "auto" else _positive_size(value, ", or auto")
 
 
 def _size_schema(minimum: int) -> dict[str, Any]:
@@ -55,6 +60,14 @@ Offset = Annotated[int, BeforeValidator(_size), WithJsonSchema(_size_schema(0))]
 
 Size = Annotated[int, BeforeValidator(_positive_size), WithJsonSchema(_size_schema(1))]
 """Bytes, at least 1; a number or a text such as 64MiB."""
+
+_AUTO: dict[str, Any] = {"const": "auto", "type": "string"}
+AutoSize = Annotated[
+    Literal["auto"] | int,
+    BeforeValidator(_auto_or_size),
+    WithJsonSchema({"anyOf": [_AUTO, *_size_schema(1)["anyOf"]]}),
+]
+"""A Size, or what is needed."""
 
 Count = Annotated[int, Field(ge=1, le=COUNT_MAX)]
 

@@ -8,7 +8,7 @@ from typing_extensions import Self
 
 from hipplan.dtypes import BY_NAME, DTYPES
 from hipplan.errors import suggest
-from hipplan.model.base import Name, PlanModel, Size, refuse
+from hipplan.model.base import AutoSize, Name, PlanModel, Size, refuse
 from hipplan.model.virtual import Access
 
 TENSOR_ALIGNMENT = 256
@@ -107,7 +107,7 @@ class Region(PlanModel):
     Source: ours.
     """
 
-    size: Literal["auto"] | Size = "auto"
+    size: AutoSize = "auto"
     """How much memory is mapped. Unit: bytes, rounded up to whole chunks (on each device). `auto`: what the tensors
     need.
 

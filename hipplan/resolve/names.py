@@ -75,7 +75,7 @@ class Names:
             f"the name '{name}' is used twice",
             path,
             key=True,
-            label=f"also in {first[0]}, line {where.line}" if where else f"also in {first[0]}",
+            label=f"also in {first[0]}, line {where.line}" if where and where.line else f"also in {first[0]}",
             why="all nouns but devices share their names: layout['name'] is one thing",
             hint="rename one of them",
         )

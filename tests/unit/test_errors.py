@@ -163,7 +163,7 @@ def test_json_of_a_diagnostic_holds_all_of_it() -> None:
     found = Diagnostic("HP201", "x", span, "label", "why", "hint", "warning", ("n: 1",)).to_json()
 
     assert found["span"] == {
-        "file": "p", "line": 1, "column": 2, "end_line": 1, "end_column": 5, "expansion": "a.0"
+        "file": "p", "line": 1, "column": 2, "end_line": 1, "end_column": 5, "expansion": "a.0", "path": ""
     }  # fmt: skip
     assert (found["code"], found["severity"], found["notes"]) == ("HP201", "warning", ["n: 1"])
 

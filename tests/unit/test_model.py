@@ -217,14 +217,32 @@ def test_all_peers_are_all_directed_pairs() -> None:
     assert all(a != b for a, b in pairs)
 
 
-def test_data_in_python_is_a_plan_too_and_has_no_places() -> None:
+def test_data_in_python_is_a_plan_too_and_its_keys_are_the_places() -> None:
     plan = load({"hipplan": 1, "buffers": {"b": {"kind": "device", "size": "1KiB"}}})
     with pytest.raises(PlanError) as raised:
         load({"hipplan": 1, "buffers": {"b": {"kind": "device", "size": object()}}})
 
     assert plan.objects.buffers["b"].spec.size == 1024
-    assert plan.span("buffers", "b") is None
-    assert [(d.code, d.span) for d in raised.value.diagnostics] == [("HP103", None)]
+    assert str(plan.span("buffers", "b", "size")) == "buffers.b.size"
+    assert plan.span("x") is None
+    (told,) = raised.value.diagnostics
+    assert (told.code, told.span and told.span.line, told.to_json()["span"]["path"]) == ("HP103", 0, "buffers.b.size")
+    assert str(told).startswith("buffers.b.size: error[HP103]: ")
+    with pytest.raises(PlanError) as raised:
+        mapping = {"each": 2, "allocation": "x"}
+        load({"hipplan": 1, "reservations": {"r": {"mappings": [mapping]}}, "buffers": {"r": {"kind": "pinned"}}})
+    assert [str(one).partition(": error")[0] for one in raised.value.diagnostics] == [
+        "buffers.r",
+        "reservations.r.mappings[0].allocation",
+    ]
+
+
+def test_a_wrong_size_of_a_region_is_one_mistake() -> None:
+    (told,) = diagnostics("regions: {k: {device: gpu.0, size: 16M}}")
+    (empty,) = diagnostics("regions: {k: {device: gpu.0, size: null}}")
+
+    assert (told.code, told.hint) == ("HP013", "write 16MiB, or auto")
+    assert (empty.code, empty.hint) == ("HP103", "write bytes, or 64MiB, or auto")
 
 
 def test_the_digest_is_of_the_layout_and_not_of_its_text() -> None:
