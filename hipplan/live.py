@@ -70,7 +70,8 @@ class Live:
         """What on_step or on_bytes has raised: nothing of ours, however much it looks like it."""
         self._filler: _core.Filler | None = None
         self.bindings = bind
-        self._exports: dict[int, tuple[str, memoryview]] = {}
+        self._exports: dict[int, tuple[str, memoryview, range]] = {}
+        """What is registered of the caller's: entry -> buffer, his memory, its addresses."""
         self._named: dict[str, int] = {}
         self._run: _core.StepRun | None = None
         self._offsets: dict[str, int] = {}
@@ -203,7 +204,8 @@ class Live:
         journal, region = self.journal, 0
         if step.bind:
             given, address, size = self.bound_memory(step)
-            self._exports[journal.next()] = (step.name, given)
+            self._require_unregistered(step, range(address, address + size))
+            self._exports[journal.next()] = (step.name, given, range(address, address + size))
         else:
             name = host_memory(step.name)
             if step.file:
@@ -213,6 +215,14 @@ class Live:
             self.add(name, region)
             address, size = journal.address(region), journal.size_bytes(region)
         return journal.register_buffer(step.name, step.device, address, size, step.flags, region)
+
+    def _require_unregistered(self, step: RegisterBuffer, memory: range) -> None:
+        """ApplyError HP405 for memory that is registered: runtimes give it back at the first word, and fail later."""
+        for name, _, other in self._exports.values():
+            if memory.start < other.stop and other.start < memory.stop:
+                summary = f"what is bound to '{step.bind}' does not fit '{step.name}': it is registered as '{name}'"
+                hint = "register memory once, and view parts of it"
+                raise ApplyError(Diagnostic("HP405", summary, step.origin, hint=hint))
 
     def bound(self, name: str, step: ImportAllocation | RegisterBuffer) -> Any:
         """What the caller of apply passed under a name. ApplyError HP405 if it passed nothing."""
@@ -280,7 +290,7 @@ class Live:
             lost = () if undone is None else undone.leaks
             registered = {entry for entry, _, _ in self.journal.contents()}
             for entry in self._exports.keys() - registered:
-                name, given = self._exports.pop(entry)
+                name, given, _ = self._exports.pop(entry)
                 if name in lost:
                     _never_let_go.append(given)
                 else:

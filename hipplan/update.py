@@ -275,21 +275,20 @@ class _Change:
 
     def _check_registrations(self) -> None:
         """HP420: the caller's memory would be registered twice at once, which runtimes do not keep apart."""
-        gone = {
-            step.name: range(before := self.old.live.address(step.name), before + self.old.live.size(step.name))
-            for step in self.difference.gone
-            if isinstance(step, steps.RegisterBuffer) and step.bind
-        }
-        for step in self.difference.additions if gone else ():
-            if isinstance(step, steps.RegisterBuffer) and step.bind:
-                given, address, size = self.live.bound_memory(step)
-                given.release()
-                twin = next(
-                    (name for name, was in gone.items() if address < was.stop and was.start < address + size), ""
-                )
-                if twin:
-                    summary = f"the memory of '{step.name}' is registered as '{twin}' until the end of the change"
-                    raise refuse(summary, hint="remove it in one update and add it in the next")
+        new = [s for s in self.difference.additions if isinstance(s, steps.RegisterBuffer) and s.bind]
+        old = [s for s in self.old.program.steps if new and isinstance(s, steps.RegisterBuffer) and s.bind]
+        gone = {step.name for step in self.difference.gone}
+        before = self.old.live
+        for step in new:
+            given, address, size = self.live.bound_memory(step)
+            given.release()
+            for twin in old:
+                start = before.address(twin.name)
+                if address < start + before.size(twin.name) and start < address + size:
+                    until = " until the end of the change" if twin.name in gone else ""
+                    summary = f"the memory of '{step.name}' is registered as '{twin.name}'{until}"
+                    once = "register memory once, and view parts of it"
+                    raise refuse(summary, hint="remove it in one update and add it in the next" if until else once)
 
     def _going(self) -> list[tuple[int, int]]:
         """(address, bytes) of all that goes and that somebody may look at; neighbours in one."""

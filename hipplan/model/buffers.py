@@ -257,9 +257,9 @@ class RegisteredBuffer(_Buffer):
 
     bind: str | None = None
     """The name under which the caller of apply passes its own memory: an object with the buffer protocol, in one
-    piece. It cannot be moved or resized while it is registered.
+    piece. It cannot be moved or resized while it is registered, and is registered once.
 
-    Errors: HP405 nothing is passed, or it does not fit.
+    Errors: HP405 nothing is passed, or it does not fit; HP107 with count, or in two buffers.
     Source: hipHostRegister(hostPtr).
     """
 
@@ -319,6 +319,9 @@ class RegisteredBuffer(_Buffer):
             )
         if self.anonymous is not None and self.size is not None:
             raise refuse("HP107", "the size stands in anonymous already", at="size", hint="remove size")
+        if self.bind is not None and self.count is not None:
+            hint = "use each: with a bind of its own"
+            raise refuse("HP107", "the same memory cannot become several buffers", at="count", hint=hint)
         return self
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from hipplan.errors import Diagnostic
 from hipplan.model import Plan
 from hipplan.objects import Objects, ResolvedAllocation, ResolvedBuffer, ResolvedReservation, ResolvedStream
-from hipplan.resolve.buffers import check_buffer
+from hipplan.resolve.buffers import check_bindings, check_buffer
 from hipplan.resolve.contents import resolve_contents
 from hipplan.resolve.devices import Devices
 from hipplan.resolve.mappings import Mappings
@@ -43,6 +43,7 @@ def resolve(plan: Plan, span: SpanOf, broken: frozenset[str] = frozenset()) -> t
     }
     for buffer in buffers.values():
         check_buffer(buffer, names, devices, streams)
+    check_bindings(buffers, names)
     regions = {
         name: resolve_region(name, spec, path, names, devices)
         for name, path, spec in names.spread("regions", plan.regions)

@@ -1,10 +1,10 @@
-"""What a managed buffer refers to: devices, streams, and ranges of itself."""
+"""What buffers refer to: devices, streams, ranges of themselves, and the caller's memory."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hipplan.model import ByteRange, ManagedBuffer
+from hipplan.model import ByteRange, ManagedBuffer, RegisteredBuffer
 from hipplan.objects import Path, ResolvedBuffer, ResolvedStream
 from hipplan.resolve.devices import Devices
 from hipplan.resolve.names import Names
@@ -32,6 +32,20 @@ def check_buffer(buffer: ResolvedBuffer, names: Names, devices: Devices, streams
     for stream, path in wanted:
         if stream not in streams:
             names.missing("HP203", "streams", stream, path, streams)
+
+
+def check_bindings(buffers: Mapping[str, ResolvedBuffer], names: Names) -> None:
+    """HP107: the caller's memory is registered once."""
+    taken: dict[str, str] = {}
+    for buffer in buffers.values():
+        spec = buffer.spec
+        if not isinstance(spec, RegisteredBuffer) or spec.bind is None:
+            continue
+        first = taken.setdefault(spec.bind, buffer.name)
+        if first != buffer.name:
+            summary = f"'{first}' and '{buffer.name}' both register what is bound to '{spec.bind}'"
+            why = "runtimes register memory once"
+            names.report("HP107", summary, (*buffer.path, "bind"), why=why, hint="give it a bind of its own")
 
 
 def _check_range(part: ByteRange | None, whole: int, path: Path, names: Names) -> None:

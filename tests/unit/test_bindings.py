@@ -6,7 +6,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import hipplan
+from hipplan import ApplyError
 from tests.conftest import Simulator
 
 BASE: dict[str, Any] = {"hipplan": 1, "devices": {"gpu": {"count": 1}}}
@@ -39,3 +42,38 @@ def test_the_same_memory_in_another_object_stays_registered(sim: Simulator) -> N
     with hipplan.apply(REGISTERED, runtime="sim", bind={"memory": memory}) as layout:
         assert layout.update(REGISTERED, bind={"memory": memoryview(memory)}).empty
         assert layout.drift() == []
+
+
+@pytest.mark.parametrize(
+    ("buffers", "says"),
+    [
+        ({"b": {"kind": "registered", "bind": "x", "count": 2}}, "the same memory cannot become several buffers"),
+        (
+            {name: {"kind": "registered", "bind": "x"} for name in "bc"},
+            "'b' and 'c' both register what is bound to 'x'",
+        ),
+    ],
+)
+def test_a_plan_registers_memory_once(buffers: dict[str, Any], says: str) -> None:
+    with pytest.raises(hipplan.PlanError, match=f"HP107.*{says}") as caught:
+        hipplan.load(BASE | {"buffers": buffers})
+    assert len(caught.value.diagnostics) == 1
+
+
+def test_memory_is_registered_once_under_whatever_name_it_comes(sim: Simulator) -> None:
+    """Twice was given back twice: the second time is a leak."""
+    memory = bytearray(8192)
+    upper = memoryview(memory)[4096:]
+    two = BASE | {"buffers": {name: {"kind": "registered", "bind": name} for name in ("mine", "again")}}
+    one = BASE | {"buffers": {"mine": {"kind": "registered", "bind": "mine"}}}
+    with pytest.raises(ApplyError, match=r"HP405.*does not fit 'again': it is registered as 'mine'"):
+        hipplan.apply(two, runtime="sim", bind={"mine": memory, "again": upper})
+    with hipplan.apply(one, runtime="sim", bind={"mine": memory}) as layout:
+        with pytest.raises(ApplyError, match=r"HP420.*the memory of 'again' is registered as 'mine'\n"):
+            layout.update(two, bind={"again": upper})
+        assert layout.drift() == []
+    with hipplan.apply(BASE, runtime="sim") as layout:
+        with pytest.raises(ApplyError, match=r"HP405.*does not fit 'again': it is registered as 'mine'"):
+            layout.update(two, bind={"mine": memory, "again": upper})
+        layout.update(two, bind={"mine": memoryview(memory)[:4096], "again": upper})
+    assert sim.alive() == set()
