@@ -164,6 +164,8 @@ class _Compiler:
         size = round_up(spec.size, self.granularity(allocation.device, spec.granularity))
         self.padded[allocation.name] = size
         span = self.plan.span(*allocation.path)
+        if allocation.path[0] == "allocations":  # of a region its range is told
+            preflight.check_size(allocation.name, size, "padding", span, self.findings)
         if spec.bind is not None:
             self.steps.append(steps.ImportAllocation(name=allocation.name, bind=spec.bind, size=size, origin=span))
         else:
@@ -199,15 +201,18 @@ class _Compiler:
         size = round_up(spec.size or end, step)
         alignment = max(spec.alignment, PAGE) if spec.alignment else 0  # HIP 6.1 refuses less than its granularity
         exact = spec.address_policy == "exact"
+        slack = round_up(alignment, step) if alignment > PAGE and not exact else 0
+        span = self.plan.span(*reservation.path)
+        preflight.check_size(reservation.name, size + slack, "padding and alignment", span, self.findings)
         self.steps.append(
             steps.Reserve(
                 name=reservation.name,
                 size=size,
                 alignment=alignment,
-                slack=round_up(alignment, step) if alignment > PAGE and not exact else 0,
+                slack=slack,
                 address=spec.address or 0,
                 exact=exact,
-                origin=self.plan.span(*reservation.path),
+                origin=span,
             )
         )
         if reservation.name in self.regions:

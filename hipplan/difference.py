@@ -88,6 +88,8 @@ class Difference:
         from hipplan.listing import lines, summary
 
         found = lines(self)
+        if not found and not self.empty:  # lanes, which no plan has
+            return "streams and pinned memory that move bytes"
         return str(found[0]) if len(found) == 1 else summary(found)
 
     def __bool__(self) -> bool:

@@ -169,6 +169,7 @@ class Live:
             raise
         finally:
             self.record.step(step, perf_counter_ns() - began, _core.thread_retries() - retries, failure)
+            del failure  # see raise_undone
 
     def native_run(self, steps: _core.NativeSteps) -> _core.StepRun | None:
         """For making steps natively, those that come by the thousand. None with a record."""

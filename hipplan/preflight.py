@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from hipplan.difference import Difference
 from hipplan.errors import Diagnostic, Span
@@ -12,10 +12,12 @@ from hipplan.model import ManagedBuffer, PinnedBuffer, RegisteredBuffer
 from hipplan.objects import HOST, ResolvedMapping, ResolvedReservation
 from hipplan.profiles import Machine, MachineDevice
 from hipplan.program import Resource
-from hipplan.steps import CreateAllocation, CreateDeviceBuffer
+from hipplan.steps import CreateAllocation, CreateDeviceBuffer, CreateManagedBuffer, CreatePinnedBuffer, RegisterBuffer
 from hipplan.units import about_size, format_size
 
 Placed = tuple[ResolvedMapping, int, int]
+
+_ON_HOST = (CreateAllocation, CreatePinnedBuffer, RegisterBuffer, CreateManagedBuffer)
 
 OPEN_FILES_MARGIN = 64
 """Descriptors left for everything else in the process."""
@@ -47,7 +49,7 @@ def check(
 
 
 def check_peak(way: Difference, machine: Machine, findings: Findings) -> None:
-    """HP301, HP308: what a change needs while what goes is still there. machine: as if nothing of it were."""
+    """HP301, HP303, HP308: what a change needs while what goes is still there. machine: as if nothing of it were."""
     held = way.old.bytes_by_device()
     before = {way.old.devices[name]: size for name, size in held.items()}
     made = [step for step in (*way.additions, *way.changes) if isinstance(step, (CreateAllocation, CreateDeviceBuffer))]
@@ -70,11 +72,47 @@ def check_peak(way: Difference, machine: Machine, findings: Findings) -> None:
                     hint="remove in one update and add in the next, or close the layout and apply the plan",
                 )
             )
+    _check_host_peak(way, machine, findings)
     count = sum(isinstance(step, CreateAllocation) for step in (*way.old.steps, *made))
     limit = machine.limits.open_files
     if machine.runtime == "amd" and limit and count + OPEN_FILES_MARGIN > limit:
         summary = f"{count} allocations, old and new together, need as many file descriptors; the limit is {limit}"
         findings.add(Diagnostic("HP308", summary, hint="remove in one update and add in the next"))
+
+
+def _check_host_peak(way: Difference, machine: Machine, findings: Findings) -> None:
+    created = {step.name: step for step in (*way.additions, *way.changes) if isinstance(step, _ON_HOST)}
+    there = [r for r in way.old.resources if _takes_host_memory(r, machine, way.old.devices)]
+    coming = [r for r in way.new.resources if r.name in created and _takes_host_memory(r, machine, way.new.devices)]
+    before, more = (sum(one.size for one in some) for some in (there, coming))
+    if machine.host_memory is None or not coming or before + more <= machine.host_memory:
+        return
+    largest = max(coming, key=lambda one: one.size)
+    findings.add(
+        Diagnostic(
+            "HP303",
+            f"the old and the new together need {format_size(before + more)} of host memory, the host has "
+            f"{format_size(machine.host_memory)}",
+            created[largest.name].origin,
+            why=f"{format_size(before)} of the layout are there until the end, {format_size(more)} come; "
+            f"'{largest.name}' is the largest",
+            hint="remove in one update and add in the next, or close the layout and apply the plan",
+        )
+    )
+
+
+def _takes_host_memory(resource: Resource, machine: Machine, devices: Mapping[str, int]) -> bool:
+    if resource.kind == "managed":  # pages that cannot migrate on a fault are the host's
+        return machine.runtime != "cuda" and machine.devices[devices[resource.device]].xnack is False
+    return resource.device == HOST and resource.kind != "mapping" and not resource.imported
+
+
+def check_size(name: str, size: int, padding: str, span: Span | None, findings: Findings) -> None:
+    """HP302: more bytes than 64 bits count. padding: what the plan's own number was made larger by."""
+    if size >= 2**64:
+        summary = f"'{name}' is too large: {format_size(size)} with its {padding}"
+        why = "sizes and addresses have 64 bits: less than 16384PiB"
+        findings.add(Diagnostic("HP302", summary, span, why=why, hint="make it smaller"))
 
 
 def check_range(
@@ -199,7 +237,7 @@ class _Rules:
         """HP303: memory of the host."""
         if self.machine.host_memory is None:
             return
-        taken = [resource for resource in self.resources if self._takes_host_memory(resource)]
+        taken = [resource for resource in self.resources if _takes_host_memory(resource, self.machine, self.devices)]
         needed = sum(resource.size for resource in taken)
         if needed > self.machine.host_memory:
             paths = {one.name: one.path for one in self.objects.allocations.values()}
@@ -214,11 +252,6 @@ class _Rules:
                 why=f"{format_size(lanes)} of it move the bytes of contents to their devices" if lanes else "",
                 hint="make the pinned, registered and managed buffers smaller",
             )
-
-    def _takes_host_memory(self, resource: Resource) -> bool:
-        if resource.kind == "managed":  # pages that cannot migrate on a fault are the host's
-            return self.machine.runtime != "cuda" and self.device(resource.device).xnack is False
-        return resource.device == HOST and resource.kind != "mapping" and not resource.imported
 
     def virtual_memory(self) -> None:
         """HP304: a device without virtual memory management."""

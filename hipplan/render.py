@@ -71,7 +71,8 @@ def record_parts(record: Record) -> Iterator[Text]:
     number = 1
     for begin, end in pairwise([*begins, len(record.events)]):
         if begin:
-            yield _line(f"changed: {record.events[begin]['what']}", style="bold")
+            failed = any(event["event"] == "failed" for event in record.events[begin:end])
+            yield _line(f"{'not ' * failed}changed: {record.events[begin]['what']}", style="bold")
         steps = [event for event in record.events[begin:end] if event["event"] == "step"]
         yield from _record_part(record.events[begin:end], steps, number)
         number += len(steps)
@@ -83,14 +84,16 @@ def _record_part(events: Sequence[Mapping[str, Any]], steps: Sequence[Mapping[st
         [str(cell) for cell in (n, event["call"], event["name"], event["what"], f"{event['us']:,.1f}", _result(event))]
         for n, event in enumerate(steps, first)
     ]
-    yield Text(_table((">", "call", "name", "", ">us", "result"), rows))
+    if rows:
+        yield Text(_table((">", "call", "name", "", ">us", "result"), rows))
     for event in events:
         match event["event"]:
             case "verify":
                 wrong = len(event["differences"])
                 yield _line(f"read back: {event['checks']} checks, {wrong} differ, {event['us']:,.1f} us")
             case "failed":
-                yield _line(f"failed: {event['error']} {event.get('driver_call') or event.get('why') or ''}")
+                why = str(event.get("driver_call") or event.get("why") or "").partition("\n")[0]
+                yield _line(f"failed: {event['error']} {why}")
             case "undo" if event["result"] != "given back":
                 yield _line(f"{event['result']}: {event['object']} {event.get('why', '')}")
             case "undone":

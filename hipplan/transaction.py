@@ -113,7 +113,10 @@ class Making:
                 self.number += done
                 if error is not None:
                     self.step = steps[self.number - first]
-                    raise error
+                    try:
+                        raise error
+                    finally:
+                        del error  # see raise_undone
                 if self.number - first == len(steps):
                     break
             self.step = steps[self.number - first]
@@ -138,12 +141,16 @@ def read_back(program: Program, live: Live) -> Checks:
 
 def raise_undone(error: BaseException, making: Making, undone: Undone) -> NoReturn:
     """Raises what stopped the making, with what was undone in it."""
-    failed = _failed(error, making, undone)
-    if undone.interrupt is not None and isinstance(failed, Exception):
-        raise undone.interrupt from failed  # ^C during a roll back: the roll back is done
-    if failed is error:
-        raise error
-    raise failed from error
+    try:
+        failed = _failed(error, making, undone)
+        if undone.interrupt is not None and isinstance(failed, Exception):
+            raise undone.interrupt from failed  # ^C during a roll back: the roll back is done
+        if failed is error:
+            raise error
+        raise failed from error
+    finally:  # a circle of errors and frames would hold what the caller has bound until a garbage collection
+        making.live.callers_own = None
+        del error, failed, undone
 
 
 def _failed(error: BaseException, making: Making, undone: Undone) -> BaseException:

@@ -24,7 +24,7 @@ from hipplan.resize import Size, require
 from hipplan.state import State
 from hipplan.tensorfiles import Files
 from hipplan.transaction import Making, OnStep, raise_undone, read_back
-from hipplan.undo import conclude, undo, wait_until_idle
+from hipplan.undo import Undone, conclude, undo, wait_until_idle
 
 if TYPE_CHECKING:
     from hipplan.layout import Layout
@@ -247,19 +247,30 @@ class _Change:
 
     def _stopped(self, error: BaseException) -> NoReturn:
         """Rolls back, unless the decision has fallen already."""
-        if self.layout._state is not self.old or not self._decide("roll back"):
-            conclude(self.both, self.live, lambda: True, [*self._released()])  # nothing, where it has ended
-            raise error
-        self.making.stop()
-        undone = undo(self.both, self.live, since=self.mark)
-        for address, size in self.barred:
-            self.layout._book.unbar(address, size)
-        self.layout._state = replace(self.old, end=self.live.journal.next())
-        if isinstance(error, LayoutInUse):
-            raise error
-        if isinstance(error, Exception):
-            self.layout._require_open()
-        raise_undone(error, self.making, undone)
+        try:
+            if self.layout._state is not self.old or not self._decide("roll back"):
+                conclude(self.both, self.live, lambda: True, [*self._released()])  # nothing, where it has ended
+                raise error
+            undone = self._roll_back(error)
+            if isinstance(error, LayoutInUse):
+                raise error
+            if isinstance(error, Exception):
+                self.layout._require_open()
+            raise_undone(error, self.making, undone)
+        finally:
+            del error  # its traceback has this frame: a circle would hold what was bound until a garbage collection
+
+    def _roll_back(self, error: BaseException) -> Undone:
+        try:
+            self.making.stop()
+            if self.live.record is not None:
+                self.live.record.failed(error)
+        finally:  # whatever a signal's handler raises meanwhile
+            undone = undo(self.both, self.live, since=self.mark)
+            for address, size in self.barred:
+                self.layout._book.unbar(address, size)
+            self.layout._state = replace(self.old, end=self.live.journal.next())
+        return undone
 
     def _decide(self, how: str) -> bool:
         """Whether this is the decision: the first one counts, whichever thread makes it."""

@@ -144,6 +144,33 @@ def test_the_command_records_and_replays(tmp_path: Path, hipplan: Run) -> None:
     assert len([event for event in told["events"] if event["event"] == "step"]) == 16
 
 
+def test_a_change_that_did_not_happen_is_told_as_that(sim: Simulator, tmp_path: Path, hipplan: Run) -> None:
+    def plan(size: str) -> dict[str, Any]:
+        buffers = {"x": {"kind": "pinned", "size": size}, "y": {"kind": "device", "size": 4096}}
+        return {"hipplan": 1, "buffers": buffers}
+
+    def raising(number: int, step: object) -> None:
+        raise RuntimeError("mine")
+
+    file = tmp_path / "apply.jsonl"
+    with library.apply(plan("4KiB"), runtime="sim", record=file) as layout:
+        with memoryview(layout["x"]), pytest.raises(library.LayoutInUse):
+            layout.update(plan("8KiB"))
+        with pytest.raises(RuntimeError, match="mine"):
+            layout.update(plan("8KiB"), on_step=raising)
+        layout.fill("y", 3)
+        layout.update(plan("8KiB"))
+    events = [event for event in read(file).events if event["event"] in ("change", "failed")]
+    shown = hipplan("replay", file).stdout
+
+    assert [event["event"] for event in events] == ["change", "failed", "change", "failed", "change", "change"]
+    assert [event["error"] for event in events if event["event"] == "failed"] == ["LayoutInUse", "RuntimeError"]
+    assert events[4]["what"] == "streams and pinned memory that move bytes"
+    assert shown.count("not changed: ~ pinned x: is made anew, 4KiB -> 8KiB") == 2
+    assert shown.count("\nchanged: ") == 2
+    assert "failed: LayoutInUse error[HP409]: the layout is in use: 1 view of it is out\n" in shown
+
+
 def test_a_record_does_not_go_where_the_report_goes(tmp_path: Path, hipplan: Run) -> None:
     done = hipplan("apply", QUICKSTART, "--once", "--runtime", "sim", "--record", "-", cwd=tmp_path)
 

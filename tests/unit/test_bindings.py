@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -77,3 +79,59 @@ def test_memory_is_registered_once_under_whatever_name_it_comes(sim: Simulator) 
             layout.update(two, bind={"mine": memory, "again": upper})
         layout.update(two, bind={"mine": memoryview(memory)[:4096], "again": upper})
     assert sim.alive() == set()
+
+
+def raising(number: int, step: Any) -> None:
+    if step.name == "last":
+        raise RuntimeError("mine")
+
+
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.parametrize("recorded", [False, True], ids=["", "recorded"])
+@pytest.mark.parametrize("way", ["apply", "update"])
+@pytest.mark.parametrize(
+    ("faults", "on_step"),
+    [("hipHostRegister@1=2", None), ("hipMalloc@1=2", None), ("", raising)],
+    ids=["register", "native", "on_step"],
+)
+def test_nothing_of_the_caller_is_held_once_the_error_is_gone(
+    faults: str, on_step: Any, way: str, recorded: bool, sim: Simulator, no_collection: None, tmp_path: Path
+) -> None:
+    """Not even until a garbage collection, as errors and frames in a circle would."""
+    memory, record = bytearray(8192), tmp_path / "record" if recorded else None
+    wanted = BASE | {"buffers": {**REGISTERED["buffers"], "last": {"kind": "device", "size": 4096}}}
+
+    def fail() -> None:
+        told: dict[str, Any] = {"bind": {"memory": memoryview(memory)}, "on_step": on_step}
+        if way == "apply":
+            sim.runtime.arm_faults(faults)
+            hipplan.apply(wanted, runtime="sim", record=record, **told)
+        with hipplan.apply(BASE, runtime="sim", record=record) as layout:
+            sim.runtime.arm_faults(faults)
+            layout.update(wanted, **told)
+
+    with pytest.raises((ApplyError, RuntimeError)):
+        fail()
+    memory.extend(b"more")
+
+
+def test_nothing_of_the_caller_is_held_by_a_refusal(sim: Simulator, no_collection: None) -> None:
+    memory = bytearray(8192)
+    flagged = BASE | {"buffers": {"mine": {**REGISTERED["buffers"]["mine"], "portable": True}}}
+
+    def fail(error: type[Exception], look: bool) -> None:
+        with hipplan.apply(REGISTERED, runtime="sim", bind={"memory": memory}) as layout:
+            view = memoryview(layout["mine"]) if look else memoryview(b"")
+            with view, pytest.raises(error):
+                layout.update(flagged, bind={"memory": memoryview(memory)})
+
+    for error, look in ((ApplyError, False), (hipplan.LayoutInUse, True)):
+        fail(error, look)
+        memory.extend(b"more")

@@ -264,6 +264,18 @@ def test_the_peak_of_old_and_new_must_fit(sim: Simulator) -> None:
             layout.update(plan("193GiB"))
 
 
+def test_the_peak_of_host_memory_must_fit_too() -> None:
+    def plan(size: str, **more: Any) -> dict[str, Any]:
+        return BASE | {"buffers": {"x": {"kind": "pinned", "size": size}, **more}}
+
+    small = load_machine("sim-2").model_copy(update={"host_memory": 1 << 30})
+    old = hipplan.compile(plan("700MiB"), small)
+    more = plan("700MiB", y={"kind": "registered", "anonymous": {"size": "200MiB"}})
+    assert len(compile_change(old, load(more), small).additions) == 1
+    with pytest.raises(MachineError, match=r"HP303.*the old and the new together need 1500MiB of host memory.* 1GiB"):
+        compile_change(old, load(plan("800MiB")), small)
+
+
 def test_a_plan_that_is_wrong_changes_nothing(sim: Simulator) -> None:
     with hipplan.apply(TWO, runtime="sim") as layout:
         with pytest.raises(PlanError):
