@@ -27,7 +27,8 @@ from hipplan.values import encode
 STAGING = "#contents."
 """How the names of what moves bytes begin: as no name of a plan does, nor of what is made for one."""
 
-_FILLED = ("device", "pinned", "registered", "managed", "region", "tensor", "mapping")
+FILLED = ("device", "pinned", "registered", "managed", "region", "tensor", "mapping")
+"""Kinds of what has bytes of its own."""
 
 
 class Memory:
@@ -57,7 +58,7 @@ class Memory:
         right: r or rw. Raises Refused if nobody has it.
         """
         resource = self.by_name[name]
-        if resource.kind not in _FILLED:
+        if resource.kind not in FILLED:
             raise Refused("HP213", f"'{name}' has no bytes of its own", why=f"it is of the kind {resource.kind}")
         if resource.kind in ("pinned", "registered"):
             return (Part(name, 0, resource.size, CPU_ORDINAL),)
@@ -191,6 +192,7 @@ def _taken(memory: Memory, resource: Resource, spec: Content, path: str, origin:
     wanted = Wanted(
         name=resource.name,
         size=resource.size,
+        asked=resource.asked,
         dtype=resource.dtype,
         shape=resource.shape,
         file=path,

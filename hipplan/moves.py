@@ -187,6 +187,9 @@ def _safetensors_header(members: Sequence[Resource], path: str) -> bytes:
         if not BY_NAME[dtype].safetensors:
             raise Refused("HP421", f"safetensors has no {dtype}, so {path} cannot hold '{one.name}'")
         short = one.name[len(one.inside) + 1 :] if one.kind == "tensor" else one.name
+        if short == "__metadata__":
+            why, hint = "that name is for words about the file", "give it another name, or save it by itself as .npy"
+            raise Refused("HP421", f"{path} cannot hold a tensor called '{short}'", why=why, hint=hint)
         size = prod(shape) * BY_NAME[dtype].size
         header[short] = {
             "dtype": BY_NAME[dtype].safetensors,

@@ -283,6 +283,9 @@ class _Reader:
             hint = "indent with spaces: YAML does not allow tabs there"
         elif "alias" in problem:
             hint = "define the anchor with & before it is used"
+        elif where and (name := re.search(r"[\w.-]+\[$", where.text[: where.column][-257:])):
+            number = where.text[where.column :][:10].partition("]")[0]
+            hint = f'quote it: "{name[0]}{number}]"'
         return Diagnostic("HP004", problem, where, why=context, hint=hint)
 
     def _construct(self, node: yaml.Node) -> Any:

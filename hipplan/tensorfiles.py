@@ -248,6 +248,8 @@ class Wanted:
     name: str
     """The plan's name for the place."""
     size: int
+    asked: int = 0
+    """Bytes of the size that are no padding."""
     dtype: str = ""
     """Empty: any, as long as the bytes fit."""
     shape: tuple[int, ...] = ()
@@ -383,5 +385,9 @@ def _fit_bytes(wanted: Wanted, entry: Entry, of: str) -> tuple[int, int, int]:
     if entry.size < begin + wanted.size:
         after = f" after the first {begin}" if begin else ""
         why = f"it has {max(0, entry.size - begin)} bytes{after}, '{wanted.name}' {wanted.size}"
-        raise FileProblem("HP421", f"{of} is too short", why=why)
+        padded = 0 < wanted.asked <= entry.size - begin
+        hint = (
+            f"{wanted.asked} are asked for, the rest is padding, which a tensor of a region has not" if padded else ""
+        )
+        raise FileProblem("HP421", f"{of} is too short", why=why, hint=hint)
     return begin, wanted.size, wanted.size

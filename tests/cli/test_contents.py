@@ -72,6 +72,16 @@ def test_a_save_that_fails_is_told_and_the_layout_is_torn_down(hipplan: Run, tmp
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_whole_registered_file_is_saved(hipplan: Run, tmp_path: Path) -> None:
+    (tmp_path / "data.bin").write_bytes(bytes(range(256)) * 16)
+    (tmp_path / "plan.yaml").write_text("hipplan: 1\nbuffers: {x: {kind: registered, file: data.bin}}\n")
+    save = f"x={tmp_path / 'x.npy'}"
+    result = hipplan("apply", tmp_path / "plan.yaml", "--runtime", "sim", "--once", "--save", save)
+
+    assert result.returncode == 0, result.stderr
+    assert numpy.load(tmp_path / "x.npy").tobytes() == (tmp_path / "data.bin").read_bytes()
+
+
 def test_a_missing_file_is_told_with_its_place(hipplan: Run, tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
     plan.write_text("hipplan: 1\nbuffers: {b: {kind: device, size: 64}}\ncontents: {b: {file: none.bin}}\n")

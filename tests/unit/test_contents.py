@@ -586,6 +586,26 @@ def test_what_the_plan_alone_tells_is_told_without_a_machine(contents: dict[str,
     assert [(one.code, one.summary) for one in refused.value.diagnostics] == [(code, told)]
 
 
+def test_what_is_padding_is_told_where_a_file_is_too_short(tmp_path: Path, sim: Simulator) -> None:
+    (tmp_path / "w.bin").write_bytes(bytes(3 * MIB))
+    document = plan({"range[0]": {"file": str(tmp_path / "w.bin")}}, **rights({"gpu.0": "rw"}, {"gpu.0": "rw"}))
+    document["allocations"]["a"]["size"] = "3MiB"
+    del document["buffers"]
+    with pytest.raises(ApplyError, match="too short") as refused:
+        hipplan.apply(document, runtime="sim", machine="mi300x-8")
+
+    assert refused.value.diagnostics[0].hint.startswith("3145728 are asked for, the rest is padding")
+
+
+def test_a_tensor_that_safetensors_has_no_name_for_is_not_saved(tmp_path: Path, sim: Simulator) -> None:
+    regions = {"r": {"tensors": {"__metadata__": {"dtype": "f32", "shape": [4]}}}}
+    with hipplan.apply(plan({}, regions=regions), runtime="sim") as layout:
+        with pytest.raises(ApplyError, match=r"HP421.*cannot hold a tensor called '__metadata__'"):
+            layout.save("r", tmp_path / "r.safetensors")
+        layout.save("r.__metadata__", tmp_path / "r.npy")
+    assert [path.name for path in tmp_path.iterdir()] == ["r.npy"]
+
+
 def test_rights_that_are_wrong_themselves_are_told_once() -> None:
     with pytest.raises(PlanError) as refused:
         hipplan.load(plan({"range[0]": {"value": 1}}, **rights({"gpu.7": "rw"}, {"gpu.0": "rw"})))

@@ -107,6 +107,7 @@ def test_a_byte_order_mark_at_the_start_is_no_mistake_and_no_column() -> None:
         ("a: 'x\n", "HP004", 1, 4),
         ("a: *x\n", "HP004", 1, 4),
         ("a: b: c\n", "HP004", 1, 5),
+        ('a: {"x[0]": 1, y.0[12]: 2}\n', "HP004", 1, 19),
         ("%YAML 3.0\n---\na: 1\n", "HP004", 1, 1),
         ("x: 1\na: 1\na: 2\n<<: {}\n", "HP005", 3, 1),
         ("a: !!python/object:os.system x\n", "HP006", 1, 4),
@@ -132,6 +133,14 @@ def test_bad_input_is_told_at_its_place(text: str | bytes, code: str, line: int,
 
     assert first.code == code
     assert line == 0 or place(first) == (code, line, column)
+
+
+def test_a_name_with_brackets_between_braces_is_to_be_quoted() -> None:
+    hints = [
+        refused(text)[0].hint for text in ('{"a[0]": 1, b.0[12]: 2}\n', "{a: {copy_of: r[1]}}\n", "{a: 'b' [1]}\n")
+    ]
+
+    assert hints == ['quote it: "b.0[12]"', 'quote it: "r[1]"', ""]
 
 
 def test_all_mistakes_of_a_document_come_at_once_and_in_order() -> None:
