@@ -23,6 +23,7 @@ from hipplan.canonical import canonical
 from hipplan.dtypes import BY_NAME
 from hipplan.errors import Diagnostic, PlanError, is_text, printable
 from hipplan.model.base import NAME_PATTERN
+from hipplan.plain import counted
 from hipplan.source import load_yaml
 from hipplan.tensorfiles import Entry, FileProblem, Files, is_safetensors
 
@@ -67,21 +68,26 @@ def plan_of(source: str, ranks: int = 1, folder: str = ".") -> Imported:
         raise PlanError(Diagnostic("HP422", f"{source} is no .safetensors file, and no index of them", hint=hint))
     files = Files()
     try:
-        entries = [entry for _, entry in files.entries(source)]
+        found = [(file.path, entry) for file, entry in files.entries(source)]
     except FileProblem as problem:
         told = Diagnostic(problem.code, problem.summary, why=problem.why, hint=problem.hint)
         raise PlanError(told) from None
     finally:
         files.close()
-    tensors = [_tensor(entry, ranks, name) for entry, name in zip(entries, _names(entries), strict=True)]
+    if not any(entry.size for _, entry in found):
+        why = f"it has {len(found)} tensors, none of them with a byte" if found else "it has no tensors"
+        raise PlanError(Diagnostic("HP421", f"no plan can be made of {source}", why=why))
+    names = _names([entry for _, entry in found])
+    tensors = [_tensor(entry, ranks, name, file) for (file, entry), name in zip(found, names, strict=True)]
     text = "\n".join(_written(source, tensors, ranks, folder)) + "\n"
     whole = tuple(one.name for one in tensors if one.undivided)
     return Imported(canonical(load_yaml(StringIO(text), source)), whole, sum(bool(one.split) for one in tensors))
 
 
-def _tensor(entry: Entry, ranks: int, name: str) -> _Tensor:
+def _tensor(entry: Entry, ranks: int, name: str, file: str) -> _Tensor:
     if entry.dtype not in BY_NAME:
-        raise PlanError(Diagnostic("HP104", f"there is no dtype '{entry.dtype}', of which '{entry.name[:60]}' is"))
+        summary = f"there is no dtype '{entry.dtype}', of which '{entry.name[:60]}' in {file} is"
+        raise PlanError(Diagnostic("HP104", summary))
     if not entry.name:
         why = f"its {entry.dtype} tensor of the shape {list(entry.shape)} has none"
         raise PlanError(Diagnostic("HP421", "a plan cannot load a tensor without a name", why=why, hint="name it"))
@@ -124,7 +130,8 @@ def _names(entries: Sequence[Entry]) -> Iterator[str]:
 def _written(source: str, tensors: Sequence[_Tensor], ranks: int, folder: str) -> Iterator[str]:
     held = [one for one in tensors if one.entry.size]
     size = sum(one.entry.size for one in held)
-    yield f"# {len(held)} tensors, {size} bytes. Written by hipplan import safetensors; docs/contents.md says how."
+    told = f"{counted(len(held), 'tensor')}, {size} bytes"
+    yield f"# {told}. Written by hipplan import safetensors; docs/contents.md says how."
     yield "hipplan: 1"
     yield f"name: {_quoted(printable(Path(source).resolve().parent.name) or 'checkpoint')}"
     yield ""
@@ -132,7 +139,7 @@ def _written(source: str, tensors: Sequence[_Tensor], ranks: int, folder: str) -
     yield f"  gpu: {{count: {ranks}}}"
     yield ""
     yield "regions:"
-    yield "  rank:" + " " * 30 + "# rank.0 on gpu.0, and so on"
+    yield "  rank:" + " " * 30 + "# rank.0 on gpu.0" + ", and so on" * (ranks > 1)
     yield "    each: gpu"
     yield "    device: $(each)"
     yield "    tensors:"

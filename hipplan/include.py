@@ -109,8 +109,10 @@ class Documents:
         data = source.data
         if not isinstance(data, dict):
             return {}
-        own = data.get("vars")
-        own = own if isinstance(own, dict) else {}
+        own = data.get("vars", {})
+        if not isinstance(own, dict):
+            self._report("HP103", f"'vars' must be a mapping, not {called(own)}", source, ("vars",))
+            own = {}
         variables: dict[str, Entry] = {}
         named = data.get("include", [])
         for index, name in enumerate(named if isinstance(named, list) else [named]):
@@ -204,7 +206,7 @@ class Documents:
                 hint = suggest(key, allowed) or f"keys here are {', '.join(allowed)}"
                 told = ("HP101", f"there is no key '{key}' here", hint)
             self._report(*told[:2], included, (key,), key=True, hint=told[2])
-        for noun in ("vars", *NOUNS):
+        for noun in NOUNS:
             if noun in data and not isinstance(data[noun], dict):
                 self._report("HP103", f"'{noun}' must be a mapping", included, (noun,))
         return included

@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import PurePath
 from typing import IO, Any
@@ -35,6 +36,8 @@ from hipplan.include import NOUNS, keys_taken
 from hipplan.model import Plan
 from hipplan.objects import Objects, Path
 from hipplan.resolve import resolve
+
+_EXPRESSION = re.compile(r"\$\([^$,}'\"]*")
 
 PlanSource = str | os.PathLike[str] | IO[Any] | Mapping[str, Any]
 
@@ -85,15 +88,33 @@ def load(
     """Read, expand, validate and resolve one plan. Raises PlanError with all diagnostics of all its files."""
     if vars is not None and not isinstance(vars, Mapping):
         raise TypeError(f"vars is a mapping of names to values, not {type(vars).__name__}")
-    with no_garbage_collection():
-        document = expand(source, vars or {}, include_anywhere=include_anywhere)
-        plan, found, broken = _validate(document)
-        objects, more = resolve(plan, document.span, broken | document.broken)
-    told = in_order([*document.found, *found, *more])
-    errors = [diagnostic for diagnostic in told if diagnostic.severity == "error"]
-    if errors:
-        raise PlanError(errors)
+    given = vars or {}
+    try:
+        with no_garbage_collection():
+            document = expand(source, given, include_anywhere=include_anywhere)
+            plan, found, broken = _validate(document)
+            objects, more = resolve(plan, document.span, broken | document.broken)
+        told = in_order([*document.found, *found, *more])
+        errors = [diagnostic for diagnostic in told if diagnostic.severity == "error"]
+        if errors:
+            raise PlanError(errors)
+    except PlanError as error:
+        if given:
+            raise PlanError([_with_given(diagnostic, given) for diagnostic in error.diagnostics]) from None
+        raise
     return LoadedPlan(plan, objects, tuple(told), document)
+
+
+def _with_given(diagnostic: Diagnostic, given: Mapping[str, Any]) -> Diagnostic:
+    """With the variables in the text that it is about whose values are not the plan's own."""
+    span = diagnostic.span
+    if span is None:
+        return diagnostic
+    begin, end = span.column - 1, span.end_column - 1 if span.end_line == span.line else len(span.text)
+    expressions = [one for one in _EXPRESSION.finditer(span.text) if one.start() < end and begin < one.end()]
+    named = dict.fromkeys(name for one in expressions for name in re.findall(r"\w+", one[0]) if name in given)
+    notes = [f"given: {name}={str(given[name])[:60]} (--var, or vars=)" for name in named]
+    return replace(diagnostic, notes=(*diagnostic.notes, *notes))
 
 
 def loaded(plan: LoadedPlan | PlanSource, vars: Mapping[str, Any] | None = None) -> LoadedPlan:  # noqa: A002

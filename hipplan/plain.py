@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numbers
 import operator
+import re
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -40,6 +41,17 @@ def keys_to(data: Any, path: Sequence[Hashable]) -> str:
             break
         data = data[step]
     return told.removeprefix(".")
+
+
+def counted(number: int, thing: str) -> str:
+    """1 tensor, 2 tensors."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def meant_variable(text: str) -> str:
+    """A hint for $x and ${x}, which a shell would have; else empty."""
+    match = re.fullmatch(r"\$\{?(\w+)\}?", text[:80])
+    return f"write $({match[1]})" if match else ""
 
 
 def called(value: object) -> str:

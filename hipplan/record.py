@@ -53,7 +53,8 @@ class Recorder:
             self._claim()
         except (OSError, ValueError) as error:
             summary = f"the record {self.path!r} cannot be written"
-            hint = "nothing was done; name a file in a folder that can be written"
+            busy = isinstance(error, OSError) and error.errno == errno.EBUSY
+            hint = f"nothing was done; name {'another file' if busy else 'a file in a folder that can be written'}"
             raise RecordError(Diagnostic("HP413", summary, why=reason_of(error), hint=hint)) from None
 
     def _claim(self) -> None:

@@ -7,7 +7,7 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from hipplan.plain import called, number
+from hipplan.plain import called, meant_variable, number
 
 BYTES_MAX = 2**64
 
@@ -55,7 +55,7 @@ def _parsed(value: int | str) -> int:
     if match is None:
         raise SizeError(
             f"{_short(value)} is not a size",
-            "write bytes, or a number with a unit: 64MiB, 1.5GiB, 2GB",
+            meant_variable(value) or "write bytes, or a number with a unit: 64MiB, 1.5GiB, 2GB",
         )
     whole, fraction, unit = match.groups()
     if not unit:

@@ -145,6 +145,8 @@ def _saves(given: list[str]) -> list[tuple[str, str]]:
         name, equals, file = one.partition("=")
         if not equals or not name or not file:
             raise WrongUsage(f"--save: '{one}' is not NAME=FILE")
+        if file == "-":
+            raise WrongUsage("--save: standard output has the report; name a file (./- is one of that name)")
         pairs.append((name, file))
     return pairs
 
@@ -188,6 +190,7 @@ def _hold(layout: Layout, interrupts: Interrupts) -> None:
 
 def _report(layout: Layout, as_json: bool) -> None:
     from hipplan import render, render_json
+    from hipplan.plain import counted
     from hipplan.runtimes import version_of
     from hipplan.undo import retried_text
 
@@ -195,9 +198,9 @@ def _report(layout: Layout, as_json: bool) -> None:
         print(strict_json.dumps(render_json.layout_json(layout)), flush=True)
         return
     program = layout.program
-    checks = f"{len(layout.checks)} checks passed" if layout.checks else "not verified"
+    checks = f"{counted(len(layout.checks), 'check')} passed" if layout.checks else "not verified"
     where = f"{program.machine}, {version_of(layout.runtime)}"
-    render.tell(f"{program.name}: applied on {where}; {len(program.steps)} steps, {checks}", style="bold")
+    render.tell(f"{program.name}: applied on {where}; {counted(len(program.steps), 'step')}, {checks}", style="bold")
     render.tell(render.devices_text(program, here=True))
     print(render.resources_table(program.resources, layout))
     print(render.totals(program))

@@ -24,6 +24,7 @@ from hipplan.cli.arguments import (
     vars_option,
 )
 from hipplan.errors import ExitCode
+from hipplan.plain import counted
 
 if TYPE_CHECKING:
     from hipplan.loader import LoadedPlan
@@ -68,7 +69,8 @@ def run(given: Namespace) -> int:
         return 0
     for warning in program.warnings:
         print(warning, file=sys.stderr)
-    render.tell(f"{program.name} on {program.machine}: {len(program.steps)} steps, nothing done", style="bold")
+    steps = counted(len(program.steps), "step")
+    render.tell(f"{program.name} on {program.machine}: {steps}, nothing done", style="bold")
     render.tell(render.devices_text(program, here=not given.machine))
     print(render.steps_table(program.steps))
     print(render.resources_table(program.resources))

@@ -10,7 +10,7 @@ import sys
 from argparse import Namespace
 
 from hipplan import strict_json
-from hipplan.cli.arguments import Parser, format_option, not_empty
+from hipplan.cli.arguments import Parser, WrongUsage, format_option, not_empty
 from hipplan.errors import ExitCode, printable
 
 
@@ -23,6 +23,8 @@ def run(given: Namespace) -> int:
     from hipplan import render
     from hipplan.record import read
 
+    if given.file == "-":
+        raise WrongUsage("a record is read from a file, not from standard input; name it (./- is one of that name)")
     record = read(given.file)
     if given.format == "json":
         print(strict_json.document(complete=record.complete, events=record.events))

@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from hipplan.errors import CODES, Diagnostic, Span, in_order, suggest
-from hipplan.plain import called
+from hipplan.plain import called, meant_variable
 
 SpanOf = Callable[..., "Span | None"]
 Path = tuple[Hashable, ...]
@@ -180,25 +180,27 @@ class _Problem:
         where = self.span(self.path)
         if self.kind in _TYPES:
             summary = f"'{self.name}' must be {_TYPES[self.kind]}, not {called(self.given)}"
-            return Diagnostic("HP103", summary, where, hint=_type_hint(self.kind, self.given))
+            return Diagnostic("HP103", summary, where, hint=self._type_hint())
         if self.kind == "string_pattern_mismatch":
             hint = _FORMS.get(self.name, "")
             return Diagnostic("HP105", f"'{self.name}' cannot be {_cut(self.given)}", where, hint=hint)
         code = "HP105" if self.kind in _BOUNDS else "HP103"
         return Diagnostic(code, f"'{self.name}': {self.message[0].lower()}{self.message[1:]}", where)
 
+    def _type_hint(self) -> str:
+        given = self.given
+        if self.kind == "bool_type" and str(given).lower() in ("yes", "on", "no", "off", "y", "n", "true", "false"):
+            return "remove the quotes" if given in ("true", "false") else "YAML 1.2 writes true and false"
+        if self.kind == "int_type" and isinstance(given, str):
+            return "remove the quotes" if given.isdigit() else meant_variable(given)
+        if self.kind == "string_type" and isinstance(given, (int, float)):
+            return _FORMS.get(self.name) or "put it in quotes"
+        return ""
+
 
 def _named(path: Path) -> str:
     """The last name of a path; an item of a list by its list and number."""
     return f"{path[-2]}[{path[-1]}]" if isinstance(path[-1], int) and len(path) > 1 else _cut(path[-1])
-
-
-def _type_hint(kind: str, given: Any) -> str:
-    if kind == "bool_type" and str(given).lower() in ("yes", "on", "no", "off", "y", "n"):
-        return "YAML 1.2 writes true and false"
-    if kind == "int_type" and isinstance(given, str) and given.isdigit():
-        return "remove the quotes"
-    return ""
 
 
 def fields_at(model: type[BaseModel], data: Any, path: Path) -> list[str]:

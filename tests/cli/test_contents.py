@@ -155,6 +155,24 @@ def test_a_checkpoint_whose_name_no_plan_can_hold(tmp_path: Path) -> None:
         plan_of(str(file), 1, str(tmp_path))
 
 
+@pytest.mark.parametrize("tensors", [{}, {"a": ("F32", [0])}])
+def test_a_checkpoint_without_a_byte_makes_no_plan(tensors: dict[str, tuple[str, list[int]]], tmp_path: Path) -> None:
+    file = write(tmp_path / "m.safetensors", **tensors)
+    with pytest.raises(library.PlanError, match=r"HP421.*m\.safetensors"):
+        plan_of(str(file))
+
+
+def test_what_is_imported_is_told_exactly(tmp_path: Path) -> None:
+    text = plan_of(str(write(tmp_path / "m.safetensors", a=("F32", [4])))).text
+    write(tmp_path / "m-2.safetensors", b=("F4", [4]))
+    (index := tmp_path / "m.safetensors.index.json").write_text('{"weight_map": {"b": "m-2.safetensors"}}')
+
+    assert text.startswith("# 1 tensor, 16 bytes. ")
+    assert "# rank.0 on gpu.0\n" in text
+    with pytest.raises(library.PlanError, match=r"HP104.*'b' in .*m-2\.safetensors"):
+        plan_of(str(index))
+
+
 def write(path: Path, **tensors: tuple[str, list[int]]) -> Path:
     """A file of zeros."""
     header, end = {}, 0

@@ -237,6 +237,21 @@ def test_what_a_plan_and_an_index_name_is_read_too(
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (
+            ["apply", str(QUICKSTART), "--once", "--runtime", "sim", "--save", "model=-"],
+            "--save: standard output has the",
+        ),
+        (["replay", "-"], "a record is read from a file, not from standard input"),
+    ],
+)
+def test_a_dash_is_no_file(line: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(line) == 2
+    assert told in capsys.readouterr().err
+
+
 def test_two_outputs_are_two_files(tmp_path: Path, hipplan: Run) -> None:
     plan = '{"hipplan": 1, "buffers": {"b": {"kind": "pinned", "size": 64}, "c": {"kind": "pinned", "size": 64}}}'
     one, same, old = tmp_path / "a.bin", f"{tmp_path}/./a.bin", tmp_path / "old.bin"

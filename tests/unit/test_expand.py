@@ -144,6 +144,27 @@ def test_a_value_from_outside_takes_the_type_of_the_default() -> None:
     assert expanded(text, n="2", flag="true", size="7")["a"] == [2, True, "7"]
 
 
+def test_what_was_given_from_outside_is_told_where_it_is_used() -> None:
+    text = "hipplan: 1\nvars: {kv: 1, n: 2, b: false}\nbuffers:\n  a: {kind: device, size: $(n * (kv))}\n"
+    text += "  b: {kind: pinned, size: $(n), coherent: $(b)}\n"
+    with pytest.raises(PlanError) as raised:
+        load(io.StringIO(text), {"kv": "16M", "n": 3})
+    with pytest.raises(PlanError) as also:
+        load(io.StringIO(text), {"kv": 16, "b": "True"})
+
+    (size,) = raised.value.diagnostics
+    (flag,) = also.value.diagnostics
+    assert (size.code, size.notes) == ("HP022", ("given: n=3 (--var, or vars=)", "given: kv=16M (--var, or vars=)"))
+    assert (flag.code, flag.notes) == ("HP103", ("given: b=True (--var, or vars=)",))
+    assert flag.hint == "YAML 1.2 writes true and false"
+
+
+@pytest.mark.parametrize("written", ["", "5", "[n]"])
+def test_vars_are_a_mapping_or_left_out(written: str) -> None:
+    with pytest.raises(PlanError, match=r"HP103.*'vars' must be a mapping, not"):
+        load(io.StringIO(f"hipplan: 1\nvars: {written}\n"))
+
+
 def test_each_over_devices_numbers_lists_and_products() -> None:
     data = expanded(
         "devices: {gpu: {count: 2}}\n"

@@ -245,6 +245,20 @@ def test_a_wrong_size_of_a_region_is_one_mistake() -> None:
     assert (empty.code, empty.hint) == ("HP103", "write bytes, or 64MiB, or auto")
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("requires: {hip: 6.1}", 'write it as ">=6.1" or ">=6.1,<8"'),
+        ("name: 5", "put it in quotes"),
+        ("requires: {gpu: 'true'}", "remove the quotes"),
+        ("buffers: {b: {kind: device, size: $kv}}", "write $(kv)"),
+        ('buffers: {b: {kind: device, size: 1, count: "${kv}"}}', "write $(kv)"),
+    ],
+)
+def test_hints_say_how_it_is_written(text: str, hint: str) -> None:
+    assert [one.hint for one in diagnostics(text)] == [hint]
+
+
 def test_the_digest_is_of_the_layout_and_not_of_its_text() -> None:
     one = load(io.StringIO("hipplan: 1\nvars: {n: 2}\nbuffers: {b: {kind: device, size: $(n)}}\n"))
     same = load(io.StringIO("# other text\nhipplan: 1\nvars: {n: 2}\nbuffers:\n  b: {size: 2, kind: device}\n"))
