@@ -141,6 +141,7 @@ def read_back(program: Program, live: Live) -> Checks:
 
 def raise_undone(error: BaseException, making: Making, undone: Undone) -> NoReturn:
     """Raises what stopped the making, with what was undone in it."""
+    failed = error  # which there is whatever interrupts the next line
     try:
         failed = _failed(error, making, undone)
         if undone.interrupt is not None and isinstance(failed, Exception):
@@ -150,7 +151,7 @@ def raise_undone(error: BaseException, making: Making, undone: Undone) -> NoRetu
         raise failed from error
     finally:  # a circle of errors and frames would hold what the caller has bound until a garbage collection
         making.live.callers_own = None
-        del error, failed, undone
+        del error, failed
 
 
 def _failed(error: BaseException, making: Making, undone: Undone) -> BaseException:
