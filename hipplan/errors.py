@@ -22,6 +22,7 @@ class ExitCode(IntEnum):
     ROLLED_BACK = 4
     LEAKED = 5
     CHANGES = 6
+    HUNG_UP = 129
     INTERRUPTED = 130
     TERMINATED = 143
 

@@ -5,7 +5,7 @@ While it is held, `hipplan verify` reads it back from another process; `hipplan 
 wrote. --machine shapes the simulator.
 With --format json, two JSON documents, a line each: when applied, when torn down; one more for what failed.
 Exit code: 0 done, 2 invalid plan, 3 the machine cannot hold it, 4 failed and rolled back, 5 something could not be
-given back, 130 and 143 interrupted.
+given back, 129, 130 and 143 interrupted by SIGHUP, ^C and SIGTERM.
 """
 
 from __future__ import annotations

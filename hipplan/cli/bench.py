@@ -69,7 +69,7 @@ def _print(matrix: Matrix, compare: bool) -> None:
 
     names = ", ".join(dict.fromkeys(matrix.devices))
     render.tell(f"{len(matrix.devices)} x {names}; copies of {format_size(matrix.size)}", style="bold")
-    _grid(matrix, "GB/s", lambda cell: f"{cell.bandwidth / 1e9:.1f}")
+    _grid(matrix, "GB/s", lambda cell: _rounded(cell.bandwidth / 1e9))
     _grid(matrix, "latency, us", lambda cell: f"{cell.latency * 1e6:.1f}")
     if compare:
         _grid(
@@ -77,6 +77,11 @@ def _print(matrix: Matrix, compare: bool) -> None:
             "bandwidth to that of ordinary buffers",
             lambda cell: f"{cell.bandwidth / (cell.plain_bandwidth or 1):.3f}",
         )
+
+
+def _rounded(figure: float) -> str:
+    """To a tenth; of less than that, two digits."""
+    return f"{figure:.1f}" if figure >= 0.1 else f"{figure:.2g}"
 
 
 def _grid(matrix: Matrix, title: str, text: Callable[[Cell], str]) -> None:

@@ -87,5 +87,5 @@ def _diff(a: str, b: str, as_json: bool) -> None:
         print(strict_json.document(differences=rows))
         return
     for figure, *both in differences:
-        left, right = ("none" if one is None else one for one in both)
+        left, right = (str(one).lower() if one is None or isinstance(one, bool) else one for one in both)
         print(printable(f"{figure}: {left} -> {right}"))

@@ -9,7 +9,7 @@ import os
 from argparse import Namespace
 
 from hipplan.cli.arguments import Parser, WrongUsage, machine_option
-from hipplan.errors import Diagnostic, RuntimeUnavailable
+from hipplan.errors import Diagnostic, RuntimeUnavailable, reason_of
 
 
 def declare(parser: Parser) -> None:
@@ -37,7 +37,9 @@ def run(given: Namespace) -> int:
         return simulate(command, profile, variables)
     except OSError as error:
         hint = "name a program that can be run, after --"
-        raise RuntimeUnavailable(Diagnostic("HP407", f"the program cannot be started: {error}", hint=hint)) from None
+        what = f"'{command[0]}'" if error.errno else "the program"
+        found = Diagnostic("HP407", f"{what} cannot be started: {reason_of(error)}", hint=hint)
+        raise RuntimeUnavailable(found) from None
 
 
 def _profile(machine: str | None, hip_version: str | None) -> str | None:

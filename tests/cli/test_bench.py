@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 
+from hipplan.cli.bench import _rounded
 from tests.cli.conftest import Run, command
 
 SMALL = ("bench", "--runtime", "sim", "--size", "1MiB", "--repeats", "2")
@@ -44,6 +45,10 @@ def test_the_tables(hipplan: Run) -> None:
     for title in ("GB/s", "latency, us", "bandwidth to that of ordinary buffers"):
         assert title in done.stdout
     assert "copies of 1MiB" in done.stdout
+
+
+def test_small_figures_are_no_zeros() -> None:
+    assert [_rounded(figure) for figure in (5324.26, 0.1, 0.0032, 0.0)] == ["5324.3", "0.1", "0.0032", "0"]
 
 
 def test_one_device_is_enough(hipplan: Run) -> None:

@@ -88,4 +88,4 @@ def test_a_file_that_is_no_program_is_told(tmp_path: Path, hipplan: Run) -> None
     done = hipplan("sim", "--", tmp_path / "text")
 
     assert done.returncode == 3
-    assert "error[HP407]: the program cannot be started: [Errno 8] Exec format error" in done.stderr
+    assert f"error[HP407]: '{tmp_path}/text' cannot be started: Exec format error" in done.stderr

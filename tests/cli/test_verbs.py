@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -283,6 +284,25 @@ def test_machine_lists_shows_and_compares(hipplan: Run) -> None:
     assert "sim-2" in [one["name"] for one in listed["machines"]]
     assert len(shown["machine"]["devices"]) == 2
     assert "links.0.1: xgmi,1 -> none" in compared.stdout
+
+
+def test_profiles_are_compared_as_they_are_written(capsys: pytest.CaptureFixture[str]) -> None:
+    from hipplan.cli.main import run
+
+    assert run(["machine", "--diff", "sim-2", "sim-1"]) == 0
+    told = capsys.readouterr().out
+    assert "true" in told
+    assert "True" not in told
+    assert "False" not in told
+
+
+def test_every_exit_code_is_told() -> None:
+    from hipplan.cli import main
+    from hipplan.errors import ExitCode
+
+    readme = next(line for line in (ROOT / "README.md").read_text().split("\n\n") if line.startswith("Exit codes: "))
+    assert set(map(int, re.findall(r"\b\d+\b", main._EXIT_CODES))) == set(ExitCode)
+    assert set(map(int, re.findall(r"\b\d+\b", readme))) == set(ExitCode)
 
 
 def test_the_reader_may_close_the_pipe(hipplan: Run) -> None:
