@@ -40,7 +40,8 @@ _kept: list[Holder] = []
 
 def keep(holder: Holder) -> None:
     """The journal still owns what leases are on."""
-    _kept.append(holder)
+    if holder not in _kept:
+        _kept.append(holder)
 
 
 def dropped(holder: Holder) -> None:

@@ -371,7 +371,7 @@ class Layout:
             state.live.record.end()
         if undone.kept:
             kept.keep(self._holder)
-        interrupt = kept.give_back() or undone.interrupt
+        interrupt = open_layouts.give_back() or undone.interrupt
         leaked = LeakError(undone.diagnostics(), undone=undone) if undone.failures else None
         if interrupt is not None:
             raise interrupt from leaked

@@ -30,9 +30,21 @@ def discard(layout: Layout) -> None:
 
 
 def _dropped(which: weakref.ref[Layout]) -> None:
-    holder = _open.pop(which, None)
+    """May be interrupted at any instruction, its first one too: then the next give_back() goes on with it."""
+    holder = _open.get(which)
     if holder is not None:
         kept.dropped(holder)
+        _open.pop(which, None)
+
+
+def give_back() -> BaseException | None:
+    """What of layouts that are gone is still there. Gives what was raised into it, for the caller to raise."""
+    for which, holder in _open.copy().items():  # a copy: any instruction may drop a layout
+        if which() is None:
+            kept.dropped(holder)
+            kept.keep(holder)  # whoever else has it: the interrupt's traceback may
+            _open.pop(which, None)
+    return kept.give_back()
 
 
 def _close(layout: Layout) -> None:
@@ -61,7 +73,7 @@ def _close_all() -> None:
             layout = which()
             if layout is not None:
                 _close(layout)
-        kept.give_back()
+        give_back()
         tell_leaks(_core.take_leaks())
     finally:
         _core.shutdown()

@@ -7,7 +7,7 @@ from dataclasses import replace
 from time import perf_counter_ns
 from typing import Any, NoReturn
 
-from hipplan import _core, kept
+from hipplan import _core, open_layouts
 from hipplan.content_steps import check_files
 from hipplan.errors import ApplyError, Diagnostic
 from hipplan.layout import Layout
@@ -49,7 +49,7 @@ def run(
     Raises ApplyError after rolling back: a driver call failed (HP401), what was read back differs (HP402),
     an address or a binding is not there (HP404, HP405). Any other exception rolls back and goes on.
     """
-    if (interrupt := kept.give_back()) is not None:
+    if (interrupt := open_layouts.give_back()) is not None:
         raise interrupt
     if record is not None:
         record.begin(program, described(runtime))

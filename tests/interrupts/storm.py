@@ -12,6 +12,7 @@ from types import FrameType
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from hipplan import open_layouts
 from hipplan.loader import load
 from hipplan.prepare import prepare
 from hipplan.runtimes import choose
@@ -61,6 +62,7 @@ def main(rounds: int) -> None:
         late = time.perf_counter() + 5  # who interrupts a wait twice within microseconds does not wait to its end
         while sim.alive() and time.perf_counter() < late:
             gc.collect()
+            open_layouts.give_back()  # as the next apply does
         left += len(sim.alive())
     print(rounds, interrupted, left)
 
