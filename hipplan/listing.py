@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -37,8 +37,8 @@ class Line:
 
 def lines(way: Difference) -> list[Line]:
     """In the order of the new program, then what goes. The pieces of a region are told with the region."""
-    old, new = _Side(way.old), _Side(way.new)
-    found = [line for resource in new.shown() if (line := _line(resource, way, old, new))]
+    old, new, filled = _Side(way.old), _Side(way.new), _filled(way)
+    found = [line for resource in new.shown() if (line := _line(resource, way, old, new, filled))]
     for resource in old.shown():
         if new.twin(resource, old) is None and (resource.kind != "tensor" or resource.inside in way.new.regions):
             found.append(Line("-", resource.kind, resource.name, _size(resource)))
@@ -53,8 +53,7 @@ def summary(found: list[Line]) -> str:
 
 def note(way: Difference) -> str:
     """Contents that the old plan did not say of memory that keeps its bytes: nothing fills it again."""
-    before, after = _contents(way.old), _contents(way.new)
-    filled = {name for step in way.contents for name in _filled(step)}
+    before, after, filled = _contents(way.old), _contents(way.new), _filled(way)
     stay = [name for name, what in after.items() if before.get(name) != what and name not in filled]
     if not stay:
         return ""
@@ -77,7 +76,12 @@ def _contents(program: Program) -> dict[str, object]:
     return found
 
 
-def _filled(step: ContentStep) -> list[str]:
+def _filled(way: Difference) -> set[str]:
+    """Names of what contents are put into on the way."""
+    return {name for step in way.contents for name in _places(step)}
+
+
+def _places(step: ContentStep) -> list[str]:
     return [load.wanted.name for load in step.loads] if isinstance(step, LoadFiles) else [step.name]
 
 
@@ -106,7 +110,7 @@ class _Side:
                 yield resource
 
 
-def _line(resource: Resource, way: Difference, old: _Side, new: _Side) -> Line | None:
+def _line(resource: Resource, way: Difference, old: _Side, new: _Side, filled: Set[str]) -> Line | None:
     was = old.twin(resource, new)
     span = new.spans.get(resource.name)
     if was is None:
@@ -114,7 +118,7 @@ def _line(resource: Resource, way: Difference, old: _Side, new: _Side) -> Line |
             return None  # told with its region
         return Line("+", resource.kind, resource.name, _size(resource), span)
     if resource.kind == "tensor":
-        what = _moved(was, resource, way)
+        what = _moved(was, resource, resource.name in filled)
     elif _kept(resource, way, new):
         what = ", ".join((*_anew(was, resource, way), *_details(was, resource, way)))
     elif resource.kind in ("region", "reservation"):
@@ -181,11 +185,10 @@ def _details(was: Resource, now: Resource, way: Difference) -> Iterator[str]:
         yield from (f"prefetch {step.describe()}" for step in changed if isinstance(step, steps.Prefetch))
 
 
-def _moved(was: Resource, now: Resource, way: Difference) -> str:
+def _moved(was: Resource, now: Resource, filled: bool) -> str:
     """A tensor is only a name for a place."""
     told = []
     if was.offset != now.offset:
-        filled = any(now.name in _filled(step) for step in way.contents)
         without = "" if filled else ", without its bytes"
         told.append(f"lies at +{format_size(now.offset)}, was at +{format_size(was.offset)}{without}")
     if (was.dtype, was.shape) != (now.dtype, now.shape):
