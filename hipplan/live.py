@@ -205,8 +205,9 @@ class Live:
         journal, region = self.journal, 0
         if step.bind:
             given, address, size = self.bound_memory(step)
-            self._require_unregistered(step, range(address, address + size))
-            self._exports[journal.next()] = (step.name, given, range(address, address + size))
+            memory = range(address, address + size)
+            self._require_unregistered(step, given, memory)
+            self._exports[journal.next()] = (step.name, given, memory)
         else:
             name = host_memory(step.name)
             if step.file:
@@ -217,10 +218,11 @@ class Live:
             address, size = journal.address(region), journal.size_bytes(region)
         return journal.register_buffer(step.name, step.device, address, size, step.flags, region)
 
-    def _require_unregistered(self, step: RegisterBuffer, memory: range) -> None:
+    def _require_unregistered(self, step: RegisterBuffer, given: memoryview, memory: range) -> None:
         """ApplyError HP405 for memory that is registered: runtimes give it back at the first word, and fail later."""
         for name, _, other in self._exports.values():
             if memory.start < other.stop and other.start < memory.stop:
+                given.release()  # else it cannot be moved as long as the error is there
                 summary = f"what is bound to '{step.bind}' does not fit '{step.name}': it is registered as '{name}'"
                 hint = "register memory once, and view parts of it"
                 raise ApplyError(Diagnostic("HP405", summary, step.origin, hint=hint))

@@ -62,6 +62,15 @@ def test_a_plan_registers_memory_once(buffers: dict[str, Any], says: str) -> Non
     assert len(caught.value.diagnostics) == 1
 
 
+def test_memory_that_is_registered_twice_can_be_moved_while_the_error_is_looked_at(sim: Simulator) -> None:
+    two = BASE | {"buffers": {name: {"kind": "registered", "bind": name} for name in ("mine", "again")}}
+    memory = bytearray(4096)
+    with pytest.raises(ApplyError, match="it is registered as 'mine'") as caught:
+        hipplan.apply(two, runtime="sim", bind={"mine": memory, "again": memory})
+    memory.extend(b"more")
+    assert caught.value.__traceback__ is not None
+
+
 def test_memory_is_registered_once_under_whatever_name_it_comes(sim: Simulator) -> None:
     """Twice was given back twice: the second time is a leak."""
     memory = bytearray(8192)
