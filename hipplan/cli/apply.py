@@ -159,11 +159,8 @@ def _check_saves(saves: list[tuple[str, str]], program: Program) -> None:
     known = [one.name for one in program.resources if one.kind in FILLED]
     for name, file in saves:
         if name not in known:
-            raise WrongUsage(
-                f"--save: the plan has no buffer, region, tensor or mapping '{name}'; {suggest(name, known)}".rstrip(
-                    "; "
-                )
-            )
+            told = f"--save: the plan has no buffer, region, tensor or mapping '{name}'; {suggest(name, known)}"
+            raise WrongUsage(told.rstrip("; "))
         check_save(program, name, file)
 
 
