@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 import hipplan.expand
 import hipplan.include
 import hipplan.model
-from hipplan.errors import CODES
+from hipplan.codes import CODES
 from hipplan.explain import explain
 from hipplan.model import Plan
 from hipplan.model.base import AutoSize, Offset, Size

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         ProfileError,
         RecordError,
         RuntimeUnavailable,
+        SettingError,
     )
     from hipplan.layout import Layout
     from hipplan.loader import LoadedPlan, load
@@ -60,6 +61,7 @@ __all__ = [
     "Program",
     "RecordError",
     "RuntimeUnavailable",
+    "SettingError",
     "apply",
     "compile",
     "load",

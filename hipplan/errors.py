@@ -1,4 +1,4 @@
-"""What can go wrong, said once: diagnostics, exceptions, exit codes and the table of error codes.
+"""What can go wrong, said once: diagnostics, exceptions and exit codes.
 
 A `Diagnostic` is a value: code, place, what, why, hint. Text, JSON and tests all come from it.
 This file imports nothing of hipplan, so every other file may import it.
@@ -25,96 +25,6 @@ class ExitCode(IntEnum):
     HUNG_UP = 129
     INTERRUPTED = 130
     TERMINATED = 143
-
-
-# Code -> title. HP0xx reading YAML, HP1xx the shape of a plan, HP2xx names and arithmetic of the plan alone,
-# HP3xx preflight against a machine, HP4xx driver and apply. `hipplan explain HPnnn` prints explain/HPnnn.md;
-# a test holds that each code has one.
-CODES: dict[str, str] = {
-    "HP001": "the file cannot be read",
-    "HP002": "the text is not UTF-8",
-    "HP003": "a character YAML does not allow",
-    "HP004": "the YAML is malformed",
-    "HP005": "a key stands twice",
-    "HP006": "a YAML tag, which a plan never needs",
-    "HP007": "a merge key, which YAML 1.2 does not have",
-    "HP008": "an alias that contains itself",
-    "HP009": "the document is too large, too deep or expands too far",
-    "HP010": "more or less than one document",
-    "HP011": "a key that is not a word",
-    "HP012": "a number out of bounds",
-    "HP013": "a byte size that cannot be read",
-    "HP014": "a file of another kind",
-    "HP020": "a $(...) expression that cannot be read",
-    "HP021": "a variable that is not defined",
-    "HP022": "an expression that has no value",
-    "HP023": "an expansion past the limit",
-    "HP024": "a repetition that cannot be read",
-    "HP025": "an include that cannot be used",
-    "HP026": "a plan that cannot be formatted",
-    "HP101": "a key that a plan does not have",
-    "HP102": "a key that must be there",
-    "HP103": "a value of the wrong type",
-    "HP104": "a value that is not one of the choices",
-    "HP105": "a value outside its bounds",
-    "HP106": "a name that cannot be used",
-    "HP107": "keys that do not go together",
-    "HP108": "the version of the document",
-    "HP109": "something HIP cannot do",
-    "HP110": "the profile of a machine is not valid",
-    "HP201": "a device that does not exist",
-    "HP202": "an allocation that does not exist",
-    "HP203": "a stream that does not exist",
-    "HP204": "a name used twice",
-    "HP205": "mappings that overlap",
-    "HP206": "a mapping past the end of its reservation",
-    "HP207": "a mapping larger than its allocation",
-    "HP208": "a range past the end of its buffer",
-    "HP209": "a device as its own peer, or the same link twice",
-    "HP210": "a variable that is not declared",
-    "HP211": "an advice with or without a device",
-    "HP212": "a tensor that does not fit its region",
-    "HP213": "contents of something that cannot have them",
-    "HP251": "an allocation that nothing maps",
-    "HP252": "a peer link that nothing uses",
-    "HP253": "a mapping that nobody may access",
-    "HP254": "memory that is only padding",
-    "HP255": "access that no mapping takes",
-    "HP301": "more device memory than is free",
-    "HP302": "a place, size or address that the granularity does not allow",
-    "HP303": "more host memory than the machine has",
-    "HP304": "a device without virtual memory management",
-    "HP305": "a device without managed memory",
-    "HP306": "a peer link that the machine does not have",
-    "HP307": "access for a device that cannot reach the memory",
-    "HP308": "more allocations than file descriptors",
-    "HP309": "something this release of the runtime cannot do",
-    "HP310": "a device that the machine does not have",
-    "HP311": "a device of another architecture",
-    "HP312": "another HIP version than required",
-    "HP313": "a required ability that is missing",
-    "HP314": "a machine profile for another runtime",
-    "HP320": "a plan that is not the one that was locked",
-    "HP321": "a machine that is not the one that was locked",
-    "HP322": "no room for locked addresses",
-    "HP401": "a driver call that failed",
-    "HP402": "memory that is not as the plan says",
-    "HP403": "something that could not be given back",
-    "HP404": "an address that was not to be had",
-    "HP405": "a file or binding that cannot be used",
-    "HP406": "a device that does not become idle",
-    "HP407": "no runtime that can be used",
-    "HP408": "the compiled part is missing",
-    "HP409": "a layout that is closed while views of it are out",
-    "HP410": "a device that is lost",
-    "HP411": "a device that never became idle and was given up on",
-    "HP421": "contents that do not fit",
-    "HP422": "a damaged file of tensors",
-    "HP412": "a held layout that cannot be asked",
-    "HP413": "a file that cannot be written",
-    "HP414": "a file that is no record",
-    "HP420": "a change that this layout cannot make",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +239,12 @@ class RuntimeUnavailable(HipplanError):
     """No HIP runtime that can be used was found."""
 
     exit_code = ExitCode.MACHINE
+
+
+class SettingError(RuntimeUnavailable):
+    """A runtime's name or an environment variable has a value that it cannot have: no runtime was asked."""
+
+    exit_code = ExitCode.INVALID
 
 
 class RecordError(HipplanError):

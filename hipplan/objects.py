@@ -25,6 +25,11 @@ class ResolvedDevice(NamedTuple):
     path: Path
 
 
+def bare_uuid(uuid: str) -> str:
+    """A device's UUID in one spelling, for comparing."""
+    return uuid.removeprefix("GPU-").replace("-", "").lower()
+
+
 class ResolvedPeer(NamedTuple):
     """`device` may reach buffers of `peer`."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hipplan.errors import Diagnostic, Span
 from hipplan.findings import Findings
 from hipplan.loader import LoadedPlan
-from hipplan.objects import ResolvedDevice
+from hipplan.objects import ResolvedDevice, bare_uuid
 from hipplan.profiles import Machine
 
 
@@ -51,15 +51,11 @@ def _ordinal(device: ResolvedDevice, machine: Machine, current_device: int) -> i
     if selector.current:
         return current_device
     for ordinal, there in enumerate(machine.devices):
-        if selector.uuid and there.uuid and _bare(there.uuid) == _bare(selector.uuid):
+        if selector.uuid and there.uuid and bare_uuid(there.uuid) == bare_uuid(selector.uuid):
             return ordinal
         if selector.pci and there.pci and there.pci.lower().endswith(selector.pci.lower()):
             return ordinal
     return None
-
-
-def _bare(uuid: str) -> str:
-    return uuid.removeprefix("GPU-").replace("-", "").lower()
 
 
 def _no_such_device(name: str, device: ResolvedDevice, machine: Machine, span: Span | None) -> Diagnostic:

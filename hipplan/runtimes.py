@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import math
 import os
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hipplan import _core
-from hipplan.errors import Diagnostic, RuntimeUnavailable
+from hipplan.errors import Diagnostic, RuntimeUnavailable, SettingError, suggest
 from hipplan.places import Family, family_of
 from hipplan.profiles import Machine, load_machine, sim_profile
-from hipplan.simulator import DEFAULT_MACHINE, library_path
+from hipplan.simulator import DEFAULT_MACHINE, library_path, refusal
 from hipplan.units import version_text
 
 SYSTEM_ROCM = "/opt/rocm"
 CHOICES = ("auto", "amd", "cuda", "sim")
+IDLE_NOTICE_S = 10.0
 
 _lock = threading.Lock()
 _simulated: dict[str, tuple[str, Machine]] = {}
@@ -52,15 +54,42 @@ def choose(wanted: str | os.PathLike[str] | None = None, machine: Machine | None
     wanted: auto, amd, cuda, sim or a path; None: HIPPLAN_RUNTIME, else auto. `auto` takes amd if it has a
     device, else cuda if it has one, else the simulator, and says so in `notice`.
     machine: what the simulator is to be; only for sim.
-    Raises RuntimeUnavailable (HP407) with what was looked at.
+    Raises RuntimeUnavailable (HP407) with what was looked at; SettingError (HP407, HP415) for a name that no runtime
+    has, and for an environment variable with a value that it cannot have.
     """
+    idle_notice_s()  # where it is used nothing may fail
+    variable = os.environ.get("HIPPLAN_RUNTIME")
+    if wanted or not variable:
+        return _chosen(os.fsdecode(wanted or "auto"), machine)
+    try:
+        return _chosen(variable, machine)
+    except RuntimeUnavailable as error:
+        found = [replace(one, notes=(*one.notes, "set by: HIPPLAN_RUNTIME")) for one in error.diagnostics]
+        raise type(error)(found) from None
+
+
+def idle_notice_s() -> float:
+    """For how long a device may be busy before somebody hears of it. Raises SettingError (HP415)."""
+    text = os.environ.get("HIPPLAN_IDLE_NOTICE")
+    if not text:
+        return IDLE_NOTICE_S
+    with contextlib.suppress(ValueError):
+        if math.isfinite(seconds := float(text)) and seconds >= 0:
+            return seconds
+    raise _wrong_setting("HIPPLAN_IDLE_NOTICE", f"'{text}' is no number of seconds", "write it as 10 or 0.5")
+
+
+def _wrong_setting(variable: str, why: str, hint: str = "") -> SettingError:
+    return SettingError(Diagnostic("HP415", f"the environment variable {variable} is wrong", why=why, hint=hint))
+
+
+def _chosen(wanted: str, machine: Machine | None) -> Chosen:
     if _opened_by not in (None, os.getpid()):
         why = "HIP and CUDA serve the process that started them, and no forked child"
         hint = 'start a new process (multiprocessing: "spawn"), or fork before the first use'
         raise RuntimeUnavailable(
             Diagnostic("HP407", "this process was forked from one that has opened a runtime", why=why, hint=hint)
         )
-    wanted = os.fsdecode(wanted or os.environ.get("HIPPLAN_RUNTIME") or "auto")
     if wanted == "sim":
         return _chosen_simulator(machine)
     if wanted == "amd":
@@ -70,8 +99,9 @@ def choose(wanted: str | os.PathLike[str] | None = None, machine: Machine | None
         return Chosen("cuda", _with_devices(_open(str(library)), "cuda"), "")
     if wanted != "auto":
         if not _may_be_a_path(wanted) or (os.sep not in wanted and not wanted.endswith(".so")):
-            hint = f"one of {', '.join(CHOICES)}, or a path such as ./libamdhip64.so.7"
-            raise RuntimeUnavailable(Diagnostic("HP407", f"there is no runtime '{wanted}'", hint=hint))
+            hint = f"it is one of {', '.join(CHOICES)}, or a path such as ./libamdhip64.so.7"
+            near = suggest(wanted, CHOICES)
+            raise SettingError(Diagnostic("HP407", f"there is no runtime '{wanted}'", hint=f"{near} {hint}".lstrip()))
         kind = family_of(wanted)
         if kind == "sim" and machine is not None:
             return _chosen_simulator(machine, path=wanted)
@@ -97,7 +127,7 @@ def _auto(machine: Machine | None) -> Chosen:
     reasons = []
     for kind in ("amd", "cuda"):
         try:
-            return choose(kind)
+            return _chosen(kind, None)
         except RuntimeUnavailable as error:
             reasons.append(f"{kind}: {error.diagnostics[0].summary}")
     notice = f"no GPU found, so this is the simulator: nothing touches real hardware ({'; '.join(reasons)})"
@@ -114,8 +144,8 @@ def _chosen_simulator(machine: Machine | None, notice: str = "", path: str = "")
 def _simulator(machine: Machine | None, path: str) -> _core.Runtime:
     try:
         runtime = _open(path or str(library_path()))
-    except FileNotFoundError as error:
-        raise RuntimeUnavailable(Diagnostic("HP407", str(error))) from None
+    except (FileNotFoundError, RuntimeUnavailable) as error:
+        raise _not_started(error, path) from None
     if machine is None:
         return runtime
     profile = sim_profile(machine)
@@ -132,6 +162,21 @@ def _simulator(machine: Machine | None, path: str) -> _core.Runtime:
             ) from None
         _simulated[runtime.path] = profile, machine
     return runtime
+
+
+def _not_started(error: FileNotFoundError | RuntimeUnavailable, path: str) -> RuntimeUnavailable:
+    """What kept the simulator from starting: a variable of the environment, as far as one did."""
+    given = None if path else os.environ.get("HIPSIM_LIBRARY")
+    if isinstance(error, FileNotFoundError):
+        return (
+            RuntimeUnavailable(Diagnostic("HP407", str(error)))
+            if given is None
+            else _wrong_setting("HIPSIM_LIBRARY", str(error))
+        )
+    if given is not None:
+        return _wrong_setting("HIPSIM_LIBRARY", error.diagnostics[0].summary)
+    variable, _, why = ("" if path else refusal(None, {})).partition(": ")
+    return _wrong_setting(variable, why) if variable.startswith("HIPSIM_") else error
 
 
 def _amd() -> _core.Runtime:

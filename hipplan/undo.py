@@ -7,20 +7,19 @@ a look at signals now and then; the waiting itself on a native thread, so that a
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic, perf_counter_ns, sleep
 
 from hipplan import _core
-from hipplan.errors import Diagnostic
+from hipplan.errors import Diagnostic, SettingError
 from hipplan.live import Live
 from hipplan.program import Program
+from hipplan.runtimes import IDLE_NOTICE_S, idle_notice_s
 
 log = logging.getLogger("hipplan")
 
-IDLE_NOTICE_S = 10.0
 """Seconds after which a device that is still busy is told of, and may be given up on. HIPPLAN_IDLE_NOTICE sets it."""
 
 STICKY = {
@@ -191,8 +190,8 @@ def hurry() -> str:
 
 def _patience_s() -> float:
     try:
-        return float(os.environ["HIPPLAN_IDLE_NOTICE"])
-    except (KeyError, ValueError):  # nothing may fail in an undo, and least of all this
+        return idle_notice_s()
+    except SettingError:  # set since the runtime was chosen: nothing may fail in an undo, and least of all this
         return IDLE_NOTICE_S
 
 

@@ -12,7 +12,7 @@ def declare(parser: Parser) -> None:
 
 
 def run(given: Namespace) -> int:
-    from hipplan.errors import CODES
+    from hipplan.codes import CODES
     from hipplan.explain import explain
 
     page = explain(given.code)

@@ -9,7 +9,8 @@ from typing import Any
 from urllib.parse import quote
 
 from hipplan import __version__, strict_json
-from hipplan.errors import CODES, Diagnostic, ExitCode, printable
+from hipplan.codes import CODES
+from hipplan.errors import Diagnostic, ExitCode, printable
 from hipplan.explain import explain
 
 _SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"

@@ -33,7 +33,9 @@ def run(given: Namespace) -> int:
     profile = _profile(given.machine, given.hip_version)
     try:
         if why := refusal(profile, variables):
-            raise WrongUsage(f"the simulator cannot start: {why}")
+            by_option = {*variables, *(("HIPSIM_PROFILE",) if given.machine or given.hip_version else ())}
+            variable, _, rest = why.partition(": ")
+            raise WrongUsage(f"the simulator cannot start: {rest if variable in by_option else why}")
         return simulate(command, profile, variables)
     except OSError as error:
         hint = "name a program that can be run, after --"

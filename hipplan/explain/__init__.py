@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import resources
 
-from hipplan.errors import CODES
+from hipplan.codes import CODES
 
 
 def explain(code: str) -> str | None:

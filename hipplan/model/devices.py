@@ -75,6 +75,7 @@ class DeviceSelector(PlanModel):
     """The number HIP gives the device in this process, after the visibility variables. With count: the
     first one.
 
+    Errors: HP214 another name means the same device.
     Source: hipSetDevice.
     """
 

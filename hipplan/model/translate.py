@@ -9,7 +9,8 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from hipplan.errors import CODES, Diagnostic, Span, in_order, suggest
+from hipplan.codes import CODES
+from hipplan.errors import Diagnostic, Span, in_order, suggest
 from hipplan.plain import called, meant_variable
 
 SpanOf = Callable[..., "Span | None"]

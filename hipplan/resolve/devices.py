@@ -8,7 +8,7 @@ from itertools import permutations
 from typing import Literal
 
 from hipplan.model import Access, DeviceSelector, ManagedBuffer, PeerLink, Plan
-from hipplan.objects import HOST, Path, ResolvedDevice, ResolvedPeer
+from hipplan.objects import HOST, Path, ResolvedDevice, ResolvedPeer, bare_uuid
 from hipplan.resolve.names import Names, families
 
 ORDINAL_MAX = 1023
@@ -107,9 +107,30 @@ class Devices:
                 ordinal = free
                 taken.add(free)
             self.all[name] = ResolvedDevice(name, selector, ordinal, path)
+        self._check_twins()
         if HOST in selectors:
             at = ("devices", HOST)
             self._names.report("HP106", "host cannot be the name of a device", at, key=True, why="it means the CPU")
+
+    def _check_twins(self) -> None:
+        """Two names of one device, as far as the plan alone shows it. A machine shows the rest (HP310)."""
+        first: dict[tuple[str, object], ResolvedDevice] = {}
+        reported: set[Path] = set()
+        for name, device in self.all.items():
+            key, value = _identity(device)
+            twin = first.setdefault((key, value), device)
+            if twin is device or device.path in reported:
+                continue
+            reported.add(device.path)
+            where = self._names.span(twin.path, key=True)
+            self._names.report(
+                "HP214",
+                f"'{name}' and '{twin.name}' are the same device",
+                (*device.path, key),
+                label=f"also '{twin.name}', line {where.line}" if where and where.line else "",
+                why="each name of a plan means a device of its own",
+                hint=f"use '{twin.name}' for both, or choose another device",
+            )
 
     def _default(self, highest: int) -> None:
         selector = DeviceSelector()
@@ -123,6 +144,16 @@ class Devices:
             hint = f"ordinals go up to {ORDINAL_MAX}"
         known = {f"{family}.*": None for family in self._families} if name.endswith(".*") else {**self.all, HOST: None}
         self._names.missing("HP201", "devices", name, path, known, key=key, hint=hint)
+
+
+def _identity(device: ResolvedDevice) -> tuple[str, object]:
+    """The key of the plan that chooses a device, and what of its value decides."""
+    selector = device.selector
+    if selector.uuid:
+        return "uuid", bare_uuid(selector.uuid)
+    if selector.pci:
+        return "pci", selector.pci.lower()
+    return ("current", True) if selector.current else ("ordinal", device.ordinal)
 
 
 def _ordinals_spoken_of(plan: Plan) -> Iterator[int]:

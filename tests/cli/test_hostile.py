@@ -84,7 +84,7 @@ def test_a_failure_is_told_to_programs_too(folder: Path, hipplan: Run) -> None:
         (["verify", "1"], 4, "HP412"),
         (["replay", wrong], 2, "HP014"),
         (["machine", "show", "nope"], 2, "HP110"),
-        (["machine", "--runtime", "nope"], 3, "HP407"),
+        (["machine", "--runtime", "nope"], 2, "HP407"),
         (["validate", folder / "good.yaml", "--machine", "nope"], 2, "HP110"),
     ]
     for line, code, first in cases:
@@ -118,13 +118,21 @@ def test_a_file_whose_name_is_not_utf_8(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("variables", "code"),
     [
-        ({"HIPPLAN_RUNTIME": "nonsense"}, 3),
+        ({"HIPPLAN_RUNTIME": "simm"}, 2),
         ({"HIPPLAN_RUNTIME": "\x01/\x02"}, 3),
         ({"HIPPLAN_RUNTIME": "/etc/passwd"}, 3),
         ({"HIPPLAN_RUNTIME": "/"}, 3),
         ({"HIPPLAN_RUNTIME": ""}, 0),
-        ({"HIPPLAN_RUNTIME": "sim", "HIPSIM_PROFILE": "nonsense"}, 3),
-        ({"HIPPLAN_RUNTIME": "sim", "HIPSIM_FAIL": "nonsense"}, 3),
+        ({"HIPPLAN_RUNTIME": "sim", "HIPPLAN_IDLE_NOTICE": "soon"}, 2),
+        ({"HIPPLAN_RUNTIME": "sim", "HIPPLAN_IDLE_NOTICE": "nan"}, 2),
+        ({"HIPPLAN_RUNTIME": "sim", "HIPPLAN_IDLE_NOTICE": "-1"}, 2),
+        ({"HIPPLAN_RUNTIME": "sim", "HIPPLAN_IDLE_NOTICE": ""}, 0),
+        ({"HIPPLAN_RUNTIME": "sim", "HIPSIM_PROFILE": "nonsense"}, 2),
+        ({"HIPPLAN_RUNTIME": "sim", "HIPSIM_FAIL": "nonsense"}, 2),
+        ({"HIPPLAN_RUNTIME": "sim", "HIPSIM_TRACE": "/no/such/trace"}, 2),
+        ({"HIPPLAN_RUNTIME": "sim", "HIPSIM_LIBRARY": "/no/such/library"}, 2),
+        ({"HIPPLAN_RUNTIME": "sim", "HIPSIM_LIBRARY": "/etc/passwd"}, 2),
+        ({"HIPPLAN_RUNTIME": "sim", "HIPSIM_LOG": "/no/such/log"}, 0),
         ({"HIPPLAN_RUNTIME": "sim", "HIP_VISIBLE_DEVICES": "nonsense"}, 3),
         ({"HIPPLAN_RUNTIME": "sim", "HIP_VISIBLE_DEVICES": "-1"}, 3),
         ({"HIPPLAN_RUNTIME": "sim", "ROCR_VISIBLE_DEVICES": "7"}, 3),
@@ -138,6 +146,8 @@ def test_hostile_variables_of_the_environment(variables: dict[str, str], code: i
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     assert code == 0 or "error[HP" in done.stderr
+    wrong = next(reversed(variables))
+    assert not wrong.startswith(("HIPPLAN_", "HIPSIM_")) or not variables[wrong] or wrong in done.stderr
 
 
 def test_a_simulator_without_a_device_can_be_asked_nothing(folder: Path, hipplan: Run) -> None:

@@ -183,7 +183,8 @@ bool append(const char* path, std::string_view text) {
   if (std::strcmp(path, "stderr") == 0) {
     std::fputs(line.c_str(), stderr);
   } else if (!append(path, line)) {
-    std::fprintf(stderr, "hipsim: cannot write the ledger %s: %s\n", path, std::strerror(errno));
+    std::fprintf(stderr, "hipsim: HIPSIM_LEDGER_AT_EXIT: cannot write the ledger %s: %s\n", path,
+                 std::strerror(errno));
   }
 }
 

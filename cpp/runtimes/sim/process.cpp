@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
+#include <string>
+#include <system_error>
 
 #include "hip/parse.hpp"
 #include "ledger.hpp"
@@ -18,7 +20,8 @@ std::FILE* open_log() {
   if (!path || !*path || std::strcmp(path, "stderr") == 0) return stderr;
   if (std::strcmp(path, "none") == 0) return nullptr;
   std::FILE* file = std::fopen(path, "ae");
-  if (!file) std::fprintf(stderr, "hipsim: cannot write the log %s: %s\n", path, std::strerror(errno));
+  if (!file)
+    std::fprintf(stderr, "hipsim: HIPSIM_LOG: cannot write the log %s: %s\n", path, std::strerror(errno));
   return file ? file : stderr;
 }
 
@@ -33,6 +36,16 @@ std::unique_ptr<machine> machine_from(const char* profile_text) {
   const std::uint64_t hidden = hidden_mb ? hip::number_in<std::uint32_t>(hidden_mb).value_or(0) : 0;
   seen.hidden_free_bytes = hidden << 20;
   return std::make_unique<machine>(std::move(seen));
+}
+
+// What is wrong with a setting is said with the name of its variable.
+template <typename Wrong, typename Use>
+void with_setting(const char* variable, Use use) {
+  try {
+    use(std::getenv(variable));
+  } catch (const Wrong& error) {
+    throw std::invalid_argument(std::string(variable) + ": " + error.what());
+  }
 }
 
 }  // namespace
@@ -51,10 +64,14 @@ thread_state& process::thread() {
 
 process::process() : log_(open_log()) {
   try {
-    const char* text = std::getenv("HIPSIM_PROFILE");
-    adopt(machine_from(text));
-    if (const char* rules = std::getenv("HIPSIM_FAIL")) arm_faults(rules);
-    if (const char* path = std::getenv("HIPSIM_TRACE")) interceptor.trace_to(path);
+    with_setting<std::invalid_argument>("HIPSIM_PROFILE",
+                                        [this](const char* text) { adopt(machine_from(text)); });
+    with_setting<std::invalid_argument>("HIPSIM_FAIL", [this](const char* rules) {
+      if (rules) arm_faults(rules);
+    });
+    with_setting<std::system_error>("HIPSIM_TRACE", [this](const char* path) {
+      if (path) interceptor.trace_to(path);
+    });
   } catch (const std::exception& error) {
     // The real library's answer to a failed start is hipErrorInvalidDevice from every call.
     std::fprintf(stderr, "hipsim: cannot start: %s\n", error.what());
