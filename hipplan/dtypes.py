@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from hipplan.errors import suggest
+
 
 class DType(NamedTuple):
     """One element type."""
@@ -98,6 +100,24 @@ def by_typestr(text: str) -> DType | None:
     return _BY_TYPESTR.get(text[1:]) if text[:1] in ("<", "=", "|") else None
 
 
+def meant_dtype(name: str) -> str:
+    """The hint for an element type that does not exist: what begins like it, such as the f8 types of float8."""
+    short = name.rpartition(".")[2].lower()
+    known = {other.lower(): dtype.name for other, dtype in BY_NAME.items()}
+    if short in known:
+        return f"write {known[short]}"
+    if short in ("int4", "uint4", "i4", "u4", "fp4", "float4", "f4", "nf4"):
+        return "elements have 8 bits or more: pack two of 4 bits in a u8"
+    short = short.replace("fp", "float")
+    near = {
+        dtype.name: None for dtype in DTYPES if any(other.startswith(short) for other in (dtype.name, *dtype.names))
+    }
+    if len(near) > 1:
+        return f"one of {', '.join(near)}"
+    hint = next((f"write {one}" for one in near), "") or (suggest(name, BY_NAME) if name[:1].isalpha() else "")
+    return hint or f"there are {', '.join(map(str, DTYPES))}, and their names elsewhere"
+
+
 def dtype_of(given: object) -> DType:
     """The element type that a name, a dtype of NumPy or PyTorch, or a scalar type means. ValueError if none.
 
@@ -110,6 +130,5 @@ def dtype_of(given: object) -> DType:
     if found is None:
         short = by_typestr(f"<{name}")
         meant = f"; NumPy's '<{name}' is {short}, and '{short}' or '<{name}' says so" if short else ""
-        known = ", ".join(dtype.name for dtype in DTYPES)
-        raise ValueError(f"there is no dtype '{name[:60]}'{meant}; there are {known}, and their names elsewhere")
+        raise ValueError(f"there is no dtype '{name[:60]}'{meant or f'; {meant_dtype(name)}'}")
     return found

@@ -128,7 +128,8 @@ def suggest(word: object, known: Iterable[str]) -> str:
     names = list(known)
     if len(names) > _COMPARED:  # a typo is about as long as what was meant
         names.sort(key=lambda name: abs(len(str(name)) - len(str(word))))
-    near = difflib.get_close_matches(str(word), names[:_COMPARED], n=1, cutoff=0.6)
+    near = [name for name in names if str(name).lower() == str(word).lower()]
+    near = near or difflib.get_close_matches(str(word), names[:_COMPARED], n=1, cutoff=0.6)
     return f"did you mean '{near[0]}'?" if near else ""
 
 

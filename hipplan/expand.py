@@ -289,7 +289,7 @@ class _Expander:
 
     def _text(self, text: str, scope: Scope, place: _Place, *, key: bool = False) -> Value:
         try:
-            return substitute(text, scope, lambda name: suggest(name, scope))
+            return substitute(text, scope)
         except ExpressionError as error:
             span = place.source.span(place.origin, key=key)
             if span is not None:

@@ -9,9 +9,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from math import gcd
 
-from hipplan.errors import Diagnostic
+from hipplan.errors import Diagnostic, suggest
 from hipplan.units import BYTES_MAX, SizeError, parse_size
 
 Value = int | bool | str
@@ -24,6 +25,10 @@ _TOKEN = re.compile(
 )
 
 
+_FRACTION = re.compile(r"[0-9]{1,9}\.[0-9]{1,9}(?![\w.])")
+_HOLDS = "an expression holds names, integers, sizes, + - * // % and parentheses"
+
+
 class ExpressionError(Exception):
     """What is wrong with an expression, and where in the text: `start` counts characters from 0."""
 
@@ -34,9 +39,8 @@ class ExpressionError(Exception):
         self.length = length
 
 
-def substitute(text: str, scope: Mapping[str, Value], suggest: Callable[[str], str] = lambda _: "") -> Value:
-    """The text with its expressions filled in. Raises ExpressionError; `suggest` gives the hint for an
-    unknown name."""
+def substitute(text: str, scope: Mapping[str, Value]) -> Value:
+    """The text with its expressions filled in. Raises ExpressionError."""
     if len(text) > TEXT_MAX:
         raise ExpressionError("HP020", f"a text with expressions is at most {TEXT_MAX} characters", 0)
     parts: list[str] = []
@@ -46,7 +50,7 @@ def substitute(text: str, scope: Mapping[str, Value], suggest: Callable[[str], s
             parts.append(text[end : start - 1] + "$(")
             end = start + 2
             continue
-        parser = _Parser(text, start + 2, scope, suggest)
+        parser = _Parser(text, start + 2, scope)
         value = parser.whole()
         if start == 0 and parser.at == len(text):
             return value
@@ -61,12 +65,11 @@ def substitute(text: str, scope: Mapping[str, Value], suggest: Callable[[str], s
 class _Parser:
     """Recursive descent over one $(...); computes while it reads."""
 
-    def __init__(self, text: str, at: int, scope: Mapping[str, Value], suggest: Callable[[str], str]) -> None:
+    def __init__(self, text: str, at: int, scope: Mapping[str, Value]) -> None:
         self.text = text
         self.at = at
         self.begin = at - 2
         self.scope = scope
-        self.suggest = suggest
         self.depth = 0
         self.kind = ""
         self.token = ""
@@ -80,12 +83,17 @@ class _Parser:
             self.start = len(self.text) - len(rest)
             if not rest:
                 raise ExpressionError("HP020", "$( without its )", self.begin, 2, hint="close it with )")
-            raise ExpressionError(
-                "HP020",
-                f"'{rest[0]}' has no meaning in an expression",
-                self.start,
-                hint="an expression holds names, integers, sizes, + - * // % and parentheses",
-            )
+            fraction = _FRACTION.match(rest)
+            if fraction is not None:
+                raise ExpressionError(
+                    "HP020",
+                    f"{fraction[0]} is not a whole number",
+                    self.start,
+                    len(fraction[0]),
+                    _as_ratio(fraction[0]),
+                )
+            hint = "divide with //, which leaves the rest out" if rest[0] == "/" else _HOLDS
+            raise ExpressionError("HP020", f"'{rest[0]}' has no meaning in an expression", self.start, hint=hint)
         self.kind = match.lastgroup or ""
         self.token = match[self.kind]
         self.start, self.at = match.start(self.kind), match.end()
@@ -131,6 +139,8 @@ class _Parser:
             return value
         if kind == "op":
             raise self.unexpected()
+        if kind == "name" and self.text.startswith("(", self.at):
+            raise ExpressionError("HP021", f"there is no function '{token[:60]}'", start, len(token), _HOLDS)
         value = self.lookup(token, start) if kind == "name" else self.literal(kind, token, start)
         self.next()
         return value
@@ -153,13 +163,8 @@ class _Parser:
 
     def lookup(self, name: str, start: int) -> Value:
         if name not in self.scope:
-            raise ExpressionError(
-                "HP021",
-                f"the variable '{name}' is not defined",
-                start,
-                len(name),
-                self.suggest(name),
-            )
+            hint = _meant(name, self.scope)
+            raise ExpressionError("HP021", f"the variable '{name}' is not defined", start, len(name), hint)
         return self.scope[name]
 
     def number(self, value: Value, place: int) -> int:
@@ -186,3 +191,18 @@ class _Parser:
 
     def unexpected(self) -> ExpressionError:
         return ExpressionError("HP020", f"'{self.token}' is not expected here", self.start, len(self.token))
+
+
+def _as_ratio(text: str) -> str:
+    """How whole numbers say what a fraction does: 1.5 is 3 // 2."""
+    whole, _, fraction = text.partition(".")
+    upper, lower = int(whole + fraction), 10 ** len(fraction)
+    common = gcd(upper, lower)
+    return f"multiply by {upper // common}, then divide by {lower // common}: * {upper // common} // {lower // common}"
+
+
+def _meant(name: str, scope: Mapping[str, Value]) -> str:
+    """The hint for a variable that is not defined."""
+    if name in ("each", "index") or name.endswith(".index"):
+        return f"$({name}) has a value only inside of what each: repeats: add each: 4 to it, or declare it under vars:"
+    return suggest(name, scope) or f"declare it under vars:, as {name[:60]}: 1"

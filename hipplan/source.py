@@ -66,8 +66,7 @@ class Source:
         for step in path:
             found = self._children_of(node).get(step)
             if found is None:
-                # What is missing is best shown at the key of the object that misses it, not at its whole
-                # body.
+                # What is missing is best shown at the key of the object that misses it, not at its whole body.
                 return self._node_span(key_node if key_node is not None else node)
             key_node, node = found
         return self._node_span(key_node if key and key_node is not None else node)
@@ -96,7 +95,8 @@ class Source:
         children = self._children.get(id(node))
         if children is None:
             if isinstance(node, yaml.MappingNode):
-                children = {key.value: (key, value) for key, value in node.value}
+                # Of a key that stands twice the data holds the first.
+                children = {key.value: (key, value) for key, value in reversed(node.value)}
             elif isinstance(node, yaml.SequenceNode):
                 children = {index: (item, item) for index, item in enumerate(node.value)}
             else:
@@ -217,6 +217,10 @@ class _Reader:
         self.seen: set[int] = set()
         self.open: set[int] = set()
         self.aliased = 0
+        self.places: dict[int, dict[Any, int]] = {}
+        """Of a mapping in which a key stands twice: where each key stands first."""
+        self.joined: set[int] = set()
+        """Mappings that stand for both values of such a key."""
 
     def read(self) -> Source:
         root = self._compose()
@@ -254,13 +258,7 @@ class _Reader:
         where = self.source.text_span(len(lines), len(lines[-1]) + 1)
         what = "NUL" if text[index] == "\0" else f"U+{ord(text[index]):04X}"
         why = "a byte order mark belongs at the very start" if text[index] == "\ufeff" else ""
-        return Diagnostic(
-            "HP003",
-            f"the character {what} is not allowed in YAML",
-            where,
-            why=why,
-            hint="remove it",
-        )
+        return Diagnostic("HP003", f"the character {what} is not allowed in YAML", where, why=why, hint="remove it")
 
     def _malformed(self, error: yaml.MarkedYAMLError) -> Diagnostic:
         problem, context = error.problem or "this is not YAML", error.context or ""
@@ -317,12 +315,8 @@ class _Reader:
             return False
         self.aliased += 1 + len(node.value)
         if self.aliased > ALIASED_VALUES_MAX:
-            self._report(
-                "HP009",
-                f"aliases expand to more than {ALIASED_VALUES_MAX} values",
-                node,
-                hint="use each: or count: to repeat",
-            )
+            summary = f"aliases expand to more than {ALIASED_VALUES_MAX} values"
+            self._report("HP009", summary, node, hint="use each: or count: to repeat")
             return False
         return True
 
@@ -334,16 +328,11 @@ class _Reader:
                 continue
             key = key_node.value
             if key in result:
-                self._duplicate(node, key_node)
-                self._construct(value_node)
+                self._duplicate(node, key_node, value_node, result)
                 continue
             if key == "<<" and not key_node.style:
-                self._report(
-                    "HP007",
-                    "`<<` is a merge key of YAML 1.1",
-                    key_node,
-                    hint="repeat the keys, or use vars",
-                )
+                hint = "repeat the keys, or use vars"
+                self._report("HP007", "`<<` is a merge key of YAML 1.1", key_node, hint=hint)
             result[key] = self._construct(value_node)
         return result
 
@@ -358,40 +347,47 @@ class _Reader:
         return scalar(node.tag, node.value)
 
     def _tagged(self, node: yaml.Node) -> None:
-        self._report(
-            "HP006",
-            f"the tag {_short_tag(node.tag)} is not allowed",
-            node,
-            why="a plan holds plain data only; a tag could ask for a Python object",
-            hint="remove the tag; quote the value if it is meant to be text",
-        )
+        why = "a plan holds plain data only; a tag could ask for a Python object"
+        hint = "remove the tag; quote the value if it is meant to be text"
+        self._report("HP006", f"the tag {_short_tag(node.tag)} is not allowed", node, why=why, hint=hint)
 
     def _bad_key(self, node: yaml.Node) -> None:
         if isinstance(node, yaml.ScalarNode) and node.tag in SCALARS:
             shown = node.value or "an empty key"
-            self._report(
-                "HP011",
-                f"the key {shown} is read as {node.tag}",
-                node,
-                hint=f'quote it: "{node.value}"',
-            )
+            self._report("HP011", f"the key {shown} is read as {node.tag}", node, hint=f'quote it: "{node.value}"')
         elif isinstance(node, yaml.ScalarNode):
             self._tagged(node)
         else:
             self._report("HP011", "a list or mapping cannot be a key", node)
 
-    def _duplicate(self, node: yaml.MappingNode, key_node: yaml.ScalarNode) -> None:
-        first = next(key for key, _ in node.value if key.value == key_node.value)
-        self._report(
-            "HP005",
-            f"the key '{key_node.value}' stands twice",
-            key_node,
-            label=f"first in line {first.start_mark.line + 1}",
-            hint="keep one of them",
-        )
+    def _duplicate(
+        self, node: yaml.MappingNode, key_node: yaml.ScalarNode, value_node: yaml.Node, result: dict[str, Any]
+    ) -> None:
+        """Names both places. Two mappings are read as one, so that what is in the second is checked too."""
+        key = key_node.value
+        if id(node) not in self.places:
+            keys = [(index, one) for index, (one, _) in enumerate(node.value) if isinstance(one, yaml.ScalarNode)]
+            self.places[id(node)] = {one.value: index for index, one in reversed(keys)}
+        index = self.places[id(node)][key]
+        first_key, first_value = node.value[index]
+        first = self.source._node_span(first_key)
+        summary = f"the key '{key}' stands twice, first at {first.line}:{first.column}"
+        hint = "keep one of the two, or put what is below them together under one"
+        notes = (f"first: {first}: {first.text.strip()[:80]}",)
+        self._report("HP005", summary, key_node, hint=hint, notes=notes)
+        second = self._construct(value_node)
+        if isinstance(second, dict) and isinstance(result[key], dict):
+            for name, value in second.items():
+                result[key].setdefault(name, value)
+            if id(first_value) not in self.joined:  # the node itself may have aliases
+                start, end = first_value.start_mark, first_value.end_mark
+                first_value = yaml.MappingNode(first_value.tag, [*first_value.value], start, end)
+                node.value[index] = (first_key, first_value)
+                self.joined.add(id(first_value))
+            first_value.value += value_node.value
 
-    def _report(self, code: str, summary: str, node: yaml.Node, **more: str) -> None:
-        self.found.append(Diagnostic(code, summary, self.source._node_span(node), **more))  # type: ignore[arg-type]
+    def _report(self, code: str, summary: str, node: yaml.Node, **more: Any) -> None:
+        self.found.append(Diagnostic(code, summary, self.source._node_span(node), **more))
 
 
 def _short_tag(tag: str) -> str:

@@ -63,7 +63,8 @@ def _parsed(value: int | str) -> int:
             raise SizeError(f"{value} bytes is not a whole number of bytes", "add a unit: 1.5GiB")
         return _bounded(int(whole), value)
     if unit not in _UNITS:
-        known = _BY_LOWER.get(unit.lower()) or _BY_LOWER.get(unit.lower() + "ib")
+        short = unit.lower()  # 10Gi, as Kubernetes writes it, or 10G
+        known = next((_BY_LOWER[one] for one in (short, f"{short}ib", f"{short}b") if one in _BY_LOWER), None)
         hint = (
             f"write {value[: len(value) - len(unit)].rstrip()}{known}"
             if known

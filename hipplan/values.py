@@ -7,6 +7,7 @@ import struct
 from functools import cache
 
 from hipplan.dtypes import BY_NAME
+from hipplan.plain import called, number
 
 _SMALL = {  # name: (bits of the mantissa, bias, whether it has infinities and -0 as IEEE has)
     "f8_e4m3fn": (3, 7, False),
@@ -19,6 +20,9 @@ _SMALL = {  # name: (bits of the mantissa, bias, whether it has infinities and -
 def encode(dtype: str, value: float | bool) -> bytes:
     """One element, little endian. ValueError, with what is possible, if the type cannot hold the value."""
     kind = BY_NAME[dtype]
+    value = number(value)
+    if value.__class__ not in (bool, int, float):
+        raise ValueError(f"a number, true or false is needed, not {called(value)}")
     if kind.name == "bool" or isinstance(value, bool):
         if kind.name != "bool":
             raise ValueError(f"true and false are for bool, {kind} takes numbers")

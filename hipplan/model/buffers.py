@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
-from hipplan.model.base import Count, FilePath, Name, Offset, PlanModel, Size, refuse
+from hipplan.model.base import Count, FilePath, Offset, PlanModel, Size, refuse
 
 
 class ByteRange(PlanModel):
@@ -134,7 +134,7 @@ class DeviceBuffer(_Buffer):
     kind: Literal["device"]
     """device."""
 
-    device: Name | None = None
+    device: str | None = None
     """Where. Left out: the first device of the plan.
 
     Errors: HP201 no such device.
@@ -162,7 +162,7 @@ class PinnedBuffer(_Buffer):
     Source: hipHostMalloc(size).
     """
 
-    device: Name | None = None
+    device: str | None = None
     """The device that is current during the call. Left out: the first device of the plan.
 
     Errors: HP201 no such device.
@@ -276,7 +276,7 @@ class RegisteredBuffer(_Buffer):
     Source: hipHostRegister(sizeBytes).
     """
 
-    device: Name | None = None
+    device: str | None = None
     """The device that is current during the call. Left out: the first device of the plan.
 
     Errors: HP201 no such device.
@@ -339,7 +339,7 @@ class ManagedBuffer(_Buffer):
     Source: hipMallocManaged(size).
     """
 
-    device: Name | None = None
+    device: str | None = None
     """The device that is current during the call, which HIP records as owner. Left out: the first device of
     the plan.
 

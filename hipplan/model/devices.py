@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
-from hipplan.model.base import Count, Name, PlanModel, refuse
+from hipplan.model.base import Count, PlanModel, refuse
 
 _COMPARE = {
     ">=": operator.ge,
@@ -157,7 +157,7 @@ class PeerLink(PlanModel):
 class Stream(PlanModel):
     """A stream that hipplan makes, for prefetches and attachment (hipStreamCreateWithFlags, non-blocking)."""
 
-    device: Name | None = None
+    device: str | None = None
     """The device the stream belongs to. Left out: the first device of the plan.
 
     Errors: HP201 no such device.

@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from typing_extensions import Self
 
-from hipplan.dtypes import BY_NAME, DTYPES
-from hipplan.errors import suggest
+from hipplan.dtypes import BY_NAME, meant_dtype
 from hipplan.model.base import AutoSize, Name, PlanModel, Size, refuse
 from hipplan.model.virtual import Access
+from hipplan.units import format_size
 
 TENSOR_ALIGNMENT = 256
 """What every tensor's offset is a multiple of unless it says more: what hipMalloc and cudaMalloc promise."""
@@ -17,9 +17,7 @@ TENSOR_ALIGNMENT = 256
 
 def _dtype(value: object) -> object:
     if isinstance(value, str) and value not in BY_NAME:
-        known = ", ".join(dtype.name for dtype in DTYPES)
-        hint = suggest(value, BY_NAME) or f"one of {known}"
-        raise refuse("HP104", f"there is no dtype '{value[:60]}'", hint=hint)
+        raise refuse("HP104", f"there is no dtype '{value[:60]}'", hint=meant_dtype(value[:60]))
     return value
 
 
@@ -168,9 +166,17 @@ class Region(PlanModel):
             raise refuse("HP107", "a region in blocks cannot grow", at="reserve", why=why, hint="use interleave")
         if self.chunk is None and (self.spread == "interleave" or self.reserve is not None):
             why = "it says how much each step is"
-            raise refuse("HP107", "interleaving and growing need a chunk", why=why, hint="add chunk: 1GiB")
+            hint = f"add chunk: {format_size(self._fair_chunk())}"
+            raise refuse("HP107", "interleaving and growing need a chunk", why=why, hint=hint)
         self._open_tensors()
         return self
+
+    def _fair_chunk(self) -> int:
+        """Bytes of a chunk with which each device gets some of what is mapped: a power of two, 2MiB to 1GiB."""
+        bytes_ = self.size if self.size != "auto" else sum(tensor.bytes_least for tensor in self.tensors.values())
+        patterns = any(name.endswith(".*") for name in self.devices or ())
+        share = bytes_ // (8 if patterns else max(1, len(self.devices or ())))
+        return min(max(1 << max(0, share.bit_length() - 1), 2 << 20), 1 << 30)
 
     def _open_tensors(self) -> None:
         """-1 is for the last tensor, or the last one of a device's part, and needs a size to take the rest of."""

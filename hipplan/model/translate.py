@@ -41,6 +41,29 @@ _FORMS = {
     "file": "no path has a NUL in it",
     "hip_version": 'write it as "7.2.53211", in quotes',
 }
+_WRITTEN = {
+    "access": "access: {gpu.0: rw}",
+    "advice": "advice: [{advise: read_mostly}]",
+    "anonymous": "anonymous: {size: 4MiB}",
+    "attach_to": "attach_to: {stream: name}",
+    "include": "include: [other.yaml]",
+    "mappings": "mappings: [{allocation: name}]",
+    "peers": "peers: all, or peers: [{device: gpu.0, peer: gpu.1}]",
+    "prefetch": "prefetch: [{to: gpu.0}]",
+    "range": "range: {at: 0, size: 4MiB}",
+    "requires": 'requires: {hip: ">=6.1"}',
+    "shape": "shape: [16, 256]",
+    "tensors": "tensors: {name: {dtype: bf16, shape: [16, 256]}}",
+    "vars": "vars: {layers: 80}",
+    "devices": "devices: {gpu: {count: 2}}",
+    "allocations": "allocations: {name: {size: 1GiB}}",
+    "reservations": "reservations: {name: {mappings: [{allocation: name}]}}",
+    "regions": "regions: {name: {size: 1GiB}}",
+    "buffers": "buffers: {name: {kind: pinned, size: 1MiB}}",
+    "streams": "streams: {name: {device: gpu.0}}",
+    "contents": "contents: {name: {value: 0}}",
+}
+"""How lists and mappings are written, for who wrote something else."""
 _TYPES = {
     "int_type": "an integer",
     "string_type": "text",
@@ -51,6 +74,7 @@ _TYPES = {
     "model_attributes_type": "a mapping",
 }
 _UNKNOWN = "extra_forbidden"
+_INTEGER = re.compile(r"-?[0-9]+|0x[0-9a-fA-F]+|0o[0-7]+")
 _BOUNDS = {
     "greater_than",
     "greater_than_equal",
@@ -81,12 +105,12 @@ def translate(
         context = details.get("ctx", {})
         problem = _Problem(details["type"], details["input"], context, details["msg"], path, at_key, span)
         known = [*fields_at(model, data, path[:-1]), *more_keys(path[:-1])] if problem.kind == _UNKNOWN else []
-        diagnostic = problem.diagnostic(known)
+        diagnostic = problem.diagnostic(known, _of_other_kinds(model, path, known) if known else {})
         found.setdefault((path, diagnostic.code, diagnostic.summary), diagnostic)
         if problem.kind in ("union_tag_invalid", "union_tag_not_found"):  # pydantic looks no further
             known = [*_fields_of_any(model, path), *more_keys(path)]
             for key in (one for one in problem.given if one not in known):
-                unknown = replace(problem, kind=_UNKNOWN, path=(*path, key)).diagnostic(known)
+                unknown = replace(problem, kind=_UNKNOWN, path=(*path, key)).diagnostic(known, {})
                 found.setdefault(((*path, key), unknown.code, unknown.summary), unknown)
     return in_order(found.values())
 
@@ -127,12 +151,13 @@ class _Problem:
     def name(self) -> str:
         return _named(self.path) if self.path else "the document"
 
-    def diagnostic(self, known: list[str]) -> Diagnostic:
-        """known: keys to choose from, where this is about one that there is not."""
+    def diagnostic(self, known: list[str], elsewhere: dict[str, str]) -> Diagnostic:
+        """known: keys to choose from, where this is about one that does not exist; elsewhere: those of other kinds of
+        the same noun, with the kinds."""
         if self.kind in CODES:
             return self._ours()
         if self.kind == _UNKNOWN:
-            return self._unknown_key(known)
+            return self._unknown_key(known, elsewhere)
         if self.kind in ("missing", "union_tag_not_found"):
             return self._missing()
         if self.kind in ("literal_error", "union_tag_invalid"):
@@ -146,11 +171,15 @@ class _Problem:
         where = self.span((*self.path, context["at"]) if context["at"] else self.path)
         return Diagnostic(self.kind, context["message"], where, why=context["why"], hint=context["hint"])
 
-    def _unknown_key(self, known: list[str]) -> Diagnostic:
+    def _unknown_key(self, known: list[str], elsewhere: dict[str, str]) -> Diagnostic:
         where, reason = self.span(self.path, key=True), REFUSED.get(self.name, "")
         if reason:
             return Diagnostic("HP109", f"a plan has no key '{self.name}'", where, why=reason, hint="remove it")
-        hint = suggest(self.name, known) or (f"keys here are {', '.join(known)}" if known else "")
+        hint = suggest(self.name, [*known, *elsewhere])
+        meant = hint.removeprefix("did you mean '").removesuffix("'?")
+        if meant in elsewhere:
+            hint = f"{'' if meant == self.name else hint + ' '}{meant}: is for buffers of kind {elsewhere[meant]}"
+        hint = hint or (f"keys here are {', '.join(known)}" if known else "")
         return Diagnostic("HP101", f"there is no key '{self.name}' here", where, hint=hint)
 
     def _missing(self) -> Diagnostic:
@@ -188,15 +217,32 @@ class _Problem:
         code = "HP105" if self.kind in _BOUNDS else "HP103"
         return Diagnostic(code, f"'{self.name}': {self.message[0].lower()}{self.message[1:]}", where)
 
+    def _written(self) -> str:
+        """How this list or mapping is written; of a named object and of an item of a list, what holds it."""
+        path = self.path
+        field = path[0] if len(path) == 2 else path[-2] if isinstance(path[-1], int) else path[-1]
+        if field == "devices" and self.kind == "list_type":
+            return "write devices: [gpu.0, gpu.1]"
+        example = _WRITTEN.get(str(field), "")
+        return f"write {example}" if example else ""
+
     def _type_hint(self) -> str:
         given = self.given
+        if _TYPES[self.kind] in ("a mapping", "a list") and self.path:
+            return self._written()
+        if self.kind == "string_type" and given.__class__ is int and _names_a_device(self.path):
+            return f"write the name of a device: gpu.{given}, or one of devices:, as gpu: {{ordinal: {given}}}"
         if self.kind == "bool_type" and str(given).lower() in ("yes", "on", "no", "off", "y", "n", "true", "false"):
             return "remove the quotes" if given in ("true", "false") else "YAML 1.2 writes true and false"
         if self.kind == "int_type" and isinstance(given, str):
-            return "remove the quotes" if given.isdigit() else meant_variable(given)
+            return "remove the quotes" if _INTEGER.fullmatch(given) else meant_variable(given)
         if self.kind == "string_type" and isinstance(given, (int, float)):
             return _FORMS.get(self.name) or "put it in quotes"
         return ""
+
+
+def _names_a_device(path: Path) -> bool:
+    return path[-1] in ("device", "peer", "to") or path[-2:-1] == ("devices",)
 
 
 def _named(path: Path) -> str:
@@ -223,6 +269,19 @@ def _fields_of_any(model: type[BaseModel], path: Path) -> list[str]:
     for step in path:
         annotation = _step_into(annotation, step)
     return list(dict.fromkeys(field for candidate in _models(annotation) for field in candidate.model_fields))
+
+
+def _of_other_kinds(model: type[BaseModel], path: Path, known: list[str]) -> dict[str, str]:
+    """The keys that objects of other kinds of the same noun have, and those kinds."""
+    annotation: Any = model
+    for step in path[:-1]:
+        annotation = _step_into(annotation, step)
+    found: dict[str, list[str]] = {}
+    for candidate in _models(annotation):
+        for field in candidate.model_fields:
+            if "kind" in candidate.model_fields and field not in known:
+                found.setdefault(field, []).extend(get_args(candidate.model_fields["kind"].annotation))
+    return {field: " or ".join(kinds) for field, kinds in found.items()}
 
 
 def _get(data: Any, step: Any) -> Any:

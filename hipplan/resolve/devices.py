@@ -12,6 +12,7 @@ from hipplan.objects import HOST, Path, ResolvedDevice, ResolvedPeer, bare_uuid
 from hipplan.resolve.names import Names, families
 
 ORDINAL_MAX = 1023
+_ORDINAL = re.compile(r"(?:(?:cuda|hip|rocm|amd|gpu):?)?([0-9]{1,4})|cuda|hip|rocm")
 _DEFAULT_NAME = re.compile(r"gpu\.(0|[1-9][0-9]{0,3})")
 
 
@@ -32,7 +33,10 @@ class Devices:
         """The device of this name; the first one of the plan if none is said."""
         if name is not None and name in self.all:
             return name
-        if name is not None:
+        if name == HOST:
+            why = "only allocations, access, advice and prefetches may name it"
+            self._names.report("HP201", "the host is no device", path, why=why, hint="name a device, or leave it out")
+        elif name is not None:
             self._missing(name, path)
         return self._first
 
@@ -143,7 +147,19 @@ class Devices:
         if _DEFAULT_NAME.fullmatch(name) and int(name[4:]) > ORDINAL_MAX:
             hint = f"ordinals go up to {ORDINAL_MAX}"
         known = {f"{family}.*": None for family in self._families} if name.endswith(".*") else {**self.all, HOST: None}
-        self._names.missing("HP201", "devices", name, path, known, key=key, hint=hint)
+        self._names.missing("HP201", "devices", name, path, known, key=key, hint=hint, otherwise=self._meant(name))
+
+    def _meant(self, name: str) -> str:
+        """For who names a device as PyTorch does, or by its number alone."""
+        if name == "cpu":
+            return "the CPU is called host"
+        if not (number := _ORDINAL.fullmatch(name)):
+            return ""
+        ordinal = int(number[1] or 0)
+        named = next((device.name for device in self.all.values() if device.ordinal == ordinal), None)
+        return (
+            f"device {ordinal} is '{named}'" if named else f"define it under devices:, as gpu: {{ordinal: {ordinal}}}"
+        )
 
 
 def _identity(device: ResolvedDevice) -> tuple[str, object]:

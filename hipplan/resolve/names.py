@@ -60,7 +60,7 @@ class Names:
         parts = (name.removesuffix(".*"), *families_of(name))
         if self._broken and any(f"{noun}:{part}" in self._broken for part in parts):
             return
-        hint = str(more.pop("hint", "")) or self.nearest(name, known)
+        hint = str(more.pop("hint", "")) or self.nearest(name, known) or str(more.pop("otherwise", ""))
         hint = hint or (f"there are {_listed(known)}" if known else f"define it under {noun}:")
         self.report(code, f"there is no {noun[:-1]} '{name}'", path, key=bool(more.get("key")), hint=hint)
 

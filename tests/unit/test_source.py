@@ -227,3 +227,19 @@ def test_any_bytes_give_data_or_diagnostics(raw: bytes) -> None:
         load_yaml(io.BytesIO(raw))
     except PlanError as error:
         assert str(error)
+
+
+def test_what_stands_under_a_second_key_of_a_name_is_read_too_and_is_found_where_it_was_written() -> None:
+    source = load_yaml("b: {one: 1, both: 2}\nc: 3\nb: {both: 3, two: 4}\nb: {four: 5}\nc: {lost: 1}\n")
+    lines = {name: getattr(source.span(("b", name)), "line", 0) for name in source.data["b"]}
+
+    assert source.data == {"b": {"one": 1, "both": 2, "two": 4, "four": 5}, "c": 3}
+    assert lines == {"one": 1, "both": 1, "two": 3, "four": 4}
+    assert [(one.code, str(one.span)) for one in source.found] == [
+        ("HP005", "<text>:3:1"), ("HP005", "<text>:4:1"), ("HP005", "<text>:5:1")
+    ]  # fmt: skip
+
+
+def test_a_key_that_stands_twice_beside_one_that_is_no_word_is_no_traceback() -> None:
+    with pytest.raises(PlanError, match=r"HP005(.|\n)*HP011|HP011(.|\n)*HP005"):
+        load_yaml("[1, 2]: 0\na: {b: 1}\na: {c: 1}\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from typing import Any
 
 import numpy
 import pytest
@@ -61,3 +62,17 @@ def test_small_floats(dtype: str, value: float, code: int) -> None:
 def test_what_a_type_cannot_hold(dtype: str, value: float) -> None:
     with pytest.raises(ValueError, match=r"holds|bool"):
         encode(dtype, value)
+
+
+@pytest.mark.parametrize("dtype", ["u8", "f32", "bool", "bf16", "f8_e5m2"])
+@pytest.mark.parametrize(("value", "told"), [("x", "text"), (None, "nothing"), ([1], "a list"), (1j, "a complex")])
+def test_what_is_no_number_is_called_that_and_not_too_large(dtype: str, value: Any, told: str) -> None:
+    with pytest.raises(ValueError, match=f"a number, true or false is needed, not {told}"):
+        encode(dtype, value)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    numpy = pytest.importorskip("numpy")
+
+    assert encode("f32", numpy.float32(0.5)) == encode("f32", 0.5)
+    assert encode("u8", numpy.int64(3)) == b"\x03"
