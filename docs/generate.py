@@ -1,4 +1,4 @@
-"""Writes what is generated in docs/: the plan reference, the error pages, the coverage of HIP and the schemas.
+"""Writes what is generated: the plan reference, the error pages, the coverage of HIP, the schemas, completion scripts.
 
 python docs/generate.py            # writes
 python docs/generate.py --check    # only says what would change; exit code 1 if anything would
@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 import hipplan.expand
 import hipplan.include
 import hipplan.model
+from hipplan.cli.completion import SHELLS
 from hipplan.codes import CODES
 from hipplan.explain import explain
 from hipplan.model import Plan
@@ -28,6 +29,7 @@ from hipplan.schema import machine_schema, plan_schema
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent))
+from docs.completions import completion  # noqa: E402
 from docs.coverage import coverage  # noqa: E402
 from tests.conformance import differences  # noqa: E402
 
@@ -145,6 +147,7 @@ def generated() -> dict[Path, str]:
         DOCS / "errors.md": errors(),
         DOCS / "coverage.md": coverage(),
         DOCS / "hardware.md": hardware(),
+        **{DOCS.parent / f"hipplan/completions/hipplan.{shell}": completion(shell) for shell in SHELLS},
         DOCS / "schema" / "plan-1.json": json.dumps(plan_schema(), indent=1) + "\n",
         DOCS / "schema" / "machine-1.json": json.dumps(machine_schema(), indent=1) + "\n",
     }

@@ -108,7 +108,8 @@ def _compiled_part() -> Any:
         Diagnostic(
             "HP408",
             "the compiled part of hipplan (hipplan._core) is missing",
-            why="applying a plan and measuring a machine need it; validate and preview --machine do not",
-            hint="run `pip install .` in hipplan's source folder, with a C++ compiler at hand",
+            why="this is the pure-Python hipplan: it checks plans, but cannot apply one or measure a machine",
+            hint="install a wheel of hipplan for this Python and platform; or, with a C++ compiler at hand, run "
+            "`pip install .` in its source folder",
         )
     )

@@ -73,8 +73,13 @@ class Expanded:
             self._origins[path] = (source, origin, expansion)
 
 
-def expand(source: Any, given: Mapping[str, Any], *, include_anywhere: bool = False) -> Expanded:
-    """Read a document and fill in everything. Raises PlanError with all mistakes found on the way."""
+def expand(
+    source: Any, given: Mapping[str, Any], ambient: Mapping[str, Any] | None = None, *, include_anywhere: bool = False
+) -> Expanded:
+    """Read a document and fill in everything. Raises PlanError with all mistakes found on the way.
+
+    given: values of variables, each of which the document must declare. ambient: values for those that it declares.
+    """
     if isinstance(source, Mapping):
         root = Source("<data>", "", dict(source), None)
     else:
@@ -83,7 +88,7 @@ def expand(source: Any, given: Mapping[str, Any], *, include_anywhere: bool = Fa
             return Expanded(root, root.data)
     if not isinstance(root.data, dict):
         return Expanded(root, root.data)
-    return _Expander(Documents(root, include_anywhere), given).run()
+    return _Expander(Documents(root, include_anywhere), given, ambient or {}).run()
 
 
 class _TooMuch(Exception):
@@ -106,9 +111,9 @@ class _Place:
 
 
 class _Expander:
-    def __init__(self, documents: Documents, given: Mapping[str, Any]) -> None:
+    def __init__(self, documents: Documents, given: Mapping[str, Any], ambient: Mapping[str, Any]) -> None:
         self.documents = documents
-        self.given = given
+        self.given = {**{name: ambient[name] for name in documents.vars if name in ambient}, **given}
         self.found = documents.found
         self.broken: set[Path] = set()
         self.values = 0

@@ -11,6 +11,7 @@ _KINDS = {
     "plan": ("a plan", "`hipplan apply FILE` takes it, and so do validate, preview and lock"),
     "lock": ("a lock", "`hipplan apply PLAN --locked FILE` and `hipplan lock PLAN --check FILE` take it"),
     "profile": ("a machine profile", "`--machine FILE` takes it"),
+    "variables": ("a file of variables", "`--var-file FILE` takes it"),
     "record": ("a record of an apply", "`hipplan replay FILE` shows it"),
     "report": ("a report in JSON", "programs read it, and hipplan does not"),
     "checkpoint": ("a file of tensors", "`hipplan import safetensors FILE` writes a plan for it"),
@@ -21,6 +22,7 @@ _MADE_BY = {
     "lock": "`hipplan lock PLAN -o FILE` writes one",
     "profile": "`hipplan machine > FILE` writes one",
     "record": "`hipplan apply PLAN --record FILE` writes one",
+    "variables": "it has a line for each variable, such as `layers: 80`",
 }
 _KEYS = {"hipplan": "plan", "hipplan_lock": "lock", "weight_map": "checkpoint", "format_version": "report"}
 _BEGINS = re.compile(

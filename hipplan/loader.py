@@ -83,15 +83,22 @@ def load(
     source: PlanSource,
     vars: Mapping[str, Any] | None = None,  # noqa: A002
     *,
+    ambient: Mapping[str, Any] | None = None,
     include_anywhere: bool = False,
 ) -> LoadedPlan:
-    """Read, expand, validate and resolve one plan. Raises PlanError with all diagnostics of all its files."""
+    """Read, expand, validate and resolve one plan. Raises PlanError with all diagnostics of all its files.
+
+    vars: values of the plan's variables; one that the plan does not declare is an error (HP210).
+    ambient: values for those variables that the plan declares and `vars` leaves out; the others are ignored.
+    include_anywhere: the plan may include files from outside its own folder.
+    """
     if vars is not None and not isinstance(vars, Mapping):
         raise TypeError(f"vars is a mapping of names to values, not {type(vars).__name__}")
     given = vars or {}
+    set_outside = {**(ambient or {}), **given}
     try:
         with no_garbage_collection():
-            document = expand(source, given, include_anywhere=include_anywhere)
+            document = expand(source, given, ambient, include_anywhere=include_anywhere)
             plan, found, broken = _validate(document)
             objects, more = resolve(plan, document.span, broken | document.broken)
         told = in_order([*document.found, *found, *more])
@@ -99,8 +106,8 @@ def load(
         if errors:
             raise PlanError(errors)
     except PlanError as error:
-        if given:
-            raise PlanError([_with_given(diagnostic, given) for diagnostic in error.diagnostics]) from None
+        if set_outside:
+            raise PlanError([_with_given(diagnostic, set_outside) for diagnostic in error.diagnostics]) from None
         raise
     return LoadedPlan(plan, objects, tuple(told), document)
 
@@ -113,7 +120,7 @@ def _with_given(diagnostic: Diagnostic, given: Mapping[str, Any]) -> Diagnostic:
     begin, end = span.column - 1, span.end_column - 1 if span.end_line == span.line else len(span.text)
     expressions = [one for one in _EXPRESSION.finditer(span.text) if one.start() < end and begin < one.end()]
     named = dict.fromkeys(name for one in expressions for name in re.findall(r"\w+", one[0]) if name in given)
-    notes = [f"given: {name}={str(given[name])[:60]} (--var, or vars=)" for name in named]
+    notes = [f"given: {name}={str(given[name])[:60]} (not the plan's own value)" for name in named]
     return replace(diagnostic, notes=(*diagnostic.notes, *notes))
 
 

@@ -93,7 +93,7 @@ def _chosen(wanted: str, machine: Machine | None) -> Chosen:
     if wanted == "sim":
         return _chosen_simulator(machine)
     if wanted == "amd":
-        return Chosen("amd", _with_devices(_amd(), "amd"), "")
+        return Chosen("amd", _with_devices(open_amd(), "amd"), "")
     if wanted == "cuda":
         library = Path(_core.__file__).with_name("libhipcuda.so")
         return Chosen("cuda", _with_devices(_open(str(library)), "cuda"), "")
@@ -179,8 +179,11 @@ def _not_started(error: FileNotFoundError | RuntimeUnavailable, path: str) -> Ru
     return _wrong_setting(variable, why) if variable.startswith("HIPSIM_") else error
 
 
-def _amd() -> _core.Runtime:
-    """ROCm's library: the copy this process has loaded already, else the first that opens."""
+def open_amd() -> _core.Runtime:
+    """ROCm's library: the copy this process has loaded already, else the first that opens. Asks it nothing.
+
+    Raises RuntimeUnavailable (HP407) with what was looked at.
+    """
     candidates = list(dict.fromkeys(_amd_candidates()))
     told: list[str] = []
     for candidate in candidates:

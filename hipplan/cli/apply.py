@@ -6,6 +6,12 @@ wrote. --machine shapes the simulator.
 With --format json, two JSON documents, a line each: when applied, when torn down; one more for what failed.
 Exit code: 0 done, 2 invalid plan, 3 the machine cannot hold it, 4 failed and rolled back, 5 something could not be
 given back, 129, 130 and 143 interrupted by SIGHUP, ^C and SIGTERM.
+
+Examples:
+  hipplan apply plan.yaml
+  hipplan apply plan.yaml --once --runtime sim
+  hipplan apply plan.yaml --locked plan.lock --record apply.jsonl
+  hipplan apply plan.yaml --once --save weights=weights.safetensors
 """
 
 from __future__ import annotations
@@ -24,15 +30,17 @@ from hipplan.cli.arguments import (
     machine_option,
     not_empty,
     not_over,
-    parse_vars,
     plan_file,
+    quiet_option,
     runtime_option,
+    show_warnings,
     source_of,
+    strict_option,
     tell_failure,
-    vars_option,
 )
 from hipplan.cli.interrupts import Interrupted, Interrupts
 from hipplan.cli.progress import Bars
+from hipplan.cli.variables import ambient_vars, given_vars, vars_option
 from hipplan.errors import ApplyError, LeakError, printable, suggest
 from hipplan.output import check_replacing
 
@@ -58,6 +66,8 @@ def declare(parser: Parser) -> None:
     runtime_option(parser)
     vars_option(parser)
     include_option(parser)
+    strict_option(parser)
+    quiet_option(parser)
     format_option(parser)
 
 
@@ -73,10 +83,12 @@ def run(given: Namespace) -> int:
         raise WrongUsage("--record: standard output has the report; name a file (./- or /dev/stderr, if need be)")
     saves = _saves(given.save)
     written = [("--record", given.record), *(("--save", file) for _, file in saves)]
-    not_over(written, given.file, given.locked, given.machine)
+    not_over(written, given.file, given.locked, given.machine, *given.var_file)
     for _, file in saves:
         check_replacing(file, "--save:")
-    plan = load(source_of(given.file), parse_vars(given.var), include_anywhere=given.include_anywhere)
+    plan = load(
+        source_of(given.file), given_vars(given), ambient=ambient_vars(), include_anywhere=given.include_anywhere
+    )
     not_over(written, *plan.files)
     profile = load_machine(given.machine) if given.machine else None
     lock = None if given.locked is None else Locked(given.locked)
@@ -87,8 +99,7 @@ def run(given: Namespace) -> int:
         program = prepare(plan, chosen, profile)
         if lock is not None:
             program = lock.hold(program)
-        for warning in program.warnings:
-            print(warning, file=sys.stderr)
+        show_warnings(program.warnings, given)
         _check_saves(saves, program)
         return _apply(program, chosen, given, record, saves)
 
@@ -128,12 +139,13 @@ def _apply(
                 raise cause from None
             return interrupted.exit_code
         try:
-            _report(layout, as_json)
+            if as_json or not given.quiet:
+                _report(layout, as_json)
             if not given.once:
-                _hold(layout, interrupts)
+                _hold(layout, interrupts, given.quiet)
         finally:  # also when nobody reads standard output any more, or it is full
             code = _save(layout, saves, as_json)
-            _tear_down(layout, as_json)
+            _tear_down(layout, as_json, given.quiet)
     # Also of a signal that came after the last step: whoever sent it is told that it was heard.
     return code or (128 + interrupts.number if interrupts.number else 0)
 
@@ -177,11 +189,12 @@ def _save(layout: Layout, saves: list[tuple[str, str]], as_json: bool) -> int:
     return code
 
 
-def _hold(layout: Layout, interrupts: Interrupts) -> None:
+def _hold(layout: Layout, interrupts: Interrupts, quiet: bool) -> None:
     from hipplan import held
 
     with held.Answers(lambda: held.report(layout)) as answers:
-        print("holding; ^C or SIGTERM tears it down", file=sys.stderr, flush=True)
+        if not quiet:
+            print("holding; ^C or SIGTERM tears it down", file=sys.stderr, flush=True)
         interrupts.wait(answers)
 
 
@@ -206,7 +219,7 @@ def _report(layout: Layout, as_json: bool) -> None:
     sys.stdout.flush()
 
 
-def _tear_down(layout: Layout, as_json: bool) -> None:
+def _tear_down(layout: Layout, as_json: bool, quiet: bool) -> None:
     from hipplan import render_json
 
     try:
@@ -218,5 +231,5 @@ def _tear_down(layout: Layout, as_json: bool) -> None:
         raise
     if as_json:
         print(strict_json.dumps(render_json.undone_json(undone)), flush=True)
-    else:
+    elif not quiet:
         print(f"torn down: {undone.summary()}", flush=True)

@@ -9,10 +9,11 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import IO, NoReturn
 
-from hipplan.errors import Diagnostic, HipplanError, PlanError, is_text, printable, suggest
+from hipplan.errors import Diagnostic, HipplanError, PlanError, printable, suggest
 
 
 class WrongUsage(Exception):
@@ -30,7 +31,12 @@ class Parser(argparse.ArgumentParser):
     """argparse, with options anywhere between the arguments, and "did you mean" for those that do not exist."""
 
     def __init__(self, program: str, about: str) -> None:
-        super().__init__(prog=program, description=about, allow_abbrev=False, formatter_class=_Help)
+        """about: what the verb does; its last part, from a line `Examples:` on, stands at the end of the help."""
+        about, heading, examples = about.partition("\nExamples:\n")
+        epilog = f"examples:\n{examples.rstrip()}" if heading else None
+        super().__init__(
+            prog=program, description=about.rstrip(), epilog=epilog, allow_abbrev=False, formatter_class=_Help
+        )
 
     def read(self, arguments: Sequence[str]) -> argparse.Namespace:
         """The arguments by name. Ends the process for --help and for wrong usage, as argparse does.
@@ -86,26 +92,34 @@ def runtime_option(parser: Parser) -> None:
     parser.add_argument("--runtime", metavar="RUNTIME", help=about + "the environment variable HIPPLAN_RUNTIME too")
 
 
-def vars_option(parser: Parser) -> None:
-    """--var NAME=VALUE, any number of times, as given.var."""
-    about = "set a variable of the plan; may be repeated"
-    parser.add_argument("--var", metavar="NAME=VALUE", action="append", default=[], help=about)
+def quiet_option(parser: Parser) -> None:
+    """-q, as given.quiet."""
+    parser.add_argument("-q", "--quiet", action="store_true", help="print errors and warnings only")
+
+
+def strict_option(parser: Parser) -> None:
+    """--strict, as given.strict."""
+    about = "treat warnings as errors: exit code 2, and nothing is done"
+    parser.add_argument("--strict", action="store_true", help=about)
+
+
+def as_errors(warnings: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """Warnings as --strict has them."""
+    return [replace(one, severity="error", notes=(*one.notes, "--strict: a warning is an error")) for one in warnings]
+
+
+def show_warnings(warnings: Sequence[Diagnostic], given: argparse.Namespace) -> None:
+    """Prints them on standard error. Raises PlanError with them under --strict."""
+    if given.strict and warnings:
+        raise PlanError(as_errors(warnings))
+    for warning in warnings:
+        print(warning, file=sys.stderr)
 
 
 def include_option(parser: Parser) -> None:
     """--include-anywhere, as given.include_anywhere."""
     about = "let the plan include files from outside its own folder"
     parser.add_argument("--include-anywhere", action="store_true", help=about)
-
-
-def parse_vars(given: list[str], option: str = "--var") -> dict[str, str]:
-    """NAME=VALUE options as a dict; the plan's own default decides the type of each value."""
-    wrong = [one for one in given if "=" not in one or one.startswith("=")]
-    if wrong:
-        raise WrongUsage(f"{option}: {wrong[0]!r} is not NAME=VALUE")
-    if wrong := [one for one in given if not is_text(one)]:
-        raise WrongUsage(f"{option}: {wrong[0]!r} is not text")
-    return dict(one.split("=", 1) for one in given)
 
 
 def not_over(outputs: Sequence[tuple[str, str | None]], *inputs: str | None) -> None:

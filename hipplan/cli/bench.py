@@ -2,6 +2,10 @@
 
 Bandwidth counts each copied byte once; latency is a copy of 4096 bytes, awaited. Needs twice the size on each device,
 four times with --compare.
+
+Examples:
+  hipplan bench
+  hipplan bench --size 64MiB --compare --format json
 """
 
 from __future__ import annotations

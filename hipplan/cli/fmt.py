@@ -4,6 +4,11 @@ Prints one plan; --write changes files in place, --check only says which would c
 in it and their parts.
 Exit code: 0 done (or nothing to change), 2 a file is no plan or cannot be formatted, 6 with --check: something would
 change.
+
+Examples:
+  hipplan fmt plan.yaml
+  hipplan fmt --write plans/
+  hipplan fmt --check plans/
 """
 
 from __future__ import annotations
@@ -14,7 +19,7 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from hipplan.cli.arguments import Parser, WrongUsage, not_empty, print_document, source_of
+from hipplan.cli.arguments import Parser, WrongUsage, not_empty, print_document, quiet_option, source_of
 from hipplan.errors import ExitCode, HipplanError, printable
 from hipplan.output import write_document
 
@@ -23,6 +28,7 @@ def declare(parser: Parser) -> None:
     parser.add_argument(
         "files", metavar="FILE", type=not_empty, nargs="+", help="plans, folders of plans, or - for stdin"
     )
+    quiet_option(parser)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--check", action="store_true", help="write nothing; name the files that would change")
     which.add_argument("--write", action="store_true", help="change the files in place")
@@ -48,7 +54,8 @@ def run(given: Namespace) -> int:
             print_document(after)
         elif before != after.encode():
             changed.append(file)
-            print(printable(f"{file}: {'formatted' if given.write else 'would change'}"))
+            if not given.quiet:
+                print(printable(f"{file}: {'formatted' if given.write else 'would change'}"))
     return ExitCode.CHANGES if changed and given.check and worst == ExitCode.OK else worst
 
 

@@ -3,6 +3,10 @@
 
 The plan holds every tensor and loads it; no tensor is read. With --tp N the tensors are split over N devices, as
 docs/contents.md says. Exit code: 0 done, 2 a file that cannot be read or is damaged.
+
+Examples:
+  hipplan import safetensors model.safetensors -o plan.yaml
+  hipplan import safetensors model.safetensors.index.json --tp 8 -o plan.yaml
 """
 
 from __future__ import annotations

@@ -2,11 +2,15 @@
 
 `hipplan apply --locked` then gives just that in every run, or says why it cannot. With --machine no driver is touched.
 Exit code: 0 done, 2 the plan is invalid or, with --check, not the one that was locked, 3 not the machine that was.
+
+Examples:
+  hipplan lock plan.yaml -o plan.lock
+  hipplan lock plan.yaml --machine mi300x-8 -o plan.lock
+  hipplan lock plan.yaml --check plan.lock
 """
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 
 from hipplan.cli.arguments import (
@@ -16,13 +20,15 @@ from hipplan.cli.arguments import (
     machine_option,
     not_empty,
     not_over,
-    parse_vars,
     plan_file,
     print_document,
+    quiet_option,
     runtime_option,
+    show_warnings,
     source_of,
-    vars_option,
+    strict_option,
 )
+from hipplan.cli.variables import ambient_vars, given_vars, vars_option
 from hipplan.errors import ExitCode, printable
 from hipplan.output import write_document
 
@@ -41,6 +47,8 @@ def declare(parser: Parser) -> None:
     runtime_option(parser)
     vars_option(parser)
     include_option(parser)
+    strict_option(parser)
+    quiet_option(parser)
 
 
 def run(given: Namespace) -> int:
@@ -51,16 +59,18 @@ def run(given: Namespace) -> int:
 
     if given.check is not None and (given.output != "-" or given.address_base is not None):
         raise WrongUsage("--check writes nothing and chooses no address: leave --output and --address-base out")
-    not_over([("--output", given.output)], given.file, given.machine)
+    not_over([("--output", given.output)], given.file, given.machine, *given.var_file)
     base = _address(given.address_base)
-    plan = load(source_of(given.file), parse_vars(given.var), include_anywhere=given.include_anywhere)
+    plan = load(
+        source_of(given.file), given_vars(given), ambient=ambient_vars(), include_anywhere=given.include_anywhere
+    )
     not_over([("--output", given.output)], *plan.files)
     program = compile_plan(plan, machine_of(given))
-    for warning in program.warnings:
-        print(warning, file=sys.stderr)
+    show_warnings(program.warnings, given)
     if given.check is not None:
         Locked(given.check).hold(program)
-        print(printable(f"{given.check}: this is what {program.name} becomes on {program.machine}"))
+        if not given.quiet:
+            print(printable(f"{given.check}: this is what {program.name} becomes on {program.machine}"))
         return ExitCode.OK
     text = to_yaml(lock(program, base))
     if given.output == "-":

@@ -1,6 +1,10 @@
 """hipplan machine: measure this machine as a profile; list, show and compare profiles.
 
-hipplan machine > box.yaml
+Examples:
+  hipplan machine > box.yaml
+  hipplan machine list
+  hipplan machine show mi300x-8
+  hipplan machine --diff mi300x-8 box.yaml
 """
 
 from __future__ import annotations

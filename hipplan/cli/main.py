@@ -11,7 +11,6 @@ import os
 import sys
 from importlib import import_module
 
-from hipplan import __version__
 from hipplan.cli.arguments import Parser, WrongUsage, tell_failure
 from hipplan.cli.streams import whole
 from hipplan.errors import ExitCode, HipplanError, suggest
@@ -30,10 +29,11 @@ VERBS = {
     "schema": "print the JSON Schema of plans or of machine profiles",
     "sim": "run any HIP program on the simulator",
     "bench": "measure copy bandwidth and latency between all devices",
+    "completion": "print a script that completes these verbs and their options in a shell",
 }
 """Verb -> what it does. Each is the module of its name in hipplan.cli, with declare(parser) and run(given)."""
 
-_ABOUT = "One YAML plan for a GPU experiment's memory: checked without a GPU, applied all or nothing."
+ABOUT = "One YAML plan for a GPU experiment's memory: checked without a GPU, applied all or nothing."
 _EXIT_CODES = """Exit codes: 0 done, 1 a bug, 2 usage or invalid plan, 3 machine or runtime cannot hold it,
 4 failed and rolled back, 5 something leaked, 6 something differs, 129/130/143 interrupted."""
 
@@ -121,7 +121,9 @@ def _run(arguments: list[str]) -> int:
         print(_help())
         return ExitCode.OK if arguments else ExitCode.INVALID
     if verb == "--version":
-        print(f"hipplan {__version__}")
+        from hipplan.cli.version import version_text
+
+        print(version_text())
         return ExitCode.OK
     if verb not in VERBS:
         what = "option" if verb.startswith("-") else "verb"
@@ -145,4 +147,4 @@ def _help() -> str:
     width = max(map(len, VERBS))
     verbs = "\n".join(f"  {verb:<{width}}  {about}" for verb, about in VERBS.items())
     usage = "usage: hipplan VERB ...    hipplan VERB --help    hipplan --version"
-    return f"{usage}\n\n{_ABOUT}\n\n{verbs}\n\n{_EXIT_CODES}"
+    return f"{usage}\n\n{ABOUT}\n\n{verbs}\n\n{_EXIT_CODES}"

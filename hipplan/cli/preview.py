@@ -2,11 +2,15 @@
 
 With --machine no driver is touched; without it, this machine is measured through the runtime.
 With --from OLD: what would lead from a layout of that plan to this one, in place (layout.update).
+
+Examples:
+  hipplan preview plan.yaml --machine mi300x-8
+  hipplan preview new.yaml --from old.yaml --machine sim-2
+  hipplan preview plan.yaml --format json
 """
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
@@ -17,12 +21,13 @@ from hipplan.cli.arguments import (
     format_option,
     include_option,
     machine_option,
-    parse_vars,
     plan_file,
     runtime_option,
+    show_warnings,
     source_of,
-    vars_option,
+    strict_option,
 )
+from hipplan.cli.variables import ambient_vars, given_vars, vars_option
 from hipplan.errors import ExitCode
 from hipplan.plain import counted
 
@@ -37,9 +42,9 @@ def declare(parser: Parser) -> None:
     runtime_option(parser)
     vars_option(parser)
     include_option(parser)
+    strict_option(parser)
     parser.add_argument("--from", dest="old", metavar="OLD", help="show what leads from this plan to FILE: + ~ -")
-    about = "set a variable of the plan OLD; may be repeated"
-    parser.add_argument("--from-var", metavar="NAME=VALUE", action="append", default=[], help=about)
+    vars_option(parser, "from-", "the plan OLD")
     about = "with --from: exit with 6 if there are changes, 0 if there are none"
     parser.add_argument("--detailed-exitcode", action="store_true", help=about)
     format_option(parser)
@@ -53,22 +58,27 @@ def run(given: Namespace) -> int:
 
     if given.old == given.file == "-":
         raise WrongUsage("only one of the two plans can be standard input")
-    if given.old is None and (given.from_var or given.detailed_exitcode):
-        raise WrongUsage("--from-var and --detailed-exitcode need --from")
-    plan = load(source_of(given.file), parse_vars(given.var), include_anywhere=given.include_anywhere)
+    if given.old is None and (given.from_var or given.from_var_file or given.detailed_exitcode):
+        raise WrongUsage("--from-var, --from-var-file and --detailed-exitcode need --from")
+    plan = load(
+        source_of(given.file), given_vars(given), ambient=ambient_vars(), include_anywhere=given.include_anywhere
+    )
     profile = machine_of(given)
     if given.old is not None:
         old = load(
-            source_of(given.old), parse_vars(given.from_var, "--from-var"), include_anywhere=given.include_anywhere
+            source_of(given.old),
+            given_vars(given, "from-"),
+            ambient=ambient_vars(),
+            include_anywhere=given.include_anywhere,
         )
-        changes = _preview_change(old, plan, profile, given.format)
+        changes = _preview_change(old, plan, profile, given)
         return ExitCode.CHANGES if changes and given.detailed_exitcode else 0
     program = compile_plan(plan, profile)
+    if given.format != "json" or given.strict:
+        show_warnings(program.warnings, given)
     if given.format == "json":
         print(strict_json.dumps(render_json.program_json(program), indent=2))
         return 0
-    for warning in program.warnings:
-        print(warning, file=sys.stderr)
     steps = counted(len(program.steps), "step")
     render.tell(f"{program.name} on {program.machine}: {steps}, nothing done", style="bold")
     render.tell(render.devices_text(program, here=not given.machine))
@@ -78,7 +88,7 @@ def run(given: Namespace) -> int:
     return 0
 
 
-def _preview_change(old: LoadedPlan, new: LoadedPlan, profile: Machine, format: str) -> bool:  # noqa: A002
+def _preview_change(old: LoadedPlan, new: LoadedPlan, profile: Machine, given: Namespace) -> bool:
     """Prints what leads from one plan to another; whether it is anything."""
     from hipplan import listing, render, render_json
     from hipplan.compiler import compile as compile_plan
@@ -86,11 +96,11 @@ def _preview_change(old: LoadedPlan, new: LoadedPlan, profile: Machine, format: 
 
     found = compile_change(compile_plan(old, profile), new, profile)
     lines = listing.lines(found)
-    if format == "json":
+    if given.format != "json" or given.strict:
+        show_warnings(found.new.warnings, given)
+    if given.format == "json":
         print(strict_json.dumps(render_json.difference_json(found), indent=2))
         return bool(lines)
-    for warning in found.new.warnings:
-        print(warning, file=sys.stderr)
     steps = (*found.additions, *found.changes, *found.contents)
     heading = f"{found.old.source} -> {found.new.source} on {found.new.machine}: {listing.summary(lines)}, nothing done"
     render.tell(heading, style="bold")

@@ -2,6 +2,10 @@
 what was given back. Touches no driver.
 
 Exit code: 0, also if the record ends in the middle because the process was killed; 2 the file is no record.
+
+Examples:
+  hipplan replay apply.jsonl
+  hipplan replay apply.jsonl --format json
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""hipplan schema: the JSON Schema of plans or of machine profiles, for editors and other tools."""
+"""hipplan schema: the JSON Schema of plans or of machine profiles, for editors and other tools.
+
+Examples:
+  hipplan schema > plan-schema.json
+  hipplan schema machine
+"""
 
 from __future__ import annotations
 

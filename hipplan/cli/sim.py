@@ -1,6 +1,9 @@
 """hipplan sim: run a program that asks for libamdhip64 on the simulator; its exit code is passed on.
 
-hipplan sim --machine mi300x-8 --hip-version 6.3 -- ./my_program --its-own-option
+Examples:
+  hipplan sim -- python my_script.py
+  hipplan sim --machine mi300x-8 --hip-version 6.3 -- ./my_program --its-own-option
+  hipplan sim --fail hipMemMap@3=hipErrorOutOfMemory --trace calls.jsonl -- ./my_program
 """
 
 from __future__ import annotations

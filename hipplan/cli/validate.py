@@ -3,6 +3,12 @@
 Changes nothing, needs no GPU and no compiled part. A folder stands for the plans in it, at any depth: files named
 *.yaml or *.yml that say `hipplan:`, but for those that another one includes.
 Exit code: 0 all good, 2 a plan is invalid, 3 a plan is good but the machine cannot hold it.
+
+Examples:
+  hipplan validate plan.yaml
+  hipplan validate plans/ --machine mi300x-8 --strict
+  hipplan validate plan.yaml --var layers=80 --var-file sizes.yaml
+  hipplan validate plans/ --format sarif > hipplan.sarif
 """
 
 from __future__ import annotations
@@ -10,19 +16,21 @@ from __future__ import annotations
 import os
 import sys
 from argparse import Namespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hipplan.cli.arguments import (
     Parser,
+    as_errors,
     format_option,
     include_option,
     machine_option,
     not_empty,
-    parse_vars,
+    quiet_option,
     source_of,
-    vars_option,
+    strict_option,
 )
 from hipplan.cli.start import without_plugins
+from hipplan.cli.variables import ambient_vars, given_vars, vars_option
 from hipplan.errors import Diagnostic, ExitCode, HipplanError, printable
 
 if TYPE_CHECKING:
@@ -37,6 +45,8 @@ def declare(parser: Parser) -> None:
     machine_option(parser)
     vars_option(parser)
     include_option(parser)
+    strict_option(parser)
+    quiet_option(parser)
     format_option(parser, "github", "sarif")
 
 
@@ -47,13 +57,16 @@ def run(given: Namespace) -> int:
         from hipplan.profiles import load_machine
 
         profile = load_machine(given.machine)
-    variables = parse_vars(given.var)
+    variables = given_vars(given)
     checked: list[Checked] = []
     for named in given.files:
         for file in _plans_in(named):
-            checked.append((file, *_check(file, variables, given.include_anywhere, profile)))
+            code, found = _check(file, variables, given.include_anywhere, profile)
+            if given.strict and found and code == ExitCode.OK:
+                code, found = ExitCode.INVALID, as_errors(found)
+            checked.append((file, code, found))
             if given.format == "text":
-                _tell(checked[-1], profile)
+                _show(checked[-1], profile, given.quiet)
     if given.format != "text":
         from hipplan.cli import reports
 
@@ -65,7 +78,7 @@ def run(given: Namespace) -> int:
 
 
 def _check(
-    file: str, variables: dict[str, str], include_anywhere: bool, profile: Machine | None
+    file: str, variables: dict[str, Any], include_anywhere: bool, profile: Machine | None
 ) -> tuple[ExitCode, list[Diagnostic]]:
     from hipplan.loader import load
 
@@ -73,7 +86,7 @@ def _check(
         hint = "a plan is a file named *.yaml or *.yml that says hipplan: 1"
         return ExitCode.INVALID, [Diagnostic("HP001", f"there is no plan in the folder {file}", hint=hint)]
     try:
-        plan = load(source_of(file), variables, include_anywhere=include_anywhere)
+        plan = load(source_of(file), variables, ambient=ambient_vars(), include_anywhere=include_anywhere)
         if profile is None:
             return ExitCode.OK, list(plan.warnings)
         from hipplan.compiler import compile as compile_plan
@@ -83,11 +96,11 @@ def _check(
         return error.exit_code, list(error.diagnostics)
 
 
-def _tell(checked: Checked, profile: Machine | None) -> None:
+def _show(checked: Checked, profile: Machine | None, quiet: bool) -> None:
     file, code, found = checked
     for diagnostic in found:
         print(diagnostic, file=sys.stderr)
-    if code == ExitCode.OK:
+    if code == ExitCode.OK and not quiet:
         print(printable(f"{file}: good" + (f", and {profile.name} can hold it" if profile else "")))
 
 

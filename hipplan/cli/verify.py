@@ -1,6 +1,11 @@
 """hipplan verify: read a layout back that `hipplan apply` holds in another process; show what differs from its plan.
 
 Exit code: 0 all is as the plan says, 6 something differs, 4 no layout of this user can be asked.
+
+Examples:
+  hipplan verify
+  hipplan verify --list
+  hipplan verify 4711 --format json
 """
 
 from __future__ import annotations

@@ -1,0 +1,43 @@
+"""Completion scripts for shells, made from the parsers of the verbs; docs/generate.py writes them into the package."""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+
+import shtab
+
+from hipplan.cli.main import ABOUT, VERBS
+from hipplan.profiles import machine_names
+
+_FILES = ("FILE", "LOCK", "PLAN", "OLD", "A", "B", "NAME=FILE", "RUNTIME", "CMD")
+"""Metavars of arguments that are files, or may be."""
+
+
+def completion(shell: str) -> str:
+    """The script for a shell."""
+    parser = argparse.ArgumentParser(prog="hipplan", description=ABOUT)
+    parser.add_argument("--version", action="store_true", help="print versions and libraries")
+    verbs = parser.add_subparsers()
+    for verb, about in VERBS.items():
+        of_verb = verbs.add_parser(verb, help=about, description=about)
+        import_module(f"hipplan.cli.{verb}").declare(of_verb)
+        for action in of_verb._actions:
+            if action.metavar in _FILES:
+                action.complete = shtab.FILE  # type: ignore[attr-defined]
+            elif action.metavar == "PROFILE":
+                action.complete = _PROFILES  # type: ignore[attr-defined]
+    return str(shtab.complete(parser, shell, preamble=_PREAMBLE)).rstrip() + "\n"
+
+
+_PROFILES = {"bash": "_hipplan_profiles", "zsh": "_hipplan_profiles"}
+_PREAMBLE = {
+    "bash": f"""_hipplan_profiles() {{
+  compgen -W "{" ".join(machine_names())}" -- "$1"
+  _shtab_compgen_files "$1"
+}}""",
+    "zsh": f"""_hipplan_profiles() {{
+  _values profile {" ".join(machine_names())}
+  _files
+}}""",
+}

@@ -1,0 +1,78 @@
+"""Variables of a plan, as the command line takes them: --var, --var-file and HIPPLAN_VAR_name.
+
+The nearest to the command wins: --var before --var-file, a later file before an earlier one, and all of them before
+the environment. A variable of the environment that a plan does not declare is not meant for that plan.
+"""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+from collections.abc import Mapping
+from typing import Any
+
+from hipplan.cli.arguments import Parser, WrongUsage, not_empty
+from hipplan.errors import Diagnostic, PlanError, in_order, is_text
+
+ENVIRONMENT = "HIPPLAN_VAR_"
+"""What the name of an environment variable begins with that sets a variable of a plan."""
+
+
+def vars_option(parser: Parser, which: str = "", of: str = "the plan") -> None:
+    """--var NAME=VALUE and --var-file FILE, any number of times. which: "from-" for the older of two plans."""
+    about = f"set a variable of {of}; may be repeated"
+    parser.add_argument(f"--{which}var", metavar="NAME=VALUE", action="append", default=[], help=about)
+    about = f"take variables of {of} from a YAML file of NAME: VALUE; may be repeated"
+    if not which:
+        about += f". Also from the environment: {ENVIRONMENT}name"
+    parser.add_argument(f"--{which}var-file", metavar="FILE", action="append", type=not_empty, default=[], help=about)
+
+
+def given_vars(given: Namespace, which: str = "") -> dict[str, Any]:
+    """What the options set, by name; the plan's own default decides the type of a text.
+
+    Raises WrongUsage for an option that is not NAME=VALUE, PlanError for a file that cannot be read as variables.
+    """
+    prefix = which.replace("-", "_")
+    variables: dict[str, Any] = {}
+    for file in getattr(given, f"{prefix}var_file"):
+        variables.update(_from_file(file))
+    for option in getattr(given, f"{prefix}var"):
+        name, equals, value = option.partition("=")
+        if not equals or not name:
+            raise WrongUsage(f"--{which}var: {option!r} is not NAME=VALUE")
+        if not is_text(option):
+            raise WrongUsage(f"--{which}var: {option!r} is not text")
+        variables[name] = value
+    return variables
+
+
+def ambient_vars() -> dict[str, str]:
+    """What the environment sets, by name. Raises WrongUsage for a value that is not text."""
+    found = {}
+    for variable, value in os.environ.items():
+        if variable.startswith(ENVIRONMENT):
+            if not is_text(value):
+                raise WrongUsage(f"the environment variable {variable} is not text: {value!r}")
+            found[variable.removeprefix(ENVIRONMENT)] = value
+    return found
+
+
+def _from_file(file: str) -> Mapping[str, Any]:
+    from pathlib import Path
+
+    from hipplan.source import load_yaml
+
+    source = load_yaml(Path(file), wanted="variables")
+    found = list(source.found)
+    if not isinstance(source.data, dict):
+        hint = "write one line for each, such as `layers: 80`"
+        found.append(Diagnostic("HP103", "a file of variables holds NAME: VALUE", source.span(), hint=hint))
+        raise PlanError(in_order(found))
+    for name, value in source.data.items():
+        if not isinstance(value, (int, str)):
+            summary = f"the variable '{name[:60]}' must be an integer, true, false or text"
+            found.append(Diagnostic("HP103", summary, source.span((name,))))
+    if found:
+        raise PlanError(in_order(found))
+    return source.data
