@@ -18,6 +18,7 @@ else
 export CXX
 endif
 
+SANITIZERS := address,undefined thread
 SOURCES := $(shell find cpp hipplan -type f -not -name '*.pyc') CMakeLists.txt pyproject.toml
 
 .PHONY: demo test reliability sanitize check conformance bench cuda amd clean fuzz
@@ -25,6 +26,8 @@ SOURCES := $(shell find cpp hipplan -type f -not -name '*.pyc') CMakeLists.txt p
 
 demo: $(VENV)/installed
 	$(BIN)/hipplan apply plans/quickstart.yaml --once --runtime sim
+	@echo
+	@echo "hipplan is installed in $(VENV). To call it: . $(BIN)/activate && hipplan --help"
 
 test: $(VENV)/installed
 	$(BIN)/python -m pytest
@@ -36,7 +39,7 @@ reliability: $(VENV)/installed
 # The suite on builds with AddressSanitizer and UndefinedBehaviorSanitizer, then with ThreadSanitizer; KINDS names one,
 # ARGUMENTS some of the tests. Needs g++.
 sanitize:
-	for kind in $(or $(KINDS),address,undefined thread); do \
+	for kind in $(or $(KINDS),$(SANITIZERS)); do \
 	  $(MAKE) VENV=$(VENV)-$${kind%%,*} BUILD=build/$${kind%%,*} CXX=g++ \
 	    PIP_FLAGS="-C cmake.define.HIPPLAN_SANITIZE=$$kind -C cmake.define.CMAKE_BUILD_TYPE=RelWithDebInfo" \
 	    $(VENV)-$${kind%%,*}/installed && \
@@ -69,10 +72,8 @@ check: $(VENV)/checkers
 
 # Editable, so Python sources need no reinstall; the C++ is rebuilt in build/ when a source changed.
 $(VENV)/installed: $(VENV)/ready $(SOURCES)
-	@test -n "$(CXX)" || command -v hipcc c++ g++ clang++ >/dev/null \
-	  || { echo "No C++ compiler was found. Install one: sudo apt-get install g++" >&2; exit 1; }
 	@test "$$(cat $(VENV)/compiler 2>/dev/null)" = "$(CXX)" || rm -rf $(BUILD)
-	$(BIN)/pip install --quiet --no-build-isolation --editable . -C build-dir=$(BUILD) $(PIP_FLAGS)
+	@$(BIN)/python tools/build.py $(BUILD) $(PIP_FLAGS)
 	@echo "$(CXX)" >$(VENV)/compiler
 	@touch $@
 
@@ -81,10 +82,14 @@ $(VENV)/ready: pyproject.toml
 	  || { echo "Python 3.10 or later is needed; this is $$($(PYTHON) --version). Try PYTHON=python3.11 make" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
 	  || { echo "Python's venv module is missing. Install it: sudo apt-get install python3-venv" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check "pip>=25.1"
-	$(BIN)/pip install --quiet scikit-build-core "pybind11>=2.13" "cmake>=3.22" ninja
-	$(BIN)/pip install --quiet --group test
+	@for compiler in $(or $(firstword $(CXX)),hipcc "$${ROCM_PATH:-/opt/rocm}/bin/hipcc" c++ g++ clang++); do \
+	  command -v "$$compiler" && exit 0; done >/dev/null; \
+	  echo "No C++ compiler was found. Install one: sudo apt-get install g++" >&2; exit 1
+	@echo "Making $(VENV) and fetching what the build and the tests need from PyPI; usually under a minute"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check "pip>=25.1"
+	@$(BIN)/pip install --quiet scikit-build-core "pybind11>=2.13" "cmake>=3.22" ninja
+	@$(BIN)/pip install --quiet --group test
 	@touch $@
 
 $(VENV)/checkers: $(VENV)/installed

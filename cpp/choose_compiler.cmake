@@ -1,4 +1,5 @@
-# hipcc compiles the core wherever one is found (ROCM_PATH, /opt/rocm, PATH); CXX or CMAKE_CXX_COMPILER overrides.
+# hipcc compiles the core wherever one is found: in ROCM_PATH, which is /opt/rocm unless it is set, or on PATH.
+# CXX or CMAKE_CXX_COMPILER overrides.
 # No HIP library is linked and the core has no device code, so any host compiler does as well.
 
 # scikit-build-core sets CXX to Python's own compiler where the user has not; pyproject.toml tells the two apart.
@@ -8,7 +9,12 @@ else()
   set(given $ENV{CXX})
 endif()
 if(NOT CMAKE_CXX_COMPILER AND NOT given)
-  find_program(HIPPLAN_HIPCC hipcc HINTS $ENV{ROCM_PATH}/bin /opt/rocm/bin)
+  set(rocm /opt/rocm)
+  if(DEFINED ENV{ROCM_PATH})
+    set(rocm $ENV{ROCM_PATH})
+  endif()
+  # Not in CMake's own list of folders: a hipcc that PATH leaves out is left out.
+  find_program(HIPPLAN_HIPCC hipcc HINTS ${rocm}/bin NO_CMAKE_SYSTEM_PATH)
   if(HIPPLAN_HIPCC)
     set(CMAKE_CXX_COMPILER ${HIPPLAN_HIPCC})
   endif()
