@@ -28,11 +28,12 @@ def main(folder: str, *arguments: str) -> int:
     progress = Progress(sys.stdout.isatty())
     with file.open("w") as log:
         line = [*pip, "-C", f"build-dir={folder}", *arguments]
-        with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace") as run:
-            assert run.stdout is not None
-            for said in run.stdout:
-                log.write(said)
-                progress.hears(said)
+        run = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+        assert run.stdout is not None
+        for said in run.stdout:
+            log.write(said)
+            progress.hears(said)
+    run.wait()
     progress.ends()
     text = file.read_text(errors="replace").splitlines()
     if run.returncode:

@@ -40,9 +40,10 @@ class Stranger:
 
     def make(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         shell = shutil.which("dash") or "/bin/sh"  # what /bin/sh is on Debian and Ubuntu
-        line = ["make", "--no-print-directory", "-C", str(ROOT), f"SHELL={shell}", f"VENV={self.venv}", f"BUILD={self.folder / 'build'}"]
+        line = ["make", "--no-print-directory", "-C", str(ROOT), f"SHELL={shell}", f"VENV={self.venv}"]
+        line += [f"BUILD={self.folder / 'build'}", *arguments]
         variables = {"PATH": str(self.path), "HOME": str(self.folder), "ROCM_PATH": str(self.folder / "rocm")}
-        return subprocess.run([*line, *arguments], capture_output=True, text=True, timeout=60, env=variables)
+        return subprocess.run(line, capture_output=True, text=True, timeout=60, env=variables)
 
 
 @pytest.fixture
