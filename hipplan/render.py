@@ -16,6 +16,7 @@ from hipplan.program import Program, Resource
 from hipplan.record import Record
 from hipplan.render_json import visibility
 from hipplan.steps import Step
+from hipplan.tables import table
 from hipplan.units import about_size, format_size
 
 if TYPE_CHECKING:
@@ -179,13 +180,4 @@ def totals(program: Program) -> str:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns side by side; one whose title begins with > is ragged left. Plain text: rich takes half a minute for a
-    hundred thousand rows."""
-    titles = [title.removeprefix(">") for title in columns]
-    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
-    form = "  ".join(
-        f"{{:{title[:1] if title[:1] == '>' else '<'}{w}}}" for title, w in zip(columns, widths, strict=True)
-    )
-    lines = [form.format(*titles), "  ".join("\N{BOX DRAWINGS LIGHT HORIZONTAL}" * width for width in widths)]
-    lines += [form.format(*row) for row in rows]
-    return "\n" + "\n".join(printable(line).rstrip() for line in lines) + "\n"
+    return table(columns, rows, console().width if sys.stdout.isatty() else None)

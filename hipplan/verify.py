@@ -14,6 +14,7 @@ from typing import overload
 from hipplan import _core, steps
 from hipplan.advice import NOWHERE, Piece, pieces
 from hipplan.live import Live, native_steps
+from hipplan.plain import counted
 from hipplan.program import Program
 
 _PINNED = {2: "mapped"}
@@ -37,6 +38,13 @@ class Check:
     def ok(self) -> bool:
         return self.desired == self.current
 
+    def __str__(self) -> str:
+        return f"{self.name}: {self.what}: {self.desired}" + ("" if self.ok else f" desired, {self.current} now")
+
+
+SHOWN_MAX = 20
+"""Differences that print() of Checks names."""
+
 
 class Checks(Sequence[Check]):
     """Every check of an apply, in the order of the steps.
@@ -54,6 +62,23 @@ class Checks(Sequence[Check]):
         if self._readings.as_desired and all(one.ok for some in self._told.values() for one in some):
             return []
         return [check for check in self if not check.ok]
+
+    def __repr__(self) -> str:
+        return f"<hipplan.Checks: {self._summary(self.mismatches())}>"
+
+    def __str__(self) -> str:
+        differ = self.mismatches()
+        more = [f"  and {len(differ) - SHOWN_MAX} more"] if len(differ) > SHOWN_MAX else []
+        return "\n".join([self._summary(differ), *(f"  {check}" for check in differ[:SHOWN_MAX]), *more])
+
+    def _summary(self, differ: list[Check]) -> str:
+        checks = counted(len(self), "check")
+        one = len(differ) == 1
+        return (
+            f"{len(differ)} of {checks} differ{'s' * one} from the plan"
+            if differ
+            else f"{checks}, all as the plan says"
+        )
 
     @cached_property
     def _all(self) -> tuple[Check, ...]:

@@ -44,7 +44,9 @@ class Piece(_core.Window):
         *,
         dtype: DType | None = None,
         shape: Sequence[int] | None = None,
+        chosen: bool = False,
     ) -> None:
+        """chosen: on() has said whom the view is for."""
         if dtype is None:
             dtype = BY_NAME[resource.dtype] if resource.dtype else BYTE
             shape = resource.shape if resource.dtype else (resource.size,)
@@ -53,6 +55,7 @@ class Piece(_core.Window):
         why = _no_buffer(resource.name, places, dtype)
         self._place = place
         self._places = places
+        self._chosen = chosen
         self._book = book
         self._runtime = runtime
         self._age = age
@@ -121,8 +124,21 @@ class Piece(_core.Window):
 
     @property
     def device(self) -> str:
-        """The plan's name for the device, or `host`, that a view of it is for."""
+        """The plan's name for the device, or `host`, that a view of it is for.
+
+        Raises AttributeError where several devices hold the bytes, and on() has not chosen one.
+        """
+        if len(self.devices) > 1 and not self._chosen:
+            hint = f"take .devices, or .on('{self.devices[0]}') for a view of one device"
+            raise AttributeError(f"'{self.name}' is on several devices, {', '.join(self.devices)}: {hint}")
         return self._place.who
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The plan's names for what holds the bytes: devices, in the order of addresses, or `host`; empty for what has
+        no memory of its own, such as a reservation."""
+        held = self.resource.held_by
+        return tuple(name for name, _ in held) if held else tuple(filter(None, (self.resource.device,)))
 
     @property
     def read_only(self) -> bool:
@@ -147,7 +163,7 @@ class Piece(_core.Window):
             known = ", ".join(self._places)
             raise BufferError(f"'{self.name}' cannot be looked at as memory of '{where}', only of {known}")
         first = {where: self._places[where]}
-        return self._like(self.dtype, self.shape, first | self._places)
+        return self._like(self.dtype, self.shape, first | self._places, chosen=True)
 
     def __dlpack__(
         self,
@@ -210,14 +226,16 @@ class Piece(_core.Window):
     def __repr__(self) -> str:
         where = "no address" if self.address is None else f"{self.address:#x}"
         shape = "x".join(map(str, self.shape))
-        holder = self.device or self.resource.device
-        on = f" on {holder}" if holder else ""  # a reservation may hold memory of several
+        holders = (self._place.who,) if self._place.who and len(self.devices) < 2 else self.devices
+        on = f" on {', '.join(holders)}" if holders else ""  # a reservation may hold memory of several
         return f"<{self.kind} '{self.name}'{on}: {self.dtype} {shape} at {where}>"
 
-    def _like(self, dtype: DType, shape: tuple[int, ...], places: dict[str, Place] | None = None) -> Piece:
+    def _like(
+        self, dtype: DType, shape: tuple[int, ...], places: dict[str, Place] | None = None, *, chosen: bool = False
+    ) -> Piece:
         return Piece(
             self.resource, self.address, places or self._places, self._book, self._runtime, self._age,
-            dtype=dtype, shape=shape,
+            dtype=dtype, shape=shape, chosen=chosen or self._chosen,
         )  # fmt: skip
 
     def _asked_for(self, dl_device: tuple[int, int] | None) -> Place | None:

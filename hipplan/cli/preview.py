@@ -105,7 +105,7 @@ def _preview_change(old: LoadedPlan, new: LoadedPlan, profile: Machine, given: N
     heading = f"{found.old.source} -> {found.new.source} on {found.new.machine}: {listing.summary(lines)}, nothing done"
     render.tell(heading, style="bold")
     if lines:
-        render.console().print(render.difference_table(lines))
+        render.console().print(render.difference_table(lines), soft_wrap=True)
     if steps:
         print(render.steps_table(steps))
     if note := listing.note(found):

@@ -35,7 +35,7 @@ def run(given: Namespace) -> int:
         return ExitCode.OK
     out = render.console()
     for part in render.record_parts(record):
-        out.print(part)
+        out.print(part, soft_wrap=True)
     if not record.complete:
         print(printable(f"{given.file} ends before the layout was torn down"), file=sys.stderr)
     return ExitCode.OK

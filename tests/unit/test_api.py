@@ -109,6 +109,24 @@ def test_verify_reads_back_again_and_finds_drift(sim: Simulator) -> None:
     assert (drift.name, drift.what, drift.desired, drift.current) == ("table", "read mostly [0, 4194304)", "1", "0")
 
 
+def test_what_was_read_back_can_be_printed(sim: Simulator) -> None:
+    import ctypes
+
+    with hipplan.apply(QUICKSTART, runtime="sim") as layout:
+        good = layout.verify()
+        advise = ctypes.CDLL(sim.runtime.path).hipMemAdvise
+        assert advise(ctypes.c_void_p(layout["table"].address), ctypes.c_size_t(8 * MIB), 2, 0) == 0
+        bad = layout.verify()
+
+    count = len(good)
+    assert str(good) == f"{count} checks, all as the plan says"
+    assert repr(good) == f"<hipplan.Checks: {count} checks, all as the plan says>"
+    assert repr(bad) == f"<hipplan.Checks: 1 of {count} checks differs from the plan>"
+    assert str(bad) == (
+        f"1 of {count} checks differs from the plan\n  table: read mostly [0, 4194304): 1 desired, 0 now"
+    )
+
+
 def test_coherency_is_read_back_where_it_was_advised(sim: Simulator) -> None:
     coarse = {"advise": "coarse_grain", "range": {"size": "1MiB"}}
     table = {"kind": "managed", "size": "2MiB", "advice": [coarse]}

@@ -301,3 +301,28 @@ def test_memory_is_given_in_the_order_that_it_has(
     with contextlib.nullcontext() if given else pytest.raises(BufferError, match="'staging' is row-major"):
         ctypes.pythonapi.PyObject_GetBuffer(window, buffer, flags)
         ctypes.pythonapi.PyBuffer_Release(buffer)
+
+
+def test_a_piece_over_several_devices_names_them_all_and_no_one_of_them(sim: Simulator) -> None:
+    devices = {"gpu": {"count": 2}}
+    spread = {"devices": ["gpu.*"], "size": "4MiB", "tensors": {"rows": {"dtype": "f32", "shape": [4, 262144]}}}
+    with hipplan.apply({"hipplan": 1, "devices": devices, "regions": {"spread": spread}}, runtime="sim") as layout:
+        for piece in (layout["spread"], layout["spread.rows"], layout["spread"].view("f32")):
+            assert piece.devices == ("gpu.0", "gpu.1")
+            with pytest.raises(AttributeError, match=r"gpu.0, gpu.1: take .devices, or .on"):
+                _ = piece.device
+            assert piece.on("gpu.1").device == "gpu.1"
+            assert piece.on("gpu.1").view("u8").device == "gpu.1"
+            assert "on gpu.0, gpu.1: " in repr(piece)
+
+
+def test_a_piece_names_what_holds_it_and_whom_a_view_is_for(layout: Layout) -> None:
+    held = {name: (layout[name].devices, layout[name].device) for name in ("scratch", "staging", "table", "told[0]")}
+
+    assert held == {
+        "scratch": (("gpu.1",), "gpu.1"),
+        "staging": (("host",), "host"),
+        "table": (("gpu.0",), "gpu.0"),
+        "told[0]": (("gpu.0",), "gpu.0"),
+    }
+    assert layout["shared"].devices == ()

@@ -1,0 +1,56 @@
+"""Tables for people as plain text: columns side by side under a rule, folded where a terminal is narrower.
+
+rich's tables take half a minute for a hundred thousand rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+
+from hipplan.errors import printable
+
+_GAP = "  "
+_NARROW = 12
+"""No column is folded to less."""
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> str:
+    """The rows under their titles. A column whose title begins with > is ragged left and never folded.
+
+    width: of the terminal; None: as wide as it gets. Where the table would be wider, its widest columns are folded.
+    """
+    titles = [title.removeprefix(">") for title in columns]
+    right = [title.startswith(">") for title in columns]
+    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+    room = None if width is None else width - len(_GAP) * (len(columns) - 1)
+    folded = room is not None and sum(widths) > room and _narrow(widths, titles, right, room)
+    form = _GAP.join(f"{{:{'>' if ragged else '<'}{w}}}" for ragged, w in zip(right, widths, strict=True))
+    rule = _GAP.join("\N{BOX DRAWINGS LIGHT HORIZONTAL}" * w for w in widths)
+    lines = [form.format(*titles), rule if width is None else rule[:width]]
+    for row in rows:
+        lines += [form.format(*line) for line in _folded(row, widths)] if folded else [form.format(*row)]
+    return "\n" + "\n".join(printable(line).rstrip() for line in lines) + "\n"
+
+
+def _narrow(widths: list[int], titles: Sequence[str], right: Sequence[bool], room: int) -> bool:
+    """Takes from the widest columns until all fit, as far as that is possible; whether any was narrowed."""
+    least = [
+        w if ragged else min(w, max(len(title), _NARROW))
+        for w, title, ragged in zip(widths, titles, right, strict=True)
+    ]
+    before = list(widths)
+    while sum(widths) > room and widths != least:
+        _, widest = max((w, n) for n, w in enumerate(widths) if w > least[n])
+        widths[widest] -= 1
+    return widths != before
+
+
+def _folded(row: Sequence[str], widths: Sequence[int]) -> list[tuple[str, ...]]:
+    """The lines of one row."""
+    if all(len(cell) <= w for cell, w in zip(row, widths, strict=True)):
+        return [tuple(row)]
+    from textwrap import wrap
+
+    cells = [wrap(cell, max(w, 1), break_on_hyphens=False) for cell, w in zip(row, widths, strict=True)]
+    return list(zip_longest(*cells, fillvalue=""))
