@@ -21,7 +21,7 @@ endif
 SANITIZERS := address,undefined thread
 SOURCES := $(shell find cpp hipplan -type f -not -name '*.pyc') CMakeLists.txt pyproject.toml
 
-.PHONY: demo test reliability sanitize check conformance bench cuda amd clean fuzz
+.PHONY: demo test reliability sanitize check conformance amd-library bench cuda amd clean fuzz
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -47,6 +47,11 @@ sanitize:
 
 conformance: $(VENV)/installed
 	HIPPLAN_CONFORMANCE_RUNTIME="$(or $(RUNTIME),sim)" $(BIN)/python -m pytest tests/conformance
+
+# The tests on AMD's own unmodified libamdhip64, which needs no GPU here: Debian's packages, unpacked in build/amd, over a
+# stand-in for the driver. RELEASE=7.2 takes one release, QUICK=1 few rounds, PARTS="conformance plans" some of it.
+amd-library: $(VENV)/installed
+	$(BIN)/python -m tests.amd.library $(if $(RELEASE),--release $(RELEASE)) $(if $(QUICK),--quick) $(ARGUMENTS) $(PARTS)
 
 # The benchmarks, on the runtime that RUNTIME names (default: what this machine has).
 bench: $(VENV)/installed

@@ -1,0 +1,178 @@
+#include "kernels.hpp"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace standin {
+
+namespace {
+
+// Never destroyed: GPUs work while the process exits.
+auto& kernel_names = *new std::map<u64, std::string>;  // by the address of the kernel's descriptor
+auto& symbol_names = *new std::map<u64, std::string>;  // by HSA's handle
+
+// A kernel's arguments, each at its natural alignment.
+class Arguments {
+ public:
+  explicit Arguments(const char* begin) : begin_(begin) {}
+  void align(size_t unit) { at_ = round_up(at_, unit); }
+  template <class T>
+  T next() {
+    align(alignof(T));
+    T value;
+    memcpy(&value, begin_ + at_, sizeof value);
+    at_ += sizeof value;
+    return value;
+  }
+
+ private:
+  const char* begin_;
+  size_t at_ = 0;
+};
+
+void fill_buffer(u32 gpu, Arguments* given) {
+  const u64 to = given->next<u64>(), pattern = given->next<u64>();
+  const u64 count = given->next<u32>(), unit = given->next<u32>(), end = given->next<u64>();
+  const u64 size = count * unit;
+  const Run source = reach(gpu, pattern, size, false);
+  if (source.bytes && end > to) fill(gpu, to, source.bytes, size, round_up(end - to, size));
+}
+
+// The buffer comes as bytes, shorts, ints and longs: the one that is not null has the unit.
+void fill_buffer_2d(u32 gpu, Arguments* given) {
+  u64 to = 0, unit = 1;
+  for (u64 candidate_unit : {1, 2, 4, 8})
+    if (const u64 candidate = given->next<u64>()) to = candidate, unit = candidate_unit;
+  const u64 pattern = given->next<u64>(), size = given->next<u32>() * unit;
+  const u64 origin = given->next<u64>(), width = given->next<u64>(), height = given->next<u64>();
+  const u64 pitch = given->next<u64>();
+  const Run source = reach(gpu, pattern, size, false);
+  for (u64 y = 0; source.bytes && y < height; y++)
+    fill(gpu, to + (origin + y * pitch) * unit, source.bytes, size, width * size);
+}
+
+void copy_buffer(u32 gpu, Arguments* given) {
+  const u64 from = given->next<u64>(), to = given->next<u64>();
+  copy(gpu, to, from, given->next<u64>());
+}
+
+void copy_buffer_aligned(u32 gpu, Arguments* given) {
+  const u64 from = given->next<u64>(), to = given->next<u64>();
+  const u64 from_origin = given->next<u64>(), to_origin = given->next<u64>();
+  const u64 count = given->next<u64>(), unit = given->next<u32>();
+  copy(gpu, to + to_origin * unit, from + from_origin * unit, count * unit);
+}
+
+void copy_rectangle(u32 gpu, Arguments* given, u64 unit) {
+  struct Side {
+    u64 pitch, slice, origin, padding;
+  };
+  const u64 from = given->next<u64>(), to = given->next<u64>();
+  given->align(32);
+  const auto source = given->next<Side>(), target = given->next<Side>();
+  const auto width = given->next<u64>(), height = given->next<u64>(), depth = given->next<u64>();
+  for (u64 z = 0; z < depth; z++)
+    for (u64 y = 0; y < height; y++)
+      copy(gpu, to + (target.origin + z * target.slice + y * target.pitch) * unit,
+           from + (source.origin + z * source.slice + y * source.pitch) * unit, width * unit);
+}
+
+void write_value(u32 gpu, Arguments* given) {
+  const u64 as_int = given->next<u64>(), as_long = given->next<u64>(), value = given->next<u64>();
+  const u64 size = as_int ? sizeof(u32) : sizeof(u64);
+  fill(gpu, as_int ? as_int : as_long, &value, size, size);
+}
+
+// ROCr's own copy and fill kernels have no name here; their arguments (blit_kernel.cpp: KernelArgs) tell them
+// apart. Each phase of a copy is a pair of addresses that move on together.
+bool run_unnamed(u32 gpu, const char* arguments) {
+  u64 v[10];
+  memcpy(v, arguments, sizeof v);
+  const auto moved_together = [&](int pair) {
+    return v[pair] >= v[0] && v[pair] - v[0] == v[pair + 1] - v[1];
+  };
+  for (int end : {8, 4})  // aligned copies have four phases, misaligned ones two
+    if (v[end] > v[0] && moved_together(end) && moved_together(2) && (end == 4 || moved_together(6)))
+      return copy(gpu, v[1], v[0], v[end] - v[0]);
+  const bool is_fill = v[0] <= v[1] && v[1] <= v[2] && v[2] - v[0] < 1ull << 40;
+  return is_fill && fill(gpu, v[0], &v[3], sizeof(u32), v[2] - v[0]);
+}
+
+std::string name_of(u64 object) {
+  const auto found = kernel_names.find(object);
+  if (found == kernel_names.end()) return "";
+  const std::string& name = found->second;
+  return name.substr(0, name.rfind(".kd"));
+}
+
+}  // namespace
+
+void run_kernel(u32 gpu, const Dispatch& packet) {
+  const std::string name = name_of(packet.object);
+  log(2, "gpu %u runs kernel %s", gpu, name.c_str());
+  if (name == "__amd_rocclr_initHeap" || name == "__amd_rocclr_gwsInit") return;
+  const Run arguments = packet.arguments ? reach(gpu, packet.arguments, 256, false) : Run{nullptr, 0};
+  if (!arguments.bytes) {
+    log(0, "kernel '%s' is not run: its arguments are out of reach", name.c_str());
+    return;
+  }
+  Arguments given(arguments.bytes);
+  if (name == "__amd_rocclr_fillBufferAligned")
+    fill_buffer(gpu, &given);
+  else if (name == "__amd_rocclr_fillBufferAligned2D")
+    fill_buffer_2d(gpu, &given);
+  else if (name == "__amd_rocclr_copyBuffer")
+    copy_buffer(gpu, &given);
+  else if (name == "__amd_rocclr_copyBufferAligned")
+    copy_buffer_aligned(gpu, &given);
+  else if (name == "__amd_rocclr_copyBufferRect")
+    copy_rectangle(gpu, &given, 1);
+  else if (name == "__amd_rocclr_copyBufferRectAligned")
+    copy_rectangle(gpu, &given, 4);
+  else if (name == "__amd_rocclr_streamOpsWrite")
+    write_value(gpu, &given);
+  else if (!name.empty() || !run_unnamed(gpu, arguments.bytes))
+    log(0, "kernel '%s' is not run: there is no GPU", name.c_str());
+}
+
+}  // namespace standin
+
+// ------------------------------------------------------------------------------------------------ which
+// kernel is which AMD's HIP asks ROCr for its kernels by name and launches them by address; both questions
+// pass through here.
+
+namespace {
+
+struct HsaHandle {
+  uint64_t handle;
+};
+constexpr uint32_t kKernelObject = 22;  // HSA_EXECUTABLE_SYMBOL_INFO_KERNEL_OBJECT
+
+void* in_rocr(const char* function) {
+  static void* const library = dlopen("libhsa-runtime64.so.1", RTLD_NOW | RTLD_NOLOAD);
+  return dlsym(library, function);
+}
+
+}  // namespace
+
+EXPORT uint32_t hsa_executable_get_symbol_by_name(HsaHandle executable, const char* name,
+                                                  const HsaHandle* agent, HsaHandle* symbol) {
+  static const auto real = reinterpret_cast<decltype(&hsa_executable_get_symbol_by_name)>(
+      in_rocr("hsa_executable_get_symbol_by_name"));
+  const uint32_t status = real(executable, name, agent, symbol);
+  std::lock_guard lock(standin::mutex());
+  if (!status) standin::symbol_names[symbol->handle] = name;
+  return status;
+}
+
+EXPORT uint32_t hsa_executable_symbol_get_info(HsaHandle symbol, uint32_t attribute, void* value) {
+  static const auto real =
+      reinterpret_cast<decltype(&hsa_executable_symbol_get_info)>(in_rocr("hsa_executable_symbol_get_info"));
+  const uint32_t status = real(symbol, attribute, value);
+  std::lock_guard lock(standin::mutex());
+  if (!status && attribute == kKernelObject)
+    standin::kernel_names[*static_cast<uint64_t*>(value)] = standin::symbol_names[symbol.handle];
+  return status;
+}

@@ -1,0 +1,231 @@
+#include "svm.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "kfd.hpp"
+
+namespace standin {
+
+namespace {
+
+using Ranges = std::map<u64, SvmRange>;
+
+bool has(u64 bits, u32 gpu) { return bits >> gpu & 1; }
+
+u64 all_gpus() { return (1ull << machine().gpus.size()) - 1; }
+
+// No range reaches over `at` afterwards.
+void split(Ranges* ranges, u64 at) {
+  auto range = ranges->upper_bound(at);
+  if (range == ranges->begin()) return;
+  --range;
+  if (range->first == at || range->second.last < at) return;
+  const SvmRange tail = range->second;
+  range->second.last = at - 1;
+  (*ranges)[at] = tail;
+}
+
+// What has no attributes yet gets the defaults.
+void cover(Ranges* ranges, u64 start, u64 last) {
+  for (u64 at = start; at <= last;) {
+    const auto next = ranges->lower_bound(at);
+    const u64 hole_ends = next == ranges->end() || next->first > last ? last : next->first - 1;
+    if (next != ranges->end() && next->first == at) {
+      at = next->second.last + 1;
+      continue;
+    }
+    SvmRange range{};
+    range.last = hole_ends;
+    if (machine().xnack) range.access = all_gpus();
+    (*ranges)[at] = range;
+    at = hole_ends + 1;
+  }
+}
+
+bool may_be_set(const kfd_ioctl_svm_attribute& attribute) {
+  switch (attribute.type) {
+    case KFD_IOCTL_SVM_ATTR_PREFETCH_LOC:
+      if (attribute.value == KFD_IOCTL_SVM_LOCATION_UNDEFINED) return false;
+      [[fallthrough]];
+    case KFD_IOCTL_SVM_ATTR_PREFERRED_LOC:
+      return attribute.value == KFD_IOCTL_SVM_LOCATION_SYSMEM ||
+             attribute.value == KFD_IOCTL_SVM_LOCATION_UNDEFINED || gpu_of(attribute.value) >= 0;
+    case KFD_IOCTL_SVM_ATTR_ACCESS:
+    case KFD_IOCTL_SVM_ATTR_ACCESS_IN_PLACE:
+    case KFD_IOCTL_SVM_ATTR_NO_ACCESS:
+      return gpu_of(attribute.value) >= 0;
+    default:
+      return attribute.type <= KFD_IOCTL_SVM_ATTR_GRANULARITY;
+  }
+}
+
+void set(SvmRange* range, const kfd_ioctl_svm_attribute& attribute) {
+  const u32 value = attribute.value;
+  switch (attribute.type) {
+    case KFD_IOCTL_SVM_ATTR_PREFERRED_LOC:
+      range->preferred = value;
+      return;
+    case KFD_IOCTL_SVM_ATTR_PREFETCH_LOC:
+      range->prefetched = value;
+      return;
+    case KFD_IOCTL_SVM_ATTR_SET_FLAGS:
+      range->flags |= value;
+      return;
+    case KFD_IOCTL_SVM_ATTR_CLR_FLAGS:
+      range->flags &= ~value;
+      return;
+    case KFD_IOCTL_SVM_ATTR_GRANULARITY:
+      range->granularity = static_cast<u8>(std::min(value, 0x1bu));
+      return;
+    default:
+      break;
+  }
+  const u64 bit = 1ull << gpu_of(value);
+  range->access &= ~bit;
+  range->access_in_place &= ~bit;
+  if (attribute.type == KFD_IOCTL_SVM_ATTR_ACCESS) range->access |= bit;
+  if (attribute.type == KFD_IOCTL_SVM_ATTR_ACCESS_IN_PLACE) range->access_in_place |= bit;
+}
+
+int set_attributes(const kfd_ioctl_svm_args* arguments, u64 start, u64 last, const VirtualMemory& memory) {
+  Ranges& ranges = machine().svm;
+  const auto* begin = arguments->attrs;
+  const auto* end = begin + arguments->nattr;
+  if (!std::all_of(begin, end, may_be_set)) return fail(EINVAL);
+  if (!memory.present || memory.of_devices) return fail(EFAULT);
+  split(&ranges, start);
+  split(&ranges, last + 1);
+  cover(&ranges, start, last);
+  for (auto range = ranges.lower_bound(start); range != ranges.end() && range->first <= last; ++range)
+    for (const auto* attribute = begin; attribute != end; ++attribute) set(&range->second, *attribute);
+  return 0;
+}
+
+// The attributes of a whole range: a location only if all of it has the same, rights that all of it has.
+struct Summary {
+  u32 preferred = KFD_IOCTL_SVM_LOCATION_UNDEFINED, prefetched = KFD_IOCTL_SVM_LOCATION_UNDEFINED;
+  u64 access = 0, access_in_place = 0;
+  u32 flags_of_all, flags_of_any;
+  u8 granularity;
+};
+
+Summary summary(u64 start, u64 last) {
+  const Ranges& ranges = machine().svm;
+  auto range = ranges.upper_bound(start);
+  if (range != ranges.begin() && std::prev(range)->second.last >= start) --range;
+  const SvmRange defaults{};
+  Summary sum{};
+  sum.flags_of_all = sum.flags_of_any = defaults.flags;
+  sum.granularity = defaults.granularity;
+  if (range == ranges.end() || range->first > last) {
+    sum.access = machine().xnack ? all_gpus() : 0;
+    return sum;
+  }
+  const SvmRange& first = range->second;
+  sum = {first.preferred, first.prefetched, first.access,     first.access_in_place,
+         first.flags,     first.flags,      first.granularity};
+  for (; range != ranges.end() && range->first <= last; ++range) {
+    const SvmRange& one = range->second;
+    if (one.preferred != sum.preferred) sum.preferred = KFD_IOCTL_SVM_LOCATION_UNDEFINED;
+    if (one.prefetched != sum.prefetched) sum.prefetched = KFD_IOCTL_SVM_LOCATION_UNDEFINED;
+    sum.access &= one.access;
+    sum.access_in_place &= one.access_in_place;
+    sum.flags_of_all &= one.flags;
+    sum.flags_of_any |= one.flags;
+    sum.granularity = std::min(sum.granularity, one.granularity);
+  }
+  return sum;
+}
+
+int get_attributes(kfd_ioctl_svm_args* arguments, u64 start, u64 last, const VirtualMemory& memory) {
+  if (!memory.present || memory.of_devices) return fail(EINVAL);
+  for (u32 i = 0; i < arguments->nattr; i++) {
+    const u32 type = arguments->attrs[i].type;
+    if (type == KFD_IOCTL_SVM_ATTR_ACCESS_IN_PLACE || type == KFD_IOCTL_SVM_ATTR_NO_ACCESS ||
+        type > KFD_IOCTL_SVM_ATTR_GRANULARITY)
+      return fail(EINVAL);
+  }
+  const Summary sum = summary(start, last);
+  for (u32 i = 0; i < arguments->nattr; i++) {
+    auto& attribute = arguments->attrs[i];
+    switch (attribute.type) {
+      case KFD_IOCTL_SVM_ATTR_PREFERRED_LOC:
+        attribute.value = sum.preferred;
+        break;
+      case KFD_IOCTL_SVM_ATTR_PREFETCH_LOC:
+        attribute.value = sum.prefetched;
+        break;
+      case KFD_IOCTL_SVM_ATTR_SET_FLAGS:
+        attribute.value = sum.flags_of_all;
+        break;
+      case KFD_IOCTL_SVM_ATTR_CLR_FLAGS:
+        attribute.value = ~sum.flags_of_any;
+        break;
+      case KFD_IOCTL_SVM_ATTR_GRANULARITY:
+        attribute.value = sum.granularity;
+        break;
+      default: {  // the question is KFD_IOCTL_SVM_ATTR_ACCESS, the answer is in the type
+        const int gpu = gpu_of(attribute.value);
+        if (gpu < 0) return fail(EINVAL);
+        attribute.type = has(sum.access, gpu)            ? KFD_IOCTL_SVM_ATTR_ACCESS
+                         : has(sum.access_in_place, gpu) ? KFD_IOCTL_SVM_ATTR_ACCESS_IN_PLACE
+                                                         : KFD_IOCTL_SVM_ATTR_NO_ACCESS;
+      }
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+VirtualMemory look_at(u64 start, u64 size) {
+  VirtualMemory found{true, true, false};
+  FILE* maps = fopen("/proc/self/maps", "r");
+  if (!maps) return found;
+  char line[512];
+  u64 next = start;
+  while (next < start + size && fgets(line, sizeof line, maps)) {
+    unsigned long long begin, end;
+    char rights[8];
+    if (sscanf(line, "%llx-%llx %7s", &begin, &end, rights) != 3 || end <= next) continue;
+    if (begin > next) break;
+    if (rights[0] != 'r') found.readable = false;
+    if (strstr(line, "memfd:standin")) found.of_devices = true;
+    next = end;
+  }
+  fclose(maps);
+  found.present = next >= start + size;
+  return found;
+}
+
+bool svm_accessible(u32 gpu, u64 address) {
+  const Ranges& ranges = machine().svm;
+  const auto next = ranges.upper_bound(address);
+  if (next == ranges.begin() || std::prev(next)->second.last < address) return machine().xnack;
+  const SvmRange& range = std::prev(next)->second;
+  return has(range.access | range.access_in_place, gpu);
+}
+
+int svm_ioctl(kfd_ioctl_svm_args* arguments) {
+  const u64 start = arguments->start_addr, size = arguments->size;
+  if (!start || !size || (start | size) % kPage) return fail(EINVAL);
+  const VirtualMemory memory = look_at(start, size);
+  return arguments->op == KFD_IOCTL_SVM_OP_SET_ATTR
+             ? set_attributes(arguments, start, start + size - 1, memory)
+             : get_attributes(arguments, start, start + size - 1, memory);
+}
+
+void svm_forget(u64 start, u64 size) {
+  if (!opened()) return;
+  std::lock_guard lock(mutex());
+  Ranges& ranges = machine().svm;
+  const u64 last = start + round_up(size, kPage) - 1;
+  split(&ranges, start);
+  split(&ranges, last + 1);
+  ranges.erase(ranges.lower_bound(start), ranges.upper_bound(last));
+}
+
+}  // namespace standin

@@ -1,0 +1,77 @@
+"""That the library under test is AMD's, unmodified, and that the stand-in below it does what is asked of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hipplan.runtimes import choose
+from tests.hardware.machine import MIB, Machine, pattern
+
+
+@pytest.fixture
+def machine(release: str) -> Machine:
+    return Machine(choose())
+
+
+def test_the_library_is_amd_s_of_this_release(machine: Machine, release: str) -> None:
+    assert machine.chosen.kind == "amd"
+    assert f"{machine.runtime.version // 10**7}.{machine.runtime.version // 10**5 % 100}" == release
+    mapped = Path("/proc/self/maps").read_text()
+    assert os.environ["HIPPLAN_RUNTIME"] in mapped
+    assert "libhsa-runtime64.so.1" in mapped
+
+
+def test_data_comes_back_through_every_device(machine: Machine) -> None:
+    data = pattern(3 * MIB + 5, "alive")
+    for device in range(machine.count):
+        with machine.scratch(device, len(data)) as own:
+            machine.write_by(device, own, data)
+            assert machine.read_by(device, own, len(data)) == data
+
+
+def test_memory_is_counted(machine: Machine) -> None:
+    before = machine.runtime.memory_info(0)[0]
+    with machine.scratch(0, 64 * MIB):
+        assert before - machine.runtime.memory_info(0)[0] >= 64 * MIB
+    assert machine.runtime.memory_info(0)[0] == before
+
+
+COPY_FROM_NOWHERE = """
+import ctypes, os
+hip = ctypes.CDLL(os.environ["HIPPLAN_RUNTIME"])
+own = ctypes.c_void_p()
+assert hip.hipMalloc(ctypes.byref(own), ctypes.c_size_t(8192)) == 0
+reserved, size = ctypes.c_void_p(), ctypes.c_size_t(2 << 20)
+assert hip.hipMemAddressReserve(ctypes.byref(reserved), size, ctypes.c_size_t(0), None, ctypes.c_ulonglong(0)) == 0
+handle, prop = ctypes.c_void_p(), (ctypes.c_int * 8)(1, 0, 1, 0)
+assert hip.hipMemCreate(ctypes.byref(handle), size, prop, ctypes.c_ulonglong(0)) == 0
+assert hip.hipMemMap(reserved, size, ctypes.c_size_t(0), handle, ctypes.c_ulonglong(0)) == 0
+hip.hipMemcpy(own, reserved, ctypes.c_size_t(8192), 3)  # nobody has access to it
+hip.hipDeviceSynchronize()
+print("faults:", ctypes.CDLL(None).standin_faults())
+"""
+
+
+@pytest.mark.parametrize("on_fault", ["abort", "count"])
+def test_a_page_fault_of_a_gpu_ends_the_process_or_is_counted(release: str, on_fault: str) -> None:
+    environment = os.environ | {"STANDIN_ON_FAULT": on_fault}
+    ran = subprocess.run([sys.executable, "-c", COPY_FROM_NOWHERE], env=environment, capture_output=True, text=True)
+    assert "Memory access fault by GPU 0" in ran.stderr
+    if on_fault == "abort":
+        assert ran.returncode == -signal.SIGABRT
+    else:
+        assert ran.returncode == 0
+        assert int(ran.stdout.rpartition(":")[2]) > 0
+
+
+def test_a_forked_child_may_close_everything(release: str, machine: Machine) -> None:
+    """Its driver is its own: the parent's goes on."""
+    child = subprocess.run([sys.executable, "-c", "print('child')"], close_fds=True, capture_output=True, text=True)
+    assert child.stdout == "child\n"
+    test_data_comes_back_through_every_device(machine)
