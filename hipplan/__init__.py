@@ -11,6 +11,9 @@ needs no compiled part.
 
 from __future__ import annotations
 
+import os
+from _thread import RLock
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +86,29 @@ _WHERE = {
 """Modules; what has none here is in `errors`."""
 
 
+_loading = RLock()
+_FORK_WAITS_S = 10.0
+
+
+def _before_fork() -> None:
+    """A child has none of the other threads: what one of them is importing could never be imported there."""
+    _loading.acquire(timeout=_FORK_WAITS_S)
+
+
+def _after_fork() -> None:
+    with suppress(RuntimeError):  # it waited in vain
+        _loading.release()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+
+
 def __getattr__(name: str) -> Any:
+    with _loading:
+        return _found(name)
+
+
+def _found(name: str) -> Any:
     if name == "_core":
         return _compiled_part()
     if name not in __all__:

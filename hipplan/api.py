@@ -53,7 +53,7 @@ def apply(
     known = loaded(plan, vars)
     profile = None if machine is None else load_machine(machine)
     lock = None if locked is None else Locked(locked)
-    with recording(record) as recorder:
+    with recording(record, known) as recorder:
         chosen = choose(runtime, profile)
         program = prepare(known, chosen, profile)
         if lock is not None:

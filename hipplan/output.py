@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
+import functools
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator
@@ -12,6 +15,7 @@ from pathlib import Path
 
 from hipplan.errors import Diagnostic, PlanError, reason_of
 
+_PART = re.compile(r"\.hipplan-[0-9a-f]{16}\.part")
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
@@ -23,10 +27,9 @@ def replacing(path: str) -> Iterator[int]:
     """
     rights = _rights(path)
     target = Path(os.path.realpath(path))
-    beside = _beside(target)
-    descriptor = -1
+    _remove_stale(str(target.parent))
+    beside, descriptor = _new_beside(target)
     try:
-        descriptor = os.open(beside, _NEW, 0o666)
         if rights is not None:
             os.fchmod(descriptor, rights)
         yield descriptor
@@ -45,9 +48,11 @@ def check_replacing(path: str, what: str) -> None:
     """Raises PlanError (HP413) now where replacing() would raise, which may be hours later."""
     try:
         _rights(path)
-        beside = _beside(Path(os.path.realpath(path)))
+        target = Path(os.path.realpath(path))
+        _remove_stale(str(target.parent))
+        beside = _beside(target)
         os.close(os.open(beside, _NEW, 0o666))
-        beside.unlink()
+        beside.unlink(missing_ok=True)  # another process may have taken it for one that was left behind
     except (OSError, ValueError) as error:
         hint = "nothing was done; name a file in a folder that can be written"
         raise PlanError(_unwritten(path, what, error, hint)) from None
@@ -73,6 +78,39 @@ def _unwritten(path: str, what: str, error: Exception, hint: str = "") -> Diagno
 
 def _beside(target: Path) -> Path:
     return target.with_name(f".hipplan-{secrets.token_hex(8)}.part")  # as short for the longest name
+
+
+def _new_beside(target: Path) -> tuple[Path, int]:
+    """A file that no other process removes as long as it is open."""
+    while True:
+        beside = _beside(target)
+        descriptor = os.open(beside, _NEW, 0o666)
+        with contextlib.suppress(OSError):  # a file system without locks, where nobody removes anything
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink:
+            return beside, descriptor
+        os.close(descriptor)  # somebody removed it before it was locked
+
+
+@functools.cache
+def _remove_stale(folder: str) -> None:
+    """What processes that were killed while they wrote a file have left in a folder; looked for once."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for part in [one.path for one in entries if _PART.fullmatch(one.name)]:
+            with contextlib.suppress(OSError):
+                _remove_if_stale(part)
+
+
+def _remove_if_stale(part: str) -> None:
+    """A file of this user that no process holds. Raises OSError: it is not."""
+    descriptor = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            Path(part).unlink()
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager

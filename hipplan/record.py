@@ -27,6 +27,7 @@ from hipplan.steps import Step
 from hipplan.strict_json import FORMAT_VERSION
 
 if TYPE_CHECKING:
+    from hipplan.loader import LoadedPlan
     from hipplan.undo import Undone
     from hipplan.verify import Check
 
@@ -48,6 +49,7 @@ class Recorder:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
+        self._begun = False
         try:
             self._file: io.FileIO | None = io.FileIO(self.path, "a", opener=_open)
             self._claim()
@@ -72,15 +74,8 @@ class Recorder:
 
     def begin(self, program: Program, runtime: dict[str, Any]) -> None:
         """The first line. runtime: path, version and driver_version."""
-        if self._file is not None and stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
-            self._file.truncate(0)
         machine = None if program.measured is None else program.measured.model_dump(exclude_none=True)
-        self._write(
-            "apply",
-            format_version=FORMAT_VERSION,
-            hipplan=__version__,
-            started=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds"),
-            process=os.getpid(),
+        self._head(
             plan=program.name,
             source=program.source,
             digest=program.digest,
@@ -88,6 +83,34 @@ class Recorder:
             machine=machine,
             runtime=runtime,
             steps=len(program.steps),
+        )
+
+    def refused(self, plan: LoadedPlan, error: BaseException) -> None:
+        """All lines of an apply that ended without its last line: most of them before the first step."""
+        if not self._begun:
+            self._head(
+                plan=plan.plan.name or "",
+                source=plan.source_name,
+                digest=plan.digest,
+                vars=dict(plan.plan.vars),
+                machine=None,
+                runtime={},
+                steps=0,
+            )
+        self.failed(error)
+        self.end()
+
+    def _head(self, **more: Any) -> None:
+        self._begun = True
+        if self._file is not None and stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
+            self._file.truncate(0)
+        self._write(
+            "apply",
+            format_version=FORMAT_VERSION,
+            hipplan=__version__,
+            started=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds"),
+            process=os.getpid(),
+            **more,
         )
 
     def step(self, step: Step, took_ns: int, retries: int, error: BaseException | None) -> None:
@@ -154,14 +177,17 @@ class Recorder:
 
 
 @contextmanager
-def recording(path: str | os.PathLike[str] | None) -> Iterator[Recorder | None]:
-    """A recorder for an apply, closed if that is not even begun. None without a path. Raises RecordError (HP413)."""
+def recording(path: str | os.PathLike[str] | None, plan: LoadedPlan) -> Iterator[Recorder | None]:
+    """A recorder for an apply of a plan, which also tells why it was refused. None without a path.
+
+    Raises RecordError (HP413).
+    """
     recorder = None if path is None else Recorder(path)
     try:
         yield recorder
-    except BaseException:
+    except BaseException as error:
         if recorder is not None:
-            recorder.close()
+            recorder.refused(plan, error)
         raise
 
 

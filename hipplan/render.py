@@ -65,9 +65,9 @@ def record_parts(record: Record) -> Iterator[Text]:
     yield _line(f"digest {head['digest']}")
     if head["vars"]:
         yield _line("variables: " + ", ".join(f"{name} = {value}" for name, value in head["vars"].items()))
-    yield _line(
-        f"on {where}, {runtime.get('path')}, HIP {runtime.get('version')}, driver {runtime.get('driver_version')}"
-    )
+    if runtime:  # else it was refused before one was chosen
+        driver = runtime.get("driver_version")
+        yield _line(f"on {where}, {runtime.get('path')}, HIP {runtime.get('version')}, driver {driver}")
     begins = [n for n, event in enumerate(record.events) if n == 0 or event["event"] == "change"]
     number = 1
     for begin, end in pairwise([*begins, len(record.events)]):

@@ -12,8 +12,10 @@ from hipplan.content_steps import check_files
 from hipplan.errors import ApplyError, Diagnostic
 from hipplan.layout import Layout
 from hipplan.live import Live, OnBytes, bindings, described, native_steps
+from hipplan.places import family_of
 from hipplan.program import Program
 from hipplan.record import Recorder
+from hipplan.shortages import shortage
 from hipplan.steps import Step
 from hipplan.undo import Undone, retried_text, tell_leaks, undo
 from hipplan.verify import Checks, verify
@@ -22,7 +24,6 @@ OnStep = Callable[[int, Step], None]
 """Called before each step with its number from 0. What it raises rolls back: the CLI's signals come this way."""
 
 _HINTS = {
-    "hipErrorOutOfMemory": "free memory on the device, or make the plan smaller",
     "hipErrorInvalidValue": "this runtime refuses the arguments; `hipplan machine` shows what it can do",
     "hipErrorNotSupported": "this runtime lacks the feature; see docs/hardware.md",
     "hipErrorInsufficientDriver": "the kernel's driver is too old for this runtime: update it, or use an older ROCm",
@@ -64,7 +65,7 @@ def run(
     except BaseException as error:
         if record is not None:
             record.failed(error)
-        making.stop()
+        making.stop(error)
         undone = undo(program, live)
         if record is not None:
             record.end()
@@ -88,6 +89,8 @@ class Making:
         tell_leaks(_core.take_leaks_here())  # what is in the log at the end is of this
         self._retries_before = _core.thread_retries()
         self._retries_after: int | None = None
+        self.hint = ""
+        """What to do about the driver call that failed."""
 
     @property
     def retries(self) -> int:
@@ -95,9 +98,14 @@ class Making:
         after = _core.thread_retries() if self._retries_after is None else self._retries_after
         return after - self._retries_before
 
-    def stop(self) -> None:
-        """Nothing more is made: what this thread calls again from here on is the roll back's."""
+    def stop(self, error: BaseException) -> None:
+        """Nothing more is made, because of an error: what this thread calls again from here on is the roll back's."""
         self._retries_after = _core.thread_retries()
+        if isinstance(error, _core.HipError):
+            self.hint = _HINTS.get(error.name, "")
+            if error.name == "hipErrorOutOfMemory":
+                size = getattr(self.step, "size", 0)
+                self.hint = shortage(error.call, size, family_of(self.live.runtime.path))
 
     def make(self, steps: tuple[Step, ...], native: _core.NativeSteps | None = None) -> None:
         """Makes these steps. Raises what the one raises that fails.
@@ -192,13 +200,7 @@ def _driver_failure(error: _core.HipError, making: Making, notes: tuple[str, ...
         origin = step.origin
         where = f"step: {making.number + 1} of {making.total}, {step.call} {step.name}: {step.describe()}"
     driver = f"driver: {error.call}({error.arguments}) -> {error.name} ({error.code})"
-    return Diagnostic("HP401", summary, origin, why=error.subject, hint=_hint(error), notes=(driver, where, *notes))
-
-
-def _hint(error: _core.HipError) -> str:
-    if (error.call, error.name) == ("hipMemAddressReserve", "hipErrorOutOfMemory"):
-        return "these are addresses and no memory: ask for fewer, or leave address and alignment to HIP"
-    return _HINTS.get(error.name, "")
+    return Diagnostic("HP401", summary, origin, why=error.subject, hint=making.hint, notes=(driver, where, *notes))
 
 
 def _mismatch(name: str, what: str, desired: str, current: str) -> Diagnostic:

@@ -262,7 +262,7 @@ class _Change:
 
     def _roll_back(self, error: BaseException) -> Undone:
         try:
-            self.making.stop()
+            self.making.stop(error)
             if self.live.record is not None:
                 self.live.record.failed(error)
         finally:  # whatever a signal's handler raises meanwhile

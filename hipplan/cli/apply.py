@@ -92,7 +92,7 @@ def run(given: Namespace) -> int:
     not_over(written, *plan.files)
     profile = load_machine(given.machine) if given.machine else None
     lock = None if given.locked is None else Locked(given.locked)
-    with recording(given.record) as record:
+    with recording(given.record, plan) as record:
         chosen = choose(given.runtime, profile)
         if chosen.notice:
             print(printable(f"notice: {chosen.notice}"), file=sys.stderr)

@@ -214,6 +214,40 @@ def test_a_device_s_name_is_only_a_name(name: bytes, folder: Path) -> None:
             assert f"1 x {shown}; copies" in told
 
 
+@pytest.mark.skipif("HIPPLAN_SANITIZER" in os.environ, reason="sanitizers need files and addresses of their own")
+@pytest.mark.parametrize(
+    ("limit", "option", "plan"),
+    [
+        ("RLIMIT_NOFILE", "-n", "allocations: {a: {size: 4KiB, count: 20, shareable: posix_fd}}"),
+        ("RLIMIT_AS", "-v", "buffers: {b: {kind: managed, size: 40GiB}}"),
+        ("RLIMIT_FSIZE", "-f", "buffers: {b: {kind: device, size: 1GiB}}"),
+    ],
+)
+def test_a_limit_of_the_process_is_no_lack_of_device_memory(limit: str, option: str, plan: str, tmp_path: Path) -> None:
+    """The process lowers its own limit when everything is loaded, so that only the driver meets it."""
+    (tmp_path / "plan.yaml").write_text(f"hipplan: 1\n{plan}\n")
+    code = """
+import os, resource, sys
+import hipplan
+from hipplan.prepare import prepare
+from hipplan.runtimes import choose
+from hipplan.transaction import run
+program = prepare(hipplan.load(sys.argv[1]), choose("sim"), None)
+which = getattr(resource, sys.argv[2])
+fewest = {"RLIMIT_NOFILE": 9, "RLIMIT_AS": 16 << 30, "RLIMIT_FSIZE": 1 << 20}[sys.argv[2]]
+resource.setrlimit(which, (fewest, resource.getrlimit(which)[1]))
+try:
+    run(program, choose("sim").runtime)
+except hipplan.ApplyError as error:
+    print(error.diagnostics[0].hint)
+"""
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "plan.yaml", limit], capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr
+    assert f"raise `ulimit {option}`" in done.stdout
+    assert "device" not in done.stdout
+
+
 def test_a_range_that_cannot_be_reserved_is_no_lack_of_device_memory(hipplan: Run) -> None:
     plan = '{"hipplan": 1, "reservations": {"r": {"size": "4MiB"}}}'
     failing = {"HIPSIM_FAIL": "hipMemAddressReserve@1=hipErrorOutOfMemory"}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import resource
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -111,6 +113,42 @@ def test_a_new_file_has_the_rights_of_any_new_file(tmp_path: Path) -> None:
         os.umask(before)
 
     assert (tmp_path / ("n" * 255)).stat().st_mode & 0o7777 == 0o640
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_that_saves(tmp_path: Path, hipplan: Run) -> None:
+    """Only ours, and only what no process writes any more."""
+    names = {kind: f".hipplan-{number:016x}.part" for number, kind in enumerate(("dead", "alive", "linked", "folder"))}
+    kept = {names["alive"], names["linked"], names["folder"], ".hipplan-notes.part", "mine"}
+    killed = f"""
+import os, signal
+from hipplan.output import replacing
+with replacing({str(tmp_path / "victim")!r}):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    subprocess.run([sys.executable, "-c", killed], check=False)
+    (left,) = tmp_path.iterdir()
+    left.rename(tmp_path / names["dead"])
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / names["linked"]).symlink_to(tmp_path / "mine")
+    (tmp_path / names["folder"]).mkdir()
+    (tmp_path / ".hipplan-notes.part").write_text("mine")
+    with (tmp_path / names["alive"]).open("w") as alive:
+        fcntl.flock(alive, fcntl.LOCK_EX)
+        saving = ("apply", QUICKSTART, "--once", "--runtime", "sim", "--save", f"staging={tmp_path / 'saved'}")
+        done = hipplan(*saving)
+
+        assert done.returncode == 0, done.stderr
+        assert {one.name for one in tmp_path.iterdir()} == kept | {"saved"}
+
+
+def test_two_who_save_in_one_folder_leave_each_other_alone(tmp_path: Path, hipplan: Run) -> None:
+    with replacing(str(tmp_path / "mine")) as descriptor:
+        os.write(descriptor, b"mine")
+        done = hipplan("import", "safetensors", sorted(CHECKPOINT.glob("*.safetensors"))[0], "-o", tmp_path / "other")
+        assert done.returncode == 0, done.stderr
+
+    assert (tmp_path / "mine").read_bytes() == b"mine"
+    assert {one.name for one in tmp_path.iterdir()} == {"mine", "other"}
 
 
 def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:

@@ -113,10 +113,59 @@ def test_a_record_that_cannot_be_written_is_told_before_the_first_call(sim: Simu
 def test_an_invalid_plan_leaves_an_old_record_as_it_is(tmp_path: Path) -> None:
     file = tmp_path / "apply.jsonl"
     file.write_text("old")
-    for plan in ("hipplan: 1\nx: 1\n", "hipplan: 1\nbuffers:\n  b: {kind: device, size: 999GiB}\n"):
-        with pytest.raises(library.HipplanError):
-            library.apply(plan, runtime="sim", record=file)
-        assert file.read_text() == "old"
+    with pytest.raises(library.PlanError):
+        library.apply("hipplan: 1\nx: 1\n", runtime="sim", record=file)
+    assert file.read_text() == "old"
+
+
+TOO_LARGE = "hipplan: 1\nname: much\nvars: {size: 999GiB}\nbuffers:\n  b: {kind: device, size: $(size)}\n"
+BOUND = "hipplan: 1\nbuffers:\n  b: {kind: registered, bind: mine, size: 4KiB}\n"
+
+
+@pytest.mark.parametrize(
+    ("plan", "runtime", "error"),
+    [
+        (TOO_LARGE, "sim", "MachineError"),
+        (TOO_LARGE, "simm", "SettingError"),
+        (BOUND, "sim", "ApplyError"),
+    ],
+    ids=["preflight", "runtime", "binding"],
+)
+def test_a_refused_apply_is_recorded_with_its_reason(
+    plan: str, runtime: str, error: str, sim: Simulator, tmp_path: Path, hipplan: Run
+) -> None:
+    (tmp_path / "plan.yaml").write_text(plan)
+    line = ("apply", tmp_path / "plan.yaml", "--runtime", runtime, "--record", tmp_path / "by-command")
+    done = hipplan(*line)
+    with pytest.raises(library.HipplanError):
+        library.apply(tmp_path / "plan.yaml", runtime=runtime, record=tmp_path / "by-library")
+    for file in ("by-command", "by-library"):
+        record = read(tmp_path / file)
+        events = [event["event"] for event in record.events]
+        shown = hipplan("replay", tmp_path / file)
+
+        assert record.complete
+        assert (events[0], events[-1]) == ("apply", "end")
+        (failed,) = record.of("failed")
+        assert failed["error"] == error
+        assert failed["why"].strip() in done.stderr
+        assert (shown.returncode, shown.stderr) == (0, "")
+        assert f"failed: {error}" in shown.stdout
+
+
+def test_an_interrupt_before_the_first_step_is_recorded(
+    sim: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hipplan.api.prepare", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        applied(tmp_path / "r")
+    record = read(tmp_path / "r")
+
+    assert record.complete
+    assert [event["error"] for event in record.of("failed")] == ["KeyboardInterrupt"]
 
 
 def test_a_full_disk_ends_the_record_and_not_the_apply(sim: Simulator, caplog: pytest.LogCaptureFixture) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,32 @@ del layout
 
     assert "not given back: hipFree(" in err
     assert "'table'" in err
+
+
+def test_a_fork_in_the_middle_of_the_first_import_waits_for_its_end() -> None:
+    """Else what another thread was importing can never be imported in the child, which waits for ever."""
+    done = subprocess.run([sys.executable, "-c", """
+import os, signal, sys, threading, time
+import hipplan
+begun = threading.Event()
+class Slow:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "hipplan.resolve":
+            begun.set()
+            time.sleep(0.3)
+sys.meta_path.insert(0, Slow)
+threading.Thread(target=lambda: hipplan.load).start()
+begun.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    hipplan.load({"hipplan": 1})
+    os._exit(42)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""], capture_output=True, text=True)  # fmt: skip
+
+    assert done.returncode == 42, done.stderr
 
 
 @pytest.mark.parametrize("where", ["hipDeviceSynchronize", "hipMemUnmap"])
