@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 from rich.text import Text
 
 from hipplan import listing
+from hipplan.colours import wanted
 from hipplan.errors import printable
 from hipplan.program import Program, Resource
 from hipplan.record import Record
@@ -32,7 +33,10 @@ class _Console(Console):
 def console() -> Console:
     """Standard output. Wide when it is no terminal, so that nothing is cut in a file or a pipe."""
     width = None if sys.stdout.isatty() else 200
-    return _Console(width=width, highlight=False, soft_wrap=False, markup=False, emoji=False)  # names are only names
+    system: Literal["auto"] | None = "auto" if wanted(sys.stdout) else None
+    return _Console(
+        width=width, color_system=system, highlight=False, markup=False, emoji=False
+    )  # names are only names
 
 
 def tell(text: str, style: str = "") -> None:

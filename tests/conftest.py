@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+for _name in ("NO_COLOR", "FORCE_COLOR"):  # some CI services set one: what is printed would differ
+    os.environ.pop(_name, None)
+
 ROOT = Path(__file__).parents[1]
 PLANS = sorted((ROOT / "plans").glob("*.yaml"))
 

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import IO, NoReturn
 
+from hipplan.cli.habits import for_option
+from hipplan.colours import show
 from hipplan.errors import Diagnostic, HipplanError, PlanError, printable, suggest
 
 
@@ -52,7 +54,8 @@ class Parser(argparse.ArgumentParser):
         given.rest = rest
         if unknown:
             wrong = unknown[0].partition("=")[0]
-            hint = suggest(wrong, (option for action in self._actions for option in action.option_strings))
+            hint = for_option(wrong, self.prog.rpartition(" ")[2])
+            hint = hint or suggest(wrong, (option for action in self._actions for option in action.option_strings))
             self.error(f"unexpected argument {wrong!r}" + (f"; {hint}" if hint else ""))
         return given
 
@@ -112,8 +115,7 @@ def show_warnings(warnings: Sequence[Diagnostic], given: argparse.Namespace) -> 
     """Prints them on standard error. Raises PlanError with them under --strict."""
     if given.strict and warnings:
         raise PlanError(as_errors(warnings))
-    for warning in warnings:
-        print(warning, file=sys.stderr)
+    show(warnings)
 
 
 def include_option(parser: Parser) -> None:
@@ -160,7 +162,7 @@ def _same_file(a: str | None, b: str | None) -> bool:
 
 def tell_failure(error: HipplanError, as_json: bool) -> None:
     """For people on standard error; with --format json also for programs, a line on standard output."""
-    print(error, file=sys.stderr)
+    show(error.diagnostics)
     if as_json:
         from hipplan import strict_json
 

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import io
 import os
-import sys
 from argparse import Namespace
 from pathlib import Path
 
 from hipplan.cli.arguments import Parser, WrongUsage, not_empty, print_document, quiet_option, source_of
+from hipplan.colours import show
 from hipplan.errors import ExitCode, HipplanError, printable
 from hipplan.output import write_document
 
@@ -47,7 +47,7 @@ def run(given: Namespace) -> int:
             if before != after.encode() and given.write:
                 write_document(file, after, "the plan", in_place=True)
         except HipplanError as error:
-            print(error, file=sys.stderr)
+            show(error.diagnostics)
             worst = error.exit_code
             continue
         if not (given.write or given.check):

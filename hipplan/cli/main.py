@@ -12,6 +12,7 @@ import sys
 from importlib import import_module
 
 from hipplan.cli.arguments import Parser, WrongUsage, tell_failure
+from hipplan.cli.habits import for_verb
 from hipplan.cli.streams import whole
 from hipplan.errors import ExitCode, HipplanError, suggest
 
@@ -117,6 +118,8 @@ def _bug() -> int:
 
 def _run(arguments: list[str]) -> int:
     verb, rest = (arguments[0], arguments[1:]) if arguments else ("--help", [])
+    if verb == "help":  # of a verb, as git has it
+        verb, rest = (rest[0], ["--help"]) if rest else ("--help", [])
     if verb in ("--help", "-h"):
         print(_help())
         return ExitCode.OK if arguments else ExitCode.INVALID
@@ -127,7 +130,7 @@ def _run(arguments: list[str]) -> int:
         return ExitCode.OK
     if verb not in VERBS:
         what = "option" if verb.startswith("-") else "verb"
-        hint = suggest(verb, (*VERBS, "--help", "--version")) or "look at hipplan --help"
+        hint = for_verb(verb) or suggest(verb, (*VERBS, "--help", "--version")) or "look at hipplan --help"
         print(f"hipplan: error: there is no {what} {verb!r}; {hint}", file=sys.stderr)
         return ExitCode.INVALID
     module = import_module(f"hipplan.cli.{verb}")
@@ -146,5 +149,5 @@ def _run(arguments: list[str]) -> int:
 def _help() -> str:
     width = max(map(len, VERBS))
     verbs = "\n".join(f"  {verb:<{width}}  {about}" for verb, about in VERBS.items())
-    usage = "usage: hipplan VERB ...    hipplan VERB --help    hipplan --version"
+    usage = "usage: hipplan VERB ...    hipplan help VERB    hipplan --version"
     return f"{usage}\n\n{ABOUT}\n\n{verbs}\n\n{_EXIT_CODES}"

@@ -14,7 +14,6 @@ Examples:
 from __future__ import annotations
 
 import os
-import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +30,7 @@ from hipplan.cli.arguments import (
 )
 from hipplan.cli.start import without_plugins
 from hipplan.cli.variables import ambient_vars, given_vars, vars_option
+from hipplan.colours import show
 from hipplan.errors import Diagnostic, ExitCode, HipplanError, printable
 
 if TYPE_CHECKING:
@@ -98,8 +98,7 @@ def _check(
 
 def _show(checked: Checked, profile: Machine | None, quiet: bool) -> None:
     file, code, found = checked
-    for diagnostic in found:
-        print(diagnostic, file=sys.stderr)
+    show(found)
     if code == ExitCode.OK and not quiet:
         print(printable(f"{file}: good" + (f", and {profile.name} can hold it" if profile else "")))
 

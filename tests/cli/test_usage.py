@@ -41,6 +41,37 @@ def test_wrong_usage_is_not_taken_for_a_machine_that_is_too_small(line: list[obj
 
 
 @pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        (["plan", "p.yaml"], "hipplan preview shows the steps and changes nothing"),
+        (["destroy"], "gives everything back when it ends"),
+        (["status"], "hipplan verify --list"),
+        (["lint"], "hipplan validate"),
+        (["valdate", "p.yaml"], "did you mean 'validate'?"),
+        (["plan.yaml"], "hipplan validate plan.yaml, or preview, or apply"),
+        (["help", "plan"], "hipplan preview shows the steps"),
+        (["apply", "--dry-run", "p.yaml"], "hipplan preview shows the steps"),
+        (["apply", "-f", "p.yaml"], "hipplan apply plan.yaml"),
+        (["apply", "p.yaml", "-auto-approve"], "hipplan never asks"),
+        (["preview", "p.yaml", "--json"], "--format json"),
+        (["apply", "p.yaml", "-var", "a=1"], "--var NAME=VALUE"),
+    ],
+    ids=str,
+)
+def test_what_other_commands_call_it_finds_what_hipplan_has(line: list[str], hint: str, hipplan: Run) -> None:
+    done = hipplan(*line)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert hint in done.stderr
+
+
+def test_help_of_a_verb_is_that_verbs_help(hipplan: Run) -> None:
+    assert hipplan("help", "apply").stdout == hipplan("apply", "--help").stdout
+    assert hipplan("help").stdout == hipplan("--help").stdout
+    assert [hipplan("help", *more).returncode for more in ((), ("apply",))] == [0, 0]
+
+
+@pytest.mark.parametrize(
     ("options", "why"),
     [
         (["--fail", "bogus"], "fault rule 'bogus': expected CALL@N=ERROR"),

@@ -1,0 +1,49 @@
+"""Verbs and options that people bring along from other commands, and what hipplan has for them."""
+
+from __future__ import annotations
+
+import os
+
+_CHECK, _UNDO = "hipplan validate checks a plan", "hipplan apply gives everything back when it ends: ^C, or --once"
+_HOLDS = "hipplan verify --list shows what is held, hipplan verify reads it back"
+_APPLY = "hipplan apply makes what a plan says"
+_NEVER_ASKS = "hipplan never asks: leave it out"
+_SHOWS = "hipplan preview shows the steps and changes nothing"
+
+_VERBS = {
+    **dict.fromkeys(("plan", "show", "dry-run", "dryrun", "compile"), _SHOWS),
+    **dict.fromkeys(("check", "lint", "test"), _CHECK),
+    **dict.fromkeys(("create", "up", "run", "start", "exec", "alloc", "allocate"), _APPLY),
+    **dict.fromkeys(("destroy", "delete", "down", "stop", "free", "teardown", "rollback", "undo"), _UNDO),
+    **dict.fromkeys(("status", "state", "list", "ls", "ps", "get", "describe", "refresh"), _HOLDS),
+    "diff": "hipplan preview NEW --from OLD shows what would change",
+    "update": "hipplan preview NEW --from OLD shows what would change; Python's layout.update() changes it",
+    "format": "hipplan fmt writes a plan in one way",
+    "init": "there is nothing to prepare: write a plan (docs/tutorial.md) and try hipplan preview",
+    "machines": "hipplan machine list",
+    "profiles": "hipplan machine list",
+}
+_OPTIONS = {
+    **dict.fromkeys(("--dry-run", "--plan", "-n", "--what-if"), _SHOWS),
+    **dict.fromkeys(("-y", "--yes", "-auto-approve", "--auto-approve", "--force"), _NEVER_ASKS),
+    **dict.fromkeys(("-f", "--file", "--filename"), "the plan is an argument of its own: hipplan {verb} plan.yaml"),
+    **dict.fromkeys(("-var", "-v", "--set"), "a variable of the plan is --var NAME=VALUE"),
+    **dict.fromkeys(("--json", "-json"), "--format json"),
+    "-o": "--format json is for programs; a shell writes it to a file: > FILE",
+    "--output": "--format json is for programs; a shell writes it to a file: > FILE",
+    "--device": "the plan says which devices, under devices:",
+    "--gpu": "the plan says which devices, under devices:",
+    "--verbose": "hipplan apply --record FILE writes every call down",
+}
+
+
+def for_verb(verb: str) -> str:
+    """What somebody who typed this verb may have meant; empty if nobody can tell."""
+    if verb.endswith((".yaml", ".yml")) or os.path.isfile(verb):  # noqa: PTH113  # before pathlib is needed
+        return f"say what to do with it: hipplan validate {verb}, or preview, or apply"
+    return _VERBS.get(verb.lower(), "")
+
+
+def for_option(option: str, verb: str) -> str:
+    """The same for an option that the verb does not have."""
+    return _OPTIONS.get(option, "").format(verb=verb)
