@@ -137,7 +137,7 @@ def hardware() -> str:
     text = (DOCS / "hardware.md").read_text()
     head, begin, rest = text.partition("<!-- from tests/conformance/differences.py -->\n")
     _, end, tail = rest.partition("<!-- end -->\n")
-    return f"{head}{begin}\n{differences.table()}\n\n{end}{tail}"
+    return f"{head}{begin}\n{differences.table(differences.CUDA, 'CUDA, through libhipcuda')}\n\n{end}{tail}"
 
 
 def generated() -> dict[Path, str]:

@@ -75,7 +75,10 @@ def _run(ready: Ready, release: str, part: str, quick: bool) -> dict[str, Any]:
     path = FOLDER / f"{part.replace(' ', '-')}-{release}.jsonl"
     path.unlink(missing_ok=True)
     log = path.with_suffix(".log").open("w")
-    settings = environment(release) | (FEW if quick else MANY) | {"HIPPLAN_JOURNAL": str(path)}
+    driver = path.with_suffix(".driver")  # pytest would keep it, and lose it with the process
+    driver.unlink(missing_ok=True)
+    settings = environment(release) | (FEW if quick else MANY)
+    settings |= {"HIPPLAN_JOURNAL": str(path), "STANDIN_LOG": str(driver)}
     arguments = ["-m", "pytest", "-p", "tests.amd.journal", "-p", "no:cacheprovider", "-q", parts()[part]]
     whole = command(ready, [sys.executable, *arguments])
     while True:

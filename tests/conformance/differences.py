@@ -1,14 +1,18 @@
-"""Where CUDA answers otherwise than HIP: declared here, held by the suite, shown in docs/hardware.md.
+"""Where CUDA answers otherwise than HIP, and what AMD's library does to a process: declared, held by the suite, shown
+in docs/hardware.md and docs/amd.md.
 
-On the cuda runtime each test named here must fail, and with the answer of its row; one that passes, or fails in
-another way, is reported. So the table can neither hide a mistake nor grow stale.
+On the runtime in question each test named here must fail, and with the answer of its row; one that passes, or fails in
+another way, is reported. So no table can hide a mistake or grow stale.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+DIED = "the process died: "
+"""How an answer begins that is none: what follows is the signal."""
 UNCACHED_IS_NONE = "NotSupported: CUDA has no such memory"
 COARSE_IS_NONE = "NotSupported: CUDA does not know coherency of a range"
 
@@ -27,9 +31,16 @@ class Difference:
     """file.py::test -> a regular expression that the test's parameters must hold."""
     always: bool = True
     """False: seen in some runs and not in others; then the tests may pass."""
+    releases: tuple[str, ...] = ()
+    """The releases that answer so; empty: all of them."""
+
+    @property
+    def ends_the_process(self) -> bool:
+        """Then its tests have a process each."""
+        return self.answer.startswith(DIED)
 
 
-DIFFERENCES = (
+CUDA = (
     Difference(
         "hipMemMap of less than the handle's size",
         "works",
@@ -238,11 +249,11 @@ DIFFERENCES = (
 )
 
 
-def declared(test: str) -> Difference | None:
+def declared(rows: Iterable[Difference], test: str) -> Difference | None:
     """The row of a test: `file.py::name[parameters]`."""
     name, _, parameters = test.partition("[")
-    rows = (row for row in DIFFERENCES if name in row.tests and re.search(row.tests[name], parameters.rstrip("]")))
-    return next(rows, None)
+    found = (row for row in rows if name in row.tests and re.search(row.tests[name], parameters.rstrip("]")))
+    return next(found, None)
 
 
 def as_declared(row: Difference, message: str) -> bool:
@@ -250,8 +261,10 @@ def as_declared(row: Difference, message: str) -> bool:
     return re.search(row.answer, message) is not None
 
 
-def table() -> str:
-    """For docs/hardware.md."""
-    lines = ["| call | HIP | CUDA, through libhipcuda |", "|---|---|---|"]
-    lines += [f"| {row.call} | {row.hip} | {row.here} |" for row in DIFFERENCES]
+def table(rows: Iterable[Difference], whose: str) -> str:
+    """For a page of docs/."""
+    lines = [f"| call | HIP | {whose} |", "|---|---|---|"]
+    for row in rows:
+        of = f" ({' and '.join(row.releases)})" if row.releases else ""
+        lines.append(f"| {row.call} | {row.hip} | {row.here}{of} |")
     return "\n".join(lines)

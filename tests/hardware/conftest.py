@@ -23,9 +23,9 @@ def opened() -> Machine:
         machine = Machine(choose(wanted))
     except RuntimeUnavailable as error:  # once, and not for each test
         pytest.exit(str(error), 3)
-    for device in range(machine.count):  # what a context takes is not the plan's
-        with machine.scratch(device, 4096):
-            pass
+    for device in range(machine.count):  # what a context and a queue take is not the plan's
+        with machine.scratch(device, 4096) as own:
+            machine.copy(own, own + 2048, 2048)
     return machine
 
 

@@ -45,11 +45,11 @@ def check(machine: Machine, layout: Layout, name: str, address: int, size: int) 
 
 
 def everybody(machine: Machine) -> dict[str, Any]:
-    """One allocation on each device, all in one range, all devices may write all of it."""
-    names = [f"gpu.{n}" for n in range(machine.count)]
+    """One allocation on each linked device, all in one range, all of these devices may write all of it."""
+    names = [f"gpu.{n}" for n in range(machine.linked)]
     return {
         "hipplan": 1,
-        "devices": {"gpu": {"count": machine.count}},
+        "devices": {"gpu": {"count": machine.linked}},
         "peers": "all",
         "allocations": {f"on_{n}": {"device": name, "size": SIZE} for n, name in enumerate(names)},
         "reservations": {
@@ -65,7 +65,7 @@ def everybody(machine: Machine) -> dict[str, Any]:
 def test_one_range_over_all_devices_written_and_read_by_each(pair: Machine) -> None:
     with hipplan.apply(everybody(pair), runtime=pair.wanted) as layout:
         mappings = [r for r in layout.program.resources if r.kind == "mapping"]
-        assert len(mappings) == pair.count
+        assert len(mappings) == pair.linked
         for mapping in mappings:
             address = layout[mapping.name].address
             assert address is not None
@@ -77,10 +77,10 @@ def test_a_read_runs_from_one_devices_memory_into_the_next(pair: Machine) -> Non
     with hipplan.apply(everybody(pair), runtime=pair.wanted) as layout:
         base = layout["all"].address
         assert base is not None
-        whole = pattern(SIZE * pair.count, "whole")
-        for n in range(pair.count):
+        whole = pattern(SIZE * pair.linked, "whole")
+        for n in range(pair.linked):
             pair.write_by(n, base + n * SIZE, whole[n * SIZE : (n + 1) * SIZE])
-        for n in range(pair.count):
+        for n in range(pair.linked):
             assert pair.read_by(n, base + SIZE // 2, SIZE) == whole[SIZE // 2 : SIZE // 2 + SIZE]
 
 
@@ -89,7 +89,7 @@ def test_peer_copies_between_all_pairs(pair: Machine) -> None:
     with hipplan.apply(everybody(pair), runtime=pair.wanted) as layout:
         base = layout["all"].address
         assert base is not None
-        for source, to in itertools.permutations(range(pair.count), 2):
+        for source, to in itertools.permutations(range(pair.linked), 2):
             for kind in ("buffer", "mapping"):
                 places = [layout[f"own_{n}"].address if kind == "buffer" else base + n * SIZE for n in (source, to)]
                 assert None not in places

@@ -1,4 +1,4 @@
-"""What CUDA answers otherwise: every test the table names exists, and the suite holds the table to what happens."""
+"""What CUDA and AMD answer otherwise: every test a table names exists, and the suite holds them to what happens."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from hipplan.simulator import library_path
-from tests.conformance.differences import DIFFERENCES, Difference, as_declared, declared
+from tests.conformance.amd_differences import AMD
+from tests.conformance.differences import CUDA, Difference, as_declared, declared
 
 SUITE = Path(__file__).parents[1] / "conformance"
 
 
-@pytest.mark.parametrize("row", DIFFERENCES, ids=lambda row: row.call)
+@pytest.mark.parametrize("row", CUDA + AMD, ids=lambda row: row.call)
 def test_every_test_of_a_row_exists(row: Difference) -> None:
     for test in row.tests:
         file, _, name = test.partition("::")
@@ -26,13 +27,13 @@ def test_every_test_of_a_row_exists(row: Difference) -> None:
 
 def test_a_row_is_found_by_test_and_parameters() -> None:
     told = "test_host_malloc.py::test_the_flags_are_told"
-    assert declared(f"{told}[native-1]") is declared(f"{told}[native-1073741824]") is not None
-    assert declared(f"{told}[native-2]") is None
-    assert declared("test_malloc.py::test_the_flags_are_told[native-1]") is None
+    assert declared(CUDA, f"{told}[native-1]") is declared(CUDA, f"{told}[native-1073741824]") is not None
+    assert declared(CUDA, f"{told}[native-2]") is None
+    assert declared(CUDA, "test_malloc.py::test_the_flags_are_told[native-1]") is None
 
 
 def test_another_answer_is_not_as_declared() -> None:
-    row = declared("test_mem_address_free.py::test_a_range_with_a_mapping_is_in_use[native]")
+    row = declared(CUDA, "test_mem_address_free.py::test_a_range_with_a_mapping_is_in_use[native]")
     assert row is not None
     assert as_declared(row, "assert 1 == 999")
     assert not as_declared(row, "assert 0 == 999")
@@ -46,5 +47,5 @@ def test_a_row_that_is_not_so_fails_the_suite(tmp_path: Path) -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
 
     assert done.returncode == 1, done.stdout
-    assert "passes, and differences.py says it cannot" in done.stdout
+    assert "passes, and it is declared that it cannot" in done.stdout
     assert "2 failed" in done.stdout
