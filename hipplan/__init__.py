@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import os
 from _thread import RLock
-from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+# typing is slow to import, and this file comes before the command can look at signals.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from hipplan._core import HipError
     from hipplan.api import apply
     from hipplan.compiler import compile  # noqa: A004
@@ -96,8 +98,10 @@ def _before_fork() -> None:
 
 
 def _after_fork() -> None:
-    with suppress(RuntimeError):  # it waited in vain
+    try:
         _loading.release()
+    except RuntimeError:  # it waited in vain
+        return
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

@@ -1,5 +1,5 @@
 """python -m hipplan is the hipplan command."""
 
-from hipplan.cli.main import main
+from hipplan.cli import command
 
-main()
+command()

@@ -9,6 +9,7 @@ import functools
 import os
 import re
 import secrets
+import signal
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,7 +65,7 @@ def write_document(path: str, text: str, what: str, *, in_place: bool = False) -
     in_place: what was read from there is replaced. Otherwise a pipe or a device is written to, as a shell does.
     """
     try:
-        with _into(path) if _is_stream(path) and not in_place else replacing(path) as descriptor:
+        with _into(path) if _is_stream(path) and not in_place else _replacing_whole(path) as descriptor:
             left = memoryview(text.encode())
             while left:
                 left = left[os.write(descriptor, left) :]
@@ -78,6 +79,17 @@ def _unwritten(path: str, what: str, error: Exception, hint: str = "") -> Diagno
 
 def _beside(target: Path) -> Path:
     return target.with_name(f".hipplan-{secrets.token_hex(8)}.part")  # as short for the longest name
+
+
+@contextlib.contextmanager
+def _replacing_whole(path: str) -> Iterator[int]:
+    """As replacing(); a signal waits until the file is there."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+    try:
+        with replacing(path) as descriptor:
+            yield descriptor
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _new_beside(target: Path) -> tuple[Path, int]:

@@ -90,15 +90,16 @@ def run(command: Sequence[str], profile_text: str | None = None, variables: Mapp
     Signals that are sent to this process alone are passed on; ^C reaches the program by itself.
     Raises FileNotFoundError if the program or the simulator is missing, PermissionError if it cannot be run.
     """
-    with tempfile.TemporaryDirectory(prefix="hipsim-") as folder:
-        child_environment = {**os.environ, **environment(profile_text, Path(folder)), **(variables or {})}
-        with _blocked(_FORWARDED | {signal.SIGCHLD}) as before:
-            child = subprocess.Popen(
-                command,
-                env=child_environment,
-                preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before),
-            )
-            code = _wait(child)
+    with (
+        _blocked(_FORWARDED | {signal.SIGCHLD}) as before,
+        tempfile.TemporaryDirectory(prefix="hipsim-") as folder,
+    ):
+        child = subprocess.Popen(
+            command,
+            env={**os.environ, **environment(profile_text, Path(folder)), **(variables or {})},
+            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before),
+        )
+        code = _wait(child)
     return code if code >= 0 else 128 - code
 
 

@@ -40,12 +40,16 @@ from hipplan.cli.arguments import (
 )
 from hipplan.cli.interrupts import Interrupted, Interrupts
 from hipplan.cli.progress import Bars
+from hipplan.cli.signals import at_end
 from hipplan.cli.variables import ambient_vars, given_vars, vars_option
 from hipplan.errors import ApplyError, LeakError, printable, suggest
 from hipplan.output import check_replacing
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hipplan.layout import Layout
+    from hipplan.loader import LoadedPlan
     from hipplan.program import Program
     from hipplan.record import Recorder
     from hipplan.runtimes import Chosen
@@ -92,7 +96,7 @@ def run(given: Namespace) -> int:
     not_over(written, *plan.files)
     profile = load_machine(given.machine) if given.machine else None
     lock = None if given.locked is None else Locked(given.locked)
-    with recording(given.record, plan) as record:
+    with recording(given.record, plan) as record, at_end(_recorded(record, plan)):
         chosen = choose(given.runtime, profile)
         if chosen.notice:
             print(printable(f"notice: {chosen.notice}"), file=sys.stderr)
@@ -102,6 +106,14 @@ def run(given: Namespace) -> int:
         show_warnings(program.warnings, given)
         _check_saves(saves, program)
         return _apply(program, chosen, given, record, saves)
+
+
+def _recorded(record: Recorder | None, plan: LoadedPlan) -> Callable[[int], None]:
+    def ended(number: int) -> None:
+        if record is not None:
+            record.refused(plan, Interrupted(number))
+
+    return ended
 
 
 def _apply(

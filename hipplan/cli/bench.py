@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from hipplan import strict_json
 from hipplan.cli.arguments import Parser, WrongUsage, format_option, runtime_option
+from hipplan.cli.interrupts import Interrupted, Interrupts
 from hipplan.errors import ApplyError, Diagnostic, ExitCode, printable
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def run(given: Namespace) -> int:
     from hipplan import _core
     from hipplan.bench import measure
     from hipplan.runtimes import choose
+    from hipplan.undo import hurry
     from hipplan.units import parse_size
 
     if not 1 <= given.repeats <= REPEATS_MAX:
@@ -56,8 +58,15 @@ def run(given: Namespace) -> int:
     if wanted <= 0:
         raise WrongUsage("--size: nothing to copy")
     try:
-        with _progress(chosen.runtime.device_count() ** 2) as advance:
-            matrix = measure(chosen, wanted, given.repeats, given.compare, advance)
+        with Interrupts(hurry) as interrupts, _progress(chosen.runtime.device_count() ** 2) as advance:
+
+            def between(done: int, total: int) -> None:
+                interrupts.check()
+                advance(done, total)
+
+            matrix = measure(chosen, wanted, given.repeats, given.compare, between)
+    except Interrupted as interrupted:
+        return interrupted.exit_code
     except _core.HipError as error:  # a copy; the layout is closed already
         raise ApplyError(Diagnostic("HP401", str(error))) from error
     if given.format == "json":

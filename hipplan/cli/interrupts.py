@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import Self
 
+from hipplan.cli.signals import CAUGHT
+
 if TYPE_CHECKING:
     from hipplan.held import Answers
-
-CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(Exception):

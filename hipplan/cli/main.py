@@ -52,7 +52,7 @@ _UNLOADED = {errno.ENOMEM: "failed to map segment from shared object", errno.EMF
 
 
 def main() -> None:
-    """Entry point of the `hipplan` command."""
+    """One command, and the end of the process."""
     whole()
     sys.exit(run(sys.argv[1:]))
 
@@ -87,8 +87,6 @@ def run(arguments: list[str]) -> int:
         print(f"hipplan: error: the output cannot be written: {error.strerror}", file=sys.stderr)
         return ExitCode.INVALID
     except Exception as error:
-        if isinstance(error.__cause__, KeyboardInterrupt):  # ^C while the compiled part was loaded is an ImportError
-            return ExitCode.INTERRUPTED
         lacks = [number for number, sign in _UNLOADED.items() if isinstance(error, ImportError) and sign in str(error)]
         return _too_little(lacks[0]) if lacks else _bug()
 

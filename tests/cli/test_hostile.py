@@ -285,15 +285,6 @@ def test_what_the_process_lacks_is_no_bug(
     assert says in capsys.readouterr().err
 
 
-def test_an_interrupt_while_the_compiled_part_is_loaded_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(arguments: list[str]) -> int:
-        raise ImportError("initialization failed") from KeyboardInterrupt()
-
-    monkeypatch.setattr(main, "_run", run)
-
-    assert main.run(["verify"]) == 130
-
-
 @pytest.mark.parametrize("verb", ["validate", "fmt", "preview", "apply", "lock"])
 def test_standard_input_that_is_closed_is_told(verb: str) -> None:
     done = subprocess.run(
@@ -302,28 +293,6 @@ def test_standard_input_that_is_closed_is_told(verb: str) -> None:
 
     assert done.returncode == 2
     assert "error[HP001]: standard input is closed" in done.stderr
-
-
-def test_an_interrupt_in_the_start_of_the_compiled_part_is_one(tmp_path: Path) -> None:
-    """For real: what is run while it is loaded raises, as a signal's handler does."""
-    started = (
-        "import sys, importlib.machinery as m\n"
-        "begin = m.ExtensionFileLoader.create_module\n"
-        "def create(self, spec):\n"
-        "    if spec.name == 'hipplan._core':\n"
-        "        try:\n"
-        "            raise KeyboardInterrupt\n"
-        "        except KeyboardInterrupt as cause:\n"
-        "            raise ImportError('initialization failed') from cause\n"
-        "    return begin(self, spec)\n"
-        "m.ExtensionFileLoader.create_module = create\n"
-        "from hipplan.cli.main import run\n"
-        "sys.exit(run(['apply', sys.argv[1], '--once', '--runtime', 'sim']))\n"
-    )
-    line = [sys.executable, "-c", started, ROOT / "plans" / "quickstart.yaml"]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=60)
-
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 def test_what_is_not_as_it_was_has_the_exit_code_of_what_is_left_behind(hipplan: Run) -> None:
