@@ -51,6 +51,7 @@ conformance: $(VENV)/installed
 # The tests on AMD's own unmodified libamdhip64, which needs no GPU here: Debian's packages, unpacked in build/amd, over a
 # stand-in for the driver. RELEASE=7.2 takes one release, QUICK=1 few rounds, PARTS="conformance plans" some of it.
 amd-library: $(VENV)/installed
+	-$(BIN)/pip install --quiet --group clients
 	$(BIN)/python -m tests.amd.library $(if $(RELEASE),--release $(RELEASE)) $(if $(QUICK),--quick) $(ARGUMENTS) $(PARTS)
 
 # The benchmarks, on the runtime that RUNTIME names (default: what this machine has).

@@ -222,7 +222,8 @@ def _sha256(path: Path) -> str:
 
 
 def _unpack(packages: Sequence[Package]) -> None:
-    wanted = _Stamp("unpacked", "\n".join(f"{one.folder} {_sha256(one.file)}" for one in packages))
+    how = _sha256(Path(__file__))
+    wanted = _Stamp("unpacked", "\n".join([how, *(f"{one.folder} {_sha256(one.file)}" for one in packages)]))
     if wanted.holds():
         return
     for folder in ("lib", "glibc", "headers", "unpacked-one"):
@@ -240,6 +241,8 @@ def _unpack(packages: Sequence[Package]) -> None:
         for library in _shared_objects(whole):
             library.rename(target / library.name)
         shutil.rmtree(whole)
+    for release, library in LIBRARIES.items():  # the name that a development package has, for who loads it by that
+        (FOLDER / "lib" / release / "libamdhip64.so").symlink_to(library)
     wanted.write()
 
 

@@ -60,7 +60,7 @@ print("faults:", ctypes.CDLL(None).standin_faults())
 
 @pytest.mark.parametrize("on_fault", ["abort", "count"])
 def test_a_page_fault_of_a_gpu_ends_the_process_or_is_counted(release: str, on_fault: str) -> None:
-    environment = os.environ | {"STANDIN_ON_FAULT": on_fault}
+    environment = os.environ | {"STANDIN_ON_FAULT": on_fault, "STANDIN_LOG": "/dev/stderr"}
     ran = subprocess.run([sys.executable, "-c", COPY_FROM_NOWHERE], env=environment, capture_output=True, text=True)
     assert "Memory access fault by GPU 0" in ran.stderr
     if on_fault == "abort":

@@ -123,7 +123,14 @@ class Machine:
         return host.raw
 
     def give_back(self, failures: Iterable[Any]) -> None:
-        """Gives back exactly what an undo reported as lost, so that anything unreported still shows."""
+        """Gives back exactly what an undo reported as lost, so that anything unreported still shows.
+
+        Waits first, which the faults may have kept the undo from: AMD's hipFree waits for the memory's own device only,
+        and a prefetch that runs for another one would come too late.
+        """
+        for device in range(self.count):
+            with self.current(device):
+                self.call("hipDeviceSynchronize")
         for lost in failures:
             if not lost.lost:
                 continue
