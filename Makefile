@@ -21,7 +21,7 @@ endif
 SANITIZERS := address,undefined thread
 SOURCES := $(shell find cpp hipplan -type f -not -name '*.pyc') CMakeLists.txt pyproject.toml
 
-.PHONY: demo test reliability sanitize check conformance amd-library bench cuda amd clean fuzz
+.PHONY: demo test reliability sanitize check conformance amd-library wheels bench cuda amd clean fuzz
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -53,6 +53,12 @@ conformance: $(VENV)/installed
 amd-library: $(VENV)/installed
 	-$(BIN)/pip install --quiet --group clients
 	$(BIN)/python -m tests.amd.library $(if $(RELEASE),--release $(RELEASE)) $(if $(QUICK),--quick) $(ARGUMENTS) $(PARTS)
+
+# Wheels into build/wheels: the pure-Python one, and one for each of PYTHONS that is installed.
+PYTHONS ?= python3.10 python3.11 python3.12 python3.13 python3.14
+wheels: $(VENV)/ready
+	@$(BIN)/pip install --quiet --group wheels
+	@sh tools/wheels.sh $(abspath $(BIN)/python) build/wheels $(PYTHONS)
 
 # The benchmarks, on the runtime that RUNTIME names (default: what this machine has).
 bench: $(VENV)/installed

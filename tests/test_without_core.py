@@ -1,4 +1,4 @@
-"""What needs no driver works with the compiled part deleted, and the rest says what is missing."""
+"""What needs no driver works from the pure-Python wheel, and the rest says what is missing."""
 
 from __future__ import annotations
 
@@ -18,9 +18,20 @@ QUICKSTART = ROOT / "plans" / "quickstart.yaml"
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """An environment where hipplan is a plain copy of its Python files, without any shared library."""
+    """An environment where hipplan is what the pure-Python wheel installs."""
+    pytest.importorskip("scikit_build_core")
     folder = tmp_path_factory.mktemp("bare")
-    shutil.copytree(ROOT / "hipplan", folder / "hipplan", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    source = folder / "source"  # pip builds beside the sources
+    source.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    shutil.copytree(ROOT / "hipplan", source / "hipplan", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    without_compiler = os.environ | {"HIPPLAN_PURE": "1", "CXX": "/nonexistent"}
+    subprocess.run(
+        [*pip, "install", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(folder), str(source)],
+        check=True, env=without_compiler,
+    )  # fmt: skip
     path = os.pathsep.join([str(folder), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")])
     return os.environ | {"PYTHONPATH": path}
 
@@ -38,21 +49,40 @@ def test_the_compiled_part_is_really_not_there(bare: dict[str, str]) -> None:
     assert "No module named 'hipplan._core'" in done.stderr
 
 
-def test_validate_and_preview_work(bare: dict[str, str]) -> None:
+def test_the_wheel_is_for_every_python(bare: dict[str, str]) -> None:
+    folder = Path(bare["PYTHONPATH"].partition(os.pathsep)[0])
+    (about,) = folder.glob("hipplan-*.dist-info/WHEEL")
+
+    assert "Tag: py3-none-any\n" in about.read_text()
+    assert not [*folder.glob("hipplan/**/*.so"), *folder.glob("hipplan/_core*")]
+
+
+def test_all_that_needs_no_driver_works(bare: dict[str, str]) -> None:
+    tensors = ROOT / "plans" / "data" / "layer.safetensors"
     for arguments in (["validate", QUICKSTART], ["preview", QUICKSTART, "--machine", "sim-2"], ["machine", "list"],
-                      ["preview", QUICKSTART, "--from", QUICKSTART, "--machine", "sim-2"]):  # fmt: skip
+                      ["preview", QUICKSTART, "--from", QUICKSTART, "--machine", "sim-2"], ["schema"],
+                      ["lock", QUICKSTART, "--machine", "mi300x-8"], ["fmt", "--check", QUICKSTART],
+                      ["explain", "HP101"], ["explain", "--list"], ["import", "safetensors", tensors],
+                      ["machine", "show", "mi300x-8"], ["completion", "bash"], ["--version"]):  # fmt: skip
         done = run(bare, *arguments)
 
         assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("arguments", [["apply", QUICKSTART], ["machine"], ["preview", QUICKSTART]], ids=str)
+@pytest.mark.parametrize("arguments", [["apply", QUICKSTART], ["machine"], ["preview", QUICKSTART], ["bench"]], ids=str)
 def test_what_needs_it_says_what_is_missing(arguments: list[object], bare: dict[str, str]) -> None:
     done = run(bare, *arguments)
 
     assert done.returncode == 3
     assert done.stderr.startswith("error[HP408]: the compiled part of hipplan (hipplan._core) is missing")
     assert "pip install ." in done.stderr
+
+
+def test_a_simulator_is_not_in_it(bare: dict[str, str]) -> None:
+    done = run(bare, "sim", "--", "true")
+
+    assert done.returncode == 3
+    assert "the pure-Python hipplan has none; install the full wheel" in done.stderr
 
 
 def test_python_says_it_too(bare: dict[str, str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from tests.conftest import ROOT
 
 GOOD = "hipplan: 1\nbuffers: {b: {kind: device, size: 1MiB}}\n"
 INVALID = "hipplan: 1\nbuffers: {b: {kind: devise, size: 1MiB}}\n"
+COMPILER = re.compile(r"gcc|g\+\+|c\+\+|clang|hipcc|^cc$|^c[89]9|^hipplan$|^python")
 HOOKS: list[dict[str, Any]] = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
 ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text())
 
@@ -116,25 +118,34 @@ def test_the_hooks_run_the_command(checkout: Path) -> None:
         assert done.returncode == 0, done.stderr
 
 
-def test_pre_commit_runs_the_hook(checkout: Path) -> None:
+@pytest.mark.parametrize("hook", ["hipplan-validate-system", "hipplan-validate"])
+def test_pre_commit_runs_the_hook(hook: str, checkout: Path) -> None:
+    """The second installs hipplan from its sources: on a PATH without a compiler."""
     pytest.importorskip("pre_commit")
     if shutil.which("git") is None:
         pytest.skip("git is not installed")
-    more = environment(checkout, PRE_COMMIT_HOME=str(checkout / "cache"), GIT_CONFIG_GLOBAL="/dev/null")
+    for tool in Path("/usr/bin").iterdir():
+        if not COMPILER.search(tool.name):
+            (checkout / "bin" / tool.name).symlink_to(tool)
+    settings = {"PRE_COMMIT_HOME": str(checkout / "cache"), "GIT_CONFIG_GLOBAL": "/dev/null"}
+    more = {name: value for name, value in os.environ.items() if name not in ("CXX", "VIRTUAL_ENV")} | settings
+    more["PATH"] = str(checkout / "bin")
 
     def run(*line: str, cwd: Path = checkout) -> subprocess.CompletedProcess[str]:
         return subprocess.run(line, capture_output=True, text=True, timeout=120, cwd=cwd, env=more)
 
-    hooks = checkout / "hooks"  # a repository as pre-commit clones it, of what the hook needs alone
+    hooks = checkout / "hooks"  # a repository as pre-commit clones it
     hooks.mkdir()
-    shutil.copy(ROOT / ".pre-commit-hooks.yaml", hooks)
+    for name in (".pre-commit-hooks.yaml", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, hooks)
+    shutil.copytree(ROOT / "hipplan", hooks / "hipplan", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     for repository in (hooks, checkout):
         run("git", "init", "-q", cwd=repository)
-        run("git", "add", ".pre-commit-hooks.yaml" if repository == hooks else "plans", cwd=repository)
+        run("git", "add", "." if repository == hooks else "plans", cwd=repository)
         run("git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "x", cwd=repository)
     head = run("git", "rev-parse", "HEAD", cwd=hooks).stdout.strip()
     config = {"repos": [{"repo": str(hooks), "rev": head,
-                         "hooks": [{"id": "hipplan-validate-system", "args": ["--machine", "sim-2"]}]}]}  # fmt: skip
+                         "hooks": [{"id": hook, "args": ["--machine", "sim-2"]}]}]}  # fmt: skip
     (checkout / ".pre-commit-config.yaml").write_text(yaml.safe_dump(config))
     good = run(sys.executable, "-m", "pre_commit", "run", "--all-files")
     (checkout / "plans" / "good.yaml").write_text(INVALID)
