@@ -27,6 +27,7 @@ from hipplan.objects import (
     ResolvedBuffer,
     ResolvedMapping,
     ResolvedReservation,
+    sound,
 )
 from hipplan.placement import place, selectors
 from hipplan.profiles import FALLBACK_GRANULARITY, Machine, load_machine
@@ -51,8 +52,8 @@ def compile(  # noqa: A001
     plan, machine = loaded(plan), load_machine(machine)
     findings = Findings()
     devices = place(plan, machine, current_device, findings)
-    if findings.errors:  # the rules below speak of devices that were found
-        raise MachineError(in_order(findings.all))
+    if findings.errors:  # the rest can be checked all the same
+        plan = replace(plan, objects=sound(plan.objects, devices))
     with no_garbage_collection():
         digest = plan.digest  # which it keeps: the next compile need not work it out again
         building = _Compiler(plan, machine, devices, findings)

@@ -226,6 +226,8 @@ def lower(
     names: set[str] = set()
     shared: set[str] = set()
     for content in plan.objects.contents:
+        if not memory.by_name.keys() >= {content.name, content.spec.copy_of or content.name}:
+            continue  # tensors of a region in which one does not fit (HP212)
         name, spec, span = content.name, content.spec, plan.span(*content.path, key=True)
         try:
             if spec.file is not None:

@@ -119,17 +119,16 @@ class _Expander:
         self.values = 0
         self.repeated = 0
         self.scope: dict[str, Value] = {}
+        self.wrong: set[str] = set()
+        """Variables whose definition is wrong: what uses one is left out without a word."""
         self.families: dict[str, list[str]] = {}
         self.out = Expanded(documents.root, None)
 
     def run(self) -> Expanded:
         root = self.documents.root
         self._variables()
-        if len(self.found) > len(
-            root.found
-        ):  # nothing that uses a wrong variable or an unread file could be told from a mistake
-            raise PlanError(in_order(self.found))
-        self._report_unknown()
+        if self.documents.complete:
+            self._report_unknown()
         data: dict[str, Any] = {}
         try:
             for noun, entries in self.documents.nouns.items():
@@ -153,6 +152,8 @@ class _Expander:
         self.out.files = frozenset(map(str, self.documents.read))
         self.out.found = self.found
         self.out.broken = frozenset(":".join(map(str, path)) for path in self.broken)
+        if not self.documents.complete:
+            self.out.broken |= frozenset(NOUNS)
         return self.out
 
     # Variables
@@ -174,24 +175,18 @@ class _Expander:
         for name, entry in declared.items():
             place = _Place(entry.source, ("vars", name), ("vars", name))
             if not _NAME.fullmatch(name):
-                self._report(
-                    "HP106",
-                    f"'{name[:60]}' cannot be a variable",
-                    place,
-                    key=True,
-                    hint="letters, digits and _, beginning with a letter",
-                )
+                hint = "letters, digits and _, beginning with a letter"
+                self._report("HP106", f"'{name[:60]}' cannot be a variable", place, key=True, hint=hint)
             elif name not in self.scope:
                 value = self._walk(entry.value, self.scope, place)
                 if isinstance(value, (int, str)):
                     self.scope[name] = value
                 else:
-                    self.scope[name] = 0
-                    self._report(
-                        "HP103",
-                        f"the variable '{name}' must be an integer, true, false or text",
-                        place,
-                    )
+                    self._report("HP103", f"the variable '{name}' must be an integer, true, false or text", place)
+            if ("vars",) in self.broken:
+                self.broken.discard(("vars",))
+                self.wrong.add(name)
+                self.scope.pop(name, None)
 
     def _find_families(self, devices: Mapping[str, Any]) -> None:
         for name, selector in devices.items():
@@ -296,11 +291,14 @@ class _Expander:
         try:
             return substitute(text, scope)
         except ExpressionError as error:
+            self._leave_out(place)
+            name = text[error.start : error.start + error.length]
+            if error.diagnostic.code == "HP021" and (name in self.wrong or not self.documents.complete):
+                return 1  # its definition is what is wrong, or may be where nothing could be read
             span = place.source.span(place.origin, key=key)
             if span is not None:
                 span = replace(within(span, text, error.start, error.length), expansion=place.expansion)
             self.found.append(replace(error.diagnostic, span=span))
-            self._leave_out(place)
             return 1 if text.startswith("$(") and text.endswith(")") else text
 
     # each

@@ -98,6 +98,8 @@ class Documents:
         self.found: list[Diagnostic] = list(root.found)
         self.nouns: dict[str, dict[str, Entry]] = {}
         """In the order of NOUNS, so that devices, which each speaks of, come first."""
+        self.complete = True
+        """Everything could be read: a name that nobody defines is a mistake."""
         self._anywhere = anywhere
         self._folder = Path(root.name).resolve().parent
         self.read: set[Path] = {Path(root.name).resolve()}
@@ -112,7 +114,7 @@ class Documents:
         own = data.get("vars", {})
         if not isinstance(own, dict):
             self._report("HP103", f"'vars' must be a mapping, not {called(own)}", source, ("vars",))
-            own = {}
+            own, self.complete = {}, False
         variables: dict[str, Entry] = {}
         named = data.get("include", [])
         for index, name in enumerate(named if isinstance(named, list) else [named]):
@@ -154,6 +156,7 @@ class Documents:
     def _open(self, source: Source, name: Any, path: tuple[Hashable, ...]) -> Source | None:
         if not isinstance(name, str) or not name or "\0" in name:
             self._report("HP025", "include takes the path of a plan, or a list of them", source, path)
+            self.complete = False
             return None
         file = (Path(source.name).resolve().parent / name).resolve()
         if not self._anywhere and not file.is_relative_to(self._folder):
@@ -167,11 +170,15 @@ class Documents:
             )
         elif file in self.read:
             self._report("HP025", f"{name} is included already", source, path, hint="include each file once")
+            return None
         elif len(self.read) >= FILES_MAX:
             self._report("HP025", f"more than {FILES_MAX} files", source, path)
         else:
             self.read.add(file)
-            return self._load(file, source, name, path)
+            included = self._load(file, source, name, path)
+            self.complete = self.complete and included is not None
+            return included
+        self.complete = False
         return None
 
     def _load(self, file: Path, source: Source, name: str, path: tuple[Hashable, ...]) -> Source | None:

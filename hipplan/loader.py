@@ -88,6 +88,24 @@ def load(
 ) -> LoadedPlan:
     """Read, expand, validate and resolve one plan. Raises PlanError with all diagnostics of all its files.
 
+    The parameters are those of examine().
+    """
+    plan, errors = examine(source, vars, ambient=ambient, include_anywhere=include_anywhere)
+    if errors:
+        raise PlanError(errors)
+    return plan
+
+
+def examine(
+    source: PlanSource,
+    vars: Mapping[str, Any] | None = None,  # noqa: A002
+    *,
+    ambient: Mapping[str, Any] | None = None,
+    include_anywhere: bool = False,
+) -> tuple[LoadedPlan, list[Diagnostic]]:
+    """One plan and its errors. Of a plan with errors the objects are those that are sound, to be compiled only to see
+    what else is wrong. Raises PlanError where nothing is left to look at.
+
     vars: values of the plan's variables; one that the plan does not declare is an error (HP210).
     ambient: values for those variables that the plan declares and `vars` leaves out; the others are ignored.
     include_anywhere: the plan may include files from outside its own folder.
@@ -101,15 +119,11 @@ def load(
             document = expand(source, given, ambient, include_anywhere=include_anywhere)
             plan, found, broken = _validate(document)
             objects, more = resolve(plan, document.span, broken | document.broken)
-        told = in_order([*document.found, *found, *more])
-        errors = [diagnostic for diagnostic in told if diagnostic.severity == "error"]
-        if errors:
-            raise PlanError(errors)
     except PlanError as error:
-        if set_outside:
-            raise PlanError([_with_given(diagnostic, set_outside) for diagnostic in error.diagnostics]) from None
-        raise
-    return LoadedPlan(plan, objects, tuple(told), document)
+        raise PlanError([_with_given(diagnostic, set_outside) for diagnostic in error.diagnostics]) from None
+    told = in_order([*document.found, *found, *more])
+    errors = [_with_given(diagnostic, set_outside) for diagnostic in told if diagnostic.severity == "error"]
+    return LoadedPlan(plan, objects, tuple(told), document), errors
 
 
 def _with_given(diagnostic: Diagnostic, given: Mapping[str, Any]) -> Diagnostic:
@@ -157,7 +171,9 @@ def _validate(document: Expanded) -> tuple[Plan, list[Diagnostic], frozenset[str
         found = translate(error, Plan, document.data, document.span, keys_taken)
         good, broken = _without_the_wrong(document.data, error)
     try:
-        return Plan.model_validate(good), found, broken
+        plan = Plan.model_validate(good)
+        document.data = good
+        return plan, found, broken
     except ValidationError:
         raise PlanError(in_order([*document.found, *found])) from None
 

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Container, Hashable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hipplan.model import Allocation, Buffer, Content, DeviceSelector, Region, Reservation
+from hipplan.model import Allocation, Buffer, Content, DeviceSelector, ManagedBuffer, Region, Reservation
 
 Path = tuple[Hashable, ...]
 HOST = "host"
@@ -127,3 +127,66 @@ class Objects:
     buffers: dict[str, ResolvedBuffer]
     regions: dict[str, ResolvedRegion]
     contents: tuple[ResolvedContent, ...] = ()
+
+
+def sound(objects: Objects, devices: Container[str], wrong: Container[Path] = frozenset()) -> Objects:
+    """What of a plan with mistakes can still be checked: all but what is wrong, and what needs that.
+
+    devices: the names that are known. wrong: (noun, name) of what has a mistake of its own.
+    """
+
+    def good(path: Path, *on: str) -> bool:
+        return path[:2] not in wrong and all(device == HOST or device in devices for device in on)
+
+    def known(access: dict[str, str]) -> dict[str, str]:
+        return {device: right for device, right in access.items() if good((), device)}
+
+    allocations = {name: one for name, one in objects.allocations.items() if good(one.path, one.device)}
+    reservations = {}
+    for name, reservation in objects.reservations.items():
+        if good(reservation.path):
+            mappings = [one for one in reservation.mappings if one.allocation in allocations]
+            mappings = [one._replace(access=known(one.access)) for one in mappings]
+            reservations[name] = reservation._replace(mappings=tuple(mappings))
+    streams = {name: one for name, one in objects.streams.items() if good(one.path, one.device)}
+    buffers = {
+        name: one
+        for name, one in objects.buffers.items()
+        if good(one.path, one.device) and _uses(one.spec, streams) and good(one.path, *_named_by(one.spec))
+    }
+    regions = {
+        name: one._replace(access=known(one.access))
+        for name, one in objects.regions.items()
+        if good(one.path, *one.devices)
+    }
+    filled = {*buffers, *regions, *(one.name for some in reservations.values() for one in some.mappings)}
+    filled |= {f"{name}.{short}" for name, region in regions.items() for short in region.spec.tensors}
+    return Objects(
+        {name: one for name, one in objects.devices.items() if name in devices},
+        tuple(peer for peer in objects.peers if good(peer.path, peer.device, peer.peer)),
+        allocations,
+        reservations,
+        streams,
+        buffers,
+        regions,
+        tuple(
+            one
+            for one in objects.contents
+            if good(one.path) and filled.issuperset({one.name, one.spec.copy_of or one.name})
+        ),
+    )
+
+
+def _uses(spec: Buffer, streams: Container[str]) -> bool:
+    """Whether the streams that a buffer refers to are among these."""
+    if not isinstance(spec, ManagedBuffer):
+        return True
+    wanted = [one.stream for one in spec.prefetch] + ([spec.attach_to.stream] if spec.attach_to else [])
+    return all(stream is None or stream in streams for stream in wanted)
+
+
+def _named_by(spec: Buffer) -> list[str]:
+    """The devices that a buffer's advice and prefetches name."""
+    if not isinstance(spec, ManagedBuffer):
+        return []
+    return [name for name in (*(one.device for one in spec.advice), *(one.to for one in spec.prefetch)) if name]

@@ -31,7 +31,7 @@ from hipplan.cli.arguments import (
 from hipplan.cli.start import without_plugins
 from hipplan.cli.variables import ambient_vars, given_vars, vars_option
 from hipplan.colours import show
-from hipplan.errors import Diagnostic, ExitCode, HipplanError, printable
+from hipplan.errors import Diagnostic, ExitCode, MachineError, PlanError, ProfileError, in_order, printable
 
 if TYPE_CHECKING:
     from hipplan.cli.reports import Checked
@@ -52,11 +52,16 @@ def declare(parser: Parser) -> None:
 
 def run(given: Namespace) -> int:
     without_plugins()
-    profile = None
+    profile, no_profile = None, None
     if given.machine:
         from hipplan.profiles import load_machine
 
-        profile = load_machine(given.machine)
+        try:
+            profile = load_machine(given.machine)
+        except ProfileError as error:
+            if given.format != "text":
+                raise
+            no_profile = error  # the plans can be checked all the same
     variables = given_vars(given)
     checked: list[Checked] = []
     for named in given.files:
@@ -66,12 +71,14 @@ def run(given: Namespace) -> int:
                 code, found = ExitCode.INVALID, as_errors(found)
             checked.append((file, code, found))
             if given.format == "text":
-                _show(checked[-1], profile, given.quiet)
+                _show(checked[-1], profile, given.quiet or no_profile is not None)
     if given.format != "text":
         from hipplan.cli import reports
 
         as_text = {"json": reports.as_json, "github": reports.as_github, "sarif": reports.as_sarif}[given.format]
         print(as_text(checked), end="\n" if given.format != "github" or any(found for _, _, found in checked) else "")
+    if no_profile is not None:
+        raise no_profile
     # An invalid plan outweighs a machine that is too small: mend that first.
     order = (ExitCode.OK, ExitCode.MACHINE, ExitCode.INVALID)
     return max((code for _, code, _ in checked), key=order.index)
@@ -80,20 +87,27 @@ def run(given: Namespace) -> int:
 def _check(
     file: str, variables: dict[str, Any], include_anywhere: bool, profile: Machine | None
 ) -> tuple[ExitCode, list[Diagnostic]]:
-    from hipplan.loader import load
+    from hipplan.loader import examine
 
     if _is_folder(file):
         hint = "a plan is a file named *.yaml or *.yml that says hipplan: 1"
         return ExitCode.INVALID, [Diagnostic("HP001", f"there is no plan in the folder {file}", hint=hint)]
     try:
-        plan = load(source_of(file), variables, ambient=ambient_vars(), include_anywhere=include_anywhere)
-        if profile is None:
-            return ExitCode.OK, list(plan.warnings)
+        plan, errors = examine(source_of(file), variables, ambient=ambient_vars(), include_anywhere=include_anywhere)
+    except PlanError as error:
+        return ExitCode.INVALID, list(error.diagnostics)
+    code, found = ExitCode.OK, list(plan.warnings)
+    if profile is not None:
         from hipplan.compiler import compile as compile_plan
 
-        return ExitCode.OK, list(compile_plan(plan, profile).warnings)
-    except HipplanError as error:
-        return error.exit_code, list(error.diagnostics)
+        try:
+            found = list(compile_plan(plan, profile).warnings)
+        except MachineError as error:
+            code, found = ExitCode.MACHINE, list(error.diagnostics)
+    if errors:  # of what is sound, the machine's errors too
+        more = [one for one in found if one.severity == "error"] if code == ExitCode.MACHINE else []
+        return ExitCode.INVALID, in_order([*errors, *more])
+    return code, found
 
 
 def _show(checked: Checked, profile: Machine | None, quiet: bool) -> None:

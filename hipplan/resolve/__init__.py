@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hipplan.errors import Diagnostic
 from hipplan.model import Plan
-from hipplan.objects import Objects, ResolvedAllocation, ResolvedBuffer, ResolvedReservation, ResolvedStream
+from hipplan.objects import Objects, ResolvedAllocation, ResolvedBuffer, ResolvedReservation, ResolvedStream, sound
 from hipplan.resolve.buffers import check_bindings, check_buffer
 from hipplan.resolve.contents import resolve_contents
 from hipplan.resolve.devices import Devices
@@ -18,9 +18,9 @@ from hipplan.resolve.unused import warn_of_unused
 
 
 def resolve(plan: Plan, span: SpanOf, broken: frozenset[str] = frozenset()) -> tuple[Objects, list[Diagnostic]]:
-    """The objects of a plan and everything that is wrong with it.
+    """The objects of a plan and everything that is wrong with it; where something is, the objects that are sound.
 
-    `broken` are names (as noun:name) whose own definition is wrong already; who refers to them is not told.
+    `broken` are names (as noun:name) whose own definition is wrong already: references to them are no mistakes.
     """
     names = Names(span, broken)
     devices = Devices(plan, names)
@@ -48,9 +48,10 @@ def resolve(plan: Plan, span: SpanOf, broken: frozenset[str] = frozenset()) -> t
         name: resolve_region(name, spec, path, names, devices)
         for name, path, spec in names.spread("regions", plan.regions)
     }
-    contents = resolve_contents(plan, buffers, regions, reservations, names, broken)
+    contents = resolve_contents(plan, buffers, regions, reservations, names)
     peers = devices.peers(plan.peers)
     objects = Objects(devices.all, peers, allocations, reservations, streams, buffers, regions, contents)
-    if not names.found and not broken:
-        warn_of_unused(objects, plan, names)
+    if names.wrong or broken:
+        return sound(objects, devices.all, names.wrong), names.found
+    warn_of_unused(objects, plan, names)
     return objects, names.found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 
 from hipplan.dtypes import BY_NAME, BYTE
 from hipplan.model import Content, Plan, RegisteredBuffer
@@ -11,6 +11,8 @@ from hipplan.resolve.names import Names
 from hipplan.units import format_size
 from hipplan.values import encode
 
+_HAVE_BYTES = ("buffers", "regions", "reservations")
+
 
 def resolve_contents(
     plan: Plan,
@@ -18,12 +20,11 @@ def resolve_contents(
     regions: dict[str, ResolvedRegion],
     reservations: dict[str, ResolvedReservation],
     names: Names,
-    broken: frozenset[str],
 ) -> tuple[ResolvedContent, ...]:
     """In the order written."""
     if not plan.contents:
         return ()
-    access = {one.name: one.access for reservation in reservations.values() for one in reservation.mappings}
+    access = {one.name: one.access for some in reservations.values() for one in some.mappings}
     access |= {name: region.access for name, region in regions.items()}
     dtypes: dict[str, str] = dict.fromkeys((*buffers, *access), "")
     sizes = {name: _size(buffer) for name, buffer in buffers.items()}
@@ -32,15 +33,18 @@ def resolve_contents(
             dtypes[f"{name}.{short}"] = tensor.dtype
             sizes[f"{name}.{short}"] = 0 if -1 in tensor.shape else tensor.bytes_least
             access[f"{name}.{short}"] = region.access
-    if broken or any(one.code == "HP201" for one in names.found):
-        access = {}  # who has which right may be what is wrong
+    whole = {one.name: some.path for some in reservations.values() for one in some.mappings}
+    whole |= {f"{name}.{short}": region.path for name, region in regions.items() for short in region.spec.tensors}
+    whole |= {name: region.path for name, region in regions.items()}
+    # Of what is wrong itself, who has which right may be what is wrong.
+    access = {name: rights for name, rights in access.items() if whole[name] not in names.wrong}
     out = []
     for name, spec in plan.contents.items():
         path: Path = ("contents", name)
-        if not _known(name, path, dtypes, names, broken, key=True):
+        if not _known(name, path, dtypes, names, key=True):
             continue
         if spec.copy_of is not None:
-            if not _known(spec.copy_of, (*path, "copy_of"), dtypes, names, broken):
+            if not _known(spec.copy_of, (*path, "copy_of"), dtypes, names):
                 continue
             if spec.copy_of == name:
                 names.report("HP213", f"'{name}' cannot be a copy of itself", (*path, "copy_of"), hint="name another")
@@ -86,12 +90,12 @@ def _check_reachable(
         names.report("HP213", f"no device may {does} '{name}'", path, key=key, hint=hint)
 
 
-def _known(
-    name: str, path: Path, known: dict[str, str], names: Names, broken: Container[str], *, key: bool = False
-) -> bool:
+def _known(name: str, path: Path, known: dict[str, str], names: Names, *, key: bool = False) -> bool:
     if name in known:
         return True
-    if not broken:  # else it may be one of those that are wrong themselves
+    base = name.partition("[")[0]
+    unsure = ("reservations", base) in names.wrong or any(names.is_broken(noun, base) for noun in _HAVE_BYTES)
+    if not unsure:
         hint = f"name a mapping: {name}[0]" if f"{name}[0]" in known else names.nearest(name, known)
         hint = hint or "define it under buffers: or regions:"
         names.report("HP213", f"there is no buffer, region, tensor or mapping '{name[:60]}'", path, key=key, hint=hint)

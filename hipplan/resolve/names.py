@@ -19,6 +19,8 @@ class Names:
     def __init__(self, span: SpanOf, broken: frozenset[str]) -> None:
         self.span = span
         self.found: list[Diagnostic] = []
+        self.wrong: set[Path] = set()
+        """(noun, name) of what something is wrong with, found here."""
         self._broken = broken
         self._taken: dict[str, Path] = {}
         self._budget = COUNT_MAX
@@ -57,15 +59,28 @@ class Names:
 
     def missing(self, code: str, noun: str, name: str, path: Path, known: Mapping[str, object], **more: object) -> None:
         """A reference to what does not exist, unless its definition has been called wrong already."""
-        parts = (name.removesuffix(".*"), *families_of(name))
-        if self._broken and any(f"{noun}:{part}" in self._broken for part in parts):
+        self.wrong.add(path[:2])
+        if self.is_broken(noun, name):
             return
         hint = str(more.pop("hint", "")) or self.nearest(name, known) or str(more.pop("otherwise", ""))
         hint = hint or (f"there are {_listed(known)}" if known else f"define it under {noun}:")
         self.report(code, f"there is no {noun[:-1]} '{name}'", path, key=bool(more.get("key")), hint=hint)
 
+    def is_broken(self, noun: str, name: str) -> bool:
+        """Whether a name may be that of something whose definition has been called wrong already."""
+        if not self._broken:
+            return False
+        if not self._broken.isdisjoint((noun, f"{noun}:")):  # all of them
+            return True
+        if any(f"{noun}:{part}" in self._broken for part in (name.removesuffix(".*"), *families_of(name))):
+            return True
+        # A name with an expression in it stands for all that begin alike.
+        written = (one.partition("$(")[0] for one in self._broken if "$(" in one)
+        return any(f"{noun}:{name}".startswith(begins) for begins in written)
+
     def report(self, code: str, summary: str, path: Path, *, key: bool = False, **more: str) -> None:
         """One more diagnostic, at the value (or the key) of a path."""
+        self.wrong.add(path[:2])
         self.found.append(Diagnostic(code, summary, self.span(path, key=key), **more))  # type: ignore[arg-type]
 
     def _twice(self, name: str, first: Path, path: Path) -> None:
