@@ -222,7 +222,7 @@ PART = {
         ("HP309", {"allocations": {"a": {"size": 4096, "type": "uncached"}}}, machine(hip_version="6.3.0")),
         ("HP310", {"devices": {"gpu": {"count": 3}}}, machine()),
         ("HP310", {"devices": {"a": {"pci": "0000:99:00.0"}}}, machine()),
-        ("HP310", {"devices": {"a": {"ordinal": 1}, "b": {"ordinal": 1}}}, machine()),
+        ("HP310", {"devices": {"a": {"ordinal": 0}, "b": {"current": True}}}, machine()),
         ("HP311", {"devices": {"gpu": {"arch": "gfx90a"}}}, machine()),
         ("HP312", {"requires": {"hip": ">=8"}}, machine()),
         ("HP313", {"devices": {"gpu": {}}, "requires": {"xnack": True}}, machine(xnack=False)),

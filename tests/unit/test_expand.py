@@ -154,8 +154,8 @@ def test_what_was_given_from_outside_is_told_where_it_is_used() -> None:
 
     (size,) = raised.value.diagnostics
     (flag,) = also.value.diagnostics
-    assert (size.code, size.notes) == ("HP022", ("given: n=3 (--var, or vars=)", "given: kv=16M (--var, or vars=)"))
-    assert (flag.code, flag.notes) == ("HP103", ("given: b=True (--var, or vars=)",))
+    assert (size.code, size.notes) == ("HP022", ("given: n=3 (not the plan's own value)", "given: kv=16M (not the plan's own value)"))
+    assert (flag.code, flag.notes) == ("HP103", ("given: b=True (not the plan's own value)",))
     assert flag.hint == "YAML 1.2 writes true and false"
 
 
