@@ -2,20 +2,26 @@
 
 namespace hipplan {
 
-address_range address_range::reserve(hip::runtime& runtime, std::string name, std::size_t size_bytes,
-                                     std::size_t alignment_bytes, std::uintptr_t wanted) {
-  auto pieces = std::make_shared<range_pieces>();
+namespace {
+
+std::string describe(const std::string& name, std::size_t size_bytes) {
+  return "address range '" + name + "' of " + std::to_string(size_bytes) + " bytes";
+}
+
+}  // namespace
+
+void address_range::make(std::size_t alignment_bytes, std::uintptr_t wanted) {
   void* out = nullptr;
   const auto result =
-      runtime.hipMemAddressReserve(&out, size_bytes, alignment_bytes, reinterpret_cast<void*>(wanted), 0);
-  runtime.check(result, "hipMemAddressReserve", [&] {
-    return std::pair("address range '" + name + "' of " + std::to_string(size_bytes) + " bytes",
-                     "size=" + std::to_string(size_bytes) + ", alignment=" + std::to_string(alignment_bytes) +
-                         ", addr=" + hexadecimal(wanted));
+      runtime().hipMemAddressReserve(&out, size_bytes_, alignment_bytes, reinterpret_cast<void*>(wanted), 0);
+  runtime().check(result, "hipMemAddressReserve", [&] {
+    return std::pair(describe(name(), size_bytes_), "size=" + std::to_string(size_bytes_) +
+                                                        ", alignment=" + std::to_string(alignment_bytes) +
+                                                        ", addr=" + hexadecimal(wanted));
   });
-  const auto address = reinterpret_cast<std::uintptr_t>(out);
-  pieces->begin_at(address);
-  return {runtime, std::move(name), address, size_bytes, std::move(pieces)};
+  address_ = reinterpret_cast<std::uintptr_t>(out);
+  pieces_->begin_at(address_);
+  fill();
 }
 
 void address_range::release() {
@@ -33,8 +39,7 @@ void address_range::release() {
 }
 
 std::string address_range::identify() const {
-  return "address range '" + name() + "' of " + std::to_string(size_bytes_) + " bytes at " +
-         hexadecimal(address_);
+  return describe(name(), size_bytes_) + " at " + hexadecimal(address_);
 }
 
 }  // namespace hipplan

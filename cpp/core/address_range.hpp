@@ -8,11 +8,13 @@ namespace hipplan {
 
 class address_range : public owned {
  public:
-  /// size_bytes: a multiple of the minimum granularity. alignment_bytes: 0 or a power of two; HIP may not
-  /// honour it, so the caller looks at address(). wanted: a hint, 0 for none.
+  /// Empty. size_bytes: a multiple of the minimum granularity.
+  address_range(hip::runtime& runtime, plan_name name, std::size_t size_bytes)
+      : owned(runtime, std::move(name)), size_bytes_(size_bytes) {}
+  /// alignment_bytes: 0 or a power of two; HIP may not honour it, so the caller looks at address(). wanted: a
+  /// hint, 0 for none.
   /// Throws hip_error: hipErrorOutOfMemory (2, also for bad arguments up to 6.3), hipErrorInvalidValue.
-  [[nodiscard]] static address_range reserve(hip::runtime& runtime, std::string name, std::size_t size_bytes,
-                                             std::size_t alignment_bytes, std::uintptr_t wanted);
+  void make(std::size_t alignment_bytes, std::uintptr_t wanted);
   address_range(address_range&&) noexcept = default;
   ~address_range() { destroy(*this); }
   /// Throws hip_error; empty afterwards in both cases. While mappings that could not be unmapped remain
@@ -25,16 +27,10 @@ class address_range : public owned {
 
  private:
   friend class mapping;
-  address_range(hip::runtime& runtime, std::string name, std::uintptr_t address, std::size_t size_bytes,
-                std::shared_ptr<range_pieces> pieces)
-      : owned(runtime, std::move(name)),
-        address_(address),
-        size_bytes_(size_bytes),
-        pieces_(std::move(pieces)) {}
 
-  std::uintptr_t address_;
+  std::uintptr_t address_ = 0;
   std::size_t size_bytes_;
-  std::shared_ptr<range_pieces> pieces_;  // mapped now, shared with them
+  std::shared_ptr<range_pieces> pieces_ = std::make_shared<range_pieces>();  // mapped now, shared with them
 };
 
 }  // namespace hipplan

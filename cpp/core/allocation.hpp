@@ -21,7 +21,7 @@ class allocation : public owned {
   /// Empty. size_bytes: a non-zero multiple of the minimum granularity for these properties.
   allocation(hip::runtime& runtime, plan_name name, std::size_t size_bytes,
              const allocation_properties& properties)
-      : owned(runtime, std::move(name), false), size_bytes_(size_bytes), properties_(properties.native()) {}
+      : owned(runtime, std::move(name)), size_bytes_(size_bytes), properties_(properties.native()) {}
   /// hipMemCreate. The location's device must be current (see scoped_device).
   /// Throws hip_error: hipErrorOutOfMemory, hipErrorInvalidValue, hipErrorInvalidDevice,
   /// hipErrorNotSupported.

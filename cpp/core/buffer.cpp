@@ -40,16 +40,15 @@ void device_buffer::release() {
 
 std::string device_buffer::identify() const { return describe("device", *this); }
 
-pinned_buffer pinned_buffer::create(hip::runtime& runtime, std::string name, device_id device,
-                                    std::size_t size_bytes, unsigned int flags) {
-  const scoped_device current(runtime, device);
+void pinned_buffer::make(device_id device, unsigned int flags) {
+  const scoped_device current(runtime(), device);
   void* pointer = nullptr;
-  const auto result = runtime.hipHostMalloc(&pointer, size_bytes, flags);
-  runtime.check(result, "hipHostMalloc", [&] {
-    return std::pair(describe("pinned", name, size_bytes),
-                     sized(size_bytes, device) + ", flags=" + hexadecimal(flags));
+  const auto result = runtime().hipHostMalloc(&pointer, size_bytes(), flags);
+  runtime().check(result, "hipHostMalloc", [&] {
+    return std::pair(describe("pinned", name(), size_bytes()),
+                     sized(size_bytes(), device) + ", flags=" + hexadecimal(flags));
   });
-  return {runtime, std::move(name), pointer, size_bytes};
+  fill(pointer);
 }
 
 void pinned_buffer::release() {
@@ -59,18 +58,16 @@ void pinned_buffer::release() {
 
 std::string pinned_buffer::identify() const { return describe("pinned", *this); }
 
-registered_buffer registered_buffer::create(hip::runtime& runtime, std::string name, device_id device,
-                                            std::uintptr_t address, std::size_t size_bytes,
-                                            unsigned int flags, std::shared_ptr<host_pages> pages) {
-  const scoped_device current(runtime, device);
+void registered_buffer::make(device_id device, std::uintptr_t address, unsigned int flags) {
+  const scoped_device current(runtime(), device);
   void* const pointer = reinterpret_cast<void*>(address);
-  const auto result = runtime.hipHostRegister(pointer, size_bytes, flags);
-  runtime.check(result, "hipHostRegister", [&] {
+  const auto result = runtime().hipHostRegister(pointer, size_bytes(), flags);
+  runtime().check(result, "hipHostRegister", [&] {
     return std::pair(
-        describe("registered", name, size_bytes),
-        "ptr=" + hexadecimal(address) + ", " + sized(size_bytes, device) + ", flags=" + hexadecimal(flags));
+        describe("registered", name(), size_bytes()),
+        "ptr=" + hexadecimal(address) + ", " + sized(size_bytes(), device) + ", flags=" + hexadecimal(flags));
   });
-  return {runtime, std::move(name), pointer, size_bytes, std::move(pages)};
+  fill(pointer);
 }
 
 void registered_buffer::release() {
@@ -82,16 +79,15 @@ void registered_buffer::release() {
 
 std::string registered_buffer::identify() const { return describe("registered", *this); }
 
-managed_buffer managed_buffer::create(hip::runtime& runtime, std::string name, device_id device,
-                                      std::size_t size_bytes, unsigned int flags) {
-  const scoped_device current(runtime, device);
+void managed_buffer::make(device_id device, unsigned int flags) {
+  const scoped_device current(runtime(), device);
   void* pointer = nullptr;
-  const auto result = runtime.hipMallocManaged(&pointer, size_bytes, flags);
-  runtime.check(result, "hipMallocManaged", [&] {
-    return std::pair(describe("managed", name, size_bytes),
-                     sized(size_bytes, device) + ", flags=" + std::to_string(flags));
+  const auto result = runtime().hipMallocManaged(&pointer, size_bytes(), flags);
+  runtime().check(result, "hipMallocManaged", [&] {
+    return std::pair(describe("managed", name(), size_bytes()),
+                     sized(size_bytes(), device) + ", flags=" + std::to_string(flags));
   });
-  return {runtime, std::move(name), pointer, size_bytes};
+  fill(pointer);
 }
 
 void managed_buffer::release() {

@@ -9,19 +9,15 @@ namespace hipplan {
 /// Address and size, and how an owner of both names itself.
 class buffer : public owned {
  public:
+  /// Empty.
+  buffer(hip::runtime& runtime, plan_name name, std::size_t size_bytes)
+      : owned(runtime, std::move(name)), size_bytes_(size_bytes) {}
   buffer(buffer&&) noexcept = default;
   [[nodiscard]] std::uintptr_t address() const noexcept { return address_; }
   [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
   [[nodiscard]] void* pointer() const noexcept { return reinterpret_cast<void*>(address_); }
 
  protected:
-  buffer(hip::runtime& runtime, plan_name name, void* pointer, std::size_t size_bytes)
-      : owned(runtime, std::move(name)),
-        address_(reinterpret_cast<std::uintptr_t>(pointer)),
-        size_bytes_(size_bytes) {}
-  /// Empty.
-  buffer(hip::runtime& runtime, plan_name name, std::size_t size_bytes)
-      : owned(runtime, std::move(name), false), size_bytes_(size_bytes) {}
   ~buffer() = default;
 
   void fill(void* pointer) noexcept {
@@ -54,47 +50,41 @@ class device_buffer : public buffer {
 /// hipHostMalloc / hipHostFree: page-locked host memory that devices reach.
 class pinned_buffer : public buffer {
  public:
+  using buffer::buffer;
   /// device: current during the call, which decides the context (and the NUMA node where asked for).
   /// flags: hipHostMalloc*. Throws hip_error: hipErrorOutOfMemory, hipErrorInvalidValue.
-  [[nodiscard]] static pinned_buffer create(hip::runtime& runtime, std::string name, device_id device,
-                                            std::size_t size_bytes, unsigned int flags);
+  void make(device_id device, unsigned int flags);
   pinned_buffer(pinned_buffer&&) noexcept = default;
   ~pinned_buffer() { destroy(*this); }
   void release();
   [[nodiscard]] std::string identify() const;
-
- private:
-  using buffer::buffer;
 };
 
 /// hipHostRegister / hipHostUnregister: host memory of the caller's, pinned while this lives.
 class registered_buffer : public buffer {
  public:
-  /// pages: those that it lies in, if they are ours: they stay where it cannot be unregistered.
+  /// Empty. pages: those that it lies in, if they are ours: they stay where it cannot be unregistered.
+  registered_buffer(hip::runtime& runtime, plan_name name, std::size_t size_bytes,
+                    std::shared_ptr<host_pages> pages)
+      : buffer(runtime, std::move(name), size_bytes), pages_(std::move(pages)) {}
   /// Throws hip_error: hipErrorInvalidValue, hipErrorOutOfMemory.
-  [[nodiscard]] static registered_buffer create(hip::runtime& runtime, std::string name, device_id device,
-                                                std::uintptr_t address, std::size_t size_bytes,
-                                                unsigned int flags, std::shared_ptr<host_pages> pages);
+  void make(device_id device, std::uintptr_t address, unsigned int flags);
   registered_buffer(registered_buffer&&) noexcept = default;
   ~registered_buffer() { destroy(*this); }
   void release();
   [[nodiscard]] std::string identify() const;
 
  private:
-  registered_buffer(hip::runtime& runtime, std::string name, void* pointer, std::size_t size_bytes,
-                    std::shared_ptr<host_pages> pages)
-      : buffer(runtime, std::move(name), pointer, size_bytes), pages_(std::move(pages)) {}
-
   std::shared_ptr<host_pages> pages_;
 };
 
 /// hipMallocManaged / hipFree: one address on host and devices.
 class managed_buffer : public buffer {
  public:
+  using buffer::buffer;
   /// flags: hipMemAttachGlobal or hipMemAttachHost. device: the owner HIP records (current in the call).
   /// Throws hip_error: hipErrorOutOfMemory, hipErrorInvalidValue.
-  [[nodiscard]] static managed_buffer create(hip::runtime& runtime, std::string name, device_id device,
-                                             std::size_t size_bytes, unsigned int flags);
+  void make(device_id device, unsigned int flags);
   managed_buffer(managed_buffer&&) noexcept = default;
   ~managed_buffer() { destroy(*this); }
   void release();
@@ -111,7 +101,6 @@ class managed_buffer : public buffer {
   void attach(hip::runtime& runtime, hip::hipStream_t stream, unsigned int flags) const;
 
  private:
-  using buffer::buffer;
   [[nodiscard]] void* at(std::size_t offset_bytes) const noexcept {
     return reinterpret_cast<void*>(address() + offset_bytes);
   }

@@ -72,8 +72,7 @@ entry_id journal::import_allocation(std::string name, std::size_t size_bytes, in
 entry_id journal::reserve(std::string name, std::size_t size_bytes, std::size_t alignment_bytes,
                           std::uintptr_t wanted) {
   return add([&](owner& out) {
-    out.emplace<address_range>(
-        address_range::reserve(*runtime_, std::move(name), size_bytes, alignment_bytes, wanted));
+    out.emplace<address_range>(*runtime_, std::move(name), size_bytes).make(alignment_bytes, wanted);
   });
 }
 
@@ -94,7 +93,7 @@ entry_id journal::create_device_buffer(std::string name, device_id device, std::
 entry_id journal::create_pinned_buffer(std::string name, device_id device, std::size_t size_bytes,
                                        unsigned int flags) {
   return add([&](owner& out) {
-    out.emplace<pinned_buffer>(pinned_buffer::create(*runtime_, std::move(name), device, size_bytes, flags));
+    out.emplace<pinned_buffer>(*runtime_, std::move(name), size_bytes).make(device, flags);
   });
 }
 
@@ -102,21 +101,20 @@ entry_id journal::register_buffer(std::string name, device_id device, std::uintp
                                   std::size_t size_bytes, unsigned int flags, entry_id region) {
   return add([&](owner& out) {
     auto pages = region == 0 ? nullptr : get<host_region>(region).pages();
-    out.emplace<registered_buffer>(registered_buffer::create(*runtime_, std::move(name), device, address,
-                                                             size_bytes, flags, std::move(pages)));
+    out.emplace<registered_buffer>(*runtime_, std::move(name), size_bytes, std::move(pages))
+        .make(device, address, flags);
   });
 }
 
 entry_id journal::create_managed_buffer(std::string name, device_id device, std::size_t size_bytes,
                                         unsigned int flags) {
   return add([&](owner& out) {
-    out.emplace<managed_buffer>(
-        managed_buffer::create(*runtime_, std::move(name), device, size_bytes, flags));
+    out.emplace<managed_buffer>(*runtime_, std::move(name), size_bytes).make(device, flags);
   });
 }
 
 entry_id journal::create_stream(std::string name, device_id device) {
-  return add([&](owner& out) { out.emplace<stream>(stream::create(*runtime_, std::move(name), device)); });
+  return add([&](owner& out) { out.emplace<stream>(*runtime_, std::move(name)).make(device); });
 }
 
 entry_id journal::map_file(std::string name, const std::string& path, std::size_t size_bytes,
@@ -134,9 +132,9 @@ entry_id journal::map_anonymous(std::string name, std::size_t size_bytes, int nu
 
 entry_id journal::enable_peer(std::string name, device_id device, device_id peer) {
   return add([&](owner& out) {
-    if (auto link = peer_link::enable(*runtime_, std::move(name), device, peer)) {
-      out.emplace<peer_link>(std::move(*link));
-    }
+    auto& link = out.emplace<peer_link>(*runtime_, std::move(name), device, peer);
+    link.make();
+    if (link.empty()) out.emplace<std::monostate>();
   });
 }
 

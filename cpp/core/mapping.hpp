@@ -13,7 +13,7 @@ class mapping : public owned {
   /// Empty. offset_bytes: where in the range.
   mapping(hip::runtime& runtime, plan_name name, const address_range& range, std::size_t offset_bytes,
           std::size_t size_bytes)
-      : owned(runtime, std::move(name), false),
+      : owned(runtime, std::move(name)),
         address_(range.address() + offset_bytes),
         size_bytes_(size_bytes),
         pieces_(range.pieces_) {}

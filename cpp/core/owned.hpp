@@ -1,14 +1,15 @@
 // What every owner of a HIP object shares.
 //
-// An owner is created full or throws, moves only, and has two exits: release(), which throws, and the
-// destructor, which only reports to the leak log. It is empty after either, whatever the driver says. What
-// it says to a release stays until told() where it is a failure: if there is no memory for the error's words,
-// release() is called again and only tells. In a forked child and after shutdown an owner drops what it holds
-// without a driver call.
+// An owner is created empty, with its name, put where it stays, and only then filled by make(), the one
+// driver call: between that call and the owner nothing asks for memory, so nothing that is refused can lose
+// the object. It moves only, and has two exits: release(), which throws, and the destructor, which only
+// reports to the leak log. It is empty after either, whatever the driver says. What it says to a release
+// stays until told() where it is a failure: if there is no memory for the error's words, release() is called
+// again and only tells. In a forked child and after shutdown an owner drops what it holds without a driver
+// call.
 //
-// The kinds that come by the thousand are created empty, and filled by make(), the one driver call. They also
-// hand that call out as data (making(), releasing()) and take its answer (made(), released()), for rows of
-// them: see driver_call.hpp.
+// The kinds that come by the thousand also hand their calls out as data (making(), releasing()) and take the
+// answers (made(), released()), for rows of them: see driver_call.hpp.
 #pragma once
 
 #include <memory>
@@ -46,9 +47,8 @@ class owned {
   [[nodiscard]] const plan_name& shared_name() const noexcept { return name_; }
 
  protected:
-  /// full: whether there is an object already; if not, fill() says when.
-  owned(hip::runtime& runtime, plan_name name, bool full = true)
-      : runtime_(&runtime), name_(std::move(name)), full_(full) {}
+  /// Empty until fill().
+  owned(hip::runtime& runtime, plan_name name) : runtime_(&runtime), name_(std::move(name)) {}
   ~owned() = default;
 
   void fill() noexcept { full_ = true; }
@@ -86,7 +86,7 @@ class owned {
   hip::runtime*
       runtime_;  ///< whoever has the owner keeps it: a shared_ptr here would be counted by the thousand
   plan_name name_;
-  bool full_;
+  bool full_ = false;
   hip::hipError_t failure_ = hip::hipSuccess;  ///< of a release
 };
 

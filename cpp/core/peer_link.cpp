@@ -3,27 +3,16 @@
 #include "scoped_device.hpp"
 
 namespace hipplan {
-namespace {
 
-std::string describe(const std::string& name, device_id device, device_id peer) {
-  return "peer access '" + name + "' of " + text(device) + " to " + text(peer);
-}
-
-}  // namespace
-
-std::optional<peer_link> peer_link::enable(hip::runtime& runtime, std::string name, device_id device,
-                                           device_id peer) {
-  const scoped_device current(runtime, device);
-  const auto result = runtime.hipDeviceEnablePeerAccess(peer.value, 0);
-  if (result == hip::hipErrorPeerAccessAlreadyEnabled) {
-    runtime.forget_last_error();
-    return std::nullopt;
-  }
-  runtime.check(result, "hipDeviceEnablePeerAccess", [&] {
-    return std::pair(describe(name, device, peer),
-                     "peer=" + std::to_string(peer.value) + " with " + text(device) + " current");
+void peer_link::make() {
+  const scoped_device current(runtime(), device_);
+  const auto result = runtime().hipDeviceEnablePeerAccess(peer_.value, 0);
+  if (result == hip::hipErrorPeerAccessAlreadyEnabled) return runtime().forget_last_error();
+  runtime().check(result, "hipDeviceEnablePeerAccess", [&] {
+    return std::pair(identify(),
+                     "peer=" + std::to_string(peer_.value) + " with " + text(device_) + " current");
   });
-  return peer_link(runtime, std::move(name), device, peer);
+  fill();
 }
 
 void peer_link::release() {
@@ -38,6 +27,8 @@ void peer_link::release() {
            [&] { return std::pair(identify(), "peer=" + std::to_string(peer_.value)); });
 }
 
-std::string peer_link::identify() const { return describe(name(), device_, peer_); }
+std::string peer_link::identify() const {
+  return "peer access '" + name() + "' of " + text(device_) + " to " + text(peer_);
+}
 
 }  // namespace hipplan

@@ -4,13 +4,11 @@
 
 namespace hipplan {
 
-stream stream::create(hip::runtime& runtime, std::string name, device_id device) {
-  const scoped_device current(runtime, device);
-  hip::hipStream_t native{};
-  const auto result = runtime.hipStreamCreateWithFlags(&native, hip::hipStreamNonBlocking);
-  runtime.check(result, "hipStreamCreateWithFlags",
-                [&] { return std::pair("stream '" + name + "'", text(device)); });
-  return {runtime, std::move(name), native};
+void stream::make(device_id device) {
+  const scoped_device current(runtime(), device);
+  const auto result = runtime().hipStreamCreateWithFlags(&stream_, hip::hipStreamNonBlocking);
+  runtime().check(result, "hipStreamCreateWithFlags", [&] { return std::pair(identify(), text(device)); });
+  fill();
 }
 
 void stream::release() {

@@ -7,9 +7,11 @@ namespace hipplan {
 
 class stream : public owned {
  public:
+  /// Empty.
+  stream(hip::runtime& runtime, plan_name name) : owned(runtime, std::move(name)) {}
   /// Non-blocking: it does not wait for the device's null stream.
   /// Throws hip_error: hipErrorInvalidDevice, hipErrorOutOfMemory.
-  [[nodiscard]] static stream create(hip::runtime& runtime, std::string name, device_id device);
+  void make(device_id device);
   stream(stream&&) noexcept = default;
   ~stream() { destroy(*this); }
   void release();
@@ -17,10 +19,7 @@ class stream : public owned {
   [[nodiscard]] std::string identify() const;
 
  private:
-  stream(hip::runtime& runtime, std::string name, hip::hipStream_t native)
-      : owned(runtime, std::move(name)), stream_(native) {}
-
-  hip::hipStream_t stream_;
+  hip::hipStream_t stream_{};
 };
 
 }  // namespace hipplan
