@@ -328,7 +328,7 @@ class Layout:
             try:
                 with self._lock:  # else a change in another thread may take away what was found
                     program, pieces = self.program, [self[name] for name in names]
-                    moves = Moves(self, [piece._hold() for piece in pieces], on_bytes)
+                    moves = Moves(self, [_core.Lease(piece) for piece in pieces], on_bytes)
             except KeyError as unknown:
                 raise refuse(str(unknown.args[0])) from None
             try:

@@ -92,7 +92,7 @@ class Moves:
         missing = [device for device in devices if contents.staging_name(device) not in layout._live]
         if missing:
             layout._make_lanes(missing)
-        self._leases += [layout[contents.staging_name(device)]._hold() for device in devices]
+        self._leases += [_core.Lease(layout[contents.staging_name(device)]) for device in devices]
         self._live = layout._live.moving(files, self._on_bytes)
         return self._live
 

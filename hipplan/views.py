@@ -207,7 +207,7 @@ class Piece(_core.Window):
         if not self.dtype.typestr:
             raise AttributeError(f"the CUDA array interface has no {self.dtype}; use DLPack")
         self._require_one_runtime(self._place)
-        self._lease = self._hold()
+        self._lease = _core.Lease(self)
         return {
             "shape": self.shape,
             "typestr": self.dtype.typestr,

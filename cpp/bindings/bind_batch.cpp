@@ -147,10 +147,15 @@ void bind_batch(py::module_& module) {
       .def_readonly("values", &readings::values)
       .def_readonly("as_desired", &readings::as_desired);
   py::class_<native_steps>(module, "NativeSteps", "A program's steps in native form.")
-      .def(py::init<py::tuple>(), py::arg("steps"));
+      .def("__init__",
+           constructor(+[](py::tuple steps) { return std::make_unique<native_steps>(std::move(steps)); }),
+           is_constructor(), py::arg("steps"));
   py::class_<step_run>(module, "StepRun", "Steps on their way into a journal.")
-      .def(py::init<journal&, const native_steps&, py::dict, py::dict>(), py::arg("journal"),
-           py::arg("steps"), py::arg("entries"), py::arg("offsets"))
+      .def("__init__",
+           constructor(+[](journal& owner, const native_steps& steps, py::dict entries, py::dict offsets) {
+             return std::make_unique<step_run>(owner, steps, std::move(entries), std::move(offsets));
+           }),
+           is_constructor(), py::arg("journal"), py::arg("steps"), py::arg("entries"), py::arg("offsets"))
       .def(
           "go_on", &step_run::go_on, py::arg("first"),
           "(how many steps were done, HipError or None). Stops before a step of Python's, with (done, None).")

@@ -16,7 +16,10 @@ void tick(const py::object& on_bytes, std::uint64_t done) {
 
 void bind_filler(py::module_& module) {
   py::class_<filler> bound(module, "Filler", "Fills memory from files, patterns and other memory.");
-  bound.def(py::init<runtime_ptr>(), py::arg("runtime"))
+  bound
+      .def("__init__",
+           constructor(+[](runtime_ptr runtime) { return std::make_unique<filler>(std::move(runtime)); }),
+           is_constructor(), py::arg("runtime"))
       .def(
           "add_lane",
           [](filler& self, int device, std::uintptr_t stream, std::uintptr_t staging, std::size_t piece) {

@@ -155,10 +155,11 @@ void bind_undoable_changes(journal_class& self) {
 
 void bind_journal(py::module_& module) {
   journal_class self(module, "Journal", "Owns what a layout made, in order; undone in reverse.");
-  self.def(py::init([](runtime_ptr runtime, const std::vector<int>& devices) {
-             return new journal(std::move(runtime), device_ids(devices));
+  using holder = std::unique_ptr<journal, end_without_gil>;
+  self.def("__init__", constructor(+[](runtime_ptr runtime, const std::vector<int>& devices) {
+             return holder(new journal(std::move(runtime), device_ids(devices)));
            }),
-           py::arg("runtime"), py::arg("devices") = std::vector<int>{})
+           is_constructor(), py::arg("runtime"), py::arg("devices") = std::vector<int>{})
       .def("__len__", &journal::size, no_gil())
       .def(
           "add_devices",

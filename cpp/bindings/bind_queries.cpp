@@ -96,12 +96,14 @@ void bind_memory(runtime_class& runtime) {
 
 void bind_queries(py::module_& module) {
   py::class_<allocation_properties>(module, "AllocationProperties", "What hipMemCreate is asked for.")
-      .def(py::init([](int device, unsigned type, unsigned location_type, unsigned handle_type) {
-             return allocation_properties{static_cast<hip::hipMemAllocationType>(type),
-                                          static_cast<hip::hipMemLocationType>(location_type), device,
-                                          static_cast<hip::hipMemAllocationHandleType>(handle_type)};
+      .def("__init__",
+           constructor(+[](int device, unsigned type, unsigned location_type, unsigned handle_type) {
+             return std::make_unique<allocation_properties>(
+                 allocation_properties{static_cast<hip::hipMemAllocationType>(type),
+                                       static_cast<hip::hipMemLocationType>(location_type), device,
+                                       static_cast<hip::hipMemAllocationHandleType>(handle_type)});
            }),
-           py::arg("device"), py::arg("type") = 1u, py::arg("location_type") = 1u,
+           is_constructor(), py::arg("device"), py::arg("type") = 1u, py::arg("location_type") = 1u,
            py::arg("handle_type") = 0u)
       .def_property_readonly("device", [](const allocation_properties& self) { return self.location_id; })
       .def_property_readonly("type", [](const allocation_properties& self) { return +self.type; })

@@ -92,10 +92,11 @@ void bind_undo(py::module_& module) {
       .def_property_readonly("leaks", [](const undo_report& self) { return self.leaks; })
       .def_readonly("kept", &undo_report::kept);
   py::class_<undoing>(module, "Undoing", "Some of a journal's entries on their way back, latest first.")
-      .def(py::init([](journal& owner, entry_id first) {
-             return undoing(owner, [&owner, first](undo_report&) { return owner.entries_since(first); });
+      .def("__init__", constructor(+[](journal& owner, entry_id first) {
+             return std::make_unique<undoing>(
+                 owner, [&owner, first](undo_report&) { return owner.entries_since(first); });
            }),
-           py::arg("journal"), py::arg("first") = 0, "Every entry from a number on.")
+           is_constructor(), py::arg("journal"), py::arg("first") = 0, "Every entry from a number on.")
       .def_static(
           "only",
           [](journal& owner, std::vector<entry_id> entries) {
@@ -122,10 +123,11 @@ void bind_undo(py::module_& module) {
   module.def("expect_idle_wait", &expect_job_for_spare_thread,
              "A wait for devices is coming within some microseconds: its thread is woken up meanwhile.");
   py::class_<idle_wait>(module, "IdleWait", "Waits for devices, one after the other, on a thread of its own.")
-      .def(py::init([](runtime_ptr runtime, const std::vector<int>& devices) {
-             return idle_wait(std::move(runtime), device_ids(devices));
+      .def("__init__", constructor(+[](runtime_ptr runtime, const std::vector<int>& devices) {
+             const without_gil release;
+             return std::make_unique<idle_wait>(std::move(runtime), device_ids(devices));
            }),
-           py::arg("runtime"), py::arg("devices"), no_gil())
+           is_constructor(), py::arg("runtime"), py::arg("devices"))
       .def("wait", &wait, py::arg("seconds"),
            "True when all are idle or have failed, False when the time is over. Raises what a signal raises.")
       .def_property_readonly("busy", &idle_wait::busy,

@@ -20,10 +20,9 @@ void bind_leases(py::module_& module) {
       .def_readonly("name", &leased::name)
       .def_readonly("address", &leased::address)
       .def_readonly("size", &leased::size_bytes);
-  const py::class_<lease> without_methods(module, "Lease", "Given back when it goes.");
   py::class_<lease_book, std::shared_ptr<lease_book>>(module, "LeaseBook",
                                                       "Who still looks at a layout's memory.")
-      .def(py::init<>())
+      .def("__init__", constructor(+[] { return std::make_shared<lease_book>(); }), is_constructor())
       .def("__len__", &lease_book::size, no_gil())
       .def("overlapping", &lease_book::overlapping, py::arg("address"), py::arg("size"), no_gil())
       .def("bar", &lease_book::bar, py::arg("address"), py::arg("size"), py::arg("force") = false, no_gil(),
@@ -41,16 +40,17 @@ void bind_window(py::module_& module) {
     type->as_buffer.bf_releasebuffer = release_buffer;
   });
   py::class_<window>(module, "Window", "A piece of memory as others see it.", buffer_slots)
-      .def(py::init([](std::shared_ptr<lease_book> book, std::string name, std::uintptr_t address,
-                       std::vector<std::int64_t> shape, std::int64_t item_bytes, std::string format,
-                       std::string no_buffer, bool read_only, std::uint64_t age) {
-             return window{std::move(book),      std::move(name), address,
-                           std::move(shape),     item_bytes,      std::move(format),
-                           std::move(no_buffer), read_only,       age};
+      .def("__init__",
+           constructor(+[](std::shared_ptr<lease_book> book, std::string name, std::uintptr_t address,
+                           std::vector<std::int64_t> shape, std::int64_t item_bytes, std::string format,
+                           std::string no_buffer, bool read_only, std::uint64_t age) {
+             return std::make_unique<window>(window{std::move(book), std::move(name), address,
+                                                    std::move(shape), item_bytes, std::move(format),
+                                                    std::move(no_buffer), read_only, age});
            }),
-           py::arg("book"), py::arg("name"), py::arg("address"), py::arg("shape"), py::arg("item_bytes"),
-           py::arg("format"), py::arg("no_buffer"), py::arg("read_only"), py::arg("age"))
-      .def("_hold", &window::take, no_gil(), "A lease for somebody who cannot hold one himself.")
+           is_constructor(), py::arg("book"), py::arg("name"), py::arg("address"), py::arg("shape"),
+           py::arg("item_bytes"), py::arg("format"), py::arg("no_buffer"), py::arg("read_only"),
+           py::arg("age"))
       .def(
           "_capsule",
           [](const window& self, const py::tuple& device, const py::tuple& dtype, bool read_only,
@@ -64,16 +64,26 @@ void bind_window(py::module_& module) {
           py::arg("runtime"), py::arg("dtype"), py::arg("versioned"));
 }
 
+/// Made by its constructor, never returned: pybind11 loses what is returned where there is no memory for it.
+void bind_lease(py::module_& module) {
+  py::class_<lease>(module, "Lease",
+                    "On a window, for somebody who cannot hold one himself; given back when it goes.")
+      .def("__init__", constructor(+[](const window& on) { return std::make_unique<lease>(on.take()); }),
+           is_constructor(), py::arg("window"));
+}
+
 void bind_pool(py::module_& module) {
   py::class_<memory_pool, std::shared_ptr<memory_pool>>(
       module, "MemoryPool", "Memory handed out in blocks, by C functions with the number of its slot.")
-      .def(py::init([](runtime_ptr runtime, std::string name, int device, std::uintptr_t address,
-                       std::size_t size, std::shared_ptr<lease_book> book) {
+      .def("__init__",
+           constructor(+[](runtime_ptr runtime, std::string name, int device, std::uintptr_t address,
+                           std::size_t size, std::shared_ptr<lease_book> book) {
+             const without_gil release;
              return memory_pool::create(std::move(runtime), std::move(name), device_id{device}, address, size,
                                         std::move(book));
            }),
-           py::arg("runtime"), py::arg("name"), py::arg("device"), py::arg("address"), py::arg("size"),
-           py::arg("book"), no_gil())
+           is_constructor(), py::arg("runtime"), py::arg("name"), py::arg("device"), py::arg("address"),
+           py::arg("size"), py::arg("book"))
       .def_property_readonly("slot", &memory_pool::slot)
       .def_property_readonly("blocks", &memory_pool::blocks)
       .def_property_readonly("used", &memory_pool::used_bytes)
@@ -87,6 +97,7 @@ void bind_pool(py::module_& module) {
 void bind_views(py::module_& module) {
   bind_leases(module);
   bind_window(module);
+  bind_lease(module);
   bind_pool(module);
 }
 

@@ -1,6 +1,7 @@
 // One function per topic; module.cpp only lists them.
 #pragma once
 
+#include "constructor.hpp"
 #include "conversions.hpp"
 #include "interpreter.hpp"
 

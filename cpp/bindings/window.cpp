@@ -151,6 +151,9 @@ int get_buffer(PyObject* object, Py_buffer* view, int flags) {
   view->obj = nullptr;
   try {
     return fill_buffer(object, view, flags);
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+    return -1;
   } catch (const std::exception& error) {
     return refuse(error.what());
   }

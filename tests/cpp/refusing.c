@@ -1,27 +1,39 @@
-/* Preloaded into a Python process: malloc refuses when it is told to, and one call is made after all others. */
+/* Preloaded into a Python process: memory is refused where a test says so, and one call is made after all others. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 void* __libc_malloc(size_t size);
+void* __libc_calloc(size_t count, size_t size);
+void* __libc_realloc(void* block, size_t size);
 
 static __thread long until_refused;
 static volatile int refuse_others;
 static void (*last_call)(void*, long, int, void*);
 static void* last_argument;
 
-/* The nth malloc of this thread from now on; 0: none. */
-void refuse(long nth) { until_refused = nth; }
+/* The nth request of this thread from now on; 0: none. How many were left before the one that was to be refused. */
+long refuse(long nth) {
+  const long left = until_refused;
+  until_refused = nth;
+  return left;
+}
+
+static int is_refused(void) { return until_refused > 0 && --until_refused == 0; }
 
 /* Every malloc of all threads but the first that is no larger than a pointer: more is needed to start a thread. */
 void refuse_small_ones_of_other_threads(int on) { refuse_others = on; }
 
 void* malloc(size_t size) {
-  if (until_refused > 0 && --until_refused == 0) return NULL;
+  if (is_refused()) return NULL;
   if (refuse_others && size <= sizeof(void*) && syscall(SYS_gettid) != getpid()) return NULL;
   return __libc_malloc(size);
 }
+
+void* calloc(size_t count, size_t size) { return is_refused() ? NULL : __libc_calloc(count, size); }
+
+void* realloc(void* block, size_t size) { return is_refused() ? NULL : __libc_realloc(block, size); }
 
 /* As an allocator gives back its last block when the process ends, behind every library that came later. */
 void free_at_the_end(void (*give_back)(void*, long, int, void*), void* block) {

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.skipif("HIPPLAN_SANITIZER" in os.environ, reason="sanitizers have an allocator of their own")
+from tests.cpp import refusing
+
+pytestmark = refusing.not_under_sanitizers
 
 HEADER = """
 import ctypes, os
@@ -48,13 +47,7 @@ take = lambda: exports.hipplan_pool_malloc_0(size, device, stream)
 @pytest.fixture(scope="module")
 def script(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
     """Runs Python source in a process of its own in which malloc can refuse; what it printed."""
-    compiler = shutil.which("cc") or shutil.which("c++")
-    if not compiler:
-        pytest.skip("needs a compiler")
-    library = tmp_path_factory.mktemp("malloc") / "libshort.so"
-    source = Path(__file__).with_name("short_of_memory.c")
-    subprocess.run([compiler, "-x", "c", "-shared", "-fPIC", source, "-o", library], check=True)
-    environment = {**os.environ, "LD_PRELOAD": str(library), "HIPSIM_LOG": "none"}
+    environment = refusing.environment(tmp_path_factory.mktemp("malloc"))
 
     def run(source: str) -> str:
         line = [sys.executable, "-c", HEADER + textwrap.dedent(source)]

@@ -27,7 +27,7 @@ def look_at_everything(layout: Layout) -> None:
     """Raises LeaseRefused where something is barred."""
     for name in layout:
         if layout[name].address is not None:
-            layout[name]._hold()
+            _core.Lease(layout[name])
 
 
 @pytest.mark.parametrize("what", ["update", "grow", "shrink", "remap"])

@@ -216,14 +216,14 @@ def test_a_deleter_needs_no_gil(sim: Simulator) -> None:
 def test_a_book_bars_ranges_exactly() -> None:
     book = _core.LeaseBook()
     piece = _core.Window(book, "x", 0x1000, [16], 1, "B", "", False, 0)
-    held = piece._hold()
+    held = _core.Lease(piece)
 
     assert [one.name for one in book.bar(0x100F, 1)] == ["x"]
     assert book.bar(0x1010, 16) == []
     with pytest.raises(BufferError):
-        _core.Window(book, "y", 0x1008, [16], 1, "B", "", False, 0)._hold()
+        _core.Lease(_core.Window(book, "y", 0x1008, [16], 1, "B", "", False, 0))
     book.unbar(0x1010, 16)
-    _core.Window(book, "y", 0x1008, [16], 1, "B", "", False, 0)._hold()
+    _core.Lease(_core.Window(book, "y", 0x1008, [16], 1, "B", "", False, 0))
     del held
     assert len(book) == 0
 

@@ -1,0 +1,195 @@
+"""In a process of its own: refuses each request for memory of a piece of work in turn, and prints what came of it.
+
+test_short_of_memory.py starts it with refusing.c before its malloc(). Judged by what is left and what was reported.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+from hipplan import _core
+from hipplan.errors import HipplanError
+from hipplan.layout import Layout
+from hipplan.loader import load
+from hipplan.prepare import prepare
+from hipplan.program import Program
+from hipplan.runtimes import choose
+from hipplan.transaction import run
+from tests.conftest import Simulator, keys_of
+from tests.faults.test_changes import become
+
+Plan = dict[str, Any]
+Act = Callable[[Layout], Any]
+"""What is done with a live layout."""
+Maybe = Layout | None
+
+MAPPED: Plan = {
+    "allocations": {"a": {"device": "gpu.1", "size": "2MiB", "count": 2}},
+    "reservations": {"r": {"access": {"gpu.0": "r", "gpu.1": "rw"}, "mappings": [{"allocation": "a.*"}]}},
+}
+SHARED = {"allocations": {"shared": {"device": "gpu.0", "size": "2MiB", "shareable": "posix_fd"}}}
+FULL = {
+    "allocations": {"part": {"device": "gpu.0", "size": "2MiB"}},
+    "reservations": {"full": {"size": "2MiB", "address": 0x7E0000000000, "mappings": [{"allocation": "part"}]}},
+}
+REGION = {"regions": {"hot": {"device": "gpu.0", "size": "4MiB", "chunk": "2MiB", "reserve": "16MiB"}}}
+MANAGED = {
+    "streams": {"queue": {"device": "gpu.1"}},
+    "buffers": {
+        "table": {
+            "kind": "managed",
+            "size": "256KiB",
+            "advice": [{"advise": "preferred_location", "device": "gpu.1"}],
+            "prefetch": [{"to": "gpu.1", "stream": "queue"}],
+            "attach_to": {"stream": "queue", "mode": "single"},
+        }
+    },
+}
+
+PLANS: dict[str, Plan] = {
+    "peer links": {"peers": "all", "buffers": {"linked": {"kind": "device", "device": "gpu.0", "size": "1MiB"}}},
+    "mappings": MAPPED,
+    "import": {
+        "allocations": {"given": {"bind": "shared", "size": "2MiB", "shareable": "posix_fd"}},
+        "reservations": {"theirs": {"mappings": [{"allocation": "given", "access": {"gpu.0": "rw"}}]}},
+    },
+    "pinned": {"buffers": {"staging": {"kind": "pinned", "size": "1MiB", "device": "gpu.1"}}},
+    "registered": {
+        "buffers": {
+            "fresh": {"kind": "registered", "anonymous": {"size": "64KiB"}, "device": "gpu.1"},
+            "callers": {"kind": "registered", "bind": "caller"},
+        }
+    },
+    "managed": MANAGED,
+    "contents": {**REGION, "contents": {"hot": {"value": 7}}},
+}
+"""By kind of object; together they take every kind of step."""
+
+_TABLE: dict[str, Any] = MANAGED["buffers"]["table"]
+OTHER_ADVICE = {**MANAGED, "buffers": {"table": {**_TABLE, "advice": [{"advise": "read_mostly"}]}}}
+
+CHANGES: dict[str, tuple[Plan, Callable[[], Act]]] = {
+    "grow": (REGION, lambda: lambda layout: layout.grow("hot", by="4MiB")),
+    "shrink": (REGION, lambda: lambda layout: layout.shrink("hot", by="2MiB")),
+    "grow beside": (FULL, lambda: lambda layout: layout.grow("full", by="4MiB")),
+    "remap": (REGION, lambda: lambda layout: layout.remap("hot")),
+    "seal": (MAPPED, lambda: lambda layout: layout.seal("r")),
+    "update": (MAPPED, lambda: become(complete(PLANS["peer links"] | REGION))),
+    "other advice": (MANAGED, lambda: become(complete(OTHER_ADVICE))),
+    "fill": (REGION, lambda: lambda layout: layout.fill("hot", 3)),
+    "export": (SHARED, lambda: lambda layout: os.close(layout.export("shared"))),
+    "view": (PLANS["pinned"], lambda: lambda layout: memoryview(layout["staging"]).release()),
+    "capsule": (REGION, lambda: lambda layout: layout["hot"].__dlpack__(max_version=(1, 0))),
+    "verify": (MAPPED, lambda: lambda layout: layout.drift()),
+    "close": (MANAGED, lambda: lambda layout: layout.close()),
+    "close, of mappings": (MAPPED, lambda: lambda layout: layout.close()),
+}
+
+
+def complete(plan: Plan) -> Plan:
+    return {"hipplan": 1, "devices": {"gpu": {"count": 2}}, **plan}
+
+
+def program_of(plan: Plan) -> Program:
+    return prepare(load(complete(plan)), choose("sim"), None)
+
+
+PYTHONS_OWN = ["can't allocate lock"]
+"""Where Python itself has other words than MemoryError for it."""
+
+
+class Refusals:
+    """Counts what was refused; keeps what was wrong."""
+
+    def __init__(self, sim: Simulator) -> None:
+        self.sim = sim
+        self.malloc = ctypes.CDLL(os.environ["LD_PRELOAD"])
+        self.malloc.refuse.argtypes, self.malloc.refuse.restype = [ctypes.c_long], ctypes.c_long
+        self.refused = 0
+        self.wrong: list[str] = []
+
+    def sweep(self, begin: Callable[[], Maybe], act: Callable[[Maybe], Maybe]) -> None:
+        """act: gives the layout that there is behind it."""
+        for _ in range(2):  # what is made once for the process
+            self._once(0, begin, act)
+        nth, refused = 0, -1
+        while self.refused > refused:
+            nth, refused = nth + 1, self.refused
+            self._once(nth, begin, act)
+
+    def _once(self, nth: int, begin: Callable[[], Maybe], act: Callable[[Maybe], Maybe]) -> None:
+        before = self.sim.alive()
+        layout = begin()
+        errors: list[BaseException] = []
+        self.malloc.refuse(nth)
+        try:
+            layout = act(layout)
+        except Exception as error:
+            unspent = self.malloc.refuse(0)
+            errors.append(error)
+        else:
+            unspent = self.malloc.refuse(0)
+        self.refused += nth > 0 and unspent == 0
+        what = repr(errors[0]) if errors else "no error"
+        if errors and not isinstance(errors[0], (MemoryError, HipplanError)) and str(errors[0]) not in PYTHONS_OWN:
+            self.wrong.append(f"{nth}: {what}")
+        try:
+            if layout is not None:
+                layout.close()
+        except HipplanError as error:
+            errors.append(error)
+        reported = set().union(*(self._reported(error) for error in errors))
+        errors.clear()
+        del layout
+        gc.collect()
+        left = self.sim.alive() - before
+        if left != reported & left:
+            self.wrong.append(f"{nth}: {what}: left {sorted(left)}, reported {sorted(reported)}")
+        self.sim.free_everything(but=before)
+        if told := _core.take_leaks():
+            self.wrong.append(f"{nth}: {what}: {told}")
+
+    def _reported(self, error: BaseException | None) -> set[Any]:
+        if error is None:
+            return set()
+        undone = getattr(error, "undone", None)
+        return (set() if undone is None else keys_of(undone.failures)) | self._reported(error.__cause__)
+
+
+def sweep_plan(sim: Simulator, plan: Plan, bind: dict[str, Any]) -> Refusals:
+    program, refusals = program_of(plan), Refusals(sim)
+    for on_step in (None, lambda number, step: None):  # many steps at once, and one by one
+        refusals.sweep(lambda: None, lambda _: run(program, sim.runtime, bind=bind, on_step=on_step))  # noqa: B023
+    return refusals
+
+
+def sweep_change(sim: Simulator, plan: Plan, make: Callable[[], Act]) -> Refusals:
+    program, change, refusals = program_of(plan), make(), Refusals(sim)
+
+    def act(layout: Maybe) -> Maybe:
+        assert layout is not None
+        change(layout)
+        return layout
+
+    refusals.sweep(lambda: run(program, sim.runtime), act)
+    return refusals
+
+
+def main() -> None:
+    gc.freeze()  # each look for garbage is at what comes from here on
+    sim = Simulator()
+    shared = run(program_of(SHARED), sim.runtime)
+    bind = {"shared": shared.export("shared"), "caller": bytearray(65536)}
+    found = {what: sweep_plan(sim, plan, bind) for what, plan in PLANS.items()}
+    found |= {what: sweep_change(sim, *change) for what, change in CHANGES.items()}
+    for what, refusals in found.items():
+        print(json.dumps({"what": what, "refused": refusals.refused, "wrong": refusals.wrong}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""Refuse each request for memory in turn, behind a driver call too: nothing may be lost that is not reported."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from hipplan import steps
+from tests.conftest import ROOT, Simulator
+from tests.cpp import refusing
+from tests.faults.refusals import CHANGES, PLANS, program_of
+
+pytestmark = refusing.not_under_sanitizers
+
+
+def test_memory_that_is_refused_loses_nothing(tmp_path: Path) -> None:
+    """Of Python's own requests only the large ones: pybind11 itself does not look whether it got an object."""
+    line = [sys.executable, "-m", "tests.faults.refusals"]
+    environment = refusing.environment(tmp_path)
+    done = subprocess.run(line, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    told = {one["what"]: one for one in map(json.loads, done.stdout.splitlines())}
+
+    assert {what: one["wrong"] for what, one in told.items() if one["wrong"]} == {}
+    assert min(told[what]["refused"] for what in [*PLANS, *CHANGES]) >= 5
+
+
+def test_they_take_every_kind_of_step(sim: Simulator) -> None:
+    taken = {type(step).__name__ for plan in PLANS.values() for step in program_of(plan).steps}
+    kinds = {kind.__name__ for kind in steps.Step.__subclasses__() if kind.__module__ == steps.__name__}
+
+    assert taken >= kinds
