@@ -237,22 +237,22 @@ def test_a_settled_bar_stands_against_the_older_ones_only() -> None:
     old = book.age
     book.bar(0x1000, 16)
     with pytest.raises(BufferError):  # who looks while it is barred does not know what he would get
-        window(book.age)._hold()
+        _core.Lease(window(book.age))
     book.settle()
     new = book.age
     assert new > old
-    window(new)._hold()
+    _core.Lease(window(new))
     for later in range(3):  # the same place again and again, with another place in between
         with pytest.raises(BufferError):
-            window(old)._hold()
-        window(old, 0x1010 + 32 * later)._hold()
+            _core.Lease(window(old))
+        _core.Lease(window(old, 0x1010 + 32 * later))
         book.bar(0x1000, 16)
         book.settle()
     with pytest.raises(BufferError):
-        window(new)._hold()
+        _core.Lease(window(new))
     book.bar(0x1000, 16)
     book.unbar(0x1000, 16)
-    window(book.age)._hold()
+    _core.Lease(window(book.age))
 
 
 DROPPED: dict[str, Any] = {
