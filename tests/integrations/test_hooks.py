@@ -22,20 +22,66 @@ HOOKS: list[dict[str, Any]] = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").r
 ACTION: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text())
 
 
+WORKFLOW = "on:   push\n"
+
+# A Python that belongs to the distribution: pip installs nothing into it. An environment's own is written down.
+PYTHON = """#!/bin/sh
+case "$*" in
+  "-m pip "*) echo "error: externally-managed-environment" >&2; exit 1 ;;
+  "-m venv --clear {folder}")
+    mkdir -p {folder}/bin
+    cp {hipplan} {folder}/bin/hipplan
+    printf '#!/bin/sh\\necho "$@"\\n' >{folder}/bin/python
+    chmod +x {folder}/bin/python ;;
+  *) exec {python} "$@" ;;
+esac
+"""
+
+
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A repository with plans, and hipplan on PATH as the hook and the action find it."""
+    """A repository with plans; hipplan and a Python that belongs to the distribution are on PATH."""
     (tmp_path / "plans" / "with space").mkdir(parents=True)
     (tmp_path / "plans" / "good.yaml").write_text(GOOD)
     (tmp_path / "plans" / "with space" / "good.yaml").write_text(GOOD)
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "hipplan").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m hipplan "$@"\n')
-    (tmp_path / "bin" / "hipplan").chmod(0o755)
+    hipplan, python = tmp_path / "bin" / "hipplan", tmp_path / "bin" / "python3"
+    hipplan.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m hipplan "$@"\n')
+    python.write_text(PYTHON.format(folder=tmp_path / "temp" / "hipplan", hipplan=hipplan, python=sys.executable))
+    for program in (hipplan, python):
+        program.chmod(0o755)
     return tmp_path
 
 
 def environment(checkout: Path, **more: str) -> dict[str, str]:
     return os.environ | {"PATH": f"{checkout / 'bin'}{os.pathsep}{os.environ['PATH']}"} | more
+
+
+class Action:
+    """The steps of action.yml in a checkout, with what GitHub gives them."""
+
+    def __init__(self, checkout: Path, inputs: dict[str, str]) -> None:
+        self.checkout = checkout
+        self.known = {f"inputs.{name}": about["default"] for name, about in ACTION["inputs"].items()}
+        self.known |= {f"inputs.{name}": value for name, value in inputs.items()}
+
+    def filled(self, text: str) -> str:
+        return re.sub(r"\$\{\{ ([\w.-]+) \}\}", lambda found: self.known[found[1]], text)
+
+    def run(self, step: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+        assert "${{" not in step["run"], "an expression in a script is an injection"
+        output = self.checkout / "output"
+        output.write_text("")
+        variables = {name: self.filled(text) for name, text in step.get("env", {}).items()}
+        variables |= {"GITHUB_ACTION_PATH": str(ROOT), "GITHUB_OUTPUT": str(output), "RUNNER_OS": "Linux"}
+        variables |= {"RUNNER_TEMP": str(self.checkout / "temp"), "RUNNER_ARCH": "X64"}
+        # As the runner starts `shell: bash`.
+        line = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
+        more = environment(self.checkout, **variables)
+        done = subprocess.run(line, capture_output=True, text=True, timeout=60, cwd=self.checkout, env=more)
+        for name, _, value in (line.partition("=") for line in output.read_text().splitlines()):
+            self.known[f"steps.{step['id']}.outputs.{name}"] = value
+        return done
 
 
 def step(name: str) -> dict[str, Any]:
@@ -44,14 +90,10 @@ def step(name: str) -> dict[str, Any]:
 
 
 def check(checkout: Path, **inputs: str) -> subprocess.CompletedProcess[str]:
-    """The action's step, with its inputs as GitHub would give them."""
-    given = {name: inputs.get(name, about["default"]) for name, about in ACTION["inputs"].items()}
-    expressions = {f"${{{{ inputs.{name} }}}}": value for name, value in given.items()}
-    variables = {name: expressions[text] for name, text in step("Check")["env"].items()}
-    # As the runner starts `shell: bash`.
-    line = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step("Check")["run"]]
-    more = environment(checkout, **variables)
-    return subprocess.run(line, capture_output=True, text=True, timeout=60, cwd=checkout, env=more)
+    """The action's last step, with hipplan installed already."""
+    action = Action(checkout, inputs)
+    action.known["steps.place.outputs.folder"] = str(checkout)
+    return action.run(step("Check"))
 
 
 def test_the_action_passes_good_plans(checkout: Path) -> None:
@@ -91,14 +133,51 @@ def test_the_action_writes_sarif(checkout: Path) -> None:
     assert '"ruleId": "HP104"' in (checkout / "out.sarif").read_text()
 
 
-def test_the_action_installs_its_own_folder(checkout: Path) -> None:
-    (checkout / "bin" / "python3").write_text('#!/bin/sh\necho "$@"\n')
-    (checkout / "bin" / "python3").chmod(0o755)
-    line = ["bash", "-eo", "pipefail", "-c", step("Install hipplan")["run"]]
-    more = environment(checkout, GITHUB_ACTION_PATH="/the action")
-    done = subprocess.run(line, capture_output=True, text=True, timeout=60, env=more)
+@pytest.mark.parametrize(
+    ("files", "checked"),
+    [
+        ("plans/*.yaml", ["plans/[b].yaml", "plans/b.yaml", "plans/good.yaml"]),
+        ("plans/**/good.yaml", ["plans/good.yaml", "plans/with space/good.yaml"]),
+        ("'plans/with space/*.yaml' plans", ["plans/with space/good.yaml", "plans"]),
+        ("plans/[b].yaml", ["plans/[b].yaml"]),  # a file's own name comes before what it would match
+        ("plans/none-*.yaml", ["plans/none-*.yaml"]),  # which hipplan says is not there
+    ],
+)
+def test_the_action_expands_patterns(files: str, checked: list[str], checkout: Path) -> None:
+    (checkout / "plans" / "b.yaml").write_text(GOOD)
+    (checkout / "plans" / "[b].yaml").write_text(GOOD)
+    (checkout / "bin" / "hipplan").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    done = check(checkout, files=files)
 
-    assert done.stdout == "-m pip install --quiet /the action\n"
+    assert done.stdout.splitlines() == ["validate", "--format", "github", "--", *checked]
+
+
+def test_the_action_installs_into_an_environment_of_its_own(checkout: Path) -> None:
+    action = Action(checkout, {})
+    place = action.run(step("Choose the folder and the key of the cache"))
+    done = action.run(step("Install hipplan"))
+    checked = action.run(step("Check"))
+
+    assert (place.returncode, done.returncode, checked.returncode) == (0, 0, 0), place.stderr + done.stderr
+    assert done.stdout == f"-m pip install --quiet {ROOT}\n"
+    assert action.known["steps.place.outputs.key"].startswith("hipplan-Linux-X64-")
+
+
+def test_the_action_caches_what_it_installs(checkout: Path) -> None:
+    steps = ACTION["runs"]["steps"]
+    names = [one["name"] for one in steps]
+    cache = step("Take hipplan from the cache")
+    keys = set()
+    for _ in range(2):
+        action = Action(checkout, {})
+        action.run(step("Choose the folder and the key of the cache"))
+        keys.add(action.filled(cache["with"]["key"]))
+
+    assert len(keys) == 1
+    assert action.filled(cache["with"]["path"]) == str(checkout / "temp" / "hipplan")
+    assert cache["uses"].startswith("actions/cache@v")
+    assert step("Install hipplan")["if"] == f"steps.{cache['id']}.outputs.cache-hit != 'true'"
+    assert names.index("Take hipplan from the cache") < names.index("Install hipplan") < names.index("Check")
 
 
 def test_the_action_agrees_with_githubs_schema() -> None:
@@ -110,12 +189,14 @@ def test_the_action_agrees_with_githubs_schema() -> None:
 
 
 def test_the_hooks_run_the_command(checkout: Path) -> None:
-    """Without pre-commit: its entry, with the names of files behind it."""
+    """Without pre-commit: its entry, with the names of all YAML files behind it."""
+    (checkout / "workflow.yaml").write_text(WORKFLOW)
     for hook in HOOKS:
-        line = [*hook["entry"].split(), "plans/good.yaml", "plans/with space/good.yaml"]
+        line = [*hook["entry"].split(), "plans/good.yaml", "plans/with space/good.yaml", "workflow.yaml"]
         done = subprocess.run(line, capture_output=True, text=True, timeout=60, cwd=checkout, env=environment(checkout))
 
         assert done.returncode == 0, done.stderr
+        assert (checkout / "workflow.yaml").read_text() == WORKFLOW
 
 
 @pytest.mark.parametrize("hook", ["hipplan-validate-system", "hipplan-validate"])
