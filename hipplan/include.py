@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,13 +48,17 @@ def plans_below(folder: Path, *, parts: bool = False) -> list[Path]:
 
     Folders and files whose names begin with a dot are not looked at, nor pipes and devices.
     """
-    plans: list[Path] = []
+    found: list[Path] = []
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         named = [Path(place, name) for name in sorted(files) if not name.startswith(".")]
-        plans += [
-            path for path in named if path.suffix in (".yaml", ".yml") and path.is_file() and _says(path, b"hipplan")
-        ]
+        found += [path for path in named if path.suffix in (".yaml", ".yml")]
+    return plans_among(found, parts=parts)
+
+
+def plans_among(files: Iterable[Path], *, parts: bool = False) -> list[Path]:
+    """Those of some files that say `hipplan:`. Without `parts` not those that another of them includes."""
+    plans = [path for path in files if path.is_file() and _says(path, b"hipplan")]
     if parts:
         return plans
     included = {part for path in plans if _says(path, b"include") for part in _included_by(path)}

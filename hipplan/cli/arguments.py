@@ -76,6 +76,44 @@ def plan_file(parser: Parser) -> None:
     parser.add_argument("file", metavar="FILE", type=not_empty, help="the plan, or - for stdin")
 
 
+def plan_files(parser: Parser) -> None:
+    """FILE..., as given.files, and --only-plans: see plans_named."""
+    parser.add_argument(
+        "files", metavar="FILE", type=not_empty, nargs="+", help="plans, folders of plans, or - for stdin"
+    )
+    about = "skip each FILE that does not say hipplan:, as in folders (for hooks, which name every YAML file)"
+    parser.add_argument("--only-plans", action="store_true", help=about)
+
+
+def plans_named(given: argparse.Namespace, *, parts: bool = False) -> list[str]:
+    """The files, and the plans of the folders; a folder without one stands for itself. With --only-plans those alone
+    that are plans. Without `parts` not what another plan of the same folder, or with --only-plans of any, includes.
+    """
+    if not given.only_plans and not any(map(is_folder, given.files)):
+        return list(given.files)
+    from pathlib import Path
+
+    from hipplan.include import plans_among, plans_below
+
+    found: list[str] = []
+    for named in given.files:
+        below = [str(path) for path in plans_below(Path(named), parts=parts)] if is_folder(named) else []
+        found += below or [named]
+    if given.only_plans:  # what cannot be looked into stays, for whoever opens it to say why
+        files = {named: Path(named) for named in found if not _is_no_path(named) and os.path.isfile(named)}  # noqa: PTH113
+        plans = set(plans_among(files.values(), parts=parts))
+        found = [named for named in found if named not in files or files[named] in plans]
+    return found
+
+
+def is_folder(named: str) -> bool:
+    return not _is_no_path(named) and os.path.isdir(named)  # noqa: PTH112  # before pathlib is needed
+
+
+def _is_no_path(named: str) -> bool:
+    return named == "-" or "\0" in named
+
+
 def format_option(parser: Parser, *more: str) -> None:
     """--format text|json, and what else a verb can do, as given.format."""
     parser.add_argument(

@@ -1,7 +1,7 @@
 """hipplan fmt: write plans in one canonical way, comments kept; or say that it cannot.
 
 Prints one plan; --write changes files in place, --check only says which would change. A folder stands for the plans
-in it and their parts.
+in it and their parts. Only what says `hipplan:` is formatted.
 Exit code: 0 done (or nothing to change), 2 a file is no plan or cannot be formatted, 6 with --check: something would
 change.
 
@@ -14,20 +14,24 @@ Examples:
 from __future__ import annotations
 
 import io
-import os
 from argparse import Namespace
-from pathlib import Path
 
-from hipplan.cli.arguments import Parser, WrongUsage, not_empty, print_document, quiet_option, source_of
+from hipplan.cli.arguments import (
+    Parser,
+    WrongUsage,
+    plan_files,
+    plans_named,
+    print_document,
+    quiet_option,
+    source_of,
+)
 from hipplan.colours import show
-from hipplan.errors import ExitCode, HipplanError, printable
+from hipplan.errors import Diagnostic, ExitCode, HipplanError, PlanError, printable
 from hipplan.output import write_document
 
 
 def declare(parser: Parser) -> None:
-    parser.add_argument(
-        "files", metavar="FILE", type=not_empty, nargs="+", help="plans, folders of plans, or - for stdin"
-    )
+    plan_files(parser)
     quiet_option(parser)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--check", action="store_true", help="write nothing; name the files that would change")
@@ -35,7 +39,7 @@ def declare(parser: Parser) -> None:
 
 
 def run(given: Namespace) -> int:
-    files = [file for named in given.files for file in _files(named)]
+    files = plans_named(given, parts=True)
     if given.write and "-" in files:
         raise WrongUsage("--write changes files, and - is standard input")
     if len(files) > 1 and not (given.write or given.check):
@@ -59,14 +63,6 @@ def run(given: Namespace) -> int:
     return ExitCode.CHANGES if changed and given.check and worst == ExitCode.OK else worst
 
 
-def _files(named: str) -> list[str]:
-    from hipplan.include import plans_below
-
-    if named == "-" or not os.path.isdir(named):  # noqa: PTH112  # pathlib's raises for a name that is too long
-        return [named]
-    return [str(path) for path in plans_below(Path(named), parts=True)] or [named]
-
-
 def _formatted(file: str) -> tuple[bytes, str]:
     """(what stands there, what should), of one plan."""
     from hipplan.canonical import canonical
@@ -74,4 +70,8 @@ def _formatted(file: str) -> tuple[bytes, str]:
 
     source = source_of(file)
     before = read_all(source, file)  # once: a pipe has it only once
-    return before, canonical(load_yaml(io.BytesIO(before), getattr(source, "name", file)))
+    document = load_yaml(io.BytesIO(before), getattr(source, "name", file))
+    if not isinstance(document.data, dict) or "hipplan" not in document.data:
+        where, hint = document.span(()), "a plan, and each part of one, says `hipplan: 1`"
+        raise PlanError(Diagnostic("HP102", f"{document.name} is no plan, and stays as it is", where, hint=hint))
+    return before, canonical(document)

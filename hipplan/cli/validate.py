@@ -13,7 +13,6 @@ Examples:
 
 from __future__ import annotations
 
-import os
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +21,10 @@ from hipplan.cli.arguments import (
     as_errors,
     format_option,
     include_option,
+    is_folder,
     machine_option,
-    not_empty,
+    plan_files,
+    plans_named,
     quiet_option,
     source_of,
     strict_option,
@@ -39,9 +40,7 @@ if TYPE_CHECKING:
 
 
 def declare(parser: Parser) -> None:
-    parser.add_argument(
-        "files", metavar="FILE", type=not_empty, nargs="+", help="plans, folders of plans, or - for stdin"
-    )
+    plan_files(parser)
     machine_option(parser)
     vars_option(parser)
     include_option(parser)
@@ -64,14 +63,13 @@ def run(given: Namespace) -> int:
             no_profile = error  # the plans can be checked all the same
     variables = given_vars(given)
     checked: list[Checked] = []
-    for named in given.files:
-        for file in _plans_in(named):
-            code, found = _check(file, variables, given.include_anywhere, profile)
-            if given.strict and found and code == ExitCode.OK:
-                code, found = ExitCode.INVALID, as_errors(found)
-            checked.append((file, code, found))
-            if given.format == "text":
-                _show(checked[-1], profile, given.quiet or no_profile is not None)
+    for file in plans_named(given):
+        code, found = _check(file, variables, given.include_anywhere, profile)
+        if given.strict and found and code == ExitCode.OK:
+            code, found = ExitCode.INVALID, as_errors(found)
+        checked.append((file, code, found))
+        if given.format == "text":
+            _show(checked[-1], profile, given.quiet or no_profile is not None)
     if given.format != "text":
         from hipplan.cli import reports
 
@@ -81,7 +79,7 @@ def run(given: Namespace) -> int:
         raise no_profile
     # An invalid plan outweighs a machine that is too small: mend that first.
     order = (ExitCode.OK, ExitCode.MACHINE, ExitCode.INVALID)
-    return max((code for _, code, _ in checked), key=order.index)
+    return max((code for _, code, _ in checked), key=order.index, default=ExitCode.OK)
 
 
 def _check(
@@ -89,7 +87,7 @@ def _check(
 ) -> tuple[ExitCode, list[Diagnostic]]:
     from hipplan.loader import examine
 
-    if _is_folder(file):
+    if is_folder(file):
         hint = "a plan is a file named *.yaml or *.yml that says hipplan: 1"
         return ExitCode.INVALID, [Diagnostic("HP001", f"there is no plan in the folder {file}", hint=hint)]
     try:
@@ -115,18 +113,3 @@ def _show(checked: Checked, profile: Machine | None, quiet: bool) -> None:
     show(found)
     if code == ExitCode.OK and not quiet:
         print(printable(f"{file}: good" + (f", and {profile.name} can hold it" if profile else "")))
-
-
-def _plans_in(named: str) -> list[str]:
-    """The file itself, or the plans of a folder; a folder without one stands for itself."""
-    if not _is_folder(named):
-        return [named]
-    from pathlib import Path
-
-    from hipplan.include import plans_below
-
-    return [str(path) for path in plans_below(Path(named))] or [named]
-
-
-def _is_folder(named: str) -> bool:
-    return named != "-" and "\0" not in named and os.path.isdir(named)  # noqa: PTH112  # before pathlib is needed

@@ -7,7 +7,7 @@
 
 _shtab_hipplan_subparsers=(validate preview lock apply verify replay import machine fmt explain schema sim bench completion)
 
-_shtab_hipplan_validate_option_strings=(-h --help --machine --var --var-file --include-anywhere --strict -q --quiet --format)
+_shtab_hipplan_validate_option_strings=(-h --help --only-plans --machine --var --var-file --include-anywhere --strict -q --quiet --format)
 _shtab_hipplan_preview_option_strings=(-h --help --machine --runtime --var --var-file --include-anywhere --strict --from --from-var --from-var-file --detailed-exitcode --format)
 _shtab_hipplan_lock_option_strings=(-h --help -o --output --check --address-base --machine --runtime --var --var-file --include-anywhere --strict -q --quiet)
 _shtab_hipplan_apply_option_strings=(-h --help --once --save --no-verify --locked --record --machine --runtime --var --var-file --include-anywhere --strict -q --quiet --format)
@@ -15,7 +15,7 @@ _shtab_hipplan_verify_option_strings=(-h --help --list --format)
 _shtab_hipplan_replay_option_strings=(-h --help --format)
 _shtab_hipplan_import_option_strings=(-h --help --tp -o --output)
 _shtab_hipplan_machine_option_strings=(-h --help --diff --runtime --format)
-_shtab_hipplan_fmt_option_strings=(-h --help -q --quiet --check --write)
+_shtab_hipplan_fmt_option_strings=(-h --help --only-plans -q --quiet --check --write)
 _shtab_hipplan_explain_option_strings=(-h --help --list)
 _shtab_hipplan_schema_option_strings=(-h --help)
 _shtab_hipplan_sim_option_strings=(-h --help --machine --hip-version --fail --trace)
@@ -74,6 +74,7 @@ _shtab_hipplan_pos_0_choices=(validate preview lock apply verify replay import m
 _shtab_hipplan_validate_pos_0_nargs=+
 _shtab_hipplan_validate__h_nargs=0
 _shtab_hipplan_validate___help_nargs=0
+_shtab_hipplan_validate___only_plans_nargs=0
 _shtab_hipplan_validate___include_anywhere_nargs=0
 _shtab_hipplan_validate___strict_nargs=0
 _shtab_hipplan_validate__q_nargs=0
@@ -110,6 +111,7 @@ _shtab_hipplan_machine___diff_nargs=2
 _shtab_hipplan_fmt_pos_0_nargs=+
 _shtab_hipplan_fmt__h_nargs=0
 _shtab_hipplan_fmt___help_nargs=0
+_shtab_hipplan_fmt___only_plans_nargs=0
 _shtab_hipplan_fmt__q_nargs=0
 _shtab_hipplan_fmt___quiet_nargs=0
 _shtab_hipplan_fmt___check_nargs=0

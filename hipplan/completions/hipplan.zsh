@@ -88,6 +88,7 @@ _shtab_hipplan_explain_defaults_added=0
 
 _shtab_hipplan_fmt_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--only-plans[skip each FILE that does not say hipplan\:, as in folders (for hooks, which name every YAML file)]"
   {-q,--quiet}"[print errors and warnings only]"
   "--check[write nothing\; name the files that would change]"
   "--write[change the files in place]"
@@ -188,6 +189,7 @@ _shtab_hipplan_sim_defaults_added=0
 
 _shtab_hipplan_validate_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--only-plans[skip each FILE that does not say hipplan\:, as in folders (for hooks, which name every YAML file)]"
   "--machine[a machine profile\: a shipped name (\`hipplan machine list\`) or a YAML file]:PROFILE:_hipplan_profiles"
   "*--var[set a variable of the plan\; may be repeated]:NAME=VALUE:"
   "*--var-file[take variables of the plan from a YAML file of NAME\: VALUE\; may be repeated. Also from the environment\: HIPPLAN_VAR_name]:FILE:_files"

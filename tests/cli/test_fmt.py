@@ -74,3 +74,35 @@ def test_wrong_usage(arguments: list[str], hipplan: Run) -> None:
 
     assert done.returncode == 2
     assert "usage: hipplan fmt" in done.stderr
+
+
+WORKFLOW = "on:   push\njobs: {a: {runs-on: ubuntu-24.04}}\n"
+
+
+@pytest.mark.parametrize("text", [WORKFLOW, "# nothing but words\na: 1\n", "- name:   x\n- name: y\n"])
+@pytest.mark.parametrize("option", [[], ["--check"], ["--write"]], ids=str)
+def test_what_is_no_plan_is_refused_and_stays(text: str, option: list[str], plan: Path, hipplan: Run) -> None:
+    other = plan.parent / "other.yaml"
+    other.write_text(text)
+    done = hipplan("fmt", *option, other)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{other}:" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert other.read_text() == text
+
+
+def test_with_only_plans_what_is_no_plan_is_skipped(plan: Path, hipplan: Run) -> None:
+    """As a hook calls it, with every YAML file of a repository."""
+    other, broken, part = (plan.parent / f"{name}.yaml" for name in ("other", "broken", "part"))
+    other.write_text(WORKFLOW)
+    broken.write_text("{{ template }}: [\n")
+    part.write_text(UGLY)
+    plan.write_text("include:   part.yaml\nhipplan: 1\n")
+    done = hipplan("fmt", "--write", "--only-plans", other, plan, broken, part)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [f"{plan}: formatted", f"{part}: formatted"]
+    assert other.read_text() == WORKFLOW
+    assert hipplan("fmt", "--check", "--only-plans", other).returncode == 0
+    assert hipplan("fmt", "--only-plans", other).stdout == ""

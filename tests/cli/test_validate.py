@@ -160,3 +160,25 @@ def test_a_file_that_may_not_be_read_is_told_and_the_others_are_checked(tmp_path
 
     assert done.returncode == 2
     assert "b.yaml: good" in done.stdout
+
+
+def test_with_only_plans_what_is_no_plan_is_skipped(tmp_path: Path, hipplan: Run) -> None:
+    """As a hook calls it, with every YAML file of a repository; one that is named by hand is an error."""
+    files = {
+        "workflow.yaml": "on: push\n",
+        "broken.yaml": "{{ template }}: [\n",
+        "part.yaml": "hipplan: 1\nbuffers: {b: {kind: device, device: gpu.0, size: $(size)}}\n",
+        "plan.yaml": "hipplan: 1\nvars: {size: 4KiB}\ninclude: part.yaml\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    others = [tmp_path / "workflow.yaml", tmp_path / "broken.yaml"]
+    done = hipplan("validate", "--only-plans", *(tmp_path / name for name in files))
+    by_hand = hipplan("validate", others[0])
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{tmp_path / 'plan.yaml'}: good\n", "")
+    assert by_hand.returncode == 2
+    assert "the document needs the key 'hipplan'" in by_hand.stderr
+    for form in ("text", "json", "github", "sarif"):
+        assert hipplan("validate", "--only-plans", "--format", form, *others).returncode == 0
+    assert hipplan("validate", "--only-plans", tmp_path / "missing.yaml", tmp_path / "plan.yaml").returncode == 2
