@@ -25,7 +25,7 @@ def hipplan() -> Run:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=600,
             env=os.environ | (env or {}),
             cwd=cwd,
         )

@@ -101,7 +101,7 @@ def test_a_copy_that_fails_gives_everything_back(hipplan: Run) -> None:
 
 def test_a_terminal_gets_a_progress_bar() -> None:
     master, slave = pty.openpty()
-    done = subprocess.run(command(*SMALL), stdout=subprocess.PIPE, stderr=slave, timeout=60)
+    done = subprocess.run(command(*SMALL), stdout=subprocess.PIPE, stderr=slave, timeout=600)
     os.close(slave)
     told = os.read(master, 65536).decode()
     os.close(master)

@@ -35,7 +35,7 @@ def test_a_signal_tears_a_held_layout_down(number: int, code: int, tmp_path: Pat
     assert process.stdout is not None
     applied = json.loads(process.stdout.readline())
     process.send_signal(number)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=600)
 
     assert applied["event"] == "applied"
     assert process.returncode == code
@@ -51,7 +51,7 @@ def test_a_signal_between_steps_rolls_back(tmp_path: Path) -> None:
     while not (trace.exists() and "hipMemAddressReserve" in trace.read_text()):
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=600)
     called = [json.loads(line)["call"] for line in trace.read_text().splitlines()]
 
     assert process.returncode == 130
@@ -74,9 +74,9 @@ def test_a_layout_with_more_descriptors_than_select_knows_is_held(tmp_path: Path
         process = subprocess.Popen(command(*arguments), stdout=out, stderr=subprocess.PIPE, text=True)
         assert process.stderr is not None
         assert "holding" in process.stderr.readline()
-        asked = subprocess.run(command("verify", process.pid), capture_output=True, text=True, timeout=60)
+        asked = subprocess.run(command("verify", process.pid), capture_output=True, text=True, timeout=600)
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=600)
         out.seek(0)
 
         assert asked.returncode == 0, asked.stderr

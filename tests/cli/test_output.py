@@ -45,7 +45,7 @@ def save(file: Path) -> list[str]:
 
 
 def run(line: list[str], **more: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(line, capture_output=True, text=True, timeout=60, **more)
+    return subprocess.run(line, capture_output=True, text=True, timeout=600, **more)
 
 
 def no_room() -> None:
@@ -225,7 +225,7 @@ def test_a_document_is_utf_8_on_a_terminal_that_is_not(hipplan: Run) -> None:
         input=plan.encode(),
         capture_output=True,
         env=os.environ | {"PYTHONIOENCODING": "ascii"},
-        timeout=60,
+        timeout=600,
     )
 
     assert ascii_only.stdout.decode() == done.stdout

@@ -30,7 +30,7 @@ VERBS = {
 def shell(line: tuple[object, ...], streams: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     script = f'"$@" {streams}'
     return subprocess.run(
-        ["bash", "-c", script, "bash", *command(*line)], capture_output=True, text=True, timeout=60, cwd=cwd
+        ["bash", "-c", script, "bash", *command(*line)], capture_output=True, text=True, timeout=600, cwd=cwd
     )
 
 
@@ -54,7 +54,7 @@ def test_a_working_folder_that_is_gone_is_told(tmp_path: Path) -> None:
     gone.mkdir()
     line = command("import", "safetensors", CHECKPOINT)
     done = subprocess.run(
-        ["bash", "-c", 'rmdir "$PWD"; "$@"', "bash", *line], capture_output=True, text=True, timeout=60, cwd=gone
+        ["bash", "-c", 'rmdir "$PWD"; "$@"', "bash", *line], capture_output=True, text=True, timeout=600, cwd=gone
     )
 
     assert done.returncode == 2

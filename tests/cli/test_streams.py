@@ -33,7 +33,7 @@ def piped(*line: object) -> Iterator[str]:
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=60, close_fds=False)
+    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=600, close_fds=False)
 
 
 def test_a_plan_a_lock_and_a_profile_may_come_from_pipes() -> None:

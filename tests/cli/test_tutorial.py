@@ -71,7 +71,7 @@ def test_each_step_does_what_the_tutorial_says(tmp_path: Path, shell: dict[str, 
             continue
         for command, code, shown in commands(body):
             done = subprocess.run(
-                ["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, env=shell, timeout=60
+                ["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, env=shell, timeout=600
             )
             assert done.returncode == code, f"{command}: {done.stdout}{done.stderr}"
             check_shown(shown, done.stdout + done.stderr)

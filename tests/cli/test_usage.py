@@ -113,9 +113,9 @@ def test_a_name_that_is_not_utf_8_can_be_locked(tmp_path: Path) -> None:
         file.write(b"hipplan: 1\nreservations: {r: {size: 2MiB}}\n")
     lock = tmp_path / "a.lock"
     line = [*map(os.fsencode, command("lock", "--machine", "sim-1")), name]
-    made = subprocess.run([*line, "-o", lock], capture_output=True, timeout=60)
-    checked = subprocess.run([*line, "--check", lock], capture_output=True, timeout=60)
-    value = subprocess.run([*line, "--var", b"a=\xff"], capture_output=True, timeout=60)
+    made = subprocess.run([*line, "-o", lock], capture_output=True, timeout=600)
+    checked = subprocess.run([*line, "--check", lock], capture_output=True, timeout=600)
+    value = subprocess.run([*line, "--var", b"a=\xff"], capture_output=True, timeout=600)
 
     assert (made.returncode, made.stderr) == (0, b"")
     assert "b\N{REPLACEMENT CHARACTER}d.yaml" in lock.read_text("utf-8")

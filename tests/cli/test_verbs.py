@@ -311,7 +311,7 @@ def test_the_reader_may_close_the_pipe(hipplan: Run) -> None:
     from tests.cli.conftest import command
 
     line = " ".join(command("machine", "show", "sim-2"))
-    done = subprocess.run(f"{line} | head -n 1", shell=True, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(f"{line} | head -n 1", shell=True, capture_output=True, text=True, timeout=600)
 
     assert done.stderr == ""
 

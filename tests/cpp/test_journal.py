@@ -191,18 +191,21 @@ def test_entries_of_another_kind_are_refused(sim: Simulator) -> None:
 
 
 def test_driver_calls_release_the_gil(sim: Simulator) -> None:
-    sim.runtime.arm_faults("hipMalloc@1=delay:400")
-    journal = _core.Journal(sim.runtime)
-    thread = threading.Thread(target=journal.create_device_buffer, args=("slow", 0, MIB))
-    thread.start()
-    ticks, started = 0, time.monotonic()
-    while thread.is_alive() and time.monotonic() - started < 10:
-        time.sleep(0.01)
-        ticks += 1
-    thread.join()
+    def ticks_during(delay_ms: int) -> int:
+        sim.runtime.arm_faults(f"hipMalloc@1=delay:{delay_ms}")
+        journal = _core.Journal(sim.runtime)
+        thread = threading.Thread(target=journal.create_device_buffer, args=("slow", 0, MIB))
+        thread.start()
+        ticks = 0
+        while thread.is_alive():
+            time.sleep(0.01)
+            ticks += 1
+        thread.join()
+        _core.Undoing(journal).run()
+        return ticks
 
-    assert ticks >= 10
-    _core.Undoing(journal).run()
+    # On a busy machine this thread may get no turn while the call is slow; where the GIL is held it never does.
+    assert any(ticks_during(delay_ms) >= 10 for delay_ms in (400, 4_000, 20_000))
 
 
 def test_a_journal_is_safe_from_several_threads(sim: Simulator) -> None:
@@ -272,7 +275,7 @@ def test_interpreter_exit_gives_everything_back() -> None:
     """
     env = os.environ | {"HIPSIM_LEDGER_AT_EXIT": "/dev/stdout"}
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60, env=env
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=600, env=env
     )
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -292,7 +295,7 @@ def test_nothing_calls_the_driver_after_shutdown() -> None:
         import json
         print(len(json.loads(runtime.ledger())["buffers"]), _core.take_leaks())
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=600)
 
     assert done.stdout.strip() == "1 []"
 
@@ -330,7 +333,7 @@ print(told, report.undone, len(report.leaks), len(journal), len(json.loads(runti
 @pytest.mark.parametrize("which", ["since", "all_but"])
 def test_no_memory_for_what_to_undo_loses_nothing_of_it(which: str) -> None:
     line = [sys.executable, "-c", WITHOUT_MEMORY, which]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=600)
 
     assert done.stdout.split() == ["3000", "3000", "0", "0", "0"], done.stderr
 
@@ -368,6 +371,6 @@ print(undone.count, len(undone.failures), undone.interrupt, len(json.loads(layou
 
 @pytest.mark.skipif("HIPPLAN_SANITIZER" in os.environ, reason="sanitizers need address space of their own")
 def test_a_close_waits_for_memory_that_it_needs() -> None:
-    done = subprocess.run([sys.executable, "-c", SHORT_FOR_A_WHILE], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", SHORT_FOR_A_WHILE], capture_output=True, text=True, timeout=600)
 
     assert (done.stdout.split(), done.stderr) == (["3000", "0", "None", "0"], "")

@@ -51,7 +51,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
 
     def run(source: str) -> str:
         line = [sys.executable, "-c", HEADER + textwrap.dedent(source)]
-        done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, (done.returncode, done.stderr)
         return done.stdout.strip()
 

@@ -51,6 +51,6 @@ def test_data_goes_both_ways(device: int, machine: Machine) -> None:
             if answer == b"+":
                 assert machine.read_by(0, address, SIZE) == pattern(SIZE, "from the second")
                 ours.sendall(b".")
-            _, errors = other.communicate(timeout=120)
+            _, errors = other.communicate(timeout=600)
         assert other.returncode == 0, errors
         assert answer == b"+"

@@ -78,7 +78,7 @@ class Action:
         # As the runner starts `shell: bash`.
         line = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
         more = environment(self.checkout, **variables)
-        done = subprocess.run(line, capture_output=True, text=True, timeout=60, cwd=self.checkout, env=more)
+        done = subprocess.run(line, capture_output=True, text=True, timeout=600, cwd=self.checkout, env=more)
         for name, _, value in (line.partition("=") for line in output.read_text().splitlines()):
             self.known[f"steps.{step['id']}.outputs.{name}"] = value
         return done
@@ -183,7 +183,7 @@ def test_the_action_caches_what_it_installs(checkout: Path) -> None:
 def test_the_action_agrees_with_githubs_schema() -> None:
     pytest.importorskip("check_jsonschema")
     line = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-actions"]
-    done = subprocess.run([*line, str(ROOT / "action.yml")], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*line, str(ROOT / "action.yml")], capture_output=True, text=True, timeout=600)
 
     assert done.returncode == 0, done.stdout
 
@@ -193,7 +193,9 @@ def test_the_hooks_run_the_command(checkout: Path) -> None:
     (checkout / "workflow.yaml").write_text(WORKFLOW)
     for hook in HOOKS:
         line = [*hook["entry"].split(), "plans/good.yaml", "plans/with space/good.yaml", "workflow.yaml"]
-        done = subprocess.run(line, capture_output=True, text=True, timeout=60, cwd=checkout, env=environment(checkout))
+        done = subprocess.run(
+            line, capture_output=True, text=True, timeout=600, cwd=checkout, env=environment(checkout)
+        )
 
         assert done.returncode == 0, done.stderr
         assert (checkout / "workflow.yaml").read_text() == WORKFLOW
@@ -213,7 +215,7 @@ def test_pre_commit_runs_the_hook(hook: str, checkout: Path) -> None:
     more["PATH"] = str(checkout / "bin")
 
     def run(*line: str, cwd: Path = checkout) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(line, capture_output=True, text=True, timeout=120, cwd=cwd, env=more)
+        return subprocess.run(line, capture_output=True, text=True, timeout=600, cwd=cwd, env=more)
 
     hooks = checkout / "hooks"  # a repository as pre-commit clones it
     hooks.mkdir()

@@ -50,7 +50,7 @@ except hipplan.HipplanError:
 def checked(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
     (folder / "program.py").write_text(program)
     line = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "program.py"]
-    return subprocess.run(line, capture_output=True, text=True, timeout=120, cwd=folder)
+    return subprocess.run(line, capture_output=True, text=True, timeout=600, cwd=folder)
 
 
 def test_a_program_with_every_public_name_is_strictly_typed(tmp_path: Path) -> None:

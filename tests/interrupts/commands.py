@@ -41,7 +41,7 @@ class Command:
     def send(self, number: int) -> None:
         os.kill(self.process.pid, number)
 
-    def wait(self, timeout_s: float = 20) -> int:
+    def wait(self, timeout_s: float = 300) -> int:
         """The exit code; negative: the signal that killed it."""
         self.process.join(timeout_s)
         assert self.process.exitcode is not None, f"still running: {self.err}"
@@ -80,7 +80,7 @@ class Command:
         path = self.folder / name
         return path.read_text() if path.exists() else ""
 
-    def _until(self, reached: Any, what: str, timeout_s: float = 20) -> None:
+    def _until(self, reached: Any, what: str, timeout_s: float = 300) -> None:
         end = time.monotonic() + timeout_s
         while not reached():
             assert time.monotonic() < end, f"waited for {what}: {self.err}"

@@ -93,7 +93,7 @@ def test_a_storm_of_signals_loses_nothing() -> None:
     In a process of its own: pytest's own code is not made for it.
     """
     done = subprocess.run([sys.executable, ROOT / "tests" / "interrupts" / "storm.py", "300"],
-                          capture_output=True, text=True, timeout=60)  # fmt: skip
+                          capture_output=True, text=True, timeout=600)  # fmt: skip
 
     assert done.returncode == 0, done.stderr
     rounds, interrupted, left = map(int, done.stdout.split())
@@ -232,7 +232,7 @@ for task in os.listdir("/proc/self/task"):
         blocked = int(re.search("SigBlk:\\t(.*)", open(f"/proc/self/task/{{task}}/status").read())[1], 16)
         print(*(blocked >> (number - 1) & 1 for number in (1, 2, 15, 11)))  # SIGHUP, SIGINT, SIGTERM, SIGSEGV
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)
 
     assert set(done.stdout.splitlines()) == {"1 1 1 0"}
 
@@ -265,7 +265,7 @@ def interrupt_after(*times_s):
 """
     environment = {**os.environ, "HIPSIM_TRACE": str(trace), "HIPPLAN_IDLE_NOTICE": "0.2"}
     done = subprocess.run(
-        [sys.executable, "-c", begin + code], env=environment, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", begin + code], env=environment, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
     return done.stderr, trace.read_text()
@@ -361,7 +361,7 @@ def test_a_forked_child_neither_undoes_nor_crashes_and_the_parent_is_unharmed(si
         finally:
             os._exit(code)
     layout._lock.release()
-    end = time.monotonic() + 10
+    end = time.monotonic() + 300
     done, status = 0, 0
     while not done and time.monotonic() < end:
         done, status = os.waitpid(child, os.WNOHANG)
@@ -405,7 +405,7 @@ print(layout.close().count)
 
 
 def test_a_forked_child_lets_go_of_views_whatever_a_thread_was_at() -> None:
-    done = subprocess.run([sys.executable, "-c", LETS_GO], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", LETS_GO], capture_output=True, text=True, timeout=600)
 
     assert (done.stdout, done.stderr) == ("9\n", "")
 
@@ -423,7 +423,7 @@ assert os.wait()[1] == 0
 assert layout.runtime.read(address, 4) == b"kept"
 print(layout.close().count)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=20)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)
 
     assert done.stderr == ""
     assert int(done.stdout) == 9

@@ -60,6 +60,6 @@ def script(tmp_path: Path) -> Script:
         file = tmp_path / "script.py"
         file.write_text(header + source)
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "HIPSIM_LIBRARY": library_path(), **variables}
-        return subprocess.run([sys.executable, str(file)], env=environment, capture_output=True, text=True, timeout=60)
+        return subprocess.run([sys.executable, str(file)], env=environment, capture_output=True, text=True, timeout=600)
 
     return run

@@ -23,7 +23,7 @@ def launched(*command: str, profile: str = TWO_DEVICES, **variables: str) -> sub
         env={**os.environ, "PYTHONPATH": str(ROOT), "HIPSIM_LIBRARY": library_path(), **variables},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
 
 

@@ -91,14 +91,14 @@ def test_the_next_call_does_not_slow_down(hip: Hip) -> None:
     grant, properties = byref(access(0)), byref(prop())
 
     def work(base: int) -> float:
-        started = time.perf_counter()
+        started = time.thread_time()
         for i in range(2000):
             handle = c_void_p()
             hip.hipMemCreate(byref(handle), PAGE, properties, 0)
             assert hip.hipMemMap(base + i * PAGE, PAGE, 0, handle, 0) == SUCCESS
             hip.hipMemRelease(handle)
             hip.hipMemSetAccess(base + i * PAGE, PAGE, grant, 1)
-        took = time.perf_counter() - started
+        took = time.thread_time() - started
         for i in range(2000):
             hip.hipMemUnmap(base + i * PAGE, PAGE)
         return took

@@ -464,12 +464,12 @@ def test_a_verb_that_is_none(verb: str) -> None:
 )
 def test_what_is_made_to_take_long_does_not(text: str, tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text(text)
-    start = time.monotonic()
+    start = time.process_time()
     code, said = told("validate", str(tmp_path / "plan.yaml"), "--machine", "mi300x-8")
 
     assert code in (2, 3)
     assert "error[HP" in said
-    assert time.monotonic() - start < 30
+    assert time.process_time() - start < 30
 
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no such file here")

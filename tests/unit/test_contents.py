@@ -369,11 +369,11 @@ def test_a_layout_does_not_close_while_bytes_are_moved(sim: Simulator, tmp_path:
 
     def wait(done: int, total: int) -> None:
         inside.set()
-        go_on.wait(10)
+        go_on.wait(300)
 
     thread = threading.Thread(target=lambda: layout.fill("scratch", 1, on_bytes=wait))
     thread.start()
-    inside.wait(10)
+    inside.wait(300)
     with pytest.raises(hipplan.LayoutInUse):
         layout.close()
     go_on.set()

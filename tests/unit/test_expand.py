@@ -154,7 +154,10 @@ def test_what_was_given_from_outside_is_told_where_it_is_used() -> None:
 
     (size,) = raised.value.diagnostics
     (flag,) = also.value.diagnostics
-    assert (size.code, size.notes) == ("HP022", ("given: n=3 (not the plan's own value)", "given: kv=16M (not the plan's own value)"))
+    assert (size.code, size.notes) == (
+        "HP022",
+        ("given: n=3 (not the plan's own value)", "given: kv=16M (not the plan's own value)"),
+    )
     assert (flag.code, flag.notes) == ("HP103", ("given: b=True (not the plan's own value)",))
     assert flag.hint == "YAML 1.2 writes true and false"
 
@@ -285,10 +288,10 @@ def test_unknown_variables_from_outside_are_refused() -> None:
     ids=["texts", "squares", "objects", "mappings", "patterns", "names"],
 )
 def test_expansion_is_bounded(text: str) -> None:
-    start = time.monotonic()
+    start = time.process_time()
 
     assert refused(text)
-    assert time.monotonic() - start < 20
+    assert time.process_time() - start < 20
 
 
 def write(folder: Path, **files: str) -> Path:

@@ -112,7 +112,7 @@ def elsewhere(library: str, folder: Path, name: str = "libamdhip64.so.7") -> Pat
 
 def in_a_process_of_its_own(script: str, **variables: str) -> str:
     environment = {**os.environ, "HIPSIM_LOG": "none", **variables}
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

@@ -181,10 +181,10 @@ def bomb(levels: int) -> str:
     ids=["bomb", "brackets", "dashes", "braces", "questions", "long", "undefined", "anchors", "tag", "open"],
 )
 def test_hostile_documents_are_refused_quickly(text: str) -> None:
-    start = time.monotonic()
+    start = time.process_time()
 
     assert refused(text)
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
 
 
 def test_aliases_repeat_their_values() -> None:

@@ -353,7 +353,7 @@ def test_a_move_that_waits_finds_the_memory_as_a_change_has_left_it_meanwhile(si
 
         def wait(_done: int, _total: int) -> None:
             began.set()
-            go_on.wait(10)
+            go_on.wait(300)
 
         failed: list[BaseException] = []
 
@@ -366,7 +366,7 @@ def test_a_move_that_waits_finds_the_memory_as_a_change_has_left_it_meanwhile(si
         moves = [threading.Thread(target=layout.fill, args=("other", 1), kwargs={"on_bytes": wait})]
         moves.append(threading.Thread(target=second))
         moves[0].start()
-        assert began.wait(10)
+        assert began.wait(300)
         moves[1].start()
         time.sleep(0.05)  # it waits for the first one now
         layout.shrink("kv", by="2MiB")
