@@ -57,7 +57,9 @@ def apply(
         chosen = choose(runtime, profile)
         program = prepare(known, chosen, profile)
         if lock is not None:
-            program = lock.hold(program)
+            program = lock.hold(program, profile)
+            if told := lock.notice(program, profile):
+                log.warning("%s", told)
         if chosen.notice:
             log.warning("%s", chosen.notice)
         return run(

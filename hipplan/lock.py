@@ -36,6 +36,9 @@ ADDRESSES_END = 1 << 57
 _STARTS = 1024
 """The plan's name picks one of so many places to start from, so that two layouts of a process rarely meet."""
 
+DIFFERENCES_MAX = 20
+"""Objects that HP320 names."""
+
 Whole = Annotated[int, Field(ge=0, lt=2**64)]
 
 
@@ -119,18 +122,39 @@ class Locked:
         if found:
             raise PlanError(in_order(found))
 
-    def hold(self, program: Program) -> Program:
+    def hold(self, program: Program, profile: Machine | None = None) -> Program:
         """The program, with every reservation exactly where the lock says.
 
+        profile: what the simulator has become: a lock for a machine of that kind is rehearsed on it. Figures that the
+        profile does not know are then not compared; notice() names them.
         Raises PlanError (HP320) with each reason why it is another plan, MachineError (HP321) with each reason why it
         is another machine, or the plan becomes something else on it.
         """
-        if other := list(self._other_plan(program)):
-            raise PlanError(other)
-        if other := list(self._other_machine(program)):
+        plan = list(self._other_plan(program))
+        machine = list(self._other_machine(program, self._rehearsed(program, profile)))
+        if plan:
+            raise PlanError([*plan, *machine])
+        if other := [*machine, *self._other_objects(program)]:
             raise MachineError(other)
         at = self.lock.addresses
         return replace(program, steps=tuple(_exact(step, at) for step in program.steps))
+
+    def notice(self, program: Program, profile: Machine | None) -> str:
+        """What a rehearsal did not compare; empty where the apply is the real one."""
+        if not (rehearsed := self._rehearsed(program, profile)):
+            return ""
+        then, now = self.lock.machine, _machine(program, rehearsed)
+        unknown = [key for key in LockedMachine.model_fields if None in (getattr(then, key), getattr(now, key))]
+        for key in LockedDevice.model_fields:
+            both = ((getattr(device, key), getattr(now.devices[name], key)) for name, device in then.devices.items())
+            unknown += [key] if any(None in pair for pair in both) else []
+        shown = ", ".join(["the driver itself", *(key.replace("_", " ") for key in unknown)])
+        return f"the lock is rehearsed on the simulator as {rehearsed.name}; not compared: {shown}"
+
+    def _rehearsed(self, program: Program, profile: Machine | None) -> Machine | None:
+        """The profile that stands for the machine of the lock; None if this machine itself is compared."""
+        here = program.measured.runtime if program.measured else ""
+        return profile if here == "sim" and self.lock.machine.runtime != here else None
 
     def _other_plan(self, program: Program) -> Iterator[Diagnostic]:
         locked = self.lock.plan
@@ -147,14 +171,32 @@ class Locked:
         if not changed:
             why = f"its digest is {program.digest[:12]}..., and was {locked.digest[:12]}..."
             hint = "take the plan that was locked, or lock this one: hipplan lock"
-            yield self._told(
-                "HP320", f"'{program.name}' is not the plan that was locked", ("plan", "digest"), hint, why
-            )
+            summary = f"'{program.name}' is not the plan that was locked"
+            other = self._told("HP320", summary, ("plan", "digest"), hint, why)
+            yield replace(other, notes=tuple(self._differences(program)))
 
-    def _other_machine(self, program: Program) -> Iterator[Diagnostic]:
-        then, now = self.lock.machine, _machine(program)
+    def _differences(self, program: Program) -> Iterator[str]:
+        """Which objects are not what was locked, as far as sizes tell: a mapping is as large as its memory."""
+        locked, sizes = self.lock.sizes, _sizes(program)
+        other = [name for name in {**locked, **sizes} if locked.get(name) != sizes.get(name)]
+        asked = {one.name: one for one in program.resources}
+        other = [name for name in other if getattr(asked.get(name), "memory", "") not in other]
+        for name in other[:DIFFERENCES_MAX]:
+            was = f"{format_size(locked[name])} locked" if name in locked else "not locked"
+            if name in sizes:
+                now = f"takes {format_size(sizes[name])}, {format_size(asked[name].asked)} asked"
+            else:
+                now = "is not there"
+            yield f"differs: '{name}' {now}; {was}"
+        if len(other) > DIFFERENCES_MAX:
+            yield f"differs: {len(other) - DIFFERENCES_MAX} more"
+        if not other:
+            yield "the same: names and sizes of all objects; their order, devices, access or contents may differ"
+
+    def _other_machine(self, program: Program, rehearsed: Machine | None) -> Iterator[Diagnostic]:
+        then, now = self.lock.machine, _machine(program, rehearsed)
         for key in ("runtime", "hip_version"):
-            yield from self._compare(f"the {key.replace('_', ' ')}", then, now, key, ("machine", key))
+            yield from self._compare(f"the {key.replace('_', ' ')}", then, now, key, ("machine", key), rehearsed)
         for name, device in then.devices.items():
             path: tuple[Hashable, ...] = ("machine", "devices", name)
             if name not in now.devices:
@@ -162,7 +204,9 @@ class Locked:
                 continue
             for key in LockedDevice.model_fields:
                 what = f"the {key.replace('_', ' ')} of {name}"
-                yield from self._compare(what, device, now.devices[name], key, (*path, key))
+                yield from self._compare(what, device, now.devices[name], key, (*path, key), rehearsed)
+
+    def _other_objects(self, program: Program) -> Iterator[Diagnostic]:
         sizes, reserved = _sizes(program), {s.name for s in program.steps if isinstance(s, steps.Reserve)}
         for name in {**self.lock.sizes, **sizes}:
             was, size = self.lock.sizes.get(name), sizes.get(name)
@@ -173,12 +217,25 @@ class Locked:
             yield self._told("HP321", f"the lock and the plan differ in the reservation '{name}'", ("addresses", name))
 
     def _compare(
-        self, what: str, then: PlanModel, now: PlanModel, key: str, path: Sequence[Hashable]
+        self,
+        what: str,
+        then: PlanModel,
+        now: PlanModel,
+        key: str,
+        path: Sequence[Hashable],
+        rehearsed: Machine | None,
     ) -> Iterator[Diagnostic]:
         was, is_now = getattr(then, key), getattr(now, key)
         same = has_arch(is_now, was) if key == "arch" and was and is_now else was == is_now
-        if was is not None and not same:
-            yield self._told("HP321", f"{what} is {'not known' if is_now is None else is_now}, and was {was}", path)
+        unknown = rehearsed is not None and is_now is None
+        if was is not None and not same and not unknown:
+            hint = (
+                "to rehearse it, say what the simulator is to be: --machine"
+                if (key, is_now) == ("runtime", "sim")
+                else ""
+            )
+            shown = "not known" if is_now is None else is_now
+            yield self._told("HP321", f"{what} is {shown}, and was {was}", path, hint)
 
     def _told(self, code: str, summary: str, path: Sequence[Hashable], hint: str = "", why: str = "") -> Diagnostic:
         place: Span | None = self._source.span(path)
@@ -191,8 +248,8 @@ def _exact(step: steps.Step, at: dict[str, int]) -> steps.Step:
     return step
 
 
-def _machine(program: Program) -> LockedMachine:
-    machine: Machine | None = program.measured
+def _machine(program: Program, rehearsed: Machine | None = None) -> LockedMachine:
+    machine: Machine | None = rehearsed or program.measured
     assert machine is not None, "every program of the compiler has one"
     keys = [key for key in LockedDevice.model_fields if key != "ordinal"]
     devices = {

@@ -102,7 +102,9 @@ def run(given: Namespace) -> int:
             print(printable(f"notice: {chosen.notice}"), file=sys.stderr)
         program = prepare(plan, chosen, profile)
         if lock is not None:
-            program = lock.hold(program)
+            program = lock.hold(program, profile)
+            if notice := lock.notice(program, profile):
+                print(printable(f"notice: {notice}"), file=sys.stderr)
         show_warnings(program.warnings, given)
         _check_saves(saves, program)
         return _apply(program, chosen, given, record, saves)

@@ -262,3 +262,59 @@ def test_the_command_applies_what_is_locked(tmp_path: Path, hipplan: Run, locked
     assert done.returncode == 0
     for address in Locked(locked).lock.addresses.values():
         assert f"{address:#x}" in done.stdout
+
+
+def test_a_lock_for_a_machine_that_is_not_there_is_rehearsed_on_the_simulator(tmp_path: Path, hipplan: Run) -> None:
+    lock_file = tmp_path / "a.lock"
+    made = hipplan("lock", QUICKSTART, "--machine", "mi300x-8", "-o", lock_file)
+    rehearsed = hipplan(
+        "apply", QUICKSTART, "--machine", "mi300x-8", "--runtime", "sim", "--locked", lock_file, "--once"
+    )
+    address = Locked(lock_file).lock.addresses["model"]
+
+    assert (made.returncode, rehearsed.returncode) == (0, 0), rehearsed.stderr
+    assert "the lock is rehearsed on the simulator as mi300x-8; not compared: the driver itself" in rehearsed.stderr
+    assert "uuid" in rehearsed.stderr
+    assert f"{address:#x}" in rehearsed.stdout
+
+
+def test_a_rehearsal_as_another_machine_is_refused(tmp_path: Path, hipplan: Run) -> None:
+    lock_file = tmp_path / "a.lock"
+    hipplan("lock", QUICKSTART, "--machine", "mi300x-8", "-o", lock_file)
+    line = ["apply", QUICKSTART, "--runtime", "sim", "--locked", lock_file, "--once"]
+    other, none = hipplan(*line, "--machine", "mi250x-8"), hipplan(*line)
+
+    assert (other.returncode, none.returncode) == (3, 3)
+    assert "HP321]: the arch of gpu.0 is gfx90a, and was gfx942" in other.stderr
+    assert "HP321]: the runtime is sim, and was amd" in none.stderr
+    assert "--machine" in none.stderr
+
+
+def test_what_changed_in_the_plan_is_named_with_both_sizes(tmp_path: Path, locked: Path) -> None:
+    changed = PLAN.replace("size: 5000000", "size: 7000000").replace("  own: {size: 2MiB,", "  new: {size: 2MiB,")
+    with pytest.raises(PlanError) as raised:
+        Locked(locked).hold(compiled(changed))
+
+    (told,) = raised.value.diagnostics
+    assert told.code == "HP320"
+    assert (
+        told.notes[:2]
+        == (
+            "differs: 'kv.0' takes 8MiB, 6.67572021484375MiB asked; 6MiB locked",
+            "differs: 'kv.1' takes 8MiB, 6.67572021484375MiB asked; 6MiB locked",
+        )
+        or "kv.0" in told.notes[0]
+    )
+    assert "differs: 'own' is not there; 2MiB locked" in told.notes
+    assert "differs: 'new' takes 2MiB, 2MiB asked; not locked" in told.notes
+    assert not any("first[" in note for note in told.notes)
+
+
+def test_a_change_that_no_size_shows_is_told_as_that(locked: Path) -> None:
+    with pytest.raises(PlanError, match="the same: names and sizes of all objects"):
+        Locked(locked).hold(compiled(PLAN.replace("access: {gpu.1: rw}", "access: {gpu.1: rw, gpu.0: r}")))
+
+
+def test_another_plan_on_another_machine_is_told_both(locked: Path) -> None:
+    with pytest.raises(PlanError, match=r"HP320(.|\n)*HP321"):
+        Locked(locked).hold(compiled(PLAN.replace("5000000", "7000000"), machine="mi300x-8"))
