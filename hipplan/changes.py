@@ -24,13 +24,17 @@ class ChangeAccess(Step):
     now: Rights
     """Of all who have, or had, a right."""
     before: Rights
+    together: bool = False
+    """As of SetAccess."""
 
     def describe(self) -> str:
         was = dict(self.before)
-        return ", ".join(f"{_who(o)}: {was[o]} -> {right}" for o, right in self.now if was[o] != right)
+        told = ", ".join(f"{_who(o)}: {was[o]} -> {right}" for o, right in self.now if was[o] != right)
+        return told + (", for the whole range" if self.together else "")
 
     def do(self, live: Live) -> None:
-        live.journal.change_access(live.entry(self.name), native_rights(self.now), native_rights(self.before))
+        now, before = native_rights(self.now), native_rights(self.before)
+        live.journal.change_access(live.entry(self.name), now, before, self.together)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +67,8 @@ class TakeOut(Step):
     allocation: str
     rights: Rights
     """What the mapping gets when it is mapped back."""
+    together: bool = False
+    """As of SetAccess."""
 
     def describe(self) -> str:
         return f"{self.allocation} makes room"
@@ -74,6 +80,7 @@ class TakeOut(Step):
             before.entry(self.reservation),
             before.entry(self.allocation),
             native_rights(self.rights),
+            self.together,
         )
 
 

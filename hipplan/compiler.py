@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
-from hipplan import contents, preflight, regions, steps
+from hipplan import contents, pieces, preflight, regions, steps
 from hipplan.advice import ADVICE
 from hipplan.content_steps import devices_of
-from hipplan.difference import Difference, difference
+from hipplan.difference import Difference
 from hipplan.errors import MachineError, in_order, printable
 from hipplan.findings import Findings
 from hipplan.loader import LoadedPlan, PlanSource, loaded, no_garbage_collection
@@ -49,6 +49,15 @@ def compile(  # noqa: A001
     current_device: the ordinal that `current: true` selectors mean.
     Raises MachineError with every reason why this machine cannot hold the plan (HP3xx).
     """
+    findings = Findings()
+    program = pieces.fitted(_planned(plan, machine, current_device), findings)
+    if findings.errors:
+        raise MachineError(in_order(findings.all))
+    return program
+
+
+def _planned(plan: LoadedPlan | PlanSource, machine: Machine | str | os.PathLike[str], current_device: int) -> Program:
+    """As compile(), with each allocation and mapping in one piece."""
     plan, machine = loaded(plan), load_machine(machine)
     findings = Findings()
     devices = place(plan, machine, current_device, findings)
@@ -87,11 +96,11 @@ def compile_change(old: Program, plan: LoadedPlan, machine: Machine, renewed: Se
 
     Raises MachineError: the machine cannot hold the plan, or not both of them while one becomes the other.
     """
-    new = contents.with_lanes_of(old, compile(plan, machine, old.current_device))
-    found = difference(old, new, renewed, fills=True)
+    new = contents.with_lanes_of(old, _planned(plan, machine, old.current_device))
+    found = pieces.lead(old, new, renewed, fills=True)
     idle = contents.lanes_of(new) - contents.lanes_of(old) - set(devices_of(found.contents))
     if idle:  # they are for contents of what stays, which nothing loads
-        found = difference(old, contents.without_lanes(new, idle), renewed, fills=True)
+        found = pieces.lead(old, contents.without_lanes(new, idle), renewed, fills=True)
     findings = Findings()
     preflight.check_peak(found, machine, findings)
     if findings.errors:
@@ -223,18 +232,8 @@ class _Compiler:
             whole = Resource(name=reservation.name, kind="reservation", device="", asked=asked, size=size)
             self.resources.append(whole)
         preflight.check_range(self.plan, reservation, placed, size, step, self.findings)
-        made = [self._mapping(reservation.name, mapping, at, mapped) for mapping, at, mapped in placed]
-        if self._access_is_measured_from_the_first(placed):
-            made = [one for _, one in sorted(zip(placed, made, strict=True), key=lambda pair: -pair[0][1])]
-        self.steps += [step for some in made for step in some]
-
-    def _access_is_measured_from_the_first(self, placed: list[tuple[ResolvedMapping, int, int]]) -> bool:
-        """HIP 7.0 to 7.2 find the pieces that hipMemSetAccess names by adding up from the range's first one: right
-        for pieces of one size, and for what is the first when it gets its rights. So the last is mapped first there.
-        (ROCm/rocm-systems 2516, 2667, 6977; what is added later: cpp/core/range_pieces.hpp.)
-        """
-        alike = all(at == number * placed[0][2] and size == placed[0][2] for number, (_, at, size) in enumerate(placed))
-        return not alike and (7, 0) <= self.machine.version < (7, 3)
+        for mapping, at, mapped in placed:
+            self.steps += self._mapping(reservation.name, mapping, at, mapped)
 
     def _step_of(self, mapping: ResolvedMapping) -> int:
         """The granularity of what is mapped: what its place and size must be multiples of."""

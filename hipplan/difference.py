@@ -205,6 +205,8 @@ class _Things:
         self.made: dict[Key, steps.Step] = {}
         self.of: dict[str, Key] = {}
         self.rights: dict[str, Rights] = {}
+        self.together: set[str] = set()
+        """Mappings that get their rights with the rest of their range."""
         self.more: dict[str, list[steps.Step]] = {}
         """What follows the making of a managed buffer."""
         for step in program.steps:
@@ -214,6 +216,8 @@ class _Things:
                 self.of[step.name] = key
             elif isinstance(step, steps.SetAccess):
                 self.rights[step.name] = step.rights
+                if step.together:
+                    self.together.add(step.name)
             else:
                 self.more.setdefault(step.name, []).append(step)
 
@@ -289,6 +293,7 @@ class _Comparison:
             some.sort(key=lambda one: one.offset)
         starts = {name: [one.offset for one in some] for name, some in going.items()}
         out: dict[str, TakeOut] = {}
+        offsets: dict[str, int] = {}
         waiting = set()
         for key, step in self.after.made.items():
             if not isinstance(step, steps.Map) or key in self.kept or step.reservation not in going:
@@ -300,14 +305,17 @@ class _Comparison:
                     break
                 if one.offset + one.size > step.offset:
                     waiting.add(step.name)
+                    offsets[one.name] = one.offset
                     out[one.name] = TakeOut(
                         name=one.name,
                         reservation=one.reservation,
                         allocation=one.allocation,
                         rights=self.before.rights.get(one.name, ()),
+                        together=one.name in self.before.together,
                         origin=step.origin,
                     )
-        return list(out.values()), waiting
+        # From the end, so that what is mapped in a range mostly has no hole (pieces.py), also on the way back.
+        return sorted(out.values(), key=lambda one: offsets[one.name], reverse=True), waiting
 
     def _additions(self, waiting: set[str]) -> tuple[list[steps.Step], list[steps.Step]]:
         """The steps for what is new: those that can be made at once, and those that wait for their place."""
@@ -330,9 +338,8 @@ class _Comparison:
         return self._upward(at_once), self._upward(later)
 
     def _upward(self, made: list[steps.Step]) -> list[steps.Step]:
-        """Mappings for a range that stays in the order of addresses: HIP 7.0 to 7.2 can give rights to one that is
-        not the range's first only if there is no hole before it (cpp/core/range_pieces.hpp).
-        """
+        """Mappings for a range that stays in the order of addresses: then what is mapped in it mostly has no hole,
+        which HIP 7.0 to 7.2 need for some ranges (pieces.py)."""
         maps = (step for step in made if isinstance(step, steps.Map) and ("reservation", step.reservation) in self.kept)
         place = {step.name: (step.reservation, step.offset) for step in maps}
         upward = iter(sorted((step for step in made if step.name in place), key=lambda step: place[step.name]))
@@ -349,6 +356,7 @@ class _Comparison:
                     name=step.name,
                     now=tuple((one, dict(now).get(one, "none")) for one in who),
                     before=tuple((one, dict(before).get(one, "none")) for one in who),
+                    together=step.name in self.after.together,
                     origin=step.origin,
                 )
         elif isinstance(step, steps.CreateManagedBuffer):

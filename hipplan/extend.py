@@ -38,8 +38,12 @@ class _Placed:
         return self.at + self.step.size
 
 
-def grown(program: Program, name: str, live: Addresses, *, by: Size | None = None, to: Size | None = None) -> Program:
+def grown(
+    program: Program, name: str, live: Addresses, *, by: Size | None = None, to: Size | None = None, step: int = 0
+) -> Program:
     """With new memory like that of the last mapping, behind it: at least `by` bytes, or up to `to`.
+
+    step: what its size is a multiple of; 0: the granularity.
 
     Raises ApplyError (HP420): there is nothing to be like.
     """
@@ -55,7 +59,7 @@ def grown(program: Program, name: str, live: Addresses, *, by: Size | None = Non
     missing = to_bytes(last.end, by, to, sign=1) - last.end
     if missing <= 0:
         return program
-    left = round_up(missing, _granularity(program, create))
+    left = round_up(missing, step or _granularity(program, create))
     made: list[steps.Step] = []
     pieces: list[tuple[str, int, int]] = []
     at = last.end

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import replace
 
-from hipplan import steps
+from hipplan import pieces, steps
 from hipplan.changes import CopyBytes, refuse
-from hipplan.difference import Difference, difference
+from hipplan.difference import Difference
 from hipplan.errors import suggest
 from hipplan.objects import HOST
 from hipplan.program import Program, Resource
@@ -39,6 +39,7 @@ def remapped(program: Program, name: str, *, device: str | None, keep_bytes: boo
     device: where the new memory is; None: where the old is. keep_bytes: the bytes come along. Raises ApplyError
     (HP420): memory that cannot be made anew, no such device.
     """
+    there, program = program, pieces.as_planned(program)
     kind = require(program, name, "region", "reservation", "mapping", "allocation").kind
     names = _allocation(program, name) if kind == "allocation" else {one.memory for one in _mappings(program, name)}
     old = {step.name: step for step in program.steps if step.name in names and not isinstance(step, steps.SetAccess)}
@@ -46,8 +47,8 @@ def remapped(program: Program, name: str, *, device: str | None, keep_bytes: boo
     if imported is not None:
         raise refuse(f"'{imported}' is imported: it cannot be made anew here")
     made = program if device is None else _moved(program, names, device)
-    way = difference(program, made, names)
-    return replace(way, carries=tuple(_carries(way, names))) if keep_bytes else way
+    way = pieces.lead(there, made, names)
+    return replace(way, carries=tuple(_carries(way, pieces.named(there, names)))) if keep_bytes else way
 
 
 def before(allocation: str) -> str:
@@ -141,7 +142,7 @@ def _on(placed: PlacedRegion, device: str) -> PlacedRegion:
     return replace(placed, region=placed.region._replace(devices=(device,)), chunks=chunks)
 
 
-def _carries(way: Difference, names: set[str]) -> Iterator[steps.Step]:
+def _carries(way: Difference, names: Set[str]) -> Iterator[steps.Step]:
     """For each allocation: both mapped at a place of their own, readable by their devices, then copied."""
     machine = way.new.measured
     new = {step.name: step for step in way.new.steps if isinstance(step, steps.CreateAllocation)}

@@ -142,13 +142,15 @@ class SetAccess(Step):
     call = "hipMemSetAccess"
     rights: tuple[tuple[int, str], ...]
     """(ordinal or CPU_ORDINAL, right) for each who gets access to the whole mapping."""
+    together: bool = False
+    """The call names all that is mapped in the range by then, which has the same rights (hipplan.pieces)."""
 
     def describe(self) -> str:
         who = (f"{'host' if o == CPU_ORDINAL else f'device {o}'}: {right}" for o, right in self.rights)
-        return ", ".join(who)
+        return ", ".join(who) + (", for all that is mapped in the range by then" if self.together else "")
 
     def do(self, live: Live) -> None:
-        live.journal.set_access(live.entry(self.name), native_rights(self.rights))
+        live.journal.set_access(live.entry(self.name), native_rights(self.rights), self.together)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

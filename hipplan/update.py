@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from hipplan import contents, extend, kept, remake, resize, steps
+from hipplan import contents, extend, kept, pieces, remake, resize, steps
 from hipplan.changes import CopyBytes, TakeOut, refuse
 from hipplan.content_steps import check_files
-from hipplan.difference import Difference, difference
+from hipplan.difference import Difference
 from hipplan.errors import ApplyError, LayoutInUse, LeakError
 from hipplan.live import Live, bindings, host_memory, native_steps
 from hipplan.program import Program
@@ -75,23 +75,29 @@ def change(
 def grow(layout: Layout, name: str, by: Size | None, to: Size | None) -> Difference:
     """layout.grow()."""
 
-    def way(state: State) -> Difference:
-        if require(state.program, name, "region", "reservation").kind == "region":
-            return difference(state.program, resize.grown(state.program, name, by=by, to=to))
-        return difference(state.program, extend.grown(state.program, name, _addresses(state, name), by=by, to=to))
+    def grown(program: Program, state: State) -> Program:
+        if require(program, name, "region", "reservation").kind == "region":
+            return resize.grown(program, name, by=by, to=to)
+        step = pieces.growth_step(state.program, name)
+        return extend.grown(program, name, _addresses(state, name), by=by, to=to, step=step)
 
-    return change(layout, way)
+    return _become(layout, grown)
 
 
 def shrink(layout: Layout, name: str, by: Size | None, to: Size | None) -> Difference:
     """layout.shrink()."""
 
-    def way(state: State) -> Difference:
-        if require(state.program, name, "region", "reservation").kind == "region":
-            return difference(state.program, resize.shrunk(state.program, name, by=by, to=to))
-        return difference(state.program, extend.shrunk(state.program, name, _addresses(state, name), by=by, to=to))
+    def shrunk(program: Program, state: State) -> Program:
+        if require(program, name, "region", "reservation").kind == "region":
+            return resize.shrunk(program, name, by=by, to=to)
+        return extend.shrunk(program, name, _addresses(state, name), by=by, to=to)
 
-    return change(layout, way)
+    return _become(layout, shrunk)
+
+
+def _become(layout: Layout, other: Callable[[Program, State], Program]) -> Difference:
+    """other: the program to become, of that which the layout has, with its memory in one piece each."""
+    return change(layout, lambda state: pieces.lead(state.program, other(pieces.as_planned(state.program), state)))
 
 
 def remap(layout: Layout, name: str, device: str | None, keep_bytes: bool) -> Difference:
@@ -101,17 +107,17 @@ def remap(layout: Layout, name: str, device: str | None, keep_bytes: bool) -> Di
 
 def seal(layout: Layout, name: str) -> Difference:
     """layout.seal()."""
-    return change(layout, lambda state: difference(state.program, remake.sealed(state.program, name)))
+    return _become(layout, lambda program, _: remake.sealed(program, name))
 
 
 def unseal(layout: Layout, name: str) -> Difference:
     """layout.unseal()."""
-    return change(layout, lambda state: difference(state.program, remake.unsealed(state.program, name)))
+    return _become(layout, lambda program, _: remake.unsealed(program, name))
 
 
 def make_lanes(layout: Layout, devices: Iterable[int]) -> Difference:
     """What moves bytes to and from devices, which stays with the layout."""
-    return change(layout, lambda state: difference(state.program, contents.with_lanes(state.program, devices)))
+    return _become(layout, lambda program, _: contents.with_lanes(program, devices))
 
 
 def _addresses(state: State, name: str) -> extend.Addresses:

@@ -85,7 +85,7 @@ class step_run {
                              step.mapping.made_by == reached_ + out.size() - 1;
     const auto mapping = just_mapped ? 0 : entry_of(step.mapping);
     if (mapping == 0 && !just_mapped) return false;
-    return push(out, access_step{mapping, step.rights});
+    return push(out, access_step{mapping, step.rights, step.together});
   }
   template <class Step>
   static bool push(std::vector<batch_step>& out, Step&& step) {

@@ -97,10 +97,11 @@ void bind_creation(journal_class& self) {
 void bind_changes(journal_class& self) {
   self.def(
           "set_access",
-          [](journal& j, entry_id mapping, const rights_list& rights) {
-            j.set_access(mapping, native(rights));
+          [](journal& j, entry_id mapping, const rights_list& rights, bool together) {
+            j.set_access(mapping, native(rights), together);
           },
-          py::arg("mapping"), py::arg("rights"), no_gil(), "rights: (location type, id, flags) each.")
+          py::arg("mapping"), py::arg("rights"), py::arg("together") = false, no_gil(),
+          "rights: (location type, id, flags) each. together: of all that is mapped in the range.")
       .def(
           "advise",
           [](journal& j, entry_id buffer, std::size_t offset, std::size_t size, unsigned advice, int device) {
@@ -129,10 +130,10 @@ void bind_changes(journal_class& self) {
 void bind_undoable_changes(journal_class& self) {
   self.def(
           "change_access",
-          [](journal& j, entry_id mapping, const rights_list& now, const rights_list& before) {
-            return j.change_access(mapping, native(now), native(before));
+          [](journal& j, entry_id mapping, const rights_list& now, const rights_list& before, bool together) {
+            return j.change_access(mapping, native(now), native(before), together);
           },
-          py::arg("mapping"), py::arg("now"), py::arg("before"), no_gil())
+          py::arg("mapping"), py::arg("now"), py::arg("before"), py::arg("together") = false, no_gil())
       .def(
           "change_advice",
           [](journal& j, entry_id buffer, std::size_t offset, std::size_t size, std::pair<unsigned, int> now,
@@ -143,10 +144,10 @@ void bind_undoable_changes(journal_class& self) {
           "now, before: (advice, device).")
       .def(
           "take_out",
-          [](journal& j, entry_id mapping, entry_id range, entry_id allocation, const rights_list& before) {
-            return j.take_out(mapping, range, allocation, native(before));
-          },
-          py::arg("mapping"), py::arg("range"), py::arg("allocation"), py::arg("before"), no_gil(),
+          [](journal& j, entry_id mapping, entry_id range, entry_id allocation, const rights_list& before,
+             bool together) { return j.take_out(mapping, range, allocation, native(before), together); },
+          py::arg("mapping"), py::arg("range"), py::arg("allocation"), py::arg("before"),
+          py::arg("together") = false, no_gil(),
           "Unmaps; an undo maps the same memory back.")
       .def("keep_changes", &journal::keep_changes, no_gil(), "From here on they are not taken back.");
 }

@@ -54,7 +54,7 @@ struct vocabulary {
   } map;
   struct {
     PyTypeObject* type = step_class("SetAccess");
-    slot_of name{type, "name"}, rights{type, "rights"};
+    slot_of name{type, "name"}, rights{type, "rights"}, together{type, "together"};
   } access;
   struct {
     PyTypeObject* type = step_class("CreateDeviceBuffer");
@@ -159,7 +159,8 @@ native_step native_steps::read(PyObject* step, const py::dict& made_by) {
                       find(words.map.allocation.of(step), made_by), number(words.map.size.of(step))};
   }
   if (type == words.access.type) {
-    return native_access{find(called(words.access.name), made_by), read_rights(words.access.rights.of(step))};
+    return native_access{find(called(words.access.name), made_by), read_rights(words.access.rights.of(step)),
+                         words.access.together.of(step).ptr() == Py_True};
   }
   if (type == words.buffer.type) {
     return buffer_step{

@@ -37,6 +37,7 @@ struct native_map {
 struct native_access {
   needed mapping;
   std::span<const hip::hipMemAccessDesc> rights;
+  bool together;
 };
 
 /// std::monostate: Python's own.

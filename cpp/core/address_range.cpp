@@ -20,7 +20,6 @@ void address_range::make(std::size_t alignment_bytes, std::uintptr_t wanted) {
                                                         ", addr=" + hexadecimal(wanted));
   });
   address_ = reinterpret_cast<std::uintptr_t>(out);
-  pieces_->begin_at(address_);
   fill();
 }
 

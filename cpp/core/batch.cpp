@@ -64,6 +64,7 @@ class batch_runner {
     const allocation* memory = nullptr;  ///< to map
     const mapping* mapped = nullptr;     ///< to set rights on
     std::span<const hip::hipMemAccessDesc> rights;
+    bool together = false;  ///< on all that is mapped in the range then
   };
 
   static std::size_t made_by(const std::vector<batch_step>& steps) {
@@ -89,6 +90,7 @@ class batch_runner {
     out.mapped = step.mapping == 0 ? last_ : &owner_.get<mapping>(step.mapping);
     if (!out.mapped) throw std::out_of_range("rights on nothing: no step of this batch maps anything before");
     out.rights = step.rights;
+    out.together = step.together;
   }
   void get_ready(ready_step& out, buffer_step&& step) {
     out.device = step.device;
@@ -118,7 +120,7 @@ class batch_runner {
 
   static driver_call call_of(const ready_step& step) {
     if (step.is_buffer) return {};
-    if (!step.made) return step.mapped->setting_access(step.rights);
+    if (!step.made) return step.mapped->setting_access(step.rights, step.together);
     if (step.memory) return std::get<mapping>(*step.made).making(*step.memory);
     return std::get<allocation>(*step.made).making();
   }
@@ -131,7 +133,7 @@ class batch_runner {
   /// By itself.
   void make(const ready_step& step) {
     make_current(step.device);
-    if (!step.made) return step.mapped->set_access(step.rights);
+    if (!step.made) return step.mapped->set_access(step.rights, step.together);
     if (step.memory) return std::get<mapping>(*step.made).make(*step.memory);
     if (auto* const memory = std::get_if<allocation>(step.made.get())) return memory->make();
     std::get<device_buffer>(*step.made).make();

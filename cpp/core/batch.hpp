@@ -32,6 +32,7 @@ struct map_step {
 struct access_step {
   entry_id mapping;                               ///< 0: what the step before maps
   std::span<const hip::hipMemAccessDesc> rights;  ///< the caller's: thousands of mappings often have the same
+  bool together;                                  ///< for all that is mapped in the range
 };
 
 struct buffer_step {

@@ -138,9 +138,9 @@ entry_id journal::enable_peer(std::string name, device_id device, device_id peer
   });
 }
 
-void journal::set_access(entry_id mapped, std::span<const hip::hipMemAccessDesc> rights) {
+void journal::set_access(entry_id mapped, std::span<const hip::hipMemAccessDesc> rights, bool together) {
   const std::lock_guard lock(mutex_);
-  get<mapping>(mapped).set_access(rights);
+  get<mapping>(mapped).set_access(rights, together);
 }
 
 void journal::advise(entry_id buffer, std::size_t offset_bytes, std::size_t size_bytes,
@@ -177,22 +177,24 @@ void journal::synchronize_stream(entry_id queue, device_id on) {
 }
 
 entry_id journal::change_access(entry_id mapped, std::vector<hip::hipMemAccessDesc> now,
-                                std::vector<hip::hipMemAccessDesc> before) {
+                                std::vector<hip::hipMemAccessDesc> before, bool together) {
   const std::lock_guard lock(mutex_);
   const auto& what = get<mapping>(mapped);
   auto made = std::make_shared<owner>();
   made->emplace<change>(
       what.name(), "the access of " + what.identify(),
-      [this, mapped, rights = std::move(before)] { get<mapping>(mapped).set_access(rights); });
+      [this, mapped, together, rights = std::move(before)] {
+        get<mapping>(mapped).set_access(rights, together);
+      });
   make_room(1);
   if (now.size() < 2) {
-    what.set_access(now);
+    what.set_access(now, together);
     return take_in(std::move(made));
   }
   // An entry in any case: HIP gives one device after another its right, and keeps what it gave before the one
   // that it refuses.
   const auto entry = take_in(std::move(made));
-  what.set_access(now);
+  what.set_access(now, together);
   return entry;
 }
 
@@ -209,7 +211,7 @@ entry_id journal::change_advice(entry_id buffer, std::size_t offset_bytes, std::
 }
 
 entry_id journal::take_out(entry_id mapped, entry_id range, entry_id memory,
-                           std::vector<hip::hipMemAccessDesc> before) {
+                           std::vector<hip::hipMemAccessDesc> before, bool together) {
   return add([&](owner& out) {
     auto& place = find(mapped);
     auto* const what = std::get_if<mapping>(&place);
@@ -225,7 +227,7 @@ entry_id journal::take_out(entry_id mapped, entry_id range, entry_id memory,
         again = &place.emplace<mapping>(*runtime_, name, get<address_range>(range), offset_bytes, size_bytes);
         again->make(behind);
       }
-      if (!rights.empty()) again->set_access(rights);
+      if (!rights.empty()) again->set_access(rights, together);
     };
     out.emplace<change>(what->name(), what->identify() + " (to be mapped back)", put_back);
     what->take_out();

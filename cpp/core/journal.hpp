@@ -77,7 +77,8 @@ class journal {
 
   // Changes to what an entry owns; giving the object back undoes them too. Throw std::out_of_range when
   // the entry is unknown or of another kind.
-  void set_access(entry_id mapping, std::span<const hip::hipMemAccessDesc> rights);
+  // together: the rights of all that is mapped in the range (mapping.hpp).
+  void set_access(entry_id mapping, std::span<const hip::hipMemAccessDesc> rights, bool together);
   void advise(entry_id buffer, std::size_t offset_bytes, std::size_t size_bytes, hip::hipMemoryAdvise advice,
               device_id device);
   // on: the device that the stream belongs to, current during the call. stream 0: that device's null stream.
@@ -92,13 +93,13 @@ class journal {
   // change_access that is refused for one of several devices is an entry all the same: those before it have
   // their new right. All others that fail are none.
   entry_id change_access(entry_id mapping, std::vector<hip::hipMemAccessDesc> now,
-                         std::vector<hip::hipMemAccessDesc> before);
+                         std::vector<hip::hipMemAccessDesc> before, bool together);
   entry_id change_advice(entry_id buffer, std::size_t offset_bytes, std::size_t size_bytes,
                          std::pair<hip::hipMemoryAdvise, device_id> now,
                          std::pair<hip::hipMemoryAdvise, device_id> before);
   /// Unmaps; taking it back maps the same memory at the same place with the same rights, as the same entry.
   entry_id take_out(entry_id mapping, entry_id range, entry_id memory,
-                    std::vector<hip::hipMemAccessDesc> before);
+                    std::vector<hip::hipMemAccessDesc> before, bool together);
   /// The changes stay: forgets how to take them back, and the mappings that were taken out.
   void keep_changes();
 

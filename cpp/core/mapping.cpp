@@ -10,7 +10,7 @@ constexpr int first_that_reports_failures = 71'400'000;
 }  // namespace
 
 void mapping::made(const allocation& memory, hip::hipError_t result) {
-  pieces_->mapped(address_, result == hip::hipSuccess);
+  pieces_->mapped(result == hip::hipSuccess);
   runtime().check(result, "hipMemMap",
                   [&] { return std::pair("mapping '" + name() + "' of " + memory.identify(), placed()); });
   fill();

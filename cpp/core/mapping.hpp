@@ -48,20 +48,24 @@ class mapping : public owned {
   void take_out();
 
   /// Gives or takes rights on the whole mapping; devices not named keep what they have.
+  /// together: on all that is mapped in the range, which lies without a hole and has the same rights.
   /// Throws hip_error: hipErrorInvalidValue.
-  void set_access(std::span<const hip::hipMemAccessDesc> rights) const {
-    access_set(rights, pieces_->set_access(runtime(), address_, size_bytes_, rights));
+  void set_access(std::span<const hip::hipMemAccessDesc> rights, bool together) const {
+    access_set(rights, setting_access(rights, together).make(runtime()));
   }
-  [[nodiscard]] driver_call setting_access(std::span<const hip::hipMemAccessDesc> rights) const noexcept {
+  [[nodiscard]] driver_call setting_access(std::span<const hip::hipMemAccessDesc> rights,
+                                           bool together) const noexcept {
+    const range_pieces::extent own{address_, size_bytes_};
+    const auto named = together ? pieces_->all(own) : own;
     return {.which = driver_call::function::hipMemSetAccess,
-            .address = address_,
-            .size_bytes = size_bytes_,
+            .address = named.address,
+            .size_bytes = named.size_bytes,
             .rights = rights};
   }
   void access_set(std::span<const hip::hipMemAccessDesc> rights, hip::hipError_t result) const;
   /// Whether make() and set_access() are one plain call each. Not on HIP 7.0 to 7.2: see range_pieces.hpp.
   [[nodiscard]] static bool is_plain(const hip::runtime& runtime) noexcept {
-    return !range_pieces::measures_from_the_first(runtime);
+    return !range_pieces::sums_in_any_order(runtime);
   }
 
   [[nodiscard]] std::uintptr_t address() const noexcept { return address_; }

@@ -51,7 +51,7 @@ def declare(parser: Parser) -> None:
 
 
 def run(given: Namespace) -> int:
-    from hipplan import render, render_json
+    from hipplan import pieces, render, render_json
     from hipplan.cli.measured import machine_of
     from hipplan.compiler import compile as compile_plan
     from hipplan.loader import load
@@ -85,6 +85,8 @@ def run(given: Namespace) -> int:
     print(render.steps_table(program.steps))
     print(render.resources_table(program.resources))
     print(render.totals(program))
+    if note := pieces.note(program):
+        render.tell(note)
     return 0
 
 

@@ -103,7 +103,7 @@ def test_several_contiguous_pieces_take_one_call(hip: Hip) -> None:
 
 
 def test_the_tail_alone_can_be_granted(hip: Hip, simulator: Simulator) -> None:
-    """7.0 to 7.2 get this wrong on hardware: the quirk set_access_sums_from_start."""
+    """7.0 to 7.2 get this wrong on hardware: the quirk set_access_sums_in_heap_order."""
     with (
         hip.reservation(3 * SIZE) as address,
         hip.allocation(2 * SIZE) as big,

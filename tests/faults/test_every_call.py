@@ -54,7 +54,8 @@ every_plan = pytest.mark.parametrize("source", [*PLANS, *SEEDS], ids=lambda one:
 def quick(sim: Simulator, request: pytest.FixtureRequest) -> Iterator[Simulator]:
     """The simulator as a release of HIP, with retries that do not wait."""
     sim.runtime.set_retry_pause(0)
-    with as_release(sim, request.param):
+    defects = ["set_access_sums_in_heap_order"] if request.param < "7.3" else []
+    with as_release(sim, request.param, *defects):
         yield sim
     sim.runtime.set_retry_pause(1000)
 

@@ -38,22 +38,28 @@ def test_quirk_map_failure_hidden(hip: Hip, simulator: Simulator) -> None:
         assert hip.hipMemSetAccess(address, SIZE, ctypes.byref(access(0)), 1) == INVALID_VALUE
 
 
-def test_quirk_set_access_sums_from_start(hip: Hip, simulator: Simulator) -> None:
-    quirky(simulator, "set_access_sums_from_start")
+def test_quirk_set_access_sums_in_heap_order(hip: Hip, simulator: Simulator) -> None:
+    """Unequal pieces: the second as well as the first, the last as well as one behind a hole; only all together."""
+    quirky(simulator, "set_access_sums_in_heap_order")
     with (
-        hip.reservation(3 * SIZE) as address,
+        hip.reservation(8 * SIZE) as address,
         hip.allocation(2 * SIZE) as big,
         hip.allocation(SIZE) as small,
-        hip.mapping(address, 2 * SIZE, big),
-        hip.mapping(address + 2 * SIZE, SIZE, small),
+        hip.mapping(address + SIZE, 2 * SIZE, big),
     ):
         grant = ctypes.byref(access(0))
-        assert hip.hipMemSetAccess(address + 2 * SIZE, SIZE, grant, 1) == INVALID_VALUE
-        assert hip.hipMemSetAccess(address, 3 * SIZE, grant, 1) == SUCCESS
+        assert hip.hipMemSetAccess(address + SIZE, 2 * SIZE, grant, 1) == SUCCESS
+        with hip.mapping(address + 3 * SIZE, SIZE, small):
+            assert hip.hipMemSetAccess(address + SIZE, 2 * SIZE, grant, 1) == INVALID_VALUE
+            assert hip.hipMemSetAccess(address + 3 * SIZE, SIZE, grant, 1) == INVALID_VALUE
+            assert hip.hipMemSetAccess(address + SIZE, 3 * SIZE, grant, 1) == SUCCESS
+        with hip.mapping(address + 5 * SIZE, SIZE, small):
+            assert hip.hipMemSetAccess(address + 5 * SIZE, SIZE, grant, 1) == INVALID_VALUE
+            assert hip.hipMemSetAccess(address + SIZE, 3 * SIZE, grant, 1) == INVALID_VALUE
 
 
-def test_quirk_set_access_sums_from_start_grants_nothing_beyond_the_reservation(hip: Hip, simulator: Simulator) -> None:
-    quirky(simulator, "set_access_sums_from_start")
+def test_quirk_set_access_sums_in_heap_order_spares_pieces_of_one_size(hip: Hip, simulator: Simulator) -> None:
+    quirky(simulator, "set_access_sums_in_heap_order")
     with (
         hip.reservation(4 * SIZE) as address,
         hip.allocation(SIZE) as handle,
@@ -61,8 +67,11 @@ def test_quirk_set_access_sums_from_start_grants_nothing_beyond_the_reservation(
         hip.mapping(address + SIZE, SIZE, handle),
         hip.mapping(address + 3 * SIZE, SIZE, handle),
     ):
-        assert hip.hipMemSetAccess(address + SIZE, 2 * SIZE, ctypes.byref(access(0)), 1) == INVALID_VALUE
+        grant = ctypes.byref(access(0))
+        assert hip.hipMemSetAccess(address + SIZE, 2 * SIZE, grant, 1) == INVALID_VALUE  # over a hole
         assert [piece["readers"] for piece in simulator.ledger()["mappings"]] == ["0x0"] * 3
+        assert hip.hipMemSetAccess(address + 3 * SIZE, SIZE, grant, 1) == SUCCESS
+        assert hip.hipMemSetAccess(address, 2 * SIZE, grant, 1) == SUCCESS
 
 
 def test_quirk_unmap_size_unchecked(hip: Hip, simulator: Simulator) -> None:

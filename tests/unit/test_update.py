@@ -7,7 +7,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,15 @@ from hypothesis import strategies as st
 import hipplan
 from hipplan import steps
 from hipplan.compiler import compile_change
+from hipplan.difference import Difference
 from hipplan.errors import ApplyError, LayoutInUse, LeakError, MachineError, PlanError
 from hipplan.layout import Layout
 from hipplan.loader import load
+from hipplan.pieces import whole_name
 from hipplan.profiles import load_machine
 from tests.conftest import ROOT, Simulator
 from tests.faults.change import facts, writable
+from tests.faults.harness import as_release
 
 MIB = 2**20
 DEVICES = ["gpu.0", "gpu.1"]
@@ -96,7 +99,7 @@ def same(layout: Layout, plan: Any, sim: Simulator) -> None:
             assert sized[name] == one or (one.kind == "reservation" and sized[name].size > one.size)
         there, here = facts(sim, layout), facts(sim, fresh)
         assert there["access"] == here["access"]
-        assert {c.name for c in layout.verify()} == {c.name for c in fresh.verify()}
+        assert {whole_name(c.name) for c in layout.verify()} == {whole_name(c.name) for c in fresh.verify()}
         for step in layout.program.steps:
             if isinstance(step, steps.CreateManagedBuffer):
                 for at in range(0, step.size, 4096):
@@ -108,15 +111,34 @@ def same(layout: Layout, plan: Any, sim: Simulator) -> None:
                     assert asked[0] == asked[1]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def updated(layout: Layout, plan: Any) -> Difference | None:
+    """None where 7.0 to 7.2 cannot go there in place, which is said before the first driver call."""
+    try:
+        return layout.update(plan)
+    except MachineError as error:
+        assert [one.code for one in error.diagnostics] == ["HP309"]
+        assert layout.drift() == []
+        return None
+
+
+@pytest.fixture(params=["7.2.53211", "7.3.0"])
+def release(request: pytest.FixtureRequest, sim: Simulator) -> Iterator[str]:
+    quirks = ["set_access_sums_in_heap_order"] if request.param < "7.3" else []
+    with as_release(sim, request.param, *quirks):
+        yield request.param
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(old=plans(), new=plans())
-def test_any_plan_becomes_any_other_and_back(old: Any, new: Any, sim: Simulator) -> None:
+def test_any_plan_becomes_any_other_and_back(old: Any, new: Any, sim: Simulator, release: str) -> None:
     nothing = sim.alive()
     with hipplan.apply(old, runtime="sim") as layout:
         for number, (_, address) in enumerate(writable(layout)):
             sim.runtime.fill(address, number + 1, 64)
         before = facts(sim, layout)
-        way = layout.update(new)
+        way = updated(layout, new)
+        if way is None:
+            return
         after = facts(sim, layout)
         made = {id(step) for step in (*way.additions, *way.changes)}
         for step in layout.program.steps:
@@ -128,8 +150,8 @@ def test_any_plan_becomes_any_other_and_back(old: Any, new: Any, sim: Simulator)
             assert before["bytes"].get(what, content) == content
         same(layout, new, sim)
         assert layout.update(new).empty
-        layout.update(old)
-        same(layout, old, sim)
+        if updated(layout, old) is not None:
+            same(layout, old, sim)
     assert sim.alive() == nothing
 
 
@@ -406,7 +428,7 @@ def test_compiling_a_change_needs_no_driver_and_is_deterministic() -> None:
     old = hipplan.compile(load(TWO), machine)
     one, other = (compile_change(old, load(BASE), machine) for _ in range(2))
     assert one == other
-    assert [step.name for step in one.released] == ["a", "b", "r", "r[1]", "r[0]", "staging"]
+    assert [step.name for step in one.released] == ["a", "b", "r", "r[0]", "r[1]", "staging"]
 
 
 def test_the_example_of_the_manual_runs(sim: Simulator, capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,18 +34,29 @@ stretch stretch_from(machine& m, piece_iterator first, std::size_t size) {
   return out;
 }
 
+// HIP 7.0 to 7.2 add up the sizes of all of the reservation's pieces, in the order of heap addresses, until they
+// meet `size` or pass it. Whether the order is a good one nobody can know: here every order must do. Two
+// sizes are met in all: that of all pieces together, and a number of them where all have one size.
+bool met_in_every_order(const machine& m, const mapping& piece, std::size_t size) {
+  std::size_t sum = 0;
+  bool alike = true;
+  const auto place = piece.reservation;
+  for (auto it = m.mappings.lower_bound(place); it != m.mappings.end() && it->second.reservation == place; ++it) {
+    sum += it->second.bytes;
+    alike = alike && it->second.bytes == piece.bytes;
+  }
+  return size == sum || (alike && size % piece.bytes == 0);
+}
+
 piece_range pieces_at(machine& m, std::uintptr_t address, std::size_t size) {
   const auto none = piece_range{m.mappings.end(), m.mappings.end()};
   const auto first = m.mappings.find(address);
   if (first == m.mappings.end()) return none;
   const auto named = stretch_from(m, first, size);
   if (named.bytes < size) return none;  // ROCr's rule, whatever HIP has measured
-  auto measured = named;
-  if (m.quirk("set_access_sums_from_start")) {
-    measured = stretch_from(m, m.mappings.lower_bound(first->second.reservation), size);
-  }
+  if (m.quirk("set_access_sums_in_heap_order") && !met_in_every_order(m, first->second, size)) return none;
   // Before 7.0 the last piece may stick out beyond the size: all of it changes.
-  const bool covered = m.rules.whole_pieces_only ? measured.bytes == size : measured.bytes >= size;
+  const bool covered = m.rules.whole_pieces_only ? named.bytes == size : named.bytes >= size;
   return covered ? piece_range{first, named.last} : none;
 }
 

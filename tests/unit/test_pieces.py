@@ -1,0 +1,237 @@
+"""Rights on HIP 7.0 to 7.2, which refuse hipMemSetAccess by the order of heap addresses: here in every bad order."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import hipplan
+from hipplan.errors import ApplyError, MachineError
+from hipplan.layout import Layout
+from hipplan.profiles import load_machine
+from hipplan.steps import Step
+from tests.conftest import Simulator
+from tests.faults.harness import as_release
+
+MIB = 2**20
+RIGHTS = {"none": 0, "r": 1, "rw": 3}
+
+
+def plan(*mappings: tuple[str, dict[str, str] | None, str], **of_allocations: Any) -> dict[str, Any]:
+    """Mappings of (size, access, place) in one range, each of an allocation of its own: a, b, c, ..."""
+    made: dict[str, Any] = {"hipplan": 1, "devices": {"gpu": {"count": 2}}, "allocations": {}}
+    placed = []
+    for name, (size, access, at) in zip("abcdefgh", mappings, strict=False):
+        made["allocations"][name] = {"device": f"gpu.{'abcdefgh'.index(name) % 2}", "size": size, **of_allocations}
+        placed.append({"allocation": name, "access": access or {"gpu.0": "rw", "gpu.1": "r"}})
+        if at:
+            placed[-1]["at"] = at
+    made["reservations"] = {"r": {"size": "64MiB", "mappings": placed}}
+    return made
+
+
+UNEQUAL = {
+    "unlike rights": plan(
+        ("4MiB", {"gpu.0": "rw"}, ""), ("2MiB", {"gpu.0": "r", "gpu.1": "r"}, ""), ("6MiB", {"gpu.1": "rw"}, "")
+    ),
+    "holes": plan(("6MiB", None, ""), ("2MiB", None, "32MiB"), ("4MiB", None, "48MiB")),
+    "alike": plan(("2MiB", None, ""), ("6MiB", None, ""), ("1MiB", None, "")),
+    "alike, not in order": plan(("2MiB", None, "8MiB"), ("4MiB", None, "4MiB"), ("6MiB", None, "10MiB")),
+    "one has none": plan(("4MiB", {"gpu.0": "rw"}, ""), ("2MiB", {"gpu.0": "none"}, "")),
+    "alike and shareable": plan(("2MiB", None, ""), ("6MiB", None, ""), shareable="posix_fd"),
+    "one size": plan(("2MiB", {"gpu.0": "r"}, "8MiB"), ("2MiB", {"gpu.1": "rw"}, "32MiB")),
+}  # fmt: skip
+
+
+@pytest.fixture(params=["7.0.51831", "7.2.53211"])
+def release(request: pytest.FixtureRequest, sim: Simulator) -> Iterator[str]:
+    with as_release(sim, request.param, "set_access_sums_in_heap_order"):
+        yield request.param
+        assert sim.alive() == set()
+
+
+def machine(version: str, **more: Any) -> Any:
+    return load_machine("sim-2").model_copy(update={"hip_version": version, **more})
+
+
+def rights_in_force(sim: Simulator) -> list[tuple[int, int, tuple[int, int]]]:
+    """(address, bytes, rights of both devices) of what is mapped."""
+    pieces = sim.ledger()["mappings"]
+    found = [(int(str(piece["address"]), 16), int(piece["size"])) for piece in pieces]
+    return [(at, size, (sim.runtime.access(0, at), sim.runtime.access(1, at))) for at, size in found]
+
+
+def allowed(layout_plan: Any, base: int) -> list[tuple[int, int, tuple[int, int]]]:
+    """The same of the mappings of a plan: the most that anybody may have there."""
+    out, end = [], 0
+    for one in layout_plan["reservations"]["r"]["mappings"]:
+        size = int(layout_plan["allocations"][one["allocation"]]["size"].removesuffix("MiB")) * MIB
+        at = int(one["at"].removesuffix("MiB")) * MIB if "at" in one else end
+        end = at + size
+        access = one["access"]
+        out.append((base + at, size, (RIGHTS[access.get("gpu.0", "none")], RIGHTS[access.get("gpu.1", "none")])))
+    return out
+
+
+@pytest.mark.parametrize("what", UNEQUAL)
+def test_every_mapping_gets_its_rights_and_nobody_more_at_any_time(what: str, release: str, sim: Simulator) -> None:
+    source = UNEQUAL[what]
+    exceeded: list[Any] = []
+
+    def look(number: int, step: Step) -> None:
+        there = rights_in_force(sim)
+        if there and (base := int(str(sim.ledger()["reservations"][0]["address"]), 16)):
+            may = allowed(source, base)
+            for at, _, have in there:
+                most = next(rights for start, size, rights in may if start <= at < start + size)
+                exceeded.extend((step.name, at) for one, other in zip(have, most, strict=True) if one > other)
+
+    with hipplan.apply(source, runtime="sim", on_step=look) as layout:
+        assert exceeded == []
+        may = allowed(source, layout["r"].address or 0)
+        for at, size, rights in may:
+            inside = [one for one in rights_in_force(sim) if at <= one[0] < at + size]
+            assert {have for _, _, have in inside} == {rights}
+            assert sum(size for _, size, _ in inside) == size
+        assert layout.drift() == []
+        layout.fill("r[0]", 7) if "r[0]" in layout and may[0][2][0] == 3 else None
+
+
+def shape(program: hipplan.Program) -> Counter[str]:
+    return Counter(step.call for step in program.steps)
+
+
+@pytest.mark.parametrize("what", UNEQUAL)
+def test_other_releases_and_cuda_keep_the_memory_in_one_piece(what: str) -> None:
+    source = UNEQUAL[what]
+    count = len(source["allocations"])
+    for other in (machine("6.4.43484"), machine("7.15.0"), machine("7.2.0", runtime="cuda")):
+        made = hipplan.compile(source, other)
+        assert shape(made)["hipMemCreate"] == shape(made)["hipMemMap"] == count
+        assert not any("/" in step.name or getattr(step, "together", False) for step in made.steps)
+
+
+def test_memory_is_cut_into_pieces_of_one_size_only_where_it_must_be() -> None:
+    def sizes(what: str) -> list[int]:
+        made = hipplan.compile(UNEQUAL[what], machine("7.2.53211"))
+        return [step.size // MIB for step in made.steps if isinstance(step, hipplan.steps.CreateAllocation)]
+
+    assert sizes("unlike rights") == [2] * 6
+    assert sizes("holes") == [2] * 6
+    assert sizes("alike") == [2, 6, 1]
+    assert sizes("alike and shareable") == [2, 6]
+    assert sizes("one size") == [2, 2]
+
+
+def test_what_people_see_is_in_one_piece(release: str) -> None:
+    with hipplan.apply(UNEQUAL["holes"], runtime="sim") as layout:
+        assert [name for name in layout if "/" in name] == []
+        assert layout["r[0]"].size == 6 * MIB
+        assert layout["a"].size == 6 * MIB
+        layout.fill("r[0]", 5)
+        assert bytes(layout.runtime.read(layout["r[0]"].address or 0, 6 * MIB)) == bytes([5]) * 6 * MIB
+
+
+@pytest.mark.parametrize("what", UNEQUAL)
+def test_everything_changes_in_place_and_back(what: str, release: str, sim: Simulator) -> None:
+    """Or is refused before the first driver call."""
+    source = UNEQUAL[what]
+    other = copy.deepcopy(source)
+    for one in other["reservations"]["r"]["mappings"]:
+        one["access"] = {"gpu.0": "rw", "gpu.1": "rw"}
+    with hipplan.apply(source, runtime="sim") as layout:
+        base = layout["r"].address or 0
+        for act in (
+            lambda: layout.seal("r"),
+            lambda: layout.unseal("r"),
+            lambda: layout.update(other),
+            lambda: layout.remap("r", keep_bytes=False),
+            lambda: layout.remap("b"),
+            lambda: layout.grow("r", by="2MiB"),
+            lambda: layout.shrink("r", by="2MiB"),
+            lambda: layout.grow("r", by="3MiB"),
+            lambda: layout.update(source),
+        ):
+            try:
+                act()
+            except MachineError as error:
+                assert error.diagnostics[0].code == "HP309"
+                assert what.startswith("alike")
+            assert layout.drift() == []
+            assert layout["r"].address == base
+
+
+REFUSED = {
+    "shareable": (plan(("6MiB", None, ""), ("2MiB", None, "32MiB"), shareable="posix_fd"), "'a' is shareable"),
+    "too many": (plan(("4097MiB", {"gpu.0": "rw"}, ""), ("2MiB", None, "")), "4099 pieces of 1MiB"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_be_had_is_refused_with_the_release_and_the_way_around(what: str) -> None:
+    source, why = REFUSED[what]
+    source["reservations"]["r"]["size"] = "16GiB"
+    with pytest.raises(MachineError) as caught:
+        hipplan.compile(source, machine("7.2.53211", host_memory=2**40))
+    (told,) = caught.value.diagnostics
+    assert told.code == "HP309"
+    assert "HIP 7.2.53211" in told.summary and why in told.why and "a reservation of its own" in told.hint
+    apart = copy.deepcopy(source)
+    mappings = apart["reservations"].pop("r")["mappings"]
+    apart["reservations"] = {
+        f"r{number}": {"mappings": [{"allocation": one["allocation"], "access": one["access"]}]}
+        for number, one in enumerate(mappings)
+    }
+    hipplan.compile(apart, machine("7.2.53211"))
+    hipplan.compile(source, machine("7.15.0"))
+
+
+def test_memory_that_several_ranges_share_has_one_size_of_pieces(release: str) -> None:
+    source = plan(("6MiB", None, ""), ("2MiB", None, "32MiB"))
+    source["allocations"]["c"] = {"device": "gpu.0", "size": "6MiB"}
+    source["reservations"] |= {
+        "twice": {"access": {"gpu.0": "r"}, "mappings": [{"allocation": "a"}, {"allocation": "c", "access": {}}]},
+        "part": {"mappings": [{"allocation": "a", "size": "3MiB", "access": {"gpu.0": "r"}}]},
+    }  # fmt: skip
+    with hipplan.apply(source, runtime="sim") as layout:
+        assert layout.drift() == []
+        layout.runtime.write(layout["r"].address or 0, b"seen through all of them")
+        for name in ("r", "twice", "part"):
+            assert layout.runtime.read(layout[name].address or 0, 24) == b"seen through all of them"
+
+
+@pytest.mark.parametrize("what", ["holes", "alike"])
+def test_a_change_that_fails_puts_all_rights_back(what: str, release: str, sim: Simulator) -> None:
+    other = copy.deepcopy(UNEQUAL[what])
+    for one in other["reservations"]["r"]["mappings"]:
+        one["access"] = {"gpu.0": "r"}
+    fired = nth = 1
+    while fired:
+        with hipplan.apply(UNEQUAL[what], runtime="sim") as layout:
+            before = rights_in_force(sim)
+            sim.runtime.arm_faults(f"hipMemSetAccess@{nth}=hipErrorUnknown")
+            try:
+                layout.update(other)
+            except ApplyError as error:
+                assert error.exit_code == 4
+                assert rights_in_force(sim) == before
+            fired = sim.runtime.faults_fired()
+            sim.runtime.arm_faults("")
+            assert layout.drift() == []
+        nth += 1
+    assert nth > 3
+
+
+def test_growing_by_an_odd_size_takes_whole_pieces_where_rights_differ(release: str) -> None:
+    with hipplan.apply(UNEQUAL["unlike rights"], runtime="sim") as layout:
+        layout.grow("r", by="1MiB")
+        assert mapped(layout) == 14 * MIB
+        assert layout.drift() == []
+
+
+def mapped(layout: Layout) -> int:
+    return sum(one.size for one in layout.program.resources if one.kind == "mapping")
