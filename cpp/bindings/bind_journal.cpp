@@ -147,8 +147,7 @@ void bind_undoable_changes(journal_class& self) {
           [](journal& j, entry_id mapping, entry_id range, entry_id allocation, const rights_list& before,
              bool together) { return j.take_out(mapping, range, allocation, native(before), together); },
           py::arg("mapping"), py::arg("range"), py::arg("allocation"), py::arg("before"),
-          py::arg("together") = false, no_gil(),
-          "Unmaps; an undo maps the same memory back.")
+          py::arg("together") = false, no_gil(), "Unmaps; an undo maps the same memory back.")
       .def("keep_changes", &journal::keep_changes, no_gil(), "From here on they are not taken back.");
 }
 

@@ -181,11 +181,10 @@ entry_id journal::change_access(entry_id mapped, std::vector<hip::hipMemAccessDe
   const std::lock_guard lock(mutex_);
   const auto& what = get<mapping>(mapped);
   auto made = std::make_shared<owner>();
-  made->emplace<change>(
-      what.name(), "the access of " + what.identify(),
-      [this, mapped, together, rights = std::move(before)] {
-        get<mapping>(mapped).set_access(rights, together);
-      });
+  made->emplace<change>(what.name(), "the access of " + what.identify(),
+                        [this, mapped, together, rights = std::move(before)] {
+                          get<mapping>(mapped).set_access(rights, together);
+                        });
   make_room(1);
   if (now.size() < 2) {
     what.set_access(now, together);

@@ -49,10 +49,11 @@ def test_every_plan_is_applied_and_torn_down(plan: Path, hipplan: Run) -> None:
     assert applied["checks"]
     memory = [one for one in applied["resources"] if one["kind"] in ("allocation", "device")]
     assert sum(applied["bytes_by_device"].values()) == sum(one["size"] for one in memory)
+    pieces = {one["name"] for one in applied["checks"] if "/" in one["name"]}  # of memory that HIP 7.2 needs cut
     assert torn_down == {
         "format_version": 1,
         "event": "torn down",
-        "given_back": sum(one["kind"] != "tensor" for one in applied["resources"]),
+        "given_back": sum(one["kind"] != "tensor" for one in applied["resources"]) + len(pieces),
         "retries": 0,
         "leaks": [],
         "diagnostics": [],
@@ -69,7 +70,7 @@ def test_the_report_tells_each_resource(hipplan: Run) -> None:
     assert row.split()[5].startswith("0x")
     assert "gpu.0: rw, gpu.1: r" in row
     assert "3 checks" in row
-    assert "torn down: 9 of 9 objects given back, nothing left behind" in done.stdout
+    assert "torn down: 13 of 13 objects given back, nothing left behind" in done.stdout
 
 
 def test_the_report_tells_which_selector_matched_what_under_the_visibility_variables(
@@ -156,7 +157,7 @@ def test_a_failed_apply_exits_4_and_a_failed_undo_exits_5(hipplan: Run) -> None:
     done = hipplan("apply", QUICKSTART, "--once", "--runtime", "sim", env=failing)
 
     assert done.returncode == 4
-    assert "hipMemMap failed for 'model[0]'" in done.stderr
+    assert "hipMemMap failed for 'model[0]/1'" in done.stderr
     assert "nothing left behind" in done.stderr
 
     failing = {"HIPSIM_FAIL": "hipMemRelease@1=hipErrorUnknown"}

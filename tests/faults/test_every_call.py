@@ -178,12 +178,12 @@ def test_not_ready_for_ever_is_a_failure_after_a_bounded_time(sim: Simulator) ->
 
 
 def test_the_error_names_step_line_call_and_code(sim: Simulator) -> None:
-    sim.runtime.arm_faults("hipMemCreate@2=hipErrorOutOfMemory")
+    sim.runtime.arm_faults("hipMemCreate@4=hipErrorOutOfMemory")
     with pytest.raises(ApplyError) as caught:
         run(program_of(QUICKSTART), sim.runtime)
     text = str(caught.value)
 
     assert f"{QUICKSTART}:13:10: error[HP401]: hipMemCreate failed for 'cache'" in text
     assert "hipErrorOutOfMemory (2)" in text
-    assert "step: 4 of 16" in text
-    assert "3 of 3 objects given back, nothing left behind" in text
+    assert "step: 6 of 22" in text
+    assert "5 of 5 objects given back, nothing left behind" in text

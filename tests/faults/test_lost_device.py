@@ -22,7 +22,7 @@ def test_a_device_lost_while_a_layout_is_open_is_one_report(code: str, sim: Simu
     text = str(caught.value)
 
     assert [one.code for one in caught.value.diagnostics] == ["HP410"]
-    assert "device 'gpu.0' and device 'gpu.1' are lost, and 9 objects with them" in text
+    assert "device 'gpu.0' and device 'gpu.1' are lost, and 13 objects with them" in text
     assert f"-> {code} (" in text
     for name in caught.value.leaks:
         assert name in text

@@ -65,7 +65,7 @@ def test_two_mappings_of_one_allocation_are_the_same_bytes(sim: Simulator) -> No
 def test_closing_twice_does_nothing(sim: Simulator) -> None:
     layout = hipplan.apply(QUICKSTART, runtime="sim")
 
-    assert layout.close().count == 9
+    assert layout.close().count == 13
     assert layout.close().count == 0
 
 
@@ -93,7 +93,7 @@ def test_a_leak_at_close_is_an_error_by_name(sim: Simulator) -> None:
     sim.free_everything()
 
     assert caught.value.leaks == ("staging",)
-    assert caught.value.undone.count == 8
+    assert caught.value.undone.count == 12
 
 
 def test_verify_reads_back_again_and_finds_drift(sim: Simulator) -> None:
@@ -229,7 +229,7 @@ def test_a_layout_shows_what_it_is(sim: Simulator) -> None:
     plan = hipplan.load(QUICKSTART)
     assert repr(plan) == "<hipplan.LoadedPlan 'quickstart'>"
     layout = hipplan.apply(plan, runtime="sim")
-    assert repr(layout.program) == "<hipplan.Program 'quickstart' for sim-2: 16 steps>"
+    assert repr(layout.program) == "<hipplan.Program 'quickstart' for sim-2: 22 steps>"
     assert repr(layout) == f"<hipplan.Layout 'quickstart': {len(layout)} objects>"
     layout.close()
     assert repr(layout) == "<hipplan.Layout 'quickstart': closed>"

@@ -8,7 +8,8 @@ const std::vector<quirk_description>& known_quirks() {
       {"map_failure_hidden",
        "hipMemMap returns Success whatever happened (up to 7.2); the failure shows at hipMemSetAccess"},
       {"set_access_sums_in_heap_order",
-       "hipMemSetAccess adds the sizes of the reservation's pieces in the order of heap addresses, and refuses a "
+       "hipMemSetAccess adds the sizes of the reservation's pieces in the order of heap addresses, and "
+       "refuses a "
        "`size` that no sum meets; here each that some order would not meet (7.0 to 7.2, rocm-systems 2516)"},
       {"unmap_size_unchecked",
        "hipMemUnmap with a wrong size returns Success and drops a reference (6.2, 6.3)"},

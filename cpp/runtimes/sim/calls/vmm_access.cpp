@@ -34,14 +34,15 @@ stretch stretch_from(machine& m, piece_iterator first, std::size_t size) {
   return out;
 }
 
-// HIP 7.0 to 7.2 add up the sizes of all of the reservation's pieces, in the order of heap addresses, until they
-// meet `size` or pass it. Whether the order is a good one nobody can know: here every order must do. Two
+// HIP 7.0 to 7.2 add up the sizes of all of the reservation's pieces, in the order of heap addresses, until
+// they meet `size` or pass it. Whether the order is a good one nobody can know: here every order must do. Two
 // sizes are met in all: that of all pieces together, and a number of them where all have one size.
 bool met_in_every_order(const machine& m, const mapping& piece, std::size_t size) {
   std::size_t sum = 0;
   bool alike = true;
   const auto place = piece.reservation;
-  for (auto it = m.mappings.lower_bound(place); it != m.mappings.end() && it->second.reservation == place; ++it) {
+  for (auto it = m.mappings.lower_bound(place); it != m.mappings.end() && it->second.reservation == place;
+       ++it) {
     sum += it->second.bytes;
     alike = alike && it->second.bytes == piece.bytes;
   }
