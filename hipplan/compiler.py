@@ -17,8 +17,8 @@ from hipplan import contents, pieces, preflight, regions, steps
 from hipplan.advice import ADVICE
 from hipplan.content_steps import devices_of
 from hipplan.difference import Difference
-from hipplan.errors import MachineError, in_order, printable
-from hipplan.findings import Findings
+from hipplan.errors import MachineError, printable
+from hipplan.findings import Findings, in_order
 from hipplan.loader import LoadedPlan, PlanSource, loaded, no_garbage_collection
 from hipplan.model import DeviceBuffer, ManagedBuffer, PinnedBuffer, RegisteredBuffer
 from hipplan.objects import (
@@ -70,7 +70,7 @@ def _planned(plan: LoadedPlan | PlanSource, machine: Machine | str | os.PathLike
         building.run()
     preflight.check(plan, machine, devices, building.resources, findings)
     if findings.errors:
-        raise MachineError(in_order(findings.all))
+        raise MachineError(findings.all)
     return Program(
         name=plan.plan.name or printable(plan.source_name),
         source=plan.source_name,
@@ -104,7 +104,7 @@ def compile_change(old: Program, plan: LoadedPlan, machine: Machine, renewed: Se
     findings = Findings()
     preflight.check_peak(found, machine, findings)
     if findings.errors:
-        raise MachineError(in_order(findings.all))
+        raise MachineError(findings.all)
     return found
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hipplan.errors import ApplyError, Diagnostic, in_order
+from hipplan.errors import ApplyError, Diagnostic
+from hipplan.findings import in_order
 from hipplan.steps import CPU_ORDINAL, Step
 from hipplan.tensorfiles import FileProblem, Wanted
 from hipplan.units import format_size

@@ -7,8 +7,9 @@ This file imports nothing of hipplan, so every other file may import it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
+from itertools import islice
 from typing import Any, ClassVar
 
 
@@ -50,6 +51,11 @@ class Span:
         return self.path or f"{self.file}:{self.line}:{self.column}"
 
 
+DIAGNOSTICS_MAX = 1000
+"""Nobody reads more; how many more there are is said."""
+_TEXT_MAX = 2000
+
+
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
     """One message: what is wrong, where, why, and what to do about it."""
@@ -65,6 +71,13 @@ class Diagnostic:
     """error or warning."""
     notes: tuple[str, ...] = ()
     """Further `name: text` lines, such as `driver: hipMemCreate -> hipErrorOutOfMemory (2)`."""
+    left_out: int = 0
+    """Of HP027: how many it stands for."""
+
+    def __post_init__(self) -> None:
+        for part in ("summary", "label", "why", "hint"):  # a file may name things at a length of megabytes
+            if len(text := getattr(self, part)) > _TEXT_MAX:
+                object.__setattr__(self, part, f"{text[:_TEXT_MAX]}...")
 
     def __str__(self) -> str:
         return render_diagnostic(self)
@@ -79,6 +92,7 @@ class Diagnostic:
             "why": self.why,
             "hint": self.hint,
             "notes": list(self.notes),
+            "left_out": self.left_out,
             "span": None
             if span is None
             else {
@@ -91,6 +105,19 @@ class Diagnostic:
                 "path": span.path,
             },
         }
+
+
+def at_most(found: Iterable[Diagnostic], most: int = DIAGNOSTICS_MAX) -> tuple[Diagnostic, ...]:
+    """The first thousand, then one that says how many more there are (HP027)."""
+    told: list[Diagnostic] = []
+    rest: list[Diagnostic] = []
+    for one in found:
+        (rest if one.left_out or len(told) >= most else told).append(one)
+    if rest:
+        count = sum(one.left_out or 1 for one in rest)
+        severity = "error" if any(one.severity == "error" for one in rest) else "warning"
+        told.append(Diagnostic("HP027", f"and {count:,} more", severity=severity, left_out=count))
+    return tuple(told)
 
 
 def render_diagnostic(diagnostic: Diagnostic) -> str:
@@ -115,8 +142,9 @@ def render_diagnostic(diagnostic: Diagnostic) -> str:
 SUGGESTIONS_MAX = 20
 """Mistakes of one plan or file that get one."""
 
-_COMPARED = 1000
-"""Names that a wrong one is compared with, at most."""
+_COMPARED = 300
+"""Names that a wrong one is compared with, at most; the nearest in length of"""
+_LOOKED_AT = 10_000
 
 
 def suggest(word: object, known: Iterable[str]) -> str:
@@ -125,7 +153,7 @@ def suggest(word: object, known: Iterable[str]) -> str:
         return ""
     import difflib
 
-    names = list(known)
+    names = list(islice(known, _LOOKED_AT))
     if len(names) > _COMPARED:  # a typo is about as long as what was meant
         names.sort(key=lambda name: abs(len(str(name)) - len(str(word))))
     near = [name for name in names if str(name).lower() == str(word).lower()]
@@ -143,6 +171,9 @@ class Suggestions:
         self._left -= 1
         return suggest(word, known) if self._left >= 0 else ""
 
+    def __bool__(self) -> bool:
+        return self._left > 0
+
 
 def suggest_or_list(word: object, known: Iterable[str]) -> str:
     """suggest(), or else the first few of the names that exist; what has a # in its name is ours, not the plan's."""
@@ -151,33 +182,15 @@ def suggest_or_list(word: object, known: Iterable[str]) -> str:
     return suggest(word, known) or f"there are: {few or 'none'}"
 
 
-def in_order(found: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """By place. A mistake in something repeated is told once: the first repetition stands for the others."""
-    groups: dict[object, list[Diagnostic]] = {}
-    for number, diagnostic in enumerate(sorted(found, key=_place)):
-        repeated = diagnostic.span is not None and diagnostic.span.expansion
-        key = (diagnostic.code, str(diagnostic.span)) if repeated else number
-        groups.setdefault(key, []).append(diagnostic)
-    return [
-        replace(first, notes=(*first.notes, f"and: {len(more)} more of this each")) if more else first
-        for first, *more in groups.values()
-    ]
-
-
-def _place(diagnostic: Diagnostic) -> tuple[str, int, int]:
-    span = diagnostic.span
-    return (span.file, span.line, span.column) if span else ("", 0, 0)
-
-
 _EXCERPT_WIDTH = 160
 
 
 def _excerpt(span: Span, label: str) -> list[str]:
     """The source line and the caret line under it. A very long line is cut around the place."""
-    text, start = span.text.rstrip(), span.column - 1
+    text, start = span.text, span.column - 1
     end = span.end_column - 1 if span.end_line == span.line else len(text)
     offset = max(0, start - _EXCERPT_WIDTH // 2) if len(text) > _EXCERPT_WIDTH else 0
-    shown = text[offset : offset + _EXCERPT_WIDTH]
+    shown = text[offset : offset + _EXCERPT_WIDTH].rstrip()
     start, end = start - offset, min(end - offset, len(shown))
     # Tabs stay tabs in the padding, so that the caret stands under its token however wide a tab is.
     padding = "".join("\t" if c == "\t" else " " for c in shown[:start].ljust(start))
@@ -210,7 +223,7 @@ class HipplanError(Exception):
     exit_code: ClassVar[ExitCode] = ExitCode.BUG
 
     def __init__(self, diagnostics: Diagnostic | Iterable[Diagnostic]) -> None:
-        many = (diagnostics,) if isinstance(diagnostics, Diagnostic) else tuple(diagnostics)
+        many = (diagnostics,) if isinstance(diagnostics, Diagnostic) else at_most(diagnostics)
         self.diagnostics: tuple[Diagnostic, ...] = many
         super().__init__(many)
 

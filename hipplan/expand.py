@@ -22,55 +22,25 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any
 
-from hipplan.errors import Diagnostic, PlanError, Span, in_order, suggest
+from hipplan.budget import LIMITS
+from hipplan.errors import Diagnostic, PlanError, Span, Suggestions
+from hipplan.expanded import Expanded, Path
 from hipplan.expression import ExpressionError, Value, substitute
 from hipplan.include import NOUNS, Documents, Entry
-from hipplan.model.base import COUNT_MAX
-from hipplan.plain import number
+from hipplan.plain import INTEGER_END, number, shown_number
 from hipplan.source import Source, load_yaml, within
 from hipplan.yaml12 import DEPTH_MAX
 
-VALUES_MAX = 2_000_000
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _CAUSES = ("$(", "vars", "each", "include")
 
 _RANGE_KEYS = frozenset(("from", "count", "step"))
 
-Path = tuple[Hashable, ...]
 Scope = Mapping[str, Value]
-
-
-class Expanded:
-    """A document with all its parameters filled in, and where each piece of it was written."""
-
-    def __init__(self, root: Source, data: Any) -> None:
-        self.name = root.name
-        self.data = data
-        self.found: list[Diagnostic] = list(root.found)
-        """What is wrong with single things, which are left out of the data; the rest can still be checked."""
-        self.broken: frozenset[str] = frozenset()
-        """Their names, as noun:name."""
-        self.files: frozenset[str] = frozenset()
-        """Paths of the plan and of those that it includes, where something is to be filled in."""
-        self._root = root
-        self._origins: dict[Path, tuple[Source, Path, str]] = {}
-
-    def span(self, path: Sequence[Hashable], *, key: bool = False) -> Span | None:
-        """The place the user wrote; for a repeated thing with the repetition it comes from."""
-        path = tuple(path)
-        for length in range(len(path), 0, -1):
-            if path[:length] in self._origins:
-                source, origin, expansion = self._origins[path[:length]]
-                span = source.span((*origin, *path[length:]), key=key)
-                return replace(span, expansion=expansion) if span and expansion else span
-        return self._root.span(path, key=key)
-
-    def came_from(self, path: Path, source: Source, origin: Path, expansion: str) -> None:
-        if path != origin or source is not self._root or expansion:
-            self._origins[path] = (source, origin, expansion)
 
 
 def expand(
@@ -89,10 +59,6 @@ def expand(
     if not isinstance(root.data, dict):
         return Expanded(root, root.data)
     return _Expander(Documents(root, include_anywhere), given, ambient or {}).run()
-
-
-class _TooMuch(Exception):
-    pass
 
 
 class _Place:
@@ -115,13 +81,13 @@ class _Expander:
         self.documents = documents
         self.given = {**{name: ambient[name] for name in documents.vars if name in ambient}, **given}
         self.found = documents.found
+        self.budget = documents.root.budget
+        self.nearest = Suggestions().nearest
         self.broken: set[Path] = set()
-        self.values = 0
-        self.repeated = 0
         self.scope: dict[str, Value] = {}
         self.wrong: set[str] = set()
         """Variables whose definition is wrong: what uses one is left out without a word."""
-        self.families: dict[str, list[str]] = {}
+        self.families: dict[str, list[Value]] = {}
         self.out = Expanded(documents.root, None)
 
     def run(self) -> Expanded:
@@ -138,8 +104,9 @@ class _Expander:
             for key, value in root.data.items():
                 if key not in data and key not in ("include", "vars"):
                     data[key] = self._walk(value, self.scope, _Place(root, (key,), (key,)))
-        except _TooMuch:
-            raise PlanError(in_order(self.found)) from None
+        except PlanError as past:  # a limit
+            self.found.extend(past.diagnostics)
+            raise PlanError(self.found) from None
         for path in self.broken:
             things = data.get(str(path[0]))
             if len(path) > 1 and isinstance(things, dict):
@@ -164,8 +131,8 @@ class _Expander:
         span = self.documents.root.span(("vars",), key=True)
         for name in self.given:
             if name not in declared:
-                hint = suggest(name, declared) or "declare it under vars: with a default"
-                self.found.append(Diagnostic("HP210", f"the plan has no variable '{name}'", span, hint=hint))
+                hint = self.nearest(name, declared) or "declare it under vars: with a default"
+                self.found.add(Diagnostic("HP210", f"the plan has no variable '{name}'", span, hint=hint))
 
     def _variables(self) -> None:
         declared = self.documents.vars
@@ -189,10 +156,14 @@ class _Expander:
                 self.scope.pop(name, None)
 
     def _find_families(self, devices: Mapping[str, Any]) -> None:
+        budget = self.budget.copy()  # whoever makes the devices asks for them again
         for name, selector in devices.items():
             count = selector.get("count") if isinstance(selector, dict) else None
-            counted = isinstance(count, int) and 0 < count <= COUNT_MAX
-            self.families[name] = [f"{name}.{i}" for i in range(count)] if counted else [name]  # type: ignore[arg-type]
+            if isinstance(count, int) and count > 0:
+                budget.take("objects", count, f"'{name}'", partial(self.out.span, ("devices", name, "count")))
+                self.families[name] = [f"{name}.{i}" for i in range(count)]
+            else:
+                self.families[name] = [name]
             if "." in name:
                 self.families.setdefault(name.rpartition(".")[0], []).append(name)
 
@@ -224,25 +195,23 @@ class _Expander:
             out[name] = self._walk(body, inner, made)
 
     def _walk(self, value: Any, scope: Scope, place: _Place) -> Any:
-        self.values += 1
         if len(place.path) > DEPTH_MAX:
-            self._report("HP009", f"nested deeper than {DEPTH_MAX} levels", place)
-            raise _TooMuch
-        if self.values > VALUES_MAX:
-            self._report(
-                "HP023",
-                f"this expands to more than {VALUES_MAX} values",
-                place,
-                hint="use count: for equal things",
-            )
-            raise _TooMuch
+            raise PlanError(Diagnostic("HP009", f"nested deeper than {DEPTH_MAX} levels", self._span(place)))
         if isinstance(value, str):
             return self._text(value, scope, place) if "$(" in value else value
-        if isinstance(value, dict):
-            return self._mapping(value, scope, place)
-        if isinstance(value, (list, tuple)):
-            return self._list(value, scope, place)
-        return number(value)
+        if not isinstance(value, (dict, list, tuple)):
+            return self._number(value, place)
+        if place.source.root is None:  # a program's data, which nobody has counted
+            self.budget.take("values", len(value), "this", lambda: self._span(place))
+        return self._mapping(value, scope, place) if isinstance(value, dict) else self._list(value, scope, place)
+
+    def _number(self, value: Any, place: _Place) -> Any:
+        """A program's own number as Python's, if it has no more digits than one in a text may have."""
+        value = number(value)
+        if type(value) is int and abs(value) >= INTEGER_END:
+            self._report("HP012", shown_number(value).capitalize(), place, hint="numbers of a plan fit in 64 bits")
+            return 0
+        return value
 
     def _mapping(self, value: Mapping[str, Any], scope: Scope, place: _Place) -> dict[str, Any]:
         result: dict[str, Any] = {}
@@ -263,7 +232,6 @@ class _Expander:
                     )
                 self.out.came_from((*place.path, key), place.source, (*place.origin, written), place.expansion)
             if _plain(inner):
-                self.values += 1
                 result[key] = inner
             else:
                 result[key] = self._walk(inner, scope, place.child(key, written))
@@ -274,7 +242,6 @@ class _Expander:
         moved = False
         for index, item in enumerate(value):
             if not moved and _plain(item):
-                self.values += 1
                 result.append(item)
                 continue
             for suffix, inner, expansion, body in self._repeat(item, scope, place.child(len(result), index)):
@@ -288,8 +255,9 @@ class _Expander:
         return result
 
     def _text(self, text: str, scope: Scope, place: _Place, *, key: bool = False) -> Value:
+        self.budget.take("characters of expressions", len(text), "this text", lambda: self._span(place, key=key))
         try:
-            return substitute(text, scope)
+            return substitute(text, scope, self.nearest)
         except ExpressionError as error:
             self._leave_out(place)
             name = text[error.start : error.start + error.length]
@@ -298,7 +266,7 @@ class _Expander:
             span = place.source.span(place.origin, key=key)
             if span is not None:
                 span = replace(within(span, text, error.start, error.length), expansion=place.expansion)
-            self.found.append(replace(error.diagnostic, span=span))
+            self.found.add(replace(error.diagnostic, span=span))
             return 1 if text.startswith("$(") and text.endswith(")") else text
 
     # each
@@ -328,8 +296,7 @@ class _Expander:
             values = self._domain(self._walk(domain, scope, where), where.child(name, name) if several else where)
             total *= len(values)
             domains.append(values)
-        self.repeated += total
-        self._bound(total, where)
+        self._ask(total, body, domains, where)
         for index, choice in enumerate(product(*(enumerate(values) for values in domains))):
             inner: dict[str, Value] = {**scope, "index": index}
             for name, (own, item) in zip(named, choice, strict=True):
@@ -338,17 +305,21 @@ class _Expander:
             shown = ", ".join(f"{name}={item}" for name, (_, item) in zip(named, choice, strict=True))
             yield "".join(f".{own}" for own, _ in choice), inner, shown, body
 
-    def _bound(self, times: int, place: _Place) -> None:
-        """times: of this repetition, which is one of several. Raises _TooMuch."""
-        if max(times, self.repeated) > COUNT_MAX:
-            why = f"a plan has at most {COUNT_MAX} objects"
-            self._report("HP023", f"this repeats {times} times", place, why=why, hint="use fewer, larger ones")
-            raise _TooMuch
+    def _ask(self, times: int, body: Any, domains: list[list[Value]], place: _Place) -> None:
+        """For all that a repetition makes; what is repeated within it asks for itself. Raises PlanError."""
+        who = f"each, {shown_number(times)} times,"
+        values, characters = _size_of(body)
+        budget = self.budget.copy()  # whoever works out a text asks for it again
+        budget.take("characters of expressions", times * characters, who, lambda: self._span(place))
+        self.budget.take("values", times * (values + len(self.scope)), who, lambda: self._span(place))
+        told = sum(times // len(values) * sum(len(str(item)) for item in values) for values in domains if times)
+        told += times * len(place.expansion)  # each says which repetition of all around it it is
+        self.budget.take("characters", told, who, lambda: self._span(place))
 
     def _domain(self, domain: Any, place: _Place) -> list[Value]:
         """The values that one name of an `each` goes through."""
         if isinstance(domain, str) and domain in self.families:
-            return list(self.families[domain])
+            return self.families[domain]
         if isinstance(domain, list) and all(isinstance(item, (int, str)) for item in domain):
             return domain
         if isinstance(domain, dict) and "count" in domain and domain.keys() <= _RANGE_KEYS:
@@ -356,10 +327,10 @@ class _Expander:
         else:
             start, count, step = 0, domain, 1
         if all(type(each) is int for each in (start, count, step)) and count >= 0:
-            self._bound(count, place)
+            self.budget.take("values", count, "each", lambda: self._span(place))
             return [start + step * i for i in range(count)]
         if isinstance(domain, str):
-            hint = suggest(domain, self.families) or "a family is defined under devices:, as gpu: {count: 8}"
+            hint = self.nearest(domain, self.families) or "a family is defined under devices:, as gpu: {count: 8}"
             self._report("HP024", f"there is no family of devices '{domain[:60]}'", place, hint=hint)
         else:
             self._report(
@@ -371,11 +342,13 @@ class _Expander:
         return []
 
     def _report(self, code: str, summary: str, place: _Place, *, key: bool = False, **more: str) -> None:
-        span = place.source.span(place.origin, key=key)
-        if span is not None and place.expansion:
-            span = replace(span, expansion=place.expansion)
-        self.found.append(Diagnostic(code, summary, span, **more))  # type: ignore[arg-type]
         self._leave_out(place)
+        if not self.found.enough():
+            self.found.add(Diagnostic(code, summary, self._span(place, key=key), **more))  # type: ignore[arg-type]
+
+    def _span(self, place: _Place, *, key: bool = False) -> Span | None:
+        span = place.source.span(place.origin, key=key)
+        return replace(span, expansion=place.expansion) if span is not None and place.expansion else span
 
     def _leave_out(self, place: _Place) -> None:
         """The named thing that holds this place: by its name as made, and by the one as written."""
@@ -383,9 +356,26 @@ class _Expander:
         self.broken |= {place.path[:length], place.origin[:length]}
 
 
+def _size_of(body: Any) -> tuple[int, int]:
+    """Values of something that is repeated, itself included, and characters of its expressions; as far as anybody
+    wants to know: data of a program may hold itself."""
+    values, characters, left = 1, 0, [body]
+    while left and values <= LIMITS["values"]:
+        value = left.pop()
+        if isinstance(value, (dict, list, tuple)):
+            values += len(value)
+            left += value
+            left += value.values() if isinstance(value, dict) else ()
+        elif isinstance(value, str) and "$(" in value:
+            characters += len(value)
+    return values, characters
+
+
 def _plain(value: Any) -> bool:
     """Nothing in it to expand."""
-    return "$(" not in value if value.__class__ is str else value.__class__ is int
+    return (
+        "$(" not in value if value.__class__ is str else value.__class__ is int and -INTEGER_END < value < INTEGER_END
+    )
 
 
 def _like(value: Any, default: Any) -> Value:

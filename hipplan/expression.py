@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import gcd
 
 from hipplan.errors import Diagnostic, suggest
@@ -39,23 +39,26 @@ class ExpressionError(Exception):
         self.length = length
 
 
-def substitute(text: str, scope: Mapping[str, Value]) -> Value:
-    """The text with its expressions filled in. Raises ExpressionError."""
+def substitute(text: str, scope: Mapping[str, Value], nearest: Callable[..., str] = suggest) -> Value:
+    """The text with its expressions filled in. Raises ExpressionError. nearest: the hint for an unknown name."""
     if len(text) > TEXT_MAX:
         raise ExpressionError("HP020", f"a text with expressions is at most {TEXT_MAX} characters", 0)
     parts: list[str] = []
-    end = 0
+    length = end = 0
     while (start := text.find("$(", end)) >= 0:
         if start > end and text[start - 1] == "$":
             parts.append(text[end : start - 1] + "$(")
             end = start + 2
             continue
-        parser = _Parser(text, start + 2, scope)
+        parser = _Parser(text, start + 2, scope, nearest)
         value = parser.whole()
         if start == 0 and parser.at == len(text):
             return value
         parts += [text[end:start], str(value).lower() if isinstance(value, bool) else str(value)]
         end = parser.at
+        length += len(parts[-1])
+        if length > TEXT_MAX:
+            break
     result = "".join(parts) + text[end:]
     if len(result) > TEXT_MAX:
         raise ExpressionError("HP022", f"this becomes a text of more than {TEXT_MAX} characters", 0, len(text))
@@ -65,11 +68,12 @@ def substitute(text: str, scope: Mapping[str, Value]) -> Value:
 class _Parser:
     """Recursive descent over one $(...); computes while it reads."""
 
-    def __init__(self, text: str, at: int, scope: Mapping[str, Value]) -> None:
+    def __init__(self, text: str, at: int, scope: Mapping[str, Value], nearest: Callable[..., str]) -> None:
         self.text = text
         self.at = at
         self.begin = at - 2
         self.scope = scope
+        self.nearest = nearest
         self.depth = 0
         self.kind = ""
         self.token = ""
@@ -163,7 +167,7 @@ class _Parser:
 
     def lookup(self, name: str, start: int) -> Value:
         if name not in self.scope:
-            hint = _meant(name, self.scope)
+            hint = _meant(name, self.scope, self.nearest)
             raise ExpressionError("HP021", f"the variable '{name}' is not defined", start, len(name), hint)
         return self.scope[name]
 
@@ -201,8 +205,8 @@ def _as_ratio(text: str) -> str:
     return f"multiply by {upper // common}, then divide by {lower // common}: * {upper // common} // {lower // common}"
 
 
-def _meant(name: str, scope: Mapping[str, Value]) -> str:
+def _meant(name: str, scope: Mapping[str, Value], nearest: Callable[..., str]) -> str:
     """The hint for a variable that is not defined."""
     if name in ("each", "index") or name.endswith(".index"):
         return f"$({name}) has a value only inside of what each: repeats: add each: 4 to it, or declare it under vars:"
-    return suggest(name, scope) or f"declare it under vars:, as {name[:60]}: 1"
+    return nearest(name, scope) or f"declare it under vars:, as {name[:60]}: 1"

@@ -1,23 +1,91 @@
-"""Diagnostics gathered while compiling, so that one run tells them all."""
+"""Diagnostics gathered on the way, so that one run tells them all, and never more than anybody reads."""
 
 from __future__ import annotations
 
-from hipplan.errors import Diagnostic
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from hipplan.errors import DIAGNOSTICS_MAX, Diagnostic, at_most
 
 
 class Findings:
-    """A list of diagnostics that knows whether any of them is an error."""
+    """The first thousand errors and the first thousand warnings; how many more there are is counted.
 
-    def __init__(self) -> None:
-        self.all: list[Diagnostic] = []
+    A mistake in something that `each` repeats is kept once: the first repetition stands for the others.
+    """
+
+    def __init__(self, found: Iterable[Diagnostic] = ()) -> None:
+        self._kept: list[Diagnostic] = []
+        self._count = {"error": 0, "warning": 0}
+        self._repeated: dict[object, int] = {}
+        self.extend(found)
 
     def add(self, diagnostic: Diagnostic) -> None:
-        self.all.append(diagnostic)
+        key = _repeated(diagnostic)
+        if key in self._repeated:
+            self._repeated[key] += 1
+            return
+        if key is not None:
+            self._repeated[key] = 0
+        if diagnostic.left_out or self._count[diagnostic.severity] < DIAGNOSTICS_MAX:
+            self._kept.append(diagnostic)
+        self._count[diagnostic.severity] += diagnostic.left_out or 1
+
+    def extend(self, found: Iterable[Diagnostic]) -> None:
+        for diagnostic in found:
+            self.add(diagnostic)
+
+    def enough(self) -> bool:
+        """Whether one more error need not be put into words; then it is counted by this."""
+        self._count["error"] += self._count["error"] >= DIAGNOSTICS_MAX
+        return self._count["error"] > DIAGNOSTICS_MAX
+
+    def __iter__(self) -> Iterator[Diagnostic]:
+        return iter(self.all)
+
+    def __len__(self) -> int:
+        """Errors and warnings, kept or not."""
+        return sum(self._count.values())
+
+    @property
+    def all(self) -> list[Diagnostic]:
+        """By place."""
+        return self._ordered("error", "warning")
 
     @property
     def errors(self) -> list[Diagnostic]:
-        return [one for one in self.all if one.severity == "error"]
+        return self._ordered("error")
 
     @property
     def warnings(self) -> list[Diagnostic]:
-        return [one for one in self.all if one.severity == "warning"]
+        return self._ordered("warning")
+
+    def _ordered(self, *severities: str) -> list[Diagnostic]:
+        return list(at_most(self._counted(severities)))
+
+    def _counted(self, severities: tuple[str, ...]) -> Iterator[Diagnostic]:
+        """What is kept, and for what is not its number."""
+        kept = [one for one in self._kept if one.severity in severities]
+        for one in sorted(kept, key=_place):
+            more = self._repeated.get(_repeated(one), 0)
+            yield replace(one, notes=(*one.notes, f"and: {more} more of this each")) if more else one
+        for severity in severities:
+            told = sum(one.left_out or 1 for one in kept if one.severity == severity)
+            if left_out := self._count[severity] - told:
+                yield Diagnostic("HP027", "", severity=severity, left_out=left_out)
+
+
+def in_order(found: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """By place, a thousand at most."""
+    return Findings(found).all
+
+
+def _repeated(diagnostic: Diagnostic) -> object:
+    """What mistakes have in common that are one in the text of the plan; None for what is not repeated."""
+    span = diagnostic.span
+    return (diagnostic.code, str(span)) if span is not None and span.expansion else None
+
+
+def _place(diagnostic: Diagnostic) -> tuple[str, int, int]:
+    span = diagnostic.span
+    return (span.file, span.line, span.column) if span else ("", 0, 0)

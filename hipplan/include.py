@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hipplan.errors import Diagnostic, PlanError, suggest
+from hipplan.findings import Findings
 from hipplan.model import Plan
 from hipplan.plain import called
 from hipplan.source import BYTES_MAX, Source, load_yaml
@@ -99,7 +100,7 @@ class Documents:
 
     def __init__(self, root: Source, anywhere: bool = False) -> None:
         self.root = root
-        self.found: list[Diagnostic] = list(root.found)
+        self.found = Findings(root.found)
         self.nouns: dict[str, dict[str, Entry]] = {}
         """In the order of NOUNS, so that devices, which each speaks of, come first."""
         self.complete = True
@@ -190,13 +191,15 @@ class Documents:
             self._report("HP025", f"{name} is a pipe or a device", source, path, hint="a plan is made of files")
             return None
         try:
-            included = load_yaml(file, str(Path(source.name).parent / name))
+            included = load_yaml(file, str(Path(source.name).parent / name), budget=self.root.budget)
         except PlanError as error:
+            if any(diagnostic.code == "HP023" for diagnostic in error.diagnostics):
+                raise
             unreadable = any(diagnostic.code == "HP001" for diagnostic in error.diagnostics)
             if unreadable:
                 self._report("HP025", error.diagnostics[0].summary, source, path)
             else:
-                self.found += error.diagnostics
+                self.found.extend(error.diagnostics)
             return None
         allowed = ("hipplan", "name", "description", "include", "vars", *NOUNS)
         data = included.data
@@ -232,4 +235,4 @@ class Documents:
         key: bool = False,
         **more: str,
     ) -> None:
-        self.found.append(Diagnostic(code, summary, source.span(path, key=key), **more))  # type: ignore[arg-type]
+        self.found.add(Diagnostic(code, summary, source.span(path, key=key), **more))  # type: ignore[arg-type]

@@ -30,8 +30,11 @@ from typing import IO, Any
 
 from pydantic import ValidationError
 
-from hipplan.errors import Diagnostic, PlanError, Span, in_order
-from hipplan.expand import Expanded, expand
+from hipplan.budget import Budget
+from hipplan.errors import Diagnostic, PlanError, Span
+from hipplan.expand import expand
+from hipplan.expanded import Expanded
+from hipplan.findings import in_order
 from hipplan.include import NOUNS, keys_taken
 from hipplan.model import Plan
 from hipplan.objects import Objects, Path
@@ -61,6 +64,11 @@ class LoadedPlan:
     @property
     def source_name(self) -> str:
         return self._document.name
+
+    @property
+    def budget(self) -> Budget:
+        """What is left for what a program needs on top of the plan."""
+        return self._document.budget.copy()
 
     @property
     def files(self) -> frozenset[str]:
@@ -118,7 +126,10 @@ def examine(
         with no_garbage_collection():
             document = expand(source, given, ambient, include_anywhere=include_anywhere)
             plan, found, broken = _validate(document)
-            objects, more = resolve(plan, document.span, broken | document.broken)
+            try:
+                objects, more = resolve(plan, document.span, document.budget, broken | document.broken)
+            except PlanError as past:  # a limit: what was found before is wrong all the same
+                raise PlanError(in_order([*document.found, *found, *past.diagnostics])) from None
     except PlanError as error:
         raise PlanError([_with_given(diagnostic, set_outside) for diagnostic in error.diagnostics]) from None
     told = in_order([*document.found, *found, *more])

@@ -18,7 +18,8 @@ import yaml
 from pydantic import Field, ValidationError
 
 from hipplan import steps
-from hipplan.errors import Diagnostic, MachineError, PlanError, Span, in_order
+from hipplan.errors import Diagnostic, MachineError, PlanError, Span
+from hipplan.findings import in_order
 from hipplan.model.base import PlanModel
 from hipplan.model.translate import translate
 from hipplan.placement import has_arch

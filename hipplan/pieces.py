@@ -20,8 +20,8 @@ from operator import is_
 
 from hipplan.changes import ChangeAccess, TakeOut
 from hipplan.difference import Difference, difference
-from hipplan.errors import Diagnostic, MachineError, in_order
-from hipplan.findings import Findings
+from hipplan.errors import Diagnostic, MachineError
+from hipplan.findings import Findings, in_order
 from hipplan.profiles import Machine
 from hipplan.program import Program
 from hipplan.steps import CreateAllocation, ImportAllocation, Map, Reserve, SetAccess, Step

@@ -5,19 +5,22 @@ from __future__ import annotations
 from hipplan.errors import Diagnostic, Span
 from hipplan.findings import Findings
 from hipplan.loader import LoadedPlan
-from hipplan.objects import ResolvedDevice, bare_uuid
+from hipplan.objects import Path, ResolvedDevice, bare_uuid
 from hipplan.profiles import Machine
 
 
 def place(plan: LoadedPlan, machine: Machine, current_device: int, findings: Findings) -> dict[str, int]:
     """Device name -> ordinal. HP310: no such device, or one device under two names; HP311: its arch."""
     placed: dict[str, int] = {}
+    missing: set[Path] = set()
     by_ordinal: dict[int, str] = {}
     for name, device in plan.objects.devices.items():
         ordinal = _ordinal(device, machine, current_device)
         span = plan.span(*device.path)
         if ordinal is None or ordinal >= len(machine.devices):
-            findings.add(_no_such_device(name, device, machine, span))
+            if device.path not in missing:  # the first of a count stands for the others
+                findings.add(_no_such_device(name, device, machine, span))
+            missing.add(device.path)
             continue
         if twin := by_ordinal.get(ordinal):
             summary = f"'{name}' and '{twin}' are the same device {ordinal}"

@@ -29,6 +29,18 @@ def number(value: Any) -> Any:
         return float(value) if isinstance(value, numbers.Real) else value
 
 
+DIGITS_MAX = 40
+INTEGER_END = 10**DIGITS_MAX
+"""No number of a document has more digits: 64 bits have 20. Python itself refuses to print one of thousands."""
+
+
+def shown_number(value: int) -> str:
+    """As people read it; a number that is too long for that by its length."""
+    if -INTEGER_END < value < INTEGER_END:
+        return f"{value:,}"
+    return f"a number of about {value.bit_length() * 30103 // 100_000 + 1:,} digits"
+
+
 def keys_to(data: Any, path: Sequence[Hashable]) -> str:
     """A path in data as people write it, such as buffers.kv.advice[0]; as far as it leads."""
     told = ""

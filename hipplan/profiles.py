@@ -22,7 +22,8 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 from typing_extensions import Self
 
-from hipplan.errors import Diagnostic, PlanError, ProfileError, in_order, suggest
+from hipplan.errors import Diagnostic, PlanError, ProfileError, suggest
+from hipplan.findings import in_order
 from hipplan.model.base import Offset, PlanModel, Size, refuse
 from hipplan.model.translate import translate
 from hipplan.source import load_yaml
@@ -249,7 +250,7 @@ def _read(file: Path | IO[str], name: str) -> Machine:
         source = load_yaml(file, name, "profile")
     except PlanError as error:  # the text is no YAML; what is wrong is not a plan
         raise ProfileError(error.diagnostics) from None
-    found = source.found
+    found = list(source.found)
     try:
         machine = Machine.model_validate(source.data)
     except ValidationError as error:

@@ -11,11 +11,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
+from hipplan.budget import Budget
 from hipplan.errors import Diagnostic, Span
 from hipplan.findings import Findings
 from hipplan.loader import LoadedPlan
 from hipplan.model import Allocation, Reservation, Tensor
 from hipplan.objects import Objects, ResolvedAllocation, ResolvedMapping, ResolvedRegion, ResolvedReservation
+from hipplan.plain import shown_number
 from hipplan.program import Resource
 from hipplan.units import format_size, round_up
 
@@ -120,8 +122,10 @@ class PlacedRegion:
 
 
 def lay_out(plan: LoadedPlan, granularity: Granularity, findings: Findings) -> dict[str, PlacedRegion]:
-    """Every region of a plan. HP212: a tensor does not fit."""
-    return {name: _lay_out(region, plan, granularity, findings) for name, region in plan.objects.regions.items()}
+    """Every region of a plan. HP212: a tensor does not fit. Raises PlanError (HP023): too many chunks."""
+    budget = plan.budget
+    regions = plan.objects.regions
+    return {name: _lay_out(region, plan, granularity, findings, budget) for name, region in regions.items()}
 
 
 def memory_of(region: str, chunk: int) -> str:
@@ -171,31 +175,41 @@ def lowered(objects: Objects, regions: dict[str, PlacedRegion]) -> Objects:
     return replace(objects, allocations=allocations, reservations=reservations)
 
 
-def _lay_out(region: ResolvedRegion, plan: LoadedPlan, granularity: Granularity, findings: Findings) -> PlacedRegion:
+def _lay_out(
+    region: ResolvedRegion, plan: LoadedPlan, granularity: Granularity, findings: Findings, budget: Budget
+) -> PlacedRegion:
     spec = region.spec
     step = max(granularity(device) for device in region.devices)
+
+    def ask(chunks: int) -> None:
+        for kind, count in (("objects", 2 * chunks), ("steps", 1 + 3 * chunks)):
+            who = f"'{region.name}', in {shown_number(chunks)} chunks,"
+            budget.take(kind, count, who, lambda: plan.span(*region.path))
+
     tensors = [(short, tensor, tensor.step, tensor.bytes_least) for short, tensor in spec.tensors.items()]
     if spec.size != "auto":
         asked = spec.size
-        chunks = _chunks(region, asked, step)
+        chunks = _chunks(region, asked, step, ask)
     elif any(tensor.device for tensor in spec.tensors.values()):
         needs = {device: _need(tensors, device) for device in region.devices}
         asked = sum(needs.values())
         chunks = [(device, round_up(max(need, 1), step)) for device, need in needs.items()]
     else:
         asked = _need(tensors, None)
-        chunks = _chunks(region, asked, step)
+        chunks = _chunks(region, asked, step, ask)
     bare = PlacedRegion(region, tuple(chunks), asked, ())
     return replace(bare, tensors=tuple(_place(bare, tensors, plan, findings)))
 
 
-def _chunks(region: ResolvedRegion, size: int, step: int) -> list[tuple[str, int]]:
+def _chunks(region: ResolvedRegion, size: int, step: int, ask: Callable[[int], None]) -> list[tuple[str, int]]:
     spec, holders = region.spec, region.devices
     if spec.chunk is None:  # one piece on each device, none of them empty
+        ask(len(holders))
         share = round_up(-(-size // len(holders)), step)
         return [(device, share) for device in holders]
     chunk = round_up(spec.chunk, step)
     count = -(-size // chunk)
+    ask(count)
     if spec.spread == "interleave":
         return [(holders[number % len(holders)], chunk) for number in range(count)]
     whole, more = divmod(count, len(holders))

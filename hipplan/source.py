@@ -19,13 +19,14 @@ from typing import IO, Any
 
 import yaml
 
+from hipplan.budget import Budget
 from hipplan.errors import Diagnostic, PlanError, Span, reason_of
+from hipplan.findings import Findings
 from hipplan.kinds import beginning, instead
-from hipplan.plain import keys_to
+from hipplan.plain import DIGITS_MAX, keys_to
 from hipplan.yaml12 import (
     COLLECTION,
     DEPTH_MAX,
-    DIGITS_MAX,
     FLOAT,
     INT,
     SCALARS,
@@ -36,7 +37,6 @@ from hipplan.yaml12 import (
 )
 
 BYTES_MAX = 64 * 2**20
-ALIASED_VALUES_MAX = 100_000
 
 # libyaml counts these five as line breaks, so the lines that are shown must be cut at the same places.
 LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
@@ -47,11 +47,13 @@ _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\ud
 class Source:
     """One document: its data and where each piece of it was written."""
 
-    def __init__(self, name: str, text: str, data: Any, root: yaml.Node | None) -> None:
+    def __init__(self, name: str, text: str, data: Any, root: yaml.Node | None, budget: Budget | None = None) -> None:
         self.name = name
         self.text = text
         self.data = data
-        self.found: list[Diagnostic] = []
+        self.budget = budget or Budget()
+        """What is left for what becomes of it; documents that belong together share one."""
+        self.found = Findings()
         """Mistakes that leave the data readable (a key that stands twice): told together with later ones."""
         self.root = root
         self._lines: list[str] | None = None
@@ -115,7 +117,12 @@ def within(span: Span, text: str, start: int, length: int) -> Span:
     return span
 
 
-def load_yaml(source: str | os.PathLike[str] | IO[Any], name: str | None = None, wanted: str = "plan") -> Source:
+def load_yaml(
+    source: str | os.PathLike[str] | IO[Any],
+    name: str | None = None,
+    wanted: str = "plan",
+    budget: Budget | None = None,
+) -> Source:
     """Read one YAML document: from a path, an open stream, or a text (a str with a line break in it).
 
     Raises PlanError; if the document is another of hipplan's own than is wanted, that alone is what it says (HP014).
@@ -131,7 +138,7 @@ def load_yaml(source: str | os.PathLike[str] | IO[Any], name: str | None = None,
         text = _decode(raw, name) if isinstance(raw, bytes) else raw
         if len(text) > BYTES_MAX:
             raise _too_large(name)
-        found = _Reader(name, text.removeprefix("\ufeff"), wanted).read()
+        found = _Reader(name, text.removeprefix("\ufeff"), wanted, budget).read()
     except PlanError:
         if (other := instead(name, text, None, wanted)) is not None:
             raise PlanError(other) from None
@@ -210,13 +217,12 @@ def _decode(raw: bytes, name: str) -> str:
 class _Reader:
     """Turns one text into a Source; collects every mistake on the way."""
 
-    def __init__(self, name: str, text: str, wanted: str) -> None:
-        self.source = Source(name, text, None, None)
+    def __init__(self, name: str, text: str, wanted: str, budget: Budget | None) -> None:
+        self.source = Source(name, text, None, None, budget)
         self.wanted = wanted
-        self.found: list[Diagnostic] = []
+        self.found = self.source.found
         self.seen: set[int] = set()
         self.open: set[int] = set()
-        self.aliased = 0
         self.places: dict[int, dict[Any, int]] = {}
         """Of a mapping in which a key stands twice: where each key stands first."""
         self.joined: set[int] = set()
@@ -229,7 +235,6 @@ class _Reader:
         source.data = self._construct(root)
         if any(diagnostic.code != "HP005" for diagnostic in self.found):
             raise PlanError(self.found)
-        source.found = self.found
         return source
 
     def _compose(self) -> yaml.Node:
@@ -238,6 +243,7 @@ class _Reader:
         if bad:
             raise PlanError(self._forbidden(bad.start()))
         composer = Composer(text)
+        composer.budget = self.source.budget.copy()  # for nodes, which an alias has none of
         try:
             root: yaml.Node | None = composer.get_single_node()
         except TooDeep:
@@ -293,8 +299,11 @@ class _Reader:
         if node.tag != COLLECTION:
             self._tagged(node)
         identity = id(node)
-        if identity in self.seen and not self._alias_allowed(node):
+        if identity in self.open:
+            self._report("HP008", "this anchor contains an alias of itself", node, hint="write the value out")
             return None
+        who = "an alias of this" if identity in self.seen else "this document"
+        self.source.budget.take("values", 1 + len(node.value), who, lambda: self.source._node_span(node))
         self.seen.add(identity)
         self.open.add(identity)
         value = (
@@ -304,21 +313,6 @@ class _Reader:
         )
         self.open.discard(identity)
         return value
-
-    def _alias_allowed(self, node: yaml.Node) -> bool:
-        """An alias repeats its anchor's values: never inside itself, and not more than a bounded number of
-        times."""
-        if id(node) in self.open:
-            self._report("HP008", "this anchor contains an alias of itself", node, hint="write the value out")
-            return False
-        if self.aliased > ALIASED_VALUES_MAX:
-            return False
-        self.aliased += 1 + len(node.value)
-        if self.aliased > ALIASED_VALUES_MAX:
-            summary = f"aliases expand to more than {ALIASED_VALUES_MAX} values"
-            self._report("HP009", summary, node, hint="use each: or count: to repeat")
-            return False
-        return True
 
     def _mapping(self, node: yaml.MappingNode) -> dict[str, Any]:
         result: dict[str, Any] = {}
@@ -373,7 +367,7 @@ class _Reader:
         first = self.source._node_span(first_key)
         summary = f"the key '{key}' stands twice, first at {first.line}:{first.column}"
         hint = "keep one of the two, or put what is below them together under one"
-        notes = (f"first: {first}: {first.text.strip()[:80]}",)
+        notes = (f"first: {first}: {first.text[:400].strip()[:80]}",)
         self._report("HP005", summary, key_node, hint=hint, notes=notes)
         second = self._construct(value_node)
         if isinstance(second, dict) and isinstance(result[key], dict):
@@ -387,7 +381,8 @@ class _Reader:
             first_value.value += value_node.value
 
     def _report(self, code: str, summary: str, node: yaml.Node, **more: Any) -> None:
-        self.found.append(Diagnostic(code, summary, self.source._node_span(node), **more))
+        if not self.found.enough():
+            self.found.add(Diagnostic(code, summary, self.source._node_span(node), **more))
 
 
 def _short_tag(tag: str) -> str:

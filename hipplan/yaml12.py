@@ -10,8 +10,9 @@ from typing import Any
 
 import yaml
 
+from hipplan.budget import Budget
+
 DEPTH_MAX = 64
-DIGITS_MAX = 40
 
 STR, INT, FLOAT, BOOL, NULL, COLLECTION = "str", "int", "float", "bool", "null", "collection"
 CONSTANTS: dict[str, tuple[str, bool | None]] = {
@@ -34,8 +35,14 @@ class _Resolver:
     """Core scalars and a depth limit. Mixed into PyYAML's composer, which calls these for every node."""
 
     depth = 0
+    nodes = 0
+    budget: Budget | None = None
+    """Asked before each thousand of nodes."""
 
     def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
+        self.nodes += 1
+        if self.nodes % 1000 == 0 and self.budget is not None:
+            self.budget.take("values", 1000, "this document")
         if kind is not yaml.ScalarNode:
             return COLLECTION
         if not implicit[0]:

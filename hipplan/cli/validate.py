@@ -14,6 +14,7 @@ Examples:
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hipplan.cli.arguments import (
@@ -32,7 +33,17 @@ from hipplan.cli.arguments import (
 from hipplan.cli.start import without_plugins
 from hipplan.cli.variables import ambient_vars, given_vars, vars_option
 from hipplan.colours import show
-from hipplan.errors import Diagnostic, ExitCode, MachineError, PlanError, ProfileError, in_order, printable
+from hipplan.errors import (
+    DIAGNOSTICS_MAX,
+    Diagnostic,
+    ExitCode,
+    MachineError,
+    PlanError,
+    ProfileError,
+    at_most,
+    printable,
+)
+from hipplan.findings import in_order
 
 if TYPE_CHECKING:
     from hipplan.cli.reports import Checked
@@ -63,10 +74,13 @@ def run(given: Namespace) -> int:
             no_profile = error  # the plans can be checked all the same
     variables = given_vars(given)
     checked: list[Checked] = []
+    left = DIAGNOSTICS_MAX
     for file in plans_named(given):
         code, found = _check(file, variables, given.include_anywhere, profile)
         if given.strict and found and code == ExitCode.OK:
             code, found = ExitCode.INVALID, as_errors(found)
+        found = at_most(found, left)
+        left -= sum(not one.left_out for one in found)
         checked.append((file, code, found))
         if given.format == "text":
             _show(checked[-1], profile, given.quiet or no_profile is not None)
@@ -84,7 +98,7 @@ def run(given: Namespace) -> int:
 
 def _check(
     file: str, variables: dict[str, Any], include_anywhere: bool, profile: Machine | None
-) -> tuple[ExitCode, list[Diagnostic]]:
+) -> tuple[ExitCode, Sequence[Diagnostic]]:
     from hipplan.loader import examine
 
     if is_folder(file):
@@ -100,10 +114,10 @@ def _check(
 
         try:
             found = list(compile_plan(plan, profile).warnings)
-        except MachineError as error:
-            code, found = ExitCode.MACHINE, list(error.diagnostics)
+        except (MachineError, PlanError) as error:
+            code, found = error.exit_code, list(error.diagnostics)
     if errors:  # of what is sound, the machine's errors too
-        more = [one for one in found if one.severity == "error"] if code == ExitCode.MACHINE else []
+        more = [one for one in found if one.severity == "error"] if code != ExitCode.OK else []
         return ExitCode.INVALID, in_order([*errors, *more])
     return code, found
 

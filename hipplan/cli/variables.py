@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from hipplan.cli.arguments import Parser, WrongUsage, not_empty
-from hipplan.errors import Diagnostic, PlanError, in_order, is_text
+from hipplan.errors import Diagnostic, PlanError, is_text
+from hipplan.findings import in_order
 
 ENVIRONMENT = "HIPPLAN_VAR_"
 """What the name of an environment variable begins with that sets a variable of a plan."""

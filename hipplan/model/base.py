@@ -5,9 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from hipplan.budget import LIMITS
 from hipplan.units import SizeError, parse_size
-
-COUNT_MAX = 250_000
 
 
 class PlanModel(BaseModel):
@@ -69,7 +68,8 @@ AutoSize = Annotated[
 ]
 """A Size, or what is needed."""
 
-Count = Annotated[int, Field(ge=1, le=COUNT_MAX)]
+Count = Annotated[int, Field(ge=1, json_schema_extra={"maximum": LIMITS["objects"]})]
+"""How many times an object is made."""
 
 FilePath = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00]*$")]
 """A path; the system would cut it at a NUL."""

@@ -10,7 +10,8 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from hipplan.codes import CODES
-from hipplan.errors import Diagnostic, Span, in_order, suggest
+from hipplan.errors import Diagnostic, Span, suggest
+from hipplan.findings import Findings
 from hipplan.plain import called, meant_variable
 
 SpanOf = Callable[..., "Span | None"]
@@ -99,20 +100,35 @@ def translate(
 
     more_keys: that the object at a path may have besides its model's.
     """
-    found: dict[tuple[Path, str, str], Diagnostic] = {}
+    found = Findings()
+    repeated: dict[object, Diagnostic] = {}
+    told: set[tuple[Path, str, str]] = set()
     for details in error.errors(include_url=False):
         path, at_key = path_in(data, details["loc"])
+        where = span(path)
+        key = (details["type"], str(where), path[-1:]) if where is not None and where.expansion else None
+        if key in repeated:  # by the thousand: words for the first one are enough
+            found.add(repeated[key])
+            continue
+        if key is None and found.enough():
+            continue
         context = details.get("ctx", {})
         problem = _Problem(details["type"], details["input"], context, details["msg"], path, at_key, span)
         known = [*fields_at(model, data, path[:-1]), *more_keys(path[:-1])] if problem.kind == _UNKNOWN else []
         diagnostic = problem.diagnostic(known, _of_other_kinds(model, path, known) if known else {})
-        found.setdefault((path, diagnostic.code, diagnostic.summary), diagnostic)
+        if key is not None:
+            repeated[key] = diagnostic
+        new = [(path, diagnostic)]
         if problem.kind in ("union_tag_invalid", "union_tag_not_found"):  # pydantic looks no further
             known = [*_fields_of_any(model, path), *more_keys(path)]
             for key in (one for one in problem.given if one not in known):
                 unknown = replace(problem, kind=_UNKNOWN, path=(*path, key)).diagnostic(known, {})
-                found.setdefault(((*path, key), unknown.code, unknown.summary), unknown)
-    return in_order(found.values())
+                new.append(((*path, key), unknown))
+        for at, one in new:
+            if (at, one.code, one.summary) not in told:
+                told.add((at, one.code, one.summary))
+                found.add(one)
+    return found.all
 
 
 def path_in(data: Any, loc: tuple[int | str, ...]) -> tuple[Path, bool]:

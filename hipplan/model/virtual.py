@@ -42,7 +42,7 @@ class Allocation(PlanModel):
     count: Count | None = None
     """Make this many, named name.0, name.1, ... Left out: one, without a number.
 
-    Errors: HP105 outside 1 to 250,000; HP023 too many objects in the plan.
+    Errors: HP105 less than 1; HP023 too many objects in the plan.
     Source: ours.
     """
 

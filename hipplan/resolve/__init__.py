@@ -5,9 +5,20 @@ It goes on after a mistake, so that one run tells them all; what depends on some
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
+from hipplan.budget import Budget
 from hipplan.errors import Diagnostic
-from hipplan.model import Plan
-from hipplan.objects import Objects, ResolvedAllocation, ResolvedBuffer, ResolvedReservation, ResolvedStream, sound
+from hipplan.model import ManagedBuffer, Plan
+from hipplan.objects import (
+    Objects,
+    ResolvedAllocation,
+    ResolvedBuffer,
+    ResolvedPeer,
+    ResolvedReservation,
+    ResolvedStream,
+    sound,
+)
 from hipplan.resolve.buffers import check_bindings, check_buffer
 from hipplan.resolve.contents import resolve_contents
 from hipplan.resolve.devices import Devices
@@ -17,12 +28,15 @@ from hipplan.resolve.regions import resolve_region
 from hipplan.resolve.unused import warn_of_unused
 
 
-def resolve(plan: Plan, span: SpanOf, broken: frozenset[str] = frozenset()) -> tuple[Objects, list[Diagnostic]]:
+def resolve(
+    plan: Plan, span: SpanOf, budget: Budget, broken: frozenset[str] = frozenset()
+) -> tuple[Objects, list[Diagnostic]]:
     """The objects of a plan and everything that is wrong with it; where something is, the objects that are sound.
 
     `broken` are names (as noun:name) whose own definition is wrong already: references to them are no mistakes.
+    Raises PlanError (HP023) where it makes too many.
     """
-    names = Names(span, broken)
+    names = Names(span, broken, budget)
     devices = Devices(plan, names)
     allocations = {
         name: ResolvedAllocation(name, spec, devices.location(spec.device, (*path, "device")), path)
@@ -41,7 +55,8 @@ def resolve(plan: Plan, span: SpanOf, broken: frozenset[str] = frozenset()) -> t
         name: ResolvedBuffer(name, spec, devices.device(spec.device, (*path, "device")), path)
         for name, path, spec in names.spread("buffers", plan.buffers)
     }
-    for buffer in buffers.values():
+    made = {buffer.path: buffer for buffer in buffers.values()}  # of a counted one the first stands for all
+    for buffer in made.values():
         check_buffer(buffer, names, devices, streams)
     check_bindings(buffers, names)
     regions = {
@@ -50,8 +65,24 @@ def resolve(plan: Plan, span: SpanOf, broken: frozenset[str] = frozenset()) -> t
     }
     contents = resolve_contents(plan, buffers, regions, reservations, names)
     peers = devices.peers(plan.peers)
+    _ask_for_steps(plan, peers, reservations, names)
     objects = Objects(devices.all, peers, allocations, reservations, streams, buffers, regions, contents)
     if names.wrong or broken:
-        return sound(objects, devices.all, names.wrong), names.found
+        return sound(objects, devices.all, names.wrong), names.found.all
     warn_of_unused(objects, plan, names)
-    return objects, names.found
+    return objects, names.found.all
+
+
+def _ask_for_steps(
+    plan: Plan, peers: Sequence[ResolvedPeer], reservations: Mapping[str, ResolvedReservation], names: Names
+) -> None:
+    """For the driver calls that follow from the plan alone; the chunks of regions follow from the machine too."""
+    names.ask("steps", len(peers), "peers", ("peers",))
+    for noun, things in (("allocations", plan.allocations), ("streams", plan.streams), ("buffers", plan.buffers)):
+        for name, thing in things.items():
+            each = 1
+            if isinstance(thing, ManagedBuffer):
+                each += len(thing.advice) + len(thing.prefetch) + (thing.attach_to is not None)
+            names.ask("steps", each * (getattr(thing, "count", None) or 1), f"'{name}'", (noun, name))
+    for name, reservation in reservations.items():
+        names.ask("steps", 1 + 2 * len(reservation.mappings), f"'{name}'", reservation.path)

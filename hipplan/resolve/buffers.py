@@ -31,7 +31,7 @@ def check_buffer(buffer: ResolvedBuffer, names: Names, devices: Devices, streams
         wanted.append((spec.attach_to.stream, (*buffer.path, "attach_to", "stream")))
     for stream, path in wanted:
         if stream not in streams:
-            names.missing("HP203", "streams", stream, path, streams)
+            names.missing("HP203", "streams", stream, path, lambda: streams)
 
 
 def check_bindings(buffers: Mapping[str, ResolvedBuffer], names: Names) -> None:

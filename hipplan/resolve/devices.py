@@ -22,11 +22,12 @@ class Devices:
     def __init__(self, plan: Plan, names: Names) -> None:
         self.all: dict[str, ResolvedDevice] = {}
         self._names = names
+        self._resolved: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
         if plan.devices:
             self._select(plan.devices)
         else:
             self._default(max(_ordinals_spoken_of(plan), default=0))
-        self._families = families(self.all)
+        self._families = families(self.all, names.budget)
         self._first = next(iter(self.all), "gpu.0")
 
     def device(self, name: str | None, path: Path) -> str:
@@ -45,7 +46,15 @@ class Devices:
         return HOST if name == HOST else self.device(name, path)
 
     def access(self, access: Access, path: Path) -> dict[str, str]:
-        """Patterns first, so that a device named by itself has the last word."""
+        """Patterns first, so that a device named by itself has the last word. What is written alike is one mapping."""
+        written = tuple(access.items())
+        if written not in self._resolved:
+            self._resolved[written] = self._access(access, path)
+        return self._resolved[written]
+
+    def _access(self, access: Access, path: Path) -> dict[str, str]:
+        links = sum(len(self._families.get(name[:-2], "")) if name.endswith(".*") else 1 for name in access)
+        self._names.ask("links", links, "access", path)
         resolved: dict[str, str] = {}
         for name, right in access.items():
             if name.endswith(".*"):
@@ -66,17 +75,18 @@ class Devices:
             members = [name] if name in self.all else []
             if name.endswith(".*"):
                 members = self._families.get(name[:-2], [])
+            self._names.ask("links", len(members), f"'{name}'", (*path, index))
             if not members:
                 self._missing(name, (*path, index))
-            for member in members:
-                if member in found:
-                    self._names.report("HP209", f"{member} stands twice", (*path, index), hint="remove one")
-                found[member] = None
+            if twice := next((member for member in members if member in found), ""):
+                self._names.report("HP209", f"{twice} stands twice", (*path, index), hint="remove one")
+            found |= dict.fromkeys(members)
         return tuple(found) or (self._first,)
 
     def peers(self, links: Literal["all"] | list[PeerLink]) -> tuple[ResolvedPeer, ...]:
         """Directed links, each once."""
         if links == "all":
+            self._names.ask("links", len(self.all) * (len(self.all) - 1), "peers: all", ("peers",))
             return tuple(ResolvedPeer(*pair, ("peers",)) for pair in permutations(self.all, 2))
         resolved: dict[tuple[str, str], ResolvedPeer] = {}
         for index, link in enumerate(links):
@@ -146,8 +156,12 @@ class Devices:
         hint = f"it stands for several: write one of them, as {members[0]}" if members else ""
         if _DEFAULT_NAME.fullmatch(name) and int(name[4:]) > ORDINAL_MAX:
             hint = f"ordinals go up to {ORDINAL_MAX}"
-        known = {f"{family}.*": None for family in self._families} if name.endswith(".*") else {**self.all, HOST: None}
-        self._names.missing("HP201", "devices", name, path, known, key=key, hint=hint, otherwise=self._meant(name))
+
+        def known() -> Iterator[str]:
+            yield from (f"{family}.*" for family in self._families) if name.endswith(".*") else (*self.all, HOST)
+
+        otherwise = self._meant(name)
+        self._names.missing("HP201", "devices", name, path, known, key=key, hint=hint, otherwise=otherwise)
 
     def _meant(self, name: str) -> str:
         """For who names a device as PyTorch does, or by its number alone."""

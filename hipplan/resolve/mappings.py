@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from hipplan.model import Reservation
 from hipplan.objects import Path, ResolvedAllocation, ResolvedMapping
@@ -18,7 +18,7 @@ class Mappings:
         self._names = names
         self._devices = devices
         self._allocations = allocations
-        self._families = families(allocations)
+        self._families = families(allocations, names.budget)
 
     def of(self, name: str, reservation: Reservation, path: Path) -> tuple[ResolvedMapping, ...]:
         """What a reservation maps, in order."""
@@ -37,9 +37,9 @@ class Mappings:
             own = mapping.access
             access = default if own is None else self._devices.access(own, (*where, "access"))
             at = mapping.at
-            for allocation in self._matching(mapping.allocation, where):
-                if not self._names.within_budget(where):
-                    return
+            matching = self._matching(mapping.allocation, where)
+            self._names.ask("objects", len(matching), f"mapping '{mapping.allocation}'", where)
+            for allocation in matching:
                 whole = self._allocations[allocation].spec.size
                 size = whole if mapping.size is None else mapping.size
                 start = end if at is None else at
@@ -57,7 +57,7 @@ class Mappings:
                 )
                 end, at, number = start + size, None, number + 1
 
-    def _matching(self, name: str, path: Path) -> Iterable[str]:
+    def _matching(self, name: str, path: Path) -> Sequence[str]:
         """The allocations that a name, or a pattern such as kv.*, stands for."""
         if name in self._allocations:
             return (name,)
@@ -65,7 +65,11 @@ class Mappings:
         if members and name.endswith(".*"):
             return members
         hint = f"it has a count: write {name}.* for all of them, or {members[0]}" if members else ""
-        known = {**self._allocations, **{f"{family}.*": None for family in self._families}}
+
+        def known() -> Iterator[str]:
+            yield from self._allocations
+            yield from (f"{family}.*" for family in self._families)
+
         self._names.missing("HP202", "allocations", name, (*path, "allocation"), known, hint=hint)
         return ()
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
+from hipplan.budget import Budget
 from hipplan.errors import Diagnostic, Span, Suggestions
-from hipplan.model.base import COUNT_MAX
+from hipplan.findings import Findings
 from hipplan.objects import Path
 
 SpanOf = Callable[..., "Span | None"]
@@ -16,15 +17,17 @@ T = TypeVar("T")
 class Names:
     """The one namespace of a plan's things (devices have their own), and the diagnostics found so far."""
 
-    def __init__(self, span: SpanOf, broken: frozenset[str]) -> None:
+    def __init__(self, span: SpanOf, broken: frozenset[str], budget: Budget) -> None:
         self.span = span
-        self.found: list[Diagnostic] = []
+        self.found = Findings()
+        self.budget = budget
         self.wrong: set[Path] = set()
         """(noun, name) of what something is wrong with, found here."""
         self._broken = broken
+        self._begins = tuple({one.partition("$(")[0] for one in broken if "$(" in one})
         self._taken: dict[str, Path] = {}
-        self._budget = COUNT_MAX
-        self.nearest = Suggestions().nearest
+        self._suggestions = Suggestions()
+        self.nearest = self._suggestions.nearest
 
     def spread(
         self, noun: str, things: Mapping[str, T], taken: dict[str, Path] | None = None
@@ -34,36 +37,37 @@ class Names:
         for written, thing in things.items():
             path = (noun, written)
             count = getattr(thing, "count", None)
+            self.ask("objects", 1 if count is None else count, f"'{written}'", (*path, "count"))
             for name in (written,) if count is None else (f"{written}.{i}" for i in range(count)):
-                if not self.within_budget(path):
-                    return
                 if taken.setdefault(name, path) is path:
                     yield name, path, thing
                 else:
                     self._twice(name, taken[name], path)
 
-    def take(self, name: str, path: Path) -> bool:
-        """One more name that nothing else may have; False when there are too many."""
-        if not self.within_budget(path):
-            return False
+    def take(self, name: str, path: Path) -> None:
+        """One more name that nothing else may have."""
         if self._taken.setdefault(name, path) is not path:
             self._twice(name, self._taken[name], path)
-        return True
 
-    def within_budget(self, path: Path) -> bool:
-        """Counts one more object; False, and said once, when there are too many."""
-        self._budget -= 1
-        if self._budget == -1:
-            self.report("HP023", f"this makes more than {COUNT_MAX} objects", path, hint="use fewer, larger ones")
-        return self._budget >= 0
+    def ask(self, kind: str, count: int, who: str, path: Path) -> None:
+        """For what is about to be made. Raises PlanError where it is too much."""
+        self.budget.take(kind, count, who, lambda: self.span(path))
 
-    def missing(self, code: str, noun: str, name: str, path: Path, known: Mapping[str, object], **more: object) -> None:
-        """A reference to what does not exist, unless its definition has been called wrong already."""
+    def missing(
+        self, code: str, noun: str, name: str, path: Path, known: Callable[[], Iterable[str]], **more: object
+    ) -> None:
+        """A reference to what does not exist, unless its definition has been called wrong already.
+
+        known: the names that there are, for the first mistakes.
+        """
         self.wrong.add(path[:2])
-        if self.is_broken(noun, name):
+        if self.is_broken(noun, name) or self.found.enough():
             return
-        hint = str(more.pop("hint", "")) or self.nearest(name, known) or str(more.pop("otherwise", ""))
-        hint = hint or (f"there are {_listed(known)}" if known else f"define it under {noun}:")
+        hint, otherwise = str(more.pop("hint", "")), str(more.pop("otherwise", ""))
+        if self._suggestions and not hint:
+            names = list(known())
+            hint = self.nearest(name, names) or otherwise or (f"there are {_listed(names)}" if names else "")
+        hint = hint or f"define it under {noun}:"
         self.report(code, f"there is no {noun[:-1]} '{name}'", path, key=bool(more.get("key")), hint=hint)
 
     def is_broken(self, noun: str, name: str) -> bool:
@@ -75,13 +79,13 @@ class Names:
         if any(f"{noun}:{part}" in self._broken for part in (name.removesuffix(".*"), *families_of(name))):
             return True
         # A name with an expression in it stands for all that begin alike.
-        written = (one.partition("$(")[0] for one in self._broken if "$(" in one)
-        return any(f"{noun}:{name}".startswith(begins) for begins in written)
+        return f"{noun}:{name}".startswith(self._begins)
 
     def report(self, code: str, summary: str, path: Path, *, key: bool = False, **more: str) -> None:
         """One more diagnostic, at the value (or the key) of a path."""
         self.wrong.add(path[:2])
-        self.found.append(Diagnostic(code, summary, self.span(path, key=key), **more))  # type: ignore[arg-type]
+        if not self.found.enough():
+            self.found.add(Diagnostic(code, summary, self.span(path, key=key), **more))  # type: ignore[arg-type]
 
     def _twice(self, name: str, first: Path, path: Path) -> None:
         where = self.span(first, key=True)
@@ -102,16 +106,16 @@ def families_of(name: str) -> list[str]:
     return [".".join(parts[:count]) for count in range(1, len(parts))]
 
 
-def families(names: Iterable[str]) -> dict[str, list[str]]:
+def families(names: Iterable[str], budget: Budget) -> dict[str, list[str]]:
     """Family -> its members, in order: what `kv.*` stands for."""
     found: dict[str, list[str]] = {}
     for name in names:
         if "." in name:
+            budget.take("links", name.count("."), f"'{name}', in as many families,")
             for family in families_of(name):
                 found.setdefault(family, []).append(name)
     return found
 
 
-def _listed(names: Iterable[str], most: int = 6) -> str:
-    known = list(names)
+def _listed(known: Sequence[str], most: int = 6) -> str:
     return ", ".join(known[:most]) + (f" and {len(known) - most} more" if len(known) > most else "")

@@ -49,15 +49,14 @@ def _check_room(region: str, spec: Region, path: Path, names: Names) -> None:
 
 
 def _tensors(region: str, spec: Region, holders: tuple[str, ...], path: Path, names: Names) -> None:
+    names.ask("objects", len(spec.tensors), f"'{region}'", (*path, "tensors"))
     for short, tensor in spec.tensors.items():
         where = (*path, "tensors", short)
-        if not names.take(f"{region}.{short}", where):
-            return
+        names.take(f"{region}.{short}", where)
         if tensor.device is None:
             continue
         if tensor.device not in holders:
-            known = dict.fromkeys(holders)
-            names.missing("HP201", "devices", tensor.device, (*where, "device"), known)
+            names.missing("HP201", "devices", tensor.device, (*where, "device"), lambda: holders)
         elif spec.spread != "blocks":
             names.report(
                 "HP107",

@@ -16,7 +16,7 @@ def warn_of_unused(objects: Objects, plan: Plan, names: Names) -> None:
         if path not in told:  # a counted thing is one line of the plan
             told.add(path)
             span = names.span(path, key=True)
-            names.found.append(Diagnostic(code, summary, span, why=why, hint=hint, severity="warning"))
+            names.found.add(Diagnostic(code, summary, span, why=why, hint=hint, severity="warning"))
 
     mapped = set()
     for reservation in objects.reservations.values():

@@ -19,10 +19,10 @@ from hipplan.errors import (
     MachineError,
     PlanError,
     Span,
-    in_order,
     suggest_or_list,
 )
 from hipplan.explain import explain
+from hipplan.findings import in_order
 from hipplan.loader import load
 from hipplan.profiles import load_machine
 from hipplan.source import load_yaml
@@ -30,8 +30,8 @@ from hipplan.source import load_yaml
 EXAMPLE = re.compile(r"```yaml( bytes)?\n(.*?)```", re.S)
 WITH_EXAMPLES = [code for code in CODES if "```yaml" in str(explain(code))]
 
-ELSEWHERE = {"HP314", "HP320", "HP321", "HP322"}
-"""Not of a plan and a machine alone: of a runtime, of a lock."""
+ELSEWHERE = {"HP027", "HP314", "HP320", "HP321", "HP322"}
+"""Not of a plan and a machine alone: of a runtime, of a lock, of a thousand others."""
 
 
 def example(code: str, which: int) -> tuple[str, bool]:

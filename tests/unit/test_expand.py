@@ -234,7 +234,7 @@ def test_a_screen_says_eighty_layers_on_eight_devices() -> None:
         ("allocations: {a: {each: [[1]], size: 1}}\n", [("HP024", 2, 25)]),
         ("allocations: {a: {each: {x y: 2}, size: 1}}\n", [("HP024", 2, 25)]),
         ("allocations: {a: {each: {x: 1000, y: 1000}, size: 1}}\n", [("HP023", 2, 25)]),
-        ("allocations: {a: {each: 250001, size: 1}}\n", [("HP023", 2, 25)]),
+        ("allocations: {a: {each: 600001, size: 1}}\n", [("HP023", 2, 25)]),
         ("allocations: {a: {each: {from: 2, count: 0x7fffffffffffffff}, size: 1}}\n", [("HP023", 2, 25)]),
         ("buffers: {a$(1): {kind: device, each: 2, size: 1}}\n", [("HP204", 2, 11)]),
         ("requires: {each: 2}\n", [("HP101", 2, 12)]),

@@ -70,7 +70,7 @@ def objects(text: str) -> Any:
         ("reservations: {r: {size: 1, access: {gpu.0: w}}}", "HP104", 45),
         ("allocations: {a: {size: 0}}", "HP105", 25),
         ("allocations: {a: {size: 1, count: 0}}", "HP105", 35),
-        ("allocations: {a: {size: 1, count: 1000000000000}}", "HP105", 35),
+        ("allocations: {a: {size: 1, count: 1000000000000}}", "HP023", 35),
         ("reservations: {r: {size: 1, alignment: 3}}", "HP105", 40),
         ("reservations: {r: {size: 1, address: 0}}", "HP105", 38),
         ("devices: {d: {pci: '1'}}", "HP105", 20),
@@ -128,7 +128,7 @@ def test_the_shape_of_a_plan(text: str, code: str, column: int) -> None:
         ("peers: [{device: gpu.0, peer: gpu.1}, {device: gpu.0, peer: gpu.1}]", "HP209", 39),
         ("buffers: {b: {kind: managed, size: 9, prefetch: [{to: host, range: {at: 9}}]}}", "HP208", 73),
         ("buffers: {b: {kind: managed, size: 9, prefetch: [{to: host, range: {at: 8, size: 2}}]}}", "HP208", 82),
-        ("buffers: {b: {kind: device, size: 1, count: 250000}, c: {kind: device, size: 1, count: 2}}", "HP023", 57),
+        ("buffers: {b: {kind: device, size: 1, count: 149999}, c: {kind: device, size: 1, count: 2}}", "HP023", 88),
     ],
 )
 def test_names_refer_to_what_exists(text: str, code: str, column: int) -> None:

@@ -1,0 +1,64 @@
+"""How much one document may become: counted before it is made.
+
+A plan says in a few characters what is made thousands of times (`each`, `count`, `gpu.*`, `peers: all`, chunks,
+aliases), and such factors multiply. So everything that repeats or spreads asks the document's one Budget first; past a
+limit there is one error, HP023, that says what asked for how many. What a program needs on top of its plan, the
+compiler asks of a copy: one plan is compiled for many machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hipplan.errors import Diagnostic, PlanError, Span
+from hipplan.plain import shown_number
+
+LIMITS = {
+    "values": 1_000_000,
+    "characters": 32_000_000,
+    "characters of expressions": 2_000_000,
+    "objects": 150_000,
+    "links": 300_000,
+    "steps": 200_000,
+}
+"""What is counted -> how many of it one document has at most."""
+
+_HINTS = {
+    "values": "use count: for equal things, or fewer of them",
+    "characters": "use shorter texts, or fewer of them",
+    "characters of expressions": "work it out once, under vars:",
+    "objects": "use fewer, larger ones",
+    "links": "name the devices that need it",
+    "steps": "use fewer, larger pieces",
+}
+
+
+class Budget:
+    """What is left of the limits."""
+
+    def __init__(self) -> None:
+        self.left = dict(LIMITS)
+
+    def copy(self) -> Budget:
+        """As much again, for one of several things that become of the same plan."""
+        budget = Budget()
+        budget.left = dict(self.left)
+        return budget
+
+    def take(self, kind: str, count: int, who: str, span: Callable[[], Span | None] = lambda: None) -> None:
+        """`who` is about to make so many. Raises PlanError (HP023) where they are too many."""
+        left = self.left[kind]
+        if count <= left:
+            self.left[kind] = left - count
+            return
+        limit = LIMITS[kind]
+        before = f", {limit - left:,} of which are taken" if left < limit else ""
+        raise PlanError(
+            Diagnostic(
+                "HP023",
+                f"{who} asks for {shown_number(count)} {kind}",
+                span(),
+                why=f"the limit of one document is {limit:,} {kind}{before}",
+                hint=_HINTS[kind],
+            )
+        )

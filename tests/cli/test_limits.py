@@ -1,0 +1,136 @@
+"""Documents that ask for more than there is: one error says what asked for how many, before anything is made.
+
+What a child process takes is measured as CPU seconds and resident memory, which do not depend on who else runs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run, command
+
+SMALL = (2.0, 300)
+"""CPU seconds and MiB that a document of 64 KiB may take, and one of 10 MB."""
+LARGE = (10.0, 1000)
+
+EXPRESSION = "$(" + "1 + " * 500 + "index)"
+TEXT = "x" * 3900
+ADVICE = ", ".join(["{advise: read_mostly}"] * 1000)
+
+PAST: dict[str, str] = {
+    "chunks": "regions: {r: {chunk: 4KiB, size: 64GiB}}",
+    "chunks of petabytes": "regions: {r: {chunk: 4KiB, size: 15PiB}}",
+    "peers": "devices: {gpu: {count: 4095}}\npeers: all",
+    "more peers": "devices: {gpu: {count: 250000}}\npeers: all",
+    "texts": f'allocations: {{a: {{each: 250000, size: 1MiB, bind: "{TEXT}$(index)", shareable: posix_fd}}}}',
+    "expressions": f'allocations: {{a: {{each: 250000, size: "{EXPRESSION}"}}}}',
+    "advice": f"buffers: {{b: {{kind: managed, size: 1GiB, count: 250000, advice: [{ADVICE}]}}}}",
+    "advice on few": f"buffers: {{b: {{kind: managed, size: 1GiB, count: 1000, advice: [{ADVICE}]}}}}",
+    "patterns": f"devices: {{gpu: {{count: 1000}}}}\nregions: {{r: {{size: 1GiB, devices: [{'gpu.*, ' * 2000}]}}}}",
+    "products": "allocations: {a: {each: {x: 100000, y: 100000, z: 100000}, size: 1}}",
+    "domains": "allocations: {a: {each: {" + ", ".join(f"n{i}: 1000000" for i in range(2000)) + "}, size: 1}}",
+    "counts of devices": "devices:\n" + "".join(f"  g{i}: {{count: 100000}}\n" for i in range(2000)),
+    "counts": "buffers: {b: {kind: device, size: 1, count: 99999999999999999999999999999}}",
+    "aliases": "k0: &k0 x\n" + "".join(f"k{i}: &k{i} [{f'*k{i - 1}, ' * 10}]\n" for i in range(1, 9)),
+}
+
+
+LAUNCHER = """
+import os, sys
+to, *line = sys.argv[1:]
+_, status, used = os.wait4(os.posix_spawn(line[0], line, os.environ), 0)
+with open(to, "w") as file:
+    print(os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, file=file)
+"""
+"""A small process between: what a child takes is never less than what its parent had when it was started."""
+
+
+def measured(*arguments: object, cwd: Path) -> tuple[int, str, float, float]:
+    """Exit code and output of one run, its CPU seconds and MiB."""
+    line = [sys.executable, "-c", LAUNCHER, cwd / "used", *command(*arguments)]
+    done = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=cwd, timeout=300)
+    code, seconds, size = (cwd / "used").read_text().split()
+    return int(code), done.stdout.decode(), float(seconds), float(size)
+
+
+def hold(text: str, folder: Path, most: tuple[float, float], verbs: list[list[str]]) -> list[tuple[int, str]]:
+    """What each verb says of a plan, within these seconds and MiB."""
+    (folder / "plan.yaml").write_text(f"hipplan: 1\n{text}\n")
+    out = []
+    for verb, *more in verbs:
+        code, said, seconds, size = measured(verb, "plan.yaml", *more, cwd=folder)
+        assert (seconds < most[0], size < most[1]) == (True, True), (verb, more, seconds, size)
+        assert "Traceback" not in said, said[-3000:]
+        out.append((code, said))
+    return out
+
+
+@pytest.mark.parametrize("text", PAST.values(), ids=PAST)
+def test_an_expansion_past_the_limit_is_one_error_and_takes_nothing(text: str, tmp_path: Path) -> None:
+    (told,) = hold(text, tmp_path, SMALL, [["preview", "--machine", "sim-2"]])
+    code, said = told
+
+    assert code == 2, said[:2000]
+    assert len(re.findall(r"error\[HP023\]: .* asks for [\d,]+ ", said)) == 1, said[:2000]
+    assert "the limit of one document is" in said
+    assert len(said) < 20_000
+
+
+NEAR: dict[str, str] = {
+    "tensors": "regions: {r: {tensors: {t.$(n): {each: {n: 10000}, dtype: f32, shape: [16, 16]}}}}",
+    "patterns": "devices: {gpu: {count: 2}}\nallocations: {a: {size: 1}}\nreservations:\n  r:\n    mappings:\n"
+    + "    - {allocation: a, access: {gpu.*: rw}}\n" * 1400,
+    "families": "devices: {gpu: {count: 2}}\nallocations: {a: {count: 4096, size: 1KiB}}\n"
+    "reservations: {r: {access: {gpu.*: rw}, mappings: [{allocation: a.*}]}}",
+}
+
+
+@pytest.mark.parametrize("text", NEAR.values(), ids=NEAR)
+def test_large_plans_are_quick(text: str, tmp_path: Path) -> None:
+    verbs = [["validate"], ["preview", "--machine", "sim-2"], ["preview", "--machine", "sim-2", "--format", "json"]]
+    assert [code for code, _ in hold(text, tmp_path, SMALL, verbs)] == [0, 0, 0]
+
+
+WRONG: dict[str, tuple[str, int]] = {
+    "repeated": ('buffers: {b: {each: 20000, kind: device, size: "$(0 - index - 1)"}}', 1),
+    "written": ("buffers:\n" + "".join(f"  b{i}: {{kind: x}}\n" for i in range(4000)), 1000),
+    "places": (
+        "devices: {gpu: {count: 1000}}\nallocations: {a: {size: 1MiB}}\nreservations:\n  r:\n    mappings:\n"
+        + "    - {allocation: b, access: {cpu.*: rw}}\n" * 1400,
+        1000,
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "most"), WRONG.values(), ids=WRONG)
+def test_no_run_shows_more_than_a_thousand_diagnostics(text: str, most: int, tmp_path: Path) -> None:
+    verbs = [["validate", "--format", form] for form in ("text", "json", "github", "sarif")]
+    told = hold(text, tmp_path, SMALL, verbs)
+
+    assert {code for code, _ in told} == {2}
+    told_as_text, as_json, github, sarif = (said for _, said in told)
+    found = json.loads(as_json)["files"][0]["diagnostics"]
+    results = json.loads(sarif)["runs"][0]["results"]
+    assert told_as_text.count("error[") == github.count("::error ") == len(results) == len(found)
+    if most > 1:
+        left_out = found[-1]["left_out"]
+        assert (len(found), found[-1]["code"], left_out > 0) == (1001, "HP027", True)
+        for said in (told_as_text, github, results[-1]["message"]["text"]):
+            assert f"and {left_out:,} more" in said
+    else:
+        assert found[0]["notes"] == ["and: 19999 more of this each"]
+
+
+def test_the_limit_is_of_a_run_not_of_a_file(tmp_path: Path, hipplan: Run) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.yaml").write_text("hipplan: 1\nbuffers:\n" + "".join(f"  b{i}: 1\n" for i in range(600)))
+    files = json.loads(hipplan("validate", tmp_path, "--format", "json").stdout)["files"]
+
+    assert [len(file["diagnostics"]) for file in files] == [600, 401, 1]
+    assert [file["diagnostics"][-1]["left_out"] for file in files] == [0, 200, 600]
