@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -80,12 +81,12 @@ def plan(runtime: Runtime, size: int, compare: bool) -> dict[str, Any]:
 def measure(chosen: Chosen, size: int, repeats: int, compare: bool, on_cell: Callable[[int, int], None]) -> Matrix:
     """Every ordered pair of devices. on_cell: called before each with its number and how many there are.
 
-    Raises what apply raises, and HipError if a copy fails.
+    Raises what apply raises, HipError if a copy fails, and LeakError.
     """
     runtime = chosen.runtime
     program = prepare(load(plan(runtime, size, compare)), chosen, None)
     granted = next((r.size for r in program.resources if r.kind == "mapping"), size)
-    with run(program, runtime) as layout:
+    with closing(run(program, runtime)) as layout:  # what is left behind counts more than the copy that failed
         pairs = list(product(range(len(program.devices)), repeat=2))
         cells = []
         for number, (source, to) in enumerate(pairs):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from hipplan import _core
@@ -34,7 +35,7 @@ def discover(chosen: Chosen, wanted: Callable[[Machine], Container[int]] | None 
     a context to tell how much memory is free, which takes hundreds of MB of the device.
     """
     runtime = chosen.runtime
-    try:
+    with _told():
         count = runtime.device_count()
         devices = [_device(runtime, ordinal) for ordinal in range(count)]
         links = [
@@ -47,6 +48,18 @@ def discover(chosen: Chosen, wanted: Callable[[Machine], Container[int]] | None 
             for ordinal, device in enumerate(devices)
         ]
         return machine.model_copy(update={"devices": measured})
+
+
+def current_device(runtime: _core.Runtime) -> int:
+    """The calling thread's. Raises RuntimeUnavailable (HP407) if the runtime cannot tell."""
+    with _told():
+        return runtime.current_device()
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
     except _core.HipError as error:
         raise RuntimeUnavailable(
             Diagnostic("HP407", f"the runtime does not tell what this machine is: {error.name}", why=str(error))

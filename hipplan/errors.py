@@ -312,6 +312,13 @@ class ApplyError(HipplanError):
         return ExitCode.LEAKED if self.leaks or self.not_as_it_was else ExitCode.ROLLED_BACK
 
 
+def driver_failure(error: Any, name: str = "", why: str = "") -> ApplyError:
+    """A HipError (which this module does not know) outside of any step: of a query, or of what moves bytes."""
+    notes = (f"driver: {error.call}({error.arguments}) -> {error.name} ({error.code})",)
+    told = Diagnostic("HP401", f"{error.call} failed for {error.subject}", why=why, notes=notes)
+    return ApplyError(told, step=name, call=error.call, code=error.code)
+
+
 class LeakError(HipplanError):
     """Tearing down could not give something back; `leaks` names each object."""
 

@@ -17,7 +17,7 @@ from hipplan import _core, contents, strict_json
 from hipplan.content_steps import ContentStep, check_files, devices_of
 from hipplan.contents import Memory, Refused
 from hipplan.dtypes import BY_NAME, BYTE
-from hipplan.errors import ApplyError, Diagnostic, PlanError, reason_of
+from hipplan.errors import ApplyError, Diagnostic, PlanError, driver_failure, reason_of
 from hipplan.live import Live, OnBytes
 from hipplan.model import Content
 from hipplan.model.translate import translate
@@ -144,10 +144,7 @@ def check_save(program: Program, name: str, path: str) -> None:
 def _failure(name: str, error: Exception) -> ApplyError:
     if not isinstance(error, _core.HipError):
         return ApplyError(Diagnostic("HP405", f"'{name}': {error}"))
-    notes = (f"driver: {error.call}({error.arguments}) -> {error.name} ({error.code})",)
-    summary = f"{error.call} failed for {error.subject}"
-    told = Diagnostic("HP401", summary, why="the bytes that were to be written are undefined", notes=notes)
-    return ApplyError(told, step=name, call=error.call, code=error.code)
+    return driver_failure(error, name, "the bytes that were to be written are undefined")
 
 
 def _laid_out(memory: Memory, name: str, path: str) -> tuple[bytes, Sequence[Resource]]:

@@ -9,7 +9,7 @@ from hipplan import _core
 from hipplan.compiler import compile as compile_plan
 from hipplan.compiler import compile_change
 from hipplan.difference import Difference
-from hipplan.discover import discover
+from hipplan.discover import current_device, discover
 from hipplan.errors import Diagnostic, MachineError
 from hipplan.findings import Findings
 from hipplan.live import native_steps
@@ -25,7 +25,7 @@ def prepare(plan: LoadedPlan, chosen: Chosen, profile: Machine | None) -> Progra
     if profile is not None and chosen.kind != "sim":
         summary = f"the machine is measured with the runtime {chosen.kind}, it cannot be chosen"
         raise MachineError(Diagnostic("HP314", summary, hint="use --runtime sim, or leave --machine out"))
-    current = chosen.runtime.current_device()
+    current = current_device(chosen.runtime)
     program = compile_plan(plan, _measured(plan, chosen, current), current)
     _raise_open_files(_allocations(program))
     native_steps(program)  # now, and not within the first apply

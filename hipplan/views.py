@@ -200,14 +200,17 @@ class Piece(_core.Window):
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """Version 3, for CuPy and Numba. The lease lives as long as this Piece, which its reader keeps.
 
-        Raises AttributeError for host memory and for what NumPy has no dtype for.
+        Raises AttributeError for host memory and for what NumPy has no dtype for, BufferError where its reader would
+        take another device than this piece is for.
         """
         if self.address is None or self._place.dl_device[0] not in _GPU_TYPES:
             raise AttributeError(f"'{self.name}' is no device memory")
         if not self.dtype.typestr:
             raise AttributeError(f"the CUDA array interface has no {self.dtype}; use DLPack")
         self._require_one_runtime(self._place)
-        self._lease = _core.Lease(self)
+        lease = _core.Lease(self)
+        self._require_told_device(self._place)
+        self._lease = lease
         return {
             "shape": self.shape,
             "typestr": self.dtype.typestr,
@@ -262,6 +265,15 @@ class Piece(_core.Window):
                 "its own (PyTorch) before the first apply; then hipplan uses that one"
             )
 
+    def _require_told_device(self, place: Place) -> None:
+        """The array interface has no word for the device: its reader asks the driver, which names the memory's."""
+        assert self.address is not None
+        if self.nbytes and self._runtime.pointer_attributes(self.address).device != place.dl_device[1]:
+            raise BufferError(
+                f"the CUDA array interface cannot say that '{self.name}' is looked at from '{place.who}': its reader "
+                "takes the device that holds the memory, which may have no access to it; use from_dlpack"
+            )
+
     def _require_memory(self) -> None:
         if not self._places:
             why = {
@@ -274,7 +286,7 @@ class Piece(_core.Window):
 def _no_buffer(name: str, places: dict[str, Place], dtype: DType) -> str:
     """Why the buffer protocol does not work; empty where it does."""
     if "host" not in places:
-        return f"the CPU may not look at '{name}'; use DLPack or the CUDA array interface"
+        return f"the CPU may not look at '{name}'; use from_dlpack, or the CUDA array interface"
     if not dtype.format:
         return f"the buffer protocol has no {dtype}; use DLPack, or .view('u8') for the raw bytes"
     return ""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from hipplan import strict_json
 from hipplan.cli.arguments import Parser, WrongUsage, format_option, runtime_option
 from hipplan.cli.interrupts import Interrupted, Interrupts
-from hipplan.errors import ApplyError, Diagnostic, ExitCode, printable
+from hipplan.errors import ExitCode, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,6 @@ def declare(parser: Parser) -> None:
 def run(given: Namespace) -> int:
     from dataclasses import asdict
 
-    from hipplan import _core
     from hipplan.bench import measure
     from hipplan.runtimes import choose
     from hipplan.undo import hurry
@@ -67,8 +66,6 @@ def run(given: Namespace) -> int:
             matrix = measure(chosen, wanted, given.repeats, given.compare, between)
     except Interrupted as interrupted:
         return interrupted.exit_code
-    except _core.HipError as error:  # a copy; the layout is closed already
-        raise ApplyError(Diagnostic("HP401", str(error))) from error
     if given.format == "json":
         print(strict_json.document(None, event="bench", runtime=chosen.kind, **asdict(matrix)))
     else:

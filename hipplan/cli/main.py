@@ -14,7 +14,7 @@ from importlib import import_module
 from hipplan.cli.arguments import Parser, WrongUsage, tell_failure
 from hipplan.cli.habits import for_verb
 from hipplan.cli.streams import whole
-from hipplan.errors import ExitCode, HipplanError, suggest
+from hipplan.errors import ExitCode, HipplanError, driver_failure, suggest
 
 VERBS = {
     "validate": "check plans; with --machine also whether that machine can hold them",
@@ -139,9 +139,20 @@ def _run(arguments: list[str]) -> int:
         return int(module.run(given))
     except WrongUsage as wrong:
         parser.error(str(wrong))
-    except HipplanError as error:
-        tell_failure(error, getattr(given, "format", "text") == "json")
-        return error.exit_code
+    except Exception as error:
+        failure = _failure(error)
+        if failure is None:
+            raise
+        tell_failure(failure, getattr(given, "format", "text") == "json")
+        return failure.exit_code
+
+
+def _failure(error: Exception) -> HipplanError | None:
+    """What is ours; a driver's failure outside of an apply too, such as of a query for a report."""
+    core = sys.modules.get("hipplan._core")  # not imported for this: most verbs need no compiled part
+    if core is not None and isinstance(error, core.HipError):
+        return driver_failure(error)
+    return error if isinstance(error, HipplanError) else None
 
 
 def _help() -> str:

@@ -157,19 +157,41 @@ def test_what_has_no_bytes_to_show_says_why(name: str, message: str, layout: Lay
 
 
 def test_the_cuda_array_interface_describes_device_memory(layout: Layout) -> None:
-    piece = layout["shared[0]"].on("gpu.1").view("f16", (2, -1))
+    piece = layout["told[0]"].view("f16", (2, -1))
     told = piece.__cuda_array_interface__
 
     assert told == {
         "shape": (2, 2**19),
         "typestr": "<f2",
-        "data": (layout["shared[0]"].address, True),
+        "data": (layout["told[0]"].address, True),
         "strides": None,
         "stream": None,
         "version": 3,
     }
     assert not hasattr(layout["staging"], "__cuda_array_interface__")
     assert not hasattr(layout["scratch"].view("bf16"), "__cuda_array_interface__")
+
+
+def test_the_cuda_array_interface_is_refused_from_a_device_that_it_cannot_name(sim: Simulator) -> None:
+    """Its reader asks the driver, and works on the device that holds the memory: with no right to it, a fault."""
+    mappings = [{"allocation": "theirs", "access": {"gpu.0": "rw"}}]
+    plan = {
+        "hipplan": 1,
+        "devices": {"gpu": {"count": 2}},
+        "allocations": {"theirs": {"device": "gpu.1", "size": "2MiB"}},
+        "reservations": {"r": {"mappings": mappings}},
+        "regions": {"spread": {"devices": ["gpu.0", "gpu.1"], "size": "4MiB", "chunk": "2MiB", "spread": "interleave"}},
+        "buffers": {"table": {"kind": "managed", "size": "64KiB", "device": "gpu.0"}},
+    }
+    with hipplan.apply(plan, runtime="sim") as layout:
+        refused = [layout["r[0]"], layout["spread"].on("gpu.1"), layout["table"].on("gpu.1").view("f32")]
+        for piece in refused:
+            with pytest.raises(BufferError, match="cannot say .* use from_dlpack"):
+                piece.__cuda_array_interface__  # noqa: B018
+            assert piece.__dlpack_device__() == (10, 0 if piece.name == "r[0]" else 1)
+        for piece in (layout["spread"].on("gpu.0"), layout["table"].on("gpu.0")):
+            assert piece.__cuda_array_interface__["data"][0] == piece.address
+        del piece
 
 
 def test_bf16_has_no_buffer_but_its_bytes_have(layout: Layout) -> None:

@@ -1,0 +1,143 @@
+"""Fail every driver call of a whole command in turn, queries included: a failure has a code, and leaves nothing."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import hipplan
+from hipplan import _core
+from hipplan.cli import main
+from hipplan.errors import HipplanError
+from tests.conftest import ROOT, Simulator
+from tests.faults.harness import FOR_EVER, ONCE
+
+PLAN = """
+hipplan: 1
+devices: {gpu: {count: 2}}
+peers: all
+allocations: {a: {device: gpu.1, size: 2MiB}}
+reservations: {r: {mappings: [{allocation: a, access: {gpu.0: r, gpu.1: rw}}]}}
+regions: {hot: {device: gpu.0, size: 4MiB, chunk: 2MiB, reserve: 16MiB}}
+buffers:
+  linked: {kind: device, device: gpu.0, size: 1MiB}
+  staging: {kind: pinned, size: 64KiB}
+contents: {hot: {value: 7}}
+"""
+OTHER = PLAN.replace("size: 4MiB", "size: 6MiB").replace("size: 64KiB", "size: 128KiB")
+
+COMMANDS = {
+    "apply": ["apply", "{plan}", "--once", "--runtime", "sim"],
+    "apply, recorded": ["apply", "{plan}", "--once", "--runtime", "sim", "--record", "{folder}/record.jsonl"],
+    "apply, saved": ["apply", "{plan}", "--once", "--runtime", "sim", "--save", "linked={folder}/linked.npy"],
+    "apply, not read back": ["apply", "{plan}", "--once", "--runtime", "sim", "--no-verify"],
+    "preview": ["preview", "{plan}", "--runtime", "sim"],
+    "preview --from": ["preview", "{other}", "--from", "{plan}", "--runtime", "sim"],
+    "lock": ["lock", "{plan}", "--runtime", "sim", "-o", "{folder}/plan.lock"],
+    "machine": ["machine", "--runtime", "sim"],
+    "bench": ["bench", "--runtime", "sim", "--size", "1MiB", "--repeats", "1"],
+}
+
+
+@pytest.fixture
+def quick(sim: Simulator) -> Iterator[Simulator]:
+    sim.runtime.set_retry_pause(0)
+    yield sim
+    sim.runtime.set_retry_pause(1000)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, str]:
+    (tmp_path / "plan.yaml").write_text(PLAN)
+    (tmp_path / "other.yaml").write_text(OTHER)
+    return {"plan": str(tmp_path / "plan.yaml"), "other": str(tmp_path / "other.yaml"), "folder": str(tmp_path)}
+
+
+def each_call(sim: Simulator, mode: str, act: Callable[[str], None], begin: Callable[[], None] = lambda: None) -> int:
+    """Fails the first call of `act`, the second, ... until none fails; how many did."""
+    for nth in itertools.count(1):
+        begin()
+        rule = f"*@{nth}{mode}=hipErrorUnknown"
+        sim.runtime.arm_faults(rule)
+        act(rule)
+        fired = sim.runtime.faults_fired()
+        sim.runtime.arm_faults("")
+        _core.take_leaks()
+        ctypes.CDLL(sim.runtime.path).hipSetDevice(0)
+        if not fired:
+            return nth - 1
+    raise AssertionError
+
+
+@pytest.mark.parametrize("what", COMMANDS)
+@pytest.mark.parametrize("mode", [ONCE, FOR_EVER], ids=["once", "for ever"])
+def test_a_command_fails_with_a_code_and_words_of_ours(
+    what: str, mode: str, quick: Simulator, files: dict[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [one.format(**files) for one in COMMANDS[what]]
+
+    def act(rule: str) -> None:
+        code = main.run(arguments)
+        said = capfd.readouterr().err
+
+        assert code in (0, 3, 4, 5), f"{rule}: {code}: {said}"
+        assert code == 0 or re.search(r"error\[HP\d{3}\]", said), f"{rule}: {said}"
+        assert code == 5 or quick.alive() == set(), f"{rule}: {code}: {said}"
+
+    def begin() -> None:
+        quick.free_everything()
+
+    assert each_call(quick, mode, act, begin) >= 5
+    quick.free_everything()
+
+
+LIBRARY: dict[str, Callable[[hipplan.Layout], object]] = {
+    "apply": lambda layout: None,
+    "update": lambda layout: layout.update(OTHER),
+    "grow": lambda layout: layout.grow("hot", by="4MiB"),
+    "fill": lambda layout: layout.fill("hot", 3),
+    "remap": lambda layout: layout.remap("hot"),
+    "close": lambda layout: layout.close(),
+}
+
+
+@pytest.mark.parametrize("what", LIBRARY)
+def test_a_call_of_the_library_raises_what_is_ours(what: str, quick: Simulator) -> None:
+    layouts: list[hipplan.Layout] = []
+
+    def begin() -> None:
+        while layouts:
+            layouts.pop().close()
+        quick.free_everything()
+        if what != "apply":
+            layouts.append(hipplan.apply(PLAN, runtime="sim"))
+
+    def act(rule: str) -> None:
+        try:
+            if what == "apply":
+                layouts.append(hipplan.apply(PLAN, runtime="sim"))
+            else:
+                LIBRARY[what](layouts[0])
+        except HipplanError as error:
+            assert error.exit_code in (3, 4, 5), f"{rule}: {error}"
+            assert layouts or quick.alive() == set(), f"{rule}: {error}"
+
+    assert each_call(quick, ONCE, act, begin) >= 3
+    while layouts:
+        layouts.pop().close()
+
+
+def test_a_library_that_does_not_tell_its_version_is_no_runtime(files: dict[str, str]) -> None:
+    line = [sys.executable, "-m", "hipplan", "sim", "--fail", "hipRuntimeGetVersion@1=hipErrorUnknown", "--",
+            sys.executable, "-m", "hipplan", "apply", files["plan"], "--once", "--runtime", "sim"]  # fmt: skip
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=120)
+
+    assert done.returncode == 3
+    assert "error[HP407]" in done.stderr
