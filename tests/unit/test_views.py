@@ -186,7 +186,7 @@ def test_the_cuda_array_interface_is_refused_from_a_device_that_it_cannot_name(s
     with hipplan.apply(plan, runtime="sim") as layout:
         refused = [layout["r[0]"], layout["spread"].on("gpu.1"), layout["table"].on("gpu.1").view("f32")]
         for piece in refused:
-            with pytest.raises(BufferError, match="cannot say .* use from_dlpack"):
+            with pytest.raises(BufferError, match=r"cannot say .* use from_dlpack"):
                 piece.__cuda_array_interface__  # noqa: B018
             assert piece.__dlpack_device__() == (10, 0 if piece.name == "r[0]" else 1)
         for piece in (layout["spread"].on("gpu.0"), layout["table"].on("gpu.0")):
