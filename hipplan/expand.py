@@ -280,7 +280,7 @@ class _Expander:
         body = {key: inner for key, inner in value.items() if key != "each"}
         each = value["each"]
         where = place.child("each", "each")
-        several = isinstance(each, dict) and not each.keys() <= _RANGE_KEYS
+        several = isinstance(each, dict) and not (each.keys() <= _RANGE_KEYS or each.keys() == {"from", "to"})
         named = each if several else {"each": each}
         domains: list[list[Value]] = []
         total = 1
@@ -329,7 +329,7 @@ class _Expander:
         if all(type(each) is int for each in (start, count, step)) and count >= 0:
             self.budget.take("values", count, "each", lambda: self._span(place))
             return [start + step * i for i in range(count)]
-        if isinstance(domain, str):
+        if isinstance(domain, str) and not domain[:1].isdigit():
             hint = self.nearest(domain, self.families) or "a family is defined under devices:, as gpu: {count: 8}"
             self._report("HP024", f"there is no family of devices '{domain[:60]}'", place, hint=hint)
         else:

@@ -118,7 +118,8 @@ class Documents:
             return {}
         own = data.get("vars", {})
         if not isinstance(own, dict):
-            self._report("HP103", f"'vars' must be a mapping, not {called(own)}", source, ("vars",))
+            summary = f"'vars' must be a mapping, not {called(own)}"
+            self._report("HP103", summary, source, ("vars",), hint="write vars: {layers: 80}")
             own, self.complete = {}, False
         variables: dict[str, Entry] = {}
         named = data.get("include", [])

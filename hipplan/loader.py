@@ -134,7 +134,8 @@ def examine(
         raise PlanError([_with_given(diagnostic, set_outside) for diagnostic in error.diagnostics]) from None
     told = in_order([*document.found, *found, *more])
     errors = [_with_given(diagnostic, set_outside) for diagnostic in told if diagnostic.severity == "error"]
-    return LoadedPlan(plan, objects, tuple(told), document), errors
+    warnings = tuple(diagnostic for diagnostic in told if diagnostic.severity != "error")
+    return LoadedPlan(plan, objects, warnings, document), errors
 
 
 def _with_given(diagnostic: Diagnostic, given: Mapping[str, Any]) -> Diagnostic:

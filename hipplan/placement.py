@@ -65,8 +65,8 @@ def _no_such_device(name: str, device: ResolvedDevice, machine: Machine, span: S
     selector = device.selector
     if selector.uuid or selector.pci:
         asked = f"uuid {selector.uuid}" if selector.uuid else f"pci {selector.pci}"
-        have = ", ".join(str(d.uuid if selector.uuid else d.pci) for d in machine.devices)
-        why = f"{machine.name} has {have or 'no device'}"
+        have = ", ".join(filter(None, (d.uuid if selector.uuid else d.pci for d in machine.devices)))
+        why = f"{machine.name} has {have}" if have else f"{machine.name} does not say what its devices have there"
         summary = f"no device with {asked} for '{name}'"
     else:
         count = len(machine.devices)
@@ -96,4 +96,11 @@ def _check_arch(
         return
     summary = f"'{name}' must be {wanted}, but device {ordinal} is {have}"
     span = plan.span(*device.path, "arch")
-    findings.add(Diagnostic("HP311", summary, span, hint="choose another device, or drop arch"))
+    findings.add(
+        Diagnostic(
+            "HP311",
+            summary,
+            span,
+            hint="choose another device, or remove arch:; `hipplan machine` shows what this one has",
+        )
+    )

@@ -61,9 +61,10 @@ def counted(number: int, thing: str) -> str:
 
 
 def meant_variable(text: str) -> str:
-    """A hint for $x and ${x}, which a shell would have; else empty."""
-    match = re.fullmatch(r"\$\{?(\w+)\}?", text[:80])
-    return f"write $({match[1]})" if match else ""
+    """A hint for $x and ${x}, which a shell would have, {{ x }} of templates, and calculations; else empty."""
+    if match := re.fullmatch(r"\$\{?(\w+)\}?|\{\{ ?(\w+) ?\}\}", text[:80]):
+        return f"write $({match[1] or match[2]})"
+    return f"write $({text})" if re.fullmatch(r"\w+( ?(\*|//|[-+%]) ?\w+)+", text[:80]) else ""
 
 
 def called(value: object) -> str:

@@ -290,6 +290,12 @@ class _Reader:
         elif where and (name := re.search(r"[\w.-]+\[$", where.text[: where.column][-257:])):
             number = where.text[where.column :][:10].partition("]")[0]
             hint = f'quote it: "{name[0]}{number}]"'
+        elif where and (name := re.match(r"\$\{(\w+)\}", where.text[max(0, where.column - 2) :])):
+            hint = f"a variable is $({name[1]}), with parentheses"
+        elif "expected ',' or '}'" in problem and "before this is complete" not in problem:
+            hint = "put a comma between two keys"
+        elif problem == "did not find expected key":
+            hint = "keys of one mapping begin in the same column"
         return Diagnostic("HP004", problem, where, why=context, hint=hint)
 
     def _construct(self, node: yaml.Node) -> Any:

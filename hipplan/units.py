@@ -43,7 +43,9 @@ def parse_size(value: Any) -> int:
         value = number(value)
         # True is an int to Python, `size: true` a mistake.
         if value.__class__ is not int and not isinstance(value, str):
-            raise SizeError(f"a byte size is needed here, not {called(value)}", "write bytes, or 64MiB", "HP103")
+            whole = isinstance(value, float) and value.is_integer() and 0 <= value < BYTES_MAX
+            hint = f"write {int(value)}" if whole else "write bytes, or 64MiB"
+            raise SizeError(f"a byte size is needed here, not {called(value)}", hint, "HP103")
     return _parsed(value)
 
 
@@ -53,10 +55,10 @@ def _parsed(value: int | str) -> int:
         return _bounded(value, str(value) if -BYTES_MAX < value < BYTES_MAX else "this number")
     match = _SIZE.fullmatch(value)
     if match is None:
-        raise SizeError(
-            f"{_short(value)} is not a size",
-            meant_variable(value) or "write bytes, or a number with a unit: 64MiB, 1.5GiB, 2GB",
-        )
+        hint = meant_variable(value) or "write bytes, or a number with a unit: 64MiB, 1.5GiB, 2GB"
+        if re.fullmatch(r"[0-9]{1,3}([_,'][0-9]{3})+", value[:40]):
+            hint = f"write {re.sub('[^0-9]', '', value)}"
+        raise SizeError(f"{_short(value)} is not a size", hint)
     whole, fraction, unit = match.groups()
     if not unit:
         if fraction:

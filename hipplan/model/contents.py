@@ -1,5 +1,6 @@
 """Contents: what memory holds once the plan is applied."""
 
+import re
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -14,7 +15,11 @@ from hipplan.plain import number
 def _number(value: Any) -> Any:
     value = number(value)
     if value.__class__ not in (bool, int, float):
-        hint = "remove the quotes" if isinstance(value, str) else ""
+        hint = (
+            "remove the quotes"
+            if isinstance(value, str) and re.fullmatch(r"[-+.0-9eE]+", value)
+            else "such as 0 or 0.5"
+        )
         raise refuse("HP103", "'value' must be a number, true or false", hint=hint)
     return value
 

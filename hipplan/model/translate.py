@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from hipplan.codes import CODES
 from hipplan.errors import Diagnostic, Span, suggest
 from hipplan.findings import Findings
+from hipplan.model.habits import added, bounds, meant_key, meant_value
 from hipplan.plain import called, meant_variable
 
 SpanOf = Callable[..., "Span | None"]
@@ -140,6 +141,8 @@ def path_in(data: Any, loc: tuple[int | str, ...]) -> tuple[Path, bool]:
             at_key = True
         elif path[:1] == ["buffers"] and len(path) == 2 and not tagged:
             tagged = True  # buffers are the one union of models: pydantic puts the kind in front
+        elif path == ["peers"] and step in ("all", "links"):
+            continue  # the branches of peers
         elif isinstance(data, dict) and step in data:
             path.append(step)
             data = data[step]
@@ -190,8 +193,11 @@ class _Problem:
     def _unknown_key(self, known: list[str], elsewhere: dict[str, str]) -> Diagnostic:
         where, reason = self.span(self.path, key=True), REFUSED.get(self.name, "")
         if reason:
-            return Diagnostic("HP109", f"a plan has no key '{self.name}'", where, why=reason, hint="remove it")
-        hint = suggest(self.name, [*known, *elsewhere])
+            hint = "remove it"
+            if self.name == "offset" and "at" in known:
+                hint = "remove it; where in its reservation a mapping begins is at:"
+            return Diagnostic("HP109", f"a plan has no key '{self.name}'", where, why=reason, hint=hint)
+        hint = meant_key(self.name, known) or suggest(self.name, [*known, *elsewhere])
         meant = hint.removeprefix("did you mean '").removesuffix("'?")
         if meant in elsewhere:
             hint = f"{'' if meant == self.name else hint + ' '}{meant}: is for buffers of kind {elsewhere[meant]}"
@@ -203,8 +209,7 @@ class _Problem:
         missing = _unquoted(self.context["discriminator"]) if at_object else self.name
         owner = self.path if at_object else self.path[:-1]
         of = f"'{_named(owner)}'" if owner else "the document"
-        hint = f"add {missing}:"
-        return Diagnostic("HP102", f"{of} needs the key '{missing}'", self.span(owner, key=True), hint=hint)
+        return Diagnostic("HP102", f"{of} needs the key '{missing}'", self.span(owner, key=True), hint=added(missing))
 
     def _not_a_choice(self) -> Diagnostic:
         path, value, expected = self.path, self.given, "expected"
@@ -213,7 +218,7 @@ class _Problem:
             value = self.context["tag"]
         where, shown = self.span(path), _cut(value)
         known = [text or number for text, number in re.findall(r"'([^']*)'|(\d+)", self.context[expected])]
-        hint = suggest(value, known) or f"one of {', '.join(known)}"
+        hint = meant_value(value, known) or suggest(value, known) or f"one of {', '.join(known)}"
         reason = REFUSED_VALUES.get((str(path[-1]), str(value)), "")
         code = "HP109" if reason else "HP104"
         return Diagnostic(code, f"'{path[-1]}' cannot be {shown}", where, why=reason, hint=hint)
@@ -225,11 +230,14 @@ class _Problem:
     def _wrong_value(self) -> Diagnostic:
         where = self.span(self.path)
         if self.kind in _TYPES:
-            summary = f"'{self.name}' must be {_TYPES[self.kind]}, not {called(self.given)}"
+            subject = f"'{self.name}'" if self.path else "the document"
+            summary = f"{subject} must be {_TYPES[self.kind]}, not {called(self.given)}"
             return Diagnostic("HP103", summary, where, hint=self._type_hint())
         if self.kind == "string_pattern_mismatch":
             hint = _FORMS.get(self.name, "")
             return Diagnostic("HP105", f"'{self.name}' cannot be {_cut(self.given)}", where, hint=hint)
+        if told := bounds(self.context):
+            return Diagnostic("HP105", f"'{self.name}' {told}, not {_cut(self.given)}", where)
         code = "HP105" if self.kind in _BOUNDS else "HP103"
         return Diagnostic(code, f"'{self.name}': {self.message[0].lower()}{self.message[1:]}", where)
 
@@ -238,18 +246,23 @@ class _Problem:
         path = self.path
         field = path[0] if len(path) == 2 else path[-2] if isinstance(path[-1], int) else path[-1]
         if field == "devices" and self.kind == "list_type":
-            return "write devices: [gpu.0, gpu.1]"
+            named = str(self.given) if isinstance(self.given, str) and self.given != "all" else "gpu.*"
+            return f"write devices: [{named}]"
         example = _WRITTEN.get(str(field), "")
         return f"write {example}" if example else ""
 
     def _type_hint(self) -> str:
         given = self.given
+        if not self.path:
+            return "a plan begins with hipplan: 1"
         if _TYPES[self.kind] in ("a mapping", "a list") and self.path:
             return self._written()
         if self.kind == "string_type" and given.__class__ is int and _names_a_device(self.path):
             return f"write the name of a device: gpu.{given}, or one of devices:, as gpu: {{ordinal: {given}}}"
         if self.kind == "bool_type" and str(given).lower() in ("yes", "on", "no", "off", "y", "n", "true", "false"):
             return "remove the quotes" if given in ("true", "false") else "YAML 1.2 writes true and false"
+        if self.kind == "bool_type" and given in (0, 1):
+            return f"write {'true' if given else 'false'}"
         if self.kind == "int_type" and isinstance(given, str):
             return "remove the quotes" if _INTEGER.fullmatch(given) else meant_variable(given)
         if self.kind == "string_type" and isinstance(given, (int, float)):

@@ -167,6 +167,8 @@ class Devices:
         """For who names a device as PyTorch does, or by its number alone."""
         if name == "cpu":
             return "the CPU is called host"
+        if name in ("all", "*") and self._families:
+            return f"write {next(iter(self._families))}.* for all devices of that name"
         if not (number := _ORDINAL.fullmatch(name)):
             return ""
         ordinal = int(number[1] or 0)
