@@ -5,30 +5,35 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.cli.started import Started
+
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+@pytest.fixture(scope="session")
+def started() -> Iterator[Started]:
+    process = Started()
+    yield process
+    process.end()
+
+
 @pytest.fixture
-def hipplan() -> Run:
+def hipplan(started: Started) -> Run:
     """hipplan(*arguments, env={}, stdin="", cwd=None): what it printed, and its exit code."""
 
     def run(
         *arguments: object, env: dict[str, str] | None = None, stdin: str = "", cwd: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command(*arguments),
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=600,
-            env=os.environ | (env or {}),
-            cwd=cwd,
-        )
+        variables = os.environ | (env or {})
+        if started.fits(variables):
+            return started.run([str(one) for one in arguments], stdin, variables, cwd)
+        line = command(*arguments)
+        return subprocess.run(line, input=stdin, capture_output=True, text=True, timeout=600, env=variables, cwd=cwd)
 
     return run
 

@@ -1,0 +1,139 @@
+"""The command without the start of Python: a fork of a process that has imported all of hipplan and run none of it.
+
+The fork has descriptors, variables, a folder and an end of its own, as a process that was started has; only what Python
+and the imports cost, most of a short command, is paid once. What is about the start itself needs `command`.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import json
+import os
+import pkgutil
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TextIO
+
+OURS = ("HIPPLAN_", "HIPSIM_")
+"""Variables that are read when a command runs. With others that differ Python itself may start differently."""
+
+
+class Started:
+    """The process that is forked."""
+
+    def __init__(self) -> None:
+        self._variables = _not_ours(os.environ)
+        self._socket, theirs = socket.socketpair()
+        line = [sys.executable, "-m", "tests.cli.started", str(theirs.fileno())]
+        self._process = subprocess.Popen(line, pass_fds=[theirs.fileno()], cwd=Path(__file__).parents[2])
+        theirs.close()
+
+    def fits(self, variables: dict[str, str]) -> bool:
+        return _not_ours(variables) == self._variables
+
+    def run(
+        self, arguments: list[str], stdin: str, variables: dict[str, str], cwd: Path | None
+    ) -> subprocess.CompletedProcess[str]:
+        pipes = [os.pipe() for _ in range(3)]
+        theirs = [pipes[0][0], pipes[1][1], pipes[2][1]]
+        request = json.dumps({"arguments": arguments, "variables": variables, "cwd": str(cwd or Path.cwd())})
+        socket.send_fds(self._socket, [len(request.encode()).to_bytes(8, "big")], theirs)
+        self._socket.sendall(request.encode())
+        for descriptor in theirs:
+            os.close(descriptor)
+        said = ["", ""]
+
+        def write() -> None:
+            try:
+                with open(pipes[0][1], "w", encoding="utf-8") as file:  # noqa: PTH123
+                    file.write(stdin)
+            except BrokenPipeError:  # it wants no more
+                pass
+
+        def read(number: int) -> None:
+            with open(pipes[number][0], encoding="utf-8") as file:  # noqa: PTH123
+                said[number - 1] = file.read()
+
+        threads = [threading.Thread(target=write), *(threading.Thread(target=read, args=(n,)) for n in (1, 2))]
+        for thread in threads:
+            thread.start()
+        code = int.from_bytes(self._socket.recv(4), "big", signed=True)
+        for thread in threads:
+            thread.join()
+        return subprocess.CompletedProcess(arguments, code, *said)
+
+    def end(self) -> None:
+        self._socket.close()
+        self._process.wait()
+
+
+def _not_ours(variables: os._Environ[str] | dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in variables.items() if not name.startswith((*OURS, "PYTEST_"))}
+
+
+def serve(connection: socket.socket) -> bool:
+    """Forks for each request until there are no more. True in a fork, which is to run the command."""
+    while True:
+        head, descriptors, _, _ = socket.recv_fds(connection, 8, 3)
+        if not head:
+            return False
+        text = b""
+        while len(text) < int.from_bytes(head, "big"):
+            text += connection.recv(1 << 20)
+        request = json.loads(text)
+        child = os.fork()
+        if child == 0:
+            connection.close()
+            _become(request, descriptors)
+            return True
+        for descriptor in descriptors:
+            os.close(descriptor)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        connection.sendall(code.to_bytes(4, "big", signed=True))
+
+
+def _become(request: dict[str, object], descriptors: list[int]) -> None:
+    for number, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        setattr(sys, name, _stream(number, name, getattr(sys, name)))
+        setattr(sys, f"__{name}__", getattr(sys, name))
+    os.environ.clear()
+    os.environ.update(request["variables"])  # type: ignore[arg-type]
+    os.chdir(str(request["cwd"]))
+    sys.argv = ["hipplan", *request["arguments"]]  # type: ignore[misc]
+
+
+def _stream(number: int, name: str, like: TextIO) -> TextIO:
+    """A standard stream as the interpreter makes them when it starts."""
+    raw = io.FileIO(number, "rb" if number == 0 else "wb", closefd=False)
+    raw.name = f"<{name}>"
+    buffer = io.BufferedReader(raw) if number == 0 else io.BufferedWriter(raw)
+    newline, at_line_ends = (None, False) if number == 0 else ("\n", number == 2)
+    return io.TextIOWrapper(buffer, like.encoding, like.errors, newline, at_line_ends)
+
+
+def _import_all() -> None:
+    import hipplan
+
+    for module in pkgutil.walk_packages(hipplan.__path__, "hipplan."):
+        if not module.name.endswith("__main__") and not module.name.startswith("hipplan.lib"):  # which are runtimes
+            __import__(module.name)
+
+
+def main() -> None:
+    _import_all()
+    gc.freeze()  # what is shared stays shared
+    from hipplan.cli import command
+
+    if serve(socket.socket(fileno=int(sys.argv[1]))):
+        command()
+
+
+if __name__ == "__main__":
+    main()
