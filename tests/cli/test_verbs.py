@@ -252,17 +252,13 @@ def test_options_may_stand_anywhere(hipplan: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        ["apply", str(QUICKSTART), "--runtime", "no-such-runtime"],
-        ["apply", str(QUICKSTART), "--runtime", "/no/such/library.so"],
-        ["apply", str(QUICKSTART), "--runtime", "cuda"],
-    ],
+    ("runtime", "code"),
+    [("no-such-runtime", 2), ("/no/such/library.so", 3), ("cuda", 3)],
 )
-def test_what_is_not_there_exits_3_with_a_sentence(arguments: list[str], hipplan: Run) -> None:
-    done = hipplan(*arguments)
+def test_a_runtime_that_is_not_there_is_told_in_a_sentence(runtime: str, code: int, hipplan: Run) -> None:
+    done = hipplan("apply", QUICKSTART, "--runtime", runtime)
 
-    assert done.returncode == 3
+    assert done.returncode == code
     assert "error[HP" in done.stderr
     assert "Traceback" not in done.stderr
 
