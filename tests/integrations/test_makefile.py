@@ -91,11 +91,11 @@ def test_sanitize_builds_with_all_sanitizers(stranger: Stranger) -> None:
     assert "for kind in thread; do" in stranger.make("-n", "sanitize", "KINDS=thread").stdout
 
 
-@pytest.mark.parametrize("fails", ["ruff check", "ruff format", "mypy", "stubtest", "clang-format", "clang-tidy"])
+@pytest.mark.parametrize("fails", ["ruff check", "ruff format", "mypy", "stubtest", "clang-format", "clang-tidy", "cmake"])
 def test_each_checker_that_fails_makes_the_check_fail(fails: str, tmp_path: Path) -> None:
     if shutil.which("git") is None:
         pytest.skip("git is not installed")
-    for name in ("ruff", "mypy", "stubtest", "clang-format", "clang-tidy"):
+    for name in ("ruff", "mypy", "stubtest", "clang-format", "clang-tidy", "cmake", "python"):
         (tmp_path / name).write_text(f'#!/bin/sh\ncase "{name} $*" in "{fails}"*) exit 1;; esac\n')
         (tmp_path / name).chmod(0o755)
     line = [shutil.which("dash") or "sh", "tools/check.sh", str(tmp_path)]
