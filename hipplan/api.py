@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from hipplan.held import answer_in_thread
 from hipplan.layout import Layout
 from hipplan.live import OnBytes
 from hipplan.loader import LoadedPlan, PlanSource, loaded
@@ -32,6 +33,7 @@ def apply(
     verify: bool = True,
     record: str | os.PathLike[str] | None = None,
     locked: str | os.PathLike[str] | None = None,
+    answer: bool = True,
 ) -> Layout:
     """Applies a plan: everything is made, read back and handed out, or nothing is.
 
@@ -44,6 +46,8 @@ def apply(
     bind: memory for `bind:` buffers (buffer protocol), descriptors for `bind:` allocations, by name.
     on_step: called before each step with its number, from 0, and the step; what it raises rolls back.
     on_bytes: called while the plan's contents are moved, with the bytes done and the bytes of the step; likewise.
+    answer: `hipplan verify` in another process of this user may ask what is held, and whether it is as planned; a
+    thread of this process answers.
     verify: read back from the driver what was made, and compare; False leaves that out.
 
     Raises PlanError (the plan is invalid, or not what is locked), MachineError (this machine cannot hold it, or is
@@ -62,7 +66,7 @@ def apply(
                 log.warning("%s", told)
         if chosen.notice:
             log.warning("%s", chosen.notice)
-        return run(
+        layout = run(
             program,
             chosen.runtime,
             bind=bind,
@@ -72,3 +76,6 @@ def apply(
             notice=chosen.notice,
             record=recorder,
         )
+    if answer:
+        answer_in_thread(layout)
+    return layout

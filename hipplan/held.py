@@ -1,288 +1,325 @@
-"""A held layout answers other processes of the same user: `hipplan verify` asks it what it reads back now.
+"""Layouts that are held answer other processes of the same user: `hipplan verify` asks what they read back now.
 
-Over a UNIX socket of the abstract namespace: nothing is on disk, and it goes with the process. Both ends ask the kernel
-who the other is (SO_PEERCRED). Every message is bounded in size and in time, so neither can make the other wait.
+The command answers between two sleeps of its own thread, a program that uses the library in a thread for that.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
-import errno
+import datetime
 import logging
 import os
-import secrets
-import selectors
-import socket
-import struct
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
-from time import monotonic
-from types import TracebackType
+import select
+import shlex
+import signal
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Iterator
 from typing import Any
 
-from typing_extensions import Self
-
-from hipplan import _core, strict_json
+from hipplan import _core, messages, strict_json
 from hipplan.errors import Diagnostic, HeldError
 from hipplan.layout import Layout
+from hipplan.messages import Caller, Message, Server
 
 log = logging.getLogger("hipplan")
 
-REQUEST = b"hipplan 1 verify\n"
-PATIENCE_S = 5.0
-"""How long a client may take to ask and to read."""
 ANSWER_S = 30.0
 """How long an answer may take; reading back waits for the driver."""
-ANSWER_BYTES = 4 << 20
-DEAF_S = 1.0
-"""How long nobody is let in after there was no descriptor for somebody: he waits at the door."""
-_CLIENTS = 16
-
+LIST_S = 2.0
+"""How long all together may take to say what they hold."""
 DIFFERENCES = 1000
-"""At most so many are told one by one."""
+"""So many are described, of all layouts of a process."""
+_LAYOUTS = 1000
+_COMMAND = 2000
+_MEMORY = ("allocation", "device", "pinned", "registered", "managed")
+_AT_ONCE = 100
+"""So many processes are asked together: each costs a descriptor."""
 
-Answer = dict[str, Any]
+_OWN_FAULTS = {
+    signal.SIGSEGV,
+    signal.SIGBUS,
+    signal.SIGFPE,
+    signal.SIGILL,
+    signal.SIGTRAP,
+    signal.SIGSYS,
+    signal.SIGABRT,
+}
+"""Signals that a thread causes itself. All others are for other threads."""
+
+_held: weakref.WeakKeyDictionary[Layout, float] = weakref.WeakKeyDictionary()
+"""The layouts that others may ask about, and since when."""
+_lock = threading.RLock()
+_thread: _Thread | None = None
+_was_started = False
 
 
-def report(layout: Layout) -> Answer:
-    """What a layout reads back now. `checks`: how many; `differ`: how many of them differ from the plan."""
-    program = layout.program
-    out: Answer = {
+def hold(layout: Layout) -> None:
+    """From now on others may ask about a layout, as long as it is open and somebody serves."""
+    with _lock:
+        _held[layout] = time.time()
+
+
+def answer_in_thread(layout: Layout) -> None:
+    """As hold(), and serves in a thread of this process until its end. The log says so once if it cannot."""
+    global _thread, _was_started
+    hold(layout)
+    with _lock:
+        if not _was_started:
+            _was_started = True
+            try:
+                _thread = _Thread()
+            except (OSError, RuntimeError) as error:
+                _cannot_answer(error)
+
+
+def _cannot_answer(error: Exception) -> None:
+    log.warning("`hipplan verify` cannot ask this process: %s", getattr(error, "strerror", None) or error)
+
+
+def answer(request: Message) -> Message:
+    """What this process says of the layouts that it holds. request: {"ask": "list" or "verify"}."""
+    with _lock:
+        held = [(layout, since) for layout, since in _held.items() if not layout.closed]
+    said: Message = {
         "format_version": strict_json.FORMAT_VERSION,
         "process": os.getpid(),
+        "command": shlex.join(sys.orig_argv)[:_COMMAND],
+        "layouts": [_described(layout, since) for layout, since in held[:_LAYOUTS]],
+    }
+    if request.get("ask") == "verify":
+        left = DIFFERENCES
+        for (layout, _), one in zip(held, said["layouts"], strict=False):
+            one |= _read_back(layout, left)
+            left -= len(one.get("differences", ()))
+    return said
+
+
+def _described(layout: Layout, since: float) -> Message:
+    program = layout.program
+    begun = datetime.datetime.fromtimestamp(since, datetime.timezone.utc)
+    return {
         "plan": program.name,
         "digest": program.digest,
         "machine": program.machine,
         "runtime": layout.runtime.path,
+        "since": begun.isoformat(timespec="seconds"),
+        "bytes": sum(one.size for one in program.resources if one.kind in _MEMORY and not one.imported),
     }
+
+
+def _read_back(layout: Layout, most: int) -> Message:
+    """checks: how many; differ: how many of them differ from the plan; differences: the first of those."""
     try:
         checks = layout.verify()
-    except _core.HipError as error:
-        return out | {"error": str(error)}
+    except (_core.HipError, ValueError) as error:  # ValueError: it was closed meanwhile
+        return {"error": str(error)}
     wrong = checks.mismatches()
-    told = [{"name": c.name, "what": c.what, "desired": c.desired, "current": c.current} for c in wrong[:DIFFERENCES]]
-    return out | {"checks": len(checks), "differ": len(wrong), "differences": told}
+    described = [{"name": c.name, "what": c.what, "desired": c.desired, "current": c.current} for c in wrong[:most]]
+    return {"checks": len(checks), "differ": len(wrong), "differences": described}
 
 
-@dataclass(slots=True)
-class _Client:
-    connection: socket.socket
-    until: float
-    asked: bytes = b""
-    answer: memoryview = field(default_factory=lambda: memoryview(b""))
+@contextlib.contextmanager
+def answers() -> Iterator[Server | None]:
+    """A server for the layouts that this process holds; None where there can be none: no reason not to hold them."""
+    with contextlib.ExitStack() as undo:
+        try:
+            server: Server | None = undo.enter_context(Server(answer))
+        except OSError as error:
+            server = None
+            _cannot_answer(error)
+        yield server
 
 
-class Answers:
-    """Answers as long as it is entered, in the thread that calls serve() whenever one of files() can be read.
+class _Thread:
+    """Serves until the process ends."""
 
-    answer: makes the answer. What it raises is not caught.
-    """
-
-    def __init__(self, answer: Callable[[], Answer]) -> None:
-        self._answer = answer
-        self._clients: dict[int, _Client] = {}
-        self._open: contextlib.ExitStack | None = None
-        self._deaf_until: float | None = None
-
-    def __enter__(self) -> Self:
+    def __init__(self) -> None:
+        """Raises OSError, RuntimeError."""
         with contextlib.ExitStack() as undo:
+            self._server = undo.enter_context(Server(answer))
+            self._stopped, self._stop = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+            undo.callback(os.close, self._stopped)
+            undo.callback(os.close, self._stop)
+            self._thread = threading.Thread(target=self._serve, name="hipplan verify", daemon=True)
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _OWN_FAULTS)
             try:
-                self._ready = undo.enter_context(selectors.EpollSelector())
-                self._door = undo.enter_context(
-                    socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-                )
-                # Random, because containers that share a network may have the same process ids.
-                self._door.bind(f"{_prefix()}{os.getpid()}-{secrets.token_hex(4)}")
-                self._door.listen(_CLIENTS)
-                self._ready.register(self._door, selectors.EVENT_READ)
-            except OSError as error:  # no descriptor left, or a sandbox without sockets: no reason not to hold
-                log.warning("`hipplan verify` cannot ask this process: %s", error.strerror)
-                return self
+                self._thread.start()
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
             self._open = undo.pop_all()
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for client in list(self._clients.values()):
-            self._drop(client)
-        if self._open is not None:
-            self._open.close()
+    def _serve(self) -> None:
+        ready = select.poll()  # not select(): descriptors beyond 1023 are usual where each allocation costs one
+        for descriptor in (self._stopped, *self._server.files()):
+            ready.register(descriptor, select.POLLIN)
+        while True:
+            limit_s = self._server.wait_s()
+            came = ready.poll(None if limit_s is None else 1000 * limit_s)
+            if any(descriptor == self._stopped for descriptor, _ in came):
+                return
+            self._server.serve()
 
-    def files(self) -> list[int]:
-        """Readable when serve() has something to do."""
-        return [] if self._open is None else [self._ready.fileno()]
+    def stop(self) -> None:
+        """While the runtime still stands: an answer that is being made is waited for."""
+        os.write(self._stop, b"x")
+        self._thread.join(ANSWER_S)
+        self._open.close()
 
-    def wait_s(self) -> float | None:
-        """After how many seconds serve() has something to do even so; None if never."""
-        times = [one.until for one in self._clients.values()]
-        if self._deaf_until is not None:
-            times.append(self._deaf_until)
-        return max(0.0, min(times) - monotonic()) if times else None
-
-    def serve(self) -> None:
-        """Does what can be done without waiting."""
-        if self._open is None:
-            return
-        if self._deaf_until is not None and self._deaf_until <= monotonic():
-            self._deaf_until = None
-            self._ready.register(self._door, selectors.EVENT_READ)
-        for key, _ in self._ready.select(0):
-            if key.fileobj is self._door:
-                self._let_in()
-            else:
-                self._talk(self._clients[key.fd])
-        for client in [one for one in self._clients.values() if one.until <= monotonic()]:
-            self._drop(client)
-
-    def _let_in(self) -> None:
-        try:
-            connection, _ = self._door.accept()
-        except OSError as error:  # it has gone again
-            if error.errno in (errno.EMFILE, errno.ENFILE):  # or stays, and would be told of for ever
-                self._ready.unregister(self._door)
-                self._deaf_until = monotonic() + DEAF_S
-            return
-        connection.setblocking(False)
-        if len(self._clients) == _CLIENTS or _peer(connection)[1] != os.getuid():
-            connection.close()
-            return
-        client = _Client(connection, monotonic() + PATIENCE_S)
-        self._clients[connection.fileno()] = client
-        self._ready.register(connection, selectors.EVENT_READ)
-
-    def _talk(self, client: _Client) -> None:
-        try:
-            if client.answer:
-                client.answer = client.answer[client.connection.send(client.answer) :]
-            else:
-                self._listen(client)
-        except BlockingIOError:
-            return
-        except OSError:  # it has gone
-            self._drop(client)
-            return
-        if client.asked == REQUEST and not client.answer:
-            self._drop(client)
-
-    def _listen(self, client: _Client) -> None:
-        got = client.connection.recv(len(REQUEST) - len(client.asked))
-        client.asked += got
-        if not got or not REQUEST.startswith(client.asked):
-            raise ConnectionError("not a question")
-        if client.asked == REQUEST:
-            client.answer = memoryview(strict_json.dumps(self._answer()).encode())
-            client.until = monotonic() + PATIENCE_S
-            self._ready.modify(client.connection, selectors.EVENT_WRITE)
-
-    def _drop(self, client: _Client) -> None:
-        self._ready.unregister(client.connection)
-        del self._clients[client.connection.fileno()]
-        client.connection.close()
+    def forget(self) -> None:
+        """In a forked child, which has not got the thread."""
+        self._open.pop_all()
+        self._server.forget()
+        os.close(self._stopped)
+        os.close(self._stop)
 
 
-def processes() -> list[int]:
-    """The processes of this user that hold a layout and can be asked."""
-    found = []
-    for name in _doors():
-        with contextlib.suppress(OSError), _knock(name) as connection:
-            process, user, _ = _peer(connection)
-            if user == os.getuid():
-                found.append(process)
-    return sorted(found)
+@atexit.register
+def _stop() -> None:
+    if _thread is not None:
+        _thread.stop()
 
 
-def ask(process: int | None = None) -> Answer:
-    """What a held layout reads back now. process: its id; None: the only one there is.
+def _forget() -> None:
+    global _lock, _thread, _was_started
+    _was_started = False
+    _lock = threading.RLock()
+    _held.clear()
+    thread, _thread = _thread, None
+    if thread is not None:
+        thread.forget()
 
-    Raises HeldError (HP412): none holds one, there are several, or it does not answer.
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def holders() -> list[Message]:
+    """What the processes of this user say that they hold, by process id; `error` of those that do not answer.
+
+    Those that hold nothing now are left out.
     """
-    holding = processes()
+    found: dict[int, Message] = {}
+    sockets = messages.servers()
+    while some := _asked(sockets, time.monotonic() + LIST_S):
+        for process, caller in some:  # all of them are at work on it by now
+            with caller if isinstance(caller, Caller) else contextlib.nullcontext():
+                said = _said(caller)
+            if "error" in said or said["layouts"]:
+                found[process] = said | {"process": process}
+    return [found[process] for process in sorted(found)]
+
+
+def _asked(sockets: Iterator[tuple[int, str]], until: float) -> list[tuple[int, Caller | Exception]]:
+    """The next processes, and the connection to each that was asked, or why it could not be."""
+    some: list[tuple[int, Caller | Exception]] = []
+    for folder, name in sockets:
+        process = name.partition("-")[0]
+        if not process.isdecimal():
+            continue
+        try:
+            caller = Caller(folder, name, until)
+            some.append((int(process), caller))
+            caller.send({"ask": "list"})
+        except ConnectionRefusedError:
+            messages.remove_stale(folder, name)
+        except TimeoutError as error:
+            some.append((int(process), error))
+        except OSError:  # it has gone
+            continue
+        if len(some) == _AT_ONCE:
+            break
+    return some
+
+
+def _said(caller: Caller | Exception) -> Message:
+    try:
+        if isinstance(caller, Exception):
+            raise caller
+        return _checked(caller.receive())
+    except (OSError, ValueError, RecursionError) as error:
+        return {"command": "", "layouts": [], "error": _why(error, LIST_S)}
+
+
+def _why(error: Exception, limit_s: float) -> str:
+    return f"it did not answer within {limit_s:g} s" if isinstance(error, TimeoutError) else str(error)
+
+
+def ask(process: int | None = None) -> Message:
+    """What held layouts read back now. process: its id; None: the only one there is.
+
+    `layouts` has each; checks, differ and differences are of all, the rest is the first one's. Raises HeldError
+    (HP412): no process holds one, several do, or it does not answer.
+    """
     if process is None:
+        holding = [one["process"] for one in holders()]
         if len(holding) != 1:
             raise HeldError(_none_or_many(holding))
         (process,) = holding
-    for name in _doors():
-        with contextlib.suppress(OSError):
-            connection = _knock(name)
-            with connection:
-                if _peer(connection)[:2] == (process, os.getuid()):
-                    return _answer_of(connection, process)
-    told = f"processes that hold one: {', '.join(map(str, holding)) or 'none'}"
-    raise HeldError(Diagnostic("HP412", f"process {process} holds no layout of this user", hint=told))
+    until = time.monotonic() + ANSWER_S
+    for folder, name in messages.servers():
+        if not name.startswith(f"{process}-"):
+            continue
+        try:
+            with Caller(folder, name, until) as caller:
+                caller.send({"ask": "verify"})
+                said = _checked(caller.receive())
+        except ConnectionRefusedError:
+            continue
+        except (OSError, ValueError, RecursionError) as error:
+            why = _why(error, ANSWER_S)
+            raise HeldError(Diagnostic("HP412", f"process {process} cannot be asked", why=why)) from None
+        if said["layouts"]:
+            return _summed(said, process)
+    others = ", ".join(str(one["process"]) for one in holders()) or "none"
+    hint = f"processes that hold one: {others}"
+    raise HeldError(Diagnostic("HP412", f"process {process} holds no layout of this user", hint=hint))
+
+
+def _summed(said: Message, process: int) -> Message:
+    layouts = said["layouts"]
+    for one in layouts:
+        if "error" in one:
+            summary = f"process {process} cannot read its layout '{one['plan']}' back"
+            raise HeldError(Diagnostic("HP412", summary, why=str(one["error"])))
+    first = {key: layouts[0][key] for key in ("plan", "digest", "machine", "runtime")}
+    totals = {key: sum(one[key] for one in layouts) for key in ("checks", "differ")}
+    return said | first | totals | {"differences": [found for one in layouts for found in one["differences"]]}
 
 
 def _none_or_many(holding: list[int]) -> Diagnostic:
     if not holding:
-        hint = "`hipplan apply plan.yaml` holds one until ^C"
+        hint = "`hipplan apply plan.yaml` holds one until ^C, and so does a program while its layout is open"
         return Diagnostic("HP412", "no process of this user holds a layout", hint=hint)
     which = ", ".join(map(str, holding))
     return Diagnostic("HP412", f"{len(holding)} processes hold a layout", why=which, hint="name one of them")
 
 
-def _answer_of(connection: socket.socket, process: int) -> Answer:
-    until = monotonic() + ANSWER_S
-    text = bytearray()
-    try:
-        connection.sendall(REQUEST)
-        while True:
-            connection.settimeout(max(0.001, until - monotonic()))
-            if not (got := connection.recv(65536)):
-                break
-            text += got
-            if len(text) > ANSWER_BYTES:
-                raise ValueError("too long an answer")
-        answer = _read(bytes(text))
-    except (OSError, ValueError, RecursionError) as error:
-        why = f"it did not answer within {ANSWER_S:g} s" if isinstance(error, TimeoutError) else str(error)
-        raise HeldError(Diagnostic("HP412", f"process {process} cannot be asked", why=why)) from None
-    if "error" in answer:
-        summary = f"process {process} cannot read its layout back"
-        raise HeldError(Diagnostic("HP412", summary, why=str(answer["error"])))
-    return answer
+_LAYOUT: dict[str, type] = {"plan": str, "digest": str, "machine": str, "runtime": str, "since": str, "bytes": int}
+_READ_BACK: dict[str, type] = {"checks": int, "differ": int, "differences": list}
 
 
-def _read(text: bytes) -> Answer:
-    """Raises ValueError if it is no answer: whoever is there need not be hipplan."""
-    answer = strict_json.loads(text)
-    wanted: dict[str, type] = {"plan": str, "process": int, "checks": int, "differ": int, "differences": list}
-    if isinstance(answer, dict) and answer.get("format_version") == strict_json.FORMAT_VERSION:
-        if isinstance(answer.get("error"), str):
-            return answer
-        if all(isinstance(answer.get(key), kind) for key, kind in wanted.items()) and all(
-            isinstance(one, dict) and {"name", "what", "desired", "current"} <= one.keys()
-            for one in answer["differences"]
-        ):
-            return answer
+def _checked(said: Message) -> Message:
+    """Raises ValueError if it is no answer: whoever is there need not be this version of hipplan."""
+    layouts: Any = said.get("layouts")
+    if (
+        said.get("format_version") == strict_json.FORMAT_VERSION
+        and _has(said, {"process": int, "command": str, "layouts": list})
+        and all(_has(one, _LAYOUT) and _is_read_back(one) for one in layouts)
+    ):
+        return said
     raise ValueError("not an answer of this version of hipplan")
 
 
-def _prefix() -> str:
-    return f"\0hipplan-{os.getuid()}-"
+def _is_read_back(one: Message) -> bool:
+    if "error" in one or not any(key in one for key in _READ_BACK):
+        return isinstance(one.get("error", ""), str)
+    return _has(one, _READ_BACK) and all(
+        _has(found, dict.fromkeys(("name", "what", "desired", "current"), str)) for found in one["differences"]
+    )
 
 
-def _doors() -> list[str]:
-    """Names of sockets that may be those of held layouts; who is behind them is not known yet."""
-    wanted = _prefix().replace("\0", "@")
-    names = (line.rpartition(" ")[2] for line in Path("/proc/net/unix").read_text(errors="replace").splitlines())
-    return sorted({"\0" + name[1:] for name in names if name.startswith(wanted)})[:1000]
-
-
-def _knock(name: str) -> socket.socket:
-    """A connection. OSError if nobody is there, or nobody takes the time."""
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        connection.settimeout(PATIENCE_S / 5)
-        connection.connect(name)
-    except OSError:
-        connection.close()
-        raise
-    return connection
-
-
-def _peer(connection: socket.socket) -> tuple[int, int, int]:
-    """(process, user, group) at the other end, as the kernel knows them."""
-    size = struct.calcsize("3i")
-    process, user, group = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
-    return process, user, group
+def _has(given: Any, wanted: dict[str, type]) -> bool:
+    return isinstance(given, dict) and all(isinstance(given.get(key), kind) for key, kind in wanted.items())

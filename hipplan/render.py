@@ -45,18 +45,35 @@ def tell(text: str, style: str = "") -> None:
 
 
 def verified_text(answer: Mapping[str, Any]) -> str:
-    """What hipplan.held.report tells, for people: each difference with - desired and + current."""
-    who = f"{answer['plan']} (process {answer['process']})"
-    differ, checks = answer["differ"], answer["checks"]
-    if not differ:
-        return printable(f"{who}: all {checks} checks are as the plan says")
-    lines = [f"{who}: {differ} of {checks} checks differ{'s' if differ == 1 else ''} from the plan"]
-    for one in answer["differences"]:
-        lines.append(f"  {one['name']}: {one['what']}")
-        lines += [f"    - desired: {one['desired']}", f"    + current: {one['current']}"]
-    if differ > len(answer["differences"]):
-        lines.append(f"  and {differ - len(answer['differences'])} more")
+    """What hipplan.held.ask returns, for people: each difference with - desired and + current."""
+    lines: list[str] = []
+    for layout in answer["layouts"]:
+        who = f"{layout['plan']} (process {answer['process']})"
+        differ, checks = layout["differ"], layout["checks"]
+        if not differ:
+            lines.append(f"{who}: all {checks} checks are as the plan says")
+            continue
+        lines.append(f"{who}: {differ} of {checks} checks differ{'s' if differ == 1 else ''} from the plan")
+        for one in layout["differences"]:
+            lines.append(f"  {one['name']}: {one['what']}")
+            lines += [f"    - desired: {one['desired']}", f"    + current: {one['current']}"]
+        if differ > len(layout["differences"]):
+            lines.append(f"  and {differ - len(layout['differences'])} more")
     return "\n".join(map(printable, lines))
+
+
+def holders_text(holders: Sequence[Mapping[str, Any]]) -> str:
+    """What hipplan.held.holders returns, for people: a line for each layout."""
+    rows = []
+    for one in holders:
+        process = str(one["process"])
+        if "error" in one:
+            rows.append((process, "?", "?", "?", one["error"]))
+        for layout in one["layouts"]:
+            rows.append((process, layout["plan"], about_size(layout["bytes"]), layout["since"], one["command"]))
+    if not rows:
+        return "no process of this user holds a layout"
+    return _table((">process", "plan", ">memory", "since", "command"), rows)
 
 
 def record_parts(record: Record) -> Iterator[Text]:

@@ -206,10 +206,11 @@ def _save(layout: Layout, saves: list[tuple[str, str]], as_json: bool) -> int:
 def _hold(layout: Layout, interrupts: Interrupts, quiet: bool) -> None:
     from hipplan import held
 
-    with held.Answers(lambda: held.report(layout)) as answers:
+    held.hold(layout)
+    with held.answers() as server:
         if not quiet:
             print("holding; ^C or SIGTERM tears it down", file=sys.stderr, flush=True)
-        interrupts.wait(answers)
+        interrupts.wait(server)
 
 
 def _report(layout: Layout, as_json: bool) -> None:

@@ -15,7 +15,7 @@ from typing_extensions import Self
 from hipplan.cli.signals import CAUGHT
 
 if TYPE_CHECKING:
-    from hipplan.held import Answers
+    from hipplan.messages import Server
 
 
 class Interrupted(Exception):
@@ -67,18 +67,19 @@ class Interrupts:
         if self.number:
             raise Interrupted(self.number)
 
-    def wait(self, answers: Answers) -> int:
-        """Sleeps until a signal comes; its number. Whoever asks meanwhile is answered."""
+    def wait(self, server: Server | None) -> int:
+        """Sleeps until a signal comes; its number. Whoever asks the server meanwhile is answered."""
         self._waiting = True
         ready = select.poll()  # not select(): descriptors beyond 1023 are usual where each allocation costs one
-        for descriptor in (self._read, *answers.files()):
+        for descriptor in (self._read, *(server.files() if server else ())):
             ready.register(descriptor, select.POLLIN)
         while not self.number:
-            limit_s = answers.wait_s()
+            limit_s = server.wait_s() if server else None
             ready.poll(None if limit_s is None else 1000 * limit_s)
             with contextlib.suppress(BlockingIOError):
                 os.read(self._read, 4096)
-            answers.serve()
+            if server is not None:
+                server.serve()
         self._waiting = False
         return self.number
 

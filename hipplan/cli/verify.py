@@ -1,4 +1,4 @@
-"""hipplan verify: read a layout back that `hipplan apply` holds in another process; show what differs from its plan.
+"""hipplan verify: read back what another process holds, `hipplan apply` or a program; show what differs from its plan.
 
 Exit code: 0 all is as the plan says, 6 something differs, 4 no layout of this user can be asked.
 
@@ -20,7 +20,9 @@ from hipplan.errors import ExitCode
 def declare(parser: Parser) -> None:
     about = "the process that holds it; may be left out if only one does"
     parser.add_argument("process", metavar="PID", nargs="?", type=int, help=about)
-    parser.add_argument("--list", action="store_true", help="list the processes that hold a layout")
+    parser.add_argument(
+        "--list", action="store_true", help="list the processes that hold a layout: plan, memory, since when, command"
+    )
     format_option(parser)
 
 
@@ -30,11 +32,11 @@ def run(given: Namespace) -> int:
     if given.process is not None and given.process < 1:
         raise WrongUsage("a process has a number from 1 on")
     if given.list:
-        holding = held.processes()
+        holding = held.holders()
         if given.format == "json":
-            print(strict_json.document(None, processes=holding))
+            print(strict_json.document(None, processes=[one["process"] for one in holding], holders=holding))
         else:
-            print("\n".join(map(str, holding)) or "no process of this user holds a layout")
+            print(render.holders_text(holding))
         return ExitCode.OK
     answer = held.ask(given.process)
     if given.format == "json":

@@ -205,7 +205,7 @@ _shtab_hipplan_validate_defaults_added=0
 
 _shtab_hipplan_verify_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--list[list the processes that hold a layout]"
+  "--list[list the processes that hold a layout\: plan, memory, since when, command]"
   "--format[for people, or for programs (default\: text)]:format:(text json)"
   ":the process that holds it\; may be left out if only one does:"
 )

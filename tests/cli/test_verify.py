@@ -12,11 +12,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from hipplan import held
+from hipplan import held, messages
 from hipplan.errors import HeldError
 from tests.cli.conftest import Run, command
 from tests.conftest import ROOT, Simulator
@@ -39,6 +41,17 @@ def run(*arguments, **named):
 hipplan.transaction.run = run
 sys.exit(hipplan.cli.main.run(sys.argv[1:]))
 """
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the sockets of these tests are."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    return tmp_path / "hipplan"
+
+
+def pids() -> list[int]:
+    return [one["process"] for one in held.holders()]
 
 
 @contextlib.contextmanager
@@ -69,7 +82,7 @@ def _until(process: subprocess.Popen[str], word: str) -> None:
 
 def test_a_held_layout_is_verified_from_another_process(hipplan: Run) -> None:
     with holding() as process:
-        assert process.pid in held.processes()
+        assert process.pid in pids()
         done = hipplan("verify", process.pid)
         listed = json.loads(hipplan("verify", "--list", "--format", "json").stdout)
 
@@ -77,7 +90,7 @@ def test_a_held_layout_is_verified_from_another_process(hipplan: Run) -> None:
         assert done.stdout.startswith(f"quickstart (process {process.pid}): all ")
         assert done.stdout.endswith(" checks are as the plan says\n")
         assert process.pid in listed["processes"]
-    assert process.pid not in held.processes()
+    assert process.pid not in pids()
 
 
 def test_drift_is_shown_as_a_difference_and_has_an_exit_code_of_its_own(hipplan: Run) -> None:
@@ -106,7 +119,7 @@ def test_a_holder_that_is_killed_leaves_nothing_that_blocks_the_next(hipplan: Ru
     process.kill()
     process.communicate()
 
-    assert process.pid not in held.processes()
+    assert process.pid not in pids()
     with holding() as another:
         assert hipplan("verify", another.pid).returncode == 0
 
@@ -137,153 +150,372 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        monkeypatch.setattr(held, "monotonic", lambda: self.now)
+        monkeypatch.setattr(messages, "monotonic", lambda: self.now)
 
 
-def _serve(answers: held.Answers) -> None:
+def serve(server: messages.Server) -> None:
     """Until there is nothing to do without waiting."""
-    while select.select(answers.files(), [], [], 0)[0]:
-        answers.serve()
+    while select.select(server.files(), [], [], 0)[0]:
+        server.serve()
 
 
-def _door() -> str:
-    (door,) = [name for name in held._doors() if f"-{os.getpid()}-" in name]
-    return door
+def connected(server: messages.Server, folder: Path) -> socket.socket:
+    client = socket.socket(socket.AF_UNIX)
+    descriptor = os.open(folder, os.O_RDONLY)
+    client.connect(f"/proc/self/fd/{descriptor}/{server.name}")
+    os.close(descriptor)
+    return client
 
 
-def test_clients_that_hang_or_talk_nonsense_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def is_closed(client: socket.socket) -> bool:
+    """By the server, as far as it has anything to say."""
+    client.setblocking(False)
+    try:
+        return client.recv(1, socket.MSG_PEEK) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+ASKED = messages.packed({"ask": "list"})
+
+
+def test_clients_that_hang_talk_nonsense_or_read_slowly_are_dropped(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = Clock(monkeypatch)
-    made: list[int] = []
+    made: list[Any] = []
 
-    def answer() -> held.Answer:
-        made.append(1)
+    def answer(request: messages.Message) -> messages.Message:
+        made.append(request)
         return {"padding": "x" * 1_000_000}  # more than a socket takes at once
 
-    with held.Answers(answer) as answers, contextlib.ExitStack() as clients:
-        for said in (b"", b"GET / HTTP/1.1\r\n", held.REQUEST[:-3], held.REQUEST, held.REQUEST * 1000):
-            client = clients.enter_context(socket.socket(socket.AF_UNIX))
-            client.connect(_door())
+    nonsense = (
+        b"GET / HTTP/1.1\r\n",
+        (messages.REQUEST_BYTES + 1).to_bytes(4, "big"),
+        b"\0\0\0\0",
+        (4).to_bytes(4, "big") + b"null",
+        (4000).to_bytes(4, "big") + b"[" * 4000,
+        (2).to_bytes(4, "big") + b"\xff\xff",
+    )
+    waiting = (b"", ASKED[:2], ASKED[:-3], ASKED, ASKED * 1000)
+    with messages.Server(answer) as server, contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(connected(server, folder)) for _ in (*nonsense, *waiting)]
+        for client, said in zip(clients, (*nonsense, *waiting), strict=True):
             client.sendall(said)
-        _serve(answers)
+        serve(server)
+        dropped, kept = clients[: len(nonsense)], clients[len(nonsense) :]
 
-        assert len(made) == 2
-        assert len(answers._clients) == 4  # all but the one who talks nonsense
-        assert answers.wait_s() == held.PATIENCE_S
-        clock.now = held.PATIENCE_S - 0.1
-        answers.serve()
-        assert len(answers._clients) == 4
-        clock.now = held.PATIENCE_S
-        answers.serve()
-        assert answers.wait_s() is None
+        assert made == [{"ask": "list"}] * 2
+        assert all(map(is_closed, dropped))
+        assert not any(map(is_closed, kept))
+        assert server.wait_s() == messages.PATIENCE_S
+        clock.now = messages.PATIENCE_S - 0.1
+        server.serve()
+        assert not any(map(is_closed, kept))
+        clock.now = messages.PATIENCE_S
+        server.serve()
+        assert server.wait_s() is None
 
 
-def test_who_comes_when_no_descriptor_is_left_waits_and_keeps_nobody_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held, "DEAF_S", 0.2)
+def test_who_comes_when_no_descriptor_is_left_waits_and_keeps_nobody_busy(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(messages, "DEAF_S", 0.2)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.ExitStack() as after, held.Answers(lambda: {"said": "yes"}) as answers:
+    with contextlib.ExitStack() as after, messages.Server(lambda request: {"said": "yes"}) as server:
         after.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
-        client = after.enter_context(socket.socket(socket.AF_UNIX))
-        (ready,) = answers.files()
-        client.connect(answers._door.getsockname())
-        client.sendall(held.REQUEST)
+        client = after.enter_context(connected(server, folder))
+        (ready,) = server.files()
+        client.sendall(ASKED)
         client.settimeout(10)
         filled = []
         with contextlib.suppress(OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
             while True:
                 filled.append(os.dup(ready))
-        answers.serve()
+        server.serve()
         assert select.select([ready], [], [], 0)[0] == []  # or it would be served again, and again
-        assert 0 < (answers.wait_s() or 0) <= 0.2
+        assert 0 < (server.wait_s() or 0) <= 0.2
         for one in filled:
             os.close(one)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        end = time.monotonic() + 300
-        while answers.wait_s() is not None and time.monotonic() < end:
-            select.select([ready], [], [], answers.wait_s())
-            answers.serve()
+        while server.wait_s() is not None:
+            select.select([ready], [], [], server.wait_s())
+            server.serve()
 
-        assert json.loads(client.recv(1000)) == {"said": "yes"}
+        assert client.recv(1000) == messages.packed({"said": "yes"})
 
 
-def test_more_clients_than_there_is_room_for_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    Clock(monkeypatch)
-    with held.Answers(dict) as answers, contextlib.ExitStack() as clients:
-        for _ in range(40):
-            client = clients.enter_context(socket.socket(socket.AF_UNIX))
-            client.connect(_door())
-            _serve(answers)
-        assert len(answers._clients) == held._CLIENTS
+def test_clients_that_say_nothing_keep_nobody_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    with messages.Server(lambda request: {"said": "yes"}) as server, contextlib.ExitStack() as stack:
+        silent = []
+        for _ in range(10 * messages.CLIENTS):
+            clock.now += 0.001
+            silent.append(stack.enter_context(connected(server, folder)))
+            serve(server)
+        asking = stack.enter_context(connected(server, folder))
+        asking.sendall(ASKED)
+        serve(server)
+
+        assert asking.recv(1000) == messages.packed({"said": "yes"})
+        assert sum(not is_closed(one) for one in silent) < messages.CLIENTS
+
+
+@contextlib.contextmanager
+def forked(do: Callable[[], None], then: Callable[[], None] = lambda: time.sleep(600)) -> Iterator[int]:
+    """A child that does this, and then that until it is killed; its process id."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            do()
+            os.write(write, b"x")
+            then()
+        finally:
+            os._exit(1)
+    os.close(write)
+    try:
+        assert os.read(read, 1) == b"x"
+        yield child
+    finally:
+        os.close(read)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def impostor(door: socket.socket, folder: Path, reply: bytes | None) -> tuple[Callable[[], None], Callable[[], None]]:
+    """Listens in the folder; answers so (None: never)."""
+
+    def listen() -> None:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        os.chdir(folder)
+        door.bind(f"{os.getpid()}-impostor")
+        door.listen()
+
+    def answer() -> None:
+        while True:
+            connection, _ = door.accept()
+            if reply is None:
+                time.sleep(600)
+            elif connection.recv(100):
+                with contextlib.suppress(OSError):
+                    connection.sendall(reply)
+            connection.close()
+
+    return listen, answer
+
+
+FINE = {"format_version": 1, "process": 1, "command": "c", "layouts": []}
+LAYOUT = {"plan": "p", "digest": "d", "machine": "m", "runtime": "r", "since": "s", "bytes": 1}
 
 
 @pytest.mark.parametrize(
     "reply",
     [
         b"",
-        b"no json",
-        b"[" * 100_000,
-        b'{"format_version": 1}',
-        b'{"format_version": 2, "plan": "x"}',
-        b'{"format_version": 1, "plan": "x", "process": 1, "checks": 1, "differ": 1, "differences": [1]}',
-        b'{"format_version": 1, "error": "hipMemGetAccess"}',
+        b"no length",
+        b"\0\0\0\x09",
+        b"\0\1\x86\xa0" + b"[" * 100_000,
+        messages.packed({"format_version": 1}),
+        messages.packed(FINE | {"format_version": 2}),
+        messages.packed(FINE | {"layouts": [1]}),
+        messages.packed(FINE | {"layouts": [LAYOUT | {"checks": 1, "differ": 1, "differences": [1]}]}),
+        messages.packed(FINE | {"layouts": [LAYOUT | {"error": "hipMemGetAccess"}]}),
         None,
-        b"x" * (held.ANSWER_BYTES + 100_000),
+        (messages.MESSAGE_BYTES + 1).to_bytes(4, "big") + b"x" * 1000,
     ],
-    ids=["nothing", "text", "deep", "short", "newer", "shape", "failed", "hangs", "long"],
+    ids=["nothing", "text", "short", "deep", "empty", "newer", "layout", "differences", "failed", "hangs", "long"],
 )
-def test_a_holder_that_answers_nonsense_or_not_at_all_is_told_of(
-    reply: bytes | None, monkeypatch: pytest.MonkeyPatch
+def test_a_holder_that_answers_nonsense_or_not_at_all_is_reported(
+    reply: bytes | None, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another program may sit behind a name like ours."""
+    """Another program of the same user, or another version of hipplan, may sit there."""
     monkeypatch.setattr(held, "ANSWER_S", 0.3)
-    child = os.fork()
-    if child == 0:
-        with socket.socket(socket.AF_UNIX) as door:
-            door.bind(f"{held._prefix()}{os.getpid()}-impostor")
-            door.listen()
-            while True:
-                connection, _ = door.accept()
-                if connection.recv(100) and reply is not None:
-                    with contextlib.suppress(OSError):
-                        connection.sendall(reply)
-                elif reply is None:
-                    time.sleep(5)
-                connection.close()
-    try:
-        while child not in held.processes():
-            time.sleep(0.01)
-        with pytest.raises(HeldError) as caught:
-            held.ask(child)
-        assert caught.value.exit_code == 4
-        assert caught.value.diagnostics[0].why
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+    monkeypatch.setattr(held, "LIST_S", 0.3)
+    with (
+        socket.socket(socket.AF_UNIX) as door,
+        forked(*impostor(door, folder, reply)) as child,
+        pytest.raises(HeldError) as caught,
+    ):
+        held.holders()
+        held.ask(child)
+
+    assert caught.value.exit_code == 4
+    assert caught.value.diagnostics[0].why
 
 
 def test_who_cannot_open_a_socket_holds_all_the_same(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    sim: Simulator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refused(*arguments: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(held.socket, "socket", refused)
-    with held.Answers(dict) as answers:
-        assert answers.files() == []
-        assert answers.wait_s() is None
-        answers.serve()
+    monkeypatch.setattr(messages.socket, "socket", refused)
+    with held.answers() as server:
+        assert server is None
 
     assert "`hipplan verify` cannot ask this process: Operation not permitted" in caplog.text
 
 
-def test_layouts_of_other_users_are_neither_listed_nor_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ends look at who the kernel says the other is; here each is told of another user."""
-    with held.Answers(dict) as answers:
-        monkeypatch.setattr(held, "_peer", lambda connection: (os.getpid(), os.getuid() + 1, 0))
-        assert os.getpid() not in held.processes()
-        with held._knock(_door()) as connection:
-            connection.sendall(held.REQUEST)
-            _serve(answers)
-            assert answers.wait_s() is None
-            with contextlib.suppress(ConnectionResetError):
-                assert connection.recv(100) == b""
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+OTHER = 12345
+
+
+@as_root
+def test_another_user_can_neither_take_names_nor_hide_holders_nor_connect(folder: Path, hipplan: Run) -> None:
+    """Where the system gives no runtime folder all users share one: names there are random, owners asked first."""
+    squatted = [Path("/tmp", f"hipplan-0-{number:08d}") for number in range(1200)]
+
+    def squat() -> None:
+        os.setuid(OTHER)
+        for path in squatted[:-1]:
+            path.mkdir(mode=0o700)
+        squatted[-1].symlink_to("/root")
+
+    env = {"XDG_RUNTIME_DIR": "/no/such/folder"}
+    try:
+        with forked(squat), pytest.MonkeyPatch.context() as patch:
+            patch.setenv(*next(iter(env.items())))
+            with holding() as process:
+                assert process.pid in pids()
+                assert hipplan("verify", process.pid, env=env).returncode == 0
+                (door,) = [path for path in Path("/tmp").glob(f"hipplan-0-*/{process.pid}-*") if path.is_socket()]
+
+                def knock() -> None:
+                    os.setuid(OTHER)
+                    with contextlib.suppress(PermissionError), socket.socket(socket.AF_UNIX) as client:
+                        client.connect(str(door))
+                        raise SystemExit  # which is reported as a child that did not come so far
+
+                with forked(knock):
+                    pass
+    finally:
+        for path in squatted:
+            if path.is_symlink():
+                path.unlink()
+            elif path.is_dir():
+                path.rmdir()
+
+
+@as_root
+def test_folders_that_others_may_enter_or_own_are_not_used(folder: Path) -> None:
+    with messages.Server(dict) as server:
+        assert (folder / server.name).is_socket()
+        for owner, mode in ((OTHER, 0o700), (0, 0o777), (0, 0o750)):
+            os.chown(folder, owner, owner)
+            folder.chmod(mode)
+            assert (folder / server.name) not in [
+                Path(f"/proc/self/fd/{f}").readlink() / n for f, n in messages.servers()
+            ]
+            with messages.Server(dict) as other:
+                assert not (folder / other.name).exists()
+        os.chown(folder, 0, 0)
+        folder.chmod(0o700)
+        assert server.name in [name for _, name in messages.servers()]
+
+
+def test_who_the_kernel_says_is_another_user_is_not_answered(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where he could connect. Here each is said to be another user."""
+    with messages.Server(dict) as server:
+        monkeypatch.setattr(messages, "peer", lambda connection: (os.getpid(), os.geteuid() + 1, 0))
+        assert os.getpid() not in pids()
+        with connected(server, folder) as client:
+            client.sendall(ASKED)
+            serve(server)
+            assert is_closed(client)
+
+
+def test_sockets_of_dead_processes_are_removed_and_others_are_not(folder: Path) -> None:
+    folder.mkdir(mode=0o700)
+    names = {"old": f"{2**22 + 1}-dead", "young": f"{2**22 + 2}-dead", "file": f"{2**22 + 3}-dead"}
+    for name in ("old", "young"):
+        with socket.socket(socket.AF_UNIX) as door:
+            door.bind(str(folder / names[name]))
+    (folder / names["file"]).touch()
+    long_ago = time.time() - 2 * messages.STALE_S
+    for name in ("old", "file"):
+        os.utime(folder / names[name], (long_ago, long_ago))
+
+    assert held.holders() == []
+    assert {path.name for path in folder.iterdir()} == {names["young"], names["file"]}
+
+
+PROGRAM = """
+import hipplan, os, sys
+one = hipplan.apply({"hipplan": 1, "name": "one", "buffers": {"b": {"kind": "device", "size": "4MiB"}}}, runtime="sim")
+two = hipplan.apply({"hipplan": 1, "name": "two", "buffers": {"b": {"kind": "pinned", "size": "1MiB"}}}, runtime="sim")
+none = hipplan.apply({"hipplan": 1, "name": "none"}, runtime="sim", answer=False)
+child = os.fork()
+if child == 0:
+    one.close(); two.close()
+    os._exit(0)
+os.waitpid(child, 0)
+print("ready", file=sys.stderr, flush=True)
+while line := sys.stdin.readline():
+    exec(line)
+    print("ready", file=sys.stderr, flush=True)
+"""
+
+
+def test_a_program_that_holds_layouts_answers_too(folder: Path, hipplan: Run) -> None:
+    program = subprocess.Popen([sys.executable, "-c", PROGRAM, "argument"], stdin=-1, stderr=-1, text=True)
+    assert program.stdin is not None and program.stderr is not None
+    _until(program, "ready")
+    listed = hipplan("verify", "--list").stdout
+    (told,) = json.loads(hipplan("verify", "--list", "--format", "json").stdout)["holders"]
+    verified = hipplan("verify")
+    as_json = json.loads(hipplan("verify", program.pid, "--format", "json").stdout)
+
+    assert [(one["plan"], one["bytes"]) for one in told["layouts"]] == [("one", 4 << 20), ("two", 1 << 20)]
+    assert told["process"] == program.pid
+    assert told["command"].endswith("argument")
+    assert told["layouts"][0]["since"].startswith("20")
+    for shown in ("plan", "memory", "since", "command", "one", "two", "4MiB", "1MiB", "argument"):
+        assert shown in listed
+    assert verified.returncode == 0
+    assert verified.stdout.count(f"(process {program.pid}): all ") == 2
+    assert as_json["checks"] == sum(one["checks"] for one in as_json["layouts"])
+    program.stdin.write("one.close(); two.close()\n")
+    program.stdin.flush()
+    _until(program, "ready")
+    assert held.holders() == []
+    assert hipplan("verify", program.pid).returncode == 4
+    program.communicate(timeout=30)
+    assert program.returncode == 0
+    assert list(folder.iterdir()) == []
+
+
+def test_a_process_that_is_stopped_is_listed_as_that(monkeypatch: pytest.MonkeyPatch, hipplan: Run) -> None:
+    monkeypatch.setattr(held, "LIST_S", 0.3)
+    with holding() as process, holding() as other:
+        process.send_signal(signal.SIGSTOP)
+        try:
+            silent, well = sorted(held.holders(), key=lambda one: one["process"] == other.pid)
+            listed = hipplan("verify", "--list")
+        finally:
+            process.send_signal(signal.SIGCONT)
+
+    assert silent["error"] == "it did not answer within 0.3 s"
+    assert [one["plan"] for one in well["layouts"]] == ["quickstart"]
+    assert "did not answer" in listed.stdout
+
+
+def test_many_holders_are_listed_with_few_descriptors(folder: Path) -> None:
+    """One process under many names."""
+    with holding() as process:
+        (door,) = folder.iterdir()
+        for number in range(250):
+            os.link(door, folder / f"{2**22 + number}-{number}")
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+        try:
+            found = held.holders()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert len(found) == 251
+    assert process.pid in [one["process"] for one in found]
+    assert all([layout["plan"] for layout in one["layouts"]] == ["quickstart"] for one in found)

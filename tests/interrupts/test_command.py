@@ -100,6 +100,26 @@ def test_a_signal_at_any_moment_ends_the_command(
     assert done.returncode == 0, done.stderr
 
 
+def test_a_signal_that_a_library_swallows_is_heard() -> None:
+    """As pydantic does: what is raised into its callbacks comes back as an error of the plan."""
+    code = """
+import os, signal
+import hipplan.loader
+def examine(*arguments, **named):
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except BaseException:
+        raise hipplan.PlanError(hipplan.Diagnostic("HP106", "'gpu' cannot be a name")) from None
+hipplan.loader.examine = examine
+from hipplan.cli import command
+command()
+"""
+    line = [sys.executable, "-c", code, "validate", QUICKSTART]
+    done = subprocess.run(line, capture_output=True, text=True)
+
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_what_comes_before_the_command_can_look_at_signals_is_little() -> None:
     code = "import sys; before = {*sys.modules}; import hipplan.cli; print(*{*sys.modules} - before)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
