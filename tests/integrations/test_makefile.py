@@ -91,7 +91,9 @@ def test_sanitize_builds_with_all_sanitizers(stranger: Stranger) -> None:
     assert "for kind in thread; do" in stranger.make("-n", "sanitize", "KINDS=thread").stdout
 
 
-@pytest.mark.parametrize("fails", ["ruff check", "ruff format", "mypy", "stubtest", "clang-format", "clang-tidy", "cmake"])
+@pytest.mark.parametrize(
+    "fails", ["ruff check", "ruff format", "mypy", "stubtest", "clang-format", "clang-tidy", "cmake"]
+)
 def test_each_checker_that_fails_makes_the_check_fail(fails: str, tmp_path: Path) -> None:
     if shutil.which("git") is None:
         pytest.skip("git is not installed")
