@@ -138,22 +138,28 @@ class _Expander:
         declared = self.documents.vars
         for name, value in self.given.items():
             if name in declared:
-                self.scope[name] = _like(value, declared[name].value)
+                place = _Place(declared[name].source, ("vars", name), ("vars", name))
+                self.scope[name] = self._number(_like(value, declared[name].value), place)
+                self._set_aside(name)
         for name, entry in declared.items():
             place = _Place(entry.source, ("vars", name), ("vars", name))
             if not _NAME.fullmatch(name):
                 hint = "letters, digits and _, beginning with a letter"
                 self._report("HP106", f"'{name[:60]}' cannot be a variable", place, key=True, hint=hint)
-            elif name not in self.scope:
+            elif name not in self.scope and name not in self.wrong:
                 value = self._walk(entry.value, self.scope, place)
                 if isinstance(value, (int, str)):
                     self.scope[name] = value
                 else:
                     self._report("HP103", f"the variable '{name}' must be an integer, true, false or text", place)
-            if ("vars",) in self.broken:
-                self.broken.discard(("vars",))
-                self.wrong.add(name)
-                self.scope.pop(name, None)
+            self._set_aside(name)
+
+    def _set_aside(self, name: str) -> None:
+        """A variable that was just found to be wrong: the others are good."""
+        if ("vars",) in self.broken:
+            self.broken.discard(("vars",))
+            self.wrong.add(name)
+            self.scope.pop(name, None)
 
     def _find_families(self, devices: Mapping[str, Any]) -> None:
         budget = self.budget.copy()  # whoever makes the devices asks for them again

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from hipplan.errors import Diagnostic, PlanError, suggest
 from hipplan.findings import Findings
 from hipplan.model import Plan
-from hipplan.plain import called
+from hipplan.plain import called, shown
 from hipplan.source import BYTES_MAX, Source, load_yaml
 
 NOUNS = ("devices", "allocations", "reservations", "streams", "buffers", "regions", "contents")
@@ -137,7 +137,7 @@ class Documents:
             if isinstance(things, dict):
                 for name, value in things.items():
                     if not isinstance(name, str):
-                        summary = f"a key of {noun} is {called(name)}: {str(name)[:60]}"
+                        summary = f"a key of {noun} is {called(name)}: {shown(name)}"
                         self._report("HP011", summary, source, (noun,), hint="keys are text")
                     elif noun == "vars":
                         variables[name] = Entry(source, name, value)

@@ -38,6 +38,7 @@ from hipplan.findings import in_order
 from hipplan.include import NOUNS, keys_taken
 from hipplan.model import Plan
 from hipplan.objects import Objects, Path
+from hipplan.plain import shown
 from hipplan.resolve import resolve
 
 _EXPRESSION = re.compile(r"\$\([^$,}'\"]*")
@@ -146,7 +147,7 @@ def _with_given(diagnostic: Diagnostic, given: Mapping[str, Any]) -> Diagnostic:
     begin, end = span.column - 1, span.end_column - 1 if span.end_line == span.line else len(span.text)
     expressions = [one for one in _EXPRESSION.finditer(span.text) if one.start() < end and begin < one.end()]
     named = dict.fromkeys(name for one in expressions for name in re.findall(r"\w+", one[0]) if name in given)
-    notes = [f"given: {name}={str(given[name])[:60]} (not the plan's own value)" for name in named]
+    notes = [f"given: {name}={shown(given[name])} (not the plan's own value)" for name in named]
     return replace(diagnostic, notes=(*diagnostic.notes, *notes))
 
 

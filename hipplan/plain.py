@@ -41,6 +41,14 @@ def shown_number(value: int) -> str:
     return f"a number of about {value.bit_length() * 30103 // 100_000 + 1:,} digits"
 
 
+def shown(value: object) -> str:
+    """A value of a document for a message, cut where it is long."""
+    if isinstance(value, int) and abs(value) >= INTEGER_END:
+        return shown_number(value)
+    text = called(value) if isinstance(value, (dict, list, tuple)) else str(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
 def keys_to(data: Any, path: Sequence[Hashable]) -> str:
     """A path in data as people write it, such as buffers.kv.advice[0]; as far as it leads."""
     told = ""

@@ -154,7 +154,7 @@ class Machine(PlanModel):
     description: str = ""
     """For people."""
 
-    hip_version: Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+){1,2}$")] | None = None
+    hip_version: Annotated[str, Field(pattern=r"^[0-9]{1,9}(\.[0-9]{1,9}){1,2}$")] | None = None
     """The HIP runtime, as "7.2.53211". Source: hipRuntimeGetVersion."""
 
     runtime: Literal["amd", "cuda", "sim"] = "amd"

@@ -9,7 +9,7 @@ from typing_extensions import Self
 from hipplan.dtypes import BY_NAME, meant_dtype
 from hipplan.model.base import AutoSize, Name, PlanModel, Size, refuse
 from hipplan.model.virtual import Access
-from hipplan.units import format_size
+from hipplan.units import BYTES_MAX, format_size
 
 TENSOR_ALIGNMENT = 256
 """What every tensor's offset is a multiple of unless it says more: what hipMalloc and cudaMalloc promise."""
@@ -76,6 +76,9 @@ class Tensor(PlanModel):
             raise refuse("HP107", "only one dimension can be what is left", at="shape", hint="write -1 once")
         if 0 in self.shape:
             raise refuse("HP105", "a tensor without elements", at="shape", hint="leave it out")
+        if self.bytes_least >= BYTES_MAX:
+            why = "sizes and addresses have 64 bits"
+            raise refuse("HP105", "a tensor of 2^64 bytes or more", at="shape", why=why, hint="make it smaller")
         if self.alignment is not None and self.alignment & (self.alignment - 1):
             raise refuse("HP105", "the alignment is not a power of two", at="alignment", hint="use 4KiB")
         return self

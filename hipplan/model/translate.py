@@ -13,7 +13,7 @@ from hipplan.codes import CODES
 from hipplan.errors import Diagnostic, Span, suggest
 from hipplan.findings import Findings
 from hipplan.model.habits import added, bounds, meant_key, meant_value
-from hipplan.plain import called, meant_variable
+from hipplan.plain import called, meant_variable, shown
 
 SpanOf = Callable[..., "Span | None"]
 Path = tuple[Hashable, ...]
@@ -216,12 +216,12 @@ class _Problem:
         if self.kind == "union_tag_invalid":
             path, expected = (*path, _unquoted(self.context["discriminator"])), "expected_tags"
             value = self.context["tag"]
-        where, shown = self.span(path), _cut(value)
+        where, told = self.span(path), shown(value)
         known = [text or number for text, number in re.findall(r"'([^']*)'|(\d+)", self.context[expected])]
         hint = meant_value(value, known) or suggest(value, known) or f"one of {', '.join(known)}"
         reason = REFUSED_VALUES.get((str(path[-1]), str(value)), "")
         code = "HP109" if reason else "HP104"
-        return Diagnostic(code, f"'{path[-1]}' cannot be {shown}", where, why=reason, hint=hint)
+        return Diagnostic(code, f"'{path[-1]}' cannot be {told}", where, why=reason, hint=hint)
 
     def _bad_name(self) -> Diagnostic:
         hint = "letters, digits, _ and -, beginning with a letter; parts joined by dots"
@@ -235,9 +235,9 @@ class _Problem:
             return Diagnostic("HP103", summary, where, hint=self._type_hint())
         if self.kind == "string_pattern_mismatch":
             hint = _FORMS.get(self.name, "")
-            return Diagnostic("HP105", f"'{self.name}' cannot be {_cut(self.given)}", where, hint=hint)
+            return Diagnostic("HP105", f"'{self.name}' cannot be {shown(self.given)}", where, hint=hint)
         if told := bounds(self.context):
-            return Diagnostic("HP105", f"'{self.name}' {told}, not {_cut(self.given)}", where)
+            return Diagnostic("HP105", f"'{self.name}' {told}, not {shown(self.given)}", where)
         code = "HP105" if self.kind in _BOUNDS else "HP103"
         return Diagnostic(code, f"'{self.name}': {self.message[0].lower()}{self.message[1:]}", where)
 
@@ -276,7 +276,7 @@ def _names_a_device(path: Path) -> bool:
 
 def _named(path: Path) -> str:
     """The last name of a path; an item of a list by its list and number."""
-    return f"{path[-2]}[{path[-1]}]" if isinstance(path[-1], int) and len(path) > 1 else _cut(path[-1])
+    return f"{path[-2]}[{path[-1]}]" if isinstance(path[-1], int) and len(path) > 1 else shown(path[-1])
 
 
 def fields_at(model: type[BaseModel], data: Any, path: Path) -> list[str]:
@@ -341,8 +341,3 @@ def _flat(annotation: Any) -> list[Any]:
 
 def _unquoted(text: str) -> str:
     return text.strip("'")
-
-
-def _cut(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 60 else text[:57] + "..."

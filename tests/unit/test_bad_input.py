@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
+import json
 import os
 import random
 import time
@@ -20,7 +21,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hipplan.cli.main import VERBS, run
-from hipplan.profiles import machine_names
+from hipplan.errors import PlanError, ProfileError
+from hipplan.loader import load
+from hipplan.profiles import load_machine, machine_names
+from hipplan.tensorfiles import FileProblem, open_file
 from tests.conftest import ROOT
 
 PLANS = sorted((ROOT / "plans").rglob("*.yaml"))
@@ -480,3 +484,58 @@ def test_endless_files_are_refused(tmp_path: Path) -> None:
 
     assert told("validate", "/dev/zero")[0] == 2
     assert told("validate", str(tmp_path / "plan.yaml"), "--include-anywhere")[0] == 2
+
+
+HUGE = 10**5000
+"""Python refuses to print it."""
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"name": HUGE},
+        {"vars": {"n": HUGE}, "name": "x$(n)"},
+        {"vars": {"n": [HUGE]}},
+        {"buffers": {"b": {"kind": "device", "size": HUGE}}},
+        {"buffers": {"b": {"kind": "device", "size": 1, "count": HUGE}}},
+        {"buffers": {"b": {"kind": HUGE, "size": 1}}},
+        {"buffers": {"b": {"each": HUGE, "kind": "device", "size": 1}}},
+        {"buffers": {"b": {"each": {"from": HUGE, "count": 2}, "kind": "device", "size": 1}}},
+        {"buffers": {HUGE: {"kind": "device", "size": 1}}},
+        {"reservations": {"r": {"size": 1, "address": HUGE}}},
+        {"regions": {"r": {"tensors": {"t": {"dtype": "f32", "shape": [HUGE, HUGE]}}}}},
+        {"regions": {"r": {"tensors": {"t": {"dtype": "f32", "shape": [2**62] * 32}}}}},
+        {"regions": {"r": {"size": "1MiB", "tensors": {"t": {"dtype": "f32", "shape": [2**62] * 31 + [-1]}}}}},
+        {"hipplan": HUGE},
+    ],
+    ids=lambda data: next(iter(data)),
+)
+def test_a_number_that_cannot_be_printed_is_a_mistake_with_a_place(data: dict[str, Any]) -> None:
+    with pytest.raises(PlanError) as caught:
+        load({"hipplan": 1, **data})
+    assert len(str(caught.value)) < 5000
+    assert len(json.dumps([one.to_json() for one in caught.value.diagnostics])) < 10_000
+
+
+def test_a_variable_from_outside_that_cannot_be_printed_is_one_too() -> None:
+    with pytest.raises(PlanError, match=r"HP012.*A number of about 5,001 digits"):
+        load({"hipplan": 1, "vars": {"n": 1}, "name": "x$(n)"}, {"n": HUGE})
+
+
+def test_the_dimensions_of_an_array_in_a_file_are_no_traceback(tmp_path: Path) -> None:
+    header = str({"descr": "<f4", "fortran_order": False, "shape": (2**63 - 1,) * 300}).encode()
+    array = tmp_path / "a.npy"
+    array.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+
+    with pytest.raises(FileProblem, match=r"a\.npy is damaged") as caught:
+        open_file(str(array))
+    assert caught.value.code == "HP422"
+
+
+@pytest.mark.parametrize("key", ["hip_version: '" + "9" * 5000 + ".1'", "host_memory: " + "9" * 5000])
+def test_a_profile_has_no_number_that_cannot_be_printed(key: str, tmp_path: Path) -> None:
+    (tmp_path / "box.yaml").write_text(f"name: box\ndevices: []\n{key}\n")
+
+    with pytest.raises(ProfileError) as caught:
+        load_machine(tmp_path / "box.yaml").version  # noqa: B018
+    assert len(str(caught.value)) < 5000
