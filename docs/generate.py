@@ -31,7 +31,9 @@ DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent))
 from docs.completions import completion  # noqa: E402
 from docs.coverage import coverage  # noqa: E402
+from tests.amd import library  # noqa: E402
 from tests.conformance import differences  # noqa: E402
+from tests.conformance.amd_differences import AMD  # noqa: E402
 
 _WORDS = {int: "integer", float: "fraction", str: "text", bool: "true or false"}
 _SIZES = {get_args(Offset)[1]: "bytes", get_args(Size)[1]: "bytes", get_args(AutoSize)[1]: "auto or bytes"}
@@ -134,10 +136,27 @@ def _as_text(module: ModuleType) -> str:
 
 def hardware() -> str:
     """docs/hardware.md with the table of differences in its place; the rest is written by hand."""
-    text = (DOCS / "hardware.md").read_text()
-    head, begin, rest = text.partition("<!-- from tests/conformance/differences.py -->\n")
-    _, end, tail = rest.partition("<!-- end -->\n")
-    return f"{head}{begin}\n{differences.table(differences.CUDA, 'CUDA, through libhipcuda')}\n\n{end}{tail}"
+    table = differences.table(differences.CUDA, "CUDA, through libhipcuda")
+    return _with_tables(DOCS / "hardware.md", {"tests/conformance/differences.py": table})
+
+
+def amd() -> str:
+    """docs/amd.md with what ran on AMD's library, and where the library does what a test cannot expect."""
+    declared = differences.table(AMD, "AMD's library")
+    tables = {"docs/amd-library.json": library.table(), "tests/conformance/amd_differences.py": declared}
+    return _with_tables(DOCS / "amd.md", tables)
+
+
+def _with_tables(page: Path, tables: dict[str, str]) -> str:
+    """A page with each table behind the comment that names its source."""
+    text = page.read_text()
+    for source, table in tables.items():
+        head, begin, rest = text.partition(f"<!-- from {source} -->\n")
+        _, end, tail = rest.partition("<!-- end -->\n")
+        assert begin, f"{page.name} has no place for {source}"
+        assert end, f"{page.name} has no end of {source}"
+        text = f"{head}{begin}\n{table}\n\n{end}{tail}"
+    return text
 
 
 def generated() -> dict[Path, str]:
@@ -147,6 +166,7 @@ def generated() -> dict[Path, str]:
         DOCS / "errors.md": errors(),
         DOCS / "coverage.md": coverage(),
         DOCS / "hardware.md": hardware(),
+        DOCS / "amd.md": amd(),
         **{DOCS.parent / f"hipplan/completions/hipplan.{shell}": completion(shell) for shell in SHELLS},
         DOCS / "schema" / "plan-1.json": json.dumps(plan_schema(), indent=1) + "\n",
         DOCS / "schema" / "machine-1.json": json.dumps(machine_schema(), indent=1) + "\n",

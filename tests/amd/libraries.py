@@ -77,7 +77,7 @@ def make_ready() -> Ready:
     with (FOLDER / "busy").open("w") as busy:
         fcntl.flock(busy, fcntl.LOCK_EX)  # two runs at a time share the folder
         _check_machine()
-        packages, moved = _downloaded(_pinned())
+        packages, moved = downloaded(_pinned())
         _unpack(packages)
         _build()
     needs = _glibc() < NEEDED_GLIBC
@@ -138,7 +138,7 @@ def _pinned() -> list[Package]:
     return [Package(*row) for row in rows]
 
 
-def _downloaded(pinned: Sequence[Package]) -> tuple[list[Package], list[str]]:
+def downloaded(pinned: Sequence[Package]) -> tuple[list[Package], list[str]]:
     """The packages as files, and what had to be another version."""
     if all(one.file.exists() and _sha256(one.file) == one.sha256 for one in pinned):
         return list(pinned), []

@@ -23,7 +23,7 @@ from tests.amd import journal
 from tests.amd.libraries import FOLDER, RELEASES, ROOT, NotPossible, Ready, command, environment, make_ready
 
 RECORD = ROOT / "docs" / "amd-library.json"
-"""What the last full run said; docs/generate.py makes the table of docs/amd.md from it."""
+"""What the last runs said; docs/generate.py makes the table of docs/amd.md from it."""
 SILENT_SECONDS = 300
 """A test that says nothing for so long hangs."""
 FEW = {"HIPPLAN_QUICK": "1", "HIPPLAN_CYCLES": "20", "HIPPLAN_FAILED": "10"}
@@ -55,18 +55,47 @@ def main() -> int:
         return 0 if given.if_possible else 3
     for sentence in ready.moved:
         print(f"!! not the pinned version: {sentence}", file=sys.stderr)
-    results = {}
-    for release in given.release or RELEASES:
-        results[release] = {name: _run(ready, release, name, given.quick) for name in given.parts or parts()}
-    record = {"date": f"{datetime.date.today()}", "packages": ready.versions(), "releases": results}
+    names = given.parts or list(parts())
+    results = {one: {name: _run(ready, one, name, given.quick) for name in names} for one in given.release or RELEASES}
+    record = {"packages": ready.versions(), "releases": results}
     (FOLDER / "results.json").write_text(json.dumps(record, indent=1) + "\n")
     if given.write:
-        RECORD.write_text(json.dumps(record, indent=1) + "\n")
+        _write(record)
     bad = sum(
         part[result] for release in results.values() for part in release.values() for result in ("failed", "died")
     )
     print(f"{bad} tests failed or died" if bad else "everything passed", f"({FOLDER / 'results.json'})")
     return 1 if bad else 0
+
+
+def _write(record: dict[str, Any]) -> None:
+    """Puts what ran into RECORD, beside what ran at other times."""
+    known = json.loads(RECORD.read_text()) if RECORD.exists() else {"releases": {}}
+    for release, ran in record["releases"].items():
+        ran = known["releases"].get(release, {}) | ran
+        known["releases"][release] = {part: ran[part] for part in sorted(ran) if part in parts()}
+    known["packages"] = record["packages"]
+    RECORD.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+
+
+def table() -> str:
+    """RECORD for docs/amd.md."""
+    record = json.loads(RECORD.read_text())
+    shown = {"6.4": "libamdhip64-6 (6.4)", "7.2": "libamdhip64-7 (7.2)"}
+    head = [f"{release}: {record['packages'][shown[release]]}" for release in RELEASES]
+    lines = [f"| | {' | '.join(head)} |", "|---" * (len(head) + 1) + "|"]
+    for part in parts():
+        cells = [_cell(record["releases"].get(release, {}).get(part)) for release in RELEASES]
+        lines.append(f"| {part} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _cell(outcome: dict[str, Any] | None) -> str:
+    if outcome is None:
+        return "not run"
+    words = {"xfailed": "as declared"}
+    counts = [f"{outcome[result]} {words.get(result, result)}" for result in journal.RANKS if outcome[result]]
+    return "; ".join([", ".join(counts), *(f"{count:,} {name}" for name, count in outcome["numbers"].items())])
 
 
 def _run(ready: Ready, release: str, part: str, quick: bool) -> dict[str, Any]:
@@ -90,7 +119,7 @@ def _run(ready: Ready, release: str, part: str, quick: bool) -> dict[str, Any]:
     tests = journal.read(path)
     if code not in (0, 1, 5):
         tests[f"{part}: pytest ended with {code}"] = journal.Outcome("failed", f"see {log.name}")
-    outcome = _summary(tests) | {"seconds": round(time.monotonic() - began)}
+    outcome = _summary(tests) | {"date": f"{datetime.date.today()}", "seconds": round(time.monotonic() - began)}
     _print(release, part, outcome, tests)
     return outcome
 

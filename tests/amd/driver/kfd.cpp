@@ -84,6 +84,7 @@ int map(kfd_ioctl_map_memory_to_gpu_args* wanted) {
     const int gpu = gpu_of(ids[wanted->n_success]);
     if (gpu < 0) return fail(EINVAL);
     handle->mapped.insert(gpu);
+    log(2, "gpu %d maps %#llx", gpu, static_cast<unsigned long long>(handle->address));
     machine().page_tables[gpu][handle->address] = Mapping{handle->size, handle->buffer, 0, true};
   }
   return 0;

@@ -95,7 +95,11 @@ int set_attributes(const kfd_ioctl_svm_args* arguments, u64 start, u64 last, con
   const auto* begin = arguments->attrs;
   const auto* end = begin + arguments->nattr;
   if (!std::all_of(begin, end, may_be_set)) return fail(EINVAL);
-  if (!memory.present || memory.of_devices) return fail(EFAULT);
+  if (!memory.present || memory.of_devices) {
+    log(1, "%#llx..%#llx %s", static_cast<unsigned long long>(start), static_cast<unsigned long long>(last),
+        memory.present ? "is memory of devices" : "is not all there");
+    return fail(EFAULT);
+  }
   split(&ranges, start);
   split(&ranges, last + 1);
   cover(&ranges, start, last);

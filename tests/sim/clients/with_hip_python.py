@@ -44,7 +44,9 @@ def managed_memory(size=1 << 20):
     address = check(hip.hipMallocManaged(size, hip.hipMemAttachGlobal))
     check(hip.hipMemAdvise(address, size, hip.hipMemoryAdvise.hipMemAdviseSetPreferredLocation, 1))
     check(hip.hipMemPrefetchAsync(address, size, 1, None))
-    check(hip.hipDeviceSynchronize())
+    for device in (1, 0):  # the null stream of a prefetch is its device's, and hipFree waits for the memory's alone
+        check(hip.hipSetDevice(device))
+        check(hip.hipDeviceSynchronize())
     ctypes.memset(int(address), 7, size)
     check(hip.hipFree(address))
 
