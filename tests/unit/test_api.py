@@ -391,6 +391,7 @@ def test_a_keyboard_interrupt_between_steps_rolls_back_and_goes_on(sim: Simulato
     assert sim.alive() == set()
 
 
+@pytest.mark.skipif(any(map(os.path.exists, ("/dev/nvidia0", "/dev/kfd"))), reason="this machine has a GPU")
 def test_auto_logs_that_it_is_the_simulator(sim: Simulator, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "hipplan"), hipplan.apply(QUICKSTART) as layout:
         assert "this is the simulator" in layout.notice
