@@ -11,7 +11,7 @@ from hipplan.loader import LoadedPlan
 from hipplan.model import ManagedBuffer, PinnedBuffer, RegisteredBuffer
 from hipplan.objects import HOST, ResolvedMapping, ResolvedReservation
 from hipplan.profiles import Machine, MachineDevice
-from hipplan.program import Resource
+from hipplan.program import Resource, descriptors_of
 from hipplan.steps import CreateAllocation, CreateDeviceBuffer, CreateManagedBuffer, CreatePinnedBuffer, RegisterBuffer
 from hipplan.units import about_size, format_size
 
@@ -73,10 +73,10 @@ def check_peak(way: Difference, machine: Machine, findings: Findings) -> None:
                 )
             )
     _check_host_peak(way, machine, findings)
-    count = sum(isinstance(step, CreateAllocation) for step in (*way.old.steps, *made))
+    count = descriptors_of((*way.old.steps, *made))
     limit = machine.limits.open_files
     if machine.runtime == "amd" and limit and count + OPEN_FILES_MARGIN > limit:
-        summary = f"{count} allocations, old and new together, need as many file descriptors; the limit is {limit}"
+        summary = f"the allocations, old and new together, need {count} file descriptors; the limit is {limit}"
         findings.add(Diagnostic("HP308", summary, hint="remove in one update and add in the next"))
 
 
@@ -310,13 +310,14 @@ class _Rules:
     def descriptors(self) -> None:
         """HP308: AMD's runtime takes a file descriptor for each allocation."""
         limit = self.machine.limits.open_files
-        count = len(self.objects.allocations)
+        made = self.objects.allocations.values()
+        count = len(made) + sum(one.spec.shareable != "none" for one in made)
         if self.machine.runtime == "amd" and limit and count + OPEN_FILES_MARGIN > limit:
             self.add(
                 "HP308",
-                f"{count} allocations need as many file descriptors, the limit is {limit}",
+                f"{len(made)} allocations need {count} file descriptors, the limit is {limit}",
                 "allocations",
-                why=f"each hipMemCreate takes one; {OPEN_FILES_MARGIN} are left for the process",
+                why=f"each takes one, and one more if it is shared; {OPEN_FILES_MARGIN} are left for the process",
                 hint="use fewer, larger allocations, or raise the hard limit (ulimit -Hn)",
             )
 

@@ -16,7 +16,7 @@ from hipplan.live import native_steps
 from hipplan.loader import LoadedPlan
 from hipplan.placement import place
 from hipplan.profiles import Machine
-from hipplan.program import Program
+from hipplan.program import Program, descriptors_of
 from hipplan.runtimes import Chosen, known
 
 
@@ -27,7 +27,7 @@ def prepare(plan: LoadedPlan, chosen: Chosen, profile: Machine | None) -> Progra
         raise MachineError(Diagnostic("HP314", summary, hint="use --runtime sim, or leave --machine out"))
     current = current_device(chosen.runtime)
     program = compile_plan(plan, _measured(plan, chosen, current), current)
-    _raise_open_files(_allocations(program))
+    _raise_open_files(descriptors_of(program.steps))
     native_steps(program)  # now, and not within the first apply
     return program
 
@@ -37,7 +37,7 @@ def prepare_change(old: Program, plan: LoadedPlan, runtime: _core.Runtime, renew
     chosen = known(runtime)
     machine = _without(_measured(plan, chosen, old.current_device), old)
     found = compile_change(old, plan, machine, renewed)
-    _raise_open_files(_allocations(old) + _allocations(found.new))
+    _raise_open_files(descriptors_of(old.steps) + descriptors_of(found.new.steps))
     return found
 
 
@@ -56,14 +56,10 @@ def _without(machine: Machine, program: Program) -> Machine:
     return machine.model_copy(update={"devices": devices, "name": program.machine})
 
 
-def _allocations(program: Program) -> int:
-    return sum(step.call == "hipMemCreate" for step in program.steps)
-
-
-def _raise_open_files(allocations: int) -> None:
-    """AMD's runtime takes a descriptor for each allocation: lifts the soft limit as far as needed and allowed."""
+def _raise_open_files(descriptors: int) -> None:
+    """Lifts the soft limit as far as needed and allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = allocations + 256
+    needed = descriptors + 256
     if soft != resource.RLIM_INFINITY and soft < needed:
         top = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         if top > soft:

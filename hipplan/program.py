@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hipplan.content_steps import ContentStep
 from hipplan.errors import Diagnostic
-from hipplan.steps import CreateAllocation, Map, SetAccess, Step
+from hipplan.steps import CreateAllocation, ImportAllocation, Map, SetAccess, Step
 
 if TYPE_CHECKING:
     from hipplan.profiles import Machine
@@ -116,3 +116,9 @@ class Program:
             if resource.takes_memory and resource.device in out:
                 out[resource.device] += resource.size
         return out
+
+
+def descriptors_of(steps: Iterable[Step]) -> int:
+    """File descriptors, at most: AMD's runtime takes one for each allocation, hipplan keeps one of what is shared."""
+    made = [step for step in steps if isinstance(step, (CreateAllocation, ImportAllocation))]
+    return len(made) + sum(isinstance(step, ImportAllocation) or step.handle_type != 0 for step in made)

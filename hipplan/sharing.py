@@ -16,4 +16,4 @@ def export(state: State, resource: Resource) -> int:
         raise ValueError(f"'{resource.name}' is {what}: an allocation that the plan makes can be exported")
     if not step.handle_type:
         raise ValueError(f"'{resource.name}' is for this process alone: give it shareable: posix_fd in the plan")
-    return state.live.runtime.export_descriptor(state.live.handle(resource.name))
+    return state.live.journal.share(state.live.entry(resource.name))

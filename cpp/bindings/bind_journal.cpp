@@ -168,6 +168,8 @@ void bind_journal(py::module_& module) {
       .def("address", &journal::address, py::arg("entry"), no_gil())
       .def("size_bytes", &journal::size_bytes, py::arg("entry"), no_gil())
       .def("handle", &journal::handle, py::arg("allocation"), no_gil())
+      .def("share", &journal::share, py::arg("allocation"), no_gil(),
+           "A new descriptor for another process. HipError, OSError.")
       .def("stream_handle", &journal::stream_handle, py::arg("stream"), no_gil())
       .def("next", &journal::next, no_gil(), "The entry that would come next.")
       .def("contents", &journal::contents, no_gil(), "(entry, name, identity) of all that is owned.");

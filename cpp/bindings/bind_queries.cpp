@@ -75,7 +75,6 @@ void bind_memory(runtime_class& runtime) {
           },
           py::arg("device"), py::arg("address"), no_gil(), "0 none, 1 read, 3 read and write.")
       .def("properties_of", &properties_of, py::arg("handle"), no_gil())
-      .def("export_descriptor", &export_descriptor, py::arg("handle"), no_gil())
       .def(
           "range_attribute",
           [](hip::runtime& self, std::uintptr_t address, std::size_t size, unsigned attribute) {

@@ -22,7 +22,24 @@ void allocation::released(hip::hipError_t result) {
   answered(result, "hipMemRelease", [&] { return std::pair(identify(), "handle=" + hexadecimal(handle_)); });
 }
 
-void allocation::import(int descriptor) {
+int allocation::share() {
+  if (!shared_) {
+    auto kept = std::make_unique<kept_descriptor>();
+    int first = -1;
+    const auto result =
+        runtime().hipMemExportToShareableHandle(&first, handle_, hip::hipMemHandleTypePosixFileDescriptor, 0);
+    runtime().check(result, "hipMemExportToShareableHandle",
+                    [&] { return std::pair(identify(), "handle=" + hexadecimal(handle_)); });
+    kept->keep(first);
+    shared_ = std::move(kept);
+  }
+  return duplicate(shared_->value());
+}
+
+void allocation::import(int given) {
+  shared_ = std::make_unique<kept_descriptor>();
+  shared_->keep(duplicate(given));
+  int descriptor = shared_->value();
   const auto import_as = [&](void* os_handle) {
     return runtime().hipMemImportFromShareableHandle(&handle_, os_handle,
                                                      hip::hipMemHandleTypePosixFileDescriptor);

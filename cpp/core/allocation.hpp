@@ -2,6 +2,7 @@
 #pragma once
 
 #include "driver_call.hpp"
+#include "kept_descriptor.hpp"
 #include "owned.hpp"
 
 namespace hipplan {
@@ -37,6 +38,8 @@ class allocation : public owned {
   /// Takes in what another process exported instead. descriptor: an open file descriptor, still the
   /// caller's. Throws hip_error: hipErrorInvalidValue, hipErrorNotSupported.
   void import(int descriptor);
+  /// A new descriptor for another process, the caller's. Throws hip_error, std::system_error.
+  [[nodiscard]] int share();
   allocation(allocation&&) noexcept = default;
   ~allocation() { destroy(*this); }
   /// Throws hip_error; empty afterwards in both cases. Memory that is still mapped lives until unmapped.
@@ -56,6 +59,9 @@ class allocation : public owned {
   std::size_t size_bytes_;
   hip::hipMemGenericAllocationHandle_t handle_{};
   hip::hipMemAllocationProp properties_{};  ///< what make() asks for
+  /// The first one exported, or that of the import: ours until the memory goes. HIP 7.14.0 has no other of
+  /// its own, and cannot export again or set access once it is closed (ROCm/rocm-systems 8440).
+  std::unique_ptr<kept_descriptor> shared_;
 };
 
 }  // namespace hipplan

@@ -266,6 +266,12 @@ std::uintptr_t journal::stream_handle(entry_id queue) const {
   return reinterpret_cast<std::uintptr_t>(get<stream>(queue).get());
 }
 
+int journal::share(entry_id memory) {
+  const std::lock_guard lock(mutex_);
+  if (auto* const what = std::get_if<allocation>(&find(memory))) return what->share();
+  throw std::out_of_range("journal entry " + std::to_string(memory) + " is no allocation");
+}
+
 std::uintptr_t journal::handle(entry_id memory) const {
   const std::lock_guard lock(mutex_);
   return reinterpret_cast<std::uintptr_t>(get<allocation>(memory).get());

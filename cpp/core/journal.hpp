@@ -105,6 +105,8 @@ class journal {
 
   [[nodiscard]] std::uintptr_t address(entry_id entry) const;
   [[nodiscard]] std::uintptr_t handle(entry_id allocation) const;
+  /// See allocation::share().
+  [[nodiscard]] int share(entry_id allocation);
   [[nodiscard]] std::uintptr_t stream_handle(entry_id stream) const;
   [[nodiscard]] std::size_t size_bytes(entry_id entry) const;
   [[nodiscard]] std::size_t size() const;

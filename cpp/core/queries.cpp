@@ -139,14 +139,6 @@ allocation_properties properties_of(hip::runtime& runtime, std::uintptr_t handle
   return {native.type, native.location.type, native.location.id, native.requestedHandleType};
 }
 
-int export_descriptor(hip::runtime& runtime, std::uintptr_t handle) {
-  int descriptor = -1;
-  const auto result = runtime.hipMemExportToShareableHandle(&descriptor, native_handle(handle),
-                                                            hip::hipMemHandleTypePosixFileDescriptor, 0);
-  runtime.check(result, "hipMemExportToShareableHandle", "the allocation with handle " + hexadecimal(handle));
-  return descriptor;
-}
-
 int range_attribute(hip::runtime& runtime, std::uintptr_t address, std::size_t size_bytes,
                     hip::hipMemRangeAttribute attribute) {
   int value = 0;

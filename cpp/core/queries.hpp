@@ -43,8 +43,6 @@ void synchronize(hip::runtime& runtime, device_id device);
 /// 0 none, 1 read, 3 read and write.
 [[nodiscard]] unsigned long long access(hip::runtime& runtime, device_id device, std::uintptr_t address);
 [[nodiscard]] allocation_properties properties_of(hip::runtime& runtime, std::uintptr_t handle);
-/// A new descriptor of a shareable allocation, the caller's to close.
-[[nodiscard]] int export_descriptor(hip::runtime& runtime, std::uintptr_t handle);
 
 /// One integer of hipMemRangeGetAttribute over a managed range.
 [[nodiscard]] int range_attribute(hip::runtime& runtime, std::uintptr_t address, std::size_t size_bytes,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ import hipplan
 from hipplan.errors import ApplyError
 from hipplan.steps import Step
 from tests.conftest import Simulator
-from tests.faults.harness import as_release
+from tests.faults.harness import as_release, descriptors
 from tests.faults.test_changes import FULL, ONE, OTHER
 
 Become = Callable[..., None]
@@ -58,6 +60,9 @@ QUIRKS = [
     ("7.2.53211", "create_takes_descriptor"),
     ("7.2.53211", "free_memory_with_reservation"),
     ("7.2.53211", "read_only_not_enforced"),
+    ("7.14.0", "export_repeats_first"),
+    ("7.14.0", "import_needs_descriptor"),
+    ("7.15.0", "host_access_to_imports_fails"),
 ]
 
 
@@ -81,6 +86,67 @@ def test_everything_works_with_each_defect(version: str, quirk: str, sim: Simula
     with hipplan.apply(UNEQUAL, runtime="sim") as layout:
         assert layout.drift() == []
     assert sim.alive() == set()
+
+
+MINE: dict[str, Any] = {
+    "hipplan": 1,
+    "devices": {"gpu": {"count": 2}},
+    "allocations": {"a": {"device": "gpu.0", "size": "2MiB", "shareable": "posix_fd"}},
+}
+THEIRS: dict[str, Any] = {
+    "hipplan": 1,
+    "devices": {"gpu": {"count": 2}},
+    "allocations": {"a": {"bind": "a", "size": "2MiB", "shareable": "posix_fd"}},
+    "reservations": {"r": {"mappings": [{"allocation": "a", "access": {"gpu.0": "rw", "gpu.1": "rw"}}]}},
+}
+
+
+def test_memory_is_shared_again_when_what_was_passed_on_is_closed(sim: Simulator, become: Become) -> None:
+    """7.14.0 exports again, and changes the access of an import, by the first descriptor alone: it is kept."""
+    become("7.14.0", "export_repeats_first", "import_needs_descriptor")
+    open_files = []
+    for _ in range(2):
+        with hipplan.apply(MINE, runtime="sim") as layout:
+            os.close(layout.export("a"))
+            given = layout.export("a")
+            with hipplan.apply(THEIRS, runtime="sim", bind={"a": given}) as other:
+                os.close(given)
+                other.seal("r")
+                other.unseal("r")
+                assert other.drift() == []
+            os.close(layout.export("a"))
+        open_files.append(descriptors())
+    assert open_files[0] == open_files[1]
+    assert sim.ledger()["exported"] == []
+
+
+def memory_files() -> int:
+    """Open descriptors of the simulator's memory."""
+    return sum("memfd:hipsim" in str(one.resolve()) for one in Path("/proc/self/fd").iterdir())
+
+
+def test_a_forked_child_keeps_no_memory_alive(sim: Simulator) -> None:
+    """It has one descriptor less than its parent: that of the driver's memory file is the simulator's."""
+    with hipplan.apply(MINE, runtime="sim") as layout:
+        os.close(layout.export("a"))
+        before = memory_files()
+        child = os.fork()
+        if child == 0:
+            os._exit(memory_files())
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == before - 1
+
+
+def test_the_host_has_no_access_to_imports_on_715_and_nothing_is_left(sim: Simulator, become: Become) -> None:
+    become("7.15.0", "host_access_to_imports_fails")
+    mappings = [{"allocation": "a", "access": {"gpu.0": "rw", "host": "r"}}]
+    plan = {**THEIRS, "reservations": {"r": {"mappings": mappings}}}
+    with hipplan.apply(MINE, runtime="sim") as layout:
+        given, before = layout.export("a"), sim.alive()
+        with pytest.raises(ApplyError) as caught:
+            hipplan.apply(plan, runtime="sim", bind={"a": given})
+        os.close(given)
+        assert (caught.value.call, caught.value.exit_code) == ("hipMemSetAccess", 4)
+        assert sim.alive() == before
 
 
 @pytest.mark.parametrize("version", ["6.3.42133", "7.15.0"])

@@ -72,7 +72,7 @@ def program_of(source: Any, folder: Path = Path()) -> Program:
 def bound(sim: Simulator) -> Iterator[Mapping[str, Any]]:
     """What the generated plans bind."""
     with run(program_of(SHARED), sim.runtime) as layout:
-        descriptor = sim.runtime.export_descriptor(layout._live.handle("shared"))
+        descriptor = layout.export("shared")
         try:
             yield {"caller": bytearray(65536), "shared": descriptor}
         finally:

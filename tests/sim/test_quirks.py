@@ -215,6 +215,49 @@ def test_quirk_import_by_value(form: str, hip: Hip, simulator: Simulator) -> Non
     assert imported(hip, form) == (SUCCESS if form == "value" else INVALID_VALUE)
 
 
+@pytest.mark.parametrize("quirk", ["export_repeats_first", "import_needs_descriptor"])
+def test_quirk_export_repeats_first(quirk: str, hip: Hip, simulator: Simulator) -> None:
+    quirky(simulator, quirk, "7.14.0")
+    with hip.allocation(SIZE, prop(handle=1)) as handle:
+        first, second = (hip.get("hipMemExportToShareableHandle", c_int, handle, 1, 0) for _ in range(2))
+        os.close(second)
+        os.close(hip.get("hipMemExportToShareableHandle", c_int, handle, 1, 0))
+        os.close(first)
+        third = c_int()
+        code = hip.hipMemExportToShareableHandle(byref(third), handle, 1, 0)
+        assert code == (INVALID_VALUE if quirk == "export_repeats_first" else SUCCESS)
+        if code == SUCCESS:
+            os.close(third.value)
+
+
+@pytest.mark.parametrize("quirk", ["import_needs_descriptor", "host_access_to_imports_fails"])
+def test_quirk_import_needs_descriptor(quirk: str, hip: Hip, simulator: Simulator) -> None:
+    quirky(simulator, quirk, "7.15.0")
+    with hip.allocation(SIZE, prop(handle=1)) as handle, hip.reservation(SIZE) as address:
+        fd = hip.get("hipMemExportToShareableHandle", c_int, handle, 1, 0)
+        made = hip.get("hipMemImportFromShareableHandle", c_void_p, fd, 1)
+        with hip.mapping(address, SIZE, made):
+            assert hip.hipMemSetAccess(address, SIZE, byref(access(0)), 1) == SUCCESS
+            os.close(fd)
+            code = hip.hipMemSetAccess(address, SIZE, byref(access(0)), 1)
+            assert code == (INVALID_VALUE if quirk == "import_needs_descriptor" else SUCCESS)
+        assert hip.hipMemRelease(made) == SUCCESS
+
+
+def test_quirk_host_access_to_imports_fails(hip: Hip, simulator: Simulator) -> None:
+    quirky(simulator, "host_access_to_imports_fails", "7.15.0")
+    host = access(0)
+    host.location.type = 2
+    with hip.allocation(SIZE, prop(handle=1)) as handle, hip.reservation(2 * SIZE) as address:
+        fd = hip.get("hipMemExportToShareableHandle", c_int, handle, 1, 0)
+        made = hip.get("hipMemImportFromShareableHandle", c_void_p, fd, 1)
+        os.close(fd)
+        with hip.mapping(address, SIZE, made), hip.mapping(address + SIZE, SIZE, handle):
+            assert hip.hipMemSetAccess(address, SIZE, byref(host), 1) == INVALID_VALUE
+            assert hip.hipMemSetAccess(address + SIZE, SIZE, byref(host), 1) == SUCCESS
+        assert hip.hipMemRelease(made) == SUCCESS
+
+
 def test_every_quirk_has_a_test_here_and_a_line_in_the_manual(simulator: Simulator) -> None:
     here = Path(__file__).read_text(encoding="utf-8")
     documented = (ROOT / "docs" / "simulator.md").read_text(encoding="utf-8")

@@ -157,7 +157,7 @@ def shared(release: Simulator) -> bytes:
     """What the importer sees of five bytes that the exporter has written."""
     with applied(OURS, release) as ours:
         release.runtime.write(ours["range"].address or 0, b"bytes")
-        descriptor = release.runtime.export_descriptor(ours._live.handle("ours"))
+        descriptor = ours.export("ours")
         try:
             program = prepare(load(THEIRS), choose("sim"), None)
             with run(program, release.runtime, bind={"theirs": descriptor}) as theirs:

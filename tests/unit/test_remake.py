@@ -251,7 +251,7 @@ def test_imported_memory_is_not_made_anew(layout: Layout, sim: Simulator) -> Non
         "reservations": {"r": {"size": "8MiB", "access": {"gpu.0": "rw"}, "mappings": [{"allocation": "theirs"}]}},
     }
     with hipplan.apply(shared, runtime="sim") as first:
-        descriptor = sim.runtime.export_descriptor(first._live.handle("mine"))
+        descriptor = first.export("mine")
         with hipplan.apply(import_it, runtime="sim", bind={"theirs": descriptor}) as second:
             with pytest.raises(ApplyError, match="'theirs' is imported"):
                 second.remap("r")

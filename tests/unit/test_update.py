@@ -262,7 +262,7 @@ def test_what_is_imported_is_not_freed_by_an_update(sim: Simulator) -> None:
     ours = {**theirs, "allocations": {"a": {**shared, "bind": "a"}}}
     more = {**ours, "buffers": {"b": {"kind": "device", "size": "100GiB"}}}
     with hipplan.apply(theirs, runtime="sim") as first:
-        descriptor = sim.runtime.export_descriptor(first._live.handle("a"))
+        descriptor = first.export("a")
         with hipplan.apply(ours, runtime="sim", bind={"a": descriptor}) as second:
             assert second.update(ours).empty
             with pytest.raises(MachineError, match="HP301"):

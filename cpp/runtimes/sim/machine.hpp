@@ -48,6 +48,8 @@ struct allocation {
   allocation_properties properties;
   std::uint32_t references = 1;  ///< create, import and counting retains, minus releases
   std::uint32_t mappings = 0;
+  bool imported = false;
+  int descriptor = -1;  ///< quirks: the first one exported, or the one that was given to import
 };
 
 struct reservation {

@@ -86,6 +86,12 @@ std::uint64_t memory_file::identity() const {
   return static_cast<std::uint64_t>(status.st_ino);  // memory files share one kernel-internal mount
 }
 
+bool memory_file::is_behind(int descriptor) const {
+  struct stat status {};
+  return fstat(descriptor, &status) == 0 && status.st_ino == identity() &&
+         !owner_of_memory_file(descriptor).empty();
+}
+
 int memory_file::share() const {
   const auto link = "/proc/self/fd/" + std::to_string(descriptor_);
   const int out = open(link.c_str(), O_RDWR | O_CLOEXEC);  // another open file, to be marked apart from this

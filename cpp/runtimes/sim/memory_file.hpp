@@ -33,6 +33,8 @@ class memory_file {
   /// Same for every descriptor of one file, in every process.
   [[nodiscard]] std::uint64_t identity() const;
 
+  /// Whether a number is an open descriptor of this file.
+  [[nodiscard]] bool is_behind(int descriptor) const;
   /// A descriptor to hand out; -1: there is none left.
   [[nodiscard]] int share() const;
   /// Whether any process still has such a descriptor, or has imported it.

@@ -27,6 +27,14 @@ const std::vector<quirk_description>& known_quirks() {
        "crashes)"},
       {"import_by_value",
        "hipMemImportFromShareableHandle takes the descriptor itself alone (7.2 and later, perhaps 7.1)"},
+      {"export_repeats_first",
+       "hipMemExportToShareableHandle fails once the first descriptor it gave is closed (7.14.0, "
+       "rocm-systems "
+       "8440)"},
+      {"import_needs_descriptor",
+       "hipMemSetAccess fails once the descriptor of an import is closed (7.14.0, rocm-systems 8440)"},
+      {"host_access_to_imports_fails",
+       "hipMemSetAccess for the host fails on imported memory (7.15, rocm-systems 11185)"},
       {"free_interior_pointer", "hipFree of an interior pointer frees the whole allocation (6.3)"},
   };
   return quirks;

@@ -72,7 +72,15 @@ bool reachable(const machine& m, int device, const mapping& piece) {
   return owner == host_device || owner == device || m.profile.linked(device, owner);
 }
 
+// Whether the driver still has the descriptor that the memory was imported by.
+bool has_its_descriptor(const machine& m, const mapping& piece) {
+  const auto& handle = m.allocations.at(piece.allocation);
+  return !handle.imported || !m.quirk("import_needs_descriptor") ||
+         handle.memory->memory.file()->is_behind(handle.descriptor);
+}
+
 bool host_may_have_access(const machine& m, const mapping& piece) {
+  if (m.allocations.at(piece.allocation).imported && m.quirk("host_access_to_imports_fails")) return false;
   return m.memory_of(piece).device == host_device || m.rules.host_access_to_device_memory;
 }
 
@@ -130,6 +138,11 @@ hipError_t hipMemSetAccess(void* ptr, std::size_t size, const hipMemAccessDesc* 
   writing m;
   const auto range = pieces_at(*m, address_of(ptr), size);
   if (range.empty()) return hipErrorInvalidValue;
+  for (auto piece = range.first; piece != range.last; ++piece) {
+    if (has_its_descriptor(*m, piece->second)) continue;
+    note("hipMemSetAccess", "the descriptor of the import was closed");
+    return hipErrorInvalidValue;
+  }
   // One after another: those before a bad one stay applied.
   for (std::size_t i = 0; i < count; ++i) {
     if (const auto code = apply(*m, range, desc[i]); code != hipSuccess) return code;

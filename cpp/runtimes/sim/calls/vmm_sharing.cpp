@@ -16,7 +16,7 @@ constexpr std::uintptr_t descriptors_end = 1'000'000;
 hipError_t hipMemExportToShareableHandle(void* shareableHandle, hipMemGenericAllocationHandle_t handle,
                                          hipMemAllocationHandleType handleType, unsigned long long flags) {
   if (flags != 0 || !handle || !shareableHandle) return hipErrorInvalidValue;
-  const reading m;
+  writing m;
   if (!m->rules.exports_descriptors) return hipErrorNotSupported;
   const auto found = m->allocations.find(id_of(handle));
   if (found == m->allocations.end()) {
@@ -26,11 +26,19 @@ hipError_t hipMemExportToShareableHandle(void* shareableHandle, hipMemGenericAll
       found->second.properties.handle_type != handleType) {
     return hipErrorInvalidValue;
   }
-  const int descriptor = found->second.memory->memory.file()->share();
+  const auto& file = *found->second.memory->memory.file();
+  int& first = found->second.descriptor;
+  const bool again = first >= 0 && m->quirk("export_repeats_first");
+  if (again && !file.is_behind(first)) {
+    note("hipMemExportToShareableHandle", "the first descriptor was closed: EBADF");
+    return hipErrorInvalidValue;
+  }
+  const int descriptor = file.share();
   if (descriptor < 0) {
     note("hipMemExportToShareableHandle", "no descriptor: " + std::generic_category().message(errno));
     return hipErrorInvalidValue;
   }
+  if (first < 0 && !found->second.imported) first = descriptor;
   *static_cast<int*>(shareableHandle) = descriptor;
   return hipSuccess;
 }
@@ -68,8 +76,10 @@ hipError_t hipMemImportFromShareableHandle(hipMemGenericAllocationHandle_t* hand
   properties.location_type = hosts ? hipMemLocationTypeHost : hipMemLocationTypeDevice;
   properties.location_id = hosts ? 0 : m->rules.imports_know_owner ? memory->device : current_device();
   if (m->rules.imports_know_handle_type) properties.handle_type = shHandleType;
-  *handle =
-      reinterpret_cast<hipMemGenericAllocationHandle_t>(m->add_allocation(std::move(memory), properties));
+  const auto id = m->add_allocation(std::move(memory), properties);
+  m->allocations.at(id).imported = true;
+  m->allocations.at(id).descriptor = descriptor;
+  *handle = reinterpret_cast<hipMemGenericAllocationHandle_t>(id);
   return hipSuccess;
 }
 
