@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Run, hipplan  # noqa: F401
+from tests.cli.conftest import Run, hipplan, started  # noqa: F401
 
 CASES = sorted(path for path in Path(__file__).parent.iterdir() if (path / "plan.yaml").exists())
 
