@@ -31,7 +31,7 @@ case "$*" in
   "-m venv --clear {folder}")
     mkdir -p {folder}/bin
     cp {hipplan} {folder}/bin/hipplan
-    printf '#!/bin/sh\\necho "$@"\\n' >{folder}/bin/python
+    printf '#!/bin/sh\\necho "pure=$HIPPLAN_PURE $@"\\n' >{folder}/bin/python
     chmod +x {folder}/bin/python ;;
   *) exec {python} "$@" ;;
 esac
@@ -159,7 +159,7 @@ def test_the_action_installs_into_an_environment_of_its_own(checkout: Path) -> N
     checked = action.run(step("Check"))
 
     assert (place.returncode, done.returncode, checked.returncode) == (0, 0, 0), place.stderr + done.stderr
-    assert done.stdout == f"-m pip install --quiet {ROOT}\n"
+    assert done.stdout == f"pure=1 -m pip install --quiet {ROOT}\n"
     assert action.known["steps.place.outputs.key"].startswith("hipplan-Linux-X64-")
 
 
