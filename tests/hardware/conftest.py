@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+import hipplan
 from hipplan.errors import RuntimeUnavailable
 from hipplan.runtimes import choose
 from tests.hardware import kernel
@@ -26,6 +27,8 @@ def opened() -> Machine:
     for device in range(machine.count):  # what a context and a queue take is not the plan's
         with machine.scratch(device, 4096) as own:
             machine.copy(own, own + 2048, 2048)
+    with hipplan.apply({"hipplan": 1, "devices": {"gpu": {"count": 1}}}, runtime=machine.wanted):
+        pass  # the first layout of a process also opens what answers questions from outside
     return machine
 
 
