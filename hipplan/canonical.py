@@ -115,7 +115,7 @@ def canonical(source: Source) -> str:
             return text
     except PlanError:  # the text is not even YAML
         pass
-    raise _cannot(source, 0, "it would not come out with the same data and comments")
+    raise _cannot(source, 0, "formatting would change its data or lose a comment")
 
 
 def _cannot(source: Source, index: int, why: str) -> PlanError:

@@ -130,7 +130,7 @@ def fill(memory: Memory, name: str, value: float | bool, dtype: str, origin: Spa
     except ValueError as error:
         raise Refused("HP105", f"'{name}' cannot be filled: {error}") from None
     if resource.size % len(pattern):
-        raise Refused("HP421", f"'{name}' has {resource.size} bytes, no whole number of {kind}")
+        raise Refused("HP421", f"'{name}' has {resource.size} bytes, which is no multiple of the size of {kind}")
     shown = f"{str(value).lower() if isinstance(value, bool) else value} ({kind})"
     return Fill(name=name, parts=memory.parts(name, "rw"), value=shown, pattern=pattern, origin=origin)
 

@@ -62,7 +62,7 @@ def _told() -> Iterator[None]:
         yield
     except _core.HipError as error:
         raise RuntimeUnavailable(
-            Diagnostic("HP407", f"the runtime does not tell what this machine is: {error.name}", why=str(error))
+            Diagnostic("HP407", f"the runtime cannot describe this machine: {error.name}", why=str(error))
         ) from error
 
 

@@ -115,7 +115,7 @@ def meant_dtype(name: str) -> str:
     if len(near) > 1:
         return f"one of {', '.join(near)}"
     hint = next((f"write {one}" for one in near), "") or (suggest(name, BY_NAME) if name[:1].isalpha() else "")
-    return hint or f"there are {', '.join(map(str, DTYPES))}, and their names elsewhere"
+    return hint or f"there are {', '.join(map(str, DTYPES))}, and what NumPy, PyTorch and HIP call them"
 
 
 def dtype_of(given: object) -> DType:

@@ -232,7 +232,7 @@ class _Expander:
                 if key in result:
                     self._report(
                         "HP005",
-                        f"the key '{key}' stands twice",
+                        f"the key '{key}' appears twice",
                         place.child(written, written),
                         key=True,
                     )

@@ -50,7 +50,7 @@ def grown(
     ranges = _ranges(program, name, live)
     placed = _placed(program, ranges)
     if not placed:
-        raise refuse(f"'{name}' maps nothing: more of what?", hint="add a mapping to the plan and update()")
+        raise refuse(f"'{name}' maps nothing that could grow", hint="add a mapping to the plan and update()")
     last = placed[-1]
     create = next((s for s in program.steps if s.name == last.step.allocation), None)
     if not isinstance(create, steps.CreateAllocation):

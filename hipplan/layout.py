@@ -219,8 +219,8 @@ class Layout:
     def seal(self, name: str) -> Difference:
         """Nobody may write a region, a reservation or one mapping any more; read back from the driver.
 
-        Views that are out stay; writing through them faults. unseal() gives everybody back what he had, and so does
-        update(). HIP on Linux lets copies (hipMemcpy) write all the same. Raises ApplyError: rolled back.
+        Views that are out stay; writing through them faults. unseal() and update() give every device its rights back.
+        HIP on Linux lets copies (hipMemcpy) write all the same. Raises ApplyError: rolled back.
         """
         from hipplan import update
 

@@ -73,7 +73,7 @@ def _no_such_device(name: str, device: ResolvedDevice, machine: Machine, span: S
         why = f"{machine.name} has {count} device{'s' if count != 1 else ''}"
         summary = f"there is no device {device.ordinal} for '{name}'"
     masks = "CUDA_VISIBLE_DEVICES" if machine.runtime == "cuda" else "ROCR_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES"
-    hint = f"look at `hipplan machine`, and at {masks}"
+    hint = f"`hipplan machine` shows which devices there are; {masks} hide some"
     return Diagnostic("HP310", summary, span, why=why, hint=hint)
 
 

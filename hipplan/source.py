@@ -54,7 +54,7 @@ class Source:
         self.budget = budget or Budget()
         """What is left for what becomes of it; documents that belong together share one."""
         self.found = Findings()
-        """Mistakes that leave the data readable (a key that stands twice): told together with later ones."""
+        """Mistakes that leave the data readable (a key that appears twice): told together with later ones."""
         self.root = root
         self._lines: list[str] | None = None
         self._children: dict[int, dict[Any, tuple[yaml.Node, yaml.Node]]] = {}
@@ -97,7 +97,7 @@ class Source:
         children = self._children.get(id(node))
         if children is None:
             if isinstance(node, yaml.MappingNode):
-                # Of a key that stands twice the data holds the first.
+                # Of a key that appears twice the data holds the first.
                 children = {key.value: (key, value) for key, value in reversed(node.value)}
             elif isinstance(node, yaml.SequenceNode):
                 children = {index: (item, item) for index, item in enumerate(node.value)}
@@ -224,7 +224,7 @@ class _Reader:
         self.seen: set[int] = set()
         self.open: set[int] = set()
         self.places: dict[int, dict[Any, int]] = {}
-        """Of a mapping in which a key stands twice: where each key stands first."""
+        """Of a mapping in which a key appears twice: where each key stands first."""
         self.joined: set[int] = set()
         """Mappings that stand for both values of such a key."""
 
@@ -371,7 +371,7 @@ class _Reader:
         index = self.places[id(node)][key]
         first_key, first_value = node.value[index]
         first = self.source._node_span(first_key)
-        summary = f"the key '{key}' stands twice, first at {first.line}:{first.column}"
+        summary = f"the key '{key}' appears twice, first at {first.line}:{first.column}"
         hint = "keep one of the two, or put what is below them together under one"
         notes = (f"first: {first}: {first.text[:400].strip()[:80]}",)
         self._report("HP005", summary, key_node, hint=hint, notes=notes)

@@ -149,7 +149,7 @@ def _json(path: str, data: bytes) -> dict[str, Any]:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         made = dict(pairs)
         if len(made) != len(pairs):
-            raise ValueError("a name stands twice")
+            raise ValueError("a name appears twice")
         return made
 
     try:

@@ -173,10 +173,10 @@ def not_over(outputs: Sequence[tuple[str, str | None]], *inputs: str | None) -> 
         inputs = (*inputs, *(file for one in inputs if one and one.endswith(".index.json") for file in _named_by(one)))
     for number, (option, output) in enumerate(outputs):
         if any(_same_file(output, one) for one in inputs):
-            raise WrongUsage(f"{option}: {output} is what is read; name another file")
+            raise WrongUsage(f"{option}: {output} is read by this command; name another file")
         for other, one in outputs[:number]:
             if _same_file(output, one):
-                raise WrongUsage(f"{option}: {output} is what {other} writes; name another file")
+                raise WrongUsage(f"{option}: {output} is written by {other} too; name another file")
 
 
 def _named_by(index: str) -> set[str]:

@@ -79,7 +79,7 @@ def run(arguments: list[str]) -> int:
         if error.errno in _SHORT:
             return _too_little(error.errno)
         if error.errno == errno.ENOENT and not _stands_somewhere():
-            print("hipplan: error: the working folder is not there any more: give absolute paths", file=sys.stderr)
+            print("hipplan: error: the working folder does not exist any more: give absolute paths", file=sys.stderr)
             return ExitCode.INVALID
         if error.errno not in _FULL or error.filename is not None:
             return _bug()

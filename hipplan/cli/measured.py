@@ -13,7 +13,7 @@ from hipplan.profiles import Machine, load_machine
 def machine_of(given: Namespace) -> Machine:
     """What --machine names, else what --runtime shows. Raises MachineError, RuntimeUnavailable."""
     if given.machine and given.runtime:
-        raise WrongUsage("--machine is a profile, for which no runtime is asked: leave --runtime out")
+        raise WrongUsage("--machine takes a profile and asks no runtime: leave --runtime out")
     return load_machine(given.machine) if given.machine else measured(given.runtime)
 
 

@@ -114,5 +114,5 @@ def _check(name: str, spec: Content, dtype: str, size: int, path: Path, names: N
         names.report("HP105", f"'{name}' cannot be filled: {error}", (*path, "value"))
         return
     if size % len(pattern):
-        told = f"'{name}' has {size} bytes, no whole number of {BY_NAME[spec.dtype or BYTE.name]}"
+        told = f"'{name}' has {size} bytes, which is no multiple of the size of {BY_NAME[spec.dtype or BYTE.name]}"
         names.report("HP421", told, path, key=True)

@@ -79,7 +79,7 @@ class Devices:
             if not members:
                 self._missing(name, (*path, index))
             if twice := next((member for member in members if member in found), ""):
-                self._names.report("HP209", f"{twice} stands twice", (*path, index), hint="remove one")
+                self._names.report("HP209", f"{twice} appears twice", (*path, index), hint="remove one")
             found |= dict.fromkeys(members)
         return tuple(found) or (self._first,)
 
@@ -97,7 +97,7 @@ class Devices:
                 at = (*path, "peer")
                 self._names.report("HP209", f"{link.peer} cannot be a peer of itself", at, hint="name another device")
             elif pair in resolved:
-                summary = f"the link from {link.device} to {link.peer} stands twice"
+                summary = f"the link from {link.device} to {link.peer} appears twice"
                 self._names.report("HP209", summary, path, hint="remove one")
             else:
                 resolved[pair] = ResolvedPeer(*pair, path)

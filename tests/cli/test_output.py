@@ -246,7 +246,7 @@ def test_what_is_read_is_not_written_over(tmp_path: Path, hipplan: Run) -> None:
     ):
         done = hipplan(*line)
         assert done.returncode == 2, line
-        assert "is what is read; name another file" in done.stderr
+        assert "is read by this command; name another file" in done.stderr
     assert {path: path.read_bytes() for path in (plan, tensors)} == before
 
 
@@ -271,7 +271,7 @@ def test_what_a_plan_and_an_index_name_is_read_too(
         lines.append(["apply", str(plan), "--once", "--runtime", "sim", "--save", f"a={file}"])
     for line in lines:
         assert main.run(line) == 2, line
-        assert "is what is read; name another file" in capsys.readouterr().err, line
+        assert "is read by this command; name another file" in capsys.readouterr().err, line
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
@@ -303,7 +303,7 @@ def test_two_outputs_are_two_files(tmp_path: Path, hipplan: Run) -> None:
     ):
         done = hipplan(*apply, *more, stdin=plan)
         assert (done.returncode, done.stdout) == (2, ""), more
-        assert "writes; name another file" in done.stderr
+        assert "too; name another file" in done.stderr
     assert names(tmp_path) == ["link", "old.bin"]
     assert old.read_text() == "old"
 

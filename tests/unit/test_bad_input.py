@@ -61,7 +61,7 @@ MANAGED = "hipplan: 1\nrequires: {gpu: %s}\n"
         (b"hipplan: 1\nname: a\xef\xbb\xbfb\n", "HP003]: the character U+FEFF is not allowed"),
         (b"hipplan: 1\nname: \0\n", "HP003]: the character NUL is not allowed in YAML"),
         (b"hipplan: 1\nbuffers:\n\tb: {}\n", "indent with spaces: YAML does not allow tabs there"),
-        (b"hipplan: 1\nname: a\nname: b\n", "HP005]: the key 'name' stands twice"),
+        (b"hipplan: 1\nname: a\nname: b\n", "HP005]: the key 'name' appears twice"),
         (b"hipplan: 1\nbuffers: {<<: {}}\n", "HP007]: `<<` is a merge key of YAML 1.1"),
         (
             b"hipplan: 1\nname: !!python/object:os.system x\n",

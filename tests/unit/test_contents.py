@@ -573,7 +573,11 @@ NOBODY = rights({"host": "rw"}, {"gpu.0": "none", "gpu.1": "r"})
         ({"r": {"value": 1}}, "HP213", "no device may write 'r'"),
         ({"r.t": {"copy_of": "small"}}, "HP213", "no device may write 'r.t'"),
         ({"small": {"copy_of": "range[0]"}}, "HP213", "no device may read 'range[0]'"),
-        ({"odd": {"value": 1.0, "dtype": "float32"}}, "HP421", "'odd' has 4097 bytes, no whole number of f32"),
+        (
+            {"odd": {"value": 1.0, "dtype": "float32"}},
+            "HP421",
+            "'odd' has 4097 bytes, which is no multiple of the size of f32",
+        ),
         ({"fresh": {"copy_of": "odd"}}, "HP421", "'fresh' has 4KiB, 'odd' 4097B"),
         ({"whole": {"value": 1}}, "HP213", "how large 'whole' is, the plan does not say"),
         ({"small": {"copy_of": "whole"}}, "HP213", "how large 'whole' is, the plan does not say"),
