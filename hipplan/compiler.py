@@ -150,7 +150,7 @@ class _Compiler:
 
     def _contents(self) -> None:
         """Last: what is filled is there, and prefetched where it belongs."""
-        self.contents = contents.lower(self.plan, self.resources, self.devices, self.findings)
+        self.contents = contents.lower(self.plan, self.resources, self.devices, self.machine, self.findings)
         made, resources = contents.lanes(devices_of(self.contents), self.devices)
         self.steps += made
         self.resources += resources

@@ -61,17 +61,16 @@ class Copy(Step):
     source: str
     pairs: tuple[tuple[Part, Part], ...]
     """(to, from), of equal size each."""
+    staged: bool = False
+    """Each device copies only between its own memory and pinned memory of ours."""
 
     def describe(self) -> str:
-        return f"{format_size(sum(to.size for to, _ in self.pairs))} from {self.source}"
+        size = format_size(sum(to.size for to, _ in self.pairs))
+        return f"{size} from {self.source}" + (", through pinned memory" if self.staged else "")
 
     def do(self, live: Live) -> None:
         for to, from_ in self.pairs:
-            device, other = to.device, from_.device
-            if device == CPU_ORDINAL:
-                device = other  # a device's stream does it; its own memory is the other side
-                other = CPU_ORDINAL
-            live.filler.copy(self.name, device, live.at(to), other, live.at(from_), to.size)
+            live.filler.copy(self.name, to.device, live.at(to), from_.device, live.at(from_), to.size, self.staged)
         live.run_filler()
 
 

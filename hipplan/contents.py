@@ -1,23 +1,23 @@
 """Contents compiled: which bytes of which object, moved by whom.
 
-Everything here is arithmetic on resources; files are looked at when the plan is applied. A piece of memory is
-moved by the device that holds it, if it has the right, else by the first device that has.
+Everything here is arithmetic on resources; files are looked at when the plan is applied. Who moves what: memory.py.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-from itertools import accumulate, groupby, islice
+from itertools import accumulate
 from pathlib import PurePath
 
 from hipplan.content_steps import LANES, PIECE, ContentStep, Copy, Fill, LoadFiles, Part, Taken
 from hipplan.dtypes import BYTE, dtype_of
-from hipplan.errors import Diagnostic, Span
+from hipplan.errors import Span
 from hipplan.findings import Findings
 from hipplan.loader import LoadedPlan
+from hipplan.memory import Memory, Refused, cut
 from hipplan.model import Content
+from hipplan.profiles import Machine
 from hipplan.program import Program, Resource
 from hipplan.steps import CPU_ORDINAL, CreatePinnedBuffer, CreateStream, Step
 from hipplan.tensorfiles import Wanted, is_safetensors
@@ -26,99 +26,6 @@ from hipplan.values import encode
 
 STAGING = "#contents."
 """How the names of what moves bytes begin: as no name of a plan does, nor of what is made for one."""
-
-FILLED = ("device", "pinned", "registered", "managed", "region", "tensor", "mapping")
-"""Kinds of what has bytes of its own."""
-
-
-class Memory:
-    """The resources of a program or of a live layout, by the bytes behind them."""
-
-    def __init__(self, resources: Iterable[Resource], devices: Mapping[str, int], sealed: Collection[str] = ()) -> None:
-        """sealed: mappings that nobody may write for now."""
-        self._sealed = sealed
-        self.by_name: dict[str, Resource] = {}
-        self._devices = devices
-        self._mappings: dict[str, list[Resource]] = {}
-        self._starts: dict[str, list[int]] = {}
-        self._tensors: dict[str, list[Resource]] = {}
-        for resource in resources:
-            self.by_name[resource.name] = resource
-            if resource.kind == "mapping":
-                self._mappings.setdefault(resource.inside, []).append(resource)
-            elif resource.kind == "tensor":
-                self._tensors.setdefault(resource.inside, []).append(resource)
-
-    def tensors(self, region: str) -> Sequence[Resource]:
-        return self._tensors.get(region, ())
-
-    def parts(self, name: str, right: str) -> tuple[Part, ...]:
-        """The bytes of a buffer, region, tensor or mapping, cut where another device holds them.
-
-        right: r or rw. Raises Refused if nobody has it.
-        """
-        resource = self.by_name[name]
-        if resource.kind not in FILLED:
-            raise Refused("HP213", f"'{name}' has no bytes of its own", why=f"it is of the kind {resource.kind}")
-        if resource.kind in ("pinned", "registered"):
-            return (Part(name, 0, resource.size, CPU_ORDINAL),)
-        if resource.kind in ("device", "managed"):
-            return (Part(name, 0, resource.size, self._devices[resource.device]),)
-        whole = name if resource.kind == "region" else resource.inside
-        return tuple(_joined(self._mapped(resource, whole, right)))
-
-    def _mapped(self, resource: Resource, whole: str, right: str) -> Iterator[Part]:
-        for mapping, at, size in self._under(whole, resource.offset, resource.size):
-            yield Part(whole, at, size, self._devices[self._mover(resource, mapping, right)])
-
-    def _mover(self, resource: Resource, mapping: Resource, right: str) -> str:
-        rights = dict(mapping.access)
-        for who in (mapping.device, *rights):
-            if who != "host" and right in rights.get(who, ""):
-                return who
-        does = "write" if right == "rw" else "read"
-        sealed = right == "rw" and mapping.name in self._sealed
-        hint = "it is sealed: unseal() it first" if sealed else f"give its device the right {right}"
-        raise Refused("HP213", f"no device may {does} '{resource.name}'", hint=hint)
-
-    def _under(self, whole: str, start: int, size: int) -> Iterator[tuple[Resource, int, int]]:
-        """(mapping, offset, bytes) of each mapping's share of a range."""
-        mappings = self._mappings[whole]
-        if whole not in self._starts:
-            mappings.sort(key=lambda one: one.offset)
-            self._starts[whole] = [one.offset for one in mappings]
-        for mapping in islice(mappings, max(0, bisect_right(self._starts[whole], start) - 1), None):
-            if mapping.offset >= start + size:
-                return
-            low, high = max(start, mapping.offset), min(start + size, mapping.offset + mapping.size)
-            if low < high:
-                yield mapping, low, high - low
-
-    def behind(self, part: Part) -> Iterator[tuple[str, Part]]:
-        """(buffer or allocation, its share of a part)."""
-        if part.object not in self._mappings:
-            yield part.object, part
-            return
-        for mapping, at, size in self._under(part.object, part.offset, part.size):
-            yield mapping.memory, _cut(part, at - part.offset, size)
-
-
-class Refused(Exception):
-    """Contents that a program cannot have."""
-
-    def __init__(self, code: str, summary: str, *, why: str = "", hint: str = "") -> None:
-        super().__init__(summary)
-        self.code, self.summary, self.why, self.hint = code, summary, why, hint
-
-    def diagnostic(self, span: Span | None = None) -> Diagnostic:
-        return Diagnostic(self.code, self.summary, span, why=self.why, hint=self.hint)
-
-
-def _joined(parts: Iterable[Part]) -> Iterator[Part]:
-    """Neighbours that one device moves, as one."""
-    for (base, device), group in groupby(parts, key=lambda part: (part.object, part.device)):
-        run = list(group)
-        yield Part(base, run[0].offset, sum(part.size for part in run), device)
 
 
 def fill(memory: Memory, name: str, value: float | bool, dtype: str, origin: Span | None = None) -> Fill:
@@ -148,10 +55,20 @@ def copy(memory: Memory, name: str, source: str, origin: Span | None = None) -> 
     whole = (to.inside or name, from_.inside or source)
     if whole[0] == whole[1] and to.offset < from_.offset + from_.size and from_.offset < to.offset + to.size:
         raise Refused("HP213", f"'{source}' and '{name}' are the same memory")
-    pairs = _paired(memory.parts(name, "rw"), memory.parts(source, "r"))
-    if "managed" in (to.kind, from_.kind):  # it is wherever it was used last: whoever has the other one copies
-        pairs = (_by_one_device(a, b, managed_first=to.kind == "managed") for a, b in pairs)
-    return Copy(name=name, source=source, pairs=tuple(pairs), origin=origin)
+    pairs = tuple(_paired(memory.parts(name, "rw"), memory.parts(source, "r")))
+    staged = memory.only_holders and not all(_may_copy_at_once(memory, a, b) for a, b in pairs)
+    if "managed" in (to.kind, from_.kind) and not staged:  # it is wherever it was used last: the other's device copies
+        pairs = tuple(_by_one_device(a, b, managed_first=to.kind == "managed") for a, b in pairs)
+    return Copy(name=name, source=source, pairs=pairs, staged=staged, origin=origin)
+
+
+def _may_copy_at_once(memory: Memory, to: Part, from_: Part) -> bool:
+    """Whether whichever of the two devices HIP has copy may use both sides."""
+    if to.device == from_.device:
+        return True
+    if CPU_ORDINAL in (to.device, from_.device):
+        return False  # up to 6.4 the device that the host memory was pinned with copies
+    return memory.reaches(to, from_.device, "rw") and memory.reaches(from_, to.device, "r")
 
 
 def _by_one_device(to: Part, from_: Part, *, managed_first: bool) -> tuple[Part, Part]:
@@ -168,14 +85,10 @@ def _paired(left: Sequence[Part], right: Sequence[Part]) -> Iterator[tuple[Part,
     while a and b:
         one, other = a.pop(), b.pop()
         size = min(one.size, other.size)
-        yield _cut(one, 0, size), _cut(other, 0, size)
+        yield cut(one, 0, size), cut(other, 0, size)
         for rest, part in ((a, one), (b, other)):
             if part.size > size:
-                rest.append(_cut(part, size, part.size - size))
-
-
-def _cut(part: Part, start: int, size: int) -> Part:
-    return Part(part.object, part.offset + start, size, part.device)
+                rest.append(cut(part, size, part.size - size))
 
 
 def load(memory: Memory, name: str, spec: Content, path: str, origin: Span | None = None) -> tuple[Taken, ...]:
@@ -215,12 +128,12 @@ def together(named: Sequence[tuple[str, tuple[Taken, ...]]]) -> LoadFiles:
 
 
 def lower(
-    plan: LoadedPlan, resources: Iterable[Resource], devices: Mapping[str, int], findings: Findings
+    plan: LoadedPlan, resources: Iterable[Resource], devices: Mapping[str, int], machine: Machine, findings: Findings
 ) -> tuple[ContentStep, ...]:
     """The contents of a plan as steps, in the order written; neighbouring loads of different memory as one."""
     if not plan.objects.contents:
         return ()
-    memory = Memory(resources, devices)
+    memory = Memory(resources, devices, machine=machine)
     steps: list[ContentStep] = []
     pending: list[tuple[str, tuple[Taken, ...]]] = []
     names: set[str] = set()
@@ -321,7 +234,7 @@ def of_new(old: Program, new: Program, stays: Callable[[str], bool]) -> Iterator
         for behind, piece in memory.behind(part):
             old_bytes = max(0, min(piece.size, end - piece.offset)) if stays(behind) else 0
             if old_bytes < piece.size:
-                yield _cut(piece, old_bytes, piece.size - old_bytes)
+                yield cut(piece, old_bytes, piece.size - old_bytes)
 
     for step in new.contents:
         left = _left(step, fresh)
@@ -347,7 +260,7 @@ def _left(step: ContentStep, fresh: Callable[[str, Part], Iterator[Part]]) -> Co
         return replace(step, parts=parts) if parts else None
     if isinstance(step, Copy):
         pairs = tuple(
-            (new, _cut(from_, new.offset - to.offset, new.size))
+            (new, cut(from_, new.offset - to.offset, new.size))
             for to, from_ in step.pairs
             for new in fresh(step.name, to)
         )

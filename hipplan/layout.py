@@ -15,10 +15,10 @@ from typing_extensions import Self
 
 from hipplan import _core, kept, open_layouts
 from hipplan.changes import refuse
-from hipplan.contents import Memory
 from hipplan.difference import Difference
 from hipplan.errors import LayoutInUse, LeakError, suggest_or_list
 from hipplan.live import Live, OnBytes, bindings
+from hipplan.memory import Memory
 from hipplan.moves import Moves
 from hipplan.places import family_of, places_of
 from hipplan.program import Program
@@ -220,7 +220,7 @@ class Layout:
         """Nobody may write a region, a reservation or one mapping any more; read back from the driver.
 
         Views that are out stay; writing through them faults. unseal() and update() give every device its rights back.
-        HIP on Linux lets copies (hipMemcpy) write all the same. Raises ApplyError: rolled back.
+        On ROCm a copy (hipMemcpy) into it faults too. Raises ApplyError: rolled back.
         """
         from hipplan import update
 
@@ -335,7 +335,7 @@ class Layout:
                 self._moves_under_way = moves
                 known = {piece.name: piece.resource for piece in pieces}  # of a registered file also its size
                 resources = (known.get(one.name, one) for one in program.resources)
-                moves.memory = Memory(resources, program.devices, program.sealed)
+                moves.memory = Memory(resources, program.devices, program.sealed, program.measured)
                 yield moves
             finally:
                 self._moves_under_way = None

@@ -15,10 +15,10 @@ from pydantic import ValidationError
 
 from hipplan import _core, contents, strict_json
 from hipplan.content_steps import ContentStep, check_files, devices_of
-from hipplan.contents import Memory, Refused
 from hipplan.dtypes import BY_NAME, BYTE
 from hipplan.errors import ApplyError, Diagnostic, PlanError, driver_failure, reason_of
 from hipplan.live import Live, OnBytes
+from hipplan.memory import Memory, Refused
 from hipplan.model import Content
 from hipplan.model.translate import translate
 from hipplan.output import replacing
@@ -132,7 +132,7 @@ def _content(path: str, keys: Mapping[str, Any]) -> Content:
 
 def check_save(program: Program, name: str, path: str) -> None:
     """Raises PlanError (HP213, HP421) where no file of this kind can hold it, or nobody may read it."""
-    memory = Memory(program.resources, program.devices)
+    memory = Memory(program.resources, program.devices, machine=program.measured)
     try:
         _, members = _laid_out(memory, name, path)
         for one in members:

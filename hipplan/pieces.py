@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import compress, pairwise
 from math import gcd
 from operator import is_
 
@@ -225,8 +225,9 @@ class _Arrangement:
         made = [piece for step in self.program.steps for piece in self._pieces(step)]
         maps = (step for step in made if isinstance(step, Map) and step.reservation in self.together)
         places = {step.name: (step.reservation, step.offset) for step in maps}
-        upward = iter(sorted((step for step in made if step.name in places), key=lambda step: places[step.name]))
-        return [next(upward) if step.name in places else step for step in made]
+        theirs = [isinstance(step, (Map, SetAccess)) and step.name in places for step in made]  # contents are not
+        upward = iter(sorted(compress(made, theirs), key=lambda step: places[step.name]))
+        return [next(upward) if one else step for step, one in zip(made, theirs, strict=True)]
 
     def _pieces(self, step: Step) -> Iterator[Step]:
         if isinstance(step, CreateAllocation):

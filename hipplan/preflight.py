@@ -287,7 +287,7 @@ class _Rules:
                     f"{peer.device} cannot reach {peer.peer}",
                     *peer.path,
                     why=f"{self.machine.name} has no link from device {source} to device {target}",
-                    hint="look at `hipplan machine`; copies work without a link, through the host",
+                    hint="look at `hipplan machine`; contents, copy() and remap() need no link",
                 )
 
     def access(self) -> None:
@@ -360,8 +360,8 @@ class _Rules:
         if spec.type == "uncached" and (cuda or (version and version < (7, 0))):
             self.add("HP309", "uncached allocations need HIP 7.0.2 on AMD", *path, "type",
                      hint="use type: pinned")  # fmt: skip
-        if allocation.device == HOST and version and version < (7, 2) and not cuda:
-            self.add("HP309", f"allocations on the host need HIP 7.2, {self.machine.name} has "
+        if allocation.device == HOST and version and version < (7, 1) and not cuda:
+            self.add("HP309", f"allocations on the host need HIP 7.1, {self.machine.name} has "
                      f"{self.machine.hip_version}", *path, "device", hint="use a pinned buffer")  # fmt: skip
         elif spec.numa_node is not None and version and version < (7, 15) and not cuda:
             self.add("HP309", f"allocations on a NUMA node need HIP 7.15 (ROCm 10.0), {self.machine.name} has "
@@ -381,10 +381,8 @@ class _Rules:
             self.add("HP309", f"'{mapping.name}' maps a part of '{mapping.allocation}'",
                      *mapping.path, "size", why="CUDA maps whole allocations only",
                      hint="make the allocation as large as the mapping")  # fmt: skip
-        if mapping.access.get(HOST, "none") != "none" and owner != HOST and (cuda or (version and version < (7, 15))):
-            why = (
-                "CUDA gives it host-located memory only" if cuda else "before HIP 7.15 only host-located memory can be"
-            )
+        if mapping.access.get(HOST, "none") != "none" and owner != HOST and (cuda or (version and version < (7, 2))):
+            why = "CUDA gives it host-located memory only" if cuda else "before HIP 7.2 only host-located memory can be"
             self.add("HP309", f"the host cannot be given access to '{mapping.name}' on {owner}",
                      *mapping.path, why=why,
                      hint="leave host out of access")  # fmt: skip

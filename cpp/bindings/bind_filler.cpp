@@ -56,11 +56,11 @@ void bind_filler(py::module_& module) {
       .def(
           "copy",
           [](filler& self, std::string name, int device, std::uintptr_t to, int from_device,
-             std::uintptr_t from, std::size_t size) {
-            self.copy(std::move(name), device_id{device}, to, device_id{from_device}, from, size);
+             std::uintptr_t from, std::size_t size, bool staged) {
+            self.copy(std::move(name), device_id{device}, to, device_id{from_device}, from, size, staged);
           },
           py::arg("name"), py::arg("device"), py::arg("to"), py::arg("from_device"), py::arg("from_"),
-          py::arg("size"), no_gil())
+          py::arg("size"), py::arg("staged"), no_gil())
       .def_property_readonly("total", &filler::total_bytes)
       .def(
           "run",

@@ -88,7 +88,7 @@ bool one_byte(const std::string& pattern) {
 
 void filler::add_lane(device_id device, hip::hipStream_t stream, std::uintptr_t staging,
                       std::size_t piece_bytes) {
-  lanes_.push_back({device, stream, bytes_at(staging), piece_bytes});
+  lanes_.push_back({device, stream, bytes_at(staging), piece_bytes, std::make_shared<std::mutex>()});
 }
 
 void filler::load(std::string name, device_id device, std::uintptr_t address, std::size_t size_bytes,
@@ -108,8 +108,12 @@ void filler::fill(std::string name, device_id device, std::uintptr_t address, st
 }
 
 void filler::copy(std::string name, device_id device, std::uintptr_t to, device_id from_device,
-                  std::uintptr_t from, std::size_t size_bytes) {
-  jobs_.push_back({kind::copy, std::move(name), device, to, size_bytes, {}, {}, from_device, from});
+                  std::uintptr_t from, std::size_t size_bytes, bool staged) {
+  const bool to_host = device == cpu_device;
+  // A device's lane does it; its own memory is the other side.
+  if (to_host) std::swap(device, from_device);
+  jobs_.push_back(
+      {kind::copy, std::move(name), device, to, size_bytes, {}, {}, from_device, from, staged, to_host});
 }
 
 std::uint64_t filler::total_bytes() const noexcept {
@@ -132,7 +136,8 @@ std::vector<filler::lane> filler::lanes_of(device_id device) const {
 void filler::cut(queue& out, std::size_t piece_bytes) const {
   for (const auto& one : jobs_) {
     if (one.device != out.device) continue;
-    const bool staged = one.what == kind::load || one.what == kind::save || one.device == cpu_device;
+    const bool staged =
+        one.staged || one.what == kind::load || one.what == kind::save || one.device == cpu_device;
     const auto step = staged ? piece_bytes : large_piece_bytes;
     for (std::size_t at = 0; at < one.size_bytes; at += step) {
       out.pieces.push_back({&one, at, std::min(step, one.size_bytes - at)});
@@ -230,6 +235,13 @@ void filler::work(const lane& on, queue& pieces) {
 }
 
 void filler::do_piece(const lane& on, const piece& part) {
+  const auto& whole = *part.whose;
+  if (whole.staged && whole.from_device != cpu_device && whole.from_device != on.device) {
+    const auto other = partner_of(on, whole.from_device);
+    const std::scoped_lock both(*on.in_use, *other.in_use);
+    return copy_through(on, other, part);
+  }
+  const auto own = on.in_use ? std::unique_lock(*on.in_use) : std::unique_lock<std::mutex>();
   switch (part.whose->what) {
     case kind::load:
       return load_piece(on, part);
@@ -300,6 +312,7 @@ void filler::copy_piece(const lane& on, const piece& part) {
     std::memcpy(bytes_at(to), bytes_at(from), part.size_bytes);
     return;
   }
+  if (whole.staged && whole.from_device == cpu_device) return copy_staged(on, part);
   if (whole.from_device == cpu_device || whole.from_device == on.device) {
     move(on, part, to, from, part.size_bytes);
   } else {
@@ -311,6 +324,36 @@ void filler::copy_piece(const lane& on, const piece& part) {
     });
   }
   await(on, part);
+}
+
+void filler::copy_staged(const lane& on, const piece& part) {
+  const auto& whole = *part.whose;
+  const auto to = whole.address + part.at;
+  const auto from = whole.from + part.at;
+  const auto between = reinterpret_cast<std::uintptr_t>(on.staging);
+  if (!whole.to_host) std::memcpy(on.staging, bytes_at(from), part.size_bytes);
+  move(on, part, whole.to_host ? between : to, whole.to_host ? from : between, part.size_bytes);
+  await(on, part);
+  if (whole.to_host) std::memcpy(bytes_at(to), on.staging, part.size_bytes);
+}
+
+void filler::copy_through(const lane& on, const lane& other, const piece& part) {
+  const auto& whole = *part.whose;
+  {
+    const scoped_device current(*runtime_, other.device);
+    move(other, part, reinterpret_cast<std::uintptr_t>(other.staging), whole.from + part.at, part.size_bytes);
+    await(other, part);
+  }
+  std::memcpy(on.staging, other.staging, part.size_bytes);
+  move(on, part, whole.address + part.at, reinterpret_cast<std::uintptr_t>(on.staging), part.size_bytes);
+  await(on, part);
+}
+
+filler::lane filler::partner_of(const lane& on, device_id device) const {
+  const auto mine = lanes_of(on.device);
+  const auto theirs = lanes_of(device);
+  const auto number = std::ranges::find(mine, on.staging, &lane::staging) - mine.begin();
+  return theirs.at(static_cast<std::size_t>(number) % theirs.size());
 }
 
 void filler::move(const lane& on, const piece& part, std::uintptr_t to, std::uintptr_t from,

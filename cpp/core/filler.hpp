@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -45,9 +46,11 @@ class filler {
   /// pattern: 1, 2, 4, 8 or 16 bytes, of which size_bytes is a multiple.
   void fill(std::string name, device_id device, std::uintptr_t address, std::size_t size_bytes,
             std::string pattern);
-  /// from_device: who can read the source (cpu_device: host memory). Two devices: hipMemcpyPeerAsync.
+  /// device, from_device: who may write and who may read (cpu_device: host memory). Two devices:
+  /// hipMemcpyPeerAsync. staged: each device only copies between its own memory and its lanes' pinned
+  /// memory; HIP on AMD may have anything else done by a device that has no right to it.
   void copy(std::string name, device_id device, std::uintptr_t to, device_id from_device, std::uintptr_t from,
-            std::size_t size_bytes);
+            std::size_t size_bytes, bool staged);
 
   /// Bytes of all jobs.
   [[nodiscard]] std::uint64_t total_bytes() const noexcept;
@@ -69,12 +72,15 @@ class filler {
     std::string pattern;
     device_id from_device = cpu_device;
     std::uintptr_t from = 0;
+    bool staged = false;
+    bool to_host = false;  ///< of a copy: then `device` is the one that reads
   };
   struct lane {
     device_id device;
     hip::hipStream_t stream;
     std::byte* staging;
     std::size_t piece_bytes;
+    std::shared_ptr<std::mutex> in_use{};  ///< while a piece passes through the staging: also other devices'
   };
   struct piece {
     const job* whose;
@@ -96,6 +102,11 @@ class filler {
   void save_piece(const lane& on, const piece& part);
   void fill_piece(const lane& on, const piece& part);
   void copy_piece(const lane& on, const piece& part);
+  /// Between host memory and a device's.
+  void copy_staged(const lane& on, const piece& part);
+  /// From memory of the other lane's device.
+  void copy_through(const lane& on, const lane& other, const piece& part);
+  [[nodiscard]] lane partner_of(const lane& on, device_id device) const;
   void move(const lane& on, const piece& part, std::uintptr_t to, std::uintptr_t from,
             std::size_t size_bytes);
   void await(const lane& on, const piece& part);

@@ -1,5 +1,11 @@
 #include "transfer.hpp"
 
+#include <algorithm>
+#include <vector>
+
+#include "queries.hpp"
+#include "scoped_device.hpp"
+
 namespace hipplan {
 namespace {
 
@@ -7,6 +13,23 @@ void* pointer(std::uintptr_t address) { return reinterpret_cast<void*>(address);
 
 std::string moved(std::uintptr_t to, std::uintptr_t from, std::size_t size_bytes) {
   return "dst=" + hexadecimal(to) + ", src=" + hexadecimal(from) + ", size=" + std::to_string(size_bytes);
+}
+
+/// Between devices without a link: HIP on AMD crashes where any others have one.
+void copy_through_host(hip::runtime& runtime, std::uintptr_t to, device_id to_device, std::uintptr_t from,
+                       device_id from_device, std::size_t size_bytes) {
+  constexpr std::size_t most_bytes = std::size_t{4} << 20;
+  std::vector<std::byte> between(std::min(most_bytes, size_bytes));
+  const auto host = reinterpret_cast<std::uintptr_t>(between.data());
+  for (std::size_t done = 0; done < size_bytes; done += between.size()) {
+    const auto now = std::min(between.size(), size_bytes - done);
+    {
+      const scoped_device current(runtime, from_device);
+      copy(runtime, host, from + done, now);
+    }
+    const scoped_device current(runtime, to_device);
+    copy(runtime, to + done, host, now);
+  }
 }
 
 }  // namespace
@@ -28,6 +51,10 @@ void copy(hip::runtime& runtime, std::uintptr_t to, std::uintptr_t from, std::si
 
 void copy_peer(hip::runtime& runtime, std::uintptr_t to, device_id to_device, std::uintptr_t from,
                device_id from_device, std::size_t size_bytes) {
+  if (to_device != from_device && !(can_access_peer(runtime, to_device, from_device) &&
+                                    can_access_peer(runtime, from_device, to_device))) {
+    return copy_through_host(runtime, to, to_device, from, from_device, size_bytes);
+  }
   const auto result =
       runtime.hipMemcpyPeer(pointer(to), to_device.value, pointer(from), from_device.value, size_bytes);
   runtime.check(result, "hipMemcpyPeer", "a copy from " + text(from_device) + " to " + text(to_device),

@@ -179,7 +179,7 @@ def _saves(given: list[str]) -> list[tuple[str, str]]:
 
 def _check_saves(saves: list[tuple[str, str]], program: Program) -> None:
     """Refuses now what could not be saved at the end. Raises WrongUsage, PlanError."""
-    from hipplan.contents import FILLED
+    from hipplan.memory import FILLED
     from hipplan.moves import check_save
 
     known = [one.name for one in program.resources if one.kind in FILLED]

@@ -17,7 +17,7 @@ class Allocation(PlanModel):
     """Physical memory on one device, with no address yet (hipMemCreate)."""
 
     device: str | None = None
-    """Where the memory is: a device of the plan, or `host` (HIP 7.2 and later). Left out: the first device
+    """Where the memory is: a device of the plan, or `host` (HIP 7.1 and later). Left out: the first device
     of the plan.
 
     Errors: HP201 no such device.

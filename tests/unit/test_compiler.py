@@ -208,7 +208,7 @@ PART = {
         ("HP305", MANAGED, machine(managed=False)),
         ("HP306", PEERS, load_machine("sim-2-unlinked")),
         ("HP307", CROSS, load_machine("sim-2-unlinked")),
-        ("HP309", HOST, machine(hip_version="7.1.0")),
+        ("HP309", HOST, machine(hip_version="7.0.0")),
         (
             "HP309",
             {"allocations": {"a": {"device": "host", "numa_node": 0, "size": 4096}}},
@@ -217,7 +217,7 @@ PART = {
         ("HP309", SHARED, machine(hip_version="6.1.0")),
         ("HP309", SHARED, machine(shareable_posix_fd=False)),
         ("HP309", PART, machine(runtime="cuda")),
-        ("HP309", SEEN, machine(hip_version="7.14.0")),
+        ("HP309", SEEN, machine(hip_version="7.1.0")),
         ("HP309", SEEN, machine(hip_version="7.15.0", runtime="cuda")),
         ("HP309", {"allocations": {"a": {"size": 4096, "type": "uncached"}}}, machine(hip_version="6.3.0")),
         ("HP310", {"devices": {"gpu": {"count": 3}}}, machine()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from pathlib import Path
@@ -16,9 +17,10 @@ import hipplan
 import hipplan.transaction
 import hipplan.values
 from hipplan.content_steps import LANES, PIECE, Part
-from hipplan.contents import Memory
 from hipplan.errors import ApplyError, MachineError, PlanError
 from hipplan.layout import Layout
+from hipplan.memory import Memory
+from hipplan.profiles import load_machine
 from hipplan.program import Resource
 from tests.conftest import Simulator
 
@@ -501,7 +503,7 @@ MAPPED: dict[str, Any] = {
             "access": {"gpu.0": "rw", "gpu.1": "rw"},
             "mappings": [{"allocation": "weights"}, {"allocation": "two.*"}],
         },
-        "again": {"access": {"gpu.0": "rw"}, "mappings": [{"allocation": "weights"}]},
+        "again": {"access": {"gpu.0": "rw", "gpu.1": "rw"}, "mappings": [{"allocation": "weights"}]},
     },
 }
 
@@ -643,3 +645,43 @@ def test_a_mapping_of_many_is_found_without_looking_at_all() -> None:
         (Part("range", 2 * MIB * (99 - n), MIB, 3),) for n in range(100)
     ]
     assert looked < 20 * 100
+
+
+UNLINKED: dict[str, Any] = {
+    "devices": {"gpu": {"count": 2}},
+    "regions": {f"own{n}": {"device": f"gpu.{n}", "size": "6MiB", "access": {f"gpu.{n}": "rw"}} for n in range(2)},
+    "buffers": {"pinned": {"kind": "pinned", "size": "6MiB"}},
+}
+
+
+def test_each_device_copies_its_own_memory_alone(tmp_path: Path, sim: Simulator) -> None:
+    """HIP on AMD has copies made by a device that may have no right to the memory: it faults."""
+    with hipplan.apply({"hipplan": 1, **UNLINKED}, runtime="sim") as layout:
+        pinned = layout["pinned"].address or 0
+        layout.fill("own0", 7)
+        layout.copy("own0", "own1")
+        sim.runtime.trace_to(str(tmp_path / "trace"))
+        layout.copy("own0", "own1")
+        layout.copy("own1", "pinned")
+        sim.runtime.trace_to("")
+        assert bytes(memoryview(layout["pinned"])) == b"\7" * (6 * MIB)
+    calls = [json.loads(line) for line in (tmp_path / "trace").read_text().splitlines()]
+    assert "hipMemcpyPeerAsync" not in {call["call"] for call in calls}
+    moved = [call for call in calls if call["call"] == "hipMemcpyAsync"]
+    assert moved
+    assert not any(f"{pinned:#x}" in json.dumps(call) for call in moved)
+
+
+def test_only_the_device_that_holds_memory_may_fill_it_except_on_cuda() -> None:
+    source = {
+        "hipplan": 1,
+        "devices": {"gpu": {"count": 2}},
+        "allocations": {"a": {"device": "gpu.0", "size": "2MiB"}},
+        "reservations": {"r": {"mappings": [{"allocation": "a", "access": {"gpu.1": "rw"}}]}},
+        "contents": {"r[0]": {"value": 7}},
+    }
+    with pytest.raises(MachineError) as caught:
+        hipplan.compile(source, "sim-2")
+    assert [one.code for one in caught.value.diagnostics] == ["HP213"]
+    assert "gpu.0 may not write 'r[0]'" in str(caught.value)
+    hipplan.compile(source, load_machine("sim-2").model_copy(update={"runtime": "cuda"}))
