@@ -2,7 +2,7 @@
 # Linters and type checks: everything that needs no run. Usage: check.sh FOLDER_OF_TOOLS
 set -eu
 bin=$(cd "$1" && pwd)
-cpp=$(git ls-files 'cpp/*.hpp' 'cpp/*.cpp' 'cpp/*.h' 'tests/*.cpp' 'benchmarks/*.cpp')
+cpp=$(git ls-files 'cpp/*.hpp' 'cpp/*.cpp' 'cpp/*.h' 'tests/*.cpp' 'tests/*.hpp' 'benchmarks/*.cpp')
 
 echo "ruff";         "$bin/ruff" check .; "$bin/ruff" format --check .
 echo "mypy";         "$bin/mypy"
