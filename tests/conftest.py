@@ -35,6 +35,21 @@ class Simulator:
 
         self.runtime = choose("sim").runtime
 
+    def _use_owner_of(self, address: int) -> None:
+        """A copy of pageable memory is the current GPU's: that of the memory may touch it."""
+        hip, found = ctypes.CDLL(self.runtime.path), (ctypes.c_int * 8)()
+        hip.hipPointerGetAttributes(found, ctypes.c_void_p(address))
+        hip.hipSetDevice(found[1])
+
+    def write(self, address: int, data: bytes) -> None:
+        self._use_owner_of(address)
+        self.runtime.write(address, data)
+
+    def read(self, address: int, size: int) -> bytes:
+        self._use_owner_of(address)
+        data: bytes = self.runtime.read(address, size)
+        return data
+
     def ledger(self) -> dict[str, Any]:
         """Everything alive, as the simulator itself counts it."""
         found: dict[str, Any] = json.loads(self.runtime.ledger())

@@ -18,19 +18,42 @@ namespace hip_abi {
   X(hipErrorOutOfMemory, 2)                   \
   X(hipErrorNotInitialized, 3)                \
   X(hipErrorDeinitialized, 4)                 \
+  X(hipErrorProfilerDisabled, 5)              \
+  X(hipErrorProfilerNotInitialized, 6)        \
+  X(hipErrorProfilerAlreadyStarted, 7)        \
+  X(hipErrorProfilerAlreadyStopped, 8)        \
+  X(hipErrorInvalidConfiguration, 9)          \
+  X(hipErrorInvalidPitchValue, 12)            \
+  X(hipErrorInvalidSymbol, 13)                \
+  X(hipErrorInvalidDevicePointer, 17)         \
   X(hipErrorInvalidMemcpyDirection, 21)       \
   X(hipErrorInsufficientDriver, 35)           \
+  X(hipErrorMissingConfiguration, 52)         \
+  X(hipErrorPriorLaunchFailure, 53)           \
+  X(hipErrorInvalidDeviceFunction, 98)        \
   X(hipErrorNoDevice, 100)                    \
   X(hipErrorInvalidDevice, 101)               \
+  X(hipErrorInvalidImage, 200)                \
   X(hipErrorInvalidContext, 201)              \
+  X(hipErrorContextAlreadyCurrent, 202)       \
   X(hipErrorMapFailed, 205)                   \
   X(hipErrorUnmapFailed, 206)                 \
+  X(hipErrorArrayIsMapped, 207)               \
   X(hipErrorAlreadyMapped, 208)               \
+  X(hipErrorNoBinaryForGpu, 209)              \
+  X(hipErrorAlreadyAcquired, 210)             \
   X(hipErrorNotMapped, 211)                   \
+  X(hipErrorNotMappedAsArray, 212)            \
+  X(hipErrorNotMappedAsPointer, 213)          \
   X(hipErrorECCNotCorrectable, 214)           \
   X(hipErrorUnsupportedLimit, 215)            \
   X(hipErrorContextAlreadyInUse, 216)         \
   X(hipErrorPeerAccessUnsupported, 217)       \
+  X(hipErrorInvalidKernelFile, 218)           \
+  X(hipErrorInvalidGraphicsContext, 219)      \
+  X(hipErrorInvalidSource, 300)               \
+  X(hipErrorFileNotFound, 301)                \
+  X(hipErrorSharedObjectSymbolNotFound, 302)  \
   X(hipErrorSharedObjectInitFailed, 303)      \
   X(hipErrorOperatingSystem, 304)             \
   X(hipErrorInvalidHandle, 400)               \
@@ -38,17 +61,32 @@ namespace hip_abi {
   X(hipErrorNotFound, 500)                    \
   X(hipErrorNotReady, 600)                    \
   X(hipErrorIllegalAddress, 700)              \
+  X(hipErrorLaunchOutOfResources, 701)        \
   X(hipErrorLaunchTimeOut, 702)               \
   X(hipErrorPeerAccessAlreadyEnabled, 704)    \
   X(hipErrorPeerAccessNotEnabled, 705)        \
+  X(hipErrorSetOnActiveProcess, 708)          \
   X(hipErrorContextIsDestroyed, 709)          \
   X(hipErrorAssert, 710)                      \
   X(hipErrorHostMemoryAlreadyRegistered, 712) \
   X(hipErrorHostMemoryNotRegistered, 713)     \
   X(hipErrorLaunchFailure, 719)               \
+  X(hipErrorCooperativeLaunchTooLarge, 720)   \
   X(hipErrorNotSupported, 801)                \
   X(hipErrorStreamCaptureUnsupported, 900)    \
-  X(hipErrorUnknown, 999)
+  X(hipErrorStreamCaptureInvalidated, 901)    \
+  X(hipErrorStreamCaptureMerge, 902)          \
+  X(hipErrorStreamCaptureUnmatched, 903)      \
+  X(hipErrorStreamCaptureUnjoined, 904)       \
+  X(hipErrorStreamCaptureIsolation, 905)      \
+  X(hipErrorStreamCaptureImplicit, 906)       \
+  X(hipErrorCapturedEvent, 907)               \
+  X(hipErrorStreamCaptureWrongThread, 908)    \
+  X(hipErrorGraphExecUpdateFailure, 910)      \
+  X(hipErrorUnknown, 999)                     \
+  X(hipErrorRuntimeMemory, 1052)              \
+  X(hipErrorRuntimeOther, 1053)               \
+  X(hipErrorTbd, 1054)
 
 enum hipError_t : unsigned int {
 #define HIP_ABI_ERROR(name, value) name = value,

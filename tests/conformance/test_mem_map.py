@@ -4,7 +4,7 @@ import ctypes
 
 import pytest
 
-from .hip import DANGLING, INVALID_VALUE, MIB, SUCCESS, Hip, access, prop
+from .hip import DANGLING, ILLEGAL_ADDRESS, INVALID_VALUE, MIB, SUCCESS, Hip, access, prop
 from .sim import Simulator
 
 pytestmark = [pytest.mark.function("hipMemMap"), pytest.mark.needs("vmm")]
@@ -78,7 +78,7 @@ def test_an_address_off_the_page_is_refused(hip: Hip) -> None:
 
 def test_after_map_nobody_has_access_not_even_the_owner(hip: Hip, simulator: Simulator) -> None:
     with hip.mapped(SIZE) as address:
-        assert hip.write(address, b"x") == INVALID_VALUE
+        assert hip.write(address, b"x") == ILLEGAL_ADDRESS
 
 
 def test_less_than_the_handle_may_be_mapped_from_its_start(hip: Hip) -> None:
@@ -111,8 +111,24 @@ def test_one_reservation_holds_pieces_of_several_devices(hip: Hip) -> None:
         hip.mapping(address, SIZE, first, access(0)),
         hip.mapping(address + SIZE, SIZE, second, access(1)),
     ):
-        assert hip.write(address, b"a" * 2 * SIZE) == SUCCESS
-        assert hip.read(address + SIZE - 1, 2) == b"aa"
+        hip.hipSetDevice(0)
+        assert hip.write(address, b"a" * SIZE) == SUCCESS
+        hip.hipSetDevice(1)
+        assert hip.write(address + SIZE, b"b" * SIZE) == SUCCESS
+        assert hip.read(address + SIZE, 2) == b"bb"
+
+
+@pytest.mark.needs("two devices")
+def test_one_gpu_carries_out_a_copy_over_pieces_of_several_devices(hip: Hip, simulator: Simulator) -> None:
+    """HIP returns Success and the GPU faults where it has no access, so nothing of it may pass for done."""
+    with (
+        hip.reservation(2 * SIZE) as address,
+        hip.allocation(SIZE, prop(0)) as first,
+        hip.allocation(SIZE, prop(1)) as second,
+        hip.mapping(address, SIZE, first, access(0)),
+        hip.mapping(address + SIZE, SIZE, second, access(1)),
+    ):
+        assert hip.write(address, b"a" * 2 * SIZE) == ILLEGAL_ADDRESS
 
 
 def test_the_same_range_can_be_mapped_again_after_unmap(hip: Hip) -> None:
@@ -128,7 +144,7 @@ def test_a_remapped_piece_starts_without_access(hip: Hip, simulator: Simulator) 
         with hip.mapping(address, SIZE, handle, access(0)):
             pass
         with hip.mapping(address, SIZE, handle):
-            assert hip.write(address, b"x") == INVALID_VALUE
+            assert hip.write(address, b"x") == ILLEGAL_ADDRESS
 
 
 def test_mapping_charges_nothing(hip: Hip) -> None:

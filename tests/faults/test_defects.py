@@ -43,7 +43,7 @@ UNEQUAL: dict[str, Any] = {
 
 @pytest.fixture
 def become(sim: Simulator) -> Iterator[Become]:
-    """become("7.2.53211", "create_takes_descriptor") makes the simulator that release with that defect."""
+    """become("7.2.53211", "create_on_current_device") makes the simulator that release with that defect."""
     with ExitStack() as stack:
         yield lambda version, *quirks: stack.enter_context(as_release(sim, version, *quirks))
         assert sim.alive() == set()
@@ -57,9 +57,7 @@ QUIRKS = [
     ("6.3.42133", "unmap_pieces_leaks"),
     ("6.3.42133", "address_free_forgets"),
     ("7.2.53211", "create_on_current_device"),
-    ("7.2.53211", "create_takes_descriptor"),
     ("7.2.53211", "free_memory_with_reservation"),
-    ("7.2.53211", "read_only_not_enforced"),
     ("7.14.0", "export_repeats_first"),
     ("7.14.0", "import_needs_descriptor"),
     ("7.15.0", "host_access_to_imports_fails"),

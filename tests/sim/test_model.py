@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from ..conformance.hip import (
     GLOBAL,
+    ILLEGAL_ADDRESS,
     INVALID_DEVICE,
     INVALID_VALUE,
     OUT_OF_MEMORY,
@@ -289,13 +290,14 @@ class SimulatorAgainstModel(RuleBasedStateMachine):
         assert (asked, flags.value) == (SUCCESS, right)
         assert (self.simulator.touch(device, address, PAGE, 1) == 0) == (right >= 1)
         assert (self.simulator.touch(device, address, PAGE, 2) == 0) == (right == 3)
-        copying = {self.current, allocation.device}
-        readable = any(piece.rights.get(d, 0) >= 1 for d in copying)
-        writable = any(piece.rights.get(d, 0) == 3 for d in copying)
+        # Of pageable memory the current GPU copies since 7.0, before that the owner; a fill is the other way round.
+        readable = piece.rights.get(self.current if self.new else allocation.device, 0) >= 1
+        filling = {self.current, allocation.device} if self.new else {self.current}
+        writable = any(piece.rights.get(d, 0) == 3 for d in filling)
         whole = base + start * PAGE
         if readable:  # the same memory under every address
             assert self.hip.read(whole, 1)[0] == allocation.content
-        assert self.hip.hipMemset(whole, value, 1) == (SUCCESS if writable else INVALID_VALUE)
+        assert self.hip.hipMemset(whole, value, 1) == (SUCCESS if writable else ILLEGAL_ADDRESS)
         allocation.content = value if writable else allocation.content
 
     @invariant()

@@ -73,18 +73,18 @@ def test_the_base_stays_and_so_do_bytes_and_views(sim: Simulator) -> None:
         assert base is not None
         before = layout["cache.pages"]
         view = before.__dlpack__()
-        sim.runtime.write(base + 3 * MIB, b"here")
+        sim.write(base + 3 * MIB, b"here")
         layout.grow("cache", to="16MiB")
         pages = layout["cache.pages"]
 
         assert layout["cache"].address == base
         assert (before.shape[0], pages.shape[0]) == (16368, 65520)
         assert pages.address == before.address
-        assert sim.runtime.read(base + 3 * MIB, 4) == b"here"
-        sim.runtime.write(base + 15 * MIB, b"there")
+        assert sim.read(base + 3 * MIB, 4) == b"here"
+        sim.write(base + 15 * MIB, b"there")
         assert sim.runtime.access(0, base + 15 * MIB) == 1
         layout.shrink("cache", to="4MiB")  # the view covers only what stays
-        assert sim.runtime.read(base + 3 * MIB, 4) == b"here"
+        assert sim.read(base + 3 * MIB, 4) == b"here"
         del view
 
 
@@ -199,7 +199,7 @@ def test_a_failure_at_any_call_leaves_the_old_or_the_new_size(act: str, lasting:
         n += 1
         layout = hipplan.apply(plan("8MiB"), runtime="sim")
         base = layout["cache"].address or 0
-        sim.runtime.write(base + MIB, b"mine")
+        sim.write(base + MIB, b"mine")
         before = sim.alive()
         sim.runtime.arm_faults(f"*@{n}{lasting}=hipErrorUnknown")
         error: Any = None
@@ -215,7 +215,7 @@ def test_a_failure_at_any_call_leaves_the_old_or_the_new_size(act: str, lasting:
         if error is not None and not changed and not error.leaks:
             assert sim.alive() == before
         assert layout["cache"].address == base
-        assert sim.runtime.read(base + MIB, 4) == b"mine"
+        assert sim.read(base + MIB, 4) == b"mine"
         assert layout.drift() == []
         if error is not None and error.leaks:  # a mapping that is lost keeps its reservation
             with suppress(hipplan.LeakError):

@@ -24,15 +24,15 @@ from tests.faults.harness import FOR_EVER, ONCE, Apply, calls_of, failures_of, s
 
 RELEASES = {
     "6.1": "map_failure_hidden unmap_pieces_leaks address_free_forgets free_memory_with_reservation",
-    "6.2": "map_failure_hidden unmap_pieces_leaks address_free_forgets unmap_size_unchecked read_only_not_enforced",
+    "6.2": "map_failure_hidden unmap_pieces_leaks address_free_forgets unmap_size_unchecked",
     "6.3": "map_failure_hidden address_free_forgets unmap_size_unchecked free_interior_pointer",
-    "6.4": "map_failure_hidden address_free_forgets read_only_not_enforced",
+    "6.4": "map_failure_hidden address_free_forgets",
     "7.0": "map_failure_hidden set_access_sums_in_heap_order create_on_current_device address_free_forgets",
-    "7.1": "map_failure_hidden set_access_sums_in_heap_order create_on_current_device create_takes_descriptor",
-    "7.2": "map_failure_hidden set_access_sums_in_heap_order create_on_current_device create_takes_descriptor",
-    "7.11": "create_on_current_device create_takes_descriptor",
-    "7.14": "create_on_current_device create_takes_descriptor",
-    "7.15": "create_on_current_device",
+    "7.1": "map_failure_hidden set_access_sums_in_heap_order create_on_current_device address_free_forgets",
+    "7.2": "map_failure_hidden set_access_sums_in_heap_order create_on_current_device address_free_forgets",
+    "7.11": "create_on_current_device address_free_forgets",
+    "7.14": "create_on_current_device address_free_forgets",
+    "7.15": "create_on_current_device address_free_forgets",
 }
 UNEVEN: dict[str, Any] = {
     "hipplan": 1,

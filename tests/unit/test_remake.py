@@ -69,8 +69,8 @@ def test_a_reservation_grows_inside_of_its_size_first_and_then_behind_it(layout:
         hex(BASE + 6 * MIB)
     ]
     pattern = bytes(range(256))
-    sim.runtime.write(BASE + 9 * MIB, pattern)
-    assert sim.runtime.read(BASE + 9 * MIB, 256) == pattern
+    sim.write(BASE + 9 * MIB, pattern)
+    assert sim.read(BASE + 9 * MIB, 256) == pattern
     assert access_of(layout, "full[4]") == [3, 1]
     assert layout.drift() == []
     layout.grow("full", by="2MiB")  # behind what was added
@@ -124,14 +124,14 @@ def test_shrinking_a_reservation_gives_back_memory_that_nothing_maps_any_more(la
 def test_remap_keeps_addresses_bytes_and_access(device: str | None, layout: Layout, sim: Simulator) -> None:
     base = layout["cache"].address or 0
     content = numpy.random.default_rng(1).integers(0, 256, 6 * MIB, "u1").tobytes()
-    sim.runtime.write(base, content)
+    sim.write(base, content)
     handles = {layout._live.handle(f"cache#{number}") for number in range(3)}
     free = [sim.runtime.memory_info(one)[0] for one in (0, 1)]
     way = layout.remap("cache", device=device)
 
     assert "3 of 3 chunks are made anew" in str(way) and str(way).endswith(", with their bytes")
     assert layout["cache"].address == base
-    assert sim.runtime.read(base, 6 * MIB) == content
+    assert sim.read(base, 6 * MIB) == content
     assert handles.isdisjoint(layout._live.handle(f"cache#{number}") for number in range(3))
     assert access_of(layout, "cache") == [3, 1]
     assert layout.drift() == []
@@ -147,10 +147,10 @@ def test_remap_keeps_addresses_bytes_and_access(device: str | None, layout: Layo
 
 def test_remap_without_the_bytes_copies_nothing(layout: Layout, sim: Simulator) -> None:
     base = layout["full"].address or 0
-    sim.runtime.write(base, b"old")
+    sim.write(base, b"old")
     way = layout.remap("full", keep_bytes=False)
     assert way.carries == ()
-    assert sim.runtime.read(base, 3) == bytes(3)
+    assert sim.read(base, 3) == bytes(3)
     assert "~ allocation part.0: is made anew, 2MiB, without its bytes" in str(way)
     again = layout.remap("full")
     assert "~ allocation part.0: is made anew, 2MiB, with its bytes" in str(again)
@@ -158,9 +158,9 @@ def test_remap_without_the_bytes_copies_nothing(layout: Layout, sim: Simulator) 
 
 def test_remap_of_memory_that_nobody_may_read_or_that_is_mapped_twice(layout: Layout, sim: Simulator) -> None:
     first = layout["twice[0]"].address or 0
-    sim.runtime.write(first, b"here")
+    sim.write(first, b"here")
     layout.remap("twice[1]")  # one memory, two places
-    assert sim.runtime.read(first, 4) == b"here"
+    assert sim.read(first, 4) == b"here"
     assert layout.drift() == []
 
 
@@ -175,7 +175,7 @@ def test_what_somebody_looks_at_is_not_made_anew(layout: Layout) -> None:
 
 def test_sealed_memory_is_read_only_for_everybody_until_it_is_unsealed(layout: Layout, sim: Simulator) -> None:
     base = layout["cache"].address or 0
-    sim.runtime.write(base, b"weights")
+    sim.write(base, b"weights")
     view = layout["cache.head"].__dlpack__(max_version=(1, 0))  # does not stand in the way
     way = layout.seal("cache")
 
@@ -184,13 +184,13 @@ def test_sealed_memory_is_read_only_for_everybody_until_it_is_unsealed(layout: L
     assert layout["cache.pages"].read_only
     assert {c.current for c in layout.checks if c.what.startswith("access")} == {"r"}
     with pytest.raises(hipplan._core.HipError):
-        sim.runtime.write(base, b"x")
-    assert sim.runtime.read(base, 7) == b"weights"
+        sim.write(base, b"x")
+    assert sim.read(base, 7) == b"weights"
     assert layout.seal("cache").empty
     layout.unseal("cache")
     assert access_of(layout, "cache") == [3, 1]
     assert not layout["cache.pages"].read_only
-    sim.runtime.write(base, b"x")
+    sim.write(base, b"x")
     assert layout.unseal("cache").empty
     del view
 

@@ -396,7 +396,7 @@ def test_a_move_that_waits_finds_the_memory_as_a_change_has_left_it_meanwhile(si
         for one in moves:
             one.join()
         assert failed == []
-        assert sim.runtime.read(layout["kv"].address or 0, 2 << 20) == b"\7" * (2 << 20)
+        assert sim.read(layout["kv"].address or 0, 2 << 20) == b"\7" * (2 << 20)
 
 
 def test_updates_from_many_threads_come_one_after_another(sim: Simulator) -> None:

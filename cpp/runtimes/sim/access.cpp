@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "host_access.hpp"
 #include "process.hpp"
 
 namespace hipsim {
@@ -37,7 +38,7 @@ part part_at(const machine& m, std::uintptr_t address, std::uint64_t bytes) {
 
 void copy_part(const part& to, const part& from, std::uint64_t bytes) {
   if (!to.file && !from.file) {
-    std::memmove(reinterpret_cast<void*>(to.offset), reinterpret_cast<void*>(from.offset), bytes);
+    copy_host(to.offset, from.offset, bytes);
   } else if (!to.file) {
     from.file->read(from.offset, reinterpret_cast<void*>(to.offset), bytes);
   } else if (!from.file) {
@@ -61,6 +62,14 @@ std::uint32_t word_of(std::uint32_t value, int width) {
 void repeat(std::byte* out, std::size_t bytes, std::uint32_t word) {
   for (std::size_t i = 0; i < bytes; i += sizeof word)
     std::memcpy(out + i, &word, std::min(sizeof word, bytes - i));
+}
+
+void fill_host(const part& to, std::uint32_t word) {
+  std::vector<std::byte> pattern(std::min<std::uint64_t>(to.bytes, bounce_bytes));
+  repeat(pattern.data(), pattern.size(), word);
+  for (std::uint64_t done = 0; done < to.bytes; done += pattern.size()) {
+    write_host(to.offset + done, pattern.data(), std::min<std::uint64_t>(to.bytes - done, pattern.size()));
+  }
 }
 
 void fill_file(const part& to, std::uint32_t word) {
@@ -123,19 +132,22 @@ bool is_known(const machine& m, std::uintptr_t address) {
          containing(m.blocks, address) != m.blocks.end();
 }
 
-int owner_of(const machine& m, std::uintptr_t address) {
+int device_at(const machine& m, std::uintptr_t address) {
   if (const auto piece = containing(m.mappings, address); piece != m.mappings.end()) {
-    return m.memory_of(piece->second).device;
+    return m.allocations.at(piece->second.allocation).properties.location_id;
   }
   const auto found = containing(m.blocks, address);
-  const bool on_device = found != m.blocks.end() && found->second.kind == block_kind::device;
-  return on_device ? found->second.device : host_device;
+  return found == m.blocks.end() ? host_device : found->second.device;
+}
+
+bool is_of_one_device(const machine& m, std::uintptr_t address) {
+  const auto found = containing(m.blocks, address);
+  return found != m.blocks.end() && found->second.kind == block_kind::device;
 }
 
 std::string copy_refusal(const machine& m, std::uintptr_t address, std::uint64_t bytes, bool write,
                          std::uint64_t engines) {
   if (!is_reserved(m, address)) return {};
-  if (write && m.quirk("read_only_not_enforced")) write = false;
   return mapped_refusal(m, address, bytes, write, engines);
 }
 
@@ -176,7 +188,7 @@ void fill_bytes(const machine& m, std::uintptr_t to, std::uint64_t bytes, std::u
     if (target.file) {
       fill_file(target, word);
     } else {
-      repeat(reinterpret_cast<std::byte*>(target.offset), target.bytes, word);
+      fill_host(target, word);
     }
     word =
         std::rotr(word, 8 * static_cast<int>(target.bytes % sizeof word));  // a piece may end amid an element

@@ -12,10 +12,12 @@ namespace hipsim {
 /// 0: an unmapped part of a reservation. UINT64_MAX: HIP does not know the address, it is the program's.
 [[nodiscard]] std::uint64_t room_at(const machine& m, std::uintptr_t address);
 [[nodiscard]] bool is_known(const machine& m, std::uintptr_t address);
-/// The device whose memory it is; host_device for host, managed and unknown memory.
-[[nodiscard]] int owner_of(const machine& m, std::uintptr_t address);
 
-/// Why a copy or fill carried out by one of `engines` (a bit per device) may not touch the range, or "".
+/// What HIP takes for the device of what it knows there: pinned and managed memory have one, too.
+[[nodiscard]] int device_at(const machine& m, std::uintptr_t address);
+/// Whether only that device has it in its tables: ordinary device memory.
+[[nodiscard]] bool is_of_one_device(const machine& m, std::uintptr_t address);
+/// Why a copy or fill carried out by one of `engines` (a bit per device) faults in the range, or "".
 /// Ordinary device memory is open to all copies; mapped memory needs the right that was granted.
 [[nodiscard]] std::string copy_refusal(const machine& m, std::uintptr_t address, std::uint64_t bytes,
                                        bool write, std::uint64_t engines);

@@ -3,9 +3,11 @@
 #include <new>
 #include <string_view>
 #include <system_error>
+#include <type_traits>
 
 #include "calls.hpp"
 #include "guard.hpp"
+#include "host_access.hpp"
 #include "process.hpp"
 
 namespace hipsim {
@@ -31,6 +33,21 @@ auto traceable(Value value) {
   return value;
 }
 inline int traceable(hip_abi::hipMemLocation location) { return location.id; }
+
+// Whether an argument is no pointer to a struct or an answer, or one that the program can read. Handles and
+// memory are void or incomplete types: what is behind them is each call's own question.
+template <class Value>
+bool is_usable(const Value& value) {
+  if constexpr (std::is_pointer_v<Value>) {
+    using behind = std::remove_pointer_t<Value>;
+    if constexpr (std::is_function_v<behind> || std::is_void_v<behind>) {
+      return true;
+    } else if constexpr (requires { sizeof(behind); }) {
+      return value == nullptr || is_readable(reinterpret_cast<std::uintptr_t>(value), sizeof(behind));
+    }
+  }
+  return true;
+}
 
 hipError_t code_of_exception(const char* function) noexcept {
   try {
@@ -62,6 +79,7 @@ hipError_t guard(const char* name, const char* names, Function function, Argumen
     const auto call = [&](auto...) -> hipError_t {
       try {
         if (!NeedsNoDevice && !here.has_devices()) return hip_abi::hipErrorNoDevice;
+        if (!(is_usable(arguments) && ...)) throw bad_host_pointer("an argument is the address of nothing");
         return function(arguments...);
       } catch (...) {
         return code_of_exception(name);

@@ -35,6 +35,7 @@ enum hipPointer_attribute : unsigned int {
 
 inline constexpr hipMemAllocationHandleType hipMemHandleTypeFabric{8};  // since 7.14
 inline constexpr unsigned int hipEventDisableTiming = 2;
+inline constexpr unsigned int hipEventInterprocess = 4;
 
 struct hipDeviceProp_tR0000;  // 792 bytes, the layout of 5.x; written by offset
 

@@ -80,8 +80,9 @@ struct block {
   std::uint64_t bytes = 0;  ///< as asked for; pages are rounded up
   int device = 0;           ///< current at the call
   std::uint32_t flags = 0;
-  extent memory;           ///< device memory only
-  managed_ranges managed;  ///< managed memory only
+  bool synchronous = false;  ///< SYNC_MEMOPS of hipPointerSetAttribute
+  extent memory;             ///< device memory only
+  managed_ranges managed;    ///< managed memory only
 };
 
 struct stream {
@@ -91,6 +92,7 @@ struct stream {
 };
 
 struct event {
+  int device = 0;  ///< current when it was made
   std::uint32_t flags = 0;
   bool recorded = false;
   std::uint64_t recorded_ns = 0;
@@ -100,9 +102,9 @@ struct device_state {
   explicit device_state(std::string owner) : pool(std::move(owner)) {}
   memory_pool pool;
   std::uint64_t used_bytes = 0;
+  bool used = false;               ///< hipMalloc was called on it: the primary context is then "active"
   std::uint64_t in_use_bytes = 0;  ///< by others
   std::uint64_t peers = 0;         ///< devices whose memory this one's kernels may reach
-  std::uint32_t context_references = 0;
 };
 
 /// The entry of an address-ordered table that holds `address`, or end().

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "memory_file.hpp"
 #include "profile.hpp"
 
 namespace hipsim {
@@ -19,14 +20,16 @@ struct personality {
         imports_know_handle_type(v.at_least(6, 3)),
         imports_know_owner(v.at_least(7, 15)),
         uncached_type(v.at_least(7, 0)),
-        host_location(v.at_least(7, 2)),
+        host_location(v.at_least(7, 1)),
         numa_locations(v.at_least(7, 15)),
         whole_pieces_only(v.at_least(7, 0)),
-        host_access_to_device_memory(v.at_least(7, 15)),
+        host_access_to_device_memory(v.at_least(7, 2)),
+        free_takes_registered(v.at_least(7, 2)),
+        free_async_takes_null(v.at_least(7, 0)),
+        host_granularity_recommended(v.at_least(7, 15) ? 2 << 20 : page_bytes),
         retain_counts(v.at_least(7, 12)),
         location_calls(v.at_least(7, 1)),
         advise_checks_device_first(!v.at_least(7, 1)),
-        prefetch_checks_range_first(!v.at_least(7, 0)),
         register_any_low_flags(!v.at_least(7, 0)),
         register_io_memory(!v.at_least(7, 0) || v.at_least(7, 2)),
         uncached_host_flag(v.at_least(7, 0)),
@@ -53,10 +56,12 @@ struct personality {
   bool numa_locations;
   bool whole_pieces_only;  ///< SetAccess and Unmap take whole, and several, pieces
   bool host_access_to_device_memory;
+  bool free_takes_registered;  ///< hipFree ends a registration; before, the process
+  bool free_async_takes_null;
+  std::uint64_t host_granularity_recommended;
   bool retain_counts;
   bool location_calls;  ///< hipMemAdvise_v2 and hipMemPrefetchAsync_v2
   bool advise_checks_device_first;
-  bool prefetch_checks_range_first;
   bool register_any_low_flags;
   bool register_io_memory;
   bool uncached_host_flag;

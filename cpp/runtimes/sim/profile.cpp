@@ -162,6 +162,8 @@ void set_key(machine_profile& machine, std::string_view key, std::string_view va
     machine.mappings_max = number<std::uint64_t>(value);
   } else if (key == "option.max_allocation_percent") {
     machine.max_allocation_percent = number<std::uint64_t>(value);
+  } else if (key == "option.gpu_fault_aborts") {
+    machine.gpu_fault_aborts = flag(value);
   } else if (key.starts_with("quirk.") && is_quirk(key.substr(6))) {
     const std::string quirk(key.substr(6));
     if (flag(value)) {

@@ -57,6 +57,7 @@ struct machine_profile {
   std::uint64_t mappings_max = 0;                     ///< 0: no limit
   std::set<std::string> quirks;
   std::uint64_t max_allocation_percent = 100;  ///< largest hipMalloc, in percent of the device's memory
+  bool gpu_fault_aborts = false;               ///< where a GPU would fault, the process ends as on hardware
   bool reports_vmm = true;                     ///< in the attribute; HIP_VMEM_MANAGE_SUPPORT=0 keeps it quiet
   std::uint64_t hidden_free_bytes = 0;         ///< HIP_HIDDEN_FREE_MEM: not told by hipMemGetInfo
 

@@ -12,16 +12,15 @@ const std::vector<quirk_description>& known_quirks() {
        "refuses a "
        "`size` that no sum meets; here each that some order would not meet (7.0 to 7.2, rocm-systems 2516)"},
       {"unmap_size_unchecked",
-       "hipMemUnmap with a wrong size returns Success and drops a reference (6.2, 6.3)"},
+       "hipMemUnmap with a wrong size returns Success and drops a reference (6.2 to 6.4)"},
       {"unmap_pieces_leaks",
        "hipMemUnmap over several pieces leaves the reservation in use (ROCR-Runtime 285, before 7.0)"},
       {"address_free_forgets",
-       "hipMemAddressFree of a range in use fails and drops the record all the same: it can never be freed"},
-      {"create_on_current_device", "hipMemCreate takes the memory of the current device (7.0 to 10.x)"},
-      {"create_takes_descriptor", "every hipMemCreate holds a file descriptor, as ROCr's does"},
+       "hipMemAddressFree of a range in use fails and drops the record all the same: it can never be freed "
+       "(all)"},
+      {"create_on_current_device", "hipMemCreate takes the memory of the current device (7.1 to 10.x)"},
       {"free_memory_with_reservation",
        "memory of unmapped, released pieces comes back when the reservation is freed (ROCm 6021)"},
-      {"read_only_not_enforced", "copies and fills write into read-only mappings (6.x and 7.x on Linux)"},
       {"import_by_pointer",
        "hipMemImportFromShareableHandle takes a pointer to the descriptor alone (6.2 to 7.0, where the other "
        "crashes)"},
@@ -35,7 +34,7 @@ const std::vector<quirk_description>& known_quirks() {
        "hipMemSetAccess fails once the descriptor of an import is closed (7.14.0, rocm-systems 8440)"},
       {"host_access_to_imports_fails",
        "hipMemSetAccess for the host fails on imported memory (7.15, rocm-systems 11185)"},
-      {"free_interior_pointer", "hipFree of an interior pointer frees the whole allocation (6.3)"},
+      {"free_interior_pointer", "hipFree of an interior pointer frees the whole allocation (all releases)"},
   };
   return quirks;
 }

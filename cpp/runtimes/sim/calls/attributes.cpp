@@ -41,56 +41,60 @@ int dies(const machine& m, int device) {
   return each == 0 ? 1 : std::max(1, shape.multiprocessors / each);
 }
 
-// The limits of a compute device that a memory program may print; the same for every gfx9 device.
-std::optional<int> compute_limit(unsigned int attribute) {
-  switch (attribute) {
-    case 2:
-      return 8;  // async engines
-    case 7:
-    case 8:
-      return 1;  // compute preemption, concurrent kernels
-    case 26:
-    case 27:
-    case 28:
-    case 56:
-      return 1024;  // block dimensions, threads per block
-    case 29:
-      return 2147483647;  // grid x
-    case 30:
-    case 31:
-      return 65535;  // grid y, z
-    case 57:
-      return 2048;  // threads per multiprocessor
-    case 58:
-      return 2147483647;  // pitch
-    case 71:
-    case 72:
-    case 74:
-    case 75:
-    case 76:
-      return 65536;  // registers, shared memory
-    case 78:
-      return 1;  // stream priorities
-    case 81:
-    case 82:
-      return 256;  // texture alignment, pitch alignment
-    case 93:
-      return 1;  // DMA-BUF
-    default:
-      return std::nullopt;
+// What a program that only moves memory may print: the numbers that AMD's library gives for gfx942 and
+// gfx90a.
+struct constant {
+  unsigned int attribute;
+  int value;
+};
+constexpr int no_limit = 2147483647;
+constexpr constant constants[] = {
+    {2, 8},         {5, 2'100'000},  {8, 1},          {10, 1},       {11, 1},       {12, 1},
+    {14, 1},        {19, 4'194'304}, {20, 1},         {26, 1024},    {27, 1024},    {28, 1024},
+    {29, no_limit}, {30, 65536},     {31, 65536},     {56, 1024},    {57, 2048},    {58, no_limit},
+    {59, 8192},     {60, 1'300'000}, {70, 4'194'304}, {71, 131'072}, {72, 131'072}, {74, 65536},
+    {75, 65536},    {76, 65536},     {78, 1},         {79, 256},     {81, 256},     {82, 256},
+    {83, no_limit}, {93, 1},         {10002, 65536},  {10007, 1},    {10008, 1},    {10009, 1},
+    {10010, 1},     {10012, 1},      {10013, 1},      {10019, 512},
+};
+// Of devices that have image instructions, which gfx942 and gfx950 have not.
+constexpr constant image_limits[] = {
+    {32, 16384}, {39, 16384}, {41, no_limit}, {42, no_limit}, {43, 16384},
+    {44, 16384}, {49, 16384}, {50, 16384},    {51, 8192},
+};
+// In the headers, but no release answers them.
+constexpr unsigned int unanswered[] = {21, 33, 34, 35, 36, 37, 38, 40,    45,    46,    47,   48,
+                                       52, 54, 55, 64, 77, 80, 86, 10000, 10001, 10003, 10004};
+
+template <std::size_t Count>
+std::optional<int> listed(const constant (&list)[Count], unsigned int attribute) {
+  for (const auto& one : list) {
+    if (one.attribute == attribute) return one.value;
   }
+  return std::nullopt;
+}
+
+std::optional<int> compute_limit(const machine& m, unsigned int attribute, int device) {
+  const auto& shape = m.shape(device);
+  const bool early = !m.rules.keeps_only_errors;  // up to 6.x
+  if (attribute == 25) return early ? 2 : 32;     // blocks per multiprocessor
+  if (attribute == 76 && early) return 65536 * shape.multiprocessors;
+  if (attribute == 10015) return shape.multiprocessors;
+  const bool images = !shape.arch.starts_with("gfx942") && !shape.arch.starts_with("gfx950");
+  if (const auto limit = listed(image_limits, attribute)) return images ? *limit : 0;
+  return listed(constants, attribute);
 }
 
 std::optional<int> memory_attribute(const machine& m, hipDeviceAttribute_t attribute, int device) {
   const auto& shape = m.shape(device);
   switch (attribute) {
     case hipDeviceAttributeCanMapHostMemory:
-    case hipDeviceAttributeCanUseHostPointerForRegisteredMem:
     case hipDeviceAttributeUnifiedAddressing:
     case hipDeviceAttributeHostRegisterSupported:
     case hipDeviceAttributeHostNativeAtomicSupported:
-    case hipDeviceAttributeFineGrainSupport:
       return 1;
+    case hipDeviceAttributeFineGrainSupport:
+      return !shape.arch.starts_with("gfx90a");
     case hipDeviceAttributeIsLargeBar:
       return shape.host_visible;
     case hipDeviceAttributeConcurrentManagedAccess:
@@ -139,6 +143,8 @@ std::optional<int> identity_attribute(const machine& m, hipDeviceAttribute_t att
 
 // Attributes that exist in the headers but say nothing a memory program needs answer 0.
 bool is_attribute(const machine& m, unsigned int attribute) {
+  if (std::find(std::begin(unanswered), std::end(unanswered), attribute) != std::end(unanswered))
+    return false;
   return attribute <= m.rules.last_attribute ||
          (attribute >= 10000 && attribute <= m.rules.last_amd_attribute);
 }
@@ -200,7 +206,7 @@ hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t attribute, int
   if (!is_attribute(*m, attribute)) return hipErrorInvalidValue;
   auto answer = memory_attribute(*m, attribute, device);
   if (!answer) answer = identity_attribute(*m, attribute, device);
-  if (!answer) answer = compute_limit(attribute);
+  if (!answer) answer = compute_limit(*m, attribute, device);
   if (attribute == number_of_xccs) answer = dies(*m, device);
   *value = answer.value_or(0);
   return hipSuccess;

@@ -2,40 +2,22 @@
 #include "calls/support.hpp"
 
 namespace hipsim::calls {
-namespace {
-
-constexpr std::uint64_t context_base = 0x51ac'0000'0000'0000;  // not canonical, and never zero
-
-hipCtx_t context_of(int device) {
-  return reinterpret_cast<hipCtx_t>(context_base + static_cast<std::uint64_t>(device));
-}
-
-}  // namespace
-
 hipError_t hipDevicePrimaryCtxGetState(hipDevice_t device, unsigned int* flags, int* active) {
-  if (!flags || !active) return hipErrorInvalidValue;
-  const reading m;
-  if (!m->is_device(device)) return hipErrorInvalidDevice;
-  *flags = 0;
-  *active = m->devices[static_cast<std::size_t>(device)].context_references > 0;
+  if (!reading()->is_device(device)) return hipErrorInvalidDevice;
+  if (flags) *flags = 0;
+  if (active) *active = reading()->devices[static_cast<std::size_t>(device)].used;
   return hipSuccess;
 }
 
 hipError_t hipDevicePrimaryCtxRetain(hipCtx_t* context, hipDevice_t device) {
   if (!context) return hipErrorInvalidValue;
-  writing m;
-  if (!m->is_device(device)) return hipErrorInvalidDevice;
-  ++m->at(device).context_references;
+  if (!reading()->is_device(device)) return hipErrorInvalidDevice;
   *context = context_of(device);
   return hipSuccess;
 }
 
 hipError_t hipDevicePrimaryCtxRelease(hipDevice_t device) {
-  writing m;
-  if (!m->is_device(device)) return hipErrorInvalidDevice;
-  auto& references = m->at(device).context_references;
-  if (references > 0) --references;
-  return hipSuccess;
+  return reading()->is_device(device) ? hipSuccess : hipErrorInvalidDevice;
 }
 
 hipError_t hipDevicePrimaryCtxReset(hipDevice_t device) {
@@ -66,7 +48,7 @@ hipError_t hipCtxGetDevice(hipDevice_t* device) {
   return hipSuccess;
 }
 
-hipError_t hipCtxSynchronize() { return hipSuccess; }
+hipError_t hipCtxSynchronize() { return hipErrorNotSupported; }  // hipDeviceSynchronize is meant
 
 // Success and no effect, in every release.
 hipError_t hipCtxEnablePeerAccess(hipCtx_t, unsigned int) { return hipSuccess; }

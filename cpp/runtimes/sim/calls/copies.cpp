@@ -1,15 +1,48 @@
 // hipMemcpy and all its relatives: one rule book, many names.
+#include <cstdio>
+#include <cstdlib>
+
 #include "access.hpp"
 #include "calls/support.hpp"
 
 namespace hipsim::calls {
 namespace {
 
-std::uint64_t bit(int device) { return device == host_device ? 0 : std::uint64_t{1} << device; }
+std::uint64_t bit(int device) { return std::uint64_t{1} << device; }
 
-// AMD's runtime picks the engine by owner, stream or current device; a right of any of them is enough.
+// The GPUs of which one carries out a copy, for each side.
+struct engines {
+  std::uint64_t to;
+  std::uint64_t from;
+};
+
+// Up to 6.x one GPU, chosen by the devices of both sides.
+int engine_of_6(const machine& m, std::uintptr_t to, std::uintptr_t from, int stream) {
+  const int target = device_at(m, to);
+  const int source = device_at(m, from);
+  if (!is_known(m, to) || !is_known(m, from)) return is_known(m, to) ? target : source;
+  if (target == source) return target;
+  if (stream != source && !is_of_one_device(m, to)) return source;
+  if (stream != target && !is_of_one_device(m, from)) return target;
+  return stream;
+}
+
+// As AMD's library chooses. Since 7.0 the stream's GPU, or for a side of another's the owner.
+engines choose_engines(const machine& m, std::uintptr_t to, std::uintptr_t from, int stream) {
+  if (!m.rules.keeps_only_errors) {
+    const auto one = bit(engine_of_6(m, to, from, stream));
+    return {one, one};
+  }
+  const int target = device_at(m, to);
+  const int source = device_at(m, from);
+  const bool pageable = !is_known(m, to) || !is_known(m, from);
+  if (pageable) return {bit(stream), bit(stream)};
+  if (target == source) return {bit(target), bit(target)};
+  return {bit(stream) | bit(target), bit(stream) | bit(source)};
+}
+
 hipError_t copy_checked(const char* function, const machine& m, void* dst, const void* src, std::size_t bytes,
-                        int engine) {
+                        int stream) {
   const auto to = address_of(dst);
   const auto from = address_of(src);
   if (wraps(to, bytes) || wraps(from, bytes)) return hipErrorInvalidValue;
@@ -18,46 +51,58 @@ hipError_t copy_checked(const char* function, const machine& m, void* dst, const
          std::to_string(bytes) + " bytes run past the memory known at " + hex(to) + " or " + hex(from));
     return hipErrorInvalidValue;
   }
-  const auto engines = bit(engine) | bit(owner_of(m, to)) | bit(owner_of(m, from));
-  auto problem = copy_refusal(m, from, bytes, false, engines);
-  if (problem.empty()) problem = copy_refusal(m, to, bytes, true, engines);
-  if (!problem.empty()) {
-    note(function, problem);
-    return hipErrorInvalidValue;
+  if (is_known(m, to) || is_known(m, from)) {
+    const auto by = choose_engines(m, to, from, stream);
+    auto problem = copy_refusal(m, from, bytes, false, by.from);
+    if (problem.empty()) problem = copy_refusal(m, to, bytes, true, by.to);
+    if (!problem.empty()) return gpu_fault(function, m, problem);
   }
   copy_bytes(m, to, from, bytes);
   return hipSuccess;
 }
 
-hipError_t copy(const char* function, void* dst, const void* src, std::size_t bytes, hipMemcpyKind kind,
-                hipStream_t stream) {
+bool is_direction(hipMemcpyKind kind) {
+  return static_cast<unsigned int>(kind) <= hipMemcpyDefault || kind == hipMemcpyDeviceToDeviceNoCU;
+}
+
+hipError_t copy(const char* function, const machine& m, void* dst, const void* src, std::size_t bytes,
+                hipMemcpyKind kind, hipStream_t stream) {
   if (bytes == 0) return hipSuccess;
   if (!dst || !src) return hipErrorInvalidValue;
-  const unsigned int direction = kind;
-  if (direction > hipMemcpyDefault && direction != hipMemcpyDeviceToDeviceNoCU)
-    return hipErrorInvalidMemcpyDirection;
-  const reading m;
+  if (!is_direction(kind)) return hipErrorInvalidMemcpyDirection;
   int engine = 0;
-  if (const auto code = stream_device(function, *m, stream, engine); code != hipSuccess) return code;
+  if (const auto code = stream_device(function, m, stream, engine); code != hipSuccess) return code;
   if (dst == src && kind == hipMemcpyDefault) return hipSuccess;
-  const bool both_foreign = !is_known(*m, address_of(dst)) && !is_known(*m, address_of(src));
+  const bool both_foreign = !is_known(m, address_of(dst)) && !is_known(m, address_of(src));
   const bool names_a_device = kind != hipMemcpyHostToHost && kind != hipMemcpyDefault;
-  if (both_foreign && names_a_device && !m->has_xnack()) return hipErrorInvalidValue;
-  return copy_checked(function, *m, dst, src, bytes, engine);
+  if (both_foreign && names_a_device && !m.has_xnack()) return hipErrorInvalidValue;
+  return copy_checked(function, m, dst, src, bytes, engine);
+}
+
+hipError_t copy(const char* function, void* dst, const void* src, std::size_t bytes, hipMemcpyKind kind,
+                hipStream_t stream) {
+  const reading m;
+  return copy(function, *m, dst, src, bytes, kind, stream);
 }
 
 hipError_t copy_between(const char* function, void* dst, int dst_device, const void* src, int src_device,
                         std::size_t bytes, hipStream_t stream) {
   const reading m;
   if (!m->is_device(dst_device) || !m->is_device(src_device)) return hipErrorInvalidDevice;
-  if (bytes == 0) return hipSuccess;
-  if (!dst || !src) return hipErrorInvalidValue;
-  int engine = 0;
-  if (const auto code = stream_device(function, *m, stream, engine); code != hipSuccess) return code;
-  return copy_checked(function, *m, dst, src, bytes, engine);
+  return copy(function, *m, dst, src, bytes, hipMemcpyDeviceToDevice, stream);
 }
 
 }  // namespace
+
+hipError_t gpu_fault(const char* function, const machine& m, const std::string& problem) {
+  note(function, "a GPU would fault: " + problem);
+  if (m.profile.gpu_fault_aborts) {
+    std::fprintf(stderr, "Memory access fault by GPU node (simulated), in %s: %s\n", function,
+                 problem.c_str());
+    std::abort();
+  }
+  return hipErrorIllegalAddress;
+}
 
 hipError_t hipMemcpy(void* dst, const void* src, std::size_t sizeBytes, hipMemcpyKind kind) {
   return copy("hipMemcpy", dst, src, sizeBytes, kind, nullptr);
@@ -65,6 +110,7 @@ hipError_t hipMemcpy(void* dst, const void* src, std::size_t sizeBytes, hipMemcp
 
 hipError_t hipMemcpyAsync(void* dst, const void* src, std::size_t sizeBytes, hipMemcpyKind kind,
                           hipStream_t stream) {
+  if (!is_direction(kind)) return hipErrorInvalidMemcpyDirection;  // here even of nothing
   return copy("hipMemcpyAsync", dst, src, sizeBytes, kind, stream);
 }
 

@@ -20,8 +20,10 @@ std::uint64_t largest_allocation(const machine& m, int device) {
 
 hipError_t allocate(void** ptr, std::size_t size, int device, std::uint32_t flags) {
   if (!ptr) return hipErrorInvalidValue;
-  *ptr = nullptr;
-  if (size == 0) return hipSuccess;
+  if (size == 0) {
+    *ptr = nullptr;
+    return hipSuccess;
+  }
   writing m;
   if (size > largest_allocation(*m, device)) return hipErrorOutOfMemory;
   const auto bytes = page_ceiling(size);
@@ -45,6 +47,7 @@ hipError_t allocate(void** ptr, std::size_t size, int device, std::uint32_t flag
     throw;
   }
   m->charge(device, bytes);
+  m->at(device).used = true;
   *ptr = pointer_to(address);
   return hipSuccess;
 }
@@ -61,6 +64,7 @@ hipError_t hipExtMallocWithFlags(void** ptr, std::size_t size, unsigned int flag
 
 hipError_t hipMallocAsync(void** ptr, std::size_t size, hipStream_t stream) {
   if (!ptr) return hipErrorInvalidValue;
+  *ptr = nullptr;
   int device = 0;
   if (const auto code = stream_device("hipMallocAsync", *reading(), stream, device); code != hipSuccess)
     return code;
@@ -91,7 +95,13 @@ hipError_t hipFree(void* ptr) {
   writing m;
   const auto address = address_of(ptr);
   const auto found = containing(m->blocks, address);
-  if (found == m->blocks.end() || found->second.kind == block_kind::registered) {
+  const bool registered = found != m->blocks.end() && found->second.kind == block_kind::registered;
+  if (registered && m->rules.free_takes_registered) {
+    m->drop_block(found);
+    return hipSuccess;
+  }
+  if (registered) return undefined("hipFree", hex(address) + " is registered memory");
+  if (found == m->blocks.end()) {
     const bool mapped = containing(m->mappings, address) != m->mappings.end();
     return mapped ? undefined("hipFree", hex(address) + " is mapped virtual memory") : hipErrorInvalidValue;
   }
@@ -104,10 +114,10 @@ hipError_t hipFree(void* ptr) {
 }
 
 hipError_t hipFreeAsync(void* ptr, hipStream_t stream) {
-  if (!ptr) return hipErrorInvalidValue;
   int device = 0;
-  if (const auto code = stream_device("hipFreeAsync", *reading(), stream, device); code != hipSuccess)
-    return code;
+  const auto code = stream_device("hipFreeAsync", *reading(), stream, device);
+  if (!ptr && !reading()->rules.free_async_takes_null) return hipErrorInvalidValue;
+  if (!ptr || code != hipSuccess) return code;
   return hipFree(ptr);
 }
 

@@ -62,9 +62,9 @@ hipError_t hipDeviceGetName(char* name, int length, hipDevice_t device) {
 }
 
 hipError_t hipDeviceTotalMem(std::size_t* bytes, hipDevice_t device) {
-  if (!bytes) return hipErrorInvalidValue;
   const reading m;
   if (!m->is_device(device)) return hipErrorInvalidDevice;
+  if (!bytes) return hipErrorInvalidValue;
   *bytes = m->shape(device).memory_bytes;
   return hipSuccess;
 }
@@ -87,7 +87,7 @@ hipError_t hipDeviceGetUuid(hipUUID* uuid, hipDevice_t device) {
 
 hipError_t hipGetDeviceFlags(unsigned int* flags) {
   if (!flags) return hipErrorInvalidValue;
-  *flags = 0;
+  *flags = 1;  // hipDeviceScheduleSpin: nobody waits here
   return hipSuccess;
 }
 

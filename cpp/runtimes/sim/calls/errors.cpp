@@ -1,12 +1,33 @@
 // hipGetLastError and its relatives, error names, versions, hipInit.
 #include <dlfcn.h>
 
+#include <utility>
+
 #include "calls/support.hpp"
 
 namespace hipsim::calls {
 namespace {
 
+struct named_error {
+  std::uint32_t code;
+  const char* name;
+  const char* sentence;
+};
+// Newer than the releases whose headers all have the others.
+constexpr named_error since_7[] = {
+    {911, "hipErrorInvalidChannelDescriptor", "invalid resource description of texture passed to the api"},
+    {912, "hipErrorInvalidTexture", "invalid texture object passed to the api"},
+};
+
+const named_error* newer_error(hipError_t error) {
+  for (const auto& one : since_7) {
+    if (one.code == error && process::instance().keeps_only_errors()) return &one;
+  }
+  return nullptr;
+}
+
 const char* name_of(hipError_t error) {
+  if (const auto* newer = newer_error(error)) return newer->name;
   switch (error) {
 #define HIP_ABI_ERROR(name, value) \
   case name:                       \
@@ -19,6 +40,7 @@ const char* name_of(hipError_t error) {
 
 // In the words of ROCm's own library.
 const char* sentence_of(hipError_t error) {
+  if (const auto* newer = newer_error(error)) return newer->sentence;
   switch (error) {
     case hipSuccess:
       return "no error";
@@ -30,24 +52,60 @@ const char* sentence_of(hipError_t error) {
       return "initialization error";
     case hipErrorDeinitialized:
       return "driver shutting down";
+    case hipErrorProfilerDisabled:
+      return "profiler disabled while using external profiling tool";
+    case hipErrorProfilerNotInitialized:
+      return "profiler is not initialized";
+    case hipErrorProfilerAlreadyStarted:
+      return "profiler already started";
+    case hipErrorProfilerAlreadyStopped:
+      return "profiler already stopped";
+    case hipErrorInvalidConfiguration:
+      return "invalid configuration argument";
+    case hipErrorInvalidPitchValue:
+      return "invalid pitch argument";
+    case hipErrorInvalidSymbol:
+      return "invalid device symbol";
+    case hipErrorInvalidDevicePointer:
+      return "invalid device pointer";
     case hipErrorInvalidMemcpyDirection:
       return "invalid copy direction for memcpy";
     case hipErrorInsufficientDriver:
       return "driver version is insufficient for runtime version";
+    case hipErrorMissingConfiguration:
+      return "__global__ function call is not configured";
+    case hipErrorPriorLaunchFailure:
+      return "unspecified launch failure in prior launch";
+    case hipErrorInvalidDeviceFunction:
+      return "invalid device function";
     case hipErrorNoDevice:
       return "no ROCm-capable device is detected";
     case hipErrorInvalidDevice:
       return "invalid device ordinal";
+    case hipErrorInvalidImage:
+      return "device kernel image is invalid";
     case hipErrorInvalidContext:
       return "invalid device context";
+    case hipErrorContextAlreadyCurrent:
+      return "context is already current context";
     case hipErrorMapFailed:
       return "mapping of buffer object failed";
     case hipErrorUnmapFailed:
       return "unmapping of buffer object failed";
+    case hipErrorArrayIsMapped:
+      return "array is mapped";
     case hipErrorAlreadyMapped:
       return "resource already mapped";
+    case hipErrorNoBinaryForGpu:
+      return "no kernel image is available for execution on the device";
+    case hipErrorAlreadyAcquired:
+      return "resource already acquired";
     case hipErrorNotMapped:
       return "resource not mapped";
+    case hipErrorNotMappedAsArray:
+      return "resource not mapped as array";
+    case hipErrorNotMappedAsPointer:
+      return "resource not mapped as pointer";
     case hipErrorECCNotCorrectable:
       return "uncorrectable ECC error encountered";
     case hipErrorUnsupportedLimit:
@@ -56,6 +114,16 @@ const char* sentence_of(hipError_t error) {
       return "exclusive-thread device already in use by a different thread";
     case hipErrorPeerAccessUnsupported:
       return "peer access is not supported between these two devices";
+    case hipErrorInvalidKernelFile:
+      return "invalid kernel file";
+    case hipErrorInvalidGraphicsContext:
+      return "invalid OpenGL or DirectX context";
+    case hipErrorInvalidSource:
+      return "device kernel image is invalid";
+    case hipErrorFileNotFound:
+      return "file not found";
+    case hipErrorSharedObjectSymbolNotFound:
+      return "shared object symbol not found";
     case hipErrorSharedObjectInitFailed:
       return "shared object initialization failed";
     case hipErrorOperatingSystem:
@@ -70,12 +138,16 @@ const char* sentence_of(hipError_t error) {
       return "device not ready";
     case hipErrorIllegalAddress:
       return "an illegal memory access was encountered";
+    case hipErrorLaunchOutOfResources:
+      return "too many resources requested for launch";
     case hipErrorLaunchTimeOut:
       return "the launch timed out and was terminated";
     case hipErrorPeerAccessAlreadyEnabled:
       return "peer access is already enabled";
     case hipErrorPeerAccessNotEnabled:
       return "peer access has not been enabled";
+    case hipErrorSetOnActiveProcess:
+      return "cannot set while device is active in this process";
     case hipErrorContextIsDestroyed:
       return "context is destroyed";
     case hipErrorAssert:
@@ -86,10 +158,36 @@ const char* sentence_of(hipError_t error) {
       return "pointer does not correspond to a registered memory region";
     case hipErrorLaunchFailure:
       return "unspecified launch failure";
+    case hipErrorCooperativeLaunchTooLarge:
+      return "too many blocks in cooperative launch";
     case hipErrorNotSupported:
       return "operation not supported";
     case hipErrorStreamCaptureUnsupported:
       return "operation not permitted when stream is capturing";
+    case hipErrorStreamCaptureInvalidated:
+      return "operation failed due to a previous error during capture";
+    case hipErrorStreamCaptureMerge:
+      return "operation would result in a merge of separate capture sequences";
+    case hipErrorStreamCaptureUnmatched:
+      return "capture was not ended in the same stream as it began";
+    case hipErrorStreamCaptureUnjoined:
+      return "capturing stream has unjoined work";
+    case hipErrorStreamCaptureIsolation:
+      return "dependency created on uncaptured work in another stream";
+    case hipErrorStreamCaptureImplicit:
+      return "operation would make the legacy stream depend on a capturing blocking stream";
+    case hipErrorCapturedEvent:
+      return "operation not permitted on an event last recorded in a capturing stream";
+    case hipErrorStreamCaptureWrongThread:
+      return "attempt to terminate a thread-local capture sequence from another thread";
+    case hipErrorGraphExecUpdateFailure:
+      return "the graph update was not performed because it included changes which violated constraints "
+             "specific to instantiated graph update";
+    case hipErrorRuntimeMemory:
+      return "runtime memory call returned error";
+    case hipErrorRuntimeOther:
+      return "runtime call other than memory returned error";
+    case hipErrorTbd:
     case hipErrorUnknown:
       break;
   }
@@ -108,13 +206,6 @@ void* exported(const std::string& name) {
   return found;
 }
 
-hipError_t take_last_error() {
-  auto& thread = process::thread();
-  const auto code = thread.last_error;
-  thread.last_error = hipSuccess;
-  return static_cast<hipError_t>(code);
-}
-
 }  // namespace
 
 hipError_t hipInit(unsigned int flags) { return flags == 0 ? hipSuccess : hipErrorInvalidValue; }
@@ -127,19 +218,28 @@ hipError_t hipRuntimeGetVersion(int* version) {
 
 hipError_t hipDriverGetVersion(int* version) { return hipRuntimeGetVersion(version); }
 
-hipError_t hipGetLastError() { return take_last_error(); }
+// What these two answer is also the last call's result, which hipExtGetLastError tells.
+hipError_t hipGetLastError() {
+  auto& thread = process::thread();
+  thread.last_result = std::exchange(thread.last_error, hipSuccess);
+  return static_cast<hipError_t>(thread.last_result);
+}
 
-hipError_t hipPeekAtLastError() { return static_cast<hipError_t>(process::thread().last_error); }
+hipError_t hipPeekAtLastError() {
+  auto& thread = process::thread();
+  thread.last_result = thread.last_error;
+  return static_cast<hipError_t>(thread.last_result);
+}
 
 hipError_t hipExtGetLastError() {
-  if (!reading()->rules.keeps_only_errors) return take_last_error();
-  return static_cast<hipError_t>(process::thread().last_result);
+  return static_cast<hipError_t>(std::exchange(process::thread().last_result, hipSuccess));
 }
 
 hipError_t hipDrvGetErrorName(hipError_t error, const char** text) {
   if (!text) return hipErrorInvalidValue;
-  *text = name_of(error);
-  return *text ? hipSuccess : hipErrorInvalidValue;
+  const char* const name = name_of(error);
+  *text = name ? name : "hipErrorUnknown";
+  return name ? hipSuccess : hipErrorInvalidValue;
 }
 
 hipError_t hipDrvGetErrorString(hipError_t error, const char** text) {

@@ -7,21 +7,21 @@ namespace {
 
 hipError_t fill(const char* function, void* dst, std::uint32_t value, int width, std::size_t count,
                 hipStream_t stream) {
-  if (count == 0) return hipSuccess;
+  // As on AMD a count whose bytes pass the last address wraps round, maybe to nothing.
+  const std::uint64_t bytes = count * static_cast<std::size_t>(width);
+  if (bytes == 0) return hipSuccess;
   if (!dst) return hipErrorInvalidValue;
   const reading m;
   int engine = 0;
   if (const auto code = stream_device(function, *m, stream, engine); code != hipSuccess) return code;
   const auto to = address_of(dst);
-  std::uint64_t bytes = 0;
-  if (__builtin_mul_overflow(count, static_cast<std::size_t>(width), &bytes)) return hipErrorInvalidValue;
   // A kernel does the filling, so the program's own memory is out of its reach.
   if (!is_known(*m, to) || wraps(to, bytes) || bytes > room_at(*m, to)) return hipErrorInvalidValue;
-  const int owner = owner_of(*m, to);
-  const auto engines = std::uint64_t{1} << engine | (owner == host_device ? 0 : std::uint64_t{1} << owner);
+  // The stream's GPU fills, since 7.0 the owner where that one may not.
+  const int owner = m->rules.keeps_only_errors ? device_at(*m, to) : engine;
+  const auto engines = std::uint64_t{1} << engine | std::uint64_t{1} << owner;
   if (const auto problem = copy_refusal(*m, to, bytes, true, engines); !problem.empty()) {
-    note(function, problem);
-    return hipErrorInvalidValue;
+    return gpu_fault(function, *m, problem);
   }
   fill_bytes(*m, to, bytes, value, width);
   return hipSuccess;

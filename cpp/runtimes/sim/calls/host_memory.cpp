@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "access.hpp"
 #include "calls/support.hpp"
 
 namespace hipsim::calls {
@@ -51,10 +52,8 @@ bool register_flags_allowed(const machine& m, unsigned int flags) {
 
 hipError_t hipHostMalloc(void** ptr, std::size_t size, unsigned int flags) {
   if (!ptr) return hipErrorInvalidValue;
-  if (size == 0) {
-    *ptr = nullptr;
-    return hipSuccess;
-  }
+  *ptr = nullptr;
+  if (size == 0) return hipSuccess;
   const bool coherent = (flags & hipHostMallocCoherent) != 0;
   const bool non_coherent = (flags & hipHostMallocNonCoherent) != 0;
   const bool uncached = (flags & hipHostMallocUncached) != 0 && reading()->rules.uncached_host_flag;
@@ -72,9 +71,17 @@ hipError_t hipHostAlloc(void** ptr, std::size_t size, unsigned int flags) {
   return allocate(ptr, size, flags);
 }
 
-hipError_t hipHostFree(void* ptr) { return hipFree(ptr); }  // each takes the other's memory
+// Each takes the other's memory, but hipFree alone what is registered.
+hipError_t hipHostFree(void* ptr) {
+  const auto is_registered = [&] {
+    const reading m;
+    const auto found = containing(m->blocks, address_of(ptr));
+    return found != m->blocks.end() && found->second.kind == block_kind::registered;
+  };
+  return is_registered() ? hipErrorInvalidValue : hipFree(ptr);
+}
 
-hipError_t hipFreeHost(void* ptr) { return hipFree(ptr); }
+hipError_t hipFreeHost(void* ptr) { return hipHostFree(ptr); }
 
 hipError_t hipHostRegister(void* hostPtr, std::size_t sizeBytes, unsigned int flags) {
   if (!hostPtr || sizeBytes == 0) return hipErrorInvalidValue;
@@ -114,20 +121,20 @@ hipError_t hipHostUnregister(void* hostPtr) {
 }
 
 hipError_t hipHostGetDevicePointer(void** devPtr, void* hostPtr, unsigned int flags) {
-  if (!devPtr || flags != 0) return hipErrorInvalidValue;
-  const reading m;
-  const auto found = containing(m->blocks, address_of(hostPtr));
-  if (found == m->blocks.end() || found->second.kind == block_kind::device) return hipErrorInvalidValue;
+  if (!devPtr || flags != 0 || !is_known(*reading(), address_of(hostPtr))) return hipErrorInvalidValue;
   *devPtr = hostPtr;
   return hipSuccess;
 }
 
+// Of registered memory the flags are not told, and managed memory has none.
 hipError_t hipHostGetFlags(unsigned int* flags, void* hostPtr) {
   if (!flags || !hostPtr) return hipErrorInvalidValue;
   const reading m;
   const auto found = containing(m->blocks, address_of(hostPtr));
-  if (found == m->blocks.end() || found->second.kind == block_kind::device) return hipErrorInvalidValue;
-  *flags = found->second.flags;
+  if (found == m->blocks.end()) return hipErrorInvalidValue;
+  const auto kind = found->second.kind;
+  if (kind != block_kind::pinned && kind != block_kind::managed) return hipErrorInvalidValue;
+  *flags = kind == block_kind::managed ? 0 : found->second.flags;
   return hipSuccess;
 }
 

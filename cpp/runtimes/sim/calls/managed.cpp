@@ -97,11 +97,9 @@ hipError_t prefetch(const char* function, machine& m, const void* ptr, std::size
   if (!ptr || count == 0) return hipErrorInvalidValue;
   int engine = 0;
   if (const auto code = stream_device(function, m, stream, engine); code != hipSuccess) return code;
-  const bool too_long = count > room_at(m, address_of(ptr));
-  const bool bad_device = !is_location(m, device);
-  if (m.rules.prefetch_checks_range_first && too_long) return hipErrorInvalidValue;
-  if (bad_device) return hipErrorInvalidDevice;
+  const bool too_long = is_known(m, address_of(ptr)) && count > room_at(m, address_of(ptr));
   if (too_long) return hipErrorInvalidValue;
+  if (!is_location(m, device)) return hipErrorInvalidDevice;
   const bool pageable = !is_known(m, address_of(ptr));
   if (pageable && device != hipCpuDeviceId && !m.has_xnack()) return hipErrorNotSupported;
   const auto range = pages(m, address_of(ptr), count);
@@ -111,19 +109,19 @@ hipError_t prefetch(const char* function, machine& m, const void* ptr, std::size
   return hipSuccess;
 }
 
-// The device that a location of the _v2 calls names; false: no such kind of location.
-bool device_of(hipMemLocation location, int& device) {
+// The device that a location of the _v2 calls names; -1 is no device there.
+hipError_t device_of(const machine& m, hipMemLocation location, int& device) {
   switch (location.type) {
     case hipMemLocationTypeDevice:
-      device = location.id;
-      return true;
+      device = location.id == hipCpuDeviceId ? hipInvalidDeviceId : location.id;
+      return m.is_device(device) ? hipSuccess : hipErrorInvalidDevice;
     case hipMemLocationTypeHost:
     case hipMemLocationTypeHostNuma:
     case hipMemLocationTypeHostNumaCurrent:
       device = hipCpuDeviceId;
-      return true;
+      return hipSuccess;
     default:
-      return false;
+      return hipErrorInvalidValue;
   }
 }
 
@@ -132,6 +130,7 @@ bool device_of(hipMemLocation location, int& device) {
 hipError_t hipMallocManaged(void** ptr, std::size_t size, unsigned int flags) {
   const bool known_flags = flags == hipMemAttachGlobal || flags == hipMemAttachHost;
   if (!ptr || size == 0 || !known_flags) return hipErrorInvalidValue;
+  *ptr = nullptr;
   writing m;
   const auto bytes = page_ceiling(size);
   if (bytes < size || bytes > m->free_bytes(host_device)) return hipErrorOutOfMemory;
@@ -160,7 +159,8 @@ hipError_t hipMemAdvise_v2(const void* ptr, std::size_t count, hipMemoryAdvise a
   if (!m->rules.location_calls) return hipErrorNotSupported;
   if (!ptr || count == 0) return hipErrorInvalidValue;
   int device = 0;
-  if (!device_of(location, device)) return hipErrorInvalidValue;
+  const auto code = device_of(*m, location, device);
+  if (code != hipSuccess && !(code == hipErrorInvalidDevice && ignores_device(advice))) return code;
   return advise(*m, ptr, count, advice, device);
 }
 
@@ -174,7 +174,7 @@ hipError_t hipMemPrefetchAsync_v2(const void* ptr, std::size_t count, hipMemLoca
   writing m;
   if (!m->rules.location_calls) return hipErrorNotSupported;
   int device = 0;
-  if (flags != 0 || !device_of(location, device)) return hipErrorInvalidValue;
+  if (flags != 0 || device_of(*m, location, device) == hipErrorInvalidValue) return hipErrorInvalidValue;
   return prefetch("hipMemPrefetchAsync_v2", *m, ptr, count, device, stream);
 }
 

@@ -8,6 +8,8 @@ bool is_peer(const machine& m, int device, int peer) {
   return m.is_device(peer) && peer != device && m.profile.linked(device, peer);
 }
 
+constexpr std::uint32_t no_link = 0xFFFF'FFFF;  // how AMD's library says so: it is no error
+
 // The numbers of hsa_amd_link_info_type_t. NVLink has none; XGMI is what a HIP program can make of it.
 std::uint32_t link_number(link_type type) { return type == link_type::pcie ? 2 : 4; }
 
@@ -15,8 +17,10 @@ std::uint32_t link_number(link_type type) { return type == link_type::pcie ? 2 :
 
 hipError_t hipDeviceCanAccessPeer(int* canAccessPeer, int device, int peer) {
   if (!canAccessPeer) return hipErrorInvalidValue;
-  *canAccessPeer = 0;
-  if (device == peer) return hipSuccess;  // before the range: (99, 99) is no error
+  if (device == peer) {  // before the range: (99, 99) is no error
+    *canAccessPeer = 0;
+    return hipSuccess;
+  }
   const reading m;
   if (!m->is_device(device) || !m->is_device(peer)) return hipErrorInvalidDevice;
   *canAccessPeer = m->profile.linked(device, peer);
@@ -49,21 +53,23 @@ hipError_t hipDeviceDisablePeerAccess(int peer) {
 hipError_t hipDeviceGetP2PAttribute(int* value, hipDeviceP2PAttr attribute, int srcDevice, int dstDevice) {
   if (!value) return hipErrorInvalidValue;
   const reading m;
-  if (srcDevice == dstDevice || !m->is_device(srcDevice) || !m->is_device(dstDevice))
-    return hipErrorInvalidDevice;
+  const bool too_large = srcDevice >= m->device_count() || dstDevice >= m->device_count();
+  if (srcDevice == dstDevice || too_large) return hipErrorInvalidDevice;
+  if (attribute > hipDevP2PAttrHipArrayAccessSupported) return hipErrorInvalidValue;
+  if (srcDevice < 0 || dstDevice < 0) return hipErrorInvalidDevice;
   const auto link = m->profile.links.find({srcDevice, dstDevice});
   const bool linked = link != m->profile.links.end();
-  const bool xgmi = linked && link->second.type != link_type::pcie;
+  const bool atomics = !linked || link->second.type != link_type::pcie;  // AMD says so of no link, too
   switch (attribute) {
     case hipDevP2PAttrPerformanceRank:
-      *value = linked ? static_cast<int>(link_number(link->second.type)) : 0;
+      *value = linked ? static_cast<int>(link_number(link->second.type)) : static_cast<int>(no_link);
       return hipSuccess;
     case hipDevP2PAttrAccessSupported:
     case hipDevP2PAttrHipArrayAccessSupported:
       *value = linked;
       return hipSuccess;
     case hipDevP2PAttrNativeAtomicSupported:
-      *value = xgmi;
+      *value = atomics;
       return hipSuccess;
   }
   return hipErrorInvalidValue;
@@ -75,9 +81,9 @@ hipError_t hipExtGetLinkTypeAndHopCount(int device1, int device2, std::uint32_t*
   const reading m;
   if (!m->is_device(device1) || !m->is_device(device2)) return hipErrorInvalidDevice;
   const auto link = m->profile.links.find({device1, device2});
-  if (link == m->profile.links.end()) return hipErrorInvalidHandle;
-  *linkType = link_number(link->second.type);
-  *hopCount = static_cast<std::uint32_t>(link->second.hops);
+  const bool linked = link != m->profile.links.end();
+  *linkType = linked ? link_number(link->second.type) : no_link;
+  *hopCount = linked ? static_cast<std::uint32_t>(link->second.hops) : 0;
   return hipSuccess;
 }
 

@@ -3,6 +3,7 @@
 
 #include "access.hpp"
 #include "calls/support.hpp"
+#include "host_access.hpp"
 
 namespace hipsim::calls {
 namespace {
@@ -16,6 +17,8 @@ struct located {
   int device = hipInvalidDeviceId;
   unsigned int flags = 0;
   std::uint64_t id = 0;
+  bool mapped = false;       ///< by hipMemMap
+  bool synchronous = false;  ///< what hipPointerSetAttribute left
 };
 
 hipMemoryType type_of(block_kind kind) {
@@ -38,88 +41,76 @@ located locate(const machine& m, std::uintptr_t address) {
             hipMemoryTypeDevice,
             properties.location_id,
             0,
-            piece->second.allocation};
+            piece->second.allocation,
+            true};
   }
   const auto found = containing(m.blocks, address);
   if (found == m.blocks.end()) return {};
   const auto& b = found->second;
-  return {true, found->first, b.bytes, type_of(b.kind), b.device, b.flags, found->first};
+  return {true,    found->first, b.bytes, type_of(b.kind), b.device,
+          b.flags, found->first, false,   b.synchronous};
 }
 
 template <class Value>
-void write(void* data, Value value) {
+hipError_t write(void* data, Value value, hipError_t code = hipSuccess) {
   std::memcpy(data, static_cast<const void*>(&value), sizeof value);
+  return code;
 }
 
-hipError_t write_attribute(void* data, hipPointer_attribute attribute, std::uintptr_t address,
-                           const located& at) {
-  void* const pointer = pointer_to(address);
-  const bool host = at.type == hipMemoryTypeHost || at.type == hipMemoryTypeManaged;
+// Writes as many bytes as AMD's library does, which for some attributes are fewer than CUDA's. An address
+// that HIP does not know gets zeros as well, and mostly an error with them.
+hipError_t write_attribute(const machine& m, void* data, hipPointer_attribute attribute,
+                           std::uintptr_t address, const located& at) {
+  void* const pointer = at.known ? pointer_to(address) : nullptr;
+  const bool managed = at.type == hipMemoryTypeManaged;
+  const bool host = at.type == hipMemoryTypeHost || managed;
+  const auto code = at.known ? hipSuccess : hipErrorInvalidValue;
   switch (attribute) {
+    case HIP_POINTER_ATTRIBUTE_CONTEXT: {
+      const bool told = at.type == hipMemoryTypeDevice && (!at.mapped || m.rules.keeps_only_errors);
+      return told ? write(data, context_of(at.device)) : hipErrorInvalidValue;
+    }
     case HIP_POINTER_ATTRIBUTE_MEMORY_TYPE:
-      write(data, at.type);
-      break;
+      return write(data, managed ? hipMemoryTypeHost : at.type, code);
     case HIP_POINTER_ATTRIBUTE_DEVICE_POINTER:
-      write(data, pointer);
-      break;
+      return write(data, pointer, code);
     case HIP_POINTER_ATTRIBUTE_HOST_POINTER:
-      write(data, host ? pointer : nullptr);
-      return host ? hipSuccess : hipErrorInvalidValue;
+      return write(data, host ? pointer : nullptr, host ? hipSuccess : hipErrorInvalidValue);
     case HIP_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-      write(data, 0u);
-      break;
+      return write(data, at.synchronous, code);
     case HIP_POINTER_ATTRIBUTE_BUFFER_ID:
-      write(data, at.id);
-      break;
+      return write(data, static_cast<std::uint32_t>(at.id ^ at.id >> 32), code);
     case HIP_POINTER_ATTRIBUTE_IS_MANAGED:
-      write(data, at.type == hipMemoryTypeManaged);
-      break;
+      return write(data, managed, code);
     case HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-      write(data, at.device);
-      break;
+      return write(data, at.device, code);
+    case HIP_POINTER_ATTRIBUTE_IS_LEGACY_HIP_IPC_CAPABLE:
+      if (!m.rules.keeps_only_errors) return hipErrorNotSupported;
+      return write(data, int{at.type == hipMemoryTypeDevice && !at.mapped}, code);
     case HIP_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-      write(data, pointer_to(at.base));
-      break;
+      return write(data, pointer_to(at.base), code);
     case HIP_POINTER_ATTRIBUTE_RANGE_SIZE:
-      write(data, static_cast<std::size_t>(at.bytes));
-      break;
+      return write(data, static_cast<std::uint32_t>(at.bytes), code);
     case HIP_POINTER_ATTRIBUTE_MAPPED:
-      write(data, true);
-      break;
-    default:
-      return hipErrorInvalidValue;  // not supported in HIP, or not an attribute
+      return write(data, at.known, code);
+    case HIP_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+      return write(data, managed ? 0U : at.flags);  // no error for an unknown address
+    case HIP_POINTER_ATTRIBUTE_P2P_TOKENS:
+    case HIP_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+    case HIP_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+    case HIP_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+      return hipErrorNotSupported;
   }
-  return hipSuccess;
-}
-
-// What an address unknown to HIP answers: zeros, and no device. The size of each answer differs.
-void write_nothing(void* data, hipPointer_attribute attribute) {
-  switch (attribute) {
-    case HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-      write(data, hipInvalidDeviceId);
-      break;
-    case HIP_POINTER_ATTRIBUTE_MEMORY_TYPE:
-    case HIP_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-      write(data, 0u);
-      break;
-    case HIP_POINTER_ATTRIBUTE_IS_MANAGED:
-    case HIP_POINTER_ATTRIBUTE_MAPPED:
-      write(data, false);
-      break;
-    default:
-      write(data, std::uint64_t{0});
-      break;
-  }
+  return hipErrorInvalidValue;
 }
 
 }  // namespace
 
 hipError_t hipPointerGetAttributes(hipPointerAttribute_t* attributes, const void* ptr) {
   const reading m;
-  if (!attributes || !ptr) {
-    if (!m->rules.null_pointer_attributes) return hipErrorInvalidValue;
-    if (!attributes) return hipSuccess;
-  }
+  if (!attributes)
+    return m->rules.location_calls || !m->rules.null_pointer_attributes ? hipErrorInvalidValue : hipSuccess;
+  if (!ptr && !m->rules.null_pointer_attributes) return hipErrorInvalidValue;
   const auto at = locate(*m, address_of(ptr));
   *attributes = {};
   attributes->type = at.type;
@@ -129,7 +120,7 @@ hipError_t hipPointerGetAttributes(hipPointerAttribute_t* attributes, const void
   attributes->devicePointer = pointer;
   if (at.type != hipMemoryTypeDevice) attributes->hostPointer = pointer;
   attributes->isManaged = at.type == hipMemoryTypeManaged;
-  attributes->allocationFlags = at.flags;
+  attributes->allocationFlags = at.type == hipMemoryTypeManaged ? 0 : at.flags;
   return hipSuccess;
 }
 
@@ -137,28 +128,32 @@ hipError_t hipPointerGetAttribute(void* data, hipPointer_attribute attribute, hi
   if (!data || !ptr) return hipErrorInvalidValue;
   const reading m;
   const auto at = locate(*m, address_of(ptr));
-  return at.known ? write_attribute(data, attribute, address_of(ptr), at) : hipErrorInvalidValue;
+  return write_attribute(*m, data, attribute, address_of(ptr), at);
 }
 
 hipError_t hipDrvPointerGetAttributes(unsigned int count, hipPointer_attribute* attributes, void** data,
                                       hipDeviceptr_t ptr) {
-  if (!attributes || !data || count == 0) return hipErrorInvalidValue;
+  if (!attributes || !data || count == 0 || !ptr) return hipErrorInvalidValue;
   const reading m;
   const auto at = locate(*m, address_of(ptr));
   for (unsigned int i = 0; i < count; ++i) {
-    if (!data[i]) return hipErrorInvalidValue;
+    if (!data[i]) return undefined("hipDrvPointerGetAttributes", "a null answer");
     // As in CUDA, what cannot be told about one attribute does not fail the others.
-    if (!at.known || write_attribute(data[i], attributes[i], address_of(ptr), at) != hipSuccess) {
-      write_nothing(data[i], attributes[i]);
-    }
+    (void)write_attribute(*m, data[i], attributes[i], address_of(ptr), at);
   }
   return hipSuccess;
 }
 
+// All work is synchronous here, so it is remembered and no more.
 hipError_t hipPointerSetAttribute(const void* value, hipPointer_attribute attribute, hipDeviceptr_t ptr) {
   if (!value || !ptr || attribute != HIP_POINTER_ATTRIBUTE_SYNC_MEMOPS) return hipErrorInvalidValue;
-  return is_known(*reading(), address_of(ptr)) ? hipSuccess
-                                               : hipErrorInvalidValue;  // all work is synchronous here
+  std::uint32_t wanted = 0;
+  read_host(address_of(value), &wanted, sizeof wanted);
+  writing m;
+  if (!is_known(*m, address_of(ptr))) return hipErrorInvalidDevicePointer;
+  const auto found = containing(m->blocks, address_of(ptr));
+  if (found != m->blocks.end()) found->second.synchronous = wanted != 0;
+  return hipSuccess;
 }
 
 hipError_t hipMemGetAddressRange(void** base, std::size_t* size, void* ptr) {
@@ -166,17 +161,21 @@ hipError_t hipMemGetAddressRange(void** base, std::size_t* size, void* ptr) {
   const auto at = locate(*m, address_of(ptr));
   if (!at.known) return hipErrorNotFound;
   if (!base || !size) note("hipMemGetAddressRange", "a null output crashes the real library up to 7.12");
-  if (base) *base = pointer_to(at.base);
+  // AMD's library keeps the device's address of an allocation, and registered memory has none.
+  const auto found = m->blocks.find(at.base);
+  const bool registered =
+      !at.mapped && found != m->blocks.end() && found->second.kind == block_kind::registered;
+  if (base) *base = registered ? nullptr : pointer_to(at.base);
   if (size) *size = at.bytes;
   return hipSuccess;
 }
 
 hipError_t hipMemPtrGetInfo(void* ptr, std::size_t* size) {
-  if (!ptr || !size) return hipErrorInvalidValue;
+  if (!size) return hipErrorInvalidValue;
   const reading m;
   const auto at = locate(*m, address_of(ptr));
-  if (!at.known) return hipErrorInvalidValue;
-  *size = at.bytes;
+  if (!at.known && (ptr || !m->rules.location_calls)) return hipErrorInvalidValue;
+  *size = at.bytes;  // from 7.1 on 0 for null
   return hipSuccess;
 }
 

@@ -102,7 +102,7 @@ hipError_t hipLaunchHostFunc(hipStream_t stream, hipHostFn_t function, void* use
 }
 
 hipError_t hipStreamGetFlags(hipStream_t stream, unsigned int* flags) {
-  if (!flags) return hipErrorInvalidValue;
+  if (!flags || !stream) return hipErrorInvalidValue;
   if (const auto code = check_stream("hipStreamGetFlags", stream); code != hipSuccess) return code;
   const reading m;
   const auto found = m->streams.find(id_of(stream));
@@ -126,9 +126,12 @@ hipError_t hipStreamGetDevice(hipStream_t stream, hipDevice_t* device) {
 
 hipError_t hipEventCreateWithFlags(hipEvent_t* event, unsigned int flags) {
   constexpr unsigned int known = 0xe0000007;  // blocking, no timing, interprocess, release scopes
-  if (!event || (flags & ~known) != 0) return hipErrorInvalidValue;
+  const bool shared_and_timed =
+      (flags & (hipEventDisableTiming | hipEventInterprocess)) == hipEventInterprocess;
+  if (!event || (flags & ~known) != 0 || shared_and_timed) return hipErrorInvalidValue;
   writing m;
   const auto id = m->new_id();
+  m->events[id].device = current_device();
   m->events[id].flags = flags;
   *event = reinterpret_cast<hipEvent_t>(id);
   return hipSuccess;
@@ -141,6 +144,9 @@ hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream) {
   writing m;
   const auto found = m->events.find(id_of(event));
   if (found == m->events.end()) return bad_event("hipEventRecord", event);
+  int device = 0;
+  (void)stream_device("hipEventRecord", *m, stream, device);
+  if (found->second.device != device) return hipErrorInvalidHandle;
   found->second.recorded = true;
   found->second.recorded_ns = now_ns();
   return hipSuccess;

@@ -21,6 +21,17 @@ template <class Pointer>
   return hipErrorInvalidValue;
 }
 
+/// The answer where AMD's library returns Success and a GPU then touches what it may not, which ends the
+/// process on hardware: IllegalAddress and a line in the log, or, with option.gpu_fault_aborts, the same end
+/// as there.
+[[nodiscard]] hipError_t gpu_fault(const char* function, const machine& m, const std::string& problem);
+
+/// The handle of a device's primary context carries the ordinal and nothing else. Not canonical, never zero.
+inline constexpr std::uint64_t context_base = 0x51ac'0000'0000'0000;
+[[nodiscard]] inline hipCtx_t context_of(int device) {
+  return reinterpret_cast<hipCtx_t>(context_base + static_cast<std::uint64_t>(device));
+}
+
 /// The device of a stream, or of the current thread for the null and per-thread streams.
 /// Returns hipSuccess, or what this release says of a handle that is none.
 [[nodiscard]] hipError_t stream_device(const char* function, const machine& m, hipStream_t stream,

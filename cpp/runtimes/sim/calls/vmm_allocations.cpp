@@ -33,7 +33,9 @@ hipError_t check_handle_type(const machine& m, hipMemAllocationHandleType type) 
 
 hipError_t check_properties(const machine& m, const hipMemAllocationProp& prop) {
   if (!allowed_type(m, prop.type) || !allowed_location(m, prop.location.type)) return hipErrorInvalidValue;
-  if (prop.location.type == hipMemLocationTypeDevice && !m.is_device(prop.location.id)) {
+  const bool names_device =
+      prop.location.type == hipMemLocationTypeDevice || prop.location.type == hipMemLocationTypeHost;
+  if (names_device && !m.is_device(prop.location.id)) {  // the host's id is checked as if it were a device's
     return static_cast<hipError_t>(m.rules.create_bad_device_code);
   }
   if (prop.location.type == hipMemLocationTypeHostNuma && prop.location.id != 0) return hipErrorInvalidValue;
@@ -69,7 +71,7 @@ hipError_t hipMemCreate(hipMemGenericAllocationHandle_t* handle, std::size_t siz
   if (device != host_device && !m->shape(device).vmm) return hipErrorOutOfMemory;
   if (device != host_device && m->quirk("create_on_current_device")) device = current_device();
   const bool shareable = prop->requestedHandleType != hipMemHandleTypeNone;
-  auto memory = m->take_memory(device, size, shareable || m->quirk("create_takes_descriptor"));
+  auto memory = m->take_memory(device, size, shareable);
   *handle = reinterpret_cast<hipMemGenericAllocationHandle_t>(
       m->add_allocation(std::move(memory), remembered(*prop)));
   return hipSuccess;
@@ -106,11 +108,13 @@ hipError_t hipMemGetAllocationGranularity(std::size_t* granularity, const hipMem
   const reading m;
   if (!allowed_type(*m, prop->type) || !allowed_location(*m, prop->location.type))
     return hipErrorInvalidValue;
+  const bool numa = is_host(prop->location.type) && prop->location.type != hipMemLocationTypeHost;
+  if (!numa && !m->is_device(prop->location.id)) return hipErrorInvalidValue;
   if (is_host(prop->location.type)) {
-    *granularity = page_bytes;
+    const bool minimum = option == hipMemAllocationGranularityMinimum;
+    *granularity = minimum ? page_bytes : m->rules.host_granularity_recommended;
     return hipSuccess;
   }
-  if (!m->is_device(prop->location.id)) return hipErrorInvalidValue;
   const auto& shape = m->shape(prop->location.id);
   const bool minimum = option == hipMemAllocationGranularityMinimum;
   *granularity = minimum ? shape.granularity_minimum : shape.granularity_recommended;

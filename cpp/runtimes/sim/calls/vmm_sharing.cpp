@@ -3,6 +3,7 @@
 #include <system_error>
 
 #include "calls/support.hpp"
+#include "host_access.hpp"
 
 namespace hipsim::calls {
 namespace {
@@ -54,7 +55,8 @@ hipError_t hipMemImportFromShareableHandle(hipMemGenericAllocationHandle_t* hand
     return undefined("hipMemImportFromShareableHandle",
                      by_value ? "a descriptor is read as a pointer" : "a pointer is read as a descriptor");
   }
-  const int descriptor = by_value ? static_cast<int>(value) : *static_cast<int*>(osHandle);
+  int descriptor = static_cast<int>(value);
+  if (!by_value) read_host(value, &descriptor, sizeof descriptor);
   const auto owner = owner_of_memory_file(descriptor);
   if (owner.empty()) {
     note("hipMemImportFromShareableHandle",

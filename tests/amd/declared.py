@@ -1,0 +1,134 @@
+"""Where the simulator answers otherwise than AMD's library, each with its reason and with calls that show it.
+
+A row whose calls show no such difference any more fails the suite, so the table can neither hide a mistake nor grow
+stale. `DEATHS` are calls that AMD's process does not survive; the simulator answers them and goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .arguments import PAGE, PIECE
+from .player import Call
+
+ALL = ("6.4", "7.2")
+
+
+@dataclass(frozen=True)
+class Declared:
+    function: str
+    what: str
+    amd: Any
+    """The code that AMD's library returns, and the simulator's."""
+    here: Any
+    why: str
+    shown_by: list[Call]
+    """The last call differs."""
+    releases: tuple[str, ...] = ALL
+    holds: Callable[[list[Any]], bool] = lambda arguments: True
+    """Which arguments the row is about."""
+
+
+@dataclass(frozen=True)
+class Death:
+    """The last of these calls ends AMD's process. The simulator returns `here`."""
+
+    reason: str
+    here: int
+    shown_by: list[Call]
+    releases: tuple[str, ...] = ALL
+
+
+def mapped(handle_type: int = 0, device: int = 0) -> list[Call]:
+    """A piece m0 of h0 at the start of r0."""
+    return [
+        ["hipMemAddressReserve", [["out", "P"], 4 * PIECE, 0, None, 0], "r0"],
+        ["hipMemCreate", [["out", "P"], PIECE, ["prop", 1, handle_type, 1, device], 0], "h0"],
+        ["hipMemMap", [["at", "r0", 0], PIECE, 0, ["at", "h0", 0], 0], "m0"],
+    ]
+
+
+BUFFER: Call = ["hipMalloc", [["out", "P"], PIECE], "b0"]
+AN_ERROR: Call = ["hipSetDevice", [99]]
+
+
+def attribute(number: int, device: int = 0) -> list[Call]:
+    return [["hipDeviceGetAttribute", [["out", "i"], number, device]]]
+
+
+def asks(*numbers: int) -> Callable[[list[Any]], bool]:
+    return lambda arguments: arguments[1] in numbers
+
+
+DECLARED = (
+    Declared(
+        "hipFreeAsync", "a success, up to 6.x", 0, 0,
+        "AMD's library leaves the last error alone there, unlike behind every other call: nobody can rely on it",
+        [BUFFER, AN_ERROR, ["hipFreeAsync", [["at", "b0", 0], None]]], ("6.4",),
+    ),
+    Declared(
+        "hipEventCreateWithFlags", "into null", 1, 1, "AMD's library does not record this one error",
+        [["hipEventCreateWithFlags", [None, 0], "e0"]],
+    ),
+    Declared(
+        "hipMemSetAccess", "flags that are none, up to 6.x", 0, 1,
+        "AMD's library takes any number and gives it back from hipMemGetAccess; no program can mean it",
+        [*mapped(), ["hipMemSetAccess", [["at", "m0", 0], PIECE, ["access", [[1, 0, 8]]], 1]]], ("6.4",),
+        holds=lambda arguments: any(flags not in (0, 1, 3) for _, _, flags in arguments[2][1]),
+    ),
+    Declared(
+        "hipMemSetAccess", "a range that wraps round, up to 6.x", 0, 1, "ROCr adds without looking for the end",
+        [["hipMemAddressReserve", [["out", "P"], 4 * PIECE, 0, None, 0], "r0"],
+         ["hipMemSetAccess", [["wild", "last"], PIECE, ["access", [[1, 1, 0]]], 1]]], ("6.4",),
+        holds=lambda arguments: arguments[0] == ["wild", "last"] or arguments[1] >= 2**63,
+    ),
+    Declared(
+        "hipMemExportToShareableHandle", "of a handle made with type None, as type None", 0, 1,
+        "AMD's library hands a descriptor out; the simulator has one for memory that asked to be shareable alone",
+        [*mapped(), ["hipMemExportToShareableHandle", [["out", "d"], ["at", "h0", 0], 0, 0], "f0"]],
+        holds=lambda arguments: arguments[2] == 0,
+    ),
+    Declared(
+        "hipDeviceGetAttribute", "pools of memory", 0, 0, "the simulator has hipMallocAsync and no pools of one's own",
+        attribute(88), holds=asks(88, 91),
+    ),
+    Declared(
+        "hipDeviceGetAttribute", "addresses of registers", 0, 0, "AMD's own, which nothing answers here",
+        attribute(10005), holds=asks(10005, 10006, 10017),
+    ),
+    Declared(
+        "hipDeviceGetAttribute", "how many multiprocessors a device has", 0, 0, "the profile's",
+        attribute(63, 2), holds=asks(63),
+    ),
+)  # fmt: skip
+
+DEATHS = (
+    Death("hipMemAddressFree of what is no range", 1, [["hipMemAddressFree", [["wild", "split"], PIECE]]]),
+    Death("hipMemRetainAllocationHandle of hipMalloc's memory", 1,
+          [BUFFER, ["hipMemRetainAllocationHandle", [["out", "P"], ["at", "b0", 0]]]]),
+    Death("hipMemcpy to an address that is nobody's", 1, [["hipMemcpy", [["wild", "split"], ["host", 0], PAGE, 4]]]),
+    Death("hipMemcpy from an address that is nobody's", 1, [["hipMemcpy", [["host", 0], ["wild", "split"], PAGE, 4]]]),
+    Death("hipMemImportFromShareableHandle of the other form", 1,
+          [["hipMemImportFromShareableHandle", [["out", "P"], 3, 1], "h0"]], ("6.4",)),
+    Death("hipMemRelease of a number", 1, [["hipMemRelease", [["wild", "low"]]]]),
+    Death("hipMemUnmap of what is not mapped", 1, [["hipMemUnmap", [["host", 0], PIECE]]], ("6.4",)),
+    Death("hipMemExportToShareableHandle into null", 1,
+          [*mapped(1), ["hipMemExportToShareableHandle", [None, ["at", "h0", 0], 1, 0], "f0"]], ("6.4",)),
+    Death("hipFree of registered memory", 1,
+          [["hipHostRegister", [["host", 0], PAGE, 0], "x0"], ["hipFree", [["host", 0]]]], ("6.4",)),
+    Death("hipHostUnregister inside registered memory", 713,
+          [["hipHostRegister", [["host", 0], PIECE, 0], "x0"], ["hipHostUnregister", [["host", PAGE]]]]),
+    Death("hipStreamGetPriority of hipStreamLegacy", 0, [["hipStreamGetPriority", [1, ["out", "i"]]]]),
+    Death("hipDrvPointerGetAttributes with a null answer", 1,
+          [BUFFER, ["hipDrvPointerGetAttributes", [1, ["array", "i", [8]], ["array", "P", [None]], ["at", "b0", 0]]]]),
+    Death("hipMemPtrGetInfo into null", 1, [BUFFER, ["hipMemPtrGetInfo", [["at", "b0", 0], None]]]),
+    Death("hipMemMap past the end of a range", 0,
+          [*mapped(), ["hipMemCreate", [["out", "P"], 2 * PIECE, ["prop", 1, 0, 1, 0], 0], "h1"],
+           ["hipMemMap", [["at", "r0", 3 * PIECE], 2 * PIECE, 0, ["at", "h1", 0], 0], "m1"]]),
+    Death("a second hipMemAddressFree after one of a range in use", 0,
+          [*mapped(), ["hipMemAddressFree", [["at", "r0", 0], 4 * PIECE]], ["hipMemUnmap", [["at", "m0", 0], PIECE]],
+           ["hipMemAddressFree", [["at", "r0", 0], 4 * PIECE]]]),
+)  # fmt: skip
+"""What a device without a link to the current one does with a copy or a fill has no row: it crashes in most runs."""

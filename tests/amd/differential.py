@@ -1,0 +1,284 @@
+"""The same calls on AMD's library and on the simulator in that release's personality, and where they answer otherwise.
+
+    python -m tests.amd.differential 7.2 --calls 200000
+
+Every difference that tests/amd/declared.py does not hold is shrunk to the fewest calls that still show it, and printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.amd import libraries
+from tests.conformance.sim import library_path
+
+from .declared import DECLARED
+from .player import Call
+from .sequences import random_sequence
+
+ROOT = Path(__file__).parents[2]
+HIP = {"6.4": "6.4.43484", "7.2": "7.2.53211"}
+"""Release -> the HIP version that its library reports, which is the simulator's personality."""
+
+GIB = 1 << 30
+MACHINE = f"""
+host_memory={64 * GIB}
+device.0.name=A
+device.0.arch=gfx942
+device.0.memory={192 * GIB}
+device.0.pci=0000:0c:00.0
+device.0.host_visible=1
+device.1.name=B
+device.1.arch=gfx942
+device.1.memory={192 * GIB}
+device.1.pci=0000:22:00.0
+device.1.host_visible=1
+device.2.name=C
+device.2.arch=gfx90a
+device.2.memory={64 * GIB}
+device.2.pci=0001:c1:00.1
+device.2.host_visible=1
+link.0.1=xgmi,1
+link.1.0=xgmi,1
+"""
+"""What the stand-in driver's topology says, as a profile of the simulator's."""
+QUIRKS = {
+    "6.4": ["map_failure_hidden", "free_interior_pointer", "unmap_size_unchecked"],
+    "7.2": ["map_failure_hidden", "free_interior_pointer", "create_on_current_device", "import_by_value"],
+}
+
+TELL_ERRORS = ("hipGetLastError", "hipPeekAtLastError", "hipExtGetLastError")
+PATIENCE_S = 60
+"""How long a sequence may take. A library that never returns is ended, and counts as dead."""
+
+Answers = list[list[Any]]
+
+
+@dataclass
+class Side:
+    """One of the two libraries, played in processes of its own."""
+
+    command: list[str]
+    environment: dict[str, str]
+    process: subprocess.Popen[str] | None = None
+    deaths: list[tuple[str, int, int]] = field(default_factory=list)
+
+    def play(
+        self, name: str, calls: list[Call], watched: bool = True, guarded: bool = True
+    ) -> tuple[Answers | None, int]:
+        """The answers; or None and the number of the call that ended the process."""
+        if self.process is None:
+            self.process = subprocess.Popen(
+                self.command, env=self.environment, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+        assert self.process.stdin and self.process.stdout
+        at = -1
+        try:
+            self.process.stdin.write(json.dumps([name, calls, watched, guarded]) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass
+        watchdog = threading.Timer(PATIENCE_S, self.process.kill)
+        watchdog.start()
+        for line in self.process.stdout:
+            if line.startswith("["):
+                watchdog.cancel()
+                return json.loads(line)[1], -1
+            at = int(line.split()[1])
+        watchdog.cancel()
+        status = self.process.wait()
+        if status == 1:
+            raise RuntimeError(f"the player failed at {name}, call {at}: {calls[at]}")
+        self.deaths.append((name, at, status))
+        self.close()
+        return None, at
+
+    def close(self) -> None:
+        if self.process and self.process.stdin and self.process.stdout:
+            with contextlib.suppress(BrokenPipeError):
+                self.process.stdin.close()
+            self.process.stdout.close()
+            self.process.wait()
+        self.process = None
+
+
+def player(library: str) -> list[str]:
+    return [sys.executable, "-m", "tests.amd.player", library]
+
+
+def amd(release: str) -> Side:
+    """AMD's library of a release over the stand-in driver, which counts the page faults of GPUs."""
+    variables = libraries.environment(release) | {"STANDIN_ON_FAULT": "count"}
+    return Side(libraries.command(libraries.make_ready(), player(variables["HIPPLAN_RUNTIME"])), os.environ | variables)
+
+
+def simulator(release: str) -> Side:
+    quirks = "".join(f"quirk.{one}=1\n" for one in QUIRKS[release])
+    profile = f"hip_version={HIP[release]}\n{MACHINE}{quirks}"
+    clean = {name: value for name, value in os.environ.items() if name not in libraries.environment(release)}
+    return Side(player(library_path()), clean | {"HIPSIM_PROFILE": profile, "HIPSIM_LOG": "none"})
+
+
+@dataclass(frozen=True)
+class Difference:
+    call: Call
+    ours: list[Any]
+    theirs: list[Any]
+
+    @property
+    def key(self) -> str:
+        return f"{self.call[0]}: AMD {self.theirs}, simulator {self.ours}"
+
+
+def passed_over(answer: list[Any]) -> bool:
+    return isinstance(answer[0], str) and answer[0] != "fault"
+
+
+def changes_nothing(function: str) -> bool:
+    """Whether a library that refuses the call is afterwards as one that carried it out, but for bytes."""
+    return function.startswith(("hipMemcpy", "hipMemset")) or any(
+        word in function for word in ("Get", "Can", "Query", "Synchronize")
+    )
+
+
+def differences(calls: list[Call], theirs: Answers, ours: Answers) -> tuple[int, list[tuple[int, Difference]]]:
+    """Calls compared, and those that differ, up to the first behind which the two are no longer in the same state."""
+    compared, found, same_error = 0, [], True
+    for number, (call, one, other) in enumerate(zip(calls, theirs, ours, strict=True)):
+        if "reused address" in (one[0], other[0]):
+            same_error = same_error and one == other
+            continue
+        compared += not passed_over(one)
+        if one == other:
+            same_error = same_error or not passed_over(one)
+            continue
+        if not same_error and call[0] in TELL_ERRORS:
+            same_error = one[2:] == other[2:] and call[0] == "hipGetLastError"
+            continue  # of an earlier difference
+        by_error_alone = one[:2] == other[:2]
+        if by_error_alone and not same_error:
+            continue  # left by an earlier difference
+        if not by_error_alone or same_error:
+            found.append((number, Difference(call, other, one)))
+        same_error = one[2:] == other[2:]
+        if one[0] != other[0] and not changes_nothing(call[0]):
+            break
+    return compared, found
+
+
+class Pair:
+    def __init__(self, release: str) -> None:
+        self.release, self.amd, self.simulator = release, amd(release), simulator(release)
+
+    def compare(self, name: str, calls: list[Call], watched: bool = True) -> tuple[int, list[tuple[int, Difference]]]:
+        """Calls compared, and the differences with their numbers."""
+        theirs, died = self.amd.play(name, calls, watched)
+        ours, fell = self.simulator.play(name, calls, watched)
+        if theirs is None or ours is None:
+            at = died if theirs is None else fell
+            left = "died" if theirs is None else "lives"
+            right = "died" if ours is None else "lives"
+            return 0, [(at, Difference(calls[at], [right], [left]))]
+        return differences(calls, theirs, ours)
+
+    def shrink(self, calls: list[Call], found: Difference, watched: bool) -> list[Call]:
+        """The fewest calls that still end in a difference of that function's."""
+
+        def shows(some: list[Call]) -> bool:
+            _, others = self.compare("shrink", some, watched)
+            return any(one.call == found.call and one.theirs == found.theirs for _, one in others)
+
+        step = max(1, len(calls) // 2)
+        while step >= 1:
+            at = 0
+            while at < len(calls) - 1:
+                fewer = calls[:at] + calls[at + step :]
+                if fewer and fewer[-1] == calls[-1] and shows(fewer):
+                    calls = fewer
+                else:
+                    at += step
+            step //= 2
+        return calls
+
+    def close(self) -> None:
+        self.amd.close()
+        self.simulator.close()
+
+
+def is_declared(release: str, found: Difference) -> bool:
+    return any(
+        row.function == found.call[0]
+        and release in row.releases
+        and (row.amd, row.here) == (found.theirs[0], found.ours[0])
+        and row.holds(found.call[1])
+        for row in DECLARED
+    )
+
+
+@dataclass
+class Run:
+    compared: int
+    declared: int
+    undeclared: list[tuple[int, list[Call], Difference]]
+
+
+def is_watched(seed: int) -> bool:
+    """Three of four; looking at the last error is a call as well."""
+    return seed % 4 != 3
+
+
+def compare_sequences(pair: Pair, calls_wanted: int, first_seed: int = 0) -> Run:
+    """As many random sequences as it takes."""
+    run = Run(0, 0, [])
+    for seed in itertools.count(first_seed):
+        if run.compared >= calls_wanted or len(run.undeclared) >= 20:
+            return run
+        calls = random_sequence(seed, pair.release)
+        compared, found = pair.compare(f"seed-{seed}", calls, is_watched(seed))
+        run.compared += compared
+        for at, one in found:
+            if is_declared(pair.release, one):
+                run.declared += 1
+            else:
+                run.undeclared.append((seed, calls[: at + 1], one))
+    raise AssertionError
+
+
+def report(pair: Pair, run: Run) -> str:
+    lines = []
+    for seed, calls, found in run.undeclared:
+        lines.append(f"seed {seed}: {found.call[0]}: AMD {found.theirs}, simulator {found.ours}")
+        lines += [f"    {json.dumps(call)}" for call in pair.shrink(calls, found, is_watched(seed))]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("release", choices=HIP)
+    parser.add_argument("--calls", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=0, help="of the first sequence")
+    wanted = parser.parse_args()
+    pair = Pair(wanted.release)
+    run = compare_sequences(pair, wanted.calls, wanted.seed)
+    print(report(pair, run))
+    print(
+        f"{wanted.release}: {run.compared} calls compared, {run.declared} declared differences, "
+        f"{len(run.undeclared)} undeclared; {len(pair.amd.deaths)} deaths of AMD's process"
+    )
+    pair.close()
+    return 1 if run.undeclared else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""Calls that random sequences leave out: AMD's library, or the process with it, does not survive them.
+
+Each reason is declared with sequences that show it in declared.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .player import Player, Thing
+
+MEMORY = ("device", "managed", "pinned", "registered", "piece")
+
+
+def live(player: Player, argument: Any, kinds: tuple[str, ...]) -> Thing | None:
+    """What of these kinds is alive at an address."""
+    address = (
+        player.address(argument) if not isinstance(argument, list) or argument[0] in ("at", "host", "wild") else None
+    )
+    if address is None:
+        return None
+    for thing in player.things.values():
+        if thing.alive and thing.kind in kinds and thing.value <= address < thing.value + max(thing.size, 1):
+            return thing
+    return None
+
+
+def is_wild(player: Player, argument: Any) -> bool:
+    """An address where the CPU finds nothing, and of which HIP knows nothing."""
+    if not isinstance(argument, list) or argument[0] not in ("at", "wild"):
+        return False
+    if argument[0] == "at" and player.things[argument[1]].kind in ("handle", "stream", "event", "descriptor"):
+        return False
+    thing = live(player, argument, (*MEMORY, "reservation"))
+    return thing is None or (thing.kind == "reservation" and live(player, argument, MEMORY) is None)
+
+
+def owners(player: Player, arguments: list[Any]) -> set[int]:
+    found = (live(player, one, ("device", "piece")) for one in arguments)
+    return {thing.device for thing in found if thing}
+
+
+def engine(player: Player, arguments: list[Any]) -> int:
+    """The device of the stream that is named, else the current one."""
+    named = [player.things[slot] for one in arguments for slot in player.slots_of(one)]
+    return next((thing.device for thing in named if thing.kind == "stream"), player.device)
+
+
+def linked(devices: set[int]) -> bool:
+    return devices <= {0, 1} or len(devices) == 1
+
+
+def reasons(player: Player, name: str, arguments: list[Any]) -> Iterator[str]:
+    first = arguments[0] if arguments else None
+    for argument in arguments:
+        for slot in player.slots_of(argument):
+            thing = player.things[slot]
+            if thing.kind in ("handle", "stream", "event", "descriptor") and not thing.alive:
+                yield f"a dead {thing.kind}"
+            if thing.spoiled:
+                yield f"a range on which a {thing.spoiled} failed"
+            if any(player.things[one].spoiled for one in thing.parents if one in player.things):
+                yield "a mapping in a range that is in disorder"
+    if name.startswith(("hipMemcpy", "hipMemset")):
+        if any(is_wild(player, one) for one in arguments):
+            yield "bytes where there are none"
+        if name.startswith("hipMemcpyPeer") and any(
+            live(player, one, MEMORY) is None for one in arguments if isinstance(one, list)
+        ):
+            yield "hipMemcpyPeer of pageable memory"
+        if name.startswith("hipMemcpyPeer") and not linked({arguments[1], arguments[3]}):
+            yield "bytes of a device that the one that moves them has no link to"
+        if not linked({*owners(player, arguments), engine(player, arguments)}):
+            yield "bytes of a device that the one that moves them has no link to"
+        sides = [one for one in arguments[:2] if isinstance(one, list)]
+        if sides and all(live(player, one, MEMORY) is None for one in sides) and arguments[2] > 4 << 20:
+            yield "bytes where there are none"
+    elif name == "hipMemSetAccess":
+        found, rights = live(player, first, ("piece",)), arguments[2]
+        if (
+            found
+            and rights
+            and any(not linked({device, found.device}) for kind, device, _ in rights[1] if 0 <= device <= 2)
+        ):
+            yield "rights of a device that has no link: the kernel decides"
+    elif name == "hipMemImportFromShareableHandle" and arguments[1]:
+        exported = player.things[arguments[1][1]]
+        if exported.parents and not player.things[exported.parents[0]].alive:
+            yield "an import of what nobody holds: the kernel decides"
+    elif name in ("hipFree", "hipFreeAsync"):
+        found = live(player, first, MEMORY)
+        if found and found.kind == "registered" and (player.version < (7, 2) or found.value != player.address(first)):
+            yield "hipFree of registered memory"
+        if found and found.kind == "registered" and name == "hipFreeAsync":
+            yield "hipFree of registered memory"
+    elif name == "hipMemPtrGetInfo" and arguments[1] is None:
+        yield "hipMemPtrGetInfo into null"
+    elif name.startswith(("hipMemAdvise", "hipMemPrefetch", "hipMemRangeGet")):
+        at = arguments[4] if name.startswith("hipMemRangeGetAttributes") else arguments[3] if "Range" in name else first
+        found = live(player, at, MEMORY)
+        if isinstance(at, list) and (found is None or ("RangeGet" in name and found.kind != "managed")):
+            yield "managed calls on memory that the kernel alone knows"
+        size = (
+            arguments[5]
+            if name.startswith("hipMemRangeGetAttributes")
+            else arguments[4]
+            if "Range" in name
+            else arguments[1]
+        )
+        if found and "RangeGet" in name and size > found.value + found.size - (player.address(at) or 0):
+            yield "managed calls on memory that the kernel alone knows"
+    elif name == "hipMemMap":
+        place = live(player, first, ("reservation",))
+        if place and arguments[1] > place.value + place.size - (player.address(first) or 0):
+            yield "hipMemMap past the end of a range"
+    elif name == "hipMemUnmap" and player.version < (7, 0):
+        found = live(player, first, ("piece",))
+        if player.address(first) and arguments[1] and (found is None or found.value != player.address(first)):
+            yield "hipMemUnmap of what is not the start of a mapping"
+    elif name == "hipMemExportToShareableHandle" and player.version < (7, 0) and first is None:
+        yield "hipMemExportToShareableHandle into null"
+    elif name == "hipHostRegister" and first is not None:
+        if any(live(player, at, MEMORY) for at in (first,)) or is_wild(player, first):
+            yield "hipHostRegister of memory that HIP has given out"
+    elif name == "hipHostUnregister":
+        found = live(player, first, MEMORY)
+        if found and (found.kind != "registered" or found.value != player.address(first)):
+            yield "hipHostUnregister of what is not the start of registered memory"
+    elif name == "hipMemAddressFree":
+        found = live(player, first, ("reservation",))
+        if player.address(first) and (found is None or found.value != player.address(first)):
+            yield "hipMemAddressFree of what is not the start of a range"
+    elif name == "hipMemRetainAllocationHandle":
+        if player.address(arguments[1]) and live(player, arguments[1], ("piece",)) is None:
+            yield "hipMemRetainAllocationHandle of what is not mapped"
+    elif name.startswith("hipStream") and first == 1:
+        yield "questions about hipStreamLegacy"
+    elif name == "hipDrvPointerGetAttributes" and None in arguments[2][2]:
+        yield "hipDrvPointerGetAttributes with a null answer"
+
+
+def reason_to_skip(player: Player, call: list[Any]) -> str:
+    return next(reasons(player, call[0], call[1]), "")

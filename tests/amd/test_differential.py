@@ -1,0 +1,47 @@
+"""The same calls on AMD's library and on the simulator in that release's personality: equal, or declared."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from .declared import DEATHS, DECLARED, Death, Declared
+from .differential import Pair, compare_sequences, is_declared, report
+
+CALLS = 20_000 if os.environ.get("HIPPLAN_QUICK") else 200_000
+
+
+@pytest.fixture(scope="module")
+def pair(release: str) -> Iterator[Pair]:
+    both = Pair(release)
+    yield both
+    both.close()
+
+
+def test_random_sequences_are_answered_alike(pair: Pair, record_property: Callable[[str, object], None]) -> None:
+    run = compare_sequences(pair, CALLS)
+    record_property("calls compared", run.compared)
+    record_property("declared differences", run.declared)
+    assert not run.undeclared, report(pair, run)
+    assert run.compared >= CALLS
+
+
+@pytest.mark.parametrize("row", DECLARED, ids=lambda row: f"{row.function}, {row.what}")
+def test_every_declared_difference_is_still_there(row: Declared, pair: Pair) -> None:
+    if pair.release not in row.releases:
+        pytest.skip(f"not on {pair.release}")
+    _, found = pair.compare("declared", row.shown_by)
+    assert [number for number, _ in found] == [len(row.shown_by) - 1]
+    assert is_declared(pair.release, found[0][1])
+
+
+@pytest.mark.parametrize("row", DEATHS, ids=lambda row: row.reason)
+def test_what_amd_s_process_does_not_survive_the_simulator_answers(row: Death, pair: Pair) -> None:
+    if pair.release not in row.releases:
+        pytest.skip(f"not on {pair.release}")
+    answers, died = pair.amd.play("death", row.shown_by, guarded=False)
+    assert answers is None and died == len(row.shown_by) - 1
+    ours, _ = pair.simulator.play("death", row.shown_by, guarded=False)
+    assert ours is not None and ours[-1][0] == row.here
