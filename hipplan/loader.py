@@ -126,9 +126,10 @@ def examine(
     try:
         with no_garbage_collection():
             document = expand(source, given, ambient, include_anywhere=include_anywhere)
-            plan, found, broken = _validate(document)
+            plan, found, left_out = _validate(document)
+            broken = document.broken.union(":".join(map(str, (*path, "")[:2])) for path in left_out)
             try:
-                objects, more = resolve(plan, document.span, document.budget, broken | document.broken)
+                objects, more = resolve(plan, document.span, document.budget, broken, left_out)
             except PlanError as past:  # a limit: what was found before is wrong all the same
                 raise PlanError(in_order([*document.found, *found, *past.diagnostics])) from None
     except PlanError as error:
@@ -173,47 +174,47 @@ def no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _validate(document: Expanded) -> tuple[Plan, list[Diagnostic], frozenset[str]]:
-    """The plan, or of a plan with mistakes the part that is good, so that its names can be checked all the
-    same."""
-    try:
-        return Plan.model_validate(document.data), [], frozenset()
-    except ValidationError as error:
-        from hipplan.model.translate import translate
+def _validate(document: Expanded) -> tuple[Plan, list[Diagnostic], dict[Path, Any]]:
+    """The plan, or of a plan with mistakes the part that is good, so that its names can be checked all the same; the
+    mistakes; and what is left out for them."""
+    found: list[Diagnostic] = []
+    left_out: dict[Path, Any] = {}
+    while True:  # how keys go together is checked only once each of them is good
+        try:
+            return Plan.model_validate(document.data), found, left_out
+        except ValidationError as error:
+            from hipplan.model.translate import translate
 
-        found = translate(error, Plan, document.data, document.span, keys_taken)
-        good, broken = _without_the_wrong(document.data, error)
-    try:
-        plan = Plan.model_validate(good)
+            found += translate(error, Plan, document.data, document.span, keys_taken)
+            good, wrong = _without_the_wrong(document.data, error)
+        if good == document.data:
+            raise PlanError(in_order([*document.found, *found])) from None
         document.data = good
-        return plan, found, broken
-    except ValidationError:
-        raise PlanError(in_order([*document.found, *found])) from None
+        left_out |= wrong
 
 
-def _without_the_wrong(data: Any, error: ValidationError) -> tuple[Any, frozenset[str]]:
-    """The document less its unknown keys and each named object that has another mistake; the names as
-    noun:name."""
+def _without_the_wrong(data: Any, error: ValidationError) -> tuple[Any, dict[Path, Any]]:
+    """The document less its unknown keys and each named object that has another mistake; and those objects."""
     from hipplan.model.translate import path_in
 
-    wrong: set[Path] = set()
+    wrong: dict[Path, Any] = {}
     unknown: list[Path] = []
     for details in error.errors(include_url=False, include_input=False):
         path = path_in(data, details["loc"])[0]
         if details["type"] == "extra_forbidden":
             unknown.append(path)
-        else:
-            wrong.add(((*path, "", ""))[:2])
+        elif path:
+            wrong[path[:2]] = None
     good = _copied(data) if isinstance(data, dict) else {}
     for *owner, key in unknown:
         _at(good, owner).pop(key)
-    for noun, name in wrong:
+    for noun, *name in [*wrong]:
         things = good.get(noun)
-        if isinstance(things, dict) and name in things:
-            del things[name]
+        if name and isinstance(things, dict) and name[0] in things:
+            wrong[noun, name[0]] = things.pop(name[0])
         else:
-            good.pop(noun, None)
-    return {**good, "hipplan": 1}, frozenset(f"{noun}:{name}" for noun, name in wrong)
+            wrong[noun,] = good.pop(noun, None)
+    return {**good, "hipplan": 1}, wrong
 
 
 def _copied(data: Any) -> Any:

@@ -96,8 +96,9 @@ class Content(PlanModel):
     def _consistent(self) -> Self:
         said = [key for key in ("value", "file", "copy_of") if getattr(self, key) is not None]
         if len(said) != 1:
-            summary = f"{' and '.join(said)} do not go together" if said else "contents of nothing"
-            raise refuse("HP107", summary, at=said[-1] if said else "", hint="say one of value, file and copy_of")
+            summary = f"{' and '.join(said)} do not go together" if said else "contents without a source"
+            hint = "keep one" if said else "add value:, file: or copy_of:"
+            raise refuse("HP107", summary, at=said[-1] if said else "", hint=hint)
         for key in _OF_FILES:
             if getattr(self, key) is not None and self.file is None:
                 raise refuse("HP107", f"{key} is for a file", at=key, hint=f"remove {key}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Hashable, Iterable
 
 _KEYS = {
     **dict.fromkeys(("type", "class"), ("kind", "dtype")),
@@ -55,12 +55,15 @@ _BOUNDS = {
 }
 
 
-def meant_key(name: str, known: Iterable[str]) -> str:
-    """The hint for a key that does not exist; empty if nobody can tell."""
+def meant_key(name: str, known: Iterable[str], beside: Container[Hashable]) -> str:
+    """The hint for a key that does not exist, beside those that are written; empty if nobody can tell."""
     keys = set(known)
     if re.match(r"[0-9]", name):
         return "between braces a comma ends a value: write 1.5GiB with a point"
-    return next((f"write {key}:" for key in _KEYS.get(name, ()) if key in keys), "")
+    meant = next((key for key in _KEYS.get(name, ()) if key in keys), "")
+    if meant in beside:
+        return f"remove it: {meant}: says this already"
+    return f"write {meant}:" if meant else ""
 
 
 def meant_value(value: object, known: Iterable[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Container, Hashable
 from dataclasses import dataclass, replace
 from typing import Any, get_args, get_origin
 
@@ -116,14 +116,15 @@ def translate(
         context = details.get("ctx", {})
         problem = _Problem(details["type"], details["input"], context, details["msg"], path, at_key, span)
         known = [*fields_at(model, data, path[:-1]), *more_keys(path[:-1])] if problem.kind == _UNKNOWN else []
-        diagnostic = problem.diagnostic(known, _of_other_kinds(model, path, known) if known else {})
+        elsewhere = _of_other_kinds(model, path, known) if known else {}
+        diagnostic = problem.diagnostic(known, elsewhere, _below(data, path[:-1]) if known else ())
         if key is not None:
             repeated[key] = diagnostic
         new = [(path, diagnostic)]
         if problem.kind in ("union_tag_invalid", "union_tag_not_found"):  # pydantic looks no further
             known = [*_fields_of_any(model, path), *more_keys(path)]
             for key in (one for one in problem.given if one not in known):
-                unknown = replace(problem, kind=_UNKNOWN, path=(*path, key)).diagnostic(known, {})
+                unknown = replace(problem, kind=_UNKNOWN, path=(*path, key)).diagnostic(known, {}, problem.given)
                 new.append(((*path, key), unknown))
         for at, one in new:
             if (at, one.code, one.summary) not in told:
@@ -170,13 +171,13 @@ class _Problem:
     def name(self) -> str:
         return _named(self.path) if self.path else "the document"
 
-    def diagnostic(self, known: list[str], elsewhere: dict[str, str]) -> Diagnostic:
+    def diagnostic(self, known: list[str], elsewhere: dict[str, str], beside: Container[Hashable]) -> Diagnostic:
         """known: keys to choose from, where this is about one that does not exist; elsewhere: those of other kinds of
-        the same noun, with the kinds."""
+        the same noun, with the kinds; beside: those that are written there."""
         if self.kind in CODES:
             return self._ours()
         if self.kind == _UNKNOWN:
-            return self._unknown_key(known, elsewhere)
+            return self._unknown_key(known, elsewhere, beside)
         if self.kind in ("missing", "union_tag_not_found"):
             return self._missing()
         if self.kind in ("literal_error", "union_tag_invalid"):
@@ -190,14 +191,14 @@ class _Problem:
         where = self.span((*self.path, context["at"]) if context["at"] else self.path)
         return Diagnostic(self.kind, context["message"], where, why=context["why"], hint=context["hint"])
 
-    def _unknown_key(self, known: list[str], elsewhere: dict[str, str]) -> Diagnostic:
+    def _unknown_key(self, known: list[str], elsewhere: dict[str, str], beside: Container[Hashable]) -> Diagnostic:
         where, reason = self.span(self.path, key=True), REFUSED.get(self.name, "")
         if reason:
             hint = "remove it"
             if self.name == "offset" and "at" in known:
                 hint = "remove it; where in its reservation a mapping begins is at:"
             return Diagnostic("HP109", f"a plan has no key '{self.name}'", where, why=reason, hint=hint)
-        hint = meant_key(self.name, known) or suggest(self.name, [*known, *elsewhere])
+        hint = meant_key(self.name, known, beside) or suggest(self.name, [*known, *elsewhere])
         meant = hint.removeprefix("did you mean '").removesuffix("'?")
         if meant in elsewhere:
             hint = f"{'' if meant == self.name else hint + ' '}{meant}: is for buffers of kind {elsewhere[meant]}"
@@ -311,6 +312,12 @@ def _of_other_kinds(model: type[BaseModel], path: Path, known: list[str]) -> dic
             if "kind" in candidate.model_fields and field not in known:
                 found.setdefault(field, []).extend(get_args(candidate.model_fields["kind"].annotation))
     return {field: " or ".join(kinds) for field, kinds in found.items()}
+
+
+def _below(data: Any, path: Path) -> Any:
+    for step in path:
+        data = _get(data, step)
+    return data
 
 
 def _get(data: Any, step: Any) -> Any:

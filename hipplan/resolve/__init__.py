@@ -24,20 +24,24 @@ from hipplan.resolve.contents import resolve_contents
 from hipplan.resolve.devices import Devices
 from hipplan.resolve.mappings import Mappings
 from hipplan.resolve.names import Names, SpanOf
+from hipplan.resolve.references import LeftOut, check_references, devices_named
 from hipplan.resolve.regions import resolve_region
 from hipplan.resolve.unused import warn_of_unused
 
+_NOTHING: LeftOut = {}
+
 
 def resolve(
-    plan: Plan, span: SpanOf, budget: Budget, broken: frozenset[str] = frozenset()
+    plan: Plan, span: SpanOf, budget: Budget, broken: frozenset[str] = frozenset(), left_out: LeftOut = _NOTHING
 ) -> tuple[Objects, list[Diagnostic]]:
     """The objects of a plan and everything that is wrong with it; where something is, the objects that are sound.
 
     `broken` are names (as noun:name) whose own definition is wrong already: references to them are no mistakes.
+    `left_out` are such definitions; only the names that they refer to are checked.
     Raises PlanError (HP023) where it makes too many.
     """
     names = Names(span, broken, budget)
-    devices = Devices(plan, names)
+    devices = Devices(plan, names, devices_named(left_out))
     allocations = {
         name: ResolvedAllocation(name, spec, devices.location(spec.device, (*path, "device")), path)
         for name, path, spec in names.spread("allocations", plan.allocations)
@@ -65,6 +69,7 @@ def resolve(
     }
     contents = resolve_contents(plan, buffers, regions, reservations, names)
     peers = devices.peers(plan.peers)
+    check_references(left_out, names, devices, mappings, streams)
     _ask_for_steps(plan, peers, reservations, names)
     objects = Objects(devices.all, peers, allocations, reservations, streams, buffers, regions, contents)
     if names.wrong or broken:

@@ -41,11 +41,12 @@ def resolve_contents(
     out = []
     for name, spec in plan.contents.items():
         path: Path = ("contents", name)
-        if not _known(name, path, dtypes, names, key=True):
+        known = _known(name, path, dtypes, names, key=True)
+        if spec.copy_of is not None and not _known(spec.copy_of, (*path, "copy_of"), dtypes, names):
+            continue
+        if not known:
             continue
         if spec.copy_of is not None:
-            if not _known(spec.copy_of, (*path, "copy_of"), dtypes, names):
-                continue
             if spec.copy_of == name:
                 names.report("HP213", f"'{name}' cannot be a copy of itself", (*path, "copy_of"), hint="name another")
             _check_reachable(spec.copy_of, "r", buffers, access, (*path, "copy_of"), names)

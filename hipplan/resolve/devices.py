@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import permutations
 from typing import Literal
 
@@ -17,16 +17,16 @@ _DEFAULT_NAME = re.compile(r"gpu\.(0|[1-9][0-9]{0,3})")
 
 
 class Devices:
-    """The devices of one plan."""
+    """The devices of one plan. more: names of devices in what the plan has left out."""
 
-    def __init__(self, plan: Plan, names: Names) -> None:
+    def __init__(self, plan: Plan, names: Names, more: Iterable[str] = ()) -> None:
         self.all: dict[str, ResolvedDevice] = {}
         self._names = names
         self._resolved: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
         if plan.devices:
             self._select(plan.devices)
         else:
-            self._default(max(_ordinals_spoken_of(plan), default=0))
+            self._default(max(_ordinals((*_names_spoken_of(plan), *more)), default=0))
         self._families = families(self.all, names.budget)
         self._first = next(iter(self.all), "gpu.0")
 
@@ -48,9 +48,12 @@ class Devices:
     def access(self, access: Access, path: Path) -> dict[str, str]:
         """Patterns first, so that a device named by itself has the last word. What is written alike is one mapping."""
         written = tuple(access.items())
-        if written not in self._resolved:
-            self._resolved[written] = self._access(access, path)
-        return self._resolved[written]
+        if written in self._resolved:
+            return self._resolved[written]
+        resolved = self._access(access, path)
+        if path[:2] not in self._names.wrong:  # a name that does not exist is an error at each place
+            self._resolved[written] = resolved
+        return resolved
 
     def _access(self, access: Access, path: Path) -> dict[str, str]:
         links = sum(len(self._families.get(name[:-2], "")) if name.endswith(".*") else 1 for name in access)
@@ -188,9 +191,9 @@ def _identity(device: ResolvedDevice) -> tuple[str, object]:
     return ("current", True) if selector.current else ("ordinal", device.ordinal)
 
 
-def _ordinals_spoken_of(plan: Plan) -> Iterator[int]:
-    """The N of every gpu.N that a plan without devices: names."""
-    for name in set(_names_spoken_of(plan)):
+def _ordinals(names: Iterable[str | None]) -> Iterator[int]:
+    """The N of every gpu.N among the names."""
+    for name in set(names):
         match = _DEFAULT_NAME.fullmatch(name or "")
         if match and int(match[1]) <= ORDINAL_MAX:
             yield int(match[1])

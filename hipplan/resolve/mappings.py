@@ -37,7 +37,7 @@ class Mappings:
             own = mapping.access
             access = default if own is None else self._devices.access(own, (*where, "access"))
             at = mapping.at
-            matching = self._matching(mapping.allocation, where)
+            matching = self.matching(mapping.allocation, where)
             self._names.ask("objects", len(matching), f"mapping '{mapping.allocation}'", where)
             for allocation in matching:
                 whole = self._allocations[allocation].spec.size
@@ -57,7 +57,7 @@ class Mappings:
                 )
                 end, at, number = start + size, None, number + 1
 
-    def _matching(self, name: str, path: Path) -> Sequence[str]:
+    def matching(self, name: str, path: Path) -> Sequence[str]:
         """The allocations that a name, or a pattern such as kv.*, stands for."""
         if name in self._allocations:
             return (name,)

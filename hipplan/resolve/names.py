@@ -65,8 +65,9 @@ class Names:
             return
         hint, otherwise = str(more.pop("hint", "")), str(more.pop("otherwise", ""))
         if self._suggestions and not hint:
-            names = list(known())
-            hint = self.nearest(name, names) or otherwise or (f"there are {_listed(names)}" if names else "")
+            broken = (one.partition(":") for one in sorted(self._broken))
+            names = [*known(), *(named for of, _, named in broken if of == noun)]
+            hint = self.nearest(name, names) or otherwise or (f"the plan has {_listed(names)}" if names else "")
         hint = hint or f"define it under {noun}:"
         self.report(code, f"there is no {noun[:-1]} '{name}'", path, key=bool(more.get("key")), hint=hint)
 

@@ -539,3 +539,28 @@ def test_a_profile_has_no_number_that_cannot_be_printed(key: str, tmp_path: Path
     with pytest.raises(ProfileError) as caught:
         load_machine(tmp_path / "box.yaml").version  # noqa: B018
     assert len(str(caught.value)) < 5000
+
+
+def test_a_device_that_only_a_wrong_object_names_is_no_second_mistake() -> None:
+    weights = {"size": "x", "device": "gpu.3"}
+    model = {"size": 0, "access": {"gpu.5": "rw"}, "mappings": [{"allocation": "weights"}]}
+
+    with pytest.raises(PlanError) as caught:
+        load({"hipplan": 1, "allocations": {"weights": weights}, "reservations": {"model": model}})
+    assert [one.code for one in caught.value.diagnostics] == ["HP013", "HP105"]
+
+
+@pytest.mark.parametrize("wrong", [3, "x", None, [], {}, [1], {"a": 1}, {"gpu.0": []}, [{"a": 1}], [[]]])
+def test_names_are_looked_up_in_what_has_any_other_type(wrong: Any) -> None:
+    mapping = {"allocation": wrong, "at": "x", "access": wrong}
+    nouns: dict[str, Any] = {
+        "allocations": {"a": {"device": wrong, "size": "x"}, "b": wrong},
+        "reservations": {"r": {"access": wrong, "mappings": [mapping, wrong]}, "s": {"mappings": wrong, "size": "x"}},
+        "buffers": {"t": {"kind": "managed", "size": "x", "advice": wrong, "prefetch": [wrong], "attach_to": wrong}},
+        "regions": {"c": {"devices": wrong, "size": "x", "access": wrong}},
+        "streams": {"copy": {"device": wrong}},
+        "peers": [wrong],
+    }
+
+    with pytest.raises(PlanError, match=r"HP0|HP1"):
+        load({"hipplan": 1, **nouns})
