@@ -15,16 +15,18 @@ from hipplan.plain import shown_number
 
 LIMITS = {
     "values": 1_000_000,
-    "characters": 32_000_000,
-    "characters of expressions": 2_000_000,
-    "objects": 150_000,
-    "links": 300_000,
-    "steps": 200_000,
+    "repetitions": 15_000,
+    "characters": 8_000_000,
+    "characters of expressions": 1_000_000,
+    "objects": 25_000,
+    "links": 100_000,
+    "steps": 40_000,
 }
 """What is counted -> how many of it one document has at most."""
 
 _HINTS = {
     "values": "use count: for equal things, or fewer of them",
+    "repetitions": "use count: for equal things, or fewer of them",
     "characters": "use shorter texts, or fewer of them",
     "characters of expressions": "work it out once, under vars:",
     "objects": "use fewer, larger ones",

@@ -118,8 +118,8 @@ class _Compiler:
         self.steps: list[steps.Step] = []
         self.resources: list[Resource] = []
         self.padded: dict[str, int] = {}
-        self._rights: dict[tuple[tuple[int, str], ...], tuple[tuple[int, str], ...]] = {}
-        """Of SetAccess: what thousands of steps have in common is kept once, which also lets them be read faster."""
+        self._rights: dict[int, tuple[tuple[tuple[str, str], ...], tuple[tuple[int, str], ...]]] = {}
+        """Of access that mappings share, by its id: (name, right), (ordinal, right) of who has any."""
         self.enqueued: dict[tuple[str, int], None] = {}  # streams with work to wait for, in order, and their devices
 
     def run(self) -> None:
@@ -264,10 +264,11 @@ class _Compiler:
                 origin=span,
             )
         ]
-        access = tuple((who, right) for who, right in mapping.access.items() if right != "none")
+        if id(mapping.access) not in self._rights:  # thousands have one in common
+            named = tuple((who, right) for who, right in mapping.access.items() if right != "none")
+            self._rights[id(mapping.access)] = named, tuple((self.ordinal(who), right) for who, right in named)
+        access, rights = self._rights[id(mapping.access)]
         if access:
-            rights = tuple((self.ordinal(who), right) for who, right in access)
-            rights = self._rights.setdefault(rights, rights)
             made.append(steps.SetAccess(name=mapping.name, rights=rights, origin=span))
         self.resources.append(
             Resource(

@@ -50,6 +50,10 @@ class Span:
     def __str__(self) -> str:
         return self.path or f"{self.file}:{self.line}:{self.column}"
 
+    def repeated(self, expansion: str) -> Span:
+        """The same place, of one repetition. For thousands: dataclasses.replace takes five times as long."""
+        return Span(self.file, self.line, self.column, self.end_line, self.end_column, self.text, expansion, self.path)
+
 
 DIAGNOSTICS_MAX = 1000
 """Nobody reads more; how many more there are is said."""

@@ -316,6 +316,7 @@ class _Expander:
         who = f"each, {shown_number(times)} times,"
         values, characters = _size_of(body)
         budget = self.budget.copy()  # whoever works out a text asks for it again
+        self.budget.take("repetitions", times, who, lambda: self._span(place))
         budget.take("characters of expressions", times * characters, who, lambda: self._span(place))
         self.budget.take("values", times * (values + len(self.scope)), who, lambda: self._span(place))
         told = sum(times // len(values) * sum(len(str(item)) for item in values) for values in domains if times)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from hipplan.errors import Span
@@ -28,17 +27,25 @@ class Expanded:
         self.budget = root.budget
         """What is left for what becomes of it."""
         self._root = root
+        self._spans: dict[tuple[int, Path, bool], Span | None] = {}
+        """Where things were written: of a counted one it is asked thousands of times."""
         self._origins: dict[Path, tuple[Source, Path, str]] = {}
 
     def span(self, path: Sequence[Hashable], *, key: bool = False) -> Span | None:
         """The place the user wrote; for a repeated thing with the repetition it comes from."""
         path = tuple(path)
-        for length in range(len(path), 0, -1):
+        for length in range(len(path) if self._origins else 0, 0, -1):
             if path[:length] in self._origins:
                 source, origin, expansion = self._origins[path[:length]]
-                span = source.span((*origin, *path[length:]), key=key)
-                return replace(span, expansion=expansion) if span and expansion else span
-        return self._root.span(path, key=key)
+                span = self._written(source, (*origin, *path[length:]), key)
+                return span.repeated(expansion) if span and expansion else span
+        return self._written(self._root, path, key)
+
+    def _written(self, source: Source, path: Path, key: bool) -> Span | None:
+        place = (id(source), path, key)
+        if place not in self._spans:
+            self._spans[place] = source.span(path, key=key)
+        return self._spans[place]
 
     def came_from(self, path: Path, source: Source, origin: Path, expansion: str) -> None:
         if path != origin or source is not self._root or expansion:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from math import gcd
 
 from hipplan.errors import Diagnostic, suggest
@@ -65,6 +66,16 @@ def substitute(text: str, scope: Mapping[str, Value], nearest: Callable[..., str
     return result
 
 
+@lru_cache(maxsize=16_384)  # one text is read again for each of thousands of repetitions
+def _token(text: str, at: int) -> tuple[str, str, int, int] | None:
+    """(kind, token, start, end) of what comes next; None: nothing that an expression holds."""
+    match = _TOKEN.match(text, at)
+    if match is None:
+        return None
+    kind = match.lastgroup or ""
+    return kind, match[kind], match.start(kind), match.end()
+
+
 class _Parser:
     """Recursive descent over one $(...); computes while it reads."""
 
@@ -81,8 +92,8 @@ class _Parser:
         self.next()
 
     def next(self) -> None:
-        match = _TOKEN.match(self.text, self.at)
-        if match is None:
+        found = _token(self.text, self.at)
+        if found is None:
             rest = self.text[self.at :].lstrip(" ")
             self.start = len(self.text) - len(rest)
             if not rest:
@@ -98,9 +109,7 @@ class _Parser:
                 )
             hint = "divide with //, which leaves the rest out" if rest[0] == "/" else _HOLDS
             raise ExpressionError("HP020", f"'{rest[0]}' has no meaning in an expression", self.start, hint=hint)
-        self.kind = match.lastgroup or ""
-        self.token = match[self.kind]
-        self.start, self.at = match.start(self.kind), match.end()
+        self.kind, self.token, self.start, self.at = found
 
     def whole(self) -> Value:
         value = self.sum()

@@ -34,6 +34,7 @@ from hipplan.budget import Budget
 from hipplan.errors import Diagnostic, PlanError, Span
 from hipplan.expand import expand
 from hipplan.expanded import Expanded
+from hipplan.expression import TEXT_MAX
 from hipplan.findings import in_order
 from hipplan.include import NOUNS, keys_taken
 from hipplan.model import Plan
@@ -143,10 +144,11 @@ def examine(
 def _with_given(diagnostic: Diagnostic, given: Mapping[str, Any]) -> Diagnostic:
     """With the variables in the text that it is about whose values are not the plan's own."""
     span = diagnostic.span
-    if span is None:
+    if span is None or not given:
         return diagnostic
     begin, end = span.column - 1, span.end_column - 1 if span.end_line == span.line else len(span.text)
-    expressions = [one for one in _EXPRESSION.finditer(span.text) if one.start() < end and begin < one.end()]
+    near = max(0, begin - TEXT_MAX), begin + TEXT_MAX  # a line may have megabytes, and a thousand mistakes
+    expressions = [one for one in _EXPRESSION.finditer(span.text, *near) if one.start() < end and begin < one.end()]
     named = dict.fromkeys(name for one in expressions for name in re.findall(r"\w+", one[0]) if name in given)
     notes = [f"given: {name}={shown(given[name])} (not the plan's own value)" for name in named]
     return replace(diagnostic, notes=(*diagnostic.notes, *notes))

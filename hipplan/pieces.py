@@ -136,7 +136,9 @@ def note(program: Program) -> str:
 
 
 def _rights(program: Program) -> dict[str, Rights]:
-    return {step.name: frozenset(step.rights) for step in program.steps if isinstance(step, SetAccess)}
+    given = [step for step in program.steps if isinstance(step, SetAccess)]
+    kinds = {rights: frozenset(rights) for rights in {step.rights for step in given}}
+    return {step.name: kinds[step.rights] for step in given}
 
 
 def _is_alike(maps: list[Map], rights: Mapping[str, Rights]) -> bool:

@@ -6,10 +6,12 @@ mappings (name[0], ...), so that whatever knows those nouns knows regions: prefl
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from operator import itemgetter
 
 from hipplan.budget import Budget
 from hipplan.errors import Diagnostic, Span
@@ -114,10 +116,12 @@ class PlacedRegion:
         if len(self.region.devices) == 1:
             return ()
         held: dict[str, int] = {}
-        for device, low, high in self._parts:
-            inside = min(high, start + size) - max(low, start)
-            if inside > 0:
-                held[device] = held.get(device, 0) + inside
+        begins = bisect_right(self._parts, start, key=itemgetter(2))  # parts and tensors may both be thousands
+        for number in range(begins, len(self._parts)):
+            device, low, high = self._parts[number]
+            if low >= start + size:
+                break
+            held[device] = held.get(device, 0) + min(high, start + size) - max(low, start)
         return tuple(held.items())
 
 
@@ -160,10 +164,10 @@ def lowered(objects: Objects, regions: dict[str, PlacedRegion]) -> Objects:
         spec, path = placed.region.spec, placed.region.path
         mappings = []
         at = 0
+        kinds = {one: Allocation.model_construct(device=one[0], size=one[1]) for one in set(placed.chunks)}
         for number, (device, size) in enumerate(placed.chunks):
             memory = memory_of(name, number)
-            held = Allocation.model_construct(device=device, size=size)
-            allocations[memory] = ResolvedAllocation(memory, held, device, path)
+            allocations[memory] = ResolvedAllocation(memory, kinds[device, size], device, path)
             mappings.append(
                 ResolvedMapping(
                     mapping_of(name, number), memory, at, number > 0, size, True, placed.region.access, path

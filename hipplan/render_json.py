@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from hipplan import listing
@@ -21,13 +22,20 @@ _VISIBILITY = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVI
 
 def step_json(step: Step) -> dict[str, Any]:
     """One step: the call, the name, its own fields, and where the plan asks for it."""
-    own = {f.name: _told(getattr(step, f.name)) for f in fields(step) if f.name not in ("name", "origin")}
+    own = {name: _told(getattr(step, name)) for name in _own_fields(type(step))}  # type: ignore[arg-type]  # a class has a hash
     origin = None if step.origin is None else str(step.origin)
     return {"call": step.call, "name": step.name, "describe": step.describe(), "origin": origin, **own}
 
 
+@cache
+def _own_fields(kind: Any) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(kind) if f.name not in ("name", "origin"))
+
+
 def _told(value: Any) -> Any:
     """A field's value as JSON has it; bytes in hexadecimal, places in the plan left out."""
+    if isinstance(value, (int, str)):
+        return value
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, tuple):
@@ -69,6 +77,7 @@ def resource_json(resource: Resource) -> dict[str, Any]:
 
 
 def program_json(program: Program) -> dict[str, Any]:
+    """For strict_json.pieces: the lists are made as they are written, and once."""
     return {
         "format_version": FORMAT_VERSION,
         "plan": program.name,
@@ -77,21 +86,22 @@ def program_json(program: Program) -> dict[str, Any]:
         "devices": program.devices,
         "selectors": program.selectors,
         "bytes_by_device": program.bytes_by_device(),
-        "steps": [step_json(step) for step in program.steps],
-        "resources": [resource_json(resource) for resource in program.resources],
+        "steps": map(step_json, program.steps),
+        "resources": map(resource_json, program.resources),
         "warnings": [warning.to_json() for warning in program.warnings],
     }
 
 
 def difference_json(way: Difference) -> dict[str, Any]:
-    """Without `changes` the two programs are alike; `steps` are the driver calls, then `given_back` goes."""
+    """As program_json(). Without `changes` the two programs are alike; `steps` are the driver calls, then `given_back`
+    goes."""
     return {
         "format_version": FORMAT_VERSION,
         "plan": way.new.name,
         "digest": way.new.digest,
         "from": {"plan": way.old.name, "digest": way.old.digest},
         "machine": way.new.machine,
-        "changes": [
+        "changes": (
             {
                 "sign": line.sign,
                 "kind": line.kind,
@@ -100,8 +110,8 @@ def difference_json(way: Difference) -> dict[str, Any]:
                 "origin": None if line.origin is None else str(line.origin),
             }
             for line in listing.lines(way)
-        ],
-        "steps": [step_json(step) for step in (*way.additions, *way.changes, *way.contents)],
+        ),
+        "steps": map(step_json, (*way.additions, *way.changes, *way.contents)),
         "note": listing.note(way),
         "given_back": [step.name for step in reversed(way.released)],
         "warnings": [warning.to_json() for warning in way.new.warnings],

@@ -80,6 +80,7 @@ def _parsed(value: int | str) -> int:
     return _bounded(size, value)
 
 
+@lru_cache(maxsize=4096)
 def format_size(size: int) -> str:
     """The shortest exact form: 2MiB, 1.5GiB, 4097B; round decimal sizes stay binary, as drivers count."""
     for unit in ("PiB", "TiB", "GiB", "MiB", "KiB"):

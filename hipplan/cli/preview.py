@@ -11,6 +11,7 @@ Examples:
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,13 @@ def declare(parser: Parser) -> None:
 
 
 def run(given: Namespace) -> int:
+    from hipplan.loader import no_garbage_collection
+
+    with no_garbage_collection():  # what is shown stays until the process ends
+        return _preview(given)
+
+
+def _preview(given: Namespace) -> int:
     from hipplan import pieces, render, render_json
     from hipplan.cli.measured import machine_of
     from hipplan.compiler import compile as compile_plan
@@ -77,7 +85,7 @@ def run(given: Namespace) -> int:
     if given.format != "json" or given.strict:
         show_warnings(program.warnings, given)
     if given.format == "json":
-        print(strict_json.dumps(render_json.program_json(program), indent=2))
+        sys.stdout.writelines(strict_json.pieces(render_json.program_json(program)))
         return 0
     steps = counted(len(program.steps), "step")
     render.tell(f"{program.name} on {program.machine}: {steps}, nothing done", style="bold")
@@ -101,7 +109,7 @@ def _preview_change(old: LoadedPlan, new: LoadedPlan, profile: Machine, given: N
     if given.format != "json" or given.strict:
         show_warnings(found.new.warnings, given)
     if given.format == "json":
-        print(strict_json.dumps(render_json.difference_json(found), indent=2))
+        sys.stdout.writelines(strict_json.pieces(render_json.difference_json(found)))
         return bool(lines)
     steps = (*found.additions, *found.changes, *found.contents)
     heading = f"{found.old.source} -> {found.new.source} on {found.new.machine}: {listing.summary(lines)}, nothing done"

@@ -20,6 +20,7 @@ from hipplan.loader import load
 from hipplan.prepare import prepare
 from hipplan.program import Program
 from hipplan.runtimes import choose
+from hipplan.strict_json import pieces
 from hipplan.transaction import run
 from tests.conftest import Simulator
 from tests.faults import generated
@@ -66,7 +67,7 @@ def test_the_same_plan_gives_the_same_program(seed: int) -> None:
         again = prepare(load(generated.plan(seed, folder)), choose("sim"), None)
 
         assert again == program
-        assert render_json.program_json(again) == render_json.program_json(program)
+        assert [*pieces(render_json.program_json(again))] == [*pieces(render_json.program_json(program))]
 
 
 @tries

@@ -128,7 +128,7 @@ def test_the_shape_of_a_plan(text: str, code: str, column: int) -> None:
         ("peers: [{device: gpu.0, peer: gpu.1}, {device: gpu.0, peer: gpu.1}]", "HP209", 39),
         ("buffers: {b: {kind: managed, size: 9, prefetch: [{to: host, range: {at: 9}}]}}", "HP208", 73),
         ("buffers: {b: {kind: managed, size: 9, prefetch: [{to: host, range: {at: 8, size: 2}}]}}", "HP208", 82),
-        ("buffers: {b: {kind: device, size: 1, count: 149999}, c: {kind: device, size: 1, count: 2}}", "HP023", 88),
+        ("buffers: {b: {kind: device, size: 1, count: 24999}, c: {kind: device, size: 1, count: 2}}", "HP023", 87),
     ],
 )
 def test_names_refer_to_what_exists(text: str, code: str, column: int) -> None:
