@@ -12,7 +12,7 @@ from tests.interrupts.commands import QUICKSTART, Command
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 APPLY = ("apply", QUICKSTART, "--once", "--runtime", "sim")
-STEPS = 16
+STEPS = 22
 
 every_signal = pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
 
