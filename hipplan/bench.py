@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from hipplan._core import Runtime
+from hipplan import _core
 from hipplan.layout import Layout
 from hipplan.loader import load
 from hipplan.prepare import prepare
@@ -48,7 +48,7 @@ class Matrix:
     cells: tuple[Cell, ...]
 
 
-def plan(runtime: Runtime, size: int, compare: bool) -> dict[str, Any]:
+def plan(runtime: _core.Runtime, size: int, compare: bool) -> dict[str, Any]:
     """Two mappings on each device, in one range, usable by every device that reaches it."""
     count = runtime.device_count()
     reach = {
@@ -97,7 +97,7 @@ def measure(chosen: Chosen, size: int, repeats: int, compare: bool, on_cell: Cal
 
 
 def _cell(
-    layout: Layout, runtime: Runtime, source: int, to: int, size: int, granted: int, repeats: int, compare: bool
+    layout: Layout, runtime: _core.Runtime, source: int, to: int, size: int, granted: int, repeats: int, compare: bool
 ) -> Cell:
     base = layout["range"].address or 0
     places = [(base + 2 * source * granted, base + (2 * to + 1) * granted)]
@@ -116,7 +116,7 @@ def _address(layout: Layout, name: str) -> int:
 
 
 def _times(
-    runtime: Runtime, places: list[tuple[int, int]], source: int, to: int, size: int, repeats: int
+    runtime: _core.Runtime, places: list[tuple[int, int]], source: int, to: int, size: int, repeats: int
 ) -> list[float]:
     """The median seconds of one copy at each place; the places take turns."""
     taken: list[list[float]] = [[] for _ in places]

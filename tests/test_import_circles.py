@@ -16,8 +16,8 @@ from tests.test_house_rules import CPP, PYTHON, room, rows
 
 KNOWN_CIRCLES = {
     frozenset({
-        "advice", "changes", "content_steps", "contents", "live", "places", "program", "record", "regions", "runtimes",
-        "steps", "undo", "verify",
+        "advice", "changes", "content_steps", "contents", "live", "memory", "places", "program", "record", "regions",
+        "runtimes", "steps", "undo", "verify",
     }),
     frozenset({"layout", "moves", "open_layouts", "torchpool", "transaction", "update"}),
     frozenset({"difference", "listing"}),
