@@ -1,9 +1,9 @@
 """hipplan apply: apply a plan, all or nothing; report; hold it until ^C or SIGTERM; tear it down.
 
-Its contents are loaded before it is handed out; --save writes memory back before it is torn down.
-While it is held, `hipplan verify` reads it back from another process; `hipplan replay` shows what --record
-wrote. --machine shapes the simulator.
-With --format json, two JSON documents, a line each: when applied, when torn down; one more for what failed.
+The contents of the plan are loaded first; --save writes memory to files before the tear down.
+While it is held, `hipplan verify` in another process reads it back; `hipplan replay` shows what --record wrote.
+--machine names the machine that the simulator simulates.
+--format json prints JSON documents, one a line: when applied, when torn down, and one for an error.
 Exit code: 0 done, 2 invalid plan, 3 the machine cannot hold it, 4 failed and rolled back, 5 something could not be
 given back, 129, 130 and 143 interrupted by SIGHUP, ^C and SIGTERM.
 
@@ -62,7 +62,7 @@ def declare(parser: Parser) -> None:
     about_save = "when it ends, write what memory holds to a file: .npy, .safetensors, else bytes; may be repeated"
     parser.add_argument("--save", metavar="NAME=FILE", action="append", default=[], help=about_save)
     parser.add_argument("--no-verify", dest="verify", action="store_false", help=about)
-    about = "what `hipplan lock` wrote: apply exactly that, with the same addresses, or say why not"
+    about = "a file that `hipplan lock` wrote: apply exactly that, with the same addresses, or report why not"
     parser.add_argument("--locked", metavar="LOCK", type=not_empty, help=about)
     about = "write down each step, with its time and result, as JSON lines"
     parser.add_argument("--record", metavar="FILE", help=about)

@@ -81,7 +81,7 @@ def plan_files(parser: Parser) -> None:
     parser.add_argument(
         "files", metavar="FILE", type=not_empty, nargs="+", help="plans, folders of plans, or - for stdin"
     )
-    about = "skip each FILE that does not say hipplan:, as in folders (for hooks, which name every YAML file)"
+    about = "skip each FILE without the key hipplan:, as in folders (for hooks, which name every YAML file)"
     parser.add_argument("--only-plans", action="store_true", help=about)
 
 

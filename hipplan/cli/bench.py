@@ -1,7 +1,7 @@
 """hipplan bench: measure copy bandwidth and latency between all devices, over memory laid out by a plan.
 
-Bandwidth counts each copied byte once; latency is a copy of 4096 bytes, awaited. Needs twice the size on each device,
-four times with --compare.
+Bandwidth counts each copied byte once; latency is the time of a copy of 4096 bytes and of the wait for it. Needs
+twice the size on each device, four times with --compare.
 
 Examples:
   hipplan bench

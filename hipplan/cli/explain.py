@@ -1,4 +1,4 @@
-"""hipplan explain: what a diagnostic means, why, a failing and a mended example.
+"""hipplan explain: what a diagnostic means, its cause, a wrong and a corrected example.
 
 Examples:
   hipplan explain HP101

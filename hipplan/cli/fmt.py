@@ -1,8 +1,8 @@
-"""hipplan fmt: write plans in one canonical way, comments kept; or say that it cannot.
+"""hipplan fmt: write plans in one canonical way, comments kept; refuse what cannot be kept.
 
-Prints one plan; --write changes files in place, --check only says which would change. A folder stands for the plans
-in it and their parts. Only what says `hipplan:` is formatted.
-Exit code: 0 done (or nothing to change), 2 a file is no plan or cannot be formatted, 6 with --check: something would
+Prints one plan; --write changes files in place, --check only names those that would change. A folder means the plans
+in it and their parts. Only files with the key `hipplan:` are formatted.
+Exit code: 0 done (or nothing to change), 2 a file is not a plan or cannot be formatted, 6 with --check: something would
 change.
 
 Examples:

@@ -21,12 +21,14 @@ from hipplan.output import write_document
 
 
 def declare(parser: Parser) -> None:
-    parser.add_argument("kind", choices=("safetensors",), help="what the checkpoint is made of")
+    parser.add_argument("kind", choices=("safetensors",), help="the format of the checkpoint")
     parser.add_argument(
         "source", metavar="FILE", type=not_empty, help="model.safetensors, or model.safetensors.index.json"
     )
     parser.add_argument("--tp", type=int, default=1, metavar="N", help="tensor parallel over N devices (default: 1)")
-    parser.add_argument("-o", "--output", default="-", metavar="PLAN", help="where to (default: standard output)")
+    parser.add_argument(
+        "-o", "--output", default="-", metavar="PLAN", help="the file to write (default: standard output)"
+    )
 
 
 def run(given: Namespace) -> int:

@@ -1,7 +1,8 @@
 """hipplan lock: write down what a plan becomes on a machine: digest, variables, devices, sizes and addresses.
 
-`hipplan apply --locked` then gives just that in every run, or says why it cannot. With --machine no driver is touched.
-Exit code: 0 done, 2 the plan is invalid or, with --check, not the one that was locked, 3 not the machine that was.
+`hipplan apply --locked` then makes exactly that in every run, or reports why it cannot. With --machine no driver is
+touched. Exit code: 0 done, 2 the plan is invalid or (--check) not the locked one, 3 the machine cannot hold it or is
+not the locked one.
 
 Examples:
   hipplan lock plan.yaml -o plan.lock
@@ -41,7 +42,7 @@ def declare(parser: Parser) -> None:
     parser.add_argument(
         "--check", metavar="LOCK", type=not_empty, help="write nothing; say whether this lock still fits"
     )
-    about = "where the first reservation is to be, as 0x680000000000 (default: a place that the plan's name picks)"
+    about = "the address of the first reservation, as 0x680000000000 (default: one that follows from the plan's name)"
     parser.add_argument("--address-base", metavar="ADDRESS", help=about)
     machine_option(parser)
     runtime_option(parser)

@@ -1,7 +1,7 @@
 """hipplan preview: the steps a plan takes, the sizes, and what padding wastes. Changes nothing.
 
 With --machine no driver is touched; without it, this machine is measured through the runtime.
-With --from OLD: what would lead from a layout of that plan to this one, in place (layout.update).
+With --from OLD: the changes in place that lead from a layout of that plan to this one (layout.update).
 
 Examples:
   hipplan preview plan.yaml --machine mi300x-8
@@ -44,7 +44,7 @@ def declare(parser: Parser) -> None:
     vars_option(parser)
     include_option(parser)
     strict_option(parser)
-    parser.add_argument("--from", dest="old", metavar="OLD", help="show what leads from this plan to FILE: + ~ -")
+    parser.add_argument("--from", dest="old", metavar="OLD", help="show the changes from this plan to FILE: + ~ -")
     vars_option(parser, "from-", "the plan OLD")
     about = "with --from: exit with 6 if there are changes, 0 if there are none"
     parser.add_argument("--detailed-exitcode", action="store_true", help=about)

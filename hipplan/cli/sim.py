@@ -1,4 +1,4 @@
-"""hipplan sim: run a program that asks for libamdhip64 on the simulator; its exit code is passed on.
+"""hipplan sim: run a program that loads libamdhip64 on the simulator; the exit code is that of the program.
 
 Examples:
   hipplan sim -- python my_script.py
@@ -18,8 +18,8 @@ from hipplan.errors import Diagnostic, RuntimeUnavailable, reason_of
 def declare(parser: Parser) -> None:
     parser.add_argument("command", metavar="CMD", nargs="*", help="the program and its arguments, best after --")
     machine_option(parser)
-    parser.add_argument("--hip-version", metavar="X.Y", help="the HIP release to be, as 6.3 or 7.2")
-    parser.add_argument("--fail", metavar="RULES", help="fail calls, as hipMemMap@3=hipErrorOutOfMemory")
+    parser.add_argument("--hip-version", metavar="X.Y", help="the HIP release to simulate, as 6.3 or 7.2")
+    parser.add_argument("--fail", metavar="RULES", help="let calls fail, as hipMemMap@3=hipErrorOutOfMemory")
     parser.add_argument("--trace", metavar="FILE", help="append a JSON line per call to a file")
     parser.set_defaults(rest=[])
 

@@ -1,7 +1,7 @@
 """hipplan validate: check plans; with --machine also whether that machine can hold them.
 
-Changes nothing, needs no GPU and no compiled part. A folder stands for the plans in it, at any depth: files named
-*.yaml or *.yml that say `hipplan:`, but for those that another one includes.
+Changes nothing, needs no GPU and no compiled part. A folder means the plans in it, at any depth: files named
+*.yaml or *.yml with the key `hipplan:`, except those that another plan includes.
 Exit code: 0 all good, 2 a plan is invalid, 3 a plan is good but the machine cannot hold it.
 
 Examples:

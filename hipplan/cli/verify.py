@@ -21,7 +21,7 @@ def declare(parser: Parser) -> None:
     about = "the process that holds it; may be left out if only one does"
     parser.add_argument("process", metavar="PID", nargs="?", type=int, help=about)
     parser.add_argument(
-        "--list", action="store_true", help="list the processes that hold a layout: plan, memory, since when, command"
+        "--list", action="store_true", help="list the processes that hold a layout: plan, memory, start time, command"
     )
     format_option(parser)
 

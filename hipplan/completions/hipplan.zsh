@@ -13,7 +13,7 @@ _shtab_hipplan_commands() {
     apply:'apply a plan, all or nothing; hold it until ^C; tear it down'
     bench:'measure copy bandwidth and latency between all devices'
     completion:'print a script that completes these verbs and their options in a shell'
-    explain:'explain a diagnostic: why, a failing and a mended example'
+    explain:'explain a diagnostic: its cause, a wrong and a corrected example'
     fmt:'write plans in one canonical way, comments kept'
     import:'write a plan for a checkpoint, from the headers of its files alone'
     lock:'write down what a plan becomes on a machine, for apply --locked'
@@ -23,7 +23,7 @@ _shtab_hipplan_commands() {
     schema:'print the JSON Schema of plans or of machine profiles'
     sim:'run any HIP program on the simulator'
     validate:'check plans; with --machine also whether that machine can hold them'
-    verify:'read a layout back that apply holds in another process; show what differs'
+    verify:'read back a layout that another process holds; show what differs'
   )
   _describe 'hipplan commands' _commands
 }
@@ -41,7 +41,7 @@ _shtab_hipplan_apply_options=(
   "--once[tear down at once instead of holding until \^C]"
   "*--save[when it ends, write what memory holds to a file\: .npy, .safetensors, else bytes\; may be repeated]:NAME=FILE:_files"
   "--no-verify[do not read back what the driver did]"
-  "--locked[what \`hipplan lock\` wrote\: apply exactly that, with the same addresses, or say why not]:LOCK:_files"
+  "--locked[a file that \`hipplan lock\` wrote\: apply exactly that, with the same addresses, or report why not]:LOCK:_files"
   "--record[write down each step, with its time and result, as JSON lines]:FILE:_files"
   "--machine[a machine profile\: a shipped name (\`hipplan machine list\`) or a YAML file]:PROFILE:_hipplan_profiles"
   "--runtime[auto (default\: amd if it has a device, else cuda, else sim), amd, cuda, sim or the path of a HIP library\; the environment variable HIPPLAN_RUNTIME too]:RUNTIME:_files"
@@ -88,7 +88,7 @@ _shtab_hipplan_explain_defaults_added=0
 
 _shtab_hipplan_fmt_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--only-plans[skip each FILE that does not say hipplan\:, as in folders (for hooks, which name every YAML file)]"
+  "--only-plans[skip each FILE without the key hipplan\:, as in folders (for hooks, which name every YAML file)]"
   {-q,--quiet}"[print errors and warnings only]"
   "--check[write nothing\; name the files that would change]"
   "--write[change the files in place]"
@@ -101,8 +101,8 @@ _shtab_hipplan_fmt_defaults_added=0
 _shtab_hipplan_import_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--tp[tensor parallel over N devices (default\: 1)]:N:"
-  {-o,--output}"[where to (default\: standard output)]:PLAN:_files"
-  ":what the checkpoint is made of:(safetensors)"
+  {-o,--output}"[the file to write (default\: standard output)]:PLAN:_files"
+  ":the format of the checkpoint:(safetensors)"
   ":model.safetensors, or model.safetensors.index.json:_files"
 )
 
@@ -113,7 +113,7 @@ _shtab_hipplan_lock_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   {-o,--output}"[the file to write (default\: standard output)]:LOCK:_files"
   "--check[write nothing\; say whether this lock still fits]:LOCK:_files"
-  "--address-base[where the first reservation is to be, as 0x680000000000 (default\: a place that the plan\'s name picks)]:ADDRESS:"
+  "--address-base[the address of the first reservation, as 0x680000000000 (default\: one that follows from the plan\'s name)]:ADDRESS:"
   "--machine[a machine profile\: a shipped name (\`hipplan machine list\`) or a YAML file]:PROFILE:_hipplan_profiles"
   "--runtime[auto (default\: amd if it has a device, else cuda, else sim), amd, cuda, sim or the path of a HIP library\; the environment variable HIPPLAN_RUNTIME too]:RUNTIME:_files"
   "*--var[set a variable of the plan\; may be repeated]:NAME=VALUE:"
@@ -147,7 +147,7 @@ _shtab_hipplan_preview_options=(
   "*--var-file[take variables of the plan from a YAML file of NAME\: VALUE\; may be repeated. Also from the environment\: HIPPLAN_VAR_name]:FILE:_files"
   "--include-anywhere[let the plan include files from outside its own folder]"
   "--strict[treat warnings as errors\: exit code 2, and nothing is done]"
-  "--from[show what leads from this plan to FILE\: \+ \~ -]:OLD:_files"
+  "--from[show the changes from this plan to FILE\: \+ \~ -]:OLD:_files"
   "*--from-var[set a variable of the plan OLD\; may be repeated]:NAME=VALUE:"
   "*--from-var-file[take variables of the plan OLD from a YAML file of NAME\: VALUE\; may be repeated]:FILE:_files"
   "--detailed-exitcode[with --from\: exit with 6 if there are changes, 0 if there are none]"
@@ -178,8 +178,8 @@ _shtab_hipplan_schema_defaults_added=0
 _shtab_hipplan_sim_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--machine[a machine profile\: a shipped name (\`hipplan machine list\`) or a YAML file]:PROFILE:_hipplan_profiles"
-  "--hip-version[the HIP release to be, as 6.3 or 7.2]:X.Y:"
-  "--fail[fail calls, as hipMemMap\@3\=hipErrorOutOfMemory]:RULES:"
+  "--hip-version[the HIP release to simulate, as 6.3 or 7.2]:X.Y:"
+  "--fail[let calls fail, as hipMemMap\@3\=hipErrorOutOfMemory]:RULES:"
   "--trace[append a JSON line per call to a file]:FILE:_files"
   "(*)::the program and its arguments, best after --:_files"
 )
@@ -189,7 +189,7 @@ _shtab_hipplan_sim_defaults_added=0
 
 _shtab_hipplan_validate_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--only-plans[skip each FILE that does not say hipplan\:, as in folders (for hooks, which name every YAML file)]"
+  "--only-plans[skip each FILE without the key hipplan\:, as in folders (for hooks, which name every YAML file)]"
   "--machine[a machine profile\: a shipped name (\`hipplan machine list\`) or a YAML file]:PROFILE:_hipplan_profiles"
   "*--var[set a variable of the plan\; may be repeated]:NAME=VALUE:"
   "*--var-file[take variables of the plan from a YAML file of NAME\: VALUE\; may be repeated. Also from the environment\: HIPPLAN_VAR_name]:FILE:_files"
@@ -205,7 +205,7 @@ _shtab_hipplan_validate_defaults_added=0
 
 _shtab_hipplan_verify_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--list[list the processes that hold a layout\: plan, memory, since when, command]"
+  "--list[list the processes that hold a layout\: plan, memory, start time, command]"
   "--format[for people, or for programs (default\: text)]:format:(text json)"
   ":the process that holds it\; may be left out if only one does:"
 )
