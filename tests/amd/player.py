@@ -159,9 +159,8 @@ class Player:
     def told(self, kind: str, made: Any) -> Any:
         if kind == "room":
             return self.words(made.raw[:-8])
-        if kind == "opaque":  # how many bytes were written, and whether anything but zeros
-            written = made.raw[:-8].rstrip(b"7")
-            return [len(written), any(written)] if len(written) < 5 else "a number"
+        if kind == "opaque":  # a number that means nothing elsewhere: which of its words were written
+            return [set(made.raw[at : at + 4]) != {0x37} for at in (0, 4, 8)]
         if kind == "d":
             return "a descriptor" if 0 <= made.value < 4096 else made.value
         if kind == "s":
