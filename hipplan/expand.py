@@ -108,11 +108,11 @@ class _Expander:
             self.found.extend(past.diagnostics)
             raise PlanError(self.found) from None
         for path in self.broken:
-            things = data.get(str(path[0]))
-            if len(path) > 1 and isinstance(things, dict):
-                things.pop(path[1], None)
-            else:
+            if len(path) == 1:
                 data.pop(str(path[0]), None)
+        for noun in self.documents.nouns:
+            for name in [name for name in data[noun] if (noun, name) in self.broken]:
+                self.out.left_out[noun, name] = data[noun].pop(name)
         if self.scope:
             data["vars"] = self.scope
         self.out.data = data
@@ -266,14 +266,15 @@ class _Expander:
             return substitute(text, scope, self.nearest)
         except ExpressionError as error:
             self._leave_out(place)
+            stand_in = 1 if text.startswith("$(") and text.endswith(")") and not key else text
             name = text[error.start : error.start + error.length]
             if error.diagnostic.code == "HP021" and (name in self.wrong or not self.documents.complete):
-                return 1  # its definition is what is wrong, or may be where nothing could be read
+                return stand_in  # its definition is what is wrong, or may be where nothing could be read
             span = place.source.span(place.origin, key=key)
             if span is not None:
                 span = replace(within(span, text, error.start, error.length), expansion=place.expansion)
             self.found.add(replace(error.diagnostic, span=span))
-            return 1 if text.startswith("$(") and text.endswith(")") else text
+            return stand_in
 
     # each
 
@@ -361,6 +362,7 @@ class _Expander:
         """The named thing that holds this place: by its name as made, and by the one as written."""
         length = 2 if place.path[0] in NOUNS else 1
         self.broken |= {place.path[:length], place.origin[:length]}
+        self.out.unfilled.update(place.path[:end] for end in range(length, len(place.path) + 1))
 
 
 def _size_of(body: Any) -> tuple[int, int]:

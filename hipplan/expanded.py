@@ -22,6 +22,10 @@ class Expanded:
         """What is wrong with single things, which are left out of the data; the rest can still be checked."""
         self.broken: frozenset[str] = frozenset()
         """Their names, as noun:name."""
+        self.left_out: dict[Path, Any] = {}
+        """Their data, by (noun, name), as far as it could be filled in."""
+        self.unfilled: set[Path] = set()
+        """Where in it a value could not be filled in, and each path above."""
         self.files: frozenset[str] = frozenset()
         """Paths of the plan and of those that it includes, where something is to be filled in."""
         self.budget = root.budget

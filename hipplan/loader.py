@@ -128,6 +128,8 @@ def examine(
         with no_garbage_collection():
             document = expand(source, given, ambient, include_anywhere=include_anywhere)
             plan, found, left_out = _validate(document)
+            found += _mistakes_beside(document)
+            left_out |= document.left_out
             broken = document.broken.union(":".join(map(str, (*path, "")[:2])) for path in left_out)
             try:
                 objects, more = resolve(plan, document.span, document.budget, broken, left_out)
@@ -193,6 +195,20 @@ def _validate(document: Expanded) -> tuple[Plan, list[Diagnostic], dict[Path, An
             raise PlanError(in_order([*document.found, *found])) from None
         document.data = good
         left_out |= wrong
+
+
+def _mistakes_beside(document: Expanded) -> list[Diagnostic]:
+    """Of what a value that could not be filled in leaves out: what is wrong with its other keys."""
+    data: dict[str, Any] = {"hipplan": 1}
+    for (noun, name), value in document.left_out.items():
+        data.setdefault(str(noun), {})[name] = value
+    try:
+        Plan.model_validate(data)
+    except ValidationError as error:
+        from hipplan.model.translate import translate
+
+        return translate(error, Plan, data, document.span, keys_taken, document.unfilled)
+    return []
 
 
 def _without_the_wrong(data: Any, error: ValidationError) -> tuple[Any, dict[Path, Any]]:

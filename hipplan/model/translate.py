@@ -40,7 +40,7 @@ _FORMS = {
     "uuid": "write it as `hipplan machine` shows it",
     "hip": 'write it as ">=6.1" or ">=6.1,<8"',
     "arch": "write it as gfx942",
-    "file": "no path has a NUL in it",
+    "file": "write it as data/weights.bin",
     "hip_version": 'write it as "7.2.53211", in quotes',
 }
 _WRITTEN = {
@@ -96,16 +96,20 @@ def translate(
     data: Any,
     span: SpanOf,
     more_keys: Callable[[Path], tuple[str, ...]] = lambda path: (),
+    unfilled: Container[Path] = (),
 ) -> list[Diagnostic]:
     """Every error of a document as a diagnostic, in the order of the file.
 
     more_keys: that the object at a path may have besides its model's.
+    unfilled: paths of which nothing can be said, for an error below them has been reported.
     """
     found = Findings()
     repeated: dict[object, Diagnostic] = {}
     told: set[tuple[Path, str, str]] = set()
     for details in error.errors(include_url=False):
         path, at_key = path_in(data, details["loc"])
+        if path in unfilled:
+            continue
         where = span(path)
         key = (details["type"], str(where), path[-1:]) if where is not None and where.expansion else None
         if key in repeated:  # by the thousand: words for the first one are enough

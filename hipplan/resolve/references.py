@@ -65,12 +65,12 @@ def check_references(
 
 def _names_in(several: Any) -> Iterator[str]:
     if isinstance(several, (dict, list)):
-        yield from (name for name in several if isinstance(name, str))
+        yield from (name for name in several if isinstance(name, str) and "$(" not in name)
 
 
 def _texts(left_out: LeftOut, patterns: list[Path]) -> Iterator[tuple[Path, str]]:
     for path, value in _found(left_out, patterns):
-        if isinstance(value, str):
+        if isinstance(value, str) and "$(" not in value:
             yield path, value
 
 
