@@ -19,6 +19,7 @@ struct personality {
         exports_descriptors(v.at_least(6, 2)),
         imports_know_handle_type(v.at_least(6, 3)),
         imports_know_owner(v.at_least(7, 15)),
+        fabric_handles(v.at_least(7, 15)),
         uncached_type(v.at_least(7, 0)),
         host_location(v.at_least(7, 1)),
         numa_locations(v.at_least(7, 15)),
@@ -30,6 +31,9 @@ struct personality {
         retain_counts(v.at_least(7, 12)),
         location_calls(v.at_least(7, 1)),
         advise_checks_device_first(!v.at_least(7, 1)),
+        register_again_code(v.at_least(7, 15) ? 712 : 0),
+        register_too_much_code(v.at_least(7, 15) ? 712 : 1),
+        copy_kind_must_fit(v.at_least(7, 15)),
         register_any_low_flags(!v.at_least(7, 0)),
         register_io_memory(!v.at_least(7, 0) || v.at_least(7, 2)),
         uncached_host_flag(v.at_least(7, 0)),
@@ -51,6 +55,7 @@ struct personality {
   bool exports_descriptors;
   bool imports_know_handle_type;
   bool imports_know_owner;
+  bool fabric_handles;  ///< may be asked for; there is nothing to export them to
   bool uncached_type;
   bool host_location;
   bool numa_locations;
@@ -62,6 +67,10 @@ struct personality {
   bool retain_counts;
   bool location_calls;  ///< hipMemAdvise_v2 and hipMemPrefetchAsync_v2
   bool advise_checks_device_first;
+  std::uint32_t register_again_code;
+  std::uint32_t register_too_much_code;
+  bool
+      copy_kind_must_fit;  ///< a copy to a device goes where HIP has memory, one to the host comes from there
   bool register_any_low_flags;
   bool register_io_memory;
   bool uncached_host_flag;

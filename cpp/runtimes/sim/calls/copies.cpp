@@ -73,6 +73,11 @@ hipError_t copy(const char* function, const machine& m, void* dst, const void* s
   int engine = 0;
   if (const auto code = stream_device(function, m, stream, engine); code != hipSuccess) return code;
   if (dst == src && kind == hipMemcpyDefault) return hipSuccess;
+  if (m.rules.copy_kind_must_fit) {
+    const bool nowhere = kind == hipMemcpyHostToDevice && !is_known(m, address_of(dst));
+    const bool from_nowhere = kind == hipMemcpyDeviceToHost && !is_known(m, address_of(src));
+    if (nowhere || from_nowhere) return hipErrorInvalidValue;
+  }
   const bool both_foreign = !is_known(m, address_of(dst)) && !is_known(m, address_of(src));
   const bool names_a_device = kind != hipMemcpyHostToHost && kind != hipMemcpyDefault;
   if (both_foreign && names_a_device && !m.has_xnack()) return hipErrorInvalidValue;

@@ -89,15 +89,16 @@ hipError_t hipHostRegister(void* hostPtr, std::size_t sizeBytes, unsigned int fl
   const auto address = address_of(hostPtr);
   const bool ends = page_ceiling(address + sizeBytes) > address;  // the last page there is has no end
   if (!register_flags_allowed(*m, flags) || wraps(address, sizeBytes) || !ends) return hipErrorInvalidValue;
-  if (sizeBytes > m->free_bytes(host_device) || !has_pages(address, sizeBytes)) return hipErrorInvalidValue;
+  if (sizeBytes > m->free_bytes(host_device)) return static_cast<hipError_t>(m->rules.register_too_much_code);
+  if (!has_pages(address, sizeBytes)) return hipErrorInvalidValue;
   if (m->addresses.overlaps(address, sizeBytes)) {
     note("hipHostRegister",
          hex(address) + " is memory of a device or a reserved address: it cannot be pinned");
     return hipErrorInvalidValue;
   }
   if (m->blocks.contains(address)) {
-    note("hipHostRegister", hex(address) + " is known already; the first record stays, as in 6.x and 7.x");
-    return hipSuccess;
+    note("hipHostRegister", hex(address) + " is known already; the first record stays");
+    return static_cast<hipError_t>(m->rules.register_again_code);
   }
   m->charge(host_device, sizeBytes);
   block fresh;

@@ -27,8 +27,7 @@ bool allowed_location(const machine& m, hipMemLocationType type) {
 hipError_t check_handle_type(const machine& m, hipMemAllocationHandleType type) {
   if (type == hipMemHandleTypeNone) return hipSuccess;
   if (type == hipMemHandleTypePosixFileDescriptor && m.rules.exports_descriptors) return hipSuccess;
-  // Fabric handles pass the check of 7.14 but need hardware the simulator has not.
-  return hipErrorNotSupported;
+  return type == hipMemHandleTypeFabric && m.rules.fabric_handles ? hipSuccess : hipErrorNotSupported;
 }
 
 hipError_t check_properties(const machine& m, const hipMemAllocationProp& prop) {
