@@ -8,13 +8,15 @@ compiler asks of a copy: one plan is compiled for many machines.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from hipplan.errors import Diagnostic, PlanError, Span
 from hipplan.plain import shown_number
 
 LIMITS = {
-    "values": 1_000_000,
+    "values": 500_000,
     "repetitions": 15_000,
     "characters": 8_000_000,
     "characters of expressions": 1_000_000,
@@ -64,3 +66,16 @@ class Budget:
                 hint=_HINTS[kind],
             )
         )
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """What is made while loading and compiling stays, so looking through it for garbage again and again is
+    wasted: 3 x the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -15,11 +15,12 @@ from typing import Any
 
 from hipplan import contents, pieces, preflight, regions, steps
 from hipplan.advice import ADVICE
+from hipplan.budget import no_garbage_collection
 from hipplan.content_steps import devices_of
 from hipplan.difference import Difference
 from hipplan.errors import MachineError, printable
 from hipplan.findings import Findings, in_order
-from hipplan.loader import LoadedPlan, PlanSource, loaded, no_garbage_collection
+from hipplan.loader import LoadedPlan, PlanSource, loaded
 from hipplan.model import DeviceBuffer, ManagedBuffer, PinnedBuffer, RegisteredBuffer
 from hipplan.objects import (
     HOST,

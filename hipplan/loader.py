@@ -18,11 +18,9 @@ into one mapping each, and access is a dict of device name -> "none" | "r" | "rw
 
 from __future__ import annotations
 
-import gc
 import os
 import re
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import PurePath
@@ -30,7 +28,7 @@ from typing import IO, Any
 
 from pydantic import ValidationError
 
-from hipplan.budget import Budget
+from hipplan.budget import Budget, no_garbage_collection
 from hipplan.errors import Diagnostic, PlanError, Span
 from hipplan.expand import expand
 from hipplan.expanded import Expanded
@@ -163,19 +161,6 @@ def loaded(plan: LoadedPlan | PlanSource, vars: Mapping[str, Any] | None = None)
     if vars:
         raise TypeError("vars are for a plan that is not loaded yet: give them to hipplan.load()")
     return plan
-
-
-@contextmanager
-def no_garbage_collection() -> Iterator[None]:
-    """What is made while loading and compiling stays, so looking through it for garbage again and again is
-    wasted: 3 x the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _validate(document: Expanded) -> tuple[Plan, list[Diagnostic], dict[Path, Any]]:

@@ -186,7 +186,8 @@ def _lay_out(
     step = max(granularity(device) for device in region.devices)
 
     def ask(chunks: int) -> None:
-        for kind, count in (("objects", 2 * chunks), ("steps", 1 + 3 * chunks)):
+        links = chunks * len(region.access)
+        for kind, count in (("objects", 2 * chunks), ("steps", 1 + 3 * chunks), ("links", links)):
             who = f"'{region.name}', in {shown_number(chunks)} chunks,"
             budget.take(kind, count, who, lambda: plan.span(*region.path))
 

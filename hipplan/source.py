@@ -19,7 +19,7 @@ from typing import IO, Any
 
 import yaml
 
-from hipplan.budget import Budget
+from hipplan.budget import Budget, no_garbage_collection
 from hipplan.errors import Diagnostic, PlanError, Span, reason_of
 from hipplan.findings import Findings
 from hipplan.kinds import beginning, instead
@@ -138,7 +138,8 @@ def load_yaml(
         text = _decode(raw, name) if isinstance(raw, bytes) else raw
         if len(text) > BYTES_MAX:
             raise _too_large(name)
-        found = _Reader(name, text.removeprefix("\ufeff"), wanted, budget).read()
+        with no_garbage_collection():
+            found = _Reader(name, text.removeprefix("\ufeff"), wanted, budget).read()
     except PlanError:
         if (other := instead(name, text, None, wanted)) is not None:
             raise PlanError(other) from None

@@ -25,7 +25,10 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | No
     widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
     room = None if width is None else width - len(_GAP) * (len(columns) - 1)
     folded = room is not None and sum(widths) > room and _narrow(widths, titles, right, room)
-    form = _GAP.join(f"{{:{'>' if ragged else '<'}{w}}}" for ragged, w in zip(right, widths, strict=True))
+    forms = [f"{{:{'>' if ragged else '<'}{w}}}" for ragged, w in zip(right, widths, strict=True)]
+    if not right[-1]:
+        forms[-1] = "{}"  # or one long cell makes every line as long
+    form = _GAP.join(forms)
     rule = _GAP.join("\N{BOX DRAWINGS LIGHT HORIZONTAL}" * w for w in widths)
     lines = [form.format(*titles), rule if width is None else rule[:width]]
     for row in rows:

@@ -39,6 +39,13 @@ def declare(parser: Parser) -> None:
 
 
 def run(given: Namespace) -> int:
+    from hipplan.budget import no_garbage_collection
+
+    with no_garbage_collection():
+        return _format(given)
+
+
+def _format(given: Namespace) -> int:
     files = plans_named(given, parts=True)
     if given.write and "-" in files:
         raise WrongUsage("--write changes files, and - is standard input")

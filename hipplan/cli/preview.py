@@ -52,7 +52,7 @@ def declare(parser: Parser) -> None:
 
 
 def run(given: Namespace) -> int:
-    from hipplan.loader import no_garbage_collection
+    from hipplan.budget import no_garbage_collection
 
     with no_garbage_collection():  # what is shown stays until the process ends
         return _preview(given)

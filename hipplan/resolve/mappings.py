@@ -39,6 +39,7 @@ class Mappings:
             at = mapping.at
             matching = self.matching(mapping.allocation, where)
             self._names.ask("objects", len(matching), f"mapping '{mapping.allocation}'", where)
+            self._names.ask("links", len(matching) * len(access), f"mapping '{mapping.allocation}'", where)
             for allocation in matching:
                 whole = self._allocations[allocation].spec.size
                 size = whole if mapping.size is None else mapping.size

@@ -27,6 +27,8 @@ PAST: dict[str, str] = {
     "chunks": "regions: {r: {chunk: 4KiB, size: 64GiB}}",
     "chunks that a device holds": "regions: {r: {chunk: 4KiB, size: 256MiB}}",
     "repetitions": "allocations: {a: {each: 60000, size: 1}}",
+    "rights": "devices: {gpu: {count: 1000}}\nallocations: {a: {count: 9000, size: 1}}\n"
+    "reservations: {r: {access: {gpu.*: rw}, mappings: [{allocation: a.*}]}}",
     "chunks of petabytes": "regions: {r: {chunk: 4KiB, size: 15PiB}}",
     "peers": "devices: {gpu: {count: 4095}}\npeers: all",
     "more peers": "devices: {gpu: {count: 250000}}\npeers: all",
@@ -87,7 +89,7 @@ def test_an_expansion_past_the_limit_is_one_error_and_takes_nothing(text: str, t
 NEAR: dict[str, str] = {
     "interleaved": "devices: {gpu: {count: 2}}\nregions:\n  r: {devices: [gpu.*], spread: interleave, chunk: 2MiB, "
     "size: 12GiB, tensors: {t.$(n): {each: {n: 10000}, dtype: f32, shape: [256, 1024]}}}",
-    "together": "vars: {" + ", ".join(f"v{i}: 1" for i in range(50)) + "}\n"
+    "together": "vars: {" + ", ".join(f"v{i}: 1" for i in range(15)) + "}\n"
     "buffers: {b: {each: 20, kind: managed, size: 1MiB, advice: [" + "{advise: read_mostly}, " * 900 + "]}}\n"
     'allocations: {a: {each: 5000, size: "$(' + "1 + " * 40 + 'index)", shareable: posix_fd}}\n'
     "reservations: {r: {each: 4000, size: 2MiB}}",
@@ -103,6 +105,20 @@ NEAR: dict[str, str] = {
 def test_large_plans_are_quick(text: str, tmp_path: Path) -> None:
     verbs = [["validate"], ["preview", "--machine", "sim-2"], ["preview", "--machine", "sim-2", "--format", "json"]]
     assert [code for code, _ in hold(text, tmp_path, SMALL, verbs)] == [0, 0, 0]
+
+
+def test_a_document_of_ten_megabytes_is_quick(tmp_path: Path) -> None:
+    one = "  an_allocation_{}: {{size: 1MiB, shareable: posix_fd}}\n  # " + "x" * 900
+    several = "\n".join(map(one.format, range(10_000)))
+    verbs = [["preview", "--machine", "sim-2"], ["fmt"]]
+
+    assert [code for code, _ in hold(f"allocations:\n{several}", tmp_path, LARGE, verbs)] == [0, 0]
+
+
+def test_a_large_document_past_the_limits_is_refused_quickly(tmp_path: Path) -> None:
+    twice = "allocations: {" + "a: {size: 1}, " * 200_000 + "}"
+
+    assert [code for code, _ in hold(twice, tmp_path, SMALL, [["validate"], ["fmt"]])] == [2, 2]
 
 
 WRONG: dict[str, tuple[str, int]] = {
