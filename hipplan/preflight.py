@@ -211,11 +211,14 @@ class _Rules:
 
     def capacity(self) -> None:
         """HP301: device memory, padding and what is in use counted."""
-        for name in self.devices:
+        by_device: dict[str, list[Resource]] = {name: [] for name in self.devices}
+        for resource in self.resources:
+            if resource.takes_memory and resource.device in by_device:
+                by_device[resource.device].append(resource)
+        for name, taken in by_device.items():
             there = self.device(name)
             if there.memory is None:
                 continue
-            taken = [r for r in self.resources if r.takes_memory and r.device == name]
             needed = sum(resource.size for resource in taken)
             free = there.memory - there.in_use
             if needed <= free:

@@ -107,6 +107,15 @@ def test_large_plans_are_quick(text: str, tmp_path: Path) -> None:
     assert [code for code, _ in hold(text, tmp_path, SMALL, verbs)] == [0, 0, 0]
 
 
+def test_a_plan_for_a_thousand_devices_is_quick(tmp_path: Path) -> None:
+    devices = [{"name": f"device {number}", "memory": 2**36} for number in range(1000)]
+    profile = {"name": "large", "runtime": "sim", "devices": devices}
+    (tmp_path / "large.yaml").write_text(json.dumps(profile))
+    text = "devices: {gpu: {count: 1000}}\nbuffers: {b: {kind: device, size: 4KiB, count: 20000}}"
+
+    assert [code for code, _ in hold(text, tmp_path, SMALL, [["preview", "--machine", "large.yaml"]])] == [0]
+
+
 def test_a_document_of_ten_megabytes_is_quick(tmp_path: Path) -> None:
     one = "  an_allocation_{}: {{size: 1MiB, shareable: posix_fd}}\n  # " + "x" * 900
     several = "\n".join(map(one.format, range(10_000)))
