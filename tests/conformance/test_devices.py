@@ -176,6 +176,11 @@ def test_properties_agree_with_the_single_questions(hip: Hip) -> None:
     assert (number(584), number(588), number(592)) == (hip.attribute(67), hip.attribute(68), hip.attribute(69))
     assert (number(652), number(676)) == (hip.attribute(24), hip.attribute(9))
     assert number(308) == hip.attribute(87)
+    limits = {8: 576, 26: 324, 27: 328, 28: 332, 29: 336, 30: 340, 31: 344, 57: 624, 71: 304}
+    assert {n: number(offset) for n, offset in limits.items()} == {n: hip.attribute(n) for n in limits}
+    long_limits = {58: 312, 81: 368, 82: 376}
+    got = {n: number(offset, c_size_t) for n, offset in long_limits.items()}
+    assert got == {n: hip.attribute(n) for n in long_limits}
     assert raw.raw[1160:1163] == b"gfx" or raw.raw[1160:1162] == b"sm"
 
 
@@ -186,6 +191,10 @@ def test_the_plain_symbol_keeps_the_layout_of_5_x(hip: Hip, simulator: Simulator
 
     assert c_size_t.from_buffer(raw, 256).value == hip.get("hipDeviceTotalMem", c_size_t, 0)
     assert raw.raw[396:402] == b"gfx942"
+    limits = {8: 360, 26: 284, 27: 288, 28: 292, 29: 296, 30: 300, 31: 304, 57: 344, 71: 272}
+    limits |= {58: 712, 81: 720, 82: 728}  # of eight bytes, the upper ones 0
+    got = {n: c_int.from_buffer(raw, offset).value for n, offset in limits.items()}
+    assert got == {n: hip.attribute(n) for n in limits}
     assert raw.raw[792:] == b"\xee" * 208
 
 

@@ -111,10 +111,12 @@ def test_v2_is_not_there_before_7_1(hip: Hip) -> None:
 
 @pytest.mark.function("hipMemPrefetchAsync_v2")
 @pytest.mark.needs("location calls")
-def test_v2_refuses_flags_and_unknown_locations(hip: Hip) -> None:
+def test_v2_refuses_flags_and_takes_unknown_locations_for_devices(hip: Hip) -> None:
     with hip.managed(MIB) as address:
         assert hip.hipMemPrefetchAsync_v2(address, MIB, Location(DEVICE, 0), 1, None) == INVALID_VALUE
-        assert hip.hipMemPrefetchAsync_v2(address, MIB, Location(9, 0), 0, None) == INVALID_VALUE
+        assert hip.hipMemPrefetchAsync_v2(address, MIB, Location(9, 0), 0, None) == SUCCESS
+        assert last(hip, address, MIB) == 0
+        assert hip.hipMemPrefetchAsync_v2(address, MIB, Location(9, 99), 0, None) == INVALID_DEVICE
 
 
 @pytest.mark.function("hipMemPrefetchAsync_v2")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ..conformance.hip import (
+    ILLEGAL_ADDRESS,
     INVALID_VALUE,
     MIB,
     OUT_OF_MEMORY,
@@ -106,6 +107,33 @@ with hip.allocation({SIZE}) as h, hip.mapping(p, {SIZE}, h):
 print(hip.hipMemAddressFree(p, {2 * SIZE}))
 """
     assert script(source).stdout.split() == [str(UNKNOWN), str(INVALID_VALUE), str(INVALID_VALUE)]
+
+
+def test_quirk_reserve_ignores_alignment(hip: Hip, simulator: Simulator) -> None:
+    quirky(simulator, "reserve_ignores_alignment")
+    with hip.reservation(4096), hip.reservation(4096, alignment=2 * MIB) as address:
+        assert address % (2 * MIB) != 0
+
+
+def test_quirk_set_access_takes_others_away(hip: Hip, simulator: Simulator) -> None:
+    quirky(simulator, "set_access_takes_others_away", "6.2.41133")
+    with hip.mapped(SIZE, access(0), access(1)) as address:
+        assert (simulator.touch(0, address, SIZE), simulator.touch(1, address, SIZE)) == (ILLEGAL_ADDRESS, SUCCESS)
+        assert hip.hipMemSetAccess(address, SIZE, byref(access(0, 1)), 1) == SUCCESS
+        assert simulator.touch(0, address, SIZE, 1) == SUCCESS
+        assert simulator.touch(1, address, SIZE, 1) == ILLEGAL_ADDRESS
+
+
+def test_quirk_peer_access_for_all(hip: Hip, simulator: Simulator) -> None:
+    links = "".join(f"link.{a}.{b}=xgmi,1\n" for a, b in ((1, 2), (2, 1)))
+    simulator.configure(f"hip_version=6.2.41133\n{TWO_DEVICES}\n{links}quirk.peer_access_for_all=1")
+    hip.hipSetDevice(1)
+    with hip.buffer(SIZE) as address:
+        hip.hipSetDevice(0)
+        assert simulator.touch(2, address, SIZE) == ILLEGAL_ADDRESS
+        assert hip.hipDeviceEnablePeerAccess(1, 0) == SUCCESS
+        assert hip.hipDeviceDisablePeerAccess(1) == SUCCESS
+        assert simulator.touch(0, address, SIZE) == simulator.touch(2, address, SIZE) == SUCCESS
 
 
 def test_quirk_create_on_current_device(hip: Hip, simulator: Simulator) -> None:

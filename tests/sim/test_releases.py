@@ -8,8 +8,10 @@ import pytest
 
 from ..conformance.hip import (
     DEFAULT,
+    DEVICE_TO_DEVICE,
     HOST,
     HOST_TO_HOST,
+    ILLEGAL_ADDRESS,
     INVALID_VALUE,
     MIB,
     NOT_REGISTERED,
@@ -18,6 +20,7 @@ from ..conformance.hip import (
     TO_DEVICE,
     TO_HOST,
     Hip,
+    access,
     prop,
 )
 from ..conformance.sim import TWO_DEVICES, Simulator
@@ -77,3 +80,31 @@ def test_a_fabric_handle_may_be_asked_for(hip: Hip, simulator: Simulator, releas
         out = (ctypes.c_char * 64)()
         assert hip.hipMemExportToShareableHandle(out, handle, FABRIC, 0) == INVALID_VALUE
         assert hip.hipMemRelease(handle) == SUCCESS
+
+
+@pytest.mark.parametrize(("xnack", "code"), [(0, INVALID_VALUE), (1, SUCCESS)])
+def test_advice_on_registered_memory_works_with_xnack(hip: Hip, simulator: Simulator, xnack: int, code: int) -> None:
+    become(simulator, "6.3", "".join(f"device.{i}.managed=1\ndevice.{i}.xnack={xnack}\n" for i in range(3)))
+    here = ctypes.create_string_buffer(MIB)
+    assert hip.hipHostRegister(here, MIB, 0) == SUCCESS
+    assert hip.hipMemAdvise(here, MIB, 3, 0) == code
+    assert hip.hipHostUnregister(here) == SUCCESS
+
+
+@pytest.mark.parametrize("release", ["6.2", "7.2", "7.15"])
+def test_devices_without_a_link_copy_only_where_no_two_have_one(hip: Hip, simulator: Simulator, release: str) -> None:
+    """AMD's library crashes where others are linked: the memory through which the bytes go is not made then."""
+    for profile, code in (("", INVALID_VALUE), ("link.0.1=none\nlink.1.0=none\n", SUCCESS)):
+        become(simulator, release, profile)
+        hip.hipSetDevice(2)
+        with hip.buffer(64) as there:
+            hip.hipSetDevice(0)
+            with hip.buffer(64) as here:
+                assert hip.hipMemcpy(there, here, 64, DEFAULT) == code
+                assert hip.hipMemcpyPeer(here, 0, there, 2, 64) == code
+                with hip.mapped(MIB, access(0)) as mapped:  # before 7.0 device 2 would copy, and has no right
+                    faults = release == "6.2" and code == SUCCESS
+                    expected = ILLEGAL_ADDRESS if faults else code
+                    assert hip.hipMemcpy(mapped, there, 64, DEVICE_TO_DEVICE) == expected
+                with hip.pinned(64) as pinned:
+                    assert hip.hipMemcpy(pinned, there, 64, DEFAULT) == SUCCESS

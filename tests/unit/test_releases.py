@@ -23,17 +23,18 @@ from tests.conftest import PLANS, Simulator, keys_of
 from tests.faults.harness import FOR_EVER, ONCE, Apply, calls_of, failures_of, sweep
 
 RELEASES = {
-    "6.1": "map_failure_hidden unmap_pieces_leaks address_free_forgets free_memory_with_reservation",
-    "6.2": "map_failure_hidden unmap_pieces_leaks address_free_forgets unmap_size_unchecked",
-    "6.3": "map_failure_hidden address_free_forgets unmap_size_unchecked free_interior_pointer",
-    "6.4": "map_failure_hidden address_free_forgets",
-    "7.0": "map_failure_hidden set_access_sums_in_heap_order create_on_current_device address_free_forgets",
-    "7.1": "map_failure_hidden set_access_sums_in_heap_order create_on_current_device address_free_forgets",
-    "7.2": "map_failure_hidden set_access_sums_in_heap_order create_on_current_device address_free_forgets",
-    "7.11": "create_on_current_device address_free_forgets",
-    "7.14": "create_on_current_device address_free_forgets",
-    "7.15": "create_on_current_device address_free_forgets",
+    "6.1": "map_failure_hidden unmap_pieces_leaks peer_access_for_all free_memory_with_reservation",
+    "6.2": "map_failure_hidden unmap_pieces_leaks peer_access_for_all unmap_size_unchecked",
+    "6.3": "map_failure_hidden unmap_size_unchecked free_interior_pointer",
+    "6.4": "map_failure_hidden",
+    "7.0": "map_failure_hidden set_access_sums_in_heap_order create_on_current_device",
+    "7.1": "map_failure_hidden set_access_sums_in_heap_order create_on_current_device",
+    "7.2": "map_failure_hidden set_access_sums_in_heap_order create_on_current_device",
+    "7.11": "create_on_current_device",
+    "7.14": "create_on_current_device",
+    "7.15": "create_on_current_device",
 }
+EVERY_RELEASE = "address_free_forgets reserve_ignores_alignment"
 UNEVEN: dict[str, Any] = {
     "hipplan": 1,
     "devices": {"gpu": {"count": 2}},
@@ -70,7 +71,7 @@ def release(request: pytest.FixtureRequest, sim: Simulator, monkeypatch: pytest.
     """The simulator as a release, with its defects."""
     monkeypatch.setattr(runtimes, "_simulated", {})  # what it is then, nobody else has asked for
     imports = "import_by_pointer" if request.param in ("6.1", "6.2", "6.3", "6.4", "7.0") else "import_by_value"
-    configure(sim, request.param, *RELEASES[request.param].split(), imports)
+    configure(sim, request.param, *RELEASES[request.param].split(), *EVERY_RELEASE.split(), imports)
     monkeypatch.setattr(runtimes, "_simulator", lambda *_: sim.runtime)
     yield sim
     sim.runtime.arm_faults("")

@@ -163,7 +163,9 @@ std::string kernel_refusal(const machine& m, std::uintptr_t address, std::uint64
     return place(address) + " is pageable host memory and XNACK is off";
   }
   const auto& block = found->second;
-  const bool reachable = block.kind != block_kind::device || block.device == device ||
+  const bool open = m.devices[static_cast<std::size_t>(block.device)].open_to_links &&
+                    m.profile.linked(device, block.device);
+  const bool reachable = block.kind != block_kind::device || block.device == device || open ||
                          (m.devices[static_cast<std::size_t>(device)].peers >> block.device & 1) != 0;
   if (reachable) return {};
   return place(address) + " is memory of device " + std::to_string(block.device) + " and device " +

@@ -105,6 +105,7 @@ struct device_state {
   bool used = false;               ///< hipMalloc was called on it: the primary context is then "active"
   std::uint64_t in_use_bytes = 0;  ///< by others
   std::uint64_t peers = 0;         ///< devices whose memory this one's kernels may reach
+  bool open_to_links = false;      ///< quirk peer_access_for_all
 };
 
 /// The entry of an address-ordered table that holds `address`, or end().

@@ -18,6 +18,11 @@ const std::vector<quirk_description>& known_quirks() {
       {"address_free_forgets",
        "hipMemAddressFree of a range in use fails and drops the record all the same: it can never be freed "
        "(all)"},
+      {"reserve_ignores_alignment", "hipMemAddressReserve gives any page for any alignment (all)"},
+      {"set_access_takes_others_away",
+       "hipMemSetAccess for one device takes the rights of all others on the piece away (6.1, 6.2)"},
+      {"peer_access_for_all",
+       "hipDeviceEnablePeerAccess opens the peer's memory to every device linked to it, for ever (6.1, 6.2)"},
       {"create_on_current_device", "hipMemCreate takes the memory of the current device (7.1 to 10.x)"},
       {"free_memory_with_reservation",
        "memory of unmapped, released pieces comes back when the reservation is freed (ROCm 6021)"},

@@ -160,40 +160,64 @@ void put_text(void* base, std::size_t offset, const std::string& text) {
 
 // Where each layout keeps what (facts taken from both headers, in bytes).
 struct layout {
-  std::size_t size, total, warp, major, minor, processors, domain, bus, device, map_host, arch, integrated,
-      large_bar, managed, concurrent, pageable, threads, shared;
+  std::size_t size, total, arch;
 };
-constexpr layout r0000{792, 256, 276, 328, 332, 336, 364, 368, 372,
-                       388, 396, 652, 764, 772, 780, 784, 280, 264};
-constexpr layout r0600{1472, 288,  308, 360,  364, 388, 592, 584, 588,
-                       400,  1160, 396, 1464, 652, 676, 672, 320, 296};
+constexpr layout r0000{792, 256, 396};
+constexpr layout r0600{1472, 288, 1160};
+
+// The fields that hold what hipDeviceGetAttribute answers.
+struct field {
+  unsigned int attribute;
+  std::size_t in_r0000, in_r0600;
+  bool is_long = false;
+};
+constexpr field fields[] = {
+    {3, 388, 400},        {5, 308, 348},
+    {8, 360, 576},        {9, 780, 676},
+    {16, 652, 396},       {19, 340, 616},
+    {23, 328, 360},       {24, 772, 652},
+    {26, 284, 324},       {27, 288, 328},
+    {28, 292, 332},       {29, 296, 336},
+    {30, 300, 340},       {31, 304, 344},
+    {56, 280, 320},       {57, 344, 624},
+    {59, 316, 612},       {60, 312, 608},
+    {58, 712, 312, true}, {61, 332, 364},
+    {63, 336, 388},       {65, 784, 672},
+    {67, 368, 584},       {68, 372, 588},
+    {69, 364, 592},       {71, 272, 304},
+    {74, 264, 296, true}, {81, 720, 368, true},
+    {82, 728, 376, true}, {83, 320, 352, true},
+    {87, 276, 308},       {hipDeviceAttributeIsLargeBar, 764, 1464},
+};
+
+int answer_of(const machine& m, hipDeviceAttribute_t attribute, int device) {
+  if (attribute == number_of_xccs) return dies(m, device);
+  auto answer = memory_attribute(m, attribute, device);
+  if (!answer) answer = identity_attribute(m, attribute, device);
+  if (!answer) answer = compute_limit(m, attribute, device);
+  return answer.value_or(0);
+}
 
 hipError_t fill(void* prop, int device, const layout& at) {
   if (!prop) return hipErrorInvalidValue;
   const reading m;
   if (!m->is_device(device)) return hipErrorInvalidDevice;
   const auto& shape = m->shape(device);
-  const auto [major, minor] = capability(shape.arch);
   std::memset(prop, 0, at.size);
   put_text(prop, 0, shape.name);
   put_text(prop, at.arch, arch_name(*m, device));
   put<std::size_t>(prop, at.total, shape.memory_bytes);
-  put<std::size_t>(prop, at.shared, 65536);
-  put(prop, at.warp, warp_size(*m, device));
-  put(prop, at.major, major);
-  put(prop, at.minor, minor);
-  put(prop, at.processors, shape.multiprocessors);
-  put(prop, at.threads, 1024);
-  put(prop, at.domain, pci_part(shape.pci, 0, 4));
-  put(prop, at.bus, pci_part(shape.pci, 5, 2));
-  put(prop, at.device, pci_part(shape.pci, 8, 2));
-  put(prop, at.map_host, 1);
-  put(prop, at.integrated, int{shape.integrated});
-  put(prop, at.large_bar, int{shape.host_visible});
-  put(prop, at.managed, int{m->has_hmm()});
-  put(prop, at.concurrent, int{m->has_hmm()});
-  put(prop, at.pageable, int{m->has_xnack()});
-  if (at.size == r0600.size) std::memcpy(static_cast<char*>(prop) + 256, shape.uuid.data(), 16);
+  const bool newer = at.size == r0600.size;
+  for (const auto& one : fields) {
+    const int value = answer_of(*m, static_cast<hipDeviceAttribute_t>(one.attribute), device);
+    const auto offset = newer ? one.in_r0600 : one.in_r0000;
+    if (one.is_long) {
+      put(prop, offset, static_cast<std::size_t>(value));
+    } else {
+      put(prop, offset, value);
+    }
+  }
+  if (newer) std::memcpy(static_cast<char*>(prop) + 256, shape.uuid.data(), 16);
   return hipSuccess;
 }
 
@@ -204,11 +228,7 @@ hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t attribute, int
   const reading m;
   if (!m->is_device(device)) return hipErrorInvalidDevice;
   if (!is_attribute(*m, attribute)) return hipErrorInvalidValue;
-  auto answer = memory_attribute(*m, attribute, device);
-  if (!answer) answer = identity_attribute(*m, attribute, device);
-  if (!answer) answer = compute_limit(*m, attribute, device);
-  if (attribute == number_of_xccs) answer = dies(*m, device);
-  *value = answer.value_or(0);
+  *value = answer_of(*m, attribute, device);
   return hipSuccess;
 }
 

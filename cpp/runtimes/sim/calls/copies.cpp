@@ -41,6 +41,21 @@ engines choose_engines(const machine& m, std::uintptr_t to, std::uintptr_t from,
   return {bit(stream) | bit(target), bit(stream) | bit(source)};
 }
 
+// Whose memory it is, where it is one device's alone.
+int owner_at(const machine& m, std::uintptr_t address) {
+  const auto piece = containing(m.mappings, address);
+  if (piece != m.mappings.end()) return m.memory_of(piece->second).device;
+  return is_of_one_device(m, address) ? device_at(m, address) : host_device;
+}
+
+// AMD's library makes the memory through which devices without a link copy only where no two are linked.
+bool lacks_staging(const machine& m, std::uintptr_t to, std::uintptr_t from) {
+  const int target = owner_at(m, to);
+  const int source = owner_at(m, from);
+  const bool between = target != host_device && source != host_device && target != source;
+  return between && !m.profile.linked(source, target) && !m.profile.links.empty();
+}
+
 hipError_t copy_checked(const char* function, const machine& m, void* dst, const void* src, std::size_t bytes,
                         int stream) {
   const auto to = address_of(dst);
@@ -51,6 +66,8 @@ hipError_t copy_checked(const char* function, const machine& m, void* dst, const
          std::to_string(bytes) + " bytes run past the memory known at " + hex(to) + " or " + hex(from));
     return hipErrorInvalidValue;
   }
+  if (lacks_staging(m, to, from))
+    return undefined(function, "the devices of both sides have no link, and others have");
   if (is_known(m, to) || is_known(m, from)) {
     const auto by = choose_engines(m, to, from, stream);
     auto problem = copy_refusal(m, from, bytes, false, by.from);

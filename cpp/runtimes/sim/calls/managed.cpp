@@ -85,8 +85,10 @@ hipError_t advise(machine& m, const void* ptr, std::size_t count, hipMemoryAdvis
   if (!is_advice(advice)) return hipErrorInvalidValue;
   const auto range = pages(m, address_of(ptr), count);
   if (!range.owner) {
-    const bool pageable = !is_known(m, address_of(ptr)) && m.has_xnack();
-    return pageable ? hipSuccess : hipErrorInvalidValue;
+    const auto found = containing(m.blocks, address_of(ptr));
+    const bool registered = found != m.blocks.end() && found->second.kind == block_kind::registered;
+    const bool the_program_s = registered || !is_known(m, address_of(ptr));
+    return the_program_s && m.has_xnack() ? hipSuccess : hipErrorInvalidValue;
   }
   range.owner->managed.update(range.from, range.to, [&](auto& state) { advise_run(state, advice, device); });
   return hipSuccess;
@@ -173,8 +175,11 @@ hipError_t hipMemPrefetchAsync_v2(const void* ptr, std::size_t count, hipMemLoca
                                   unsigned int flags, hipStream_t stream) {
   writing m;
   if (!m->rules.location_calls) return hipErrorNotSupported;
+  if (flags != 0) return hipErrorInvalidValue;
   int device = 0;
-  if (flags != 0 || device_of(*m, location, device) == hipErrorInvalidValue) return hipErrorInvalidValue;
+  if (device_of(*m, location, device) == hipErrorInvalidValue) {  // AMD takes other types for a device
+    (void)device_of(*m, {hipMemLocationTypeDevice, location.id}, device);
+  }
   return prefetch("hipMemPrefetchAsync_v2", *m, ptr, count, device, stream);
 }
 

@@ -36,6 +36,7 @@ hipError_t hipDeviceEnablePeerAccess(int peer, unsigned int flags) {
   const auto bit = std::uint64_t{1} << peer;
   if ((peers & bit) != 0) return hipErrorPeerAccessAlreadyEnabled;
   peers |= bit;
+  m->at(peer).open_to_links |= m->quirk("peer_access_for_all");
   return hipSuccess;
 }
 

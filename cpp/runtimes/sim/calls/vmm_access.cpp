@@ -108,6 +108,7 @@ hipError_t grant_to_device(machine& m, piece_range range, int device, unsigned i
   }
   for (auto it = range.first; it != range.last; ++it) {
     auto changed = it->second;
+    if (m.quirk("set_access_takes_others_away")) changed.readers = changed.writers = 0;
     set_bit(changed.readers, device, flags != 0);
     set_bit(changed.writers, device, flags == hipMemAccessFlagsProtReadWrite);
     m.update_cpu_view(it->first, changed);

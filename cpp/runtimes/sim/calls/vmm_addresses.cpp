@@ -15,7 +15,8 @@ hipError_t hipMemAddressReserve(void** ptr, std::size_t size, std::size_t alignm
   }
   *ptr = nullptr;
   if (!m->shape(0).vmm) return hipErrorOutOfMemory;  // as where the driver has no virtual memory management
-  const auto address = m->addresses.reserve(size, alignment, address_of(addr));
+  const auto address =
+      m->addresses.reserve(size, m->quirk("reserve_ignores_alignment") ? 0 : alignment, address_of(addr));
   if (address == 0) return hipErrorOutOfMemory;
   m->forget_registered(address, size);
   m->reservations[address].bytes = size;
