@@ -106,7 +106,7 @@ def facts(sim: Simulator, layout: Layout) -> Facts:
         "address": {r.name: layout[r.name].address for r in layout.program.resources},
         "handle": {s.name: live.handle(s.name) for s in layout.program.steps if isinstance(s, steps.CreateAllocation)},
         "access": {s.name: [sim.runtime.access(d, live.address(s.name)) for d in devices] for s in mapped},
-        "bytes": {key: sim.runtime.read(address, PATTERN_BYTES) for key, address in writable(layout)},
+        "bytes": {key: sim.read(address, PATTERN_BYTES) for key, address in writable(layout)},
     }
 
 
