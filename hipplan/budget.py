@@ -2,7 +2,8 @@
 
 A plan says in a few characters what is made thousands of times (`each`, `count`, `gpu.*`, `peers: all`, chunks,
 aliases), and such factors multiply. So everything that repeats or spreads asks the document's one Budget first; past a
-limit there is one error, HP023, that says what asked for how many. What a program needs on top of its plan, the
+limit there is one error, HP023, that says what asked for how many. What is written out one by one costs only values:
+a checkpoint may have 100,000 tensors, and its plan names them all. What a program needs on top of its plan, the
 compiler asks of a copy: one plan is compiled for many machines.
 """
 

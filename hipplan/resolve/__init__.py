@@ -5,7 +5,7 @@ It goes on after a mistake, so that one run tells them all; what depends on some
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from hipplan.budget import Budget
 from hipplan.errors import Diagnostic
@@ -70,7 +70,7 @@ def resolve(
     contents = resolve_contents(plan, buffers, regions, reservations, names)
     peers = devices.peers(plan.peers)
     check_references(left_out, names, devices, mappings, streams)
-    _ask_for_steps(plan, peers, reservations, names)
+    _ask_for_steps(plan, peers, names)
     objects = Objects(devices.all, peers, allocations, reservations, streams, buffers, regions, contents)
     if names.wrong or broken:
         return sound(objects, devices.all, names.wrong), names.found.all
@@ -78,16 +78,15 @@ def resolve(
     return objects, names.found.all
 
 
-def _ask_for_steps(
-    plan: Plan, peers: Sequence[ResolvedPeer], reservations: Mapping[str, ResolvedReservation], names: Names
-) -> None:
-    """For the driver calls that follow from the plan alone; the chunks of regions follow from the machine too."""
+def _ask_for_steps(plan: Plan, peers: Sequence[ResolvedPeer], names: Names) -> None:
+    """For the driver calls of families and of peers; the chunks of regions follow from the machine too."""
     names.ask("steps", len(peers), "peers", ("peers",))
     for noun, things in (("allocations", plan.allocations), ("streams", plan.streams), ("buffers", plan.buffers)):
         for name, thing in things.items():
+            count = getattr(thing, "count", None)
+            if count is None:
+                continue
             each = 1
             if isinstance(thing, ManagedBuffer):
                 each += len(thing.advice) + len(thing.prefetch) + (thing.attach_to is not None)
-            names.ask("steps", each * (getattr(thing, "count", None) or 1), f"'{name}'", (noun, name))
-    for name, reservation in reservations.items():
-        names.ask("steps", 1 + 2 * len(reservation.mappings), f"'{name}'", reservation.path)
+            names.ask("steps", each * count, f"'{name}'", (noun, name))

@@ -38,8 +38,11 @@ class Mappings:
             access = default if own is None else self._devices.access(own, (*where, "access"))
             at = mapping.at
             matching = self.matching(mapping.allocation, where)
-            self._names.ask("objects", len(matching), f"mapping '{mapping.allocation}'", where)
-            self._names.ask("links", len(matching) * len(access), f"mapping '{mapping.allocation}'", where)
+            spread = f"mapping '{mapping.allocation}'"
+            self._names.ask("links", len(matching) * len(access), spread, where)
+            if len(matching) > 1:
+                self._names.ask("objects", len(matching), spread, where)
+                self._names.ask("steps", 2 * len(matching), spread, where)
             for allocation in matching:
                 whole = self._allocations[allocation].spec.size
                 size = whole if mapping.size is None else mapping.size

@@ -37,7 +37,8 @@ class Names:
         for written, thing in things.items():
             path = (noun, written)
             count = getattr(thing, "count", None)
-            self.ask("objects", 1 if count is None else count, f"'{written}'", (*path, "count"))
+            if count is not None:
+                self.ask("objects", count, f"'{written}'", (*path, "count"))
             for name in (written,) if count is None else (f"{written}.{i}" for i in range(count)):
                 if taken.setdefault(name, path) is path:
                     yield name, path, thing

@@ -49,7 +49,6 @@ def _check_room(region: str, spec: Region, path: Path, names: Names) -> None:
 
 
 def _tensors(region: str, spec: Region, holders: tuple[str, ...], path: Path, names: Names) -> None:
-    names.ask("objects", len(spec.tensors), f"'{region}'", (*path, "tensors"))
     for short, tensor in spec.tensors.items():
         where = (*path, "tensors", short)
         names.take(f"{region}.{short}", where)
