@@ -17,7 +17,7 @@ from hipplan.errors import Diagnostic, PlanError, Span
 from hipplan.plain import shown_number
 
 LIMITS = {
-    "values": 500_000,
+    "values": 750_000,
     "repetitions": 15_000,
     "characters": 8_000_000,
     "characters of expressions": 1_000_000,

@@ -127,7 +127,7 @@ def test_a_document_of_ten_megabytes_is_quick(tmp_path: Path) -> None:
 def test_a_large_document_past_the_limits_is_refused_quickly(tmp_path: Path) -> None:
     twice = "allocations: {" + "a: {size: 1}, " * 200_000 + "}"
 
-    assert [code for code, _ in hold(twice, tmp_path, SMALL, [["validate"], ["fmt"]])] == [2, 2]
+    assert [code for code, _ in hold(twice, tmp_path, LARGE, [["validate"], ["fmt"]])] == [2, 2]
 
 
 WRONG: dict[str, tuple[str, int]] = {
