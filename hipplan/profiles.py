@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Iterator
 from functools import cached_property
 from importlib import resources
 from itertools import permutations
@@ -173,7 +174,7 @@ class Machine(PlanModel):
     links: list[Link] = []
     """Who can reach whom, pair by pair. A pair that neither links nor meshes name cannot."""
 
-    meshes: list[Mesh] = []
+    meshes: Annotated[list[Mesh], Field(max_length=64)] = []
     """Groups in which everyone reaches everyone."""
 
     limits: Limits = Field(default_factory=Limits)
@@ -203,21 +204,32 @@ class Machine(PlanModel):
         return self
 
     @cached_property
-    def _reachable(self) -> dict[tuple[int, int], Link]:
-        meshed = {
-            (a, b): Link(source=a, target=b, type=mesh.type, hops=mesh.hops)
-            for mesh in self.meshes
-            for a, b in permutations(mesh.devices, 2)
-        }
-        return meshed | {(link.source, link.target): link for link in self.links}
+    def _linked(self) -> dict[tuple[int, int], Link]:
+        return {(link.source, link.target): link for link in self.links}
+
+    @cached_property
+    def _meshed(self) -> list[tuple[frozenset[int], Mesh]]:
+        """Later ones first: they win. Pairs are looked up, not listed: a short profile can name millions."""
+        return [(frozenset(mesh.devices), mesh) for mesh in reversed(self.meshes)]
 
     def link(self, source: int, target: int) -> Link | None:
         """The link from one device to another, None if it cannot be reached."""
-        return self._reachable.get((source, target))
+        if (linked := self._linked.get((source, target))) is not None or source == target:
+            return linked
+        for devices, mesh in self._meshed:
+            if source in devices and target in devices:
+                return Link(source=source, target=target, type=mesh.type, hops=mesh.hops)
+        return None
+
+    def reachable(self) -> Iterator[tuple[int, int, Link]]:
+        """(source, target, link) of each pair of devices where one can reach the other's memory, in order."""
+        for source, target in permutations(range(len(self.devices)), 2):
+            if (link := self.link(source, target)) is not None:
+                yield source, target, link
 
     def can_access(self, source: int, target: int) -> bool:
         """Whether device `source` can reach the memory of `target`. A device always reaches its own."""
-        return source == target or (source, target) in self._reachable
+        return source == target or self.link(source, target) is not None
 
 
 def machine_names() -> list[str]:
@@ -298,7 +310,7 @@ def _figures(machine: Machine) -> dict[str, Any]:
     figures |= {f"limits.{key}": value for key, value in machine.limits}
     for ordinal, device in enumerate(machine.devices):
         figures |= {f"devices.{ordinal}.{key}": value for key, value in device}
-    for (source, target), link in sorted(machine._reachable.items()):
+    for source, target, link in machine.reachable():
         figures[f"links.{source}.{target}"] = f"{link.type},{link.hops}"
     return {figure: value for figure, value in figures.items() if value is not None}
 
@@ -319,7 +331,7 @@ def sim_profile(machine: Machine) -> str:
                 continue
             shown = value.removeprefix("GPU-").replace("-", "").rjust(32, "0") if key == "uuid" else value
             lines.append(f"device.{ordinal}.{key}={int(shown) if isinstance(shown, bool) else shown}")
-    for (source, target), link in sorted(machine._reachable.items()):
+    for source, target, link in machine.reachable():
         kind = link.type if link.type in _SIMULATED_LINKS else "pcie"
         lines.append(f"link.{source}.{target}={kind},{1 if link.hops is None else link.hops}")
     lines.append(f"limit.mappings={machine.limits.mappings or 0}")

@@ -130,6 +130,17 @@ def test_a_large_document_past_the_limits_is_refused_quickly(tmp_path: Path) -> 
     assert [code for code, _ in hold(twice, tmp_path, LARGE, [["validate"], ["fmt"]])] == [2, 2]
 
 
+def test_a_profile_of_many_groups_of_devices_takes_nothing(tmp_path: Path) -> None:
+    """Each of 60 groups has 65,280 pairs."""
+    devices = ", ".join("{name: g, memory: 1GiB}" for _ in range(256))
+    group = "{devices: [" + ", ".join(map(str, range(256))) + "]}"
+    text = f"name: m\nhip_version: 7.15.0\ndevices: [{devices}]\nmeshes: [{', '.join([group] * 60)}]\n"
+    (tmp_path / "m.yaml").write_text(text)
+    plan = "devices: {gpu: {count: 4}}\npeers: all\nbuffers: {b: {kind: device, device: gpu.0, size: 1MiB}}"
+
+    assert [code for code, _ in hold(plan, tmp_path, SMALL, [["preview", "--machine", "m.yaml"]])] == [0]
+
+
 WRONG: dict[str, tuple[str, int]] = {
     "repeated": ('buffers: {b: {each: 12000, kind: device, size: "$(0 - index - 1)"}}', 1),
     "written": ("buffers:\n" + "".join(f"  b{i}: {{kind: x}}\n" for i in range(4000)), 1000),
