@@ -33,6 +33,10 @@ def test_quirk_map_failure_hidden(hip: Hip, simulator: Simulator) -> None:
     with hip.reservation(SIZE) as address, hip.allocation(SIZE) as handle:
         assert hip.hipMemMap(address, 2 * SIZE, 0, handle, 0) == SUCCESS
         assert hip.hipMemSetAccess(address, SIZE, ctypes.byref(access(0)), 1) == INVALID_VALUE
+    with hip.mapped(SIZE, access(0)) as address, hip.allocation(SIZE) as other:
+        assert hip.write(address, b"first") == SUCCESS
+        assert hip.hipMemMap(address, SIZE, 0, other, 0) == SUCCESS  # over a mapping, which stays
+        assert hip.read(address, 5) == b"first"
     simulator.configure("device.0.name=x\nlimit.mappings=1\nquirk.map_failure_hidden=1")
     with hip.mapped(SIZE), hip.reservation(SIZE) as address, hip.allocation(SIZE) as handle:
         assert hip.hipMemMap(address, SIZE, 0, handle, 0) == SUCCESS
