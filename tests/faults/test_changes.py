@@ -86,7 +86,7 @@ FILLED = """
 hipplan: 1
 devices: {{gpu: {{count: 2}}}}
 buffers: {{linked: {{kind: device, device: gpu.{other}, size: 1MiB}}}}
-regions: {{hot: {{device: gpu.{device}, size: {size}, chunk: 2MiB, access: {{gpu.0: rw, gpu.1: r}}}}}}
+regions: {{hot: {{device: gpu.{device}, size: {size}, chunk: 2MiB, access: {{gpu.{device}: rw, gpu.{other}: r}}}}}}
 contents: {{hot: {{value: 7}}, linked: {{value: 1.5, dtype: f32}}}}
 """
 FILLED_HERE = FILLED.format(device=0, other=1, size="2MiB")
