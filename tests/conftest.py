@@ -50,6 +50,10 @@ class Simulator:
         data: bytes = self.runtime.read(address, size)
         return data
 
+    def fill(self, address: int, value: int, size: int) -> None:
+        self._use_owner_of(address)
+        self.runtime.fill(address, value, size)
+
     def ledger(self) -> dict[str, Any]:
         """Everything alive, as the simulator itself counts it."""
         found: dict[str, Any] = json.loads(self.runtime.ledger())

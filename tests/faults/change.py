@@ -37,7 +37,7 @@ class Change(Phase):
         self.others = self.sim.alive()
         layout = run(self.program, self.sim.runtime, bind=self.bind)
         for number, (_, address) in enumerate(writable(layout)):
-            self.sim.runtime.fill(address, number % 251 + 1, PATTERN_BYTES)
+            self.sim.fill(address, number % 251 + 1, PATTERN_BYTES)
         self.before = facts(self.sim, layout)
         self.layout = layout
         return layout

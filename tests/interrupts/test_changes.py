@@ -48,7 +48,7 @@ def test_an_interrupt_at_any_instruction_leaves_the_old_or_the_new(what: str, si
     for at in sorted(random.Random(7).sample(range(1, whole), min(PLACES, whole - 1))):
         layout = run(program, sim.runtime)
         for number, (_, address) in enumerate(writable(layout)):
-            sim.runtime.fill(address, number + 1, 64)
+            sim.fill(address, number + 1, 64)
         before = facts(sim, layout)
         with interrupt_at(at):
             try:

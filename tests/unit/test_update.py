@@ -88,6 +88,14 @@ def plans(draw: st.DrawFn) -> dict[str, Any]:
     return out
 
 
+def rights_of(sim: Simulator, layout: Layout) -> dict[str, set[tuple[Any, ...]]]:
+    """Of each mapping. How many pieces it has on 7.0 to 7.2 depends on the layout that it was made from."""
+    found: dict[str, set[tuple[Any, ...]]] = {}
+    for piece, given_to in facts(sim, layout)["access"].items():
+        found.setdefault(whole_name(piece), set()).add(tuple(given_to))
+    return found
+
+
 def same(layout: Layout, plan: Any, sim: Simulator) -> None:
     """As a fresh layout of the plan, but for addresses; a reservation may be larger."""
     assert layout.drift() == []
@@ -97,8 +105,7 @@ def same(layout: Layout, plan: Any, sim: Simulator) -> None:
         assert sized.keys() == wanted.keys()
         for name, one in wanted.items():
             assert sized[name] == one or (one.kind == "reservation" and sized[name].size > one.size)
-        there, here = facts(sim, layout), facts(sim, fresh)
-        assert there["access"] == here["access"]
+        assert rights_of(sim, layout) == rights_of(sim, fresh)
         assert {whole_name(c.name) for c in layout.verify()} == {whole_name(c.name) for c in fresh.verify()}
         for step in layout.program.steps:
             if isinstance(step, steps.CreateManagedBuffer):
@@ -134,7 +141,7 @@ def test_any_plan_becomes_any_other_and_back(old: Any, new: Any, sim: Simulator,
     nothing = sim.alive()
     with hipplan.apply(old, runtime="sim") as layout:
         for number, (_, address) in enumerate(writable(layout)):
-            sim.runtime.fill(address, number + 1, 64)
+            sim.fill(address, number + 1, 64)
         before = facts(sim, layout)
         way = updated(layout, new)
         if way is None:
