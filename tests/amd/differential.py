@@ -46,6 +46,7 @@ device.1.host_visible=1
 device.2.name=C
 device.2.arch=gfx90a
 device.2.memory={64 * GIB}
+device.2.multiprocessors=104
 device.2.pci=0001:c1:00.1
 device.2.host_visible=1
 link.0.1=xgmi,1
@@ -58,6 +59,7 @@ QUIRKS = {
 }
 
 TELL_ERRORS = ("hipGetLastError", "hipPeekAtLastError", "hipExtGetLastError")
+CLEANING_UP: Call = ["what is left goes", []]
 PATIENCE_S = 60
 """How long a sequence may take. A library that never returns is ended, and counts as dead."""
 
@@ -99,7 +101,7 @@ class Side:
         watchdog.cancel()
         status = self.process.wait()
         if status == 1:
-            raise RuntimeError(f"the player failed at {name}, call {at}: {calls[at]}")
+            raise RuntimeError(f"the player failed at {name}, call {at}: {[*calls, CLEANING_UP][at]}")
         self.deaths.append((name, at, status))
         self.close()
         return None, at
@@ -181,15 +183,17 @@ class Pair:
     def __init__(self, release: str) -> None:
         self.release, self.amd, self.simulator = release, amd(release), simulator(release)
 
-    def compare(self, name: str, calls: list[Call], watched: bool = True) -> tuple[int, list[tuple[int, Difference]]]:
+    def compare(
+        self, name: str, calls: list[Call], watched: bool = True, guarded: bool = True
+    ) -> tuple[int, list[tuple[int, Difference]]]:
         """Calls compared, and the differences with their numbers."""
-        theirs, died = self.amd.play(name, calls, watched)
-        ours, fell = self.simulator.play(name, calls, watched)
+        theirs, died = self.amd.play(name, calls, watched, guarded)
+        ours, fell = self.simulator.play(name, calls, watched, guarded)
         if theirs is None or ours is None:
             at = died if theirs is None else fell
             left = "died" if theirs is None else "lives"
             right = "died" if ours is None else "lives"
-            return 0, [(at, Difference(calls[at], [right], [left]))]
+            return 0, [(at, Difference([*calls, CLEANING_UP][at], [right], [left]))]
         return differences(calls, theirs, ours)
 
     def shrink(self, calls: list[Call], found: Difference, watched: bool) -> list[Call]:

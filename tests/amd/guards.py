@@ -52,6 +52,25 @@ def linked(devices: set[int]) -> bool:
     return devices <= {0, 1} or len(devices) == 1
 
 
+def range_of(player: Player, argument: Any) -> tuple[int, list[int]]:
+    """The size of the range that an address is in, and those of the pieces there."""
+    place = live(player, argument, ("reservation",))
+    if place is None:
+        return 0, []
+    inside = range(place.value, place.value + place.size)
+    pieces = [one.size for one in player.things.values() if one.alive and one.kind == "piece" and one.value in inside]
+    return place.size, pieces
+
+
+def fills_a_whole_range(player: Player, argument: Any, size: int) -> bool:
+    whole, pieces = range_of(player, argument)
+    return bool(pieces) and size >= whole
+
+
+def has_unequal_pieces(player: Player, argument: Any) -> bool:
+    return len(set(range_of(player, argument)[1])) > 1
+
+
 def reasons(player: Player, name: str, arguments: list[Any]) -> Iterator[str]:
     first = arguments[0] if arguments else None
     for argument in arguments:
@@ -66,6 +85,11 @@ def reasons(player: Player, name: str, arguments: list[Any]) -> Iterator[str]:
     if name.startswith(("hipMemcpy", "hipMemset")):
         if any(is_wild(player, one) for one in arguments):
             yield "bytes where there are none"
+        unit = {"hipMemsetD16": 2, "hipMemsetD32": 4}.get(name, 1)
+        if (player.address(first) or 0) % unit:
+            yield "hipMemsetD16 and D32 of an address between two values"
+        if name.startswith("hipMemset") and fills_a_whole_range(player, first, arguments[2] * unit):
+            yield "hipMemset of more than a range has, on a piece"
         if name.startswith("hipMemcpyPeer") and any(
             live(player, one, MEMORY) is None for one in arguments if isinstance(one, list)
         ):
@@ -85,6 +109,8 @@ def reasons(player: Player, name: str, arguments: list[Any]) -> Iterator[str]:
             and any(not linked({device, found.device}) for kind, device, _ in rights[1] if 0 <= device <= 2)
         ):
             yield "rights of a device that has no link: the kernel decides"
+        if player.version >= (7, 0) and has_unequal_pieces(player, first):
+            yield "rights over unequal pieces: heap addresses decide"
     elif name == "hipMemImportFromShareableHandle" and arguments[1]:
         exported = player.things[arguments[1][1]]
         if exported.parents and not player.things[exported.parents[0]].alive:
@@ -93,6 +119,8 @@ def reasons(player: Player, name: str, arguments: list[Any]) -> Iterator[str]:
         found = live(player, first, MEMORY)
         if found and found.kind == "registered" and (player.version < (7, 2) or found.value != player.address(first)):
             yield "hipFree of registered memory"
+        if found and found.kind == "piece":
+            yield "hipFree of mapped virtual memory"
         if found and found.kind == "registered" and name == "hipFreeAsync":
             yield "hipFree of registered memory"
     elif name == "hipMemPtrGetInfo" and arguments[1] is None:
@@ -100,7 +128,7 @@ def reasons(player: Player, name: str, arguments: list[Any]) -> Iterator[str]:
     elif name.startswith(("hipMemAdvise", "hipMemPrefetch", "hipMemRangeGet")):
         at = arguments[4] if name.startswith("hipMemRangeGetAttributes") else arguments[3] if "Range" in name else first
         found = live(player, at, MEMORY)
-        if isinstance(at, list) and (found is None or ("RangeGet" in name and found.kind != "managed")):
+        if isinstance(at, list) and (found is None or found.kind != "managed"):
             yield "managed calls on memory that the kernel alone knows"
         size = (
             arguments[5]
@@ -135,10 +163,16 @@ def reasons(player: Player, name: str, arguments: list[Any]) -> Iterator[str]:
     elif name == "hipMemRetainAllocationHandle":
         if player.address(arguments[1]) and live(player, arguments[1], ("piece",)) is None:
             yield "hipMemRetainAllocationHandle of what is not mapped"
+    elif name == "hipStreamWaitEvent" and arguments[1] and arguments[2] == 1:
+        yield "hipStreamWaitEvent that waits for an event from outside"
+    elif name in ("hipHostGetDevicePointer", "hipPointerGetAttribute", "hipDrvPointerGetAttributes"):
+        found = live(player, arguments[1 if name.startswith("hipHost") else -1], ("device", "piece"))
+        if found and not linked({found.device, player.device}):
+            yield "where memory of a device without a link is"
+        if name == "hipDrvPointerGetAttributes" and None in arguments[2][2]:
+            yield "hipDrvPointerGetAttributes with a null answer"
     elif name.startswith("hipStream") and first == 1:
         yield "questions about hipStreamLegacy"
-    elif name == "hipDrvPointerGetAttributes" and None in arguments[2][2]:
-        yield "hipDrvPointerGetAttributes with a null answer"
 
 
 def reason_to_skip(player: Player, call: list[Any]) -> str:

@@ -32,7 +32,7 @@ def test_random_sequences_are_answered_alike(pair: Pair, record_property: Callab
 def test_every_declared_difference_is_still_there(row: Declared, pair: Pair) -> None:
     if pair.release not in row.releases:
         pytest.skip(f"not on {pair.release}")
-    _, found = pair.compare("declared", row.shown_by)
+    _, found = pair.compare("declared", row.shown_by, guarded=False)
     assert [number for number, _ in found] == [len(row.shown_by) - 1]
     assert is_declared(pair.release, found[0][1])
 

@@ -67,14 +67,6 @@ AMD = (
         {"test_devices.py::test_a_function_by_name": ""},
     ),
     Difference(
-        "hipMemPrefetchAsync_v2 to an unknown type of location",
-        "InvalidValue",
-        "Success",
-        "assert 0 == 1",
-        {"test_mem_prefetch_async.py::test_v2_refuses_flags_and_unknown_locations": ""},
-        releases=("7.2",),
-    ),
-    Difference(
         "hipMemRangeGetAttribute past the allocation's end",
         "InvalidValue",
         "not checked",

@@ -66,6 +66,14 @@ def test_ext_is_the_last_command_s_own_result_once(hip: Hip) -> None:
     assert hip.hipExtGetLastError() == SUCCESS
 
 
+@EXT
+def test_the_last_error_s_question_counts_as_a_command_up_to_6(hip: Hip) -> None:
+    hip.hipSetDevice(99)
+    assert hip.hipExtGetLastError() == INVALID_DEVICE
+    assert hip.hipGetLastError() == INVALID_DEVICE
+    assert hip.hipExtGetLastError() == (SUCCESS if hip.version >= (7, 0) else INVALID_DEVICE)
+
+
 @pytest.mark.function("hipGetErrorName")
 def test_names(hip: Hip) -> None:
     for function in ("hipGetErrorName", "hipGetErrorString"):

@@ -47,6 +47,12 @@ def test_part_of_an_allocation_is_invalid(hip: Hip) -> None:
         assert hip.hipStreamAttachMemAsync(stream, address, 4096, SINGLE) == INVALID_VALUE
 
 
+@pytest.mark.parametrize("length", [0, 1, 2 * MIB])
+def test_memory_of_a_device_is_taken_in_any_length(hip: Hip, length: int) -> None:
+    with hip.buffer(MIB) as address, hip.stream() as stream:
+        assert hip.hipStreamAttachMemAsync(stream, address, length, SINGLE) == SUCCESS
+
+
 @pytest.mark.needs("pageable refused")
 def test_unknown_memory_is_invalid_without_xnack(hip: Hip) -> None:
     here = ctypes.create_string_buffer(4096)

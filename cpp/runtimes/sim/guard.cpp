@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdio>
+#include <utility>
 
 #include "process.hpp"
 
@@ -28,6 +29,7 @@ hip_abi::hipError_t refusal_of_all(const char* function) {
 
 void record(std::uint32_t code) {
   auto& thread = process::thread();
+  if (std::exchange(thread.unrecorded, false)) return;
   thread.last_result = code;
   const bool is_error = code != hip_abi::hipSuccess && code != hip_abi::hipErrorNotReady;
   if (is_error || !process::instance().keeps_only_errors()) thread.last_error = code;

@@ -81,6 +81,7 @@ struct block {
   int device = 0;           ///< current at the call
   std::uint32_t flags = 0;
   bool synchronous = false;  ///< SYNC_MEMOPS of hipPointerSetAttribute
+  bool pooled = false;       ///< from hipMallocAsync; since 7.0 that is virtual memory
   extent memory;             ///< device memory only
   managed_ranges managed;    ///< managed memory only
 };

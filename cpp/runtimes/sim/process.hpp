@@ -19,6 +19,7 @@ struct thread_state {
   std::uint32_t last_error = 0;
   std::uint32_t last_result = 0;
   std::uint64_t generation = 0;  ///< of the machine these belong to
+  bool unrecorded = false;       ///< the present call leaves last_error and last_result alone
 };
 
 class process {

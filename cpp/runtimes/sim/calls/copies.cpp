@@ -57,7 +57,7 @@ bool lacks_staging(const machine& m, std::uintptr_t to, std::uintptr_t from) {
 }
 
 hipError_t copy_checked(const char* function, const machine& m, void* dst, const void* src, std::size_t bytes,
-                        int stream) {
+                        hipMemcpyKind kind, int stream) {
   const auto to = address_of(dst);
   const auto from = address_of(src);
   if (wraps(to, bytes) || wraps(from, bytes)) return hipErrorInvalidValue;
@@ -66,6 +66,7 @@ hipError_t copy_checked(const char* function, const machine& m, void* dst, const
          std::to_string(bytes) + " bytes run past the memory known at " + hex(to) + " or " + hex(from));
     return hipErrorInvalidValue;
   }
+  if (to == from && kind == hipMemcpyDefault) return hipSuccess;
   if (lacks_staging(m, to, from))
     return undefined(function, "the devices of both sides have no link, and others have");
   if (is_known(m, to) || is_known(m, from)) {
@@ -89,7 +90,6 @@ hipError_t copy(const char* function, const machine& m, void* dst, const void* s
   if (!is_direction(kind)) return hipErrorInvalidMemcpyDirection;
   int engine = 0;
   if (const auto code = stream_device(function, m, stream, engine); code != hipSuccess) return code;
-  if (dst == src && kind == hipMemcpyDefault) return hipSuccess;
   if (m.rules.copy_kind_must_fit) {
     const bool nowhere = kind == hipMemcpyHostToDevice && !is_known(m, address_of(dst));
     const bool from_nowhere = kind == hipMemcpyDeviceToHost && !is_known(m, address_of(src));
@@ -98,7 +98,7 @@ hipError_t copy(const char* function, const machine& m, void* dst, const void* s
   const bool both_foreign = !is_known(m, address_of(dst)) && !is_known(m, address_of(src));
   const bool names_a_device = kind != hipMemcpyHostToHost && kind != hipMemcpyDefault;
   if (both_foreign && names_a_device && !m.has_xnack()) return hipErrorInvalidValue;
-  return copy_checked(function, m, dst, src, bytes, engine);
+  return copy_checked(function, m, dst, src, bytes, kind, engine);
 }
 
 hipError_t copy(const char* function, void* dst, const void* src, std::size_t bytes, hipMemcpyKind kind,

@@ -18,7 +18,7 @@ std::uint64_t largest_allocation(const machine& m, int device) {
   return m.rules.single_allocation_within_host_memory ? std::min(share, m.profile.host_memory_bytes) : share;
 }
 
-hipError_t allocate(void** ptr, std::size_t size, int device, std::uint32_t flags) {
+hipError_t allocate(void** ptr, std::size_t size, int device, std::uint32_t flags, bool pooled = false) {
   if (!ptr) return hipErrorInvalidValue;
   if (size == 0) {
     *ptr = nullptr;
@@ -33,6 +33,7 @@ hipError_t allocate(void** ptr, std::size_t size, int device, std::uint32_t flag
   fresh.bytes = size;
   fresh.device = device;
   fresh.flags = flags;
+  fresh.pooled = pooled;
   fresh.memory = m->at(device).pool.take(bytes);
   const auto address = m->addresses.reserve(bytes, 0, 0);
   if (address == 0) return hipErrorOutOfMemory;
@@ -68,7 +69,7 @@ hipError_t hipMallocAsync(void** ptr, std::size_t size, hipStream_t stream) {
   int device = 0;
   if (const auto code = stream_device("hipMallocAsync", *reading(), stream, device); code != hipSuccess)
     return code;
-  return allocate(ptr, size, device, 0);
+  return allocate(ptr, size, device, 0, true);
 }
 
 hipError_t hipMallocPitch(void** ptr, std::size_t* pitch, std::size_t width, std::size_t height) {
@@ -118,7 +119,15 @@ hipError_t hipFreeAsync(void* ptr, hipStream_t stream) {
   const auto code = stream_device("hipFreeAsync", *reading(), stream, device);
   if (!ptr && !reading()->rules.free_async_takes_null) return hipErrorInvalidValue;
   if (!ptr || code != hipSuccess) return code;
-  return hipFree(ptr);
+  bool unrecorded = false;  // what no pool gave, up to 6.x
+  {
+    const reading m;
+    const auto found = containing(m->blocks, address_of(ptr));
+    unrecorded = !m->rules.keeps_only_errors && found != m->blocks.end() && !found->second.pooled;
+  }
+  const auto freed = hipFree(ptr);
+  process::thread().unrecorded = unrecorded && freed == hipSuccess;
+  return freed;
 }
 
 }  // namespace hipsim::calls

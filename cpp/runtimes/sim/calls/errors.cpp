@@ -218,11 +218,13 @@ hipError_t hipRuntimeGetVersion(int* version) {
 
 hipError_t hipDriverGetVersion(int* version) { return hipRuntimeGetVersion(version); }
 
-// What these two answer is also the last call's result, which hipExtGetLastError tells.
+// What these two answer is also the last call's result, which hipExtGetLastError tells; since 7.0 of the
+// second alone.
 hipError_t hipGetLastError() {
   auto& thread = process::thread();
-  thread.last_result = std::exchange(thread.last_error, hipSuccess);
-  return static_cast<hipError_t>(thread.last_result);
+  const auto error = std::exchange(thread.last_error, hipSuccess);
+  if (!process::instance().keeps_only_errors()) thread.last_result = error;
+  return static_cast<hipError_t>(error);
 }
 
 hipError_t hipPeekAtLastError() {

@@ -193,13 +193,12 @@ hipError_t hipStreamAttachMemAsync(hipStream_t stream, void* ptr, std::size_t le
       flags == hipMemAttachGlobal || flags == hipMemAttachHost || flags == hipMemAttachSingle;
   if (!known_flags || (flags == hipMemAttachSingle && !stream)) return hipErrorInvalidValue;
   const auto found = containing(m->blocks, address_of(ptr));
-  if (found == m->blocks.end()) {
-    const bool pageable = !is_known(*m, address_of(ptr)) && m->has_xnack() && length != 0;
-    return pageable ? hipSuccess : hipErrorInvalidValue;
-  }
-  if (found->second.kind == block_kind::device) return hipErrorInvalidValue;
-  const bool whole = length == 0 || length == found->second.bytes;
-  return whole ? hipSuccess : hipErrorInvalidValue;  // and no effect at all, as on AMD
+  if (!is_known(*m, address_of(ptr)))
+    return m->has_xnack() && length != 0 ? hipSuccess : hipErrorInvalidValue;
+  // No effect at all, as on AMD, which takes any length of a device's and of registered memory.
+  const auto kind = found == m->blocks.end() ? block_kind::device : found->second.kind;
+  if (kind == block_kind::device || kind == block_kind::registered) return hipSuccess;
+  return length == 0 || length == found->second.bytes ? hipSuccess : hipErrorInvalidValue;
 }
 
 }  // namespace hipsim::calls

@@ -17,7 +17,7 @@ struct located {
   int device = hipInvalidDeviceId;
   unsigned int flags = 0;
   std::uint64_t id = 0;
-  bool mapped = false;       ///< by hipMemMap
+  bool mapped = false;       ///< by hipMemMap, or by a pool
   bool synchronous = false;  ///< what hipPointerSetAttribute left
 };
 
@@ -47,8 +47,9 @@ located locate(const machine& m, std::uintptr_t address) {
   const auto found = containing(m.blocks, address);
   if (found == m.blocks.end()) return {};
   const auto& b = found->second;
-  return {true,    found->first, b.bytes, type_of(b.kind), b.device,
-          b.flags, found->first, false,   b.synchronous};
+  return {true,         found->first, b.bytes,      type_of(b.kind),
+          b.device,     b.flags,      found->first, b.pooled && m.rules.keeps_only_errors,
+          b.synchronous};
 }
 
 template <class Value>

@@ -81,7 +81,8 @@ hipError_t hipStreamSynchronize(hipStream_t stream) { return check_stream("hipSt
 hipError_t hipStreamQuery(hipStream_t stream) { return check_stream("hipStreamQuery", stream); }
 
 hipError_t hipStreamWaitEvent(hipStream_t stream, hipEvent_t event, unsigned int flags) {
-  if (!event || flags != 0) return event ? hipErrorInvalidValue : hipErrorInvalidHandle;
+  if (flags > 1) return hipErrorInvalidValue;  // 1: hipEventWaitExternal
+  if (!event) return hipErrorInvalidHandle;
   if (!reading()->events.contains(id_of(event))) return bad_event("hipStreamWaitEvent", event);
   return check_stream("hipStreamWaitEvent", stream);
 }
@@ -128,6 +129,7 @@ hipError_t hipEventCreateWithFlags(hipEvent_t* event, unsigned int flags) {
   constexpr unsigned int known = 0xe0000007;  // blocking, no timing, interprocess, release scopes
   const bool shared_and_timed =
       (flags & (hipEventDisableTiming | hipEventInterprocess)) == hipEventInterprocess;
+  process::thread().unrecorded = !event;  // in AMD's library too
   if (!event || (flags & ~known) != 0 || shared_and_timed) return hipErrorInvalidValue;
   writing m;
   const auto id = m->new_id();

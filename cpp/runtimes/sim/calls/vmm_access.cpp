@@ -156,7 +156,14 @@ hipError_t hipMemGetAccess(unsigned long long* flags, const hipMemLocation* loca
   const reading m;
   if (location->type != hipMemLocationTypeDevice || !m->is_device(location->id)) return hipErrorInvalidValue;
   const auto piece = containing(m->mappings, address_of(ptr));
-  if (piece == m->mappings.end()) return hipErrorInvalidValue;
+  if (piece == m->mappings.end()) {
+    const auto found = containing(m->blocks, address_of(ptr));
+    if (found == m->blocks.end() || !found->second.pooled || !m->rules.keeps_only_errors)
+      return hipErrorInvalidValue;
+    const bool owner = found->second.device == location->id;
+    *flags = owner ? hipMemAccessFlagsProtReadWrite : hipMemAccessFlagsProtNone;
+    return hipSuccess;
+  }
   const bool reads = (piece->second.readers >> location->id & 1) != 0;
   const bool writes = (piece->second.writers >> location->id & 1) != 0;
   *flags = writes  ? hipMemAccessFlagsProtReadWrite
