@@ -91,7 +91,7 @@ DECLARED = (
     Declared(
         "hipFree", "of mapped virtual memory", 0, 1,
         "AMD's library forgets the piece, and 6.4 crashes at its hipMemUnmap; the simulator keeps what a program lost",
-        [*mapped(), ["hipFree", [["at", "m0", 0]]]],
+        [*mapped(), ["hipFree", [["at", "m0", 0]]]], ("7.2",),
     ),
     Declared(
         "hipMemRelease", "after hipMemUnmap of another size, up to 6.x", 0, 1,
@@ -137,10 +137,12 @@ DEATHS = (
     Death("hipStreamGetPriority of hipStreamLegacy", 0, [["hipStreamGetPriority", [1, ["out", "i"]]]]),
     Death("hipDrvPointerGetAttributes with a null answer", 1,
           [BUFFER, ["hipDrvPointerGetAttributes", [1, ["array", "i", [8]], ["array", "P", [None]], ["at", "b0", 0]]]]),
+    Death("hipMemUnmap after hipFree of mapped virtual memory", 0,
+          [*mapped(), ["hipFree", [["at", "m0", 0]]], ["hipMemUnmap", [["at", "m0", 0], PIECE]]], ("6.4",)),
     Death("hipMemPrefetchAsync of hipMalloc's memory", 0,
           [BUFFER, ["hipMemPrefetchAsync", [["at", "b0", 0], PAGE, -1, None]]]),
     Death("hipMemsetD16 and D32 of an address between two values", 0,
-          [BUFFER, ["hipMemsetD32", [["at", "b0", 2], 7, 1]]]),
+          [BUFFER, ["hipMemsetD32", [["at", "b0", 2], 7, PAGE]]]),
     Death("hipStreamWaitEvent that waits for an event from outside", 0,
           [["hipEventCreateWithFlags", [["out", "P"], 0], "e0"], ["hipStreamWaitEvent", [1, ["at", "e0", 0], 1]]]),
     Death("hipHostGetDevicePointer of memory of a device without a link", 0,
