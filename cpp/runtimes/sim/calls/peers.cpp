@@ -35,8 +35,9 @@ hipError_t hipDeviceEnablePeerAccess(int peer, unsigned int flags) {
   auto& peers = m->at(device).peers;
   const auto bit = std::uint64_t{1} << peer;
   if ((peers & bit) != 0) return hipErrorPeerAccessAlreadyEnabled;
+  const bool for_all = m->quirk("peer_access_for_all");  // may find no memory, so before anything is changed
   peers |= bit;
-  m->at(peer).open_to_links |= m->quirk("peer_access_for_all");
+  m->at(peer).open_to_links |= for_all;
   return hipSuccess;
 }
 
