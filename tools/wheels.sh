@@ -24,7 +24,8 @@ for python in "$@"; do
     echo "the wheel must load where no GPU library is installed" >&2
     exit 1
   fi
-  PATH="$(dirname "$tools"):$PATH" "$tools" -m auditwheel --quiet repair --wheel-dir "$folder" "$built"/*.whl
+  PATH="$(dirname "$tools"):$PATH" "$tools" -m auditwheel repair --wheel-dir "$folder" "$built"/*.whl >"$built/log" 2>&1 \
+    || { cat "$built/log" >&2; exit 1; }
 
   echo "Python $version: the quickstart from that wheel, on the simulator"
   "$python" -m venv "$built/venv"
