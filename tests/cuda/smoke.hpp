@@ -23,7 +23,7 @@ class hip_api {
       std::exit(2);
     }
 #define HIP_CALL(name, parameters, arguments) \
-    name##_ = reinterpret_cast<hipError_t(*) parameters>(symbol(#name));
+  name##_ = reinterpret_cast<hipError_t(*) parameters>(symbol(#name));
 #include "hip/hip_calls.def"
     message = reinterpret_cast<const char* (*)()>(symbol("hipcuda_message"));
   }
@@ -39,11 +39,11 @@ class hip_api {
 
   int unused() const {
     int count = 0;
-#define HIP_CALL(name, parameters, arguments)             \
-    if (name##_calls_ == 0) {                             \
-      std::printf("FAIL  %s was never called\n", #name);  \
-      ++count;                                            \
-    }
+#define HIP_CALL(name, parameters, arguments)          \
+  if (name##_calls_ == 0) {                            \
+    std::printf("FAIL  %s was never called\n", #name); \
+    ++count;                                           \
+  }
 #include "hip/hip_calls.def"
     return count;
   }
@@ -70,8 +70,8 @@ class hip_api {
   }
 
   void* library_;
-#define HIP_CALL(name, parameters, arguments)  \
-  hipError_t(*name##_) parameters = nullptr;   \
+#define HIP_CALL(name, parameters, arguments) \
+  hipError_t(*name##_) parameters = nullptr;  \
   int name##_calls_ = 0;
 #include "hip/hip_calls.def"
 };

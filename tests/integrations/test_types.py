@@ -40,6 +40,7 @@ except (
     hipplan.ProfileError,
     hipplan.RecordError,
     hipplan.RuntimeUnavailable,
+    hipplan.SettingError,
 ) as error:
     told: tuple[hipplan.Diagnostic, ...] = error.diagnostics
 except hipplan.HipplanError:
