@@ -54,7 +54,7 @@ located locate(const machine& m, std::uintptr_t address) {
 
 template <class Value>
 hipError_t write(void* data, Value value, hipError_t code = hipSuccess) {
-  std::memcpy(data, static_cast<const void*>(&value), sizeof value);
+  std::memcpy(data, static_cast<const void*>(&value), sizeof(Value));
   return code;
 }
 
