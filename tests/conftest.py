@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import re
 import signal
+import sys
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,9 @@ import pytest
 
 for _name in ("NO_COLOR", "FORCE_COLOR"):  # some CI services set one: what is printed would differ
     os.environ.pop(_name, None)
+# Else each of the hundreds of interpreters that the tests start would compile hipplan again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 ROOT = Path(__file__).parents[1]
 PLANS = sorted((ROOT / "plans").glob("*.yaml"))
@@ -34,12 +39,13 @@ class Simulator:
         from hipplan.runtimes import choose
 
         self.runtime = choose("sim").runtime
+        self._hip = ctypes.CDLL(self.runtime.path)
 
     def _use_owner_of(self, address: int) -> None:
         """A copy of pageable memory is the current GPU's: that of the memory may touch it."""
-        hip, found = ctypes.CDLL(self.runtime.path), (ctypes.c_int * 8)()
-        hip.hipPointerGetAttributes(found, ctypes.c_void_p(address))
-        hip.hipSetDevice(found[1])
+        found = (ctypes.c_int * 8)()
+        self._hip.hipPointerGetAttributes(found, ctypes.c_void_p(address))
+        self._hip.hipSetDevice(found[1])
 
     def write(self, address: int, data: bytes) -> None:
         self._use_owner_of(address)
@@ -71,8 +77,7 @@ class Simulator:
     def free_everything(self, but: Collection[Key] = ()) -> None:
         """Gives back what a test leaked on purpose, through the C ABI alone."""
         self.runtime.arm_faults("")
-        hip = ctypes.CDLL(self.runtime.path)
-        ledger = self.ledger()
+        hip, ledger = self._hip, self.ledger()
         for noun, where in (("mapping", "address"), ("reservation", "address"), ("allocation", "handle"),
                             ("buffer", "address"), ("stream", "stream")):  # fmt: skip
             ledger[f"{noun}s"] = [one for one in ledger[f"{noun}s"] if (noun, one[where]) not in but]
@@ -116,6 +121,12 @@ def keys_of(failures: Iterable[Any]) -> set[Key]:
             where = re.findall(r"0x[0-9a-f]+", f"{failure.identity} {failure.arguments}")
             found.add((noun.get(failure.call, "buffer"), where[-1]))
     return found
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests stay for the whole run: the garbage collector need not look at them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -61,7 +61,7 @@ def main() -> int:
 
 
 def _plain(given: argparse.Namespace) -> dict[str, str]:
-    environment = os.environ | {"HIPPLAN_EXAMPLES": str(given.examples)}
+    environment = os.environ | {"HIPPLAN_EXAMPLES": str(given.examples), "HIPPLAN_EVERY_CODE": "1"}
     ran = _pytest(["tests/faults", "tests/interrupts", f"--hypothesis-seed={given.seed}"], environment)
     arguments = ["--cycles", str(given.cycles), "--failed", str(given.failed), "--seed", str(given.seed)]
     soaked = subprocess.run(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -30,6 +31,9 @@ CODES = {
     "hipErrorNotSupported": 801,
     "hipErrorUnknown": 999,
 }
+EVERY_CODE = "HIPPLAN_EVERY_CODE" in os.environ
+"""Whether each call fails with each code in each sweep. Else those that hipplan treats alike, all but NotReady, take
+turns: over both modes and both releases a call fails with each of them."""
 ONCE, FOR_EVER = "", "+"
 RETRIES = 6
 """How often a call that says NotReady is made again."""
@@ -112,9 +116,23 @@ def calls_of(phase: Phase, to: Path) -> list[str]:
 def sweep(phase: Phase, calls: list[str], code: str, mode: str) -> None:
     """Fails each of the calls in turn, for ever with mode FOR_EVER."""
     for n, call in enumerate(calls, 1):
-        error = inject(phase, f"*@{n}{mode}={code}", call, code, lasting=mode == FOR_EVER)
-        if code == "hipErrorNotReady" and mode == ONCE:
-            assert error is None, f"call {n}, {call}, was not retried: {error}"
+        _fail(phase, n, call, code, mode)
+
+
+def sweep_codes(phase: Phase, calls: list[str], mode: str) -> None:
+    """Fails each of the calls in turn, with each code that hipplan may treat otherwise."""
+    alike = [code for code in CODES if code != "hipErrorNotReady"]
+    turn = 2 * (phase.sim.runtime.version >= 7_03_00000) + (mode == FOR_EVER)
+    for n, call in enumerate(calls, 1):
+        _fail(phase, n, call, "hipErrorNotReady", mode)
+        for code in alike if EVERY_CODE else [alike[(n + turn) % len(alike)]]:
+            _fail(phase, n, call, code, mode)
+
+
+def _fail(phase: Phase, n: int, call: str, code: str, mode: str) -> None:
+    error = inject(phase, f"*@{n}{mode}={code}", call, code, lasting=mode == FOR_EVER)
+    if code == "hipErrorNotReady" and mode == ONCE:
+        assert error is None, f"call {n}, {call}, was not retried: {error}"
 
 
 def sweep_undo(phase: Phase, calls: list[str], code: str) -> None:
