@@ -12,14 +12,31 @@ import json
 import os
 import pkgutil
 import socket
+import struct
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TextIO
+from time import process_time
+from typing import Any, NamedTuple, TextIO
 
-OURS = ("HIPPLAN_", "HIPSIM_")
+OURS = ("HIPPLAN_", "HIPSIM_", "HIP_", "ROCR_", "ROCM_", "COLUMNS", "LINES", "TERM", "NO_COLOR", "FORCE_COLOR")
 """Variables that are read when a command runs. With others that differ Python itself may start differently."""
+
+STREAMS = ("stdin", "stdout", "stderr")
+
+
+class Ended(NamedTuple):
+    """How a command ended, and what it took, with what its start would have taken."""
+
+    code: int
+    seconds: float
+    """Of the processor."""
+    mib: float
+    """The most that was resident."""
+
+    FORMAT = "<idd"
 
 
 class Started:
@@ -38,13 +55,9 @@ class Started:
     def run(
         self, arguments: list[str], stdin: str, variables: dict[str, str], cwd: Path | None
     ) -> subprocess.CompletedProcess[str]:
-        pipes = [os.pipe() for _ in range(3)]
+        """With pipes as its standard streams."""
+        pipes = [os.pipe() for _ in STREAMS]
         theirs = [pipes[0][0], pipes[1][1], pipes[2][1]]
-        request = json.dumps({"arguments": arguments, "variables": variables, "cwd": str(cwd or Path.cwd())})
-        socket.send_fds(self._socket, [len(request.encode()).to_bytes(8, "big")], theirs)
-        self._socket.sendall(request.encode())
-        for descriptor in theirs:
-            os.close(descriptor)
         said = ["", ""]
 
         def write() -> None:
@@ -61,10 +74,35 @@ class Started:
         threads = [threading.Thread(target=write), *(threading.Thread(target=read, args=(n,)) for n in (1, 2))]
         for thread in threads:
             thread.start()
-        code = int.from_bytes(self._socket.recv(4), "big", signed=True)
+        self._ask(arguments, variables, cwd, theirs)
+        for descriptor in theirs:
+            os.close(descriptor)
+        code = self._answer().code
         for thread in threads:
             thread.join()
         return subprocess.CompletedProcess(arguments, code, *said)
+
+    def run_on(
+        self, arguments: list[str], streams: Sequence[int | None], variables: dict[str, str], cwd: Path | None = None
+    ) -> Ended:
+        """With these descriptors as its standard streams; None: that one is closed."""
+        assert self.fits(variables)
+        self._ask(arguments, variables, cwd, streams)
+        return self._answer()
+
+    def _ask(
+        self, arguments: list[str], variables: dict[str, str], cwd: Path | None, streams: Sequence[int | None]
+    ) -> None:
+        request = json.dumps({
+            "arguments": arguments, "variables": variables, "cwd": str(cwd or Path.cwd()),
+            "open": [number for number, descriptor in enumerate(streams) if descriptor is not None],
+        })  # fmt: skip
+        given = [descriptor for descriptor in streams if descriptor is not None]
+        socket.send_fds(self._socket, [len(request.encode()).to_bytes(8, "big")], given)
+        self._socket.sendall(request.encode())
+
+    def _answer(self) -> Ended:
+        return Ended(*struct.unpack(Ended.FORMAT, self._socket.recv(struct.calcsize(Ended.FORMAT))))
 
     def end(self) -> None:
         self._socket.close()
@@ -77,6 +115,7 @@ def _not_ours(variables: os._Environ[str] | dict[str, str]) -> dict[str, str]:
 
 def serve(connection: socket.socket) -> bool:
     """Forks for each request until there are no more. True in a fork, which is to run the command."""
+    start_s = process_time()  # of Python and the imports
     while True:
         head, descriptors, _, _ = socket.recv_fds(connection, 8, 3)
         if not head:
@@ -84,7 +123,7 @@ def serve(connection: socket.socket) -> bool:
         text = b""
         while len(text) < int.from_bytes(head, "big"):
             text += connection.recv(1 << 20)
-        request = json.loads(text)
+        request: dict[str, Any] = json.loads(text)
         child = os.fork()
         if child == 0:
             connection.close()
@@ -92,21 +131,27 @@ def serve(connection: socket.socket) -> bool:
             return True
         for descriptor in descriptors:
             os.close(descriptor)
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        connection.sendall(code.to_bytes(4, "big", signed=True))
+        _, status, used = os.wait4(child, 0)
+        ended = (os.waitstatus_to_exitcode(status), start_s + used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+        connection.sendall(struct.pack(Ended.FORMAT, *ended))
 
 
-def _become(request: dict[str, object], descriptors: list[int]) -> None:
-    for number, descriptor in enumerate(descriptors):
-        os.dup2(descriptor, number)
-        os.close(descriptor)
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        setattr(sys, name, _stream(number, name, getattr(sys, name)))
-        setattr(sys, f"__{name}__", getattr(sys, name))
+def _become(request: dict[str, Any], descriptors: list[int]) -> None:
+    for number, name in enumerate(STREAMS):
+        if number in request["open"]:
+            descriptor = descriptors.pop(0)
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+            stream = _stream(number, name, getattr(sys, name))
+        else:
+            os.close(number)
+            stream = None
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
     os.environ.clear()
-    os.environ.update(request["variables"])  # type: ignore[arg-type]
-    os.chdir(str(request["cwd"]))
-    sys.argv = ["hipplan", *request["arguments"]]  # type: ignore[misc]
+    os.environ.update(request["variables"])
+    os.chdir(request["cwd"])
+    sys.argv = ["hipplan", *request["arguments"]]
 
 
 def _stream(number: int, name: str, like: TextIO) -> TextIO:

@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 from hipplan.cli import main
-from tests.cli.conftest import Run, command
+from tests.cli.conftest import Run
+from tests.cli.started import Started
 from tests.conftest import ROOT
 
 PLAN = "hipplan: 1\nname: pl\u00e4n\nbuffers: {b: {kind: device, size: 1}}\n"
@@ -102,13 +103,11 @@ def test_a_document_is_utf_8_whatever_the_terminal_speaks(folder: Path, hipplan:
     assert (done.returncode, done.stdout) == (0, PLAN)
 
 
-def test_a_file_whose_name_is_not_utf_8(folder: Path) -> None:
-    name = os.fsencode(folder) + b"/b\xffd.yaml"
-    with open(name, "wb") as file:  # noqa: PTH123
-        file.write(WRONG.encode())
+def test_a_file_whose_name_is_not_utf_8(folder: Path, hipplan: Run) -> None:
+    name = folder / os.fsdecode(b"b\xffd.yaml")
+    name.write_bytes(WRONG.encode())
     for format in ("text", "json", "github", "sarif"):  # noqa: A001
-        line = [*map(os.fsencode, command("validate", "--format", format)), name]
-        done = subprocess.run(line, capture_output=True, timeout=600)
+        done = hipplan("validate", "--format", format, name)
         assert done.returncode == 2, done.stderr
         if format == "sarif":
             (result,) = json.loads(done.stdout)["runs"][0]["results"]
@@ -160,58 +159,65 @@ def test_a_simulator_without_a_device_can_be_asked_nothing(folder: Path, hipplan
         assert "HIP_VISIBLE_DEVICES" in done.stderr
 
 
-def test_a_full_disk_is_no_bug_and_does_not_keep_memory_from_being_saved(folder: Path) -> None:
-    saved = folder / "saved.npy"
-    plan = '{"hipplan": 1, "buffers": {"b": {"kind": "pinned", "size": 4096}}}'
-    save = command("apply", "-", "--once", "--runtime", "sim", "--save", f"b={saved}")
-    for line in (command("machine", "list"), command("preview", "-", "--machine", "sim-2"), save):
-        with Path("/dev/full").open("w") as full:
-            done = subprocess.run(line, input=plan, stdout=full, stderr=subprocess.PIPE, text=True, timeout=600)
+PINNED = '{"hipplan": 1, "buffers": {"b": {"kind": "pinned", "size": 4096}}}'
 
-        assert done.returncode == 2, done.stderr
-        assert done.stderr.splitlines()[-1].startswith("hipplan: error: the output cannot be written: No space left")
-        assert "Traceback" not in done.stderr
+
+def with_output(started: Started, output: int, folder: Path, *arguments: object) -> tuple[int, str]:
+    """Exit code and standard error of a run of PINNED, whose standard output is this descriptor."""
+    plan, err = folder / "plan.json", folder / "err"
+    plan.write_text(PINNED)
+    with plan.open() as read, err.open("w") as told:
+        given = [str(one) for one in arguments]
+        code = started.run_on(given, (read.fileno(), output, told.fileno()), dict(os.environ)).code
+    return code, err.read_text()
+
+
+def test_a_full_disk_is_no_bug_and_does_not_keep_memory_from_being_saved(folder: Path, started: Started) -> None:
+    saved = folder / "saved.npy"
+    save = ("apply", "-", "--once", "--runtime", "sim", "--save", f"b={saved}")
+    for line in (("machine", "list"), ("preview", "-", "--machine", "sim-2"), save):
+        with Path("/dev/full").open("w") as full:
+            code, told = with_output(started, full.fileno(), folder, *line)
+
+        assert code == 2, told
+        assert told.splitlines()[-1].startswith("hipplan: error: the output cannot be written: No space left")
+        assert "Traceback" not in told
     assert saved.stat().st_size >= 4096
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_a_reader_that_has_gone_is_no_failure(form: str, folder: Path) -> None:
+def test_a_reader_that_has_gone_is_no_failure(form: str, folder: Path, started: Started) -> None:
     """As `| head` does; what was asked for is done all the same."""
     saved = folder / "saved"
     lines = [
-        command("preview", folder / "good.yaml", "--machine", "sim-2", "--format", form),
-        command("bench", "--runtime", "sim", "--size", "4096", "--repeats", "1", "--format", form),
-        command("apply", "-", "--once", "--runtime", "sim", "--format", form, "--save", f"b={saved}"),
+        ("preview", folder / "good.yaml", "--machine", "sim-2", "--format", form),
+        ("bench", "--runtime", "sim", "--size", "4096", "--repeats", "1", "--format", form),
+        ("apply", "-", "--once", "--runtime", "sim", "--format", form, "--save", f"b={saved}"),
     ]
-    plan = '{"hipplan": 1, "buffers": {"b": {"kind": "pinned", "size": 4096}}}'
     for line in lines:
         reading, writing = os.pipe()
         os.close(reading)
-        done = subprocess.run(line, input=plan, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=600)
+        ended = with_output(started, writing, folder, *line)
         os.close(writing)
 
-        assert (done.returncode, done.stderr) == (0, ""), line
+        assert ended == (0, ""), line
     assert saved.stat().st_size == 4096
 
 
 @pytest.mark.parametrize("name", [b"A\xffB", b"[/red] [bold]:smile:", b"a: [b] # c"], ids=repr)
-def test_a_device_s_name_is_only_a_name(name: bytes, folder: Path) -> None:
+def test_a_device_s_name_is_only_a_name(name: bytes, folder: Path, hipplan: Run) -> None:
     """Whatever bytes a driver gives it: not text, markup or YAML."""
-    environment = os.environb | {
-        b"HIPSIM_PROFILE": b"device.0.vmm=1\ndevice.0.memory=1073741824\ndevice.0.name=" + name
-    }
+    profile = b"device.0.vmm=1\ndevice.0.memory=1073741824\ndevice.0.name=" + name
     shown = name.decode(errors="replace")
     verbs = [("machine",), ("bench", "--size", "4096", "--repeats", "1"), ("apply", folder / "good.yaml", "--once")]
     for arguments in verbs:
-        line = command(*arguments, "--runtime", "sim")
-        done = subprocess.run(line, env=environment, capture_output=True, timeout=600)  # type: ignore[arg-type]
-        told = done.stdout.decode()
+        done = hipplan(*arguments, "--runtime", "sim", env={"HIPSIM_PROFILE": os.fsdecode(profile)})
 
         assert done.returncode == 0, done.stderr
         if arguments[0] == "machine":
-            assert yaml.safe_load(told)["devices"][0]["name"] == shown
+            assert yaml.safe_load(done.stdout)["devices"][0]["name"] == shown
         elif arguments[0] == "bench":
-            assert f"1 x {shown}; copies" in told
+            assert f"1 x {shown}; copies" in done.stdout
 
 
 @pytest.mark.skipif("HIPPLAN_SANITIZER" in os.environ, reason="sanitizers need files and addresses of their own")
@@ -286,13 +292,13 @@ def test_what_the_process_lacks_is_no_bug(
 
 
 @pytest.mark.parametrize("verb", ["validate", "fmt", "preview", "apply", "lock"])
-def test_standard_input_that_is_closed_is_told(verb: str) -> None:
-    done = subprocess.run(
-        command(verb, "-"), preexec_fn=lambda: os.close(0), capture_output=True, text=True, timeout=600
-    )
+def test_standard_input_that_is_closed_is_told(verb: str, started: Started, tmp_path: Path) -> None:
+    with (tmp_path / "err").open("w+") as err, Path(os.devnull).open("w") as out:
+        ended = started.run_on([verb, "-"], (None, out.fileno(), err.fileno()), dict(os.environ))
+        err.seek(0)
 
-    assert done.returncode == 2
-    assert "error[HP001]: standard input is closed" in done.stderr
+        assert ended.code == 2
+        assert "error[HP001]: standard input is closed" in err.read()
 
 
 def test_what_is_not_as_it_was_has_the_exit_code_of_what_is_left_behind(hipplan: Run) -> None:

@@ -6,14 +6,17 @@ What a child process takes is measured as CPU seconds and resident memory, which
 from __future__ import annotations
 
 import json
+import os
 import re
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Run, command
+from tests.cli.conftest import Run
+from tests.cli.started import Ended, Started
+
+Hold = Callable[[str, tuple[float, float], list[list[str]]], list[tuple[int, str]]]
 
 SMALL = (2.0, 300)
 """CPU seconds and MiB that a document of 64 KiB may take, and one of 10 MB."""
@@ -45,39 +48,37 @@ PAST: dict[str, str] = {
 }
 
 
-LAUNCHER = """
-import os, sys
-to, *line = sys.argv[1:]
-_, status, used = os.wait4(os.posix_spawn(line[0], line, os.environ), 0)
-with open(to, "w") as file:
-    print(os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, file=file)
-"""
-"""A small process between: what a child takes is never less than what its parent had when it was started."""
+def measured(started: Started, *arguments: object, cwd: Path) -> tuple[str, Ended]:
+    """What one run says, and what it takes."""
+    with (cwd / "said").open("w+") as said, Path(os.devnull).open() as nothing:
+        streams = (nothing.fileno(), said.fileno(), said.fileno())
+        ended = started.run_on([*map(str, arguments)], streams, dict(os.environ), cwd)
+        said.seek(0)
+        return said.read(), ended
 
 
-def measured(*arguments: object, cwd: Path) -> tuple[int, str, float, float]:
-    """Exit code and output of one run, its CPU seconds and MiB."""
-    line = [sys.executable, "-c", LAUNCHER, cwd / "used", *command(*arguments)]
-    done = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=cwd, timeout=300)
-    code, seconds, size = (cwd / "used").read_text().split()
-    return int(code), done.stdout.decode(), float(seconds), float(size)
+@pytest.fixture
+def hold(started: Started, tmp_path: Path) -> Hold:
+    """hold(text, most, verbs): what each verb says of a plan, within these seconds and MiB, and its exit code."""
+    return lambda text, most, verbs: _hold(started, tmp_path, text, most, verbs)
 
 
-def hold(text: str, folder: Path, most: tuple[float, float], verbs: list[list[str]]) -> list[tuple[int, str]]:
-    """What each verb says of a plan, within these seconds and MiB."""
+def _hold(
+    started: Started, folder: Path, text: str, most: tuple[float, float], verbs: list[list[str]]
+) -> list[tuple[int, str]]:
     (folder / "plan.yaml").write_text(f"hipplan: 1\n{text}\n")
     out = []
     for verb, *more in verbs:
-        code, said, seconds, size = measured(verb, "plan.yaml", *more, cwd=folder)
-        assert (seconds < most[0], size < most[1]) == (True, True), (verb, more, seconds, size)
+        said, ended = measured(started, verb, "plan.yaml", *more, cwd=folder)
+        assert (ended.seconds < most[0], ended.mib < most[1]) == (True, True), (verb, more, ended)
         assert "Traceback" not in said, said[-3000:]
-        out.append((code, said))
+        out.append((ended.code, said))
     return out
 
 
 @pytest.mark.parametrize("text", PAST.values(), ids=PAST)
-def test_an_expansion_past_the_limit_is_one_error_and_takes_nothing(text: str, tmp_path: Path) -> None:
-    (told,) = hold(text, tmp_path, SMALL, [["preview", "--machine", "sim-2"]])
+def test_an_expansion_past_the_limit_is_one_error_and_takes_nothing(text: str, hold: Hold) -> None:
+    (told,) = hold(text, SMALL, [["preview", "--machine", "sim-2"]])
     code, said = told
 
     assert code == 2, said[:2000]
@@ -102,35 +103,35 @@ NEAR: dict[str, str] = {
 
 
 @pytest.mark.parametrize("text", NEAR.values(), ids=NEAR)
-def test_large_plans_are_quick(text: str, tmp_path: Path) -> None:
+def test_large_plans_are_quick(text: str, hold: Hold) -> None:
     verbs = [["validate"], ["preview", "--machine", "sim-2"], ["preview", "--machine", "sim-2", "--format", "json"]]
-    assert [code for code, _ in hold(text, tmp_path, SMALL, verbs)] == [0, 0, 0]
+    assert [code for code, _ in hold(text, SMALL, verbs)] == [0, 0, 0]
 
 
-def test_a_plan_for_a_thousand_devices_is_quick(tmp_path: Path) -> None:
+def test_a_plan_for_a_thousand_devices_is_quick(tmp_path: Path, hold: Hold) -> None:
     devices = [{"name": f"device {number}", "memory": 2**36} for number in range(1000)]
     profile = {"name": "large", "runtime": "sim", "devices": devices}
     (tmp_path / "large.yaml").write_text(json.dumps(profile))
     text = "devices: {gpu: {count: 1000}}\nbuffers: {b: {kind: device, size: 4KiB, count: 20000}}"
 
-    assert [code for code, _ in hold(text, tmp_path, SMALL, [["preview", "--machine", "large.yaml"]])] == [0]
+    assert [code for code, _ in hold(text, SMALL, [["preview", "--machine", "large.yaml"]])] == [0]
 
 
-def test_a_document_of_ten_megabytes_is_quick(tmp_path: Path) -> None:
+def test_a_document_of_ten_megabytes_is_quick(hold: Hold) -> None:
     one = "  an_allocation_{}: {{size: 1MiB, shareable: posix_fd}}\n  # " + "x" * 900
     several = "\n".join(map(one.format, range(10_000)))
     verbs = [["preview", "--machine", "sim-2"], ["fmt"]]
 
-    assert [code for code, _ in hold(f"allocations:\n{several}", tmp_path, LARGE, verbs)] == [0, 0]
+    assert [code for code, _ in hold(f"allocations:\n{several}", LARGE, verbs)] == [0, 0]
 
 
-def test_a_large_document_past_the_limits_is_refused_quickly(tmp_path: Path) -> None:
+def test_a_large_document_past_the_limits_is_refused_quickly(hold: Hold) -> None:
     twice = "allocations: {" + "a: {size: 1}, " * 200_000 + "}"
 
-    assert [code for code, _ in hold(twice, tmp_path, LARGE, [["validate"], ["fmt"]])] == [2, 2]
+    assert [code for code, _ in hold(twice, LARGE, [["validate"], ["fmt"]])] == [2, 2]
 
 
-def test_a_profile_of_many_groups_of_devices_takes_nothing(tmp_path: Path) -> None:
+def test_a_profile_of_many_groups_of_devices_takes_nothing(tmp_path: Path, hold: Hold) -> None:
     """Each of 60 groups has 65,280 pairs."""
     devices = ", ".join("{name: g, memory: 1GiB}" for _ in range(256))
     group = "{devices: [" + ", ".join(map(str, range(256))) + "]}"
@@ -138,7 +139,7 @@ def test_a_profile_of_many_groups_of_devices_takes_nothing(tmp_path: Path) -> No
     (tmp_path / "m.yaml").write_text(text)
     plan = "devices: {gpu: {count: 4}}\npeers: all\nbuffers: {b: {kind: device, device: gpu.0, size: 1MiB}}"
 
-    assert [code for code, _ in hold(plan, tmp_path, SMALL, [["preview", "--machine", "m.yaml"]])] == [0]
+    assert [code for code, _ in hold(plan, SMALL, [["preview", "--machine", "m.yaml"]])] == [0]
 
 
 WRONG: dict[str, tuple[str, int]] = {
@@ -153,9 +154,9 @@ WRONG: dict[str, tuple[str, int]] = {
 
 
 @pytest.mark.parametrize(("text", "most"), WRONG.values(), ids=WRONG)
-def test_no_run_shows_more_than_a_thousand_diagnostics(text: str, most: int, tmp_path: Path) -> None:
+def test_no_run_shows_more_than_a_thousand_diagnostics(text: str, most: int, hold: Hold) -> None:
     verbs = [["validate", "--format", form] for form in ("text", "json", "github", "sarif")]
-    told = hold(text, tmp_path, SMALL, verbs)
+    told = hold(text, SMALL, verbs)
 
     assert {code for code, _ in told} == {2}
     told_as_text, as_json, github, sarif = (said for _, said in told)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Run, command
+from tests.cli.started import Started
 from tests.conftest import ROOT
 
 QUICKSTART = ROOT / "plans" / "quickstart.yaml"
@@ -34,19 +38,58 @@ def shell(line: tuple[object, ...], streams: str, cwd: Path) -> subprocess.Compl
     )
 
 
-@pytest.mark.parametrize("streams", ["<&- >&- 2>&-", ">&-", "2>&-", "2>/dev/full", "2> >(true)"])
-@pytest.mark.parametrize("verb", VERBS)
-def test_whoever_reads_what_is_said_the_command_does_its_work(verb: str, streams: str, tmp_path: Path) -> None:
-    ledger = tmp_path / "record"
-    more = ("--record", ledger) if VERBS[verb][0] == "apply" else ()
-    done = shell((*VERBS[verb], *more), streams, tmp_path)
+STREAMS: dict[str, tuple[int, ...]] = {
+    "<&- >&- 2>&-": (0, 1, 2),
+    ">&-": (1,),
+    "2>&-": (2,),
+    "2>/dev/full": (),
+    "2> >(true)": (),
+}
+"""What a shell does to the streams of a command, and which of them are closed then."""
 
-    assert done.returncode == (2 if verb in ("wrong", "usage") else 0), done.stderr
-    assert "Traceback" not in done.stderr
+
+@contextlib.contextmanager
+def error_stream(streams: str, usual: int) -> Iterator[int]:
+    """A descriptor for standard error as a shell makes it."""
+    if streams == "2>/dev/full":
+        with Path("/dev/full").open("wb") as full:
+            yield full.fileno()
+    elif streams == "2> >(true)":
+        reading, writing = os.pipe()
+        os.close(reading)
+        yield writing
+        os.close(writing)
+    else:
+        yield usual
+
+
+@pytest.mark.parametrize("streams", STREAMS)
+@pytest.mark.parametrize("verb", VERBS)
+def test_whoever_reads_what_is_said_the_command_does_its_work(
+    verb: str, streams: str, started: Started, tmp_path: Path
+) -> None:
+    ledger, said = tmp_path / "record", tmp_path / "said"
+    more = ("--record", ledger) if VERBS[verb][0] == "apply" else ()
+    line = [str(one) for one in (*VERBS[verb], *more)]
+    with said.open("wb") as out, error_stream(streams, out.fileno()) as err, Path(os.devnull).open() as nothing:
+        given = (nothing.fileno(), out.fileno(), err)
+        closed = STREAMS[streams]
+        kept = [None if number in closed else descriptor for number, descriptor in enumerate(given)]
+        ended = started.run_on(line, kept, dict(os.environ), tmp_path)
+
+    assert ended.code == (2 if verb in ("wrong", "usage") else 0), said.read_text()
+    assert "Traceback" not in said.read_text()
     if more:
         assert json.loads(ledger.read_text().splitlines()[-1]) == {"event": "end"}
     if streams == "2>&-" and verb in ("wrong", "usage"):
-        assert done.stdout == ""  # what is wrong is no result
+        assert said.read_text() == ""  # what is wrong is no result
+
+
+@pytest.mark.parametrize("streams", STREAMS)
+def test_python_itself_starts_and_ends_with_such_streams(streams: str, tmp_path: Path) -> None:
+    done = shell(VERBS["preview"], streams, tmp_path)
+
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
 
 
 def test_a_working_folder_that_is_gone_is_told(tmp_path: Path) -> None:
