@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from hipplan.errors import PlanError
 from hipplan.loader import load
-from tests.cli.conftest import Run, command
-from tests.cli.test_output import run
+from tests.cli.conftest import Run
+from tests.cli.started import Started
 from tests.conftest import ROOT
 
 QUICKSTART = ROOT / "plans" / "quickstart.yaml"
@@ -26,7 +27,7 @@ USES = {
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def files(started: Started, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """One of each kind, as the commands write them."""
     folder = tmp_path_factory.mktemp("kinds")
     out = {"plan": QUICKSTART, "tensors": ROOT / "plans" / "data" / "layer.safetensors"}
@@ -47,7 +48,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         ),
     }
     for name, line in writes.items():
-        done = run(command(*line))
+        done = started.run([str(one) for one in line], "", dict(os.environ), None)
         assert done.returncode == 0, done.stderr
         out[name] = folder / name
         out[name].write_text(done.stdout)

@@ -2,38 +2,49 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import re
-import subprocess
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Run, command
+from tests.cli.conftest import Run
+from tests.cli.started import Started
 from tests.conftest import ROOT
 
 QUICKSTART = ROOT / "plans" / "quickstart.yaml"
 ESCAPE = "\x1b["
+Shows = Callable[..., tuple[int, str]]
 
 
-def on_a_terminal(*arguments: object, **variables: str) -> tuple[int, str]:
-    """Exit code, and what standard output and standard error show on a terminal."""
-    ours, theirs = pty.openpty()
-    env = {**os.environ, "TERM": "xterm-256color", **variables}
-    done = subprocess.Popen(command(*arguments), stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, env=env)
-    os.close(theirs)
-    shown = b""
-    while True:
-        try:
-            piece = os.read(ours, 65536)
-        except OSError:  # EIO: nobody holds the other end any more
-            break
-        if not piece:
-            break
-        shown += piece
-    os.close(ours)
-    return done.wait(timeout=60), shown.decode().replace("\r\n", "\n")
+@pytest.fixture
+def on_a_terminal(started: Started) -> Shows:
+    """on_a_terminal(*arguments, **variables): exit code, and what standard output and error show on a terminal."""
+
+    def run(*arguments: object, **variables: str) -> tuple[int, str]:
+        ours, theirs = pty.openpty()
+        shown = bytearray()
+
+        def read() -> None:
+            with contextlib.suppress(OSError):  # EIO: nobody holds the other end any more
+                while piece := os.read(ours, 65536):
+                    shown.extend(piece)
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        env = {**os.environ, "TERM": "xterm-256color", **variables}
+        with Path(os.devnull).open() as nothing:
+            ended = started.run_on([str(one) for one in arguments], (nothing.fileno(), theirs, theirs), env)
+        os.close(theirs)
+        reader.join()
+        os.close(ours)
+        return ended.code, shown.decode().replace("\r\n", "\n")
+
+    return run
 
 
 @pytest.fixture
@@ -43,7 +54,9 @@ def wrong(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_diagnostic_has_colours_on_a_terminal_and_the_same_words(wrong: Path, hipplan: Run) -> None:
+def test_a_diagnostic_has_colours_on_a_terminal_and_the_same_words(
+    wrong: Path, hipplan: Run, on_a_terminal: Shows
+) -> None:
     code, shown = on_a_terminal("validate", wrong)
     plain = hipplan("validate", wrong).stderr
 
@@ -54,7 +67,7 @@ def test_a_diagnostic_has_colours_on_a_terminal_and_the_same_words(wrong: Path, 
 
 
 @pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {"NO_COLOR": "1", "FORCE_COLOR": "1"}, {"TERM": "dumb"}])
-def test_who_wants_no_colours_gets_none(variables: dict[str, str], wrong: Path) -> None:
+def test_who_wants_no_colours_gets_none(variables: dict[str, str], wrong: Path, on_a_terminal: Shows) -> None:
     for line in (["validate", wrong], ["preview", QUICKSTART, "--machine", "sim-2"]):
         _, shown = on_a_terminal(*line, **variables)
 
@@ -67,7 +80,7 @@ def test_colours_can_be_forced_into_a_pipe(wrong: Path, hipplan: Run) -> None:
     assert ESCAPE not in hipplan("validate", wrong, env={"FORCE_COLOR": ""}).stderr
 
 
-def test_tables_fit_a_narrow_terminal(hipplan: Run) -> None:
+def test_tables_fit_a_narrow_terminal(hipplan: Run, on_a_terminal: Shows) -> None:
     line = ["preview", QUICKSTART, "--machine", "sim-2"]
     _, shown = on_a_terminal(*line, COLUMNS="72", NO_COLOR="1")
     wide = hipplan(*line).stdout
