@@ -19,20 +19,20 @@ def data() -> bytes:
     return random.Random(11).randbytes(SIZE)
 
 
-def everywhere(machine: Machine) -> dict[str, Any]:
+def everywhere(machine: Machine, size: int = SIZE) -> dict[str, Any]:
     """One region over all linked devices, one on each, and each kind of buffer."""
     wide = [f"gpu.{n}" for n in range(machine.linked)]
     region: dict[str, Any] = {
-        "wide": {"devices": wide, "spread": "interleave", "chunk": 4 * MIB, "size": SIZE},
-        **{f"own{n}": {"device": f"gpu.{n}", "size": SIZE} for n in range(machine.count)},
+        "wide": {"devices": wide, "spread": "interleave", "chunk": 4 * MIB, "size": size},
+        **{f"own{n}": {"device": f"gpu.{n}", "size": size} for n in range(machine.count)},
     }
     for spec in region.values():
-        spec["tensors"] = {"t": {"dtype": "u8", "shape": [SIZE]}}
+        spec["tensors"] = {"t": {"dtype": "u8", "shape": [size]}}
     buffers = {
-        "device": {"kind": "device", "size": SIZE},
-        "pinned": {"kind": "pinned", "size": SIZE},
-        "managed": {"kind": "managed", "size": SIZE},
-        "fresh": {"kind": "registered", "anonymous": {"size": SIZE}},
+        "device": {"kind": "device", "size": size},
+        "pinned": {"kind": "pinned", "size": size},
+        "managed": {"kind": "managed", "size": size},
+        "fresh": {"kind": "registered", "anonymous": {"size": size}},
     }
     return {"hipplan": 1, "devices": {"gpu": {"count": machine.count}}, "regions": region, "buffers": buffers}
 
@@ -80,9 +80,11 @@ def test_values_fill_every_kind_of_memory(machine: Machine) -> None:
 
 
 def test_copies_between_all_pairs(machine: Machine, data: bytes, tmp_path: Path) -> None:
+    """Of two chunks and a little: the device copies, and no lane is filled again."""
     machine.wavers()
-    (tmp_path / "data.bin").write_bytes(data)
-    document = everywhere(machine)
+    size = 8 * MIB + 12_340
+    (tmp_path / "data.bin").write_bytes(data[:size])
+    document = everywhere(machine, size)
     names = [*(f"{name}.t" for name in document["regions"]), *document["buffers"]]
     with hipplan.apply(document, runtime=machine.wanted) as layout:
         for source in names:
@@ -93,4 +95,4 @@ def test_copies_between_all_pairs(machine: Machine, data: bytes, tmp_path: Path)
                 layout.fill(to, 0)
                 layout.copy(source, to)
                 layout.save(to, tmp_path / "back.bin")
-                assert (tmp_path / "back.bin").read_bytes() == data, (source, to)
+                assert (tmp_path / "back.bin").read_bytes() == data[:size], (source, to)
