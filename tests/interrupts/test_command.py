@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -15,86 +16,106 @@ from tests.conftest import ROOT
 QUICKSTART = ROOT / "plans" / "quickstart.yaml"
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
-# Forks a command for each of some moments: before the n-th import, or the n-th call of a Python function, counted from
-# the command's first. What is imported before is imported by a bare interpreter too.
+# Sends a command signals at some moments: before the n-th import, or the n-th call of a Python function, counted from
+# the command's first. What is imported before is imported by a bare interpreter too, unless everything is `loaded`.
+# Each signal goes to a fork of its own: of one command on its way, or from the beginning (of `apply`: memory is not the
+# forks' of who holds it).
 SWEEP = """
-import os, random, signal, sys
-kind, places, number, folder, *arguments = sys.argv[1:]
-places, number = int(places), int(number)
+import collections, json, os, random, signal, sys, traceback
+kind, on_the_way, loaded, wanted, folder, *arguments = sys.argv[1:]
+if loaded == "loaded":
+    import hipplan.api, hipplan.cli.apply, hipplan.cli.main, hipplan.render
+sent = []
 
-def run(at):
-    count = 0
-    def passed():
-        nonlocal count
-        count += 1
-        if count == at:
-            os.kill(os.getpid(), number)
-    if kind == "import":
-        class Finder:
-            @staticmethod
-            def find_spec(name, path=None, target=None):
-                passed()
+def run(passed):
+    class Finder:
+        @staticmethod
+        def find_spec(name, path=None, target=None):
+            passed()
     from hipplan.cli import command
+    sys.argv = ["hipplan", *arguments]
     if kind == "import":
         sys.meta_path.insert(0, Finder)
-    sys.argv = ["hipplan", *arguments]
-    if kind == "call":
+    else:
         sys.setprofile(lambda frame, event, argument: passed() if event == "call" else None)
     try:
         command()
     finally:
         sys.setprofile(None)
-        os.write(report, str(count).encode())
 
-def forked(at):
-    global report
-    read, report = os.pipe()
+def fork():
+    # None in the child, else its exit code and standard error.
     child = os.fork()
+    name = f"{folder}/{child or os.getpid()}"
     if child == 0:
-        out = os.open(folder + "/out", os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
-        err = os.open(folder + "/err", os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
-        os.dup2(out, 1)
-        os.dup2(err, 2)
+        for number in (1, 2):
+            os.dup2(os.open(f"{name}.{number}", os.O_CREAT | os.O_WRONLY), number)
+        return None
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return code, open(f"{name}.2").read()
+
+def forked(moments, fork_again):
+    # Runs the command, gets the signals of each moment, and says how many moments there were.
+    count, outcomes, runner = 0, [], 0
+    def passed():
+        nonlocal count
+        count += 1
+        for number in moments[count] if os.getpid() == runner and count in moments else ():
+            outcome = fork() if fork_again else None
+            if outcome is None:
+                os.kill(os.getpid(), number)
+                return
+            outcomes.append((count, number, *outcome))
+    outcome = fork()
+    if outcome is None:
+        runner, code = os.getpid(), 99
         try:
-            run(at)
+            run(passed)
         except SystemExit as ended:
             sys.stdout.flush()
-            os._exit(ended.code)
+            code = ended.code
         except BaseException:
-            import traceback
             traceback.print_exc()
-        os._exit(99)
-    os.close(report)
-    counted = int(os.read(read, 100) or 0)
-    os.close(read)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    return counted, code, open(folder + "/err").read()
+        if os.getpid() == runner:
+            open(f"{folder}/told", "w").write(json.dumps([count, outcomes]))
+        os._exit(code)
+    return outcome
 
-whole, code, told = forked(0)
+code, told = forked({}, False)
+whole, _ = json.load(open(f"{folder}/told"))
 assert code == 0 and whole > 50, (whole, code, told)
-for at in sorted(random.Random(7).sample(range(1, whole * 9 // 10), places)):
-    _, code, told = forked(at)
+moments = collections.defaultdict(list)
+chosen = random.Random(7)
+for number, places in json.loads(wanted):
+    for at in chosen.sample(range(1, whole * 9 // 10), places):
+        moments[at].append(number)
+if on_the_way == "on the way":
+    assert forked(moments, True)[0] == 0
+    _, outcomes = json.load(open(f"{folder}/told"))
+else:
+    outcomes = [(at, number, *forked({at: [number]}, False)) for at in sorted(moments) for number in moments[at]]
+assert len(outcomes) == sum(map(len, moments.values()))
+for at, number, code, told in outcomes:
     held = "rolled back" in told or "driver call under way" in told  # it was between two driver calls
     assert code in (128 + number, -number) and (not told or held), f"{kind} {at} of {whole}: exit code {code}: {told}"
-""".replace("\\\\n", "\\n")
+"""
 
 
 @pytest.mark.parametrize(
-    ("kind", "places", "number"),
+    ("kind", "signals"),
     [
-        ("import", 8, signal.SIGINT),
-        ("call", 16, signal.SIGINT),
-        ("call", 3, signal.SIGTERM),
-        ("call", 3, signal.SIGHUP),
+        ("import", [(signal.SIGINT, 8)]),
+        ("call", [(signal.SIGINT, 16), (signal.SIGTERM, 3), (signal.SIGHUP, 3)]),
     ],
-    ids=lambda value: getattr(value, "name", str(value)),
+    ids=["import", "call"],
 )
 @pytest.mark.parametrize("verb", ["validate", "preview", "apply"])
 def test_a_signal_at_any_moment_ends_the_command(
-    verb: str, kind: str, places: int, number: signal.Signals, tmp_path: Path
+    verb: str, kind: str, signals: list[tuple[int, int]], tmp_path: Path
 ) -> None:
     more = {"validate": (), "preview": ("--machine", "sim-2"), "apply": ("--once", "--runtime", "sim")}[verb]
-    line = [sys.executable, "-c", SWEEP, kind, places, int(number), tmp_path, verb, QUICKSTART, *more]
+    how = ("from the start", "loaded" if kind == "call" else "bare") if verb == "apply" else ("on the way", "bare")
+    line = [sys.executable, "-c", SWEEP, kind, *how, json.dumps(signals), tmp_path, verb, QUICKSTART, *more]
     done = subprocess.run(list(map(str, line)), capture_output=True, text=True)
 
     assert done.returncode == 0, done.stderr
