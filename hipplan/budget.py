@@ -2,9 +2,9 @@
 
 A plan says in a few characters what is made thousands of times (`each`, `count`, `gpu.*`, `peers: all`, chunks,
 aliases), and such factors multiply. So everything that repeats or spreads asks the document's one Budget first; past a
-limit there is one error, HP023, that says what asked for how many. What is written out one by one costs only values:
-a checkpoint may have 100,000 tensors, and its plan names them all. What a program needs on top of its plan, the
-compiler asks of a copy: one plan is compiled for many machines.
+limit there is one error, HP023, that says what asked for how many. What is written out one by one costs values, and
+steps where a driver call makes it: a checkpoint may have 100,000 tensors, and its plan names them all. What a program
+needs on top of its plan, the compiler asks of a copy: one plan is compiled for many machines.
 """
 
 from __future__ import annotations
@@ -18,23 +18,29 @@ from hipplan.plain import shown_number
 
 LIMITS = {
     "values": 750_000,
+    "repeated values": 100_000,
     "repetitions": 15_000,
     "characters": 8_000_000,
     "characters of expressions": 1_000_000,
     "objects": 25_000,
     "links": 100_000,
+    "characters of rights": 12_000_000,
     "steps": 40_000,
+    "pieces": 20_000,
 }
 """What is counted -> how many of it one document has at most."""
 
 _HINTS = {
     "values": "use count: for equal things, or fewer of them",
+    "repeated values": "use count: for equal things, or fewer of them",
     "repetitions": "use count: for equal things, or fewer of them",
     "characters": "use shorter texts, or fewer of them",
     "characters of expressions": "work it out once, under vars:",
     "objects": "use fewer, larger ones",
     "links": "name the devices that need it",
+    "characters of rights": "name the devices that need it, or use fewer tensors",
     "steps": "use fewer, larger pieces",
+    "pieces": "use larger chunks",
 }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 from pathlib import PurePath
 
@@ -133,7 +134,7 @@ def lower(
     """The contents of a plan as steps, in the order written; neighbouring loads of different memory as one."""
     if not plan.objects.contents:
         return ()
-    memory = Memory(resources, devices, machine=machine)
+    memory, budget = Memory(resources, devices, machine=machine), plan.budget
     steps: list[ContentStep] = []
     pending: list[tuple[str, tuple[Taken, ...]]] = []
     names: set[str] = set()
@@ -142,6 +143,8 @@ def lower(
         if not memory.by_name.keys() >= {content.name, content.spec.copy_of or content.name}:
             continue  # tensors of a region in which one does not fit (HP212)
         name, spec, span = content.name, content.spec, plan.span(*content.path, key=True)
+        pieces = sum(memory.pieces(one) - 1 for one in (name, spec.copy_of) if one)
+        budget.take("pieces", pieces, f"what '{name}' holds", partial(plan.span, *content.path, key=True))
         try:
             if spec.file is not None:
                 if pending and _meets(memory.by_name[name], names, shared):

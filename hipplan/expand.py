@@ -320,6 +320,7 @@ class _Expander:
         self.budget.take("repetitions", times, who, lambda: self._span(place))
         budget.take("characters of expressions", times * characters, who, lambda: self._span(place))
         self.budget.take("values", times * (values + len(self.scope)), who, lambda: self._span(place))
+        self.budget.take("repeated values", times * values, who, lambda: self._span(place))
         told = sum(times // len(values) * sum(len(str(item)) for item in values) for values in domains if times)
         told += times * len(place.expansion)  # each says which repetition of all around it it is
         self.budget.take("characters", told, who, lambda: self._span(place))

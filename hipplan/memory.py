@@ -7,7 +7,7 @@ process: there each device moves its own memory alone.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 
@@ -38,6 +38,7 @@ class Memory:
         self._devices = devices
         self._mappings: dict[str, list[Resource]] = {}
         self._starts: dict[str, list[int]] = {}
+        self._shared: dict[int, dict[str, str]] = {}
         self._tensors: dict[str, list[Resource]] = {}
         for resource in resources:
             self.by_name[resource.name] = resource
@@ -48,6 +49,15 @@ class Memory:
 
     def tensors(self, region: str) -> Sequence[Resource]:
         return self._tensors.get(region, ())
+
+    def pieces(self, name: str) -> int:
+        """How many mappings the bytes behind a name lie in."""
+        resource = self.by_name[name]
+        whole = name if resource.kind == "region" else resource.inside
+        if resource.kind == "mapping" or whole not in self._mappings:
+            return 1
+        starts = self._placed(whole)[1]
+        return bisect_left(starts, resource.offset + resource.size) - max(0, bisect_right(starts, resource.offset) - 1)
 
     def parts(self, name: str, right: str) -> tuple[Part, ...]:
         """The bytes of a buffer, region, tensor or mapping, cut where another device holds them.
@@ -69,7 +79,7 @@ class Memory:
             yield Part(whole, at, size, self._devices[self._mover(resource, mapping, right)])
 
     def _mover(self, resource: Resource, mapping: Resource, right: str) -> str:
-        rights = dict(mapping.access)
+        rights = self._rights(mapping)
         only = self.only_holders and mapping.device != "host"
         for who in (mapping.device,) if only else (mapping.device, *rights):
             if who != "host" and right in rights.get(who, ""):
@@ -96,20 +106,31 @@ class Memory:
             return False
         names = {name for name, number in self._devices.items() if number == ordinal}
         under = self._under(part.object, part.offset, part.size)
-        return all(any(right in dict(one.access).get(name, "") for name in names) for one, _, _ in under)
+        return all(any(right in self._rights(one).get(name, "") for name in names) for one, _, _ in under)
+
+    def _rights(self, mapping: Resource) -> dict[str, str]:
+        """Device -> right. Thousands of mappings have one tuple in common."""
+        if id(mapping.access) not in self._shared:
+            self._shared[id(mapping.access)] = dict(mapping.access)
+        return self._shared[id(mapping.access)]
 
     def _under(self, whole: str, start: int, size: int) -> Iterator[tuple[Resource, int, int]]:
         """(mapping, offset, bytes) of each mapping's share of a range."""
-        mappings = self._mappings[whole]
-        if whole not in self._starts:
-            mappings.sort(key=lambda one: one.offset)
-            self._starts[whole] = [one.offset for one in mappings]
-        for mapping in islice(mappings, max(0, bisect_right(self._starts[whole], start) - 1), None):
+        mappings, starts = self._placed(whole)
+        for mapping in islice(mappings, max(0, bisect_right(starts, start) - 1), None):
             if mapping.offset >= start + size:
                 return
             low, high = max(start, mapping.offset), min(start + size, mapping.offset + mapping.size)
             if low < high:
                 yield mapping, low, high - low
+
+    def _placed(self, whole: str) -> tuple[list[Resource], list[int]]:
+        """The mappings of a range in the order of addresses, and where each begins."""
+        mappings = self._mappings[whole]
+        if whole not in self._starts:
+            mappings.sort(key=lambda one: one.offset)
+            self._starts[whole] = [one.offset for one in mappings]
+        return mappings, self._starts[whole]
 
     def behind(self, part: Part) -> Iterator[tuple[str, Part]]:
         """(buffer or allocation, its share of a part)."""

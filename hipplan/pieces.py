@@ -27,8 +27,8 @@ from hipplan.program import Program
 from hipplan.steps import CreateAllocation, ImportAllocation, Map, Reserve, SetAccess, Step
 from hipplan.units import format_size
 
-MOST = 1024
-"""Pieces that ranges may be cut into, together with those that share memory with them."""
+MOST, MOST_OF_ALL = 1024, 8192
+"""Pieces that ranges may be cut into, together with those that share memory with them; and those of a program."""
 
 _SIGN = "/"
 """Piece 1 of 'weights' is called 'weights/1', and piece 0 'weights': as no name of a plan is."""
@@ -53,9 +53,8 @@ def fitted(program: Program, findings: Findings, old: Program | None = None) -> 
     if not concerned(program.measured):
         return program
     plan = _Arrangement(program, old)
-    for refused in plan.refused():
-        findings.add(refused)
-    return replace(program, steps=tuple(plan.steps())) if plan.units or plan.together else program
+    findings.extend(refused := list(plan.refused()))
+    return program if refused or not (plan.units or plan.together) else replace(program, steps=tuple(plan.steps()))
 
 
 def as_planned(program: Program) -> Program:
@@ -164,7 +163,8 @@ class _Arrangement:
             self.users.setdefault(step.allocation, set()).add(step.reservation)
         self.units = _units(old) if old is not None else {}
         """Allocation -> the size of its pieces."""
-        self._cut_ranges: list[set[str]] = []
+        self._groups: list[set[str]] = []
+        self._grouped: set[str] = set()
         there = _common_sizes(old) if old is not None else {}
         for name, maps in self.ranges.items():
             stays = there.get(name, 0)
@@ -181,17 +181,18 @@ class _Arrangement:
 
     def _cut(self, name: str, unit: int) -> None:
         """The memory of a range, and of all ranges that need its pieces' size because they share memory with it."""
-        if any(name in group for group in self._cut_ranges):
+        if name in self._grouped:
             return
         group, found = set(), [name]
         while found:
             one = found.pop()
             if one not in group and (one == name or not _is_alike(self.ranges[one], self.rights)):
                 group.add(one)
-                found += [user for step in self.ranges[one] for user in self.users[step.allocation]]
+                found += [user for step in self.ranges[one] for user in self.users.pop(step.allocation, ())]
         maps = [step for one in group for step in self.ranges[one]]
         unit = gcd(unit, *(step.size for step in maps), *(self.units.get(step.allocation, 0) for step in maps))
-        self._cut_ranges.append(group)
+        self._groups.append(group)
+        self._grouped |= group
         self.units |= {step.allocation: unit for step in maps}
 
     def _sizes(self, maps: Iterable[Map]) -> Iterator[int]:
@@ -205,10 +206,11 @@ class _Arrangement:
     def refused(self) -> Iterator[Diagnostic]:
         """HP309 for each group of ranges that cannot be cut."""
         made = {s.name: s for s in self.program.steps if isinstance(s, (CreateAllocation, ImportAllocation))}
-        for group in self._cut_ranges:
-            maps = [step for name, some in self.ranges.items() if name in group for step in some]
+        order, total = {name: number for number, name in enumerate(self.ranges)}, 0
+        for group in self._groups:
+            maps = [step for name in sorted(group, key=order.__getitem__) for step in self.ranges[name]]
             unit = self.units[maps[0].allocation]
-            pieces = sum(step.size for step in maps) // unit
+            total += (pieces := sum(step.size for step in maps) // unit)
             large = [(step, made[step.allocation]) for step in maps if made[step.allocation].size > unit]
             for step, memory in large:
                 if isinstance(memory, ImportAllocation):
@@ -217,6 +219,8 @@ class _Arrangement:
                     why = f"'{memory.name}' is shareable, so it cannot be cut"
                 elif pieces > MOST:
                     why = f"that would be {pieces} pieces of {format_size(unit)}, at most {MOST} are made"
+                elif total > MOST_OF_ALL:
+                    why = f"with those of other ranges that would be {total} pieces, at most {MOST_OF_ALL} are made"
                 else:
                     continue
                 yield _refusal(self.program, step, why)

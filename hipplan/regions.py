@@ -196,11 +196,17 @@ def _lay_out(
         asked = spec.size
         chunks = _chunks(region, asked, step, ask)
     elif any(tensor.device for tensor in spec.tensors.values()):
-        needs = {device: _need(tensors, device) for device in region.devices}
+        needs = dict.fromkeys(region.devices, 0)
+        for _, tensor, multiple, size in tensors:
+            if tensor.device in needs:
+                needs[tensor.device] = round_up(needs[tensor.device], multiple) + size
         asked = sum(needs.values())
+        ask(len(needs))
         chunks = [(device, round_up(max(need, 1), step)) for device, need in needs.items()]
     else:
-        asked = _need(tensors, None)
+        asked = 0
+        for _, _, multiple, size in tensors:
+            asked = round_up(asked, multiple) + size
         chunks = _chunks(region, asked, step, ask)
     bare = PlacedRegion(region, tuple(chunks), asked, ())
     return replace(bare, tensors=tuple(_place(bare, tensors, plan, findings)))
@@ -219,15 +225,6 @@ def _chunks(region: ResolvedRegion, size: int, step: int, ask: Callable[[int], N
         return [(holders[number % len(holders)], chunk) for number in range(count)]
     whole, more = divmod(count, len(holders))
     return [(device, chunk) for index, device in enumerate(holders) for _ in range(whole + (index < more))]
-
-
-def _need(tensors: Sequence[Needed], device: str | None) -> int:
-    """Bytes of all tensors of a device's part (None: of the whole region), one behind the other."""
-    end = 0
-    for _, tensor, step, size in tensors:
-        if device is None or tensor.device == device:
-            end = round_up(end, step) + size
-    return end
 
 
 def _place(placed: PlacedRegion, tensors: Sequence[Needed], plan: LoadedPlan, findings: Findings) -> list[PlacedTensor]:

@@ -309,8 +309,10 @@ class _Reader:
         if identity in self.open:
             self._report("HP008", "this anchor contains an alias of itself", node, hint="write the value out")
             return None
-        who = "an alias of this" if identity in self.seen else "this document"
-        self.source.budget.take("values", 1 + len(node.value), who, lambda: self.source._node_span(node))
+        again = identity in self.seen
+        who = "an alias of this" if again else "this document"
+        for kind in ("values", "repeated values") if again else ("values",):
+            self.source.budget.take(kind, 1 + len(node.value), who, lambda: self.source._node_span(node))
         self.seen.add(identity)
         self.open.add(identity)
         value = (

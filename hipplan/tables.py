@@ -11,8 +11,8 @@ from itertools import zip_longest
 from hipplan.errors import printable
 
 _GAP = "  "
-_NARROW = 12
-"""No column is folded to less."""
+_NARROW, _WIDE = 12, 200
+"""No column is folded to less; and no cell but a longer one itself is as long as that."""
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> str:
@@ -23,6 +23,8 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | No
     titles = [title.removeprefix(">") for title in columns]
     right = [title.startswith(">") for title in columns]
     widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+    if width is None:
+        widths = [min(w, _WIDE) for w in widths]
     room = None if width is None else width - len(_GAP) * (len(columns) - 1)
     folded = room is not None and sum(widths) > room and _narrow(widths, titles, right, room)
     forms = [f"{{:{'>' if ragged else '<'}{w}}}" for ragged, w in zip(right, widths, strict=True)]

@@ -76,6 +76,8 @@ _TYPES = {
     "model_attributes_type": "a mapping",
 }
 _UNKNOWN = "extra_forbidden"
+MOST = 20_000
+"""Errors that are looked at; of the others their number is said."""
 _INTEGER = re.compile(r"-?[0-9]+|0x[0-9a-fA-F]+|0o[0-7]+")
 _BOUNDS = {
     "greater_than",
@@ -106,7 +108,10 @@ def translate(
     found = Findings()
     repeated: dict[object, Diagnostic] = {}
     told: set[tuple[Path, str, str]] = set()
-    for details in error.errors(include_url=False):
+    for number, details in enumerate(error.errors(include_url=False)):
+        if number == MOST:
+            found.add(Diagnostic("HP027", "", left_out=error.error_count() - MOST))
+            break
         path, at_key = path_in(data, details["loc"])
         if path in unfilled:
             continue

@@ -79,14 +79,12 @@ def resolve(
 
 
 def _ask_for_steps(plan: Plan, peers: Sequence[ResolvedPeer], names: Names) -> None:
-    """For the driver calls of families and of peers; the chunks of regions follow from the machine too."""
+    """For driver calls. Those of mappings were counted as they were spread; chunks follow from the machine too."""
     names.ask("steps", len(peers), "peers", ("peers",))
+    names.ask("steps", len(plan.reservations), "reservations", ("reservations",))
     for noun, things in (("allocations", plan.allocations), ("streams", plan.streams), ("buffers", plan.buffers)):
         for name, thing in things.items():
-            count = getattr(thing, "count", None)
-            if count is None:
-                continue
             each = 1
             if isinstance(thing, ManagedBuffer):
                 each += len(thing.advice) + len(thing.prefetch) + (thing.attach_to is not None)
-            names.ask("steps", each * count, f"'{name}'", (noun, name))
+            names.ask("steps", each * (getattr(thing, "count", None) or 1), f"'{name}'", (noun, name))

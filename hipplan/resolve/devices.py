@@ -163,8 +163,9 @@ class Devices:
         def known() -> Iterator[str]:
             yield from (f"{family}.*" for family in self._families) if name.endswith(".*") else (*self.all, HOST)
 
-        otherwise = self._meant(name)
-        self._names.missing("HP201", "devices", name, path, known, key=key, hint=hint, otherwise=otherwise)
+        self._names.missing(
+            "HP201", "devices", name, path, known, key=key, hint=hint, otherwise=lambda: self._meant(name)
+        )
 
     def _meant(self, name: str) -> str:
         """For who names a device as PyTorch does, or by its number alone."""

@@ -40,9 +40,9 @@ class Mappings:
             matching = self.matching(mapping.allocation, where)
             spread = f"mapping '{mapping.allocation}'"
             self._names.ask("links", len(matching) * len(access), spread, where)
+            self._names.ask("steps", 2 * len(matching), spread, where)
             if len(matching) > 1:
                 self._names.ask("objects", len(matching), spread, where)
-                self._names.ask("steps", 2 * len(matching), spread, where)
             for allocation in matching:
                 whole = self._allocations[allocation].spec.size
                 size = whole if mapping.size is None else mapping.size

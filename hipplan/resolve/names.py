@@ -55,22 +55,30 @@ class Names:
         self.budget.take(kind, count, who, lambda: self.span(path))
 
     def missing(
-        self, code: str, noun: str, name: str, path: Path, known: Callable[[], Iterable[str]], **more: object
+        self,
+        code: str,
+        noun: str,
+        name: str,
+        path: Path,
+        known: Callable[[], Iterable[str]],
+        *,
+        key: bool = False,
+        hint: str = "",
+        otherwise: Callable[[], str] = str,
     ) -> None:
         """A reference to what does not exist, unless its definition has been called wrong already.
 
-        known: the names that there are, for the first mistakes.
+        known: the names that there are; otherwise: a hint where none is near. Both only for the first mistakes.
         """
         self.wrong.add(path[:2])
         if self.is_broken(noun, name) or self.found.enough():
             return
-        hint, otherwise = str(more.pop("hint", "")), str(more.pop("otherwise", ""))
         if self._suggestions and not hint:
             broken = (one.partition(":") for one in sorted(self._broken))
             names = [*known(), *(named for of, _, named in broken if of == noun)]
-            hint = self.nearest(name, names) or otherwise or (f"the plan has {_listed(names)}" if names else "")
+            hint = self.nearest(name, names) or otherwise() or (f"the plan has {_listed(names)}" if names else "")
         hint = hint or f"define it under {noun}:"
-        self.report(code, f"there is no {noun[:-1]} '{name}'", path, key=bool(more.get("key")), hint=hint)
+        self.report(code, f"there is no {noun[:-1]} '{name}'", path, key=key, hint=hint)
 
     def is_broken(self, noun: str, name: str) -> bool:
         """Whether a name may be that of something whose definition has been called wrong already."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hipplan.model import Region
 from hipplan.objects import Path, ResolvedRegion
+from hipplan.plain import counted
 from hipplan.resolve.devices import Devices
 from hipplan.resolve.names import Names
 from hipplan.units import format_size, round_up
@@ -25,6 +26,9 @@ def resolve_region(name: str, spec: Region, path: Path, names: Names, devices: D
             why=f"it reserves {format_size(spec.reserve)}",
             hint="reserve at least what is mapped",
         )
+    shared = f"'{name}', {counted(len(spec.tensors), 'tensor')} for {counted(len(access), 'device')},"
+    told = sum(len(device) + len(right) for device, right in access.items())  # of each tensor, in a preview
+    names.ask("characters of rights", len(spec.tensors) * told, shared, path)
     _tensors(name, spec, holders, path, names)
     if spec.size != "auto" and not any(tensor.device for tensor in spec.tensors.values()):
         _check_room(name, spec, path, names)

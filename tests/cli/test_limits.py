@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -44,6 +45,19 @@ PAST: dict[str, str] = {
     "domains": "allocations: {a: {each: {" + ", ".join(f"n{i}: 1000000" for i in range(2000)) + "}, size: 1}}",
     "counts of devices": "devices:\n" + "".join(f"  g{i}: {{count: 100000}}\n" for i in range(2000)),
     "counts": "buffers: {b: {kind: device, size: 1, count: 99999999999999999999999999999}}",
+    "copies of chunks": "devices: {gpu: {count: 2}}\nregions: {g: {devices: [gpu.*], spread: interleave, chunk: 2MiB, "
+    "size: 16GiB}}\nbuffers: {b: {count: 200, kind: device, size: 16GiB}}\n"
+    "contents: {b.$(each): {each: 200, copy_of: g}}",
+    "tensors of many devices": "devices: {gpu: {count: 1000}}\nregions: {r: {each: 90, devices: [gpu.*], tensors: "
+    '{t: {each: 150, dtype: u8, shape: [1], device: "gpu.$(index)"}}}}',
+    "rights to tensors": "devices: {gpu: {count: 1000}}\nregions: {g: {size: 1GiB, access: {gpu.*: rw}, "
+    "tensors: {t: {each: 15000, dtype: u8, shape: [1]}}}}",
+    "prefetches": "buffers: {b: {each: 50, kind: managed, size: 1MiB, prefetch: [" + "{to: host}, " * 900 + "]}}",
+    "mistakes": "buffers: {b: {each: 15000, kind: managed, size: 1, advice: [" + "1, " * 44 + "]}}",
+    "mappings by alias": "allocations: {a: {size: 2MiB}}\nreservations:\n  r: {mappings: &a ["
+    + "{allocation: a}, " * 1000
+    + "]}\n"
+    + "".join(f"  r{i}: {{mappings: *a}}\n" for i in range(40)),
     "aliases": "k0: &k0 x\n" + "".join(f"k{i}: &k{i} [{f'*k{i - 1}, ' * 10}]\n" for i in range(1, 9)),
 }
 
@@ -106,6 +120,52 @@ NEAR: dict[str, str] = {
 def test_large_plans_are_quick(text: str, hold: Hold) -> None:
     verbs = [["validate"], ["preview", "--machine", "sim-2"], ["preview", "--machine", "sim-2", "--format", "json"]]
     assert [code for code, _ in hold(text, SMALL, verbs)] == [0, 0, 0]
+
+
+LETTERS = random.Random(16)
+ALIKE = ["x" + "".join(LETTERS.choices("ab", k=78)) for _ in range(325)]
+
+SLOW: dict[str, tuple[str, str]] = {
+    "names alike": ("sim-2", "allocations:\n" + "".join(f"  {name}: {{size: 1}}\n" for name in ALIKE[:300])
+    + "reservations: {r: {mappings: [" + ", ".join(f"{{allocation: {name}}}" for name in ALIKE[300:]) + "]}}"),
+    "numbers of devices": ("sim-2", "devices: {gpu: {count: 24000}}\n"
+    "streams: {a: {each: 14000, device: 'cuda:9$(index % 1000)'}}"),
+    "mistakes": ("sim-2", "buffers: {b: {each: 200, kind: managed, size: 1, advice: [" + "1, " * 480 + "]}}"),
+    "chunks of many devices": ("thousand", "devices: {gpu: {count: 1000}}\nregions: {r: {each: 90, access: {}, "
+    "devices: [gpu.*], tensors: {t: {dtype: u8, shape: [1], device: gpu.0}}}}"),
+    "ranges that share memory": ("hip-7.2", "allocations: {a: {size: 2MiB}, b: {size: 4MiB}}\nreservations: "
+    "{r: {each: 5000, access: {gpu.0: rw}, mappings: [{allocation: a}, {allocation: b, at: 16MiB}]}}"),
+    "a range in many pieces": ("hip-7.2", "allocations: {a: {size: 2MiB}, b: {size: 2TiB}}\nreservations: "
+    "{r: {access: {gpu.0: rw}, mappings: [{allocation: a}, {allocation: b, at: 16MiB}]}}"),
+    "ranges in many pieces": ("hip-7.2", "allocations: {a: {count: 4000, size: 2MiB}, b: {count: 4000, size: 1GiB}}\n"
+    "reservations: {r: {each: 4000, access: {gpu.0: rw}, mappings: "
+    "[{allocation: a.$(index)}, {allocation: b.$(index), at: 16MiB}]}}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("machine", "text"), SLOW.values(), ids=SLOW)
+def test_a_plan_with_mistakes_is_refused_quickly(machine: str, text: str, tmp_path: Path, hold: Hold) -> None:
+    if machine != "sim-2":
+        count = {"hip-7.2": 1, "thousand": 1000}[machine]
+        profile = {"name": "m", "hip_version": "7.2.0", "devices": [{"name": "g", "memory": 2**53}] * count}
+        machine = str(tmp_path / "m.yaml")
+        Path(machine).write_text(json.dumps(profile))
+    ((code, said),) = hold(text, SMALL, [["preview", "--machine", machine]])
+
+    assert code in (2, 3)
+    assert said.count("error[") <= 1001
+
+
+def test_a_long_list_of_devices_makes_its_own_line_long_and_no_other(tmp_path: Path, hold: Hold) -> None:
+    profile = {"name": "m", "runtime": "sim", "devices": [{"name": "g", "memory": 2**40}] * 250}
+    profile["meshes"] = [{"devices": list(range(250))}]
+    (tmp_path / "m.yaml").write_text(json.dumps(profile))
+    text = f"devices: {{{'n' * 240}: {{count: 250}}}}\nregions: {{g: {{devices: [{'n' * 240}.*], spread: interleave, "
+    text += "chunk: 2MiB, size: 780MiB, access: {}}}"
+    ((code, said),) = hold(text, SMALL, [["preview", "--machine", "m.yaml"]])
+
+    assert code == 0
+    assert len(said) < 3_000_000
 
 
 def test_a_plan_for_a_thousand_devices_is_quick(tmp_path: Path, hold: Hold) -> None:
