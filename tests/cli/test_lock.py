@@ -135,7 +135,8 @@ def test_an_address_that_is_taken_rolls_back(sim: Simulator, locked: Path) -> No
 
 
 TEN_PROCESSES = """
-import ctypes, mmap, os, sys, hipplan.api
+import ctypes, mmap, os, sys, hipplan.api, hipplan.held, hipplan.layout, hipplan.lock, hipplan.prepare
+hipplan.lock.Locked(sys.argv[2]).hold(hipplan.compile(hipplan.load(sys.argv[1]), hipplan.machine("sim-2")))
 for _ in range(10):
     if os.fork() == 0:
         with hipplan.apply(sys.argv[1], runtime="sim", locked=sys.argv[2]) as layout:
