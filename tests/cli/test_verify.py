@@ -483,7 +483,7 @@ def test_a_program_that_holds_layouts_answers_too(folder: Path, hipplan: Run) ->
     _until(program, "ready")
     assert held.holders() == []
     assert hipplan("verify", program.pid).returncode == 4
-    program.communicate(timeout=30)
+    program.communicate(timeout=600)
     assert program.returncode == 0
     assert list(folder.iterdir()) == []
 

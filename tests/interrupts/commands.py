@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -39,7 +40,8 @@ class Command:
         self.process.start()
 
     def send(self, number: int) -> None:
-        os.kill(self.process.pid, number)
+        with contextlib.suppress(ProcessLookupError):  # on a busy machine it may have ended
+            os.kill(self.process.pid, number)
 
     def wait(self, timeout_s: float = 300) -> int:
         """The exit code; negative: the signal that killed it."""

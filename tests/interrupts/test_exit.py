@@ -40,7 +40,7 @@ threading.Thread(target=lambda: hipplan.load).start()
 begun.wait()
 child = os.fork()
 if child == 0:
-    signal.alarm(20)
+    signal.alarm(300)
     hipplan.load({"hipplan": 1})
     os._exit(42)
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
@@ -79,12 +79,12 @@ def tick():
         ticks.append(1)
         time.sleep(0.01)
 threading.Thread(target=tick).start()
-layout.runtime.arm_faults("hipDeviceSynchronize@1=delay:500")
+layout.runtime.arm_faults("hipDeviceSynchronize@1=delay:1000")
 used = int(open("/proc/self/statm").read().split()[0]) * 4096
 resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 20), resource.RLIM_INFINITY))  # a thread takes 8 MiB
 before = len(ticks)
 layout.close()
-assert len(ticks) - before > 10, len(ticks) - before
+assert len(ticks) - before > 3, len(ticks) - before  # none, if the wait kept the interpreter
 """)  # fmt: skip
 
     assert trace.count('"hipMemRelease"') == 4

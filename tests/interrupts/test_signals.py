@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -43,45 +44,53 @@ def test_a_signal_at_every_step_boundary_rolls_back(number: signal.Signals, tmp_
         assert "Traceback" not in command.err
 
 
+def slow_enough(during: Callable[[int, Path], Command], said: str, code: int, folder: Path) -> Command:
+    """A run whose slow call was under way when the signal came: on a busy machine a short one may be over by then."""
+    for delay_ms in (400, 4_000, 40_000):
+        command = during(delay_ms, folder / str(delay_ms))
+        ended = command.wait()
+        if said in command.err:
+            assert (ended, command.alive()) == (code, {}), command.err
+            return command
+    pytest.fail(f"nobody said '{said}': {command.err}")
+
+
 @every_signal
 def test_a_signal_inside_a_slow_call_is_answered_and_rolls_back(
     number: signal.Signals, calls: list[str], tmp_path: Path
 ) -> None:
-    for delay_ms in (400, 4_000, 20_000):  # on a busy machine the call may be over before the signal is there
-        (tmp_path / str(delay_ms)).mkdir()
-        command = Command(tmp_path / str(delay_ms), *APPLY, faults=f"hipMemMap@1=delay:{delay_ms}")
+    def during(delay_ms: int, folder: Path) -> Command:
+        command = Command(folder, *APPLY, faults=f"hipMemMap@1=delay:{delay_ms}")
         command.wait_for_calls(before_the("hipMemMap", calls))
         time.sleep(delay_ms / 4_000)  # the slow call has begun
         command.send(number)
-        assert command.wait() == 128 + number
-        assert command.alive() == {}
-        if "stopping when the driver call under way is done" in command.err:
-            break
-    else:
-        pytest.fail(command.err)
+        return command
+
+    slow_enough(during, "stopping when the driver call under way is done", 128 + number, tmp_path)
 
 
-def test_a_signal_during_roll_back_is_answered_and_does_not_abandon_it(calls: list[str], tmp_path: Path) -> None:
-    command = Command(tmp_path, *APPLY, at_step=(8, signal.SIGINT), faults="hipMemUnmap@1=delay:1000")
-    command.wait_for_call("hipDeviceSynchronize")  # roll back has begun, and its first undo is slow
-    command.send(signal.SIGINT)
-    command.send(signal.SIGTERM)
+def test_a_signal_during_roll_back_is_answered_and_does_not_abandon_it(tmp_path: Path) -> None:
+    def during(delay_ms: int, folder: Path) -> Command:
+        faults = f"hipMemUnmap@1=delay:{delay_ms}"
+        command = Command(folder, *APPLY, at_step=(8, signal.SIGINT), faults=faults)
+        command.wait_for_call("hipDeviceSynchronize")  # roll back has begun, and its first undo is slow
+        command.send(signal.SIGINT)
+        command.send(signal.SIGTERM)
+        return command
 
-    assert command.wait() == 130
+    command = slow_enough(during, "SIGTERM: still giving memory back", 130, tmp_path)
     assert "SIGINT: still giving memory back: please wait, stopping now would lose memory" in command.err
-    assert "SIGTERM: still giving memory back" in command.err
-    assert command.alive() == {}
 
 
-def test_a_signal_during_a_roll_back_that_an_error_began_is_answered(calls: list[str], tmp_path: Path) -> None:
-    faults = "hipMemMap@2=hipErrorOutOfMemory; hipMemUnmap@1=delay:1000"
-    command = Command(tmp_path, *APPLY, faults=faults)
-    command.wait_for_call("hipDeviceSynchronize")
-    command.send(signal.SIGTERM)
+def test_a_signal_during_a_roll_back_that_an_error_began_is_answered(tmp_path: Path) -> None:
+    def during(delay_ms: int, folder: Path) -> Command:
+        faults = f"hipMemMap@2=hipErrorOutOfMemory; hipMemUnmap@1=delay:{delay_ms}"
+        command = Command(folder, *APPLY, faults=faults)
+        command.wait_for_call("hipDeviceSynchronize")
+        command.send(signal.SIGTERM)
+        return command
 
-    assert command.wait() == 4
-    assert "SIGTERM: still giving memory back" in command.err
-    assert command.alive() == {}
+    slow_enough(during, "SIGTERM: still giving memory back", 4, tmp_path)
 
 
 @every_signal
@@ -113,15 +122,22 @@ def test_a_signal_in_the_last_step_is_heard(calls: list[str], tmp_path: Path) ->
     assert command.wait() == 143
 
 
-def test_a_device_that_never_becomes_idle_is_told_of_and_given_up_on_request(calls: list[str], tmp_path: Path) -> None:
-    command = Command(
-        tmp_path, *APPLY, faults="hipDeviceSynchronize@1=delay:60000", variables={"HIPPLAN_IDLE_NOTICE": "2"}
-    )
-    command.wait_for_calls(before_the("hipDeviceSynchronize", calls))
-    time.sleep(0.1)
-    command.send(signal.SIGINT)  # within its time: answered, not obeyed
-    command.wait_for_err("still waiting for device 'gpu.0'")
-    command.wait_for_err("device 'gpu.0' is still busy after 2 s")
+def test_a_signal_while_a_device_is_waited_for_is_answered_and_not_obeyed(calls: list[str], tmp_path: Path) -> None:
+    def during(delay_ms: int, folder: Path) -> Command:
+        faults = f"hipDeviceSynchronize@1=delay:{delay_ms}"
+        command = Command(folder, *APPLY, faults=faults, variables={"HIPPLAN_IDLE_NOTICE": "3600"})
+        command.wait_for_calls(before_the("hipDeviceSynchronize", calls))
+        time.sleep(delay_ms / 4_000)
+        command.send(signal.SIGINT)
+        return command
+
+    slow_enough(during, "still waiting for device 'gpu.0'", 130, tmp_path)
+
+
+def test_a_device_that_never_becomes_idle_is_told_of_and_given_up_on_request(tmp_path: Path) -> None:
+    faults = "hipDeviceSynchronize@1=delay:3600000"
+    command = Command(tmp_path, *APPLY, faults=faults, variables={"HIPPLAN_IDLE_NOTICE": "0.2"})
+    command.wait_for_err("device 'gpu.0' is still busy after 0.2 s")
     command.send(signal.SIGINT)
 
     assert command.wait() == 5

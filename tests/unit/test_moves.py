@@ -54,7 +54,7 @@ def loading(layout: hipplan.Layout, file: Path, meanwhile: Callable[[], None]) -
 
     thread = threading.Thread(target=load)
     thread.start()
-    assert begun.wait(20)
+    assert begun.wait(300)
     meanwhile()
     thread.join()
     layout.runtime.arm_faults("")
