@@ -50,6 +50,7 @@ def mapped(handle_type: int = 0, device: int = 0) -> list[Call]:
     ]
 
 
+POOLED: list[Call] = [["hipMallocAsync", [["out", "P"], PIECE, None], "b0"], ["hipFree", [["at", "b0", 0]]]]
 BUFFER: Call = ["hipMalloc", [["out", "P"], PIECE], "b0"]
 
 
@@ -97,6 +98,12 @@ DECLARED = (
         "hipMemRelease", "after hipMemUnmap of another size, up to 6.x", 0, 1,
         "AMD's library then frees memory that is mapped; the simulator keeps it",
         [*mapped(), ["hipMemUnmap", [["at", "m0", 0], PAGE]], ["hipMemRelease", [["at", "h0", 0]]]], ("6.4",),
+    ),
+    Declared(
+        "hipFreeAsync", "of what no pool gave, while the device's pool keeps freed memory, up to 6.x", 0, 0,
+        "AMD's library asks itself with hipMemGetInfo how much is free, and that success becomes the last error; the "
+        "simulator has no pools", [*POOLED, ["hipMalloc", [["out", "P"], PIECE], "b1"], ["hipGetDeviceCount", [None]],
+         ["hipFreeAsync", [["at", "b1", 0], None]]], ("6.4",),
     ),
     Declared(
         "hipMemAdvise", "of pinned or registered memory", 0, 1, "the kernel decides, and the stand-in driver says yes",

@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from tests.conformance.sim import library_path
 from .declared import DECLARED
 from .player import Call
 from .sequences import random_sequence
+from .short import STARTS, short_sequences
 
 ROOT = Path(__file__).parents[2]
 HIP = {"6.4": "6.4.43484", "7.2": "7.2.53211"}
@@ -59,7 +61,13 @@ QUIRKS = {
 }
 
 TELL_ERRORS = ("hipGetLastError", "hipPeekAtLastError", "hipExtGetLastError")
+WATCHED = 3
+"""How long an answer is that the last error stands in: behind the code and the outputs."""
 CLEANING_UP: Call = ["what is left goes", []]
+RACES = ("6.4",)
+"""Releases whose library spoils its own heap now and then where memory is unmapped behind small copies, in one of some
+hundred sequences: a death there counts as one only if it comes again in a second process."""
+AS_MANY_AS_ONE_READS = 20
 PATIENCE_S = 60
 """How long a sequence may take. A library that never returns is ended, and counts as dead."""
 
@@ -96,7 +104,10 @@ class Side:
         for line in self.process.stdout:
             if line.startswith("["):
                 watchdog.cancel()
-                return json.loads(line)[1], -1
+                _, answers, intact = json.loads(line)
+                if not intact:
+                    self.close()
+                return answers, -1
             at = int(line.split()[1])
         watchdog.cancel()
         status = self.process.wait()
@@ -154,26 +165,27 @@ def changes_nothing(function: str) -> bool:
     )
 
 
+def same_last_error(call: Call, one: list[Any], other: list[Any], before: bool) -> bool:
+    """Whether the two threads' last errors agree behind a call: if it was looked at, by that; else only if nothing set
+    them apart since they were last cleared."""
+    if len(one) == len(other) == WATCHED:
+        return bool(one[-1] == other[-1])
+    return call[0] == "hipGetLastError" or (before and one == other)
+
+
 def differences(calls: list[Call], theirs: Answers, ours: Answers) -> tuple[int, list[tuple[int, Difference]]]:
     """Calls compared, and those that differ, up to the first behind which the two are no longer in the same state."""
     compared, found, same_error = 0, [], True
     for number, (call, one, other) in enumerate(zip(calls, theirs, ours, strict=True)):
+        agreed, same_error = same_error, same_last_error(call, one, other, same_error)
         if "reused address" in (one[0], other[0]):
-            same_error = same_error and one == other
             continue
         compared += not passed_over(one)
         if one == other:
-            same_error = same_error or not passed_over(one)
             continue
-        if not same_error and call[0] in TELL_ERRORS:
-            same_error = one[2:] == other[2:] and call[0] == "hipGetLastError"
-            continue  # of an earlier difference
-        by_error_alone = one[:2] == other[:2]
-        if by_error_alone and not same_error:
+        if not agreed and (call[0] in TELL_ERRORS or one[:2] == other[:2]):
             continue  # left by an earlier difference
-        if not by_error_alone or same_error:
-            found.append((number, Difference(call, other, one)))
-        same_error = one[2:] == other[2:]
+        found.append((number, Difference(call, other, one)))
         if one[0] != other[0] and not changes_nothing(call[0]):
             break
     return compared, found
@@ -182,12 +194,16 @@ def differences(calls: list[Call], theirs: Answers, ours: Answers) -> tuple[int,
 class Pair:
     def __init__(self, release: str) -> None:
         self.release, self.amd, self.simulator = release, amd(release), simulator(release)
+        self.deaths_by_chance = 0
 
     def compare(
         self, name: str, calls: list[Call], watched: bool = True, guarded: bool = True
     ) -> tuple[int, list[tuple[int, Difference]]]:
         """Calls compared, and the differences with their numbers."""
         theirs, died = self.amd.play(name, calls, watched, guarded)
+        if theirs is None and self.release in RACES:
+            theirs, died = self.amd.play(name, calls, watched, guarded)
+            self.deaths_by_chance += theirs is not None
         ours, fell = self.simulator.play(name, calls, watched, guarded)
         if theirs is None or ours is None:
             at = died if theirs is None else fell
@@ -231,10 +247,31 @@ def is_declared(release: str, found: Difference) -> bool:
 
 
 @dataclass
+class Undeclared:
+    name: str
+    calls: list[Call]
+    watched: bool
+    difference: Difference
+
+
+@dataclass
 class Run:
-    compared: int
-    declared: int
-    undeclared: list[tuple[int, list[Call], Difference]]
+    """What came of comparing sequences."""
+
+    sequences: int = 0
+    compared: int = 0
+    declared: int = 0
+    undeclared: list[Undeclared] = field(default_factory=list)
+
+    def add(self, pair: Pair, name: str, calls: list[Call], watched: bool) -> None:
+        compared, found = pair.compare(name.replace(" ", "-"), calls, watched)
+        self.sequences += 1
+        self.compared += compared
+        for at, one in found:
+            if is_declared(pair.release, one):
+                self.declared += 1
+            else:
+                self.undeclared.append(Undeclared(name, calls[: at + 1], watched, one))
 
 
 def is_watched(seed: int) -> bool:
@@ -244,26 +281,31 @@ def is_watched(seed: int) -> bool:
 
 def compare_sequences(pair: Pair, calls_wanted: int, first_seed: int = 0) -> Run:
     """As many random sequences as it takes."""
-    run = Run(0, 0, [])
+    run = Run()
     for seed in itertools.count(first_seed):
-        if run.compared >= calls_wanted or len(run.undeclared) >= 20:
+        if run.compared >= calls_wanted or len(run.undeclared) >= AS_MANY_AS_ONE_READS:
             return run
-        calls = random_sequence(seed, pair.release)
-        compared, found = pair.compare(f"seed-{seed}", calls, is_watched(seed))
-        run.compared += compared
-        for at, one in found:
-            if is_declared(pair.release, one):
-                run.declared += 1
-            else:
-                run.undeclared.append((seed, calls[: at + 1], one))
+        run.add(pair, f"seed {seed}", random_sequence(seed, pair.release), is_watched(seed))
     raise AssertionError
+
+
+def compare_short_sequences(pair: Pair, starts: Iterable[str], length: int) -> Run:
+    """All of them. Every second one is watched; in the others only its own calls set the last error."""
+    run = Run()
+    found = (short_sequences(start, pair.release, length) for start in starts)
+    for number, (name, calls) in enumerate(itertools.chain.from_iterable(found)):
+        if len(run.undeclared) >= AS_MANY_AS_ONE_READS:
+            return run
+        run.add(pair, name, calls, watched=number % 2 == 0)
+    return run
 
 
 def report(pair: Pair, run: Run) -> str:
     lines = []
-    for seed, calls, found in run.undeclared:
-        lines.append(f"seed {seed}: {found.call[0]}: AMD {found.theirs}, simulator {found.ours}")
-        lines += [f"    {json.dumps(call)}" for call in pair.shrink(calls, found, is_watched(seed))]
+    for one in run.undeclared:
+        found = one.difference
+        lines.append(f"{one.name}: {found.call[0]}: AMD {found.theirs}, simulator {found.ours}")
+        lines += [f"    {json.dumps(call)}" for call in pair.shrink(one.calls, found, one.watched)]
     return "\n".join(lines)
 
 
@@ -272,13 +314,20 @@ def main() -> int:
     parser.add_argument("release", choices=HIP)
     parser.add_argument("--calls", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0, help="of the first sequence")
+    parser.add_argument("--short", type=int, metavar="LENGTH", help="instead: all sequences of so many letters")
     wanted = parser.parse_args()
     pair = Pair(wanted.release)
-    run = compare_sequences(pair, wanted.calls, wanted.seed)
+    short = wanted.short is not None
+    run = (
+        compare_short_sequences(pair, STARTS, wanted.short)
+        if short
+        else compare_sequences(pair, wanted.calls, wanted.seed)
+    )
     print(report(pair, run))
     print(
-        f"{wanted.release}: {run.compared} calls compared, {run.declared} declared differences, "
-        f"{len(run.undeclared)} undeclared; {len(pair.amd.deaths)} deaths of AMD's process"
+        f"{wanted.release}: {run.compared} calls of {run.sequences} sequences compared, "
+        f"{run.declared} declared differences, {len(run.undeclared)} undeclared; "
+        f"{len(pair.amd.deaths)} deaths of AMD's process, {pair.deaths_by_chance} of them by chance"
     )
     pair.close()
     return 1 if run.undeclared else 0

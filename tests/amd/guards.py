@@ -73,6 +73,8 @@ def has_unequal_pieces(player: Player, argument: Any) -> bool:
 
 def reasons(player: Player, name: str, arguments: list[Any]) -> Iterator[str]:
     first = arguments[0] if arguments else None
+    if player.damaged:
+        yield f"behind a {player.damaged}"
     for argument in arguments:
         for slot in player.slots_of(argument):
             thing = player.things[slot]

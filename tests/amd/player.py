@@ -8,7 +8,7 @@ Arguments name objects by slot, never by address, so the same sequence can be pl
 
 A call on a slot that holds nothing is passed over. One line comes back per call: the code (or "fault": a GPU touched
 what it may not), what was written to the outputs with addresses told by slot, and, if the sequence is watched, the
-thread's last error.
+thread's last error. "bytes" is no call of HIP's: it tells a checksum of the host's bytes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import json
 import mmap
 import os
 import sys
+import zlib
 from collections.abc import Callable
 from ctypes import c_char, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from dataclasses import dataclass
@@ -52,6 +53,7 @@ ENDS = {  # function -> what it ends at the address of its first argument
 OPAQUE = ("handle", "stream", "event", "descriptor")  # a number that means nothing as an address
 MOVES_BYTES = ("hipMemcpy", "hipMemset", "hipMemPrefetch", "hipEventRecord")
 HOST_BYTES = 8 << 20
+PATTERN = b"".join(bytes([page % 251]) * 4096 for page in range(HOST_BYTES // 4096))
 
 
 @dataclass
@@ -66,6 +68,7 @@ class Thing:
     parents: tuple[str, ...] = ()  # of a piece: its reservation and its handle
     pooled: bool = False  # from hipMallocAsync
     device: int = 0  # whose memory it is, or which was current
+    inside: Thing | None = None  # the reservation that a piece is in
 
 
 class Player:
@@ -79,6 +82,7 @@ class Player:
         self.host = ctypes.addressof(self.pages)
         self.things: dict[str, Thing] = {}
         self.device = 0  # the current one
+        self.damaged, self.faulted = "", False  # by which call on AMD's library; by a GPU
         self.simulated = hasattr(self.hip.library, "hipsim_configure")
         count = c_int()
         self.hip.hipGetDeviceCount(ctypes.byref(count))
@@ -87,6 +91,10 @@ class Player:
             self.faults = ctypes.CDLL(None).standin_faults
             self.faults.restype = c_uint64
         self.warm_up()
+
+    def write_pattern(self) -> None:
+        """Into the host's bytes: no page is as another."""
+        ctypes.memmove(self.host, PATTERN, HOST_BYTES)
 
     def warm_up(self) -> None:
         """A device's first copy takes memory for its queue; afterwards what is free depends on the program alone."""
@@ -190,6 +198,10 @@ class Player:
     def play(self, call: Call, watched: bool = True, guarded: bool = True) -> list[Any]:
         name, arguments, *slot = call
         slots = [one for argument in arguments for one in self.slots_of(argument)]
+        if name == "bytes":
+            if self.faulted:
+                return ["skipped: a page fault leaves any bytes"]
+            return [0, [zlib.crc32(ctypes.string_at(self.argument(arguments[0], []), arguments[1]))]]
         if not hasattr(self.hip.library, name):
             return ["absent"]
         if any(one not in self.things for one in slots):
@@ -222,6 +234,7 @@ class Player:
         return any(
             t.alive and t.kind not in OPAQUE and t.value < dead.value + dead.size and dead.value < t.value + t.size
             for t in self.things.values()
+            if t is not dead.inside
         )
 
     def carry_out(self, name: str, arguments: list[Any], slot: str | None) -> list[Any]:
@@ -238,6 +251,7 @@ class Player:
         elif self.simulated and code == ILLEGAL_ADDRESS:
             code = "fault"
         if code == "fault":
+            self.faulted = True
             self.hip.hipGetLastError()
         if code == 0 and name == "hipSetDevice":
             self.device = arguments[0]
@@ -255,6 +269,11 @@ class Player:
             self.hip.hipSetDevice(device)
             self.hip.hipDeviceSynchronize()
         self.hip.hipSetDevice(self.device)
+
+    def find(self, kind: str, address: int) -> Thing | None:
+        """What of a kind is alive at an address."""
+        alive = (one for one in self.things.values() if one.alive and one.kind == kind)
+        return next((one for one in alive if one.value <= address < one.value + one.size), None)
 
     def spoil(self, address: int, what: str) -> None:
         for thing in self.things.values():
@@ -280,6 +299,10 @@ class Player:
         ):
             self.spoil(values[0], "hipMemMap")
             return
+        if name == "hipMemUnmap" and self.version < (7, 0):
+            piece = self.find("piece", values[0])
+            if piece and piece.size != values[1]:  # a record of it that is freed already stays in the library's books
+                self.damaged = "hipMemUnmap of another size"
         if slot and name in MAKES:
             kind, size_at = MAKES[name]
             value = values[0] if kind in ("registered", "piece") else outputs[0][1].value
@@ -294,6 +317,7 @@ class Player:
                     kind, value, size, parents=parents, device=self.owner(name, arguments, parents)
                 )
                 self.things[slot].pooled = name == "hipMallocAsync"
+                self.things[slot].inside = self.find("reservation", value) if kind == "piece" else None
         for kind in ENDS.get(name, ()):
             for thing in self.things.values():
                 ends = thing.value <= (values[0] or 0) < thing.value + max(thing.size, 1)
@@ -344,13 +368,14 @@ class Player:
         hip.hipGetLastError()
         hip.hipExtGetLastError()
         self.things.clear()
-        self.device = 0
+        self.device, self.damaged, self.faulted = 0, "", False
 
 
 def main() -> None:
     """Jobs on stdin, one JSON line each: [name, calls, watched, guarded].
 
-    Watched: the last error is looked at after each call. Guarded: guards.py leaves calls out. Answers go to stdout.
+    Watched: the last error is looked at after each call. Guarded: guards.py leaves calls out. Answers go to stdout,
+    and whether AMD's library can be used for another job.
     """
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
@@ -358,12 +383,15 @@ def main() -> None:
     for line in sys.stdin:
         name, calls, watched, guarded = json.loads(line)
         done = []
+        if any(call[0] == "bytes" for call in calls):
+            player.write_pattern()
         for number, call in enumerate(calls):
             answers.write(f"{name} {number}\n")  # so that a crash is known by its call
             done.append(player.play(call, watched, guarded))
         answers.write(f"{name} {len(calls)}\n")
+        intact = player.simulated or not player.damaged
         player.clean()
-        answers.write(json.dumps([name, done]) + "\n")
+        answers.write(json.dumps([name, done, intact]) + "\n")
 
 
 if __name__ == "__main__":

@@ -8,9 +8,13 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from .declared import DEATHS, DECLARED, Death, Declared
-from .differential import Pair, compare_sequences, is_declared, report
+from .differential import Pair, Run, compare_sequences, compare_short_sequences, is_declared, report
+from .short import STARTS
 
-CALLS = 20_000 if os.environ.get("HIPPLAN_QUICK") else 200_000
+QUICK = bool(os.environ.get("HIPPLAN_QUICK"))
+CALLS = 20_000 if QUICK else 200_000
+LETTERS = 2 if QUICK else 3
+PARTS = 4  # so that none takes long enough to look as if it hung
 
 
 @pytest.fixture(scope="module")
@@ -20,12 +24,29 @@ def pair(release: str) -> Iterator[Pair]:
     both.close()
 
 
-def test_random_sequences_are_answered_alike(pair: Pair, record_property: Callable[[str, object], None]) -> None:
-    run = compare_sequences(pair, CALLS)
+def holds(pair: Pair, run: Run, record_property: Callable[[str, object], None]) -> None:
     record_property("calls compared", run.compared)
     record_property("declared differences", run.declared)
     assert not run.undeclared, report(pair, run)
-    assert run.compared >= CALLS
+
+
+@pytest.mark.parametrize("first_seed", range(0, PARTS * 10_000, 10_000))
+def test_random_sequences_are_answered_alike(
+    first_seed: int, pair: Pair, record_property: Callable[[str, object], None]
+) -> None:
+    run = compare_sequences(pair, CALLS // PARTS, first_seed)
+    holds(pair, run, record_property)
+    assert run.compared >= CALLS // PARTS
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_all_short_sequences_are_answered_alike(
+    start: str, pair: Pair, record_property: Callable[[str, object], None]
+) -> None:
+    """Codes, outputs, last errors, and the bytes that copies leave."""
+    run = compare_short_sequences(pair, [start], LETTERS)
+    record_property("short sequences", run.sequences)
+    holds(pair, run, record_property)
 
 
 @pytest.mark.parametrize("row", DECLARED, ids=lambda row: f"{row.function}, {row.what}")

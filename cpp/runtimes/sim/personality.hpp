@@ -12,6 +12,7 @@ namespace hipsim {
 struct personality {
   explicit personality(const hip_version& v)
       : keeps_only_errors(v.at_least(7, 0)),
+        one_last_error(!v.at_least(6, 4)),
         checks_streams(!v.at_least(7, 0)),
         reserve_bad_size_code(v.at_least(7, 0) ? 1 : 2),
         create_bad_device_code(v.at_least(7, 0) ? 101 : 1),
@@ -48,6 +49,7 @@ struct personality {
         last_amd_attribute(v.at_least(7, 0) ? 10020 : 10017) {}
 
   bool keeps_only_errors;  ///< a success leaves the thread's last error as it was
+  bool one_last_error;     ///< hipExtGetLastError is hipGetLastError under another name
   bool checks_streams;     ///< an unknown stream is ContextIsDestroyed instead of undefined
   std::uint32_t reserve_bad_size_code;
   std::uint32_t create_bad_device_code;

@@ -27,8 +27,8 @@ struct amdgpu_bo_import_result {
 
 namespace {
 
-constexpr u32 kDmabuf = 2;          // amdgpu_bo_handle_type_dma_buf_fd
-constexpr u64 kWriteable = 1 << 2;  // AMDGPU_VM_PAGE_WRITEABLE
+constexpr u32 kDmabuf = 2;                              // amdgpu_bo_handle_type_dma_buf_fd
+constexpr u64 kReadable = 1 << 1, kWriteable = 1 << 2;  // AMDGPU_VM_PAGE_*
 enum MapOperation : u32 { kMap = 1, kUnmap = 2, kClear = 3, kReplace = 4 };
 constexpr unsigned long kGemMmap = 1, kGemVa = 8;  // DRM_AMDGPU_*
 constexpr u32 kFamilyAi = 141;
@@ -49,7 +49,8 @@ int map_pages(Table* table, const amdgpu_bo& import, u64 offset, u64 size, u64 a
   if ((address | offset) % kPage || !size || offset + size > round_up(import.buffer->size, kPage))
     return -EINVAL;
   if (!replace && overlaps(*table, address, size)) return -EINVAL;
-  (*table)[address] = Mapping{size, import.buffer, offset, (flags & kWriteable) != 0, import.number};
+  (*table)[address] = Mapping{size,          import.buffer,           offset, (flags & kWriteable) != 0,
+                              import.number, (flags & kReadable) != 0};
   return 0;
 }
 

@@ -283,6 +283,7 @@ Run reach(u32 gpu, u64 address, u64 wanted, bool write) {
   if (entry != table.begin() && address < std::prev(entry)->first + std::prev(entry)->second.size) {
     --entry;
     const Mapping& mapping = entry->second;
+    if (!write && !mapping.readable) return page_fault(gpu, address, write, "page without rights");
     if (write && !mapping.writable) return page_fault(gpu, address, write, "read-only page");
     char* bytes = view(mapping.buffer);
     const u64 inside = address - entry->first;

@@ -84,6 +84,7 @@ struct Mapping {
   u64 offset;
   bool writable;
   u32 importer = 0;  // which import of libdrm made it, or 0
+  bool readable = true;
 };
 
 struct SvmRange {

@@ -218,22 +218,20 @@ hipError_t hipRuntimeGetVersion(int* version) {
 
 hipError_t hipDriverGetVersion(int* version) { return hipRuntimeGetVersion(version); }
 
-// What these two answer is also the last call's result, which hipExtGetLastError tells; since 7.0 of the
-// second alone.
 hipError_t hipGetLastError() {
-  auto& thread = process::thread();
-  const auto error = std::exchange(thread.last_error, hipSuccess);
-  if (!process::instance().keeps_only_errors()) thread.last_result = error;
-  return static_cast<hipError_t>(error);
+  return static_cast<hipError_t>(std::exchange(process::thread().last_error, hipSuccess));
 }
 
+// Its answer is also the last call's result, which hipExtGetLastError returns.
 hipError_t hipPeekAtLastError() {
   auto& thread = process::thread();
   thread.last_result = thread.last_error;
   return static_cast<hipError_t>(thread.last_result);
 }
 
+// Up to 6.3 hipGetLastError by another name.
 hipError_t hipExtGetLastError() {
+  if (reading()->rules.one_last_error) return hipGetLastError();
   return static_cast<hipError_t>(std::exchange(process::thread().last_result, hipSuccess));
 }
 
