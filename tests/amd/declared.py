@@ -50,6 +50,9 @@ def mapped(handle_type: int = 0, device: int = 0) -> list[Call]:
     ]
 
 
+APART: list[Call] = [["hipSetDevice", [2]], ["hipMalloc", [["out", "P"], PIECE], "b0"], ["hipSetDevice", [0]]]
+"""Memory of a device that has no link to the current one."""
+READ_WRITE = 3
 POOLED: list[Call] = [["hipMallocAsync", [["out", "P"], PIECE, None], "b0"], ["hipFree", [["at", "b0", 0]]]]
 BUFFER: Call = ["hipMalloc", [["out", "P"], PIECE], "b0"]
 
@@ -110,6 +113,25 @@ DECLARED = (
         [["hipHostMalloc", [["out", "P"], PIECE, 0], "p0"], ["hipMemAdvise", [["at", "p0", 0], PAGE, 1, 0]]],
     ),
     Declared(
+        "hipMemRangeGetAttribute", "of the caller's own memory", 0, 1, "as with advice: the stand-in driver says yes",
+        [["hipMemRangeGetAttribute", [["room", 4], 4, 2, ["host", 0], PAGE]]],
+        holds=lambda arguments: arguments[3][0] == "host",
+    ),
+    Declared(
+        "hipMemSetAccess", "for a device without a link to the memory's", 0, 1,
+        "the kernel decides, and the stand-in driver says yes",
+        [*mapped(), ["hipMemSetAccess", [["at", "m0", 0], PIECE, ["access", [[1, 2, READ_WRITE]]], 1]]],
+        holds=lambda arguments: any(device == 2 for _, device, _ in arguments[2][1]),
+    ),
+    Declared(
+        "hipMemImportFromShareableHandle", "of memory that its descriptor alone keeps", 1, 0,
+        "the kernel decides: a dma-buf keeps memory, and the stand-in's does not",
+        [["hipMemCreate", [["out", "P"], PIECE, ["prop", 1, 1, 1, 0], 0], "h0"],
+         ["hipMemExportToShareableHandle", [["out", "d"], ["at", "h0", 0], 1, 0], "f0"],
+         ["hipMemRelease", [["at", "h0", 0]]],
+         ["hipMemImportFromShareableHandle", [["out", "P"], ["shared", "f0"], 1], "h1"]],
+    ),
+    Declared(
         "hipPointerGetAttribute", "addresses of a device's memory without a link to the current one", 2, 0,
         "AMD's library tries to make it accessible; the simulator tells the address",
         [["hipSetDevice", [2]], BUFFER, ["hipSetDevice", [1]],
@@ -155,6 +177,14 @@ DEATHS = (
     Death("hipHostGetDevicePointer of memory of a device without a link", 0,
           [["hipSetDevice", [2]], BUFFER, ["hipSetDevice", [0]],
            ["hipHostGetDevicePointer", [["out", "P"], ["at", "b0", 0], 0]]]),
+    Death("hipMemcpy between devices without a link", 1,
+          [*APART, ["hipMalloc", [["out", "P"], PIECE], "b1"],
+           ["hipMemcpy", [["at", "b1", 0], ["at", "b0", 0], PAGE, 4]]]),
+    Death("hipMemcpyPeer between devices without a link", 1,
+          [*APART, ["hipMalloc", [["out", "P"], PIECE], "b1"],
+           ["hipMemcpyPeer", [["at", "b1", 0], 0, ["at", "b0", 0], 2, PAGE]]]),
+    Death("hipMemset of memory of a device without a link to the current one", 0,
+          [*APART, ["hipMemset", [["at", "b0", 0], 1, PAGE]]]),
     Death("hipMemPtrGetInfo into null", 1, [BUFFER, ["hipMemPtrGetInfo", [["at", "b0", 0], None]]]),
     Death("hipMemMap past the end of a range", 0,
           [*mapped(), ["hipMemCreate", [["out", "P"], 2 * PIECE, ["prop", 1, 0, 1, 0], 0], "h1"],
@@ -163,5 +193,5 @@ DEATHS = (
           [*mapped(), ["hipMemAddressFree", [["at", "r0", 0], 4 * PIECE]], ["hipMemUnmap", [["at", "m0", 0], PIECE]],
            ["hipMemAddressFree", [["at", "r0", 0], 4 * PIECE]]]),
 )  # fmt: skip
-"""What a device without a link to the current one does with a copy or a fill has no row: it crashes in most runs.
-Nor have rights over unequal pieces on 7.2: heap addresses decide whether they are given (test_plans.py)."""
+"""Rights over unequal pieces on 7.2 have no row: heap addresses decide whether they are given (test_plans.py). Nor has
+what follows hipMemUnmap of another size on 6.4: whether and where the process ends differs from run to run."""
