@@ -11,6 +11,7 @@ devices tensors are split as tensor parallel inference does, by the name of thei
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -133,7 +134,7 @@ def _written(source: str, tensors: Sequence[_Tensor], ranks: int, folder: str) -
     told = f"{counted(len(held), 'tensor')}, {size} bytes"
     yield f"# {told}. Written by hipplan import safetensors; docs/contents.md says how."
     yield "hipplan: 1"
-    yield f"name: {_quoted(printable(Path(source).resolve().parent.name) or 'checkpoint')}"
+    yield f"name: {_quoted(printable(Path(os.path.realpath(source)).parent.name) or 'checkpoint')}"
     yield ""
     yield "devices:"
     yield f"  gpu: {{count: {ranks}}}"
@@ -158,9 +159,9 @@ def _written(source: str, tensors: Sequence[_Tensor], ranks: int, folder: str) -
 
 
 def _contents(source: str, held: Sequence[_Tensor], ranks: int, folder: str) -> Iterator[str]:
-    file = Path(source).resolve()
+    file = Path(os.path.realpath(source))  # Path.resolve() raises for links that go round in circles
     try:
-        shown = str(file.relative_to(Path(folder).resolve()))
+        shown = str(file.relative_to(os.path.realpath(folder)))
     except ValueError:  # not below the plan's folder
         shown = str(file)
     part = ", part: $(each), parts: " + str(ranks) if ranks > 1 else ""

@@ -63,7 +63,7 @@ def plans_among(files: Iterable[Path], *, parts: bool = False) -> list[Path]:
     if parts:
         return plans
     included = {part for path in plans if _says(path, b"include") for part in _included_by(path)}
-    return [path for path in plans if path.resolve() not in included]
+    return [path for path in plans if _real(path) not in included]
 
 
 def _says(path: Path, key: bytes) -> bool:
@@ -92,7 +92,12 @@ def _included_by(path: Path) -> list[Path]:
         return []
     named = data.get("include", []) if isinstance(data, dict) else []
     names = [name for name in (named if isinstance(named, list) else [named]) if isinstance(name, str)]
-    return [(path.parent / name).resolve() for name in names if "\0" not in name]
+    return [_real(path.parent / name) for name in names if "\0" not in name]
+
+
+def _real(path: Path) -> Path:
+    """Without links. Path.resolve() raises for links that go round in circles; whoever opens such a file tells it."""
+    return Path(os.path.realpath(path))
 
 
 class Documents:
@@ -106,8 +111,8 @@ class Documents:
         self.complete = True
         """Everything could be read: a name that nobody defines is a mistake."""
         self._anywhere = anywhere
-        self._folder = Path(root.name).resolve().parent
-        self.read: set[Path] = {Path(root.name).resolve()}
+        self._folder = _real(Path(root.name)).parent
+        self.read: set[Path] = {_real(Path(root.name))}
         self.vars = self._gather(root)
         self.nouns = {noun: self.nouns[noun] for noun in NOUNS if noun in self.nouns}
 
@@ -164,7 +169,7 @@ class Documents:
             self._report("HP025", "include takes the path of a plan, or a list of them", source, path)
             self.complete = False
             return None
-        file = (Path(source.name).resolve().parent / name).resolve()
+        file = _real(_real(Path(source.name)).parent / name)
         if not self._anywhere and not file.is_relative_to(self._folder):
             self._report(
                 "HP025",

@@ -220,7 +220,7 @@ class _Rules:
             if there.memory is None:
                 continue
             needed = sum(resource.size for resource in taken)
-            free = there.memory - there.in_use
+            free = max(0, there.memory - there.in_use)
             if needed <= free:
                 continue
             largest = max(taken, key=lambda resource: resource.size)

@@ -44,10 +44,10 @@ _SIMULATED_LINKS = ("xgmi", "pcie", "nvlink")
 class MachineDevice(PlanModel):
     """One HIP device."""
 
-    name: Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")]
+    name: Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$", max_length=256)]
     """What the runtime calls it, as "AMD Instinct MI300X"."""
 
-    arch: str | None = None
+    arch: Annotated[str, Field(pattern=r"^[^\x00-\x1f]*$", max_length=256)] | None = None
     """Instruction set, as gfx942; sm_90 for NVIDIA. Source: hipDeviceProp_t.gcnArchName."""
 
     uuid: Annotated[str, Field(pattern=r"^(GPU-)?[0-9A-Fa-f-]{16,36}$")] | None = None
@@ -149,7 +149,7 @@ class SourceNote(PlanModel):
 class Machine(PlanModel):
     """What one machine, or one kind of machine, has."""
 
-    name: str
+    name: Annotated[str, Field(max_length=256)]
     """What reports call it."""
 
     description: str = ""
@@ -168,10 +168,10 @@ class Machine(PlanModel):
     """What the size of an allocation in host memory must be a multiple of. Unit: bytes. Source:
     hipMemGetAllocationGranularity."""
 
-    devices: list[MachineDevice]
+    devices: Annotated[list[MachineDevice], Field(max_length=1024)]
     """In the order of HIP's ordinals."""
 
-    links: list[Link] = []
+    links: Annotated[list[Link], Field(max_length=65_536)] = []
     """Who can reach whom, pair by pair. A pair that neither links nor meshes name cannot."""
 
     meshes: Annotated[list[Mesh], Field(max_length=64)] = []
@@ -180,10 +180,10 @@ class Machine(PlanModel):
     limits: Limits = Field(default_factory=Limits)
     """What the operating system allows."""
 
-    sources: list[SourceNote] = []
+    sources: Annotated[list[SourceNote], Field(max_length=1000)] = []
     """Where each figure comes from."""
 
-    unknown: list[str] = []
+    unknown: Annotated[list[str], Field(max_length=1000)] = []
     """Figures that nobody knows, by name."""
 
     @property

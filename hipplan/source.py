@@ -140,8 +140,9 @@ def load_yaml(
             raise _too_large(name)
         with no_garbage_collection():
             found = _Reader(name, text.removeprefix("\ufeff"), wanted, budget).read()
-    except PlanError:
-        if (other := instead(name, text, None, wanted)) is not None:
+    except PlanError as error:
+        past_limit = any(diagnostic.code == "HP023" for diagnostic in error.diagnostics)
+        if not past_limit and (other := instead(name, text, None, wanted)) is not None:
             raise PlanError(other) from None
         raise
     if (other := instead(name, text, found.data, wanted)) is not None:

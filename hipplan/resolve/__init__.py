@@ -83,8 +83,13 @@ def _ask_for_steps(plan: Plan, peers: Sequence[ResolvedPeer], names: Names) -> N
     names.ask("steps", len(peers), "peers", ("peers",))
     names.ask("steps", len(plan.reservations), "reservations", ("reservations",))
     for noun, things in (("allocations", plan.allocations), ("streams", plan.streams), ("buffers", plan.buffers)):
+        single = 0
         for name, thing in things.items():
-            each = 1
+            each, count = 1, getattr(thing, "count", None)
             if isinstance(thing, ManagedBuffer):
                 each += len(thing.advice) + len(thing.prefetch) + (thing.attach_to is not None)
-            names.ask("steps", each * (getattr(thing, "count", None) or 1), f"'{name}'", (noun, name))
+            if count is None:
+                single += each
+            else:
+                names.ask("steps", each * count, f"'{name}'", (noun, name))
+        names.ask("steps", single, noun, (noun,))

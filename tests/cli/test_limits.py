@@ -239,3 +239,50 @@ def test_the_limit_is_of_a_run_not_of_a_file(tmp_path: Path, hipplan: Run) -> No
 
     assert [len(file["diagnostics"]) for file in files] == [600, 401, 1]
     assert [file["diagnostics"][-1]["left_out"] for file in files] == [0, 200, 600]
+
+
+ONE = {"name": "g", "memory": "1GiB"}
+PROFILES: dict[str, tuple[dict[str, object], int]] = {
+    "devices": ({"devices": [ONE] * 100_000}, 2),
+    "links": ({"devices": [ONE] * 2, "links": [{"source": 0, "target": 1}] * 100_000}, 2),
+    "facts that nobody knows": ({"devices": [ONE], "unknown": [1] * 700_000}, 2),
+    "a long name": ({"devices": [{"name": "g" * 5_000_000}]}, 2),
+    "a line break where the simulator reads lines": ({"devices": [{**ONE, "arch": "x\ndevice.0.vmm=0"}]}, 2),
+    "more in use than there is": ({"devices": [{**ONE, "in_use": "1TiB"}]}, 0),
+}
+
+
+@pytest.mark.parametrize(("profile", "code"), PROFILES.values(), ids=PROFILES)
+def test_a_hostile_profile_takes_nothing(profile: dict[str, object], code: int, tmp_path: Path, hold: Hold) -> None:
+    (tmp_path / "m.yaml").write_text(json.dumps({"name": "m", **profile}))
+    ((ended, said),) = hold("streams: {s: {}}", LARGE, [["validate", "--machine", "m.yaml"]])
+
+    assert ended == code, said[:2000]
+    assert len(said) < 1_000_000
+
+
+def test_more_tensors_than_a_plan_can_name_are_the_mistake_that_is_told(tmp_path: Path, hipplan: Run) -> None:
+    """150,000 of one byte: no plan may have so many values."""
+    header = json.dumps({f"t{i}": {"dtype": "U8", "shape": [1], "data_offsets": [i, i + 1]} for i in range(150_000)})
+    file = tmp_path / "a.safetensors"
+    file.write_bytes(len(header).to_bytes(8, "little") + header.encode() + bytes(150_000))
+    done = hipplan("import", "safetensors", file)
+
+    assert done.returncode == 2
+    assert "error[HP023]" in done.stderr
+
+
+def test_links_that_go_round_in_circles_are_files_that_cannot_be_read(tmp_path: Path, hipplan: Run) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "plan.yaml").write_text("hipplan: 1\ninclude: loop\n")
+    for arguments in (["validate", "plan.yaml"], ["validate", "loop"], ["validate", "."], ["fmt", "--check", "."]):
+        done = hipplan(*arguments, cwd=tmp_path)
+        assert done.returncode in (0, 2), done.stderr
+        assert "Traceback" not in done.stderr
+    assert "HP025" in hipplan("validate", "plan.yaml", cwd=tmp_path).stderr
+
+
+def test_what_a_file_names_one_by_one_is_told_as_a_whole(tmp_path: Path, hipplan: Run) -> None:
+    (tmp_path / "plan.yaml").write_text("hipplan: 1\nstreams:\n" + "".join(f"  s{i}: {{}}\n" for i in range(50_000)))
+
+    assert "streams asks for 50,000 steps" in hipplan("validate", tmp_path / "plan.yaml").stderr
