@@ -184,60 +184,6 @@ CUDA = (
         },
     ),
     Difference(
-        "hipHostGetFlags of registered memory",
-        "InvalidValue",
-        "the flags given",
-        "assert 0 == 1",
-        {
-            "test_host_register.py::test_registered_memory_has_a_device_pointer_and_flags": "",
-        },
-    ),
-    Difference(
-        "hipFree of registered memory",
-        "works since 7.2: it is unregistered",
-        "InvalidValue",
-        "assert 1 == 0",
-        {
-            "test_free.py::test_registered_memory_is_invalid": r"(^|-)hipFree$",
-        },
-    ),
-    Difference(
-        "hipMemPrefetchAsync past the end, to a device that is none",
-        "InvalidValue: the range is looked at first",
-        "InvalidDevice: the device is",
-        "assert 101 == 1",
-        {
-            "test_mem_prefetch_async.py::test_the_range_is_looked_at_before_the_device": "",
-        },
-    ),
-    Difference(
-        "hipMemcpyAsync of nothing with an unknown kind",
-        "InvalidMemcpyDirection",
-        "Success",
-        "assert 0 == 21",
-        {
-            "test_memcpy.py::test_nothing_is_a_success_before_all_checks": r"(^|-)hipMemcpyAsync$",
-        },
-    ),
-    Difference(
-        "hipPointerGetAttributes of null into null",
-        "InvalidValue",
-        "Success",
-        "assert 0 == 1",
-        {
-            "test_pointer_get_attributes.py::test_null_is_invalid_up_to_6_x_and_a_success_since_7_0": "",
-        },
-    ),
-    Difference(
-        "hipStreamAttachMemAsync of a device's memory",
-        "Success",
-        "InvalidValue: it is for managed memory",
-        "assert 1 == 0",
-        {
-            "test_stream_attach_mem_async.py::test_memory_of_a_device_is_taken_in_any_length": "",
-        },
-    ),
-    Difference(
         "hipPointerGetAttributes, allocationFlags of registered memory",
         "the flags given",
         "Mapped is always among them",

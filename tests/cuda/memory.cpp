@@ -103,6 +103,10 @@ void registered(hip_api& hip) {
   WANT(static_cast<char*>(own)[MiB - 1] == 3);
   OK(hip.hipPointerGetAttributes(&facts, own));
   WANT(facts.type == hipMemoryTypeHost);
+  unsigned int flags = 0;
+  WANT_CODE(hipErrorInvalidValue, hip.hipHostGetFlags(&flags, own));
+  OK(hip.hipFree(own));
+  OK(hip.hipHostRegister(own, MiB, hipHostRegisterMapped));
   OK(hip.hipHostUnregister(own));
   WANT_CODE(hipErrorHostMemoryNotRegistered, hip.hipHostUnregister(own));
   WANT_CODE(hipErrorInvalidValue, hip.hipHostUnregister(nullptr));

@@ -97,9 +97,43 @@ def test_each_driver_gets_the_form_of_a_call_that_it_knows(
 driver = c_int()
 print(hip.hipMemAdvise(P, N, 5, 1), hip.hipMemPrefetchAsync(P, N, -1, None), hip.hipDriverGetVersion(byref(driver)),
       driver.value)
-print(*[line for line in calls() if line.startswith("cuMem")], sep="\\n")
+print(*[line for line in calls() if line.startswith(("cuMemAdvise", "cuMemPrefetch"))], sep="\\n")
 """
     assert script(source, VERSION=version).splitlines() == [f"0 0 0 {version}", advise, prefetch]
+
+
+def test_registered_memory_is_told_from_pinned_as_hip_does(script: Script) -> None:
+    """CUDA does not; hipFree unregisters it, and its flags are nobody's."""
+    source = """
+flags = ctypes.c_uint()
+def ask(*offsets):
+    return [hip.hipHostGetFlags(byref(flags), c_void_p(P.value + offset)) for offset in offsets]
+print(ask(0), hip.hipHostRegister(P, N, 0), ask(-1, 0, 100, N.value - 1, N.value), hip.hipFree(P), ask(0))
+answer("cuMemHostRegister_v2", 712)
+print(hip.hipHostRegister(P, N, 0), ask(0))
+answer("cuMemHostRegister_v2", 0)
+answer("cuMemHostUnregister", 713)
+print(hip.hipHostRegister(P, N, 0), hip.hipHostUnregister(P), ask(0))
+answer("cuMemHostUnregister", 0)
+print(hip.hipHostUnregister(P), ask(0), hip.hipFree(P))
+print(*[line.split("@")[0] for line in calls() if "Free" in line or "egister" in line])
+"""
+    assert script(source).splitlines() == [
+        "[0] 0 [0, 1, 1, 1, 0] 0 [0]",
+        "712 [0]",
+        "0 713 [1]",
+        "0 [0] 0",
+        "cuMemHostRegister_v2 cuMemHostUnregister cuMemHostRegister_v2 cuMemHostRegister_v2 cuMemHostUnregister "
+        "cuMemHostUnregister cuMemFree_v2",
+    ]
+
+
+def test_what_is_refused_before_the_driver_is_asked(script: Script) -> None:
+    source = """
+print(hip.hipMemcpyAsync(None, None, 0, 77, None), hip.hipMemcpy(None, None, 0, 77),
+      hip.hipMemcpyAsync(None, None, 0, 4, None), hip.hipPointerGetAttributes(None, None))
+"""
+    assert script(source) == "21 0 0 1"
 
 
 def test_every_result_of_the_driver_is_translated_and_an_unknown_one_reported_once(

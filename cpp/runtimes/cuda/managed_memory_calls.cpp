@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "calls.hpp"
+#include "pointers.hpp"
 
 namespace hipcuda {
 namespace {
@@ -45,6 +46,7 @@ void hipMemAdvise(const void* ptr, std::size_t count, hipMemoryAdvise advice, in
 
 void hipMemPrefetchAsync(const void* ptr, std::size_t count, int device, hipStream_t stream) {
   require(ptr && count != 0);
+  require_inside_allocation(ptr, count);
   const CUmemLocation where = place(device);
   check(driver().cuMemPrefetchAsync_v2
             ? driver().cuMemPrefetchAsync_v2(to_address(ptr), count, where, 0, to_cuda(stream))
@@ -73,6 +75,8 @@ void hipMemRangeGetAttributes(void** data, std::size_t* dataSizes, hipMemRangeAt
 void hipStreamAttachMemAsync(hipStream_t stream, void* ptr, std::size_t length, unsigned int flags) {
   require(ptr && (flags == hipMemAttachGlobal || flags == hipMemAttachHost || flags == hipMemAttachSingle));
   require(flags != hipMemAttachSingle || stream);
+  const pointer_facts facts = ask_about(ptr);
+  if (facts.type == CU_MEMORYTYPE_DEVICE && !facts.is_managed) return;  // HIP takes it, and nothing happens
   check(driver().cuStreamAttachMemAsync(to_cuda(stream), to_address(ptr), length, flags));
 }
 

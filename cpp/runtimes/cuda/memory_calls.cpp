@@ -1,5 +1,8 @@
 // Ordinary, pinned and registered memory; copies and fills.
+#include <cstdint>
 #include <initializer_list>
+#include <map>
+#include <mutex>
 
 #include "calls.hpp"
 #include "pointers.hpp"
@@ -25,12 +28,57 @@ void run_on_null_stream(std::initializer_list<const void*> pointers, Call call) 
   check(result);
 }
 
-/// False: nothing to copy. The kind is checked and not used: the addresses tell whose memory it is.
+/// The kind is checked and not used: the addresses tell whose memory it is.
+void require_kind(hipMemcpyKind kind) {
+  require(kind <= hipMemcpyDefault || kind == hipMemcpyDeviceToDeviceNoCU, hipErrorInvalidMemcpyDirection);
+}
+
+/// False: nothing to copy.
 bool is_copy(const void* dst, const void* src, std::size_t bytes, hipMemcpyKind kind) {
   if (bytes == 0) return false;
   require(dst && src);
-  require(kind <= hipMemcpyDefault || kind == hipMemcpyDeviceToDeviceNoCU, hipErrorInvalidMemcpyDirection);
+  require_kind(kind);
   return true;
+}
+
+/// What hipHostRegister registered: no call of CUDA's tells it from what hipHostMalloc gave.
+class registrations {
+ public:
+  void add(void* ptr, std::size_t size, unsigned int flags) {
+    const std::scoped_lock lock(mutex_);
+    const auto [at, is_new] = sizes_.try_emplace(to_address(ptr), size);
+    const CUresult result = driver().cuMemHostRegister_v2(ptr, size, flags);
+    if (result != CUDA_SUCCESS && is_new) sizes_.erase(at);
+    check(result);
+  }
+
+  void remove(void* ptr) {
+    const std::scoped_lock lock(mutex_);
+    const CUresult result = driver().cuMemHostUnregister(ptr);
+    require(result != CUDA_ERROR_INVALID_VALUE, hipErrorHostMemoryNotRegistered);  // pinned, not registered
+    check(result);
+    sizes_.erase(to_address(ptr));
+  }
+
+  [[nodiscard]] bool begin_at(const void* ptr) {
+    const std::scoped_lock lock(mutex_);
+    return sizes_.contains(to_address(ptr));
+  }
+
+  [[nodiscard]] bool hold(const void* ptr) {
+    const std::scoped_lock lock(mutex_);
+    const auto next = sizes_.upper_bound(to_address(ptr));
+    return next != sizes_.begin() && to_address(ptr) - std::prev(next)->first < std::prev(next)->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<CUdeviceptr, std::size_t> sizes_;
+};
+
+registrations& registered() {
+  static auto& all = *new registrations;  // never destroyed: memory may be freed while the process exits
+  return all;
 }
 
 /// hipFree and hipHostFree take each other's memory.
@@ -52,7 +100,10 @@ void hipMalloc(void** ptr, std::size_t size) {
   *ptr = to_pointer(address);
 }
 
-void hipFree(void* ptr) { free_any(ptr); }
+void hipFree(void* ptr) {
+  if (registered().begin_at(ptr)) return registered().remove(ptr);
+  free_any(ptr);
+}
 
 void hipHostMalloc(void** ptr, std::size_t size, unsigned int flags) {
   require(ptr);
@@ -65,14 +116,12 @@ void hipHostFree(void* ptr) { free_any(ptr); }
 
 void hipHostRegister(void* hostPtr, std::size_t sizeBytes, unsigned int flags) {
   require(hostPtr && sizeBytes != 0);
-  check(driver().cuMemHostRegister_v2(hostPtr, sizeBytes, host_register_flags(flags)));
+  registered().add(hostPtr, sizeBytes, host_register_flags(flags));
 }
 
 void hipHostUnregister(void* hostPtr) {
   require(hostPtr);
-  const CUresult result = driver().cuMemHostUnregister(hostPtr);
-  require(result != CUDA_ERROR_INVALID_VALUE, hipErrorHostMemoryNotRegistered);  // pinned, not registered
-  check(result);
+  registered().remove(hostPtr);
 }
 
 void hipHostGetDevicePointer(void** devPtr, void* hostPtr, unsigned int flags) {
@@ -83,12 +132,12 @@ void hipHostGetDevicePointer(void** devPtr, void* hostPtr, unsigned int flags) {
 }
 
 void hipHostGetFlags(unsigned int* flags, void* hostPtr) {
-  require(flags && hostPtr);
+  require(flags && hostPtr && !registered().hold(hostPtr));
   check(driver().cuMemHostGetFlags(flags, hostPtr));
 }
 
 void hipPointerGetAttributes(hipPointerAttribute_t* attributes, const void* ptr) {
-  if (!attributes) return;  // HIP 7: a null argument is a Success
+  require(attributes);
   const pointer_facts facts = ptr ? ask_about(ptr) : pointer_facts{};
   *attributes = {};
   attributes->type = to_hip(static_cast<CUmemorytype>(facts.type), facts.is_managed != 0);
@@ -131,6 +180,7 @@ void hipMemcpy(void* dst, const void* src, std::size_t sizeBytes, hipMemcpyKind 
 
 void hipMemcpyAsync(void* dst, const void* src, std::size_t sizeBytes, hipMemcpyKind kind,
                     hipStream_t stream) {
+  require_kind(kind);  // of nothing, too
   if (!is_copy(dst, src, sizeBytes, kind)) return;
   const auto call = [&] {
     return driver().cuMemcpyAsync(to_address(dst), to_address(src), sizeBytes, to_cuda(stream));
@@ -152,11 +202,7 @@ void require_memory(void* dst, std::size_t size) {
     if (next - start >= size) return;
   }
   require(next == start);  // else it begins in mapped pieces and goes on where there are none
-  CUdeviceptr base = 0;
-  std::size_t whole = 0;
-  if (driver().cuMemGetAddressRange_v2(&base, &whole, start) != CUDA_SUCCESS)
-    return;  // the fill itself tells
-  require(size <= base + whole - start);
+  require_inside_allocation(dst, size);
 }
 
 }  // namespace

@@ -45,4 +45,11 @@ void require_whole_pieces(const void* ptr, std::size_t size) {
   }
 }
 
+void require_inside_allocation(const void* ptr, std::size_t size) {
+  CUdeviceptr base = 0;
+  std::size_t whole = 0;
+  if (driver().cuMemGetAddressRange_v2(&base, &whole, to_address(ptr)) != CUDA_SUCCESS) return;
+  require(size <= base + whole - to_address(ptr));
+}
+
 }  // namespace hipcuda

@@ -29,4 +29,8 @@ struct mapped_piece {
 /// across any hole and sets access across one between mappings. Throws InvalidValue.
 void require_whole_pieces(const void* ptr, std::size_t size);
 
+/// Throws InvalidValue past the end of the allocation at an address. Of memory that the driver does not know
+/// the call that follows tells.
+void require_inside_allocation(const void* ptr, std::size_t size);
+
 }  // namespace hipcuda
