@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
+import os
 import re
+import select
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import hipplan
-from hipplan import _core
+from hipplan import _core, held
 from hipplan.cli import main
 from hipplan.errors import HipplanError
 from tests.conftest import ROOT, Simulator
@@ -96,6 +100,71 @@ def test_a_command_fails_with_a_code_and_words_of_ours(
 
     assert each_call(quick, mode, act, begin) >= 5
     quick.free_everything()
+
+
+@contextlib.contextmanager
+def answering(layout: hipplan.Layout) -> Iterator[None]:
+    """A thread in which this process answers, and which ends; the library's own one serves until the process ends."""
+    ended = threading.Event()
+
+    def serve() -> None:
+        while not ended.is_set():
+            select.select(server.files(), (), (), 0.01)
+            server.serve()
+
+    held.hold(layout)
+    with held.answers() as server:
+        assert server is not None
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield
+        ended.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("mode", [ONCE, FOR_EVER], ids=["once", "for ever"])
+def test_what_verify_cannot_read_back_is_told_and_the_layout_stays(
+    mode: str, quick: Simulator, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with hipplan.apply(PLAN, runtime="sim", answer=False) as layout, answering(layout):
+        there = quick.alive()
+
+        def act(rule: str) -> None:
+            code = main.run(["verify", str(os.getpid())])
+            told = capfd.readouterr()
+            said = told.out + told.err
+
+            assert code in (0, 4, 6), f"{rule}: {code}: {said}"
+            assert code == 0 or "hipErrorUnknown" in said, f"{rule}: {code}: {said}"
+            assert "Traceback" not in said
+            assert (quick.alive(), layout.closed) == (there, False)
+
+        assert each_call(quick, mode, act) >= 5
+        assert layout.drift() == []
+
+
+def test_a_program_on_the_simulator_meets_the_fault_that_sim_was_given(tmp_path: Path) -> None:
+    """The exit code of sim is that of the program. In one process each call is failed in turn, see above."""
+    (tmp_path / "plan.yaml").write_text("hipplan: 1\nbuffers: {b: {kind: device, size: 1MiB}}\n")
+    program = ["--", sys.executable, "-m", "hipplan", "apply", str(tmp_path / "plan.yaml"), "--once"]
+    program += ["--runtime", "sim", "--no-verify"]
+    trace = tmp_path / "trace"
+
+    def sim(*more: str) -> subprocess.CompletedProcess[str]:
+        line = [sys.executable, "-m", "hipplan", "sim", "--machine", "sim-1", *more, *program]
+        return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=120)
+
+    assert sim("--trace", str(trace)).returncode == 0
+    calls = len(trace.read_text().splitlines())
+    assert calls >= 10
+    codes = set()
+    for nth in (1, calls // 2, calls):
+        done = sim("--fail", f"*@{nth}+=hipErrorUnknown")
+        codes.add(done.returncode)
+        assert done.returncode in (0, 3, 4, 5), done.stderr
+        assert done.returncode == 0 or re.search(r"error\[HP\d{3}\]", done.stderr), done.stderr
+    assert len(codes) > 1
 
 
 LIBRARY: dict[str, Callable[[hipplan.Layout], object]] = {
