@@ -293,14 +293,17 @@ class _Expander:
         total = 1
         for name, domain in named.items():
             if not isinstance(name, str) or not _NAME.fullmatch(name):
-                self._report(
-                    "HP024",
-                    f"'{name}' cannot be the name of a value",
-                    where,
-                    hint="letters, digits and _",
-                )
+                hint = "letters, digits and _"
+                self._report("HP024", f"'{name}' cannot be the name of a value", where, hint=hint)
+                values = None
+            else:
+                values = self._domain(self._walk(domain, scope, where), where.child(name, name) if several else where)
+            if values is None:  # once, for its other mistakes; of what the values would fill in nothing is said
+                unknown = {"index", *map(str, named), *(f"{one}.index" for one in named)} - self.wrong
+                self.wrong |= unknown
+                yield "", scope, "", body
+                self.wrong -= unknown
                 return
-            values = self._domain(self._walk(domain, scope, where), where.child(name, name) if several else where)
             total *= len(values)
             domains.append(values)
         self._ask(total, body, domains, where)
@@ -325,8 +328,8 @@ class _Expander:
         told += times * len(place.expansion)  # each says which repetition of all around it it is
         self.budget.take("characters", told, who, lambda: self._span(place))
 
-    def _domain(self, domain: Any, place: _Place) -> list[Value]:
-        """The values that one name of an `each` goes through."""
+    def _domain(self, domain: Any, place: _Place) -> list[Value] | None:
+        """The values that one name of an `each` goes through; None: a mistake, which is told."""
         if isinstance(domain, str) and domain in self.families:
             return self.families[domain]
         if isinstance(domain, list) and all(isinstance(item, (int, str)) for item in domain):
@@ -342,13 +345,9 @@ class _Expander:
             hint = self.nearest(domain, self.families) or "a family is defined under devices:, as gpu: {count: 8}"
             self._report("HP024", f"there is no family of devices '{domain[:60]}'", place, hint=hint)
         else:
-            self._report(
-                "HP024",
-                "each cannot go through this",
-                place,
-                hint="a number from 0, a family of devices, a list, or {from: 4, count: 8, step: 2}",
-            )
-        return []
+            hint = "a number from 0, a family of devices, a list, or {from: 4, count: 8, step: 2}"
+            self._report("HP024", "each cannot go through this", place, hint=hint)
+        return None
 
     def _report(self, code: str, summary: str, place: _Place, *, key: bool = False, **more: str) -> None:
         self._leave_out(place)

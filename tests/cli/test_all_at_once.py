@@ -58,6 +58,21 @@ reservations:
 """,
         ["2:HP103", "6:HP105", "7:HP021", "10:HP202"],
     ),
+    "an each that cannot be read": (
+        """hipplan: 1
+allocations:
+  a: {each: nowhere, device: $(each), size: 1XiB}
+  b.$(x): {each: {x: 1.5}, size: $(x * 2 + index), devise: gpu.0}
+reservations:
+  r:
+    mappings:
+      - {each: rank, allocation: lost, siz: 1}
+      - {allocation: b.3}
+regions:
+  g: {size: 1GiB, tensors: {t.$(n): {each: {n: rank}, dtype: f99, shape: [$(n)]}}}
+""",
+        ["3:HP024", "3:HP013", "4:HP024", "4:HP101", "8:HP024", "8:HP202", "8:HP101", "11:HP024", "11:HP104"],
+    ),
     "a file that cannot be read": (
         """hipplan: 1
 include: missing.yaml
