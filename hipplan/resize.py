@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from hipplan import steps
+from hipplan.budget import LIMITS
 from hipplan.changes import refuse
 from hipplan.errors import suggest_or_list
 from hipplan.program import Program, Resource
@@ -15,6 +16,10 @@ from hipplan.units import SizeError, format_size, parse_size
 
 Size = int | str
 AnyStep = TypeVar("AnyStep", bound=steps.Step)
+
+
+CHUNKS_MAX = LIMITS["steps"] // 3
+"""Of one region, as a plan may have: memory, mapping and rights are a step each."""
 
 
 def grown(program: Program, name: str, *, by: Size | None = None, to: Size | None = None) -> Program:
@@ -35,6 +40,12 @@ def grown(program: Program, name: str, *, by: Size | None = None, to: Size | Non
             f"'{name}' cannot grow to {format_size(count * chunk)}: it reserves {format_size(room)}",
             why=f"{format_size(region.mapped)} are mapped, in chunks of {format_size(chunk)}",
             hint=f"write reserve: {format_size(count * chunk)} into the plan, and apply it anew",
+        )
+    if count > max(CHUNKS_MAX, len(region.chunks)):
+        raise refuse(
+            f"'{name}' cannot grow to {format_size(count * chunk)}: that would be {count:,} chunks",
+            why=f"each chunk of {format_size(chunk)} costs driver calls; a region has at most {CHUNKS_MAX:,}",
+            hint="write a larger chunk: into the plan, and apply it anew",
         )
     return _with_chunks(program, resized(region, count))
 

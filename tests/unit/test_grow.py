@@ -226,3 +226,12 @@ def test_a_failure_at_any_call_leaves_the_old_or_the_new_size(act: str, lasting:
             layout.close()
             assert sim.alive() == set()
     assert n > 8
+
+
+def test_a_region_grows_to_no_more_chunks_than_a_plan_may_have(sim: Simulator) -> None:
+    """Half a million of them took minutes and gigabytes before the first driver call."""
+    region = {"size": "2MiB", "chunk": "2MiB", "reserve": "1TiB"}
+    with hipplan.apply({"hipplan": 1, "regions": {"c": region}}, runtime="sim") as layout:
+        with pytest.raises(hipplan.ApplyError, match="that would be 524,288 chunks"):
+            layout.grow("c", to="1TiB")
+        assert layout["c"].size == 2 << 20
