@@ -109,6 +109,13 @@ DECLARED = (
          ["hipFreeAsync", [["at", "b1", 0], None]]], ("6.4",),
     ),
     Declared(
+        "hipMemset", "of a mapping while another device is current that has no rights, since 7.0", 0, "fault",
+        "AMD's library opens the memory to the current device, for good and without a word; the simulator keeps to "
+        "what hipMemSetAccess gave",
+        [*mapped(), ["hipMemSetAccess", [["at", "m0", 0], PIECE, ["access", [[1, 0, 1]]], 1]], ["hipSetDevice", [1]],
+         ["hipMemset", [["at", "m0", 2], 7, PAGE]]], ("7.2",),
+    ),
+    Declared(
         "hipMemAdvise", "of pinned or registered memory", 0, 1, "the kernel decides, and the stand-in driver says yes",
         [["hipHostMalloc", [["out", "P"], PIECE, 0], "p0"], ["hipMemAdvise", [["at", "p0", 0], PAGE, 1, 0]]],
     ),
@@ -174,6 +181,9 @@ DEATHS = (
           [BUFFER, ["hipMemsetD32", [["at", "b0", 2], 7, PAGE]]]),
     Death("hipStreamWaitEvent that waits for an event from outside", 0,
           [["hipEventCreateWithFlags", [["out", "P"], 0], "e0"], ["hipStreamWaitEvent", [1, ["at", "e0", 0], 1]]]),
+    Death("hipStreamWaitEvent of an event in hipStreamLegacy", 0,
+          [["hipEventCreateWithFlags", [["out", "P"], 1], "e0"], ["hipEventRecord", [["at", "e0", 0], 1]],
+           ["hipStreamWaitEvent", [2, ["at", "e0", 0], 0]]]),
     Death("hipHostGetDevicePointer of memory of a device without a link", 0,
           [["hipSetDevice", [2]], BUFFER, ["hipSetDevice", [0]],
            ["hipHostGetDevicePointer", [["out", "P"], ["at", "b0", 0], 0]]]),

@@ -90,6 +90,10 @@ def reasons(player: Player, name: str, arguments: list[Any]) -> Iterator[str]:
         unit = {"hipMemsetD16": 2, "hipMemsetD32": 4}.get(name, 1)
         if (player.address(first) or 0) % unit:
             yield "hipMemsetD16 and D32 of an address between two values"
+        piece = live(player, first, ("piece",))
+        opens = player.version >= (7, 0) and piece and engine(player, arguments) != piece.device
+        if name.startswith("hipMemset") and opens:
+            yield "hipMemset of another device's mapping, which opens it to the current one"
         if name.startswith("hipMemset") and fills_a_whole_range(player, first, arguments[2] * unit):
             yield "hipMemset of more than a range has, on a piece"
         if name.startswith("hipMemcpyPeer") and any(
@@ -165,6 +169,8 @@ def reasons(player: Player, name: str, arguments: list[Any]) -> Iterator[str]:
     elif name == "hipMemRetainAllocationHandle":
         if player.address(arguments[1]) and live(player, arguments[1], ("piece",)) is None:
             yield "hipMemRetainAllocationHandle of what is not mapped"
+    elif name == "hipEventRecord" and arguments[1] == 1:
+        yield "an event in hipStreamLegacy, which crashes who waits for it"
     elif name == "hipStreamWaitEvent" and arguments[1] and arguments[2] == 1:
         yield "hipStreamWaitEvent that waits for an event from outside"
     elif name in ("hipHostGetDevicePointer", "hipPointerGetAttribute", "hipDrvPointerGetAttributes"):

@@ -131,7 +131,7 @@ class Player:
             made = KINDS[rest[0]](0x3737 if rest[0] != "s" else None)
             outputs.append((rest[0], made))
             return ctypes.addressof(made)
-        if kind in ("room", "opaque"):  # n bytes for the answer, and some that no call may write
+        if kind in ("room", "opaque", "padded"):  # n bytes for the answer, and some that no call may write
             room = ctypes.create_string_buffer(b"7" * (rest[0] + 16), rest[0] + 16)
             outputs.append((kind, room))
             return ctypes.addressof(room)
@@ -167,6 +167,8 @@ class Player:
     def told(self, kind: str, made: Any) -> Any:
         if kind == "room":
             return self.words(made.raw[:-8])
+        if kind == "padded":  # the last four bytes mean nothing
+            return self.words(made.raw[:-20] + bytes(4) + made.raw[-16:-8])
         if kind == "opaque":  # a number that means nothing elsewhere: which of its words were written
             return [set(made.raw[at : at + 4]) != {0x37} for at in (0, 4, 8)]
         if kind == "d":
@@ -321,7 +323,7 @@ class Player:
         for kind in ENDS.get(name, ()):
             for thing in self.things.values():
                 ends = thing.value <= (values[0] or 0) < thing.value + max(thing.size, 1)
-                if kind in OPAQUE:
+                if kind in OPAQUE or kind == "registered":  # two registrations may overlap
                     ends = thing.value == values[0]
                 if kind == "piece" and len(values) > 1:
                     ends = (values[0] or 0) <= thing.value < (values[0] or 0) + values[1]
@@ -331,7 +333,7 @@ class Player:
                         return
 
     def owner(self, name: str, arguments: list[Any], parents: tuple[str, ...]) -> int:
-        if name == "hipMemCreate":
+        if name == "hipMemCreate" and self.version < (7, 1):  # later ones take the current device's
             return int(arguments[2][4])
         if parents and parents[-1] in self.things:
             return self.things[parents[-1]].device

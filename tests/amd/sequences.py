@@ -82,7 +82,7 @@ def granularity(c: Chooser) -> Call:
 
 @often(3)
 def properties(c: Chooser) -> Call:
-    return ["hipMemGetAllocationPropertiesFromHandle", [c.mostly([["room", 32]], [None]), c.handle()]]
+    return ["hipMemGetAllocationPropertiesFromHandle", [c.mostly([["padded", 32]], [None]), c.handle()]]
 
 
 @often(4)
