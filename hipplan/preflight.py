@@ -9,7 +9,7 @@ from hipplan.errors import Diagnostic, Span
 from hipplan.findings import Findings
 from hipplan.loader import LoadedPlan
 from hipplan.model import ManagedBuffer, PinnedBuffer, RegisteredBuffer
-from hipplan.objects import HOST, ResolvedMapping, ResolvedReservation
+from hipplan.objects import HOST, ResolvedAllocation, ResolvedMapping, ResolvedRegion, ResolvedReservation
 from hipplan.profiles import Machine, MachineDevice
 from hipplan.program import Resource, descriptors_of
 from hipplan.steps import CreateAllocation, CreateDeviceBuffer, CreateManagedBuffer, CreatePinnedBuffer, RegisterBuffer
@@ -345,24 +345,26 @@ class _Rules:
         """HP309: what this HIP release, or CUDA, does not do."""
         version = self.machine.version
         for allocation in self.objects.allocations.values():
-            self._allocation_release(allocation.name, version)
+            self._allocation_release(allocation, version)
         for reservation in self.objects.reservations.values():
             for mapping in reservation.mappings:
                 self._mapping_release(mapping, version)
+        for region in self.objects.regions.values():
+            self._shared_release(region, version)
         for buffer in self.objects.buffers.values():
-            spec = buffer.spec
-            if isinstance(spec, PinnedBuffer) and spec.uncached and version and version < (7, 0):
+            if isinstance(buffer.spec, PinnedBuffer) and buffer.spec.uncached and version and version < (7, 0):
                 self.add("HP309", "uncached pinned memory needs HIP 7.0", *buffer.path, "uncached")
-            if isinstance(spec, RegisteredBuffer) and self.machine.runtime == "cuda":
-                self._registered_on_cuda(buffer.path, spec)
+            private = isinstance(buffer.spec, RegisteredBuffer) and buffer.spec.file is None and buffer.spec.read_only
+            if private and self.machine.runtime == "cuda":
+                self.add("HP309", "read_only is for files on CUDA", *buffer.path, "read_only",
+                         why="registering private memory read-only was seen not to return",
+                         hint="leave read_only out")  # fmt: skip
 
-    def _allocation_release(self, name: str, version: tuple[int, ...]) -> None:
-        allocation = self.objects.allocations[name]
+    def _allocation_release(self, allocation: ResolvedAllocation, version: tuple[int, ...]) -> None:
         spec, path = allocation.spec, allocation.path
         cuda = self.machine.runtime == "cuda"
         if spec.type == "uncached" and (cuda or (version and version < (7, 0))):
-            self.add("HP309", "uncached allocations need HIP 7.0.2 on AMD", *path, "type",
-                     hint="use type: pinned")  # fmt: skip
+            self.add("HP309", "uncached allocations need HIP 7.0.2 on AMD", *path, "type", hint="use type: pinned")
         if allocation.device == HOST and version and version < (7, 1) and not cuda:
             self.add("HP309", f"allocations on the host need HIP 7.1, {self.machine.name} has "
                      f"{self.machine.hip_version}", *path, "device", hint="use a pinned buffer")  # fmt: skip
@@ -374,12 +376,13 @@ class _Rules:
             return
         possible = self.device(allocation.device).shareable_posix_fd
         if possible is False or (version and version < (6, 2)):
-            self.add("HP309", f"'{name}' cannot be shared on {self.machine.name}", *path, "shareable",
+            self.add("HP309", f"'{allocation.name}' cannot be shared on {self.machine.name}", *path, "shareable",
                      why="sharing through a file descriptor works since HIP 6.2")  # fmt: skip
 
     def _mapping_release(self, mapping: ResolvedMapping, version: tuple[int, ...]) -> None:
         owner = self.objects.allocations[mapping.allocation].device
         cuda = self.machine.runtime == "cuda"
+        self._shared_release(mapping, version)
         if cuda and not mapping.whole:
             self.add("HP309", f"'{mapping.name}' maps a part of '{mapping.allocation}'",
                      *mapping.path, "size", why="CUDA maps whole allocations only",
@@ -387,11 +390,11 @@ class _Rules:
         if mapping.access.get(HOST, "none") != "none" and owner != HOST and (cuda or (version and version < (7, 2))):
             why = "CUDA gives it host-located memory only" if cuda else "before HIP 7.2 only host-located memory can be"
             self.add("HP309", f"the host cannot be given access to '{mapping.name}' on {owner}",
-                     *mapping.path, why=why,
-                     hint="leave host out of access")  # fmt: skip
+                     *mapping.path, why=why, hint="leave host out of access")  # fmt: skip
 
-    def _registered_on_cuda(self, path: tuple[object, ...], spec: RegisteredBuffer) -> None:
-        if spec.file is None and spec.read_only:
-            self.add("HP309", "read_only is for files on CUDA", *path, "read_only",
-                     why="registering private memory read-only was seen not to return",
-                     hint="leave read_only out")  # fmt: skip
+    def _shared_release(self, shared: ResolvedMapping | ResolvedRegion, version: tuple[int, ...]) -> None:
+        may = [device for device, right in shared.access.items() if right != "none"]
+        if len(may) > 1 and version and version < (6, 3) and self.machine.runtime != "cuda":
+            self.add("HP309", f"{' and '.join(may[:2])} cannot both have access to '{shared.name}' on "
+                     f"{self.machine.name}", *shared.path, hint="give one device access, or update ROCm",
+                     why="before HIP 6.3 hipMemSetAccess for one device takes all others' rights away")  # fmt: skip

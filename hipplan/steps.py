@@ -131,9 +131,11 @@ class Map(Step):
 
 
 def native_rights(rights: Iterable[tuple[int, str]]) -> list[tuple[int, int, int]]:
-    """(location type, id, flags) of each."""
+    """(location type, id, flags) of each. What is taken away comes first: HIP gives one after the other, and before 6.3
+    with each takes what the others have."""
     return [
-        (2, 0, RIGHTS[right]) if ordinal == CPU_ORDINAL else (1, ordinal, RIGHTS[right]) for ordinal, right in rights
+        (2, 0, RIGHTS[right]) if ordinal == CPU_ORDINAL else (1, ordinal, RIGHTS[right])
+        for ordinal, right in sorted(rights, key=lambda one: one[1] != "none")
     ]
 
 

@@ -23,8 +23,10 @@ from tests.conftest import PLANS, Simulator, keys_of
 from tests.faults.harness import FOR_EVER, ONCE, Apply, calls_of, failures_of, sweep
 
 RELEASES = {
-    "6.1": "map_failure_hidden unmap_pieces_leaks peer_access_for_all free_memory_with_reservation",
-    "6.2": "map_failure_hidden unmap_pieces_leaks peer_access_for_all unmap_size_unchecked",
+    "6.1": "map_failure_hidden unmap_pieces_leaks peer_access_for_all set_access_takes_others_away "
+    "free_memory_with_reservation",
+    "6.2": "map_failure_hidden unmap_pieces_leaks peer_access_for_all set_access_takes_others_away "
+    "unmap_size_unchecked",
     "6.3": "map_failure_hidden unmap_size_unchecked free_interior_pointer",
     "6.4": "map_failure_hidden",
     "7.0": "map_failure_hidden set_access_sums_in_heap_order create_on_current_device",
@@ -61,6 +63,22 @@ UNEVEN: dict[str, Any] = {
 RIGHTS = [(3, 0), (1, 3), (0, 0), (0, 1), (3, 0)]
 
 
+def shares_rights(release: Simulator) -> bool:
+    """Whether two devices may have rights on one mapping: before 6.3 the second takes the first's away."""
+    return release.runtime.version >= 60300000
+
+
+def uneven(release: Simulator) -> dict[str, Any]:
+    plan = copy.deepcopy(UNEVEN)
+    if not shares_rights(release):
+        del plan["reservations"]["range"]["mappings"][1]["access"]["gpu.0"]
+    return plan
+
+
+def rights(release: Simulator) -> list[tuple[int, int]]:
+    return RIGHTS if shares_rights(release) else [RIGHTS[0], (0, 3), *RIGHTS[2:]]
+
+
 def configure(sim: Simulator, release: str, *quirks: str) -> None:
     machine = load_machine("sim-2").model_copy(update={"hip_version": release})
     sim.runtime.configure(sim_profile(machine) + "".join(f"quirk.{quirk}=1\n" for quirk in quirks))
@@ -81,6 +99,10 @@ def release(request: pytest.FixtureRequest, sim: Simulator, monkeypatch: pytest.
     sim.runtime.configure(sim_profile(load_machine("sim-2")))
 
 
+SHARED_RIGHTS = {"aml-areas", "quickstart", "virtual-memory"}
+"""Plans in which two devices have rights on one mapping."""
+
+
 def applied(source: Any, release: Simulator) -> Layout:
     return run(prepare(load(source), choose("sim"), None), release.runtime)
 
@@ -94,6 +116,10 @@ def accesses(layout: Layout) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("plan", PLANS, ids=lambda path: path.stem)
 def test_every_plan_is_applied_verified_and_given_back(plan: Path, release: Simulator) -> None:
     free = [release.runtime.memory_info(device) for device in (0, 1)]
+    if not shares_rights(release) and plan.stem in SHARED_RIGHTS:
+        with pytest.raises(MachineError, match="cannot both have access"):
+            applied(plan, release)
+        return
     with applied(plan, release) as layout:
         assert all(check.ok for check in layout.checks)
         assert layout.drift() == []
@@ -102,44 +128,87 @@ def test_every_plan_is_applied_verified_and_given_back(plan: Path, release: Simu
 
 
 def test_mappings_of_any_size_get_their_own_rights(release: Simulator) -> None:
-    with applied(UNEVEN, release) as layout:
-        assert accesses(layout) == RIGHTS
+    with applied(uneven(release), release) as layout:
+        assert accesses(layout) == rights(release)
     assert release.alive() == set()
 
 
 def test_mappings_of_any_size_are_added_and_get_their_own_rights(release: Simulator) -> None:
     """Behind what is mapped already: on 7.0 to 7.2 that is the case that needs rights from the base on."""
-    less = copy.deepcopy(UNEVEN)
+    less = uneven(release)
     del less["reservations"]["range"]["mappings"][2:]
     less["reservations"]["range"]["size"] = "12MiB"
     del less["allocations"]["other"]
-    more = copy.deepcopy(UNEVEN)
+    more = uneven(release)
     more["reservations"]["range"]["size"] = "12MiB"
     with applied(less, release) as layout:
         first = layout["range[0]"].address or 0
         release.runtime.write(first, b"stays")
         layout.update(more)
-        assert accesses(layout) == RIGHTS
+        assert accesses(layout) == rights(release)
         assert release.runtime.read(first, 5) == b"stays"
         fewer = copy.deepcopy(more)  # the memory stays, with nobody to see it
         del fewer["reservations"]["range"]["mappings"][2:]
         layout.update(fewer)
         layout.update(less)
-        assert accesses(layout) == RIGHTS[:2]
+        assert accesses(layout) == rights(release)[:2]
     assert release.alive() == set()
 
 
 @pytest.mark.parametrize("mode", [ONCE, FOR_EVER])
 def test_each_call_fails_in_turn_on_mappings_of_any_size(release: Simulator, mode: str, tmp_path: Path) -> None:
-    phase = Apply(release, prepare(load(UNEVEN), choose("sim"), None), {})
+    phase = Apply(release, prepare(load(uneven(release)), choose("sim"), None), {})
     sweep(phase, calls_of(phase, tmp_path / "trace"), "hipErrorUnknown", mode)
 
 
 def test_memory_is_of_its_own_device_whichever_is_current(release: Simulator) -> None:
     free = [release.runtime.memory_info(device)[0] for device in (0, 1)]
-    with applied(UNEVEN, release):
+    with applied(uneven(release), release):
         taken = [before - release.runtime.memory_info(device)[0] for device, before in enumerate(free)]
     assert taken == [3 * 2**20 + 2**19, 8 * 2**20] or taken == [4 * 2 * 2**20, 8 * 2**20]
+
+
+def with_rights(**access: str) -> dict[str, Any]:
+    """A mapping with these rights."""
+    rights = {name.replace("_", "."): right for name, right in access.items()}
+    return {
+        "hipplan": 1,
+        "devices": {"gpu": {"count": 2}},
+        "allocations": {"x": {"device": "gpu.0", "size": "2MiB"}},
+        "reservations": {"range": {"mappings": [{"allocation": "x", "access": rights}]}},
+    }
+
+
+def test_rights_move_from_device_to_device(release: Simulator) -> None:
+    with applied(with_rights(gpu_0="rw"), release) as layout:
+        for access, seen in [
+            ({"gpu_1": "rw"}, (0, 3)),
+            ({"gpu_0": "r"}, (1, 0)),
+            ({}, (0, 0)),
+            ({"gpu_1": "r"}, (0, 1)),
+        ]:
+            layout.update(with_rights(**access))
+            assert accesses(layout) == [seen]
+            assert layout.drift() == []
+
+
+@pytest.mark.parametrize("release", ["6.1", "6.2", "6.3"], indirect=True)
+def test_two_devices_rights_on_one_piece_need_6_3(release: Simulator) -> None:
+    region = {
+        "device": "gpu.0",
+        "access": {"gpu.0": "rw", "gpu.1": "r"},
+        "tensors": {"t": {"dtype": "u8", "shape": [64]}},
+    }
+    plans: list[dict[str, Any]] = [with_rights(gpu_0="rw", gpu_1="r"), {"hipplan": 1, "regions": {"area": region}}]
+    for plan in plans:
+        if shares_rights(release):
+            applied(plan, release).close()
+            continue
+        with pytest.raises(MachineError, match="cannot both have access") as caught:
+            applied(plan, release)
+        assert {one.code for one in caught.value.diagnostics} == {"HP309"}
+        with applied(with_rights(gpu_0="rw"), release) as layout, pytest.raises(MachineError, match="cannot both"):
+            layout.update(with_rights(gpu_0="rw", gpu_1="r"))
 
 
 THEIRS: dict[str, Any] = {
@@ -184,7 +253,7 @@ def test_7_1_imports_whichever_meaning_it_has(quirk: str, release: Simulator) ->
 
 def test_a_failed_map_is_noticed_also_where_hip_hides_it(release: Simulator) -> None:
     """Two mappings at one place: this driver call fails for a reason of its own, not by a fault at our table."""
-    program = prepare(load(UNEVEN), choose("sim"), None)
+    program = prepare(load(uneven(release)), choose("sim"), None)
     steps = list(program.steps)
     at = next(n for n, step in enumerate(steps) if step.name == "range[1]" and step.call == "hipMemMap")
     steps[at] = replace(steps[at], offset=0)
