@@ -62,6 +62,11 @@ def range_of(player: Player, argument: Any) -> tuple[int, list[int]]:
     return place.size, pieces
 
 
+def is_beyond_pooled(player: Player, argument: Any, size: int) -> bool:
+    found = live(player, argument, ("device",))
+    return bool(found and found.pooled and (player.address(argument) or 0) + size > found.value + found.size)
+
+
 def fills_a_whole_range(player: Player, argument: Any, size: int) -> bool:
     whole, pieces = range_of(player, argument)
     return bool(pieces) and size >= whole
@@ -90,6 +95,9 @@ def reasons(player: Player, name: str, arguments: list[Any]) -> Iterator[str]:
         unit = {"hipMemsetD16": 2, "hipMemsetD32": 4}.get(name, 1)
         if (player.address(first) or 0) % unit:
             yield "hipMemsetD16 and D32 of an address between two values"
+        size = arguments[4 if name.startswith("hipMemcpyPeer") else 2] * unit
+        if any(is_beyond_pooled(player, one, size) for one in arguments):
+            yield "more bytes than were asked of a pool, which may have given a larger piece"
         piece = live(player, first, ("piece",))
         opens = player.version >= (7, 0) and piece and engine(player, arguments) != piece.device
         if name.startswith("hipMemset") and opens:

@@ -255,6 +255,7 @@ class Player:
         if code == "fault":
             self.faulted = True
             self.hip.hipGetLastError()
+            self.hip.hipExtGetLastError()
         if code == 0 and name == "hipSetDevice":
             self.device = arguments[0]
         if code == 0:
@@ -273,7 +274,6 @@ class Player:
         self.hip.hipSetDevice(self.device)
 
     def find(self, kind: str, address: int) -> Thing | None:
-        """What of a kind is alive at an address."""
         alive = (one for one in self.things.values() if one.alive and one.kind == kind)
         return next((one for one in alive if one.value <= address < one.value + one.size), None)
 

@@ -119,11 +119,11 @@ hipError_t hipFreeAsync(void* ptr, hipStream_t stream) {
   const auto code = stream_device("hipFreeAsync", *reading(), stream, device);
   if (!ptr && !reading()->rules.free_async_takes_null) return hipErrorInvalidValue;
   if (!ptr || code != hipSuccess) return code;
-  bool unrecorded = false;  // what no pool gave, up to 6.x
+  bool unrecorded = false;  // what no pool gave
   {
     const reading m;
     const auto found = containing(m->blocks, address_of(ptr));
-    unrecorded = !m->rules.keeps_only_errors && found != m->blocks.end() && !found->second.pooled;
+    unrecorded = found != m->blocks.end() && !found->second.pooled;
   }
   const auto freed = hipFree(ptr);
   process::thread().unrecorded = unrecorded && freed == hipSuccess;
