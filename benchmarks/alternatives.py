@@ -16,8 +16,8 @@ from common import MIB, Variant, arguments, both, keep, linked, opened, plain, s
 
 from hipplan.loader import load
 from hipplan.prepare import prepare
+from hipplan.run import run
 from hipplan.runtimes import Chosen
-from hipplan.transaction import run
 
 COUNT, SIZE = 256, 2 * MIB
 

@@ -18,8 +18,8 @@ from common import MIB, Ratio, arguments, keep, linked, opened, plain, positive,
 from hipplan.loader import load
 from hipplan.prepare import prepare
 from hipplan.program import Program
+from hipplan.run import run
 from hipplan.runtimes import Chosen
-from hipplan.transaction import run
 
 SIZE = 2 * MIB
 

@@ -18,8 +18,8 @@ from common import MIB, arguments, keep, opened, side_by_side, table
 from hipplan import _core
 from hipplan.loader import load
 from hipplan.prepare import prepare
+from hipplan.run import run
 from hipplan.runtimes import Chosen
-from hipplan.transaction import run
 
 CHUNK = 64 * MIB
 

@@ -20,8 +20,8 @@ from hipplan.errors import MachineError
 from hipplan.loader import load
 from hipplan.prepare import prepare
 from hipplan.program import Program
+from hipplan.run import run
 from hipplan.runtimes import Chosen
-from hipplan.transaction import run
 from hipplan.units import round_up
 
 BYTES = 141_107_412_992

@@ -9,14 +9,15 @@ from typing import Any
 
 from hipplan.held import answer_in_thread
 from hipplan.layout import Layout
-from hipplan.live import OnBytes
 from hipplan.loader import LoadedPlan, PlanSource, loaded
 from hipplan.lock import Locked
+from hipplan.mover import OnBytes
 from hipplan.prepare import prepare
 from hipplan.profiles import Machine, load_machine
 from hipplan.record import recording
+from hipplan.run import run
 from hipplan.runtimes import choose
-from hipplan.transaction import OnStep, run
+from hipplan.transaction import OnStep
 
 log = logging.getLogger("hipplan")
 

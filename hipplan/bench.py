@@ -18,8 +18,8 @@ from hipplan import _core
 from hipplan.layout import Layout
 from hipplan.loader import load
 from hipplan.prepare import prepare
+from hipplan.run import run
 from hipplan.runtimes import Chosen
-from hipplan.transaction import run
 
 SMALL = 4096
 """Bytes of the copy whose duration counts as latency."""

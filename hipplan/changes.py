@@ -1,16 +1,12 @@
-"""Steps that change what is there already. The journal knows how to take each of them back."""
+"""Steps that alter what is there already. Each says what takes it back."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from hipplan.errors import ApplyError, Diagnostic
-from hipplan.steps import CPU_ORDINAL, Reserve, Step, native_rights
+from hipplan.steps import CPU_ORDINAL, Reserve, Step
 from hipplan.units import format_size
-
-if TYPE_CHECKING:
-    from hipplan.live import Live
 
 Rights = tuple[tuple[int, str], ...]
 """(ordinal or CPU_ORDINAL, right), as in SetAccess."""
@@ -32,10 +28,6 @@ class ChangeAccess(Step):
         told = ", ".join(f"{_who(o)}: {was[o]} -> {right}" for o, right in self.now if was[o] != right)
         return told + (", for the whole range" if self.together else "")
 
-    def do(self, live: Live) -> None:
-        now, before = native_rights(self.now), native_rights(self.before)
-        live.journal.change_access(live.entry(self.name), now, before, self.together)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeAdvice(Step):
@@ -53,10 +45,6 @@ class ChangeAdvice(Step):
         called, _, device = self.now
         return f"{called} ({_who(device)}), {format_size(self.size)} at +{format_size(self.offset)}"
 
-    def do(self, live: Live) -> None:
-        entry = live.entry(self.name)
-        live.journal.change_advice(entry, self.offset, self.size, self.now[1:], self.before[1:])
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeOut(Step):
@@ -73,30 +61,12 @@ class TakeOut(Step):
     def describe(self) -> str:
         return f"{self.allocation} makes room"
 
-    def do(self, live: Live) -> None:
-        before = live.before or live
-        live.journal.take_out(
-            before.entry(self.name),
-            before.entry(self.reservation),
-            before.entry(self.allocation),
-            native_rights(self.rights),
-            self.together,
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReserveBeside(Reserve):
     """More addresses for a reservation that is full, right behind it."""
 
     follows: str
-
-    def do(self, live: Live) -> None:
-        try:
-            Reserve.do(self, live)
-        except ApplyError:
-            why = f"something else is at {self.address:#x}, right behind what it has"
-            hint = f"give '{self.follows}' a larger size in the plan"
-            raise refuse(f"'{self.follows}' cannot grow where it is", why=why, hint=hint) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,9 +83,10 @@ class CopyBytes(Step):
     def describe(self) -> str:
         return f"{format_size(self.size)} from device {self.source_device} to device {self.target_device}"
 
-    def do(self, live: Live) -> None:
-        to, from_ = live.address(self.target), live.address(self.source)
-        live.runtime.copy_peer(to, self.target_device, from_, self.source_device, self.size)
+
+def before(allocation: str) -> str:
+    """What the old memory of an allocation is called while the new one is there too."""
+    return f"{allocation} (before)"
 
 
 def refuse(summary: str, *, why: str = "", hint: str = "") -> ApplyError:

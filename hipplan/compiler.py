@@ -22,17 +22,11 @@ from hipplan.errors import MachineError, printable
 from hipplan.findings import Findings, in_order
 from hipplan.loader import LoadedPlan, PlanSource, loaded
 from hipplan.model import DeviceBuffer, ManagedBuffer, PinnedBuffer, RegisteredBuffer
-from hipplan.objects import (
-    HOST,
-    ResolvedAllocation,
-    ResolvedBuffer,
-    ResolvedMapping,
-    ResolvedReservation,
-    sound,
-)
+from hipplan.objects import HOST, ResolvedAllocation, ResolvedBuffer, ResolvedMapping, ResolvedReservation, sound
 from hipplan.placement import place, selectors
 from hipplan.profiles import FALLBACK_GRANULARITY, Machine, load_machine
-from hipplan.program import Program, Resource
+from hipplan.program import Program
+from hipplan.resources import Resource
 from hipplan.units import PAGE, round_up
 
 _ATTACH = {"global": 1, "host": 2, "single": 4}

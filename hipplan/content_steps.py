@@ -15,7 +15,6 @@ from hipplan.units import format_size
 
 if TYPE_CHECKING:
     from hipplan.errors import Span
-    from hipplan.live import Live
     from hipplan.tensorfiles import Files
 
 LANES = 4
@@ -49,11 +48,6 @@ class Fill(Step):
     def describe(self) -> str:
         return f"{format_size(sum(part.size for part in self.parts))} of {self.value}"
 
-    def do(self, live: Live) -> None:
-        for part in self.parts:
-            live.filler.fill(self.name, part.device, live.at(part), part.size, self.pattern)
-        live.run_filler()
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy(Step):
@@ -67,11 +61,6 @@ class Copy(Step):
     def describe(self) -> str:
         size = format_size(sum(to.size for to, _ in self.pairs))
         return f"{size} from {self.source}" + (", through pinned memory" if self.staged else "")
-
-    def do(self, live: Live) -> None:
-        for to, from_ in self.pairs:
-            live.filler.copy(self.name, to.device, live.at(to), from_.device, live.at(from_), to.size, self.staged)
-        live.run_filler()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +85,6 @@ class LoadFiles(Step):
         size = format_size(sum(part.size for load in self.loads for _, part in load.pieces))
         of = f"{self.files[0]}" if len(self.files) == 1 else f"{len(self.files)} files"
         return f"{size} from {of}" + (f", {len(self.loads)} places" if len(self.loads) > 1 else "")
-
-    def do(self, live: Live) -> None:
-        for load in self.loads:
-            rows = live.files.rows(load.wanted)
-            for begin, part in load.pieces:
-                live.load_part(load.wanted.name, part, rows, begin)
-        live.run_filler()
 
     def problems(self, files: Files) -> list[Diagnostic]:
         """What is wrong with the files: they cannot be read, or do not fit. Nothing has been moved then."""

@@ -19,7 +19,8 @@ from hipplan.loader import LoadedPlan
 from hipplan.memory import Memory, Refused, cut
 from hipplan.model import Content
 from hipplan.profiles import Machine
-from hipplan.program import Program, Resource
+from hipplan.program import Program
+from hipplan.resources import Resource
 from hipplan.steps import CPU_ORDINAL, CreatePinnedBuffer, CreateStream, Step
 from hipplan.tensorfiles import Wanted, is_safetensors
 from hipplan.units import format_size

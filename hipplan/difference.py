@@ -8,75 +8,30 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from dataclasses import fields, replace
 from operator import attrgetter, is_
-from typing import TypeAlias
 
 from hipplan import advice, steps
-from hipplan.changes import ChangeAccess, ReserveBeside, Rights, TakeOut
+from hipplan.changes import ChangeAccess, Rights, TakeOut
 from hipplan.content_steps import ContentStep
 from hipplan.contents import of_new
+from hipplan.listing import lines, note, summary
 from hipplan.program import Program
+from hipplan.way import Key, KeysOf, Way, key_of
 
-Key: TypeAlias = tuple[object, ...]
-
-_KINDS: dict[type[steps.Step], str] = {
-    steps.CreateAllocation: "allocation",
-    steps.ImportAllocation: "allocation",
-    steps.Reserve: "reservation",
-    ReserveBeside: "reservation",
-    steps.CreateStream: "stream",
-    steps.CreateDeviceBuffer: "device",
-    steps.CreatePinnedBuffer: "pinned",
-    steps.RegisterBuffer: "registered",
-    steps.CreateManagedBuffer: "managed",
-}
 _GROWN = (steps.CreateAllocation, steps.Reserve, steps.Map, steps.SetAccess)
 _name = attrgetter("name")
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Difference:
+class Difference(Way):
     """What a change made of a layout: the way from `old` to `new`, in the order it is gone.
 
     print() tells it line by line; it is false where nothing differs.
     """
 
-    old: Program
-    new: Program
-    """As it will be: of a reservation that stays, the size is the old one's."""
-    additions: tuple[steps.Step, ...]
-    """Steps of `new` that only make things: an undo leaves everything as it was."""
-    changes: tuple[steps.Step, ...]
-    """Steps that change what is there, and what needs them to have been."""
-    gone: tuple[steps.Step, ...]
-    """Steps of `old` that made what does not stay."""
-    released: tuple[steps.Step, ...]
-    """Those of them that are given back at the end: all but mappings that were taken out."""
-    renamed: Mapping[str, str]
-    """Name in `new` -> name in `old`, where what stays is called otherwise."""
-    kept: Set[Key] = field(repr=False)
-    changed: frozenset[str]
-    """Names in `new` of what stays, but with other access or advice."""
-    carries: tuple[steps.Step, ...] = ()
-    """Steps between additions and changes that bring bytes over; what they make goes at the end."""
-    contents: tuple[ContentStep, ...] = ()
-    """Steps that fill what is new, when everything else is there and read back: nothing takes bytes back."""
-
-    @property
-    def takes_out(self) -> bool:
-        """Whether something is unmapped before the end."""
-        return len(self.gone) > len(self.released)
-
-    @property
-    def empty(self) -> bool:
-        """Nothing for the driver to do."""
-        return not (self.additions or self.changes or self.contents or self.released)
+    __slots__ = ()
 
     def __str__(self) -> str:
-        from hipplan.listing import lines, note  # which needs this module
-
         told = "\n".join(map(str, lines(self))) or "no changes"
         return "\n".join(filter(None, [told, note(self)]))
 
@@ -85,25 +40,13 @@ class Difference:
 
     def in_a_line(self) -> str:
         """What it is, or how much."""
-        from hipplan.listing import lines, summary
-
         found = lines(self)
         if not found and not self.empty:  # lanes, which no plan has
             return "streams and pinned memory that move bytes"
         return str(found[0]) if len(found) == 1 else summary(found)
 
     def __bool__(self) -> bool:
-        from hipplan.listing import lines
-
         return not self.empty or bool(lines(self))  # a tensor may lie elsewhere without a driver call
-
-    def to_read_back(self) -> tuple[steps.Step, ...]:
-        """Steps of `new` that say how everything touched should be now."""
-        made = {id(step) for step in (*self.additions, *self.changes)}
-        found = [s for s in self.new.steps if id(s) in made or s.name in self.changed]
-        silent = [s.name for s in self.changes if isinstance(s, ChangeAccess)]
-        heard = {step.name for step in found if isinstance(step, steps.SetAccess)}
-        return (*found, *(steps.SetAccess(name=name, rights=()) for name in silent if name not in heard))
 
 
 def difference(old: Program, new: Program, renewed: Set[str] = frozenset(), *, fills: bool = False) -> Difference:
@@ -111,6 +54,23 @@ def difference(old: Program, new: Program, renewed: Set[str] = frozenset(), *, f
     new one's contents say of new memory."""
     more = None if renewed or fills else _only_more(old, new)
     return more if more is not None else _Comparison(old, _on_old_ranges(old, new, renewed), renewed).result(fills)
+
+
+def from_nothing(new: Program) -> Difference:
+    """All of a program: what an apply does."""
+    nothing = replace(new, steps=(), resources=(), contents=(), regions={}, sealed={})
+    return Difference(
+        old=nothing,
+        new=new,
+        additions=tuple(step for step in new.steps if not isinstance(step, ContentStep)),
+        changes=(),
+        gone=(),
+        released=(),
+        renamed={},
+        kept=frozenset(),
+        changed=frozenset(),
+        contents=new.contents,
+    )
 
 
 def _only_more(old: Program, new: Program) -> Difference | None:
@@ -136,39 +96,9 @@ def _only_more(old: Program, new: Program) -> Difference | None:
         gone=(),
         released=(),
         renamed={},
-        kept=_Keys(old),
+        kept=KeysOf(old),
         changed=frozenset(),
     )
-
-
-class _Keys(Set[Key]):
-    """The keys of a program, made when somebody asks."""
-
-    def __init__(self, program: Program) -> None:
-        self._program = program
-
-    @cached_property
-    def _all(self) -> frozenset[Key]:
-        return frozenset(key for step in self._program.steps if (key := key_of(step)) is not None)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._all
-
-    def __iter__(self) -> Iterator[Key]:
-        return iter(self._all)
-
-    def __len__(self) -> int:
-        return len(self._all)
-
-
-def key_of(step: steps.Step) -> Key | None:
-    """What makes a thing the same in two programs; None for a step that makes none."""
-    if isinstance(step, steps.Map):
-        return "mapping", step.reservation, step.offset
-    if isinstance(step, steps.EnablePeer):
-        return "peer", step.device, step.peer
-    kind = _KINDS.get(type(step))
-    return (kind, step.name) if kind else None
 
 
 def _on_old_ranges(old: Program, new: Program, renewed: Set[str]) -> Program:

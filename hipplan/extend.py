@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from hipplan import steps
 from hipplan.changes import ReserveBeside, refuse
 from hipplan.profiles import FALLBACK_GRANULARITY
-from hipplan.program import Program, Resource
+from hipplan.program import Program
 from hipplan.resize import Size, require_unsealed, to_bytes
+from hipplan.resources import Resource
 from hipplan.units import PAGE, round_up
 
 

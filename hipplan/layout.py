@@ -7,34 +7,34 @@ import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
 
-from hipplan import _core, kept, open_layouts
+from hipplan import _core, open_layouts, update
+from hipplan.bound import bindings, rebound
 from hipplan.changes import refuse
+from hipplan.checks import Check
 from hipplan.difference import Difference
-from hipplan.errors import LayoutInUse, LeakError, suggest_or_list
-from hipplan.live import Live, OnBytes, bindings
+from hipplan.errors import LayoutInUse, LeakError
+from hipplan.holding import Holding
 from hipplan.memory import Memory
+from hipplan.mover import OnBytes
 from hipplan.moves import Moves
-from hipplan.places import family_of, places_of
 from hipplan.program import Program
 from hipplan.sharing import export
 from hipplan.state import State
 from hipplan.torchpool import TorchPool
-from hipplan.undo import Undone, undo
-from hipplan.verify import Check, Checks, verify
+from hipplan.transaction import OnStep
+from hipplan.undo import Undone, give_back_waiting
+from hipplan.verify import Checks, verify
 from hipplan.views import Piece
 
 if TYPE_CHECKING:
     from hipplan.loader import LoadedPlan, PlanSource
-    from hipplan.transaction import OnStep
 
 log = logging.getLogger("hipplan")
-_FORKED = "a layout of the parent process: a forked child cannot use it"
 
 
 class Layout:
@@ -46,11 +46,8 @@ class Layout:
     touching the driver.
     """
 
-    def __init__(
-        self, program: Program, live: Live, checks: Sequence[Check], notice: str = "", retries: int = 0
-    ) -> None:
-        self._book = _core.LeaseBook()
-        self._holder = kept.Holder(State(program, live, checks, live.journal.next()), self._book)
+    def __init__(self, holding: Holding, notice: str = "", retries: int = 0) -> None:
+        self._holding = holding
         self.notice = notice
         """What to know about the runtime; empty if nothing."""
         self.retries = retries
@@ -58,96 +55,55 @@ class Layout:
         self._torch_pools: dict[str, TorchPool] = {}
         self._moving = threading.RLock()  # one moves bytes at a time
         self._moves_under_way: Moves | None = None
-        self._lock = threading.RLock()  # a signal's handler may close what its thread is closing
-        self._closed = False
-        open_layouts.add(self, self._holder)
-
-    @property
-    def _state(self) -> State:
-        return self._holder.state
-
-    @_state.setter
-    def _state(self, state: State) -> None:
-        self._holder.state = state
+        open_layouts.add(self)
 
     @property
     def program(self) -> Program:
         """What it was made from; another one after a change in place."""
-        return self._state.program
+        return self._holding.state.program
 
     @property
     def checks(self) -> Sequence[Check]:
         """What was read back after the last step; after a change in place, of what was touched by it."""
-        return self._state.checks
-
-    @property
-    def _live(self) -> Live:
-        return self._state.live
+        return self._holding.state.checks
 
     def __getitem__(self, name: str) -> Piece:
         """A new Piece each time. KeyError tells a near name; BufferError once the layout is closed, or in a fork."""
-        while True:
-            age, state = self._book.age, self._state
-            try:
-                piece = self._piece(name, state, age)
-            except IndexError:  # given back by a change in place, or by closing, after this looked
-                if self._state is state:
-                    raise self._refusal(name) from None
-                continue
-            if self._book.age == age:  # else it may be of what a change in place has just replaced
-                return piece
-
-    def _refusal(self, name: str) -> _core.LeaseRefused:
-        if self._live.is_forked:
-            return _core.LeaseRefused(f"'{name}' is of {_FORKED}")
-        return _core.LeaseRefused(f"'{name}' is closed: its memory was given back")
-
-    def _piece(self, name: str, state: State, age: int) -> Piece:
-        try:
-            resource = state.resources[name]
-        except KeyError:
-            raise KeyError(f"the layout has no '{name}'; {suggest_or_list(name, state.resources)}") from None
-        if self._closed or self._live.is_forked:
-            raise self._refusal(name)
-        if resource.kind == "registered" and not resource.size:
-            size = state.live.size(name)  # all of a file: the plan need not know how much that is
-            resource = replace(resource, asked=size, size=size)
-        places = places_of(resource, state.program, family_of(self.runtime.path))
-        return Piece(resource, state.address(resource), places, self._book, self.runtime, age)
+        return self._holding.piece(name)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._state.resources
+        return name in self._holding.state.resources
 
     def __repr__(self) -> str:
-        return f"<hipplan.Layout '{self.program.name}': {'closed' if self._closed else f'{len(self)} objects'}>"
+        return f"<hipplan.Layout '{self.program.name}': {'closed' if self.closed else f'{len(self)} objects'}>"
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._state.resources)
+        return iter(self._holding.state.resources)
 
     def __len__(self) -> int:
-        return len(self._state.resources)
+        return len(self._holding.state.resources)
 
     @property
     def runtime(self) -> _core.Runtime:
-        return self._live.runtime
+        return self._holding.state.runtime
 
     @property
     def closed(self) -> bool:
-        return self._closed
+        return self._holding.closed
 
     @property
     def leases(self) -> int:
         """Arrays, tensors and buffers made from this layout that still live."""
-        return len(self._book)
+        return len(self._holding.leases)
 
     def verify(self) -> Checks:
         """Reads everything back again; what does not match is in the checks' `ok`.
 
         Raises HipError if a query fails, ValueError if the layout is closed.
         """
-        with self._lock:
-            self._require_open()
-            return verify(self.program, self._live)
+        with self._holding.lock:
+            self._holding.require_open()
+            return verify(self._holding.state)
 
     def drift(self) -> list[Check]:
         """What differs from the plan now: changed by somebody else. Raises as verify() does."""
@@ -173,14 +129,13 @@ class Layout:
         """
         from hipplan.loader import loaded
         from hipplan.prepare import prepare_change
-        from hipplan.update import change, rebound
 
         wanted = loaded(plan, vars)
 
         def way(state: State) -> Difference:
             return prepare_change(state.program, wanted, self.runtime, rebound(state, bindings(bind)))
 
-        return change(self, way, bind=bind, on_step=on_step, check=verify)
+        return update.change(self._holding, way, bind=bind, on_step=on_step, check=verify)
 
     def grow(self, name: str, *, by: int | str | None = None, to: int | str | None = None) -> Difference:
         """Maps more memory at the end of a region or reservation; its address does not change, and views stay valid.
@@ -190,9 +145,7 @@ class Layout:
         reservation gets memory like that of its last mapping, and more addresses right behind it where it is full.
         Raises ApplyError: HP420 there is no room, or it failed and was rolled back.
         """
-        from hipplan import update
-
-        return update.grow(self, name, by, to)
+        return update.grow(self._holding, name, by, to)
 
     def shrink(self, name: str, *, by: int | str | None = None, to: int | str | None = None) -> Difference:
         """Gives memory at the end of a region or reservation back.
@@ -201,9 +154,7 @@ class Layout:
         HP420 its tensors need what would go, or it failed and was rolled back; LayoutInUse (HP409) while views of
         what would go are out; LeakError.
         """
-        from hipplan import update
-
-        return update.shrink(self, name, by, to)
+        return update.shrink(self._holding, name, by, to)
 
     def remap(self, name: str, *, device: str | None = None, keep_bytes: bool = True) -> Difference:
         """New memory under the same addresses: of a region, a reservation, one mapping, or wherever an allocation is.
@@ -212,9 +163,7 @@ class Layout:
         knows them. Access stays as it is. No kernel may use the memory meanwhile. Raises ApplyError: HP420 it is
         imported, or it failed and was rolled back; LayoutInUse (HP409) while views of it are out; LeakError.
         """
-        from hipplan import update
-
-        return update.remap(self, name, device, keep_bytes)
+        return update.remap(self._holding, name, device, keep_bytes)
 
     def seal(self, name: str) -> Difference:
         """Nobody may write a region, a reservation or one mapping any more; read back from the driver.
@@ -222,22 +171,11 @@ class Layout:
         Views that are out stay; writing through them faults. unseal() and update() give every device its rights back.
         On ROCm a copy (hipMemcpy) into it faults too. Raises ApplyError: rolled back.
         """
-        from hipplan import update
-
-        return update.seal(self, name)
+        return update.seal(self._holding, name)
 
     def unseal(self, name: str) -> Difference:
         """Takes seal() back. Raises ApplyError: rolled back."""
-        from hipplan import update
-
-        return update.unseal(self, name)
-
-    def _require_open(self) -> None:
-        """Raises ValueError where this is closed, or is a parent process's."""
-        if self._live.is_forked:
-            raise ValueError(f"this is {_FORKED}")
-        if self._closed:
-            raise ValueError("the layout is closed")
+        return update.unseal(self._holding, name)
 
     def export(self, name: str) -> int:
         """A new file descriptor of an allocation, for another process to bind; the caller closes it.
@@ -246,8 +184,8 @@ class Layout:
         BufferError (closed), ValueError (no allocation with shareable: posix_fd of its own), HipError.
         Source: hipMemExportToShareableHandle.
         """
-        with self._lock:
-            return export(self._state, self[name].resource)
+        with self._holding.lock:
+            return export(self._holding.state, self[name].resource)
 
     def fill(
         self, name: str, value: float | bool, *, dtype: str | None = None, on_bytes: OnBytes | None = None
@@ -304,31 +242,24 @@ class Layout:
         RuntimeError without a PyTorch for the runtime's GPUs.
         """
         pool = self._torch_pools.get(name)
-        if pool is None or pool.is_outdated(self):
-            pool = self._torch_pools[name] = TorchPool(self, name)
+        if pool is None or pool.is_outdated():
+            pool = self._torch_pools[name] = TorchPool(self._holding, name)
         with pool.used() as torch_pool:
             yield torch_pool
-
-    def _make_lanes(self, devices: Sequence[int]) -> None:
-        from hipplan.update import make_lanes  # which needs this module
-
-        make_lanes(self, devices)
 
     @contextmanager
     def _moves(self, *names: str, on_bytes: OnBytes | None) -> Iterator[Moves]:
         """One at a time; the memory is held meanwhile, so that nobody can give it back."""
-        from hipplan.update import under_way  # which needs this module
-
-        self._require_open()
-        if under_way(self):  # a move that waits for this one to end may wait for the change to end too
+        self._holding.require_open()
+        if self._holding.is_changed_here():  # a move that waits for this one to end may wait for the change to end too
             raise RuntimeError("the layout is being changed: bytes cannot be moved inside of that")
         with self._moving:
             if self._moves_under_way is not None:  # this very thread's, which is in on_bytes or a signal's handler
                 raise RuntimeError("bytes are being moved already: this cannot begin inside of that")
             try:
-                with self._lock:  # else a change in another thread may take away what was found
+                with self._holding.lock:  # else a change in another thread may take away what was found
                     program, pieces = self.program, [self[name] for name in names]
-                    moves = Moves(self, [_core.Lease(piece) for piece in pieces], on_bytes)
+                    moves = Moves(self._holding, [_core.Lease(piece) for piece in pieces], on_bytes)
             except KeyError as unknown:
                 raise refuse(str(unknown.args[0])) from None
             try:
@@ -349,29 +280,25 @@ class Layout:
         addresses, any buffer with a view, and the streams are kept until the views are let go (Undone.kept).
         Raises LeakError, after everything else was given back, if something could not be.
         """
-        if self._live.is_forked:  # nor the lock: a thread that the child has not got may hold it
+        holding = self._holding
+        if holding.is_forked:  # nor the lock: a thread that the child has not got may hold it
             return Undone(0)
-        if not self._closed:
+        if not self.closed:
             _core.expect_idle_wait()  # as early as can be: it takes longer than all that comes before the wait
         for pool in self._torch_pools.values():
             pool.trim()
-        with self._lock:
-            if self._closed:
+        with holding.lock:
+            if self.closed:
                 return Undone(0)
-            state = self._state
-            if (holders := self._book.bar(0, kept.EVERYWHERE, force)) and not force:
-                hint = "delete the arrays and tensors made from it first, or close(force=True)"
-                raise LayoutInUse(kept.in_use(holders, hint))
-            undone = undo(state.program, state.live, self._book)
-            self._closed = True  # not before: an interrupt until here leaves a layout that can be closed
+            undone = holding.close(force)
         open_layouts.discard(self)
         for pool in self._torch_pools.values():
             pool.close()
-        if state.live.record is not None:
-            state.live.record.end()
+        if holding.record is not None:
+            holding.record.end()
         if undone.kept:
-            kept.keep(self._holder)
-        interrupt = open_layouts.give_back() or undone.interrupt
+            _core.wait_for_views(holding.native.retired)
+        interrupt = give_back_waiting() or undone.interrupt
         leaked = LeakError(undone.diagnostics(), undone=undone) if undone.failures else None
         if interrupt is not None:
             raise interrupt from leaked
@@ -395,6 +322,6 @@ class Layout:
                 raise
             log.error("%s", unclosed)  # the body's own exception goes on unchanged
         except BaseException:
-            if not self._closed:  # an interrupt came before close could begin
+            if not self.closed:  # an interrupt came before close could begin
                 self.close()
             raise

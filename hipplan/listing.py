@@ -9,11 +9,12 @@ from pathlib import PurePath
 from hipplan import steps
 from hipplan.changes import ChangeAdvice, CopyBytes
 from hipplan.content_steps import ContentStep, Fill, LoadFiles
-from hipplan.difference import Difference, key_of
 from hipplan.errors import Span
-from hipplan.program import Program, Resource
+from hipplan.program import Program
 from hipplan.regions import memory_of
+from hipplan.resources import Resource
 from hipplan.units import format_size
+from hipplan.way import Way, key_of
 
 _WORDS = {"+": "add", "~": "change", "-": "remove"}
 _HOLDS_BYTES = ("allocation", "device", "pinned", "managed")
@@ -35,7 +36,7 @@ class Line:
         return f"{self.sign} {self.kind} {self.name}" + (f": {self.what}" if self.what else "")
 
 
-def lines(way: Difference) -> list[Line]:
+def lines(way: Way) -> list[Line]:
     """In the order of the new program, then what goes. The pieces of a region are told with the region."""
     old, new, filled = _Side(way.old), _Side(way.new), _filled(way)
     found = [line for resource in new.shown() if (line := _line(resource, way, old, new, filled))]
@@ -51,7 +52,7 @@ def summary(found: list[Line]) -> str:
     return ", ".join(f"{count} to {word}" for word, count in counted.items() if count) or "no changes"
 
 
-def note(way: Difference) -> str:
+def note(way: Way) -> str:
     """Contents that the old plan did not say of memory that keeps its bytes: nothing fills it again."""
     before, after, filled = _contents(way.old), _contents(way.new), _filled(way)
     stay = [name for name, what in after.items() if before.get(name) != what and name not in filled]
@@ -76,7 +77,7 @@ def _contents(program: Program) -> dict[str, object]:
     return found
 
 
-def _filled(way: Difference) -> set[str]:
+def _filled(way: Way) -> set[str]:
     """Names of what contents are put into on the way."""
     return {name for step in way.contents for name in _places(step)}
 
@@ -110,7 +111,7 @@ class _Side:
                 yield resource
 
 
-def _line(resource: Resource, way: Difference, old: _Side, new: _Side, filled: Set[str]) -> Line | None:
+def _line(resource: Resource, way: Way, old: _Side, new: _Side, filled: Set[str]) -> Line | None:
     was = old.twin(resource, new)
     span = new.spans.get(resource.name)
     if was is None:
@@ -129,7 +130,7 @@ def _line(resource: Resource, way: Difference, old: _Side, new: _Side, filled: S
     return Line("~", resource.kind, resource.name, what, span) if what else None
 
 
-def _anew(was: Resource, now: Resource, way: Difference) -> Iterator[str]:
+def _anew(was: Resource, now: Resource, way: Way) -> Iterator[str]:
     """Memory of a region that stays, but is other memory."""
     if now.kind == "region":
         both = range(min(len(program.regions[now.name].chunks) for program in (way.old, way.new)))
@@ -139,7 +140,7 @@ def _anew(was: Resource, now: Resource, way: Difference) -> Iterator[str]:
             yield f"{count} of {len(both)} chunks are made anew{_moves(was, now)}, {how}"
 
 
-def _elsewhere(was: Resource, now: Resource, way: Difference) -> Iterator[str]:
+def _elsewhere(was: Resource, now: Resource, way: Way) -> Iterator[str]:
     """What else is to be said where the addresses change."""
     if sizes := _sizes(was, now):
         yield sizes
@@ -147,7 +148,7 @@ def _elsewhere(was: Resource, now: Resource, way: Difference) -> Iterator[str]:
         yield from [*_anew(was, now, way)] or ["with its bytes"]
 
 
-def _bytes(now: Resource, way: Difference) -> str:
+def _bytes(now: Resource, way: Way) -> str:
     """Whether the bytes of memory that is made anew come along."""
     if now.kind not in _HOLDS_BYTES:
         return ""
@@ -159,11 +160,11 @@ def _moves(was: Resource, now: Resource) -> str:
     return f", {was.device} -> {now.device}" if was.device != now.device and now.kind != "mapping" else ""
 
 
-def _kept(resource: Resource, way: Difference, new: _Side) -> bool:
+def _kept(resource: Resource, way: Way, new: _Side) -> bool:
     return new.made[resource.name] in way.kept
 
 
-def _details(was: Resource, now: Resource, way: Difference) -> Iterator[str]:
+def _details(was: Resource, now: Resource, way: Way) -> Iterator[str]:
     """What differs of something that stays."""
     if was.name != now.name and now.kind == "mapping":
         yield f"was called {was.name}"

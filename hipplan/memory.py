@@ -14,7 +14,7 @@ from itertools import groupby, islice
 from hipplan.content_steps import Part
 from hipplan.errors import Diagnostic, Span
 from hipplan.profiles import Machine
-from hipplan.program import Resource
+from hipplan.resources import Resource
 from hipplan.steps import CPU_ORDINAL
 
 FILLED = ("device", "pinned", "registered", "managed", "region", "tensor", "mapping")

@@ -9,7 +9,7 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -17,18 +17,18 @@ from hipplan import _core, contents, strict_json
 from hipplan.content_steps import ContentStep, check_files, devices_of
 from hipplan.dtypes import BY_NAME, BYTE
 from hipplan.errors import ApplyError, Diagnostic, PlanError, driver_failure, reason_of
-from hipplan.live import Live, OnBytes
+from hipplan.holding import Holding
 from hipplan.memory import Memory, Refused
 from hipplan.model import Content
 from hipplan.model.translate import translate
+from hipplan.mover import Mover, OnBytes
 from hipplan.output import replacing
 from hipplan.plain import number
-from hipplan.program import Program, Resource
+from hipplan.program import Program
+from hipplan.resources import Resource
 from hipplan.steps import CPU_ORDINAL
 from hipplan.tensorfiles import Files
-
-if TYPE_CHECKING:
-    from hipplan.layout import Layout
+from hipplan.update import make_lanes
 
 
 class Moves:
@@ -37,11 +37,11 @@ class Moves:
     memory: Memory
     """What the layout has; found when the leases are held."""
 
-    def __init__(self, layout: Layout, leases: list[_core.Lease], on_bytes: OnBytes | None) -> None:
-        self._layout = layout
+    def __init__(self, holding: Holding, leases: list[_core.Lease], on_bytes: OnBytes | None) -> None:
+        self._holding = holding
         self._leases = leases
         self._on_bytes = on_bytes
-        self._live: Live | None = None
+        self._mover: Mover | None = None
 
     def let_go(self) -> None:
         """Somebody else may change the memory again."""
@@ -74,27 +74,27 @@ class Moves:
 
     def _write(self, descriptor: int, offset: int, members: Sequence[Resource]) -> None:
         parts = [(one, self.memory.parts(one.name, "r")) for one in members]
-        live = self._with_lanes({part.device for _, cut in parts for part in cut}, Files())
+        mover = self._with_lanes({part.device for _, cut in parts for part in cut}, Files())
         for one, cut in parts:
             for part in cut:
-                live.filler.save(one.name, part.device, live.at(part), part.size, descriptor, offset)
+                mover.filler.save(one.name, part.device, mover.at(part), part.size, descriptor, offset)
                 offset += part.size
-        live.run_filler()
+        mover.run()
 
     def _do(self, step: ContentStep) -> None:
         with contextlib.closing(Files()) as files:
             check_files([step], files)
-            step.do(self._with_lanes(devices_of((step,)), files))
+            self._with_lanes(devices_of((step,)), files).do(step)
 
-    def _with_lanes(self, devices: Iterable[int], files: Files) -> Live:
+    def _with_lanes(self, devices: Iterable[int], files: Files) -> Mover:
         """With lanes for these devices: they are made where there are none yet, and stay."""
-        layout, devices = self._layout, sorted({*devices} - {CPU_ORDINAL})
-        missing = [device for device in devices if contents.staging_name(device) not in layout._live]
+        holding, devices = self._holding, sorted({*devices} - {CPU_ORDINAL})
+        missing = [device for device in devices if contents.staging_name(device) not in holding.state]
         if missing:
-            layout._make_lanes(missing)
-        self._leases += [_core.Lease(layout[contents.staging_name(device)]) for device in devices]
-        self._live = layout._live.moving(files, self._on_bytes)
-        return self._live
+            make_lanes(holding, missing)
+        self._leases += [_core.Lease(holding.piece(contents.staging_name(device))) for device in devices]
+        self._mover = Mover(holding.state, files, self._on_bytes)
+        return self._mover
 
     @contextlib.contextmanager
     def _told(self, name: str) -> Iterator[None]:
@@ -118,7 +118,7 @@ class Moves:
             raise Refused("HP413", f"{path!r} cannot be written", why=reason_of(error)) from None
 
     def _is_callers_own(self, error: BaseException) -> bool:
-        return self._live is not None and error is self._live.callers_own
+        return self._mover is not None and error is self._mover.callers_own
 
 
 def _content(path: str, keys: Mapping[str, Any]) -> Content:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from hipplan.objects import HOST
-from hipplan.program import Program, Resource
+from hipplan.program import Program
+from hipplan.resources import Resource
 
 CPU = (1, 0)
 Family = Literal["amd", "cuda", "sim"]

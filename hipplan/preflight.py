@@ -11,7 +11,8 @@ from hipplan.loader import LoadedPlan
 from hipplan.model import ManagedBuffer, PinnedBuffer, RegisteredBuffer
 from hipplan.objects import HOST, ResolvedAllocation, ResolvedMapping, ResolvedRegion, ResolvedReservation
 from hipplan.profiles import Machine, MachineDevice
-from hipplan.program import Resource, descriptors_of
+from hipplan.program import descriptors_of
+from hipplan.resources import Resource
 from hipplan.steps import CreateAllocation, CreateDeviceBuffer, CreateManagedBuffer, CreatePinnedBuffer, RegisterBuffer
 from hipplan.units import about_size, format_size
 
@@ -28,11 +29,7 @@ PADDING_SHARE = 8
 
 
 def check(
-    plan: LoadedPlan,
-    machine: Machine,
-    devices: dict[str, int],
-    resources: Sequence[Resource],
-    findings: Findings,
+    plan: LoadedPlan, machine: Machine, devices: dict[str, int], resources: Sequence[Resource], findings: Findings
 ) -> None:
     """Every rule that looks at the whole plan."""
     rules = _Rules(plan, machine, devices, resources, findings)

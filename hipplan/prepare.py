@@ -12,12 +12,12 @@ from hipplan.difference import Difference
 from hipplan.discover import current_device, discover
 from hipplan.errors import Diagnostic, MachineError
 from hipplan.findings import Findings
-from hipplan.live import native_steps
 from hipplan.loader import LoadedPlan
 from hipplan.placement import place
 from hipplan.profiles import Machine
 from hipplan.program import Program, descriptors_of
 from hipplan.runtimes import Chosen, known
+from hipplan.verify import native_rows
 
 
 def prepare(plan: LoadedPlan, chosen: Chosen, profile: Machine | None) -> Program:
@@ -28,7 +28,7 @@ def prepare(plan: LoadedPlan, chosen: Chosen, profile: Machine | None) -> Progra
     current = current_device(chosen.runtime)
     program = compile_plan(plan, _measured(plan, chosen, current), current)
     _raise_open_files(descriptors_of(program.steps))
-    native_steps(program)  # now, and not within the first apply
+    native_rows(program)  # now, and not within the first apply
     return program
 
 

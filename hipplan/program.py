@@ -5,59 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hipplan.content_steps import ContentStep
 from hipplan.errors import Diagnostic
+from hipplan.profiles import Machine
+from hipplan.regions import PlacedRegion
+from hipplan.resources import Resource
+from hipplan.rows import slots_of
 from hipplan.steps import CreateAllocation, ImportAllocation, Map, SetAccess, Step
-
-if TYPE_CHECKING:
-    from hipplan.profiles import Machine
-    from hipplan.regions import PlacedRegion
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resource:
-    """One object of a layout as a user sees it."""
-
-    name: str
-    kind: str
-    """allocation, reservation, mapping, region, tensor, device, pinned, registered, managed, stream or peer."""
-    device: str
-    """The plan's name for where it is; `host`, or empty where that means nothing."""
-    asked: int = 0
-    """Bytes the plan asked for."""
-    size: int = 0
-    """Bytes it takes: asked, padded."""
-    access: tuple[tuple[str, str], ...] = ()
-    """(device name, right) of a mapping, region or tensor."""
-    inside: str = ""
-    """The reservation a mapping lies in, the region a tensor lies in."""
-    offset: int = 0
-    """Bytes from the start of `inside`."""
-    memory: str = ""
-    """The allocation behind a mapping."""
-    read_only: bool = False
-    """Nobody may write it: a file registered read-only."""
-    imported: bool = False
-    """Somebody else's allocation: its memory is in use already."""
-    dtype: str = ""
-    """Of a tensor: its name in hipplan.dtypes."""
-    shape: tuple[int, ...] = ()
-    """Of a tensor."""
-    held_by: tuple[tuple[str, int], ...] = ()
-    """(device, bytes) of a region or tensor over several devices."""
-
-    @property
-    def waste(self) -> int:
-        """Bytes that are only padding."""
-        return self.size - self.asked
-
-    @property
-    def takes_memory(self) -> bool:
-        """Of the device it is on: memory that is free before it is made."""
-        return self.kind in ("allocation", "device") and not self.imported
-
 
 _READ_TOGETHER = frozenset({CreateAllocation, Map, SetAccess})
 
@@ -99,6 +55,11 @@ class Program:
 
     def __repr__(self) -> str:
         return f"<hipplan.Program '{self.name}' for {self.machine}: {len(self.steps)} steps>"
+
+    @cached_property
+    def slots(self) -> dict[str, int]:
+        """The slot of each object that a step makes, in the snapshots of its layouts."""
+        return slots_of(self.steps)
 
     @cached_property
     def read_singly(self) -> tuple[tuple[int, Step], ...]:

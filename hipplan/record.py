@@ -27,9 +27,9 @@ from hipplan.steps import Step
 from hipplan.strict_json import FORMAT_VERSION
 
 if TYPE_CHECKING:
+    from hipplan.checks import Check
     from hipplan.loader import LoadedPlan
     from hipplan.undo import Undone
-    from hipplan.verify import Check
 
 log = logging.getLogger("hipplan")
 
@@ -38,7 +38,7 @@ MAX_LINE_BYTES = 4 << 20
 
 Event = dict[str, Any]
 Owned = tuple[int, str, str]
-"""Entry of the journal; name; kind, size and address."""
+"""Place in the order of making; name; kind, size and address."""
 
 
 class Recorder:

@@ -20,7 +20,7 @@ from hipplan.loader import LoadedPlan
 from hipplan.model import Allocation, Reservation, Tensor
 from hipplan.objects import Objects, ResolvedAllocation, ResolvedMapping, ResolvedRegion, ResolvedReservation
 from hipplan.plain import shown_number
-from hipplan.program import Resource
+from hipplan.resources import Resource
 from hipplan.units import format_size, round_up
 
 Needed = tuple[str, Tensor, int, int]

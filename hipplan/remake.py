@@ -6,13 +6,14 @@ from collections.abc import Iterator, Set
 from dataclasses import replace
 
 from hipplan import pieces, steps
-from hipplan.changes import CopyBytes, refuse
+from hipplan.changes import CopyBytes, before, refuse
 from hipplan.difference import Difference
 from hipplan.errors import suggest
 from hipplan.objects import HOST
-from hipplan.program import Program, Resource
+from hipplan.program import Program
 from hipplan.regions import PlacedRegion, memory_of
 from hipplan.resize import require
+from hipplan.resources import Resource
 
 Access = tuple[tuple[str, str], ...]
 """(device name, right) of each who has one."""
@@ -49,11 +50,6 @@ def remapped(program: Program, name: str, *, device: str | None, keep_bytes: boo
     made = program if device is None else _moved(program, names, device)
     way = pieces.lead(there, made, names)
     return replace(way, carries=tuple(_carries(way, pieces.named(there, names)))) if keep_bytes else way
-
-
-def before(allocation: str) -> str:
-    """What the old memory of an allocation is called while the new one is there too."""
-    return f"{allocation} (before)"
 
 
 def _mappings(program: Program, name: str) -> list[Resource]:

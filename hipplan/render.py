@@ -13,9 +13,10 @@ from rich.text import Text
 from hipplan import listing
 from hipplan.colours import wanted
 from hipplan.errors import printable
-from hipplan.program import Program, Resource
+from hipplan.program import Program
 from hipplan.record import Record
 from hipplan.render_json import visibility
+from hipplan.resources import Resource
 from hipplan.steps import Step
 from hipplan.tables import table
 from hipplan.units import about_size, format_size

@@ -8,7 +8,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from hipplan import listing
-from hipplan.program import Program, Resource
+from hipplan.program import Program
+from hipplan.resources import Resource
 from hipplan.steps import Step
 from hipplan.strict_json import FORMAT_VERSION
 

@@ -10,8 +10,9 @@ from hipplan import steps
 from hipplan.budget import LIMITS
 from hipplan.changes import refuse
 from hipplan.errors import suggest_or_list
-from hipplan.program import Program, Resource
+from hipplan.program import Program
 from hipplan.regions import PlacedRegion, mapping_of, memory_of, resized
+from hipplan.resources import Resource
 from hipplan.units import SizeError, format_size, parse_size
 
 Size = int | str

@@ -267,3 +267,12 @@ def count_devices(runtime: _core.Runtime, kind: str) -> int:
         raise RuntimeUnavailable(
             Diagnostic("HP407", f"the {kind} runtime does not start: {error.name}", why=str(error))
         ) from None
+
+
+def described(runtime: _core.Runtime) -> dict[str, str]:
+    """Which library a runtime is, and the versions that it and its driver tell."""
+    try:
+        driver = version_text(runtime.driver_version())
+    except _core.HipError as error:
+        driver = error.name
+    return {"path": runtime.path, "version": version_text(runtime.version), "driver_version": driver}

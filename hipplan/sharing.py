@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hipplan.program import Resource
+from hipplan.resources import Resource
 from hipplan.state import State
 from hipplan.steps import CreateAllocation
 
@@ -16,4 +16,4 @@ def export(state: State, resource: Resource) -> int:
         raise ValueError(f"'{resource.name}' is {what}: an allocation that the plan makes can be exported")
     if not step.handle_type:
         raise ValueError(f"'{resource.name}' is for this process alone: give it shareable: posix_fd in the plan")
-    return state.live.journal.share(state.live.entry(resource.name))
+    return state.snapshot.share(state.program.slots[resource.name])

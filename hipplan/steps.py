@@ -1,20 +1,16 @@
-"""Steps: one state-changing driver call each, as plain data that acts through the `Live` it is given.
+"""Steps: one state-changing driver call each, as plain data. The compiled part runs them as rows (hipplan.rows).
 
-A step either happened or did not. The native journal records what it made within the call, so no step
-needs an undo of its own: roll back and teardown are the journal in reverse.
+A step either happened or did not. Its owner exists before the call, so no step needs an undo of its own: roll back and
+teardown give back what was made, latest first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from hipplan.errors import Span
 from hipplan.units import format_size
-
-if TYPE_CHECKING:
-    from hipplan.live import Live
 
 RIGHTS = {"none": 0, "r": 1, "rw": 3}
 """A right of the plan -> hipMemAccessFlags."""
@@ -37,10 +33,6 @@ class Step:
         """One line for people, without the name."""
         raise NotImplementedError
 
-    def do(self, live: Live) -> None:
-        """Makes the driver call. Raises HipError, and then has changed nothing."""
-        raise NotImplementedError
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnablePeer(Step):
@@ -50,9 +42,6 @@ class EnablePeer(Step):
 
     def describe(self) -> str:
         return f"device {self.device} may reach device {self.peer}"
-
-    def do(self, live: Live) -> None:
-        live.add(self.name, live.journal.enable_peer(self.name, self.device, self.peer))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +58,6 @@ class CreateAllocation(Step):
         where = {1: f"device {self.device}", 2: "the host"}.get(self.location_type, f"NUMA node {self.device}")
         return f"{format_size(self.size)} on {where}"
 
-    def do(self, live: Live) -> None:
-        live.add(self.name, live.create_allocation(self))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportAllocation(Step):
@@ -81,10 +67,6 @@ class ImportAllocation(Step):
 
     def describe(self) -> str:
         return f"{format_size(self.size)} from the caller's descriptor '{self.bind}'"
-
-    def do(self, live: Live) -> None:
-        descriptor = live.bound_descriptor(self)
-        live.add(self.name, live.journal.import_allocation(self.name, self.size, descriptor))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,10 +85,6 @@ class Reserve(Step):
         at = f" at {self.address:#x}" + ("" if self.exact else " if free") if self.address else ""
         return f"{format_size(self.size)} of addresses{at}"
 
-    def do(self, live: Live) -> None:
-        entry = live.journal.reserve(self.name, self.size + self.slack, self.alignment, self.address)
-        live.add_range(self, entry)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Map(Step):
@@ -118,25 +96,6 @@ class Map(Step):
 
     def describe(self) -> str:
         return f"{format_size(self.size)} of {self.allocation} at +{format_size(self.offset)}"
-
-    def do(self, live: Live) -> None:
-        entry = live.journal.map(
-            self.name,
-            live.entry(self.reservation),
-            live.offset(self.reservation) + self.offset,
-            live.entry(self.allocation),
-            self.size,
-        )
-        live.add(self.name, entry)
-
-
-def native_rights(rights: Iterable[tuple[int, str]]) -> list[tuple[int, int, int]]:
-    """(location type, id, flags) of each. What is taken away comes first: HIP gives one after the other, and before 6.3
-    with each takes what the others have."""
-    return [
-        (2, 0, RIGHTS[right]) if ordinal == CPU_ORDINAL else (1, ordinal, RIGHTS[right])
-        for ordinal, right in sorted(rights, key=lambda one: one[1] != "none")
-    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,9 +110,6 @@ class SetAccess(Step):
         who = (f"{'host' if o == CPU_ORDINAL else f'device {o}'}: {right}" for o, right in self.rights)
         return ", ".join(who) + (", for all that is mapped in the range by then" if self.together else "")
 
-    def do(self, live: Live) -> None:
-        live.journal.set_access(live.entry(self.name), native_rights(self.rights), self.together)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateStream(Step):
@@ -162,9 +118,6 @@ class CreateStream(Step):
 
     def describe(self) -> str:
         return f"on device {self.device}"
-
-    def do(self, live: Live) -> None:
-        live.add(self.name, live.journal.create_stream(self.name, self.device))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,9 +129,6 @@ class CreateDeviceBuffer(Step):
     def describe(self) -> str:
         return f"{format_size(self.size)} on device {self.device}"
 
-    def do(self, live: Live) -> None:
-        live.add(self.name, live.journal.create_device_buffer(self.name, self.device, self.size))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatePinnedBuffer(Step):
@@ -189,10 +139,6 @@ class CreatePinnedBuffer(Step):
 
     def describe(self) -> str:
         return f"{format_size(self.size)} on the host, device {self.device} current"
-
-    def do(self, live: Live) -> None:
-        entry = live.journal.create_pinned_buffer(self.name, self.device, self.size, self.flags)
-        live.add(self.name, entry)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,9 +159,6 @@ class RegisterBuffer(Step):
         origin = f"of {self.file}" if self.file else f"of the caller's '{self.bind}'" if self.bind else "fresh"
         return f"{format_size(self.size) if self.size else 'all'} {origin}, device {self.device} current"
 
-    def do(self, live: Live) -> None:
-        live.add(self.name, live.register_buffer(self))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateManagedBuffer(Step):
@@ -226,10 +169,6 @@ class CreateManagedBuffer(Step):
 
     def describe(self) -> str:
         return f"{format_size(self.size)} for host and devices"
-
-    def do(self, live: Live) -> None:
-        entry = live.journal.create_managed_buffer(self.name, self.device, self.size, self.flags)
-        live.add(self.name, entry)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,9 +184,6 @@ class Advise(Step):
     def describe(self) -> str:
         whom = "the host" if self.device == CPU_ORDINAL else f"device {self.device}"
         return f"{self.advice} ({whom}), {format_size(self.size)} at +{format_size(self.offset)}"
-
-    def do(self, live: Live) -> None:
-        live.journal.advise(live.entry(self.name), self.offset, self.size, self.value, self.device)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,10 +201,6 @@ class Prefetch(Step):
         to = "the host" if self.device == CPU_ORDINAL else f"device {self.device}"
         return f"{format_size(self.size)} at +{format_size(self.offset)} to {to}"
 
-    def do(self, live: Live) -> None:
-        stream = live.entry(self.stream) if self.stream else 0
-        live.journal.prefetch(live.entry(self.name), self.offset, self.size, self.device, stream, self.on)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachStream(Step):
@@ -282,9 +214,6 @@ class AttachStream(Step):
     def describe(self) -> str:
         return f"{self.mode} to stream {self.stream}"
 
-    def do(self, live: Live) -> None:
-        live.journal.attach(live.entry(self.name), live.entry(self.stream), self.flags, self.on)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwaitStream(Step):
@@ -296,6 +225,3 @@ class AwaitStream(Step):
 
     def describe(self) -> str:
         return "until it is idle" if self.name else f"until the null stream of device {self.on} is idle"
-
-    def do(self, live: Live) -> None:
-        live.journal.synchronize_stream(live.entry(self.name) if self.name else 0, self.on)

@@ -10,22 +10,21 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hipplan import _core
+from hipplan.holding import Holding
 from hipplan.places import family_of
-
-if TYPE_CHECKING:
-    from hipplan.layout import Layout
 
 
 class TorchPool:
     """One piece of a layout on one device, for PyTorch to allocate in. Raises ValueError where that cannot be."""
 
-    def __init__(self, layout: Layout, name: str) -> None:
+    def __init__(self, holding: Holding, name: str) -> None:
+        self._holding = holding
         self._name = name
-        piece = layout[name]
-        resource, devices = piece.resource, layout.program.devices
+        piece, state = holding.piece(name), holding.state
+        resource, devices = piece.resource, state.program.devices
         if resource.kind not in ("region", "tensor", "mapping", "device") or piece.address is None:
             raise ValueError(
                 f"'{name}' is of the kind {resource.kind}; a pool needs a region, a tensor or a device buffer"
@@ -36,16 +35,20 @@ class TorchPool:
             raise ValueError(f"{resource.device} may not write '{name}'")
         self.device = devices[resource.device]
         """Its ordinal, HIP's and PyTorch's."""
-        self.native = _core.MemoryPool(layout.runtime, name, self.device, piece.address, resource.size, layout._book)
-        weakref.finalize(layout, self.native.close)  # there are few slots, and a layout may be dropped unclosed
-        self._place = _place(layout, name)
-        self._family = family_of(layout.runtime.path)
+        self.native = _core.MemoryPool(state.runtime, name, self.device, piece.address, resource.size, holding.leases)
+        weakref.finalize(holding, self.native.close)  # there are few slots, and a layout may be dropped unclosed
+        self._place = self._placed()
+        self._family = family_of(state.runtime.path)
         self._torch_pool: Any = None
         self._allocator: Any = None
 
-    def is_outdated(self, layout: Layout) -> bool:
+    def _placed(self) -> tuple[int | None, int, int]:
+        piece = self._holding.piece(self._name)
+        return piece.address, piece.resource.size, self._holding.leases.age
+
+    def is_outdated(self) -> bool:
         """Whether a change in place calls for another one, and no tensor is left in this one. Then it is closed."""
-        if self._place == _place(layout, self._name):
+        if self._place == self._placed():
             return False
         self.trim()
         if self.native.blocks:
@@ -87,11 +90,6 @@ class TorchPool:
         if ours is None:
             raise RuntimeError(f"this PyTorch cannot allocate in memory of the runtime '{self._family}'")
         return torch
-
-
-def _place(layout: Layout, name: str) -> tuple[int | None, int, int]:
-    piece = layout[name]
-    return piece.address, piece.resource.size, layout._book.age
 
 
 _allocators: list[Any] = []

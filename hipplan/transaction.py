@@ -1,27 +1,41 @@
-"""Apply a program as a transaction: all steps, verified, or none."""
+"""From one program to another, as a transaction: apply, update, grow, shrink, remap, seal and unseal.
+
+Order: what is new is made and read back; then what stays is altered, and read back; then contents. Then the decision
+falls, natively, and what is left over, of the old or of the new, is given back last. Until the decision a failure
+leaves the layout as it was: addresses, access, and bytes but those that contents were writing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter_ns
 from typing import Any, NoReturn
 
-from hipplan import _core, open_layouts
+from hipplan import _core
+from hipplan.bound import bound, still_needed
+from hipplan.changes import ReserveBeside, TakeOut, refuse
+from hipplan.checks import Check
 from hipplan.content_steps import check_files
-from hipplan.errors import ApplyError, Diagnostic
-from hipplan.layout import Layout
-from hipplan.live import Live, OnBytes, bindings, described, native_steps
+from hipplan.difference import Difference
+from hipplan.errors import ApplyError, Diagnostic, LayoutInUse, LeakError
+from hipplan.leases import in_use
+from hipplan.mover import Mover, OnBytes
 from hipplan.places import family_of
-from hipplan.program import Program
 from hipplan.record import Recorder
+from hipplan.rows import ChangeRows
 from hipplan.shortages import shortage
-from hipplan.steps import Step
-from hipplan.undo import Undone, retried_text, tell_leaks, undo
-from hipplan.verify import Checks, verify
+from hipplan.state import State
+from hipplan.steps import Reserve, Step
+from hipplan.tensorfiles import Files
+from hipplan.undo import Undone, give_back, retried_text, tell_leaks, wait_until_idle
+from hipplan.verify import native_rows, verify
 
 OnStep = Callable[[int, Step], None]
-"""Called before each step with its number from 0. What it raises rolls back: the CLI's signals come this way."""
+"""Called before each step with its number from 0. What it raises rolls back. Each step is made by itself then."""
+OnProgress = Callable[[int, int], None]
+"""Called every few milliseconds with how many steps are done, and how many there are. What it raises rolls back."""
 
 _HINTS = {
     "hipErrorInvalidValue": "this runtime refuses the arguments; `hipplan machine` shows what it can do",
@@ -34,173 +48,332 @@ _HINTS = {
 }
 
 
-def run(
-    program: Program,
-    runtime: _core.Runtime,
-    *,
-    bind: Mapping[str, Any] | None = None,
-    on_step: OnStep | None = None,
-    on_bytes: OnBytes | None = None,
-    check: bool = True,
-    notice: str = "",
-    record: Recorder | None = None,
-) -> Layout:
-    """Makes every step, reads back, and hands out the layout.
+class Transaction:
+    """One change of what a layout holds: prepare(), then commit() or roll_back(); run() does it all.
 
-    Raises ApplyError after rolling back: a driver call failed (HP401), what was read back differs (HP402),
-    an address or a binding is not there (HP404, HP405). Any other exception rolls back and goes on.
+    Whatever interrupts it, an end that nobody called comes when it is dropped.
     """
-    if (interrupt := open_layouts.give_back()) is not None:
-        raise interrupt
-    if record is not None:
-        record.begin(program, described(runtime))
-    live = Live(runtime, bindings(bind), program.devices.values(), record)
-    making = Making(live, len(program.steps), on_step)
-    try:
-        live.on_bytes = on_bytes
-        check_files(program.contents, live.files)
-        making.make(program.steps, native_steps(program))
-        checks = read_back(program, live) if check else ()
-        return Layout(program, live, checks, notice, making.retries)
-    except BaseException as error:
-        if record is not None:
-            record.failed(error)
-        making.stop(error)
-        undone = undo(program, live)
-        if record is not None:
-            record.end()
-        raise_undone(error, making, undone)
-    finally:
-        live.files.close()
-        live.on_bytes = None
 
-
-class Making:
-    """Makes steps one by one, and knows where it is."""
-
-    def __init__(self, live: Live, total: int, on_step: OnStep | None) -> None:
-        self.live = live
-        self.total = total
-        self.on_step = on_step
-        self.number = 0
+    def __init__(
+        self,
+        holdings: _core.Holdings,
+        way: Difference,
+        *,
+        bind: Mapping[str, Any] | None = None,
+        on_step: OnStep | None = None,
+        on_progress: OnProgress | None = None,
+        on_bytes: OnBytes | None = None,
+        check: bool = True,
+        record: Recorder | None = None,
+    ) -> None:
+        """bind: what the caller passes by name, besides what it passed before."""
+        self.holdings = holdings
+        self.way = way
+        self.old: State = holdings.state
+        self.retries = 0
+        """Calls that were made again, because the driver said NotReady."""
+        self._bindings = still_needed({**self.old.bindings, **(bind or {})}, way.new)
+        self._on_step = on_step
+        self._on_progress = on_progress
+        self._on_bytes = on_bytes
+        self._check = check
+        self._record = record
+        self._number = 0
         """Of the step under way, from 0."""
-        self.step: Step | None = None
+        self._step: Step | None = None
         """The step under way."""
-        tell_leaks(_core.take_leaks_here())  # what is in the log at the end is of this
-        self._retries_before = _core.thread_retries()
-        self._retries_after: int | None = None
-        self.hint = ""
+        self._callers_own: BaseException | None = None
+        """What on_step, on_progress or on_bytes has raised: nothing of ours, however much it looks like it."""
+        self._hint = ""
         """What to do about the driver call that failed."""
+        self._total = sum(map(len, (way.additions, way.carries, way.changes, way.contents)))
+        self._change: _core.Change | None = None
+        self._checks: Sequence[Check] = ()
+
+    def run(self) -> None:
+        """Raises ApplyError after rolling back: a driver call failed (HP401), what was read back differs (HP402), an
+        address or a binding cannot be had (HP404, HP405). Any other exception rolls back and goes on. LayoutInUse with
+        nothing changed; LeakError if the change was made, but something could not be given back."""
+        tell_leaks(_core.take_leaks_here())  # what is in the log at the end is of this
+        before = _core.thread_retries()
+        try:
+            try:
+                self.prepare()
+            finally:
+                self.retries = _core.thread_retries() - before
+            undone = self.commit()
+        except BaseException as error:
+            self._stopped(error)
+        leaked = LeakError(undone.diagnostics(), undone=undone) if undone.failures else None
+        if undone.interrupt is not None:
+            raise undone.interrupt from leaked
+        if leaked is not None:
+            raise leaked
+
+    def prepare(self) -> None:
+        """Makes and alters all of it, reads it back, and fills it. Raises what the first failure raises."""
+        way, old = self.way, self.old
+        altering = (*way.carries, *way.changes)
+        with contextlib.closing(Files()) as files:
+            check_files(way.contents, files)
+            self._begin(altering)
+            rows = self._rows if not altering else None
+            self._advance(way.additions)
+            if self._check and (way.additions or not altering):
+                self._read_back(replace(way.new, steps=way.additions) if old.program.steps else way.new, rows)
+            if altering:
+                if way.takes_out:  # hipMemUnmap does not wait by itself
+                    self._step = next(step for step in way.changes if isinstance(step, TakeOut))
+                    wait_until_idle(old.runtime, devices_of_both(way))
+                self._advance(altering)
+                if self._check:
+                    self._read_back(replace(way.new, steps=way.to_read_back()))
+            self._fill(files)
+
+    def commit(self) -> Undone:
+        """The change counts from here on; then gives back what it replaces. Raises ValueError where the layout was
+        closed meanwhile."""
+        change = self._started
+        state = replace(self._state, checks=self._checks)
+        if not change.commit(state):
+            raise ValueError("the layout is closed" if self.holdings.closed else "the change was rolled back")
+        return self._give_back(self.way.new.devices)
+
+    def roll_back(self) -> Undone:
+        """Everything is as it was before; gives back what was made."""
+        if self._change is not None:
+            self._change.roll_back()
+        return self._give_back(self.old.program.devices)
+
+    def _give_back(self, devices: Mapping[str, int]) -> Undone:
+        undone = give_back(self.holdings.retired, self._record)
+        self.holdings.retired.set_devices([*devices.items()])
+        return undone
 
     @property
-    def retries(self) -> int:
-        """Calls that were made again, because the driver said NotReady."""
-        after = _core.thread_retries() if self._retries_after is None else self._retries_after
-        return after - self._retries_before
+    def _started(self) -> _core.Change:
+        if self._change is None:
+            raise RuntimeError("the change was not begun")
+        return self._change
 
-    def stop(self, error: BaseException) -> None:
-        """Nothing more is made, because of an error: what this thread calls again from here on is the roll back's."""
-        self._retries_after = _core.thread_retries()
-        if isinstance(error, _core.HipError):
-            self.hint = _HINTS.get(error.name, "")
-            if error.name == "hipErrorOutOfMemory":
-                size = getattr(self.step, "size", 0)
-                self.hint = shortage(error.call, size, family_of(self.live.runtime.path))
+    @property
+    def _state(self) -> State:
+        """What is being made."""
+        return State(self.way.new, self.old.runtime, _core.Snapshot(self._started), bindings=self._bindings)
 
-    def make(self, steps: tuple[Step, ...], native: _core.NativeSteps | None = None) -> None:
-        """Makes these steps. Raises what the one raises that fails.
+    def _begin(self, altering: Sequence[Step]) -> None:
+        way, holdings = self.way, self.holdings
+        made = ChangeRows(way.new.slots, self.old.program.slots)
+        if altering or self.old.program.steps:
+            self._rows = _core.Rows([*made.rows(way.additions), *made.rows(altering)])
+        else:
+            self._rows = native_rows(way.new)
+        same, kept = way.kept_slots()
+        holdings.retired.set_devices([*devices_of_both(way).items()])
+        self._change = _core.Change(
+            holdings,
+            self._rows,
+            slots=len(way.new.slots),
+            extra_slots=made.extra,
+            same_slots=same,
+            kept=[*kept, *made.kept],
+            timed=self._record is not None,
+        )
+        if holders := self._change.bar():
+            raise LayoutInUse(in_use(holders, "delete the arrays and tensors made from it first"))
+        passed, self._step, failure = bound(way.additions, self._bindings, self.old, (s.name for s in way.gone))
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure  # see _raise_undone
+        self._change.bind(passed)
 
-        native: the same steps; what it can is done natively then, if nobody looks between the steps.
-        """
-        first = self.number
-        run = self.live.native_run(native) if native is not None and self.on_step is None else None
-        while self.number - first < len(steps):
-            if run is not None:
-                self.step = None  # what a signal's handler raises meanwhile is no step's
-                done, error = run.go_on(self.number - first)
-                self.number += done
-                if error is not None:
-                    self.step = steps[self.number - first]
-                    try:
-                        raise error
-                    finally:
-                        del error  # see raise_undone
-                if self.number - first == len(steps):
-                    break
-            self.step = steps[self.number - first]
-            if self.on_step is not None:
-                self.live.call_back(self.on_step, self.number, self.step)
-            self.live.make(self.step)
-            self.number += 1
-        self.step = None
+    def _advance(self, steps: Sequence[Step]) -> None:
+        """Runs the rows of these steps, which are the next."""
+        change, first = self._started, self._number
+        begin = change.done
+        end = begin + len(steps)
+        while change.done < end:
+            self._step = None  # what a signal's handler raises meanwhile is no step's
+            done = change.done
+            self._tell(steps[done - begin])
+            failure: BaseException | None = None
+            try:
+                change.advance(end if self._on_step is None else done + 1)
+            except BaseException as error:
+                failure = error
+                if change.failed:
+                    self._step = steps[change.done - begin]
+                if isinstance(error, _core.AddressTaken) and self._step is not None:
+                    raise _taken(self._step, error.address) from None
+                raise
+            finally:
+                self._number = first + change.done - begin
+                if self._record is not None:
+                    self._record_steps(self._record, steps[done - begin : change.done - begin], done, failure)
+                del failure  # see _raise_undone
+        self._step = None
+
+    def _record_steps(self, record: Recorder, steps: Sequence[Step], first: int, failure: BaseException | None) -> None:
+        change = self._started
+        for row, step in enumerate(steps, first):
+            record.step(step, *change.time_of(row), None)
+        if failure is not None and change.failed and self._step is not None:
+            record.step(self._step, *change.time_of(change.done), failure)
+
+    def _read_back(self, program: Any, rows: _core.Rows | None = None) -> None:
+        """Raises HipError, and ApplyError (HP402) if what was made is not what the program says."""
+        began = perf_counter_ns()
+        self._checks = checks = verify(self._state, program, rows)
+        wrong = checks.mismatches()
+        if self._record is not None:
+            self._record.verified(len(checks), wrong, perf_counter_ns() - began)
+        if wrong:
+            raise ApplyError([_mismatch(one.name, one.what, one.desired, one.current) for one in wrong])
+
+    def _fill(self, files: Files) -> None:
+        if not self.way.contents:
+            return
+        mover = Mover(self._state, files, self._on_bytes)
+        for step in self.way.contents:
+            self._tell(step)
+            self._step = step
+            began, retries = perf_counter_ns(), _core.thread_retries()
+            failure: BaseException | None = None
+            try:
+                mover.do(step)
+            except BaseException as error:
+                failure = error
+                if error is mover.callers_own:
+                    self._callers_own = error
+                raise
+            finally:
+                if self._record is not None:
+                    took, again = perf_counter_ns() - began, _core.thread_retries() - retries
+                    self._record.step(step, took, again, failure)
+                mover.callers_own = None
+                del failure
+            self._number += 1
+        self._step = None
+
+    def _tell(self, step: Step) -> None:
+        """Those who look, of the step that comes. Raises what they raise."""
+        if self._on_progress is not None:
+            self._call_back(self._on_progress, self._number, self._total)
+        if self._on_step is not None:
+            self._step = step
+            self._call_back(self._on_step, self._number, step)
+
+    def _call_back(self, function: Callable[..., object], *arguments: object) -> None:
+        try:
+            function(*arguments)
+        except BaseException as error:
+            self._callers_own = error
+            raise
+
+    def _stopped(self, error: BaseException) -> NoReturn:
+        """Rolls back, unless the decision has fallen already."""
+        try:
+            if self._change is not None and self._change.committed:
+                self._give_back(self.way.new.devices)
+                raise error
+            if isinstance(error, _core.HipError):
+                self._hint = _HINTS.get(error.name, "")
+                if error.name == "hipErrorOutOfMemory":
+                    size = getattr(self._step, "size", 0)
+                    self._hint = shortage(error.call, size, family_of(self.old.runtime.path))
+            if self._record is not None:
+                self._record.failed(error)
+            undone = self.roll_back()
+            if isinstance(error, LayoutInUse):
+                raise error
+            if isinstance(error, Exception) and self.holdings.closed:
+                raise ValueError("the layout is closed")
+            self._raise_undone(error, undone)
+        finally:
+            del error  # its traceback has this frame: a circle would hold what was bound until a garbage collection
+
+    def _raise_undone(self, error: BaseException, undone: Undone) -> NoReturn:
+        """Raises what stopped the change, with what was undone in it."""
+        failed = error  # which there is whatever interrupts the next line
+        try:
+            failed = self._failed(error, undone)
+            if undone.interrupt is not None and isinstance(failed, Exception):
+                raise undone.interrupt from failed  # ^C during a roll back: the roll back is done
+            if failed is error:
+                raise error
+            raise failed from error
+        finally:  # a circle of errors and frames would hold what the caller has bound until a garbage collection
+            self._callers_own = None
+            del error, failed
+
+    def _failed(self, error: BaseException, undone: Undone) -> BaseException:
+        """The error to raise: ours with what was undone in it, anybody else's as it is."""
+        step = self._step
+        callers_own = error is self._callers_own
+        notes = (f"retried: {retried_text(self.retries)}",) if self.retries else ()
+        notes = (*notes, f"undone: {undone.summary()}")
+        changed = tuple(_core.take_leaks_here())  # else nobody hears of them
+        notes = (*notes, *(f"not as it was: {line}" for line in changed))
+        if isinstance(error, _core.HipError) and not callers_own:
+            found = [self._driver_failure(error, notes)]
+            call, code = error.call, error.code
+        elif isinstance(error, ApplyError):
+            found = [*error.diagnostics[:-1], _with_notes(error.diagnostics[-1], notes)]
+            call, code = "", 0
+        elif isinstance(error, (OSError, ValueError)) and step is not None and not callers_own:  # a file to register
+            found = [Diagnostic("HP405", f"'{step.name}': {error}", step.origin, notes=notes)]
+            call, code = "", 0
+        else:
+            found = undone.diagnostics()
+            if changed:
+                found.append(Diagnostic("HP403", "something is not as it was", notes=changed))
+            if found:
+                error.__cause__ = ApplyError(found, undone=undone, not_as_it_was=changed)
+            return error
+        found += undone.diagnostics()
+        name = step.name if step is not None else ""
+        return ApplyError(found, step=name, call=call, code=code, undone=undone, not_as_it_was=changed)
+
+    def _driver_failure(self, error: _core.HipError, notes: tuple[str, ...]) -> Diagnostic:
+        step = self._step
+        if step is None:
+            summary, origin, where = f"reading back failed: {error.subject}", None, "step: read back"
+        else:
+            summary = f"{error.call} failed for '{step.name}'"
+            origin = step.origin
+            where = f"step: {self._number + 1} of {self._total}, {step.call} {step.name}: {step.describe()}"
+        driver = f"driver: {error.call}({error.arguments}) -> {error.name} ({error.code})"
+        return Diagnostic("HP401", summary, origin, why=error.subject, hint=self._hint, notes=(driver, where, *notes))
 
 
-def read_back(program: Program, live: Live) -> Checks:
-    """Compares what was made with the program. Raises HipError, and ApplyError (HP402) if it differs."""
-    began = perf_counter_ns()
-    checks = verify(program, live)
-    wrong = checks.mismatches()
-    if live.record is not None:
-        live.record.verified(len(checks), wrong, perf_counter_ns() - began)
-    if wrong:
-        raise ApplyError([_mismatch(one.name, one.what, one.desired, one.current) for one in wrong])
-    return checks
+def _taken(step: Step, address: int) -> ApplyError:
+    """HP404, or HP420 for what grows: an address that is asked for exactly cannot be had."""
+    if isinstance(step, ReserveBeside):
+        why = f"something else is at {step.address:#x}, right behind what it has"
+        hint = f"give '{step.follows}' a larger size in the plan"
+        return refuse(f"'{step.follows}' cannot grow where it is", why=why, hint=hint)
+    wanted = step.address if isinstance(step, Reserve) else 0
+    return ApplyError(
+        Diagnostic(
+            "HP404",
+            f"'{step.name}' cannot be at {wanted:#x}: it is taken, or out of reach",
+            step.origin,
+            why=f"HIP placed it at {address:#x}, and exactly that address is asked for",
+            hint="choose another address, or address_policy: prefer; "
+            "if a lock has chosen it, lock again with --address-base",
+        )
+    )
 
 
-def raise_undone(error: BaseException, making: Making, undone: Undone) -> NoReturn:
-    """Raises what stopped the making, with what was undone in it."""
-    failed = error  # which there is whatever interrupts the next line
-    try:
-        failed = _failed(error, making, undone)
-        if undone.interrupt is not None and isinstance(failed, Exception):
-            raise undone.interrupt from failed  # ^C during a roll back: the roll back is done
-        if failed is error:
-            raise error
-        raise failed from error
-    finally:  # a circle of errors and frames would hold what the caller has bound until a garbage collection
-        making.live.callers_own = None
-        del error, failed
-
-
-def _failed(error: BaseException, making: Making, undone: Undone) -> BaseException:
-    """The error to raise: ours with what was undone in it, anybody else's as it is."""
-    step = making.step
-    callers_own = error is making.live.callers_own
-    notes = (f"retried: {retried_text(making.retries)}",) if making.retries else ()
-    notes = (*notes, f"undone: {undone.summary()}")
-    changed = tuple(_core.take_leaks_here())  # else nobody hears of them
-    notes = (*notes, *(f"not as it was: {line}" for line in changed))
-    if isinstance(error, _core.HipError) and not callers_own:
-        found = [_driver_failure(error, making, notes)]
-        call, code = error.call, error.code
-    elif isinstance(error, ApplyError):
-        found = [*error.diagnostics[:-1], _with_notes(error.diagnostics[-1], notes)]
-        call, code = "", 0
-    elif isinstance(error, (OSError, ValueError)) and step is not None and not callers_own:  # a file to register
-        found = [Diagnostic("HP405", f"'{step.name}': {error}", step.origin, notes=notes)]
-        call, code = "", 0
-    else:
-        found = undone.diagnostics()
-        if changed:
-            found.append(Diagnostic("HP403", "something is not as it was", notes=changed))
-        if found:
-            error.__cause__ = ApplyError(found, undone=undone, not_as_it_was=changed)
-        return error
-    found += undone.diagnostics()
-    name = step.name if step is not None else ""
-    return ApplyError(found, step=name, call=call, code=code, undone=undone, not_as_it_was=changed)
-
-
-def _driver_failure(error: _core.HipError, making: Making, notes: tuple[str, ...]) -> Diagnostic:
-    step = making.step
-    if step is None:
-        summary, origin, where = f"reading back failed: {error.subject}", None, "step: read back"
-    else:
-        summary = f"{error.call} failed for '{step.name}'"
-        origin = step.origin
-        where = f"step: {making.number + 1} of {making.total}, {step.call} {step.name}: {step.describe()}"
-    driver = f"driver: {error.call}({error.arguments}) -> {error.name} ({error.code})"
-    return Diagnostic("HP401", summary, origin, why=error.subject, hint=making.hint, notes=(driver, where, *notes))
+def devices_of_both(way: Difference) -> dict[str, int]:
+    """Devices to wait for: those of the old program that the new one does not name come along."""
+    out = dict(way.new.devices)
+    for name, ordinal in way.old.devices.items():
+        if ordinal not in out.values():
+            out[name if name not in out else f"{name} (before)"] = ordinal
+    return out
 
 
 def _mismatch(name: str, what: str, desired: str, current: str) -> Diagnostic:

@@ -1,26 +1,33 @@
-"""Giving back: wait for the devices that can reach the memory, then the journal in reverse.
+"""Giving back: wait for the devices that can reach the memory, then what is retired, latest first.
 
-The same for roll back and teardown. A failure does not stop the rest: it is reported by name. Both run natively, with
-a look at signals now and then; the waiting itself on a native thread, so that a device can be given up on.
+The same for roll back, change and teardown. A failure does not stop the rest: it is reported by name. It runs natively
+in one call, which nothing breaks off; the waiting on a native thread, so that a device can be given up on.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from time import monotonic, perf_counter_ns, sleep
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Protocol
 
 from hipplan import _core
 from hipplan.errors import Diagnostic, SettingError
-from hipplan.live import Live
-from hipplan.program import Program
 from hipplan.runtimes import IDLE_NOTICE_S, idle_notice_s
 
-log = logging.getLogger("hipplan")
 
-"""Seconds after which a device that is still busy is told of, and may be given up on. HIPPLAN_IDLE_NOTICE sets it."""
+class Recorder(Protocol):
+    """Who writes down what was given back."""
+
+    def undone(
+        self, owned: Sequence[_core.Described], left: Sequence[_core.Described], undone: Undone, took_ns: int
+    ) -> None: ...
+
+
+log = logging.getLogger("hipplan")
 
 STICKY = {
     "hipErrorDeinitialized",
@@ -122,56 +129,79 @@ def _for_all(failures: list[Failure]) -> Diagnostic:
     return Diagnostic("HP410", summary, why=why, hint=hint, notes=(first.driver, names))
 
 
-def undo(program: Program, live: Live, leases: _core.LeaseBook | None = None, since: int = 0) -> Undone:
-    """Undoes what the journal holds. Never raises for the driver's sake.
+def give_back(retired: _core.Retired, record: Recorder | None = None) -> Undone:
+    """Gives back what a layout has no more use for, but for what views are out of. Never raises for the driver's sake.
 
-    leases: with some out, what their pointers would need in order not to hit new memory stays in the journal.
-    since: only entries from this one on.
-    What is raised into the wait, such as KeyboardInterrupt, does not end it: it comes back in `interrupt`.
+    The wait can be interrupted only where there is something to wait for; what was raised is then in the answer.
     """
-    if live.is_forked:
+    if not retired.any:
         return Undone(0)
-    if live.journal.next() <= since or not len(live.journal):
-        live.let_go()
-        return Undone(0)
-    undoing = _core.Undoing.all_but(live.journal, leases) if leases else _core.Undoing(live.journal, since)
-    return _surely(live, lambda: _Work(program.devices, live, undoing, lambda entry: entry >= since))
+    began = perf_counter_ns()
+    owned = retired.contents() if record else []
+    report = _core.UndoReport()
+    work = _core.GivingBack(retired, _patience_s())
+    work.run(report, _tell_busy, _tell_interrupted)
+    undone = _undone(work, report)
+    if record:
+        record.undone(owned, retired.contents(), undone, perf_counter_ns() - began)
+    return undone
 
 
-def conclude(program: Program, live: Live, commit: Callable[[], bool], entries: Sequence[int]) -> Undone:
-    """The end of a change: commits it and then gives back what it replaces, out of the reach of signals.
+def _undone(work: _core.GivingBack, report: _core.UndoReport) -> Undone:
+    if work.given_up:
+        given_up = f"device '{work.given_up_on}' did not become idle"
+        stays = [Failure(name, identity, "", given_up, 0, "", lost=True) for _, name, identity in work.left]
+        return Undone(0, tuple(stays), interrupt=work.interrupt)
+    failures = [
+        Failure(name, f"device '{name}'", error.call, error.name, error.code, error.arguments, lost=False)
+        for name, error in work.failures
+    ]
+    failures += [
+        Failure(
+            leak.name, leak.identity, leak.call, leak.error, leak.code, leak.arguments,
+            lost=True, is_change=leak.is_change,
+        )
+        for leak in report.leaks
+    ]  # fmt: skip
+    kept = tuple(report.kept)
+    return Undone(report.given_back, tuple(failures), kept, report.put_back, work.retried, work.interrupt)
 
-    commit: may be called more than once; False if the change was rolled back instead, then nothing happens.
-    """
-    undoing = _core.Undoing.only(live.journal, entries)
-    return _surely(live, lambda: _Work(program.devices, live, undoing, frozenset(entries).__contains__, commit))
+
+def give_back_waiting() -> BaseException | None:
+    """Tries again what waited for views, which may be gone by now. A failure goes to the log: whoever could be told
+    has left. Gives what was raised into the waits, such as KeyboardInterrupt: for the caller to raise."""
+    interrupt: BaseException | None = None
+    for retired in _waiting():
+        if retired.waits:
+            continue
+        undone = give_back(retired)
+        if not undone.kept:
+            _core.waits_no_more(retired)
+        for failure in undone.diagnostics():
+            log.error("%s", failure)
+        interrupt = interrupt or undone.interrupt
+    return interrupt
 
 
-def wait_until_idle(program: Program, live: Live) -> None:
-    """Waits for the devices. Raises HipError, and at once what a signal raises: nothing is lost by that."""
-    names, ordinals = [*program.devices], [*program.devices.values()]
-    waiting = _core.IdleWait(live.runtime, ordinals)
+def _waiting() -> list[_core.Retired]:
+    """What waits for views of layouts that are closed or gone."""
+    found: list[_core.Retired] = []
+    with contextlib.suppress(IndexError):
+        while True:
+            found.append(_core.Retired(len(found)))
+    return found
+
+
+def wait_until_idle(runtime: _core.Runtime, devices: Mapping[str, int]) -> None:
+    """Waits for devices. Raises HipError, and at once what a signal raises: nothing is lost by that."""
+    waiting = _core.IdleWait(runtime, [*devices.values()])
     patience_s = max(_LOOK_S, _patience_s())
     if not waiting.wait(patience_s) and (busy := waiting.busy) is not None:
-        log.warning("device '%s' is still busy after %g s; the change waits for it", names[busy], patience_s)
+        log.warning("device '%s' is still busy after %g s; the change waits for it", [*devices][busy], patience_s)
     while not waiting.wait(patience_s):
         pass
     for _, error in waiting.failures:
         raise error
-
-
-def _surely(live: Live, make: Callable[[], _Work]) -> Undone:
-    try:
-        began = perf_counter_ns()
-        owned = live.journal.contents() if live.record else []
-        undone = make().give_back()
-        live.let_go(undone)
-    except BaseException:  # an interrupt in the few instructions outside of the wait; more may come
-        _surely(live, make)
-        raise
-    if live.record:
-        live.record.undone(owned, live.journal.contents(), undone, perf_counter_ns() - began)
-    return undone
 
 
 def tell_leaks(lines: Sequence[str]) -> None:
@@ -185,133 +215,31 @@ def hurry() -> str:
 
     A device that is past its time is given up on by this.
     """
-    return "; ".join(work.hurry() for work in list(_working) if not work.finished)
+    return "; ".join(_hurried(work) for work in _core.GivingBack.all() if not work.finished)
+
+
+def _hurried(work: _core.GivingBack) -> str:
+    busy = work.busy
+    if busy is not None and work.overdue and work.give_up():
+        return f"device '{busy}' did not become idle: giving up on it"
+    what = f"waiting for device '{busy}'" if busy is not None else "giving memory back"
+    return f"still {what}: please wait, stopping now would lose memory"
+
+
+def _tell_interrupted() -> None:
+    log.warning("%s", hurry())
+
+
+def _tell_busy(device: str) -> None:
+    log.warning(_STILL_BUSY, device, _patience_s(), _how_to_give_up())
 
 
 def _patience_s() -> float:
+    """Seconds after which a device that is still busy is told of, and may be given up on. HIPPLAN_IDLE_NOTICE."""
     try:
         return idle_notice_s()
     except SettingError:  # set since the runtime was chosen: nothing may fail in an undo, and least of all this
         return IDLE_NOTICE_S
-
-
-class _Work:
-    """One undo: the wait for the devices and the journal's loop, which an exception at any instruction cannot break."""
-
-    def __init__(
-        self,
-        devices: dict[str, int],
-        live: Live,
-        undoing: _core.Undoing,
-        mine: Callable[[int], bool],
-        begin: Callable[[], bool] = lambda: True,
-    ) -> None:
-        """mine: whether an entry of the journal is among what is undone. begin: False to do nothing."""
-        self.finished = False
-        self._decided: dict[str, str] = {}
-        self._devices = devices
-        self._live = live
-        self._undoing = undoing
-        self._mine = mine
-        self._begin = begin
-        self._waiting: _core.IdleWait | None = None
-        self._began = monotonic()
-        self._told = False
-        self._undone = Undone(0)
-
-    def give_back(self) -> Undone:
-        """Until all is given back, or a device was given up on."""
-        interrupt: BaseException | None = None
-        try:
-            _working.add(self)
-            while not self.finished and not self._given_up:
-                try:
-                    self._go_on()
-                except MemoryError:  # nothing is given up for want of a little memory: it may come back
-                    sleep(_MEMORY_PAUSE_S)
-                except BaseException as error:
-                    interrupt = interrupt or error
-                    log.warning("%s", self.hurry())
-        finally:
-            _working.discard(self)
-        undone = self._undone
-        if self._given_up:
-            _left.append(self._live)
-            undone = Undone(0, self._all_stays())
-        return undone if interrupt is None else replace(undone, interrupt=interrupt)
-
-    def _go_on(self) -> None:
-        """May be interrupted at any instruction, and is called again then."""
-        if not self._begin():
-            self.finished = True
-            return
-        if self._waiting is None:  # hipMemUnmap does not synchronise
-            self._waiting = _core.IdleWait(self._live.runtime, [*self._devices.values()])
-        while not self._waiting.wait(_LOOK_S):
-            if self._given_up:
-                return
-            if not self._told and self._overdue():
-                self._told = True
-                log.warning(_STILL_BUSY, self._busy(), _patience_s(), _how_to_give_up())
-        if self._decide(""):
-            return
-        report = self._undoing.run()
-        retried = self._waiting.retried + self._undoing.retried
-        self._undone = _undone(self._not_idle(self._waiting), report, retried)
-        self.finished = True
-
-    def _not_idle(self, waiting: _core.IdleWait) -> list[Failure]:
-        out = []
-        for place, error in waiting.failures:
-            name = [*self._devices][place]
-            out.append(
-                Failure(
-                    name, f"device '{name}'", error.call, error.name, error.code, error.arguments, lost=False
-                )
-            )  # fmt: skip
-        return out
-
-    def _busy(self) -> str:
-        """The device that is waited for; empty if none is."""
-        place = self._waiting.busy if self._waiting is not None else None
-        return "" if place is None else [*self._devices][place]
-
-    @property
-    def _given_up(self) -> str:
-        """Why, or empty."""
-        return self._decided.get("given up", "")
-
-    def _decide(self, given_up: str) -> str:
-        """To undo (empty) or to give up: the first one counts, whichever thread makes it, and is the answer."""
-        return self._decided.setdefault("given up", given_up)
-
-    def hurry(self) -> str:
-        busy = self._busy()
-        if busy and self._overdue() and self._decide(f"device '{busy}' did not become idle"):
-            return f"{self._given_up}: giving up on it"
-        what = f"waiting for device '{busy}'" if busy else "giving memory back"
-        return f"still {what}: please wait, stopping now would lose memory"
-
-    def _overdue(self) -> bool:
-        return monotonic() - self._began >= _patience_s()
-
-    def _all_stays(self) -> tuple[Failure, ...]:
-        return tuple(
-            Failure(name, identity, "", self._given_up, 0, "", lost=True)
-            for entry, name, identity in self._live.journal.contents()
-            if self._mine(entry)
-        )
-
-
-def _undone(waits: list[Failure], report: _core.UndoReport, retried: int) -> Undone:
-    lost = [
-        Failure(
-            leak.name, leak.identity, leak.call, leak.error, leak.code, leak.arguments,
-            lost=True, is_change=leak.is_change,
-        )
-        for leak in report.leaks
-    ]  # fmt: skip
-    return Undone(report.undone, (*waits, *lost), tuple(report.kept), report.restored, retried)
 
 
 def _how_to_give_up() -> str:
@@ -319,10 +247,5 @@ def _how_to_give_up() -> str:
     return ". Interrupt to give up on it" if threading.current_thread() is threading.main_thread() else ""
 
 
-_MEMORY_PAUSE_S = 0.01
 _LOOK_S = 0.05
-"""How long a wait goes on before it is seen whether there is something to tell, or nothing more to wait for."""
 _STILL_BUSY = "device '%s' is still busy after %g s; its memory cannot be given back before it is idle%s"
-_working: set[_Work] = set()
-_left: list[Live] = []
-"""What was given up on: for the rest of the process, because the end of a journal would wait for the device again."""

@@ -6,16 +6,18 @@ One function per kind of step. A check says what was compared; success is observ
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, singledispatch
 from itertools import islice
 from typing import overload
 
 from hipplan import _core, steps
 from hipplan.advice import NOWHERE, Piece, pieces
-from hipplan.live import Live, native_steps
+from hipplan.checks import Check
+from hipplan.content_steps import ContentStep
 from hipplan.plain import counted
 from hipplan.program import Program
+from hipplan.rows import rows_of
+from hipplan.state import State
 
 _PINNED = {2: "mapped"}
 """Those flags of hipHostMalloc that hipHostGetFlags gives back on every runtime: CUDA does not tell portable
@@ -23,23 +25,6 @@ where several devices are in use."""
 
 _MEMORY_KINDS = {0: "unregistered", 1: "host", 2: "device", 3: "managed"}
 _RIGHT_NAMES = {flags: right for right, flags in steps.RIGHTS.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One comparison of desired and current."""
-
-    name: str
-    what: str
-    desired: str
-    current: str
-
-    @property
-    def ok(self) -> bool:
-        return self.desired == self.current
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.what}: {self.desired}" + ("" if self.ok else f" desired, {self.current} now")
 
 
 SHOWN_MAX = 20
@@ -106,14 +91,30 @@ class Checks(Sequence[Check]):
         return self._all[index]
 
 
-def verify(program: Program, live: Live) -> Checks:
-    """Reads everything back. Raises HipError if a query fails."""
-    readings = live.read_steps(native_steps(program), list(program.devices.values()))
+def verify(state: State, program: Program | None = None, rows: _core.Rows | None = None) -> Checks:
+    """Reads everything back. Raises HipError if a query fails.
+
+    program: the one whose steps are read back; left out, the state's. rows: of its steps, where they are at hand.
+    """
+    program = program or state.program
+    rows = rows or native_rows(program, state.program.slots)
+    readings = state.snapshot.read_back(rows, list(program.devices.values()))
     single = program.read_singly
-    told = {number: tuple(read_back(step, program, live)) for number, step in single}
+    told = {number: tuple(read_back(step, state)) for number, step in single}
     if program.ranges_told:
-        told[len(program.steps)] = tuple(_managed_checks([step for _, step in single], live))
+        told[len(program.steps)] = tuple(_managed_checks([step for _, step in single], state))
     return Checks(program, readings, told)
+
+
+def native_rows(program: Program, slots: Mapping[str, int] | None = None) -> _core.Rows:
+    """The steps of a program as the compiled part wants them, but for its contents; kept with the program, which may
+    be applied and read back many times. slots: where its objects are, if not where it says itself."""
+    memory = vars(program)  # where cached_property keeps things too
+    if "native_rows" not in memory:
+        made = [step for step in program.steps if not isinstance(step, ContentStep)]
+        memory["native_rows"] = _core.Rows(rows_of(made, program.slots if slots is None else slots))
+    rows: _core.Rows = memory["native_rows"]
+    return rows
 
 
 def _allocation(step: steps.CreateAllocation, values: Iterator[int]) -> Iterator[Check]:
@@ -137,51 +138,51 @@ def _access(step: steps.SetAccess, program: Program, values: Iterator[int]) -> I
 
 
 @singledispatch
-def read_back(step: steps.Step, program: Program, live: Live) -> Iterator[Check]:
+def read_back(step: steps.Step, state: State) -> Iterator[Check]:
     """What HIP can tell about one step. Of a stream, a peer link or a wait it can tell nothing."""
     return iter(())
 
 
 @read_back.register
-def _(step: steps.Reserve, program: Program, live: Live) -> Iterator[Check]:
+def _(step: steps.Reserve, state: State) -> Iterator[Check]:
     if step.alignment:
-        rest = live.address(step.name) % step.alignment
+        rest = state.address_of(step.name) % step.alignment
         yield Check(step.name, f"address modulo {step.alignment}", "0", str(rest))
 
 
 @read_back.register
-def _(step: steps.CreateDeviceBuffer, program: Program, live: Live) -> Iterator[Check]:
-    yield from _pointer(step.name, live, "device")
-    have = live.runtime.pointer_attributes(live.address(step.name))
+def _(step: steps.CreateDeviceBuffer, state: State) -> Iterator[Check]:
+    yield from _pointer(step.name, state, "device")
+    have = state.runtime.pointer_attributes(state.address_of(step.name))
     yield Check(step.name, "device", str(step.device), str(have.device))
-    base, size = live.runtime.address_range_of(live.address(step.name))
-    desired = f"{step.size} at {live.address(step.name):#x}"
+    base, size = state.runtime.address_range_of(state.address_of(step.name))
+    desired = f"{step.size} at {state.address_of(step.name):#x}"
     # A runtime may round the size up; then what is there contains what was asked for.
-    yield Check(step.name, "range", desired, desired if size >= step.size and base == live.address(step.name)
+    yield Check(step.name, "range", desired, desired if size >= step.size and base == state.address_of(step.name)
                 else f"{size} at {base:#x}")  # fmt: skip
 
 
 @read_back.register
-def _(step: steps.CreatePinnedBuffer, program: Program, live: Live) -> Iterator[Check]:
-    yield from _pointer(step.name, live, "host")
+def _(step: steps.CreatePinnedBuffer, state: State) -> Iterator[Check]:
+    yield from _pointer(step.name, state, "host")
     if asked := step.flags & sum(_PINNED):
         # Of the other flags runtimes do not tell, and they may set more than was asked.
-        have = live.runtime.host_flags(live.address(step.name)) & asked
+        have = state.runtime.host_flags(state.address_of(step.name)) & asked
         yield Check(step.name, "flags", _flags(asked), _flags(have))
 
 
 @read_back.register
-def _(step: steps.RegisterBuffer, program: Program, live: Live) -> Iterator[Check]:
-    yield from _pointer(step.name, live, "host")
+def _(step: steps.RegisterBuffer, state: State) -> Iterator[Check]:
+    yield from _pointer(step.name, state, "host")
 
 
 @read_back.register
-def _(step: steps.CreateManagedBuffer, program: Program, live: Live) -> Iterator[Check]:
-    yield from _pointer(step.name, live, "managed")
+def _(step: steps.CreateManagedBuffer, state: State) -> Iterator[Check]:
+    yield from _pointer(step.name, state, "managed")
 
 
-def _pointer(name: str, live: Live, kind: str) -> Iterator[Check]:
-    have = live.runtime.pointer_attributes(live.address(name))
+def _pointer(name: str, state: State, kind: str) -> Iterator[Check]:
+    have = state.runtime.pointer_attributes(state.address_of(name))
     yield Check(name, "kind", kind, _MEMORY_KINDS.get(have.type, str(have.type)))
 
 
@@ -193,7 +194,7 @@ def _location(kind: int, ordinal: int) -> str:
     return {1: f"device {ordinal}", 3: f"NUMA node {ordinal}"}.get(kind, "host")
 
 
-def _managed_checks(todo: list[steps.Step], live: Live) -> Iterator[Check]:
+def _managed_checks(todo: list[steps.Step], state: State) -> Iterator[Check]:
     """Range attributes of managed buffers, piece by piece between the ends of all advised ranges."""
     advised: dict[str, list[steps.Advise | steps.Prefetch]] = {}
     for step in todo:
@@ -204,13 +205,13 @@ def _managed_checks(todo: list[steps.Step], live: Live) -> Iterator[Check]:
         # Not every runtime knows coherency, but where it was advised it has been heard.
         coherency = any(isinstance(step, steps.Advise) and "coarse_grain" in step.advice for step in wanted)
         for piece in pieces(wanted, sizes[name]):
-            yield from _piece_checks(name, piece, live, coherency)
+            yield from _piece_checks(name, piece, state, coherency)
 
 
-def _piece_checks(name: str, piece: Piece, live: Live, coherency: bool) -> Iterator[Check]:
-    address, size = live.address(name) + piece.start, piece.end - piece.start
+def _piece_checks(name: str, piece: Piece, state: State, coherency: bool) -> Iterator[Check]:
+    address, size = state.address_of(name) + piece.start, piece.end - piece.start
     where = f"[{piece.start}, {piece.end})"
-    attribute = live.runtime.range_attribute
+    attribute = state.runtime.range_attribute
     yield Check(name, f"read mostly {where}", str(piece.read_mostly), str(attribute(address, size, 1)))
     yield Check(name, f"preferred location {where}", str(piece.preferred), str(attribute(address, size, 2)))
     if coherency:
@@ -219,5 +220,5 @@ def _piece_checks(name: str, piece: Piece, live: Live, coherency: bool) -> Itera
         yield Check(name, f"last prefetch {where}", str(piece.prefetched), str(attribute(address, size, 4)))
     # The CPU is not told of, even where it was advised.
     desired = sorted(piece.accessed_by - {steps.CPU_ORDINAL})
-    current = sorted(set(live.runtime.accessed_by(address, size)) - {steps.CPU_ORDINAL})
+    current = sorted(set(state.runtime.accessed_by(address, size)) - {steps.CPU_ORDINAL})
     yield Check(name, f"accessed by {where}", str(desired), str(current))

@@ -17,7 +17,7 @@ from hipplan.places import CPU, Place
 from hipplan.plain import number
 
 if TYPE_CHECKING:
-    from hipplan.program import Resource
+    from hipplan.resources import Resource
 
 _GPU_TYPES = (2, 10)  # kDLCUDA, kDLROCM
 _ROCM_TYPES = (10, 11)  # kDLROCM, kDLROCMHost

@@ -3,6 +3,7 @@
 #include <system_error>
 
 #include "bindings.hpp"
+#include "core/change.hpp"
 
 namespace hipplan {
 namespace {
@@ -10,6 +11,7 @@ namespace {
 // Never given back: translators run until the interpreter is gone.
 PyObject* hip_error_type = nullptr;
 PyObject* runtime_unusable_type = nullptr;
+PyObject* address_taken_type = nullptr;
 
 PyObject* new_type(py::module_& module, const char* name, const char* about) {
   const auto full = "hipplan._core." + std::string(name);
@@ -34,12 +36,18 @@ py::object as_python(const hip::hip_error& error) {
 void bind_errors(py::module_& module) {
   hip_error_type = new_type(module, "HipError", "A driver call that did not succeed.");
   runtime_unusable_type = new_type(module, "RuntimeUnusable", "A library that cannot serve as a runtime.");
+  address_taken_type =
+      new_type(module, "AddressTaken", "An address that is asked for exactly cannot be had.");
   // NOLINTNEXTLINE(performance-unnecessary-value-param): pybind11 asks for just this type
   py::register_exception_translator([](std::exception_ptr pointer) {
     try {
       if (pointer) std::rethrow_exception(pointer);
     } catch (const hip::hip_error& error) {
       PyErr_SetObject(hip_error_type, as_python(error).ptr());
+    } catch (const address_taken& error) {
+      py::object instance = py::reinterpret_borrow<py::object>(address_taken_type)(error.what());
+      instance.attr("address") = error.address;
+      PyErr_SetObject(address_taken_type, instance.ptr());
     } catch (const std::system_error& error) {
       const auto arguments = py::make_tuple(error.code().value(), file_system_text(error.what()));
       PyErr_SetObject(PyExc_OSError, arguments.ptr());

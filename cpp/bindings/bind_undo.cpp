@@ -1,10 +1,13 @@
-// Giving back: the wait for the devices, and the journal's loop, both with an eye on Python's signals.
+// Giving back: the wait for the devices, and the loop, both with an eye on Python's signals.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <mutex>
+#include <thread>
 
 #include "bindings.hpp"
 #include "core/idle_wait.hpp"
-#include "core/journal.hpp"
+#include "core/retired.hpp"
 #include "core/spare_thread.hpp"
 
 namespace hipplan {
@@ -12,46 +15,185 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
-/// Some of a journal's entries on their way back. The report is kept here, so that an interrupt behind a call
-/// of run() cannot lose it: the next one gives it again.
-class undoing {
+/// The wait for devices, and then the one loop that gives back, which nothing can break off: what a signal's
+/// handler raises meanwhile is kept for the caller, and answered with a word. A device that is past its time
+/// can be given up on by that.
+class giving_back : public std::enable_shared_from_this<giving_back> {
  public:
-  using choice = std::function<entry_list(undo_report&)>;
+  giving_back(std::shared_ptr<retired> what, double patience_s)
+      : what_(std::move(what)),
+        devices_(what_->to_wait_for()),
+        patience_(std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>(patience_s))) {}
 
-  undoing(journal& owner, choice choose)
-      : keeper_(keeper_of(owner)), owner_(owner), choose_(std::move(choose)) {}
-
-  undo_report run() {
-    do {
-      if (!owner_.runtime().may_call()) break;  // a signal's handler has forked: this is the child
-      {
-        const without_gil no_interpreter;
-        const auto before = hip::runtime::retries_of_this_thread();
-        if (choose_) choose();
-        owner_.undo(rest_, report_, clock::now() + between_signals);
-        retried += hip::runtime::retries_of_this_thread() - before;
+  /// on_busy: called with the device's name once it is past its time. on_interrupt: when something was
+  /// raised.
+  void run(const std::shared_ptr<undo_report>& report, const py::object& on_busy,
+           const py::object& on_interrupt) {
+    if (finished_) return;
+    const active_here active(shared_from_this());
+    while (!finished_) {
+      try {
+        const auto busy_too_long = go_on(*report);
+        if (!busy_too_long.empty()) call(on_busy, busy_too_long);
+        if (PyErr_CheckSignals() != 0) interrupted(on_interrupt);
+      } catch (const std::bad_alloc&) {  // nothing is given up for want of a little memory: it may come back
+        pause();
       }
-      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-    } while (!rest_.empty());
-    return report_;
+    }
   }
 
-  std::uint64_t retried = 0;
+  /// The device that is waited for.
+  [[nodiscard]] std::optional<std::string> busy() const {
+    const auto place = waiting_ ? waiting_->busy() : std::nullopt;
+    return place ? std::optional(devices_[*place].first) : std::nullopt;
+  }
+  /// What stays since it was given up on.
+  [[nodiscard]] const std::vector<described>& left() const { return left_; }
+  [[nodiscard]] bool overdue() const { return clock::now() - began_ >= patience_; }
+  /// The first one decides, whichever thread makes it: to give up, or to give back.
+  bool give_up() {
+    if (!given_up() && busy()) given_up_on_ = *busy();
+    auto none = decision::none;
+    return decided_.compare_exchange_strong(none, decision::give_up) || none == decision::give_up;
+  }
+  [[nodiscard]] bool given_up() const { return decided_ == decision::give_up; }
+  [[nodiscard]] const std::string& given_up_on() const { return given_up_on_; }
+  [[nodiscard]] bool finished() const { return finished_; }
+  [[nodiscard]] py::object interrupt() const { return interrupt_ ? interrupt_ : py::none(); }
+  [[nodiscard]] std::uint64_t retried() const { return retried_ + (waiting_ ? waiting_->retried() : 0); }
+  [[nodiscard]] py::list failures() const {
+    py::list out;
+    if (!waiting_) return out;
+    for (const auto& [place, error] : waiting_->failures()) {
+      out.append(py::make_tuple(devices_[place].first, as_python(error)));
+    }
+    return out;
+  }
+
+  /// Those under way, in whichever thread.
+  [[nodiscard]] static std::vector<std::shared_ptr<giving_back>> all() {
+    const std::lock_guard lock(list().mutex);
+    return list().all;
+  }
 
  private:
-  /// Once; where there is no memory for the answer, the next call chooses again.
-  void choose() {
-    undo_report begun;
-    rest_ = choose_(begun);
-    report_ = std::move(begun);
-    choose_ = nullptr;
+  enum class decision { none, give_back, give_up };
+
+  struct active_list {
+    std::mutex mutex;
+    std::vector<std::shared_ptr<giving_back>> all;
+  };
+  static active_list& list() {
+    static auto* const here = new active_list;
+    return *here;
+  }
+  class active_here {
+   public:
+    explicit active_here(std::shared_ptr<giving_back> what) : what_(std::move(what)) {
+      const std::lock_guard lock(list().mutex);
+      list().all.push_back(what_);
+    }
+    active_here(const active_here&) = delete;
+    active_here& operator=(const active_here&) = delete;
+    ~active_here() {
+      const std::lock_guard lock(list().mutex);
+      std::erase(list().all, what_);
+    }
+
+   private:
+    std::shared_ptr<giving_back> what_;
+  };
+
+  static void pause() {
+    const without_gil no_interpreter;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  /// Keeps what a signal's handler, or a word to somebody, has raised; the first one counts. No
+  /// py::error_already_set, which needs memory.
+  void interrupted(const py::object& on_interrupt) {
+    PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    if (value && trace) PyException_SetTraceback(value, trace);
+    const bool memory = value && PyErr_GivenExceptionMatches(value, PyExc_MemoryError);
+    if (!interrupt_ && value && !memory) interrupt_ = py::reinterpret_borrow<py::object>(value);
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+    if (memory) return pause();
+    if (PyObject* const said = PyObject_CallNoArgs(on_interrupt.ptr())) {
+      Py_DECREF(said);
+    } else {
+      PyErr_Clear();  // the first one is told of already
+    }
+  }
+  void call(const py::object& on_busy, const std::string& device) {
+    PyObject* const said = PyObject_CallFunction(on_busy.ptr(), "s", device.c_str());
+    if (said) {
+      Py_DECREF(said);
+    } else {
+      interrupted(py::none());
+    }
   }
 
-  py::object keeper_;  ///< of the journal
-  journal& owner_;
-  choice choose_;
-  undo_report report_;
-  entry_list rest_;
+  /// For some milliseconds; gives the device that has been busy for too long, once.
+  std::string go_on(undo_report& report) {
+    if (!what_->runtime().may_call()) {  // a signal's handler has forked: this is the child
+      finished_ = true;
+      return {};
+    }
+    if (!waiting_) {  // hipMemUnmap does not synchronise
+      auto begun = [&] {
+        const without_gil no_interpreter;
+        std::vector<device_id> ids;
+        for (const auto& [name, device] : devices_) ids.push_back(device);
+        return std::make_unique<idle_wait>(what_->home()->runtime, std::move(ids));
+      }();
+      waiting_ = std::move(begun);  // other threads ask which device it is, with the GIL
+    }
+    if (given_up()) return abandon();
+    if (!idle_) {
+      {
+        const without_gil no_interpreter;
+        idle_ = waiting_->wait_until(clock::now() + between_signals);
+      }
+      if (!idle_ && !told_ && overdue() && busy()) {
+        told_ = true;
+        return *busy();
+      }
+      if (!idle_) return {};
+    }
+    auto none = decision::none;
+    if (!decided_.compare_exchange_strong(none, decision::give_back) && none == decision::give_up)
+      return abandon();
+    const without_gil no_interpreter;
+    const auto before = hip::runtime::retries_of_this_thread();
+    const bool more = what_->give_back(report, clock::now() + between_signals);
+    retried_ += hip::runtime::retries_of_this_thread() - before;
+    if (!more) finished_ = true;
+    return {};
+  }
+  std::string abandon() {
+    const without_gil no_interpreter;
+    left_ = what_->contents();
+    what_->abandon();
+    finished_ = true;
+    return {};
+  }
+
+  std::shared_ptr<retired> what_;
+  retired::devices devices_;
+  std::vector<described> left_;
+  std::string given_up_on_;  ///< the device's name
+  clock::duration patience_;
+  clock::time_point began_ = clock::now();
+  std::unique_ptr<idle_wait> waiting_;
+  std::atomic<decision> decided_{decision::none};
+  py::object interrupt_;
+  std::uint64_t retried_ = 0;
+  bool idle_ = false;
+  bool told_ = false;
+  bool finished_ = false;
 };
 
 bool wait(idle_wait& self, double seconds) {
@@ -67,6 +209,12 @@ bool wait(idle_wait& self, double seconds) {
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
     if (done || clock::now() >= until) return done;
   }
+}
+
+py::list as_list(const std::vector<described>& all) {
+  py::list out;
+  for (const auto& one : all) out.append(py::make_tuple(one.made, one.name, one.identity));
+  return out;
 }
 
 py::list failures(const idle_wait& self) {
@@ -86,40 +234,72 @@ void bind_undo(py::module_& module) {
       .def_property_readonly("code", [](const leak& self) { return self.error.code(); })
       .def_property_readonly("error", [](const leak& self) { return self.error.name(); })
       .def_property_readonly("arguments", [](const leak& self) { return self.error.arguments(); });
-  py::class_<undo_report>(module, "UndoReport")
-      .def_readonly("undone", &undo_report::undone)
-      .def_readonly("restored", &undo_report::restored)
+  py::class_<undo_report, std::shared_ptr<undo_report>>(module, "UndoReport")
+      .def("__init__", constructor(+[] { return std::make_shared<undo_report>(); }), is_constructor())
+      .def_readonly("given_back", &undo_report::given_back)
+      .def_readonly("put_back", &undo_report::put_back)
       .def_property_readonly("leaks", [](const undo_report& self) { return self.leaks; })
       .def_readonly("kept", &undo_report::kept);
-  py::class_<undoing>(module, "Undoing", "Some of a journal's entries on their way back, latest first.")
-      .def("__init__", constructor(+[](journal& owner, entry_id first) {
-             return std::make_unique<undoing>(
-                 owner, [&owner, first](undo_report&) { return owner.entries_since(first); });
+  py::class_<retired, std::shared_ptr<retired>>(module, "Retired",
+                                                "What a layout has no more use for, until it is given back.")
+      .def("__init__", constructor(+[](runtime_ptr runtime, std::shared_ptr<lease_book> leases) {
+             auto home = std::make_shared<household>(std::move(runtime));
+             return ended_without_gil(new retired(std::move(home), std::move(leases)));
            }),
-           is_constructor(), py::arg("journal"), py::arg("first") = 0, "Every entry from a number on.")
-      .def_static(
-          "only",
-          [](journal& owner, std::vector<entry_id> entries) {
-            std::ranges::sort(entries);
-            entries.erase(std::unique(entries.begin(), entries.end()), entries.end());
-            entry_list chosen;
-            for (const auto entry : entries) chosen.push_back(entry);
-            return undoing(owner, [chosen = std::move(chosen)](undo_report&) { return chosen; });
+           is_constructor(), py::arg("runtime"), py::arg("leases"), "Of a layout that is to be made.")
+      .def("__init__", constructor(+[](std::size_t place) {
+             const without_gil release;
+             return waiting::all().at(place);
+           }),
+           is_constructor(), py::arg("waiting"),
+           "One that waits for views of a layout that is closed or gone. IndexError.")
+      .def_property_readonly("any", py::cpp_function(&retired::any, no_gil()))
+      .def_property_readonly("goes", py::cpp_function(&retired::goes, no_gil()),
+                             "Something of it does not wait for views.")
+      .def_property_readonly("waits", py::cpp_function(&retired::waits, no_gil()), "For views that are out.")
+      .def(
+          "set_devices",
+          [](retired& self, const std::vector<std::pair<std::string, int>>& devices) {
+            retired::devices all;
+            for (const auto& [name, ordinal] : devices) all.emplace_back(name, device_id{ordinal});
+            self.set_devices(std::move(all));
           },
-          py::arg("journal"), py::arg("entries"),
-          "These entries; one that is not there any more is nothing to undo.")
-      .def_static(
-          "all_but",
-          [](journal& owner, std::shared_ptr<lease_book> leases) {
-            return undoing(owner, [&owner, leases = std::move(leases)](undo_report& report) {
-              return owner.entries_but(*leases, report.kept);
-            });
+          py::arg("devices"), no_gil(), "(name, ordinal) of those that may reach it: they are waited for.")
+      .def(
+          "contents",
+          [](const retired& self) {
+            const auto found = [&] {
+              const without_gil release;
+              return self.contents();
+            }();
+            return as_list(found);
           },
-          py::arg("journal"), py::arg("leases"), "All but what leases are on; mappings go all the same.")
-      .def("run", &undoing::run,
-           "Undoes what is left; one that fails does not stop the others. What a signal raises ends it after "
-           "the entry under way: call again. Gives the report of all calls together.")
-      .def_readonly("retried", &undoing::retried, "Calls made again because the driver said NotReady.");
+          "(place in the order of making, name, identity) of all of it.");
+  py::class_<giving_back, std::shared_ptr<giving_back>>(module, "GivingBack",
+                                                        "Waits for devices, and gives back, latest first.")
+      .def("__init__", constructor(+[](std::shared_ptr<retired> what, double patience_s) {
+             return std::make_shared<giving_back>(std::move(what), patience_s);
+           }),
+           is_constructor(), py::arg("retired"), py::arg("patience"))
+      .def("run", &giving_back::run, py::arg("report"), py::arg("on_busy"), py::arg("on_interrupt"),
+           "Until all is given back, or a device was given up on. Raises nothing.")
+      .def("give_up", &giving_back::give_up, "On the device that is waited for; False where it is too late.")
+      .def_property_readonly("busy", &giving_back::busy, "The device that is waited for, or None.")
+      .def_property_readonly(
+          "left", [](const giving_back& self) { return as_list(self.left()); },
+          "(place, name, identity) of what stays since it was given up on.")
+      .def_property_readonly("overdue", &giving_back::overdue)
+      .def_property_readonly("given_up", &giving_back::given_up)
+      .def_property_readonly("given_up_on", &giving_back::given_up_on, "The device.")
+      .def_property_readonly("finished", &giving_back::finished)
+      .def_property_readonly("interrupt", &giving_back::interrupt,
+                             "What was raised meanwhile first, or None.")
+      .def_property_readonly("failures", &giving_back::failures,
+                             "(name, HipError) of devices that are not idle.")
+      .def_property_readonly("retried", &giving_back::retried)
+      .def_static("all", &giving_back::all, "Those under way, in whichever thread.");
+  module.def("wait_for_views", &waiting::add, py::arg("retired"), no_gil());
+  module.def("waits_no_more", &waiting::remove, py::arg("retired"), no_gil());
   module.def("expect_idle_wait", &expect_job_for_spare_thread,
              "A wait for devices is coming within some microseconds: its thread is woken up meanwhile.");
   py::class_<idle_wait>(module, "IdleWait", "Waits for devices, one after the other, on a thread of its own.")

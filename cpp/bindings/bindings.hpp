@@ -10,10 +10,9 @@ namespace hipplan {
 void bind_errors(py::module_& module);
 void bind_runtime(py::module_& module);
 void bind_queries(py::module_& module);
-void bind_journal(py::module_& module);
 void bind_undo(py::module_& module);
 void bind_views(py::module_& module);
-void bind_batch(py::module_& module);
+void bind_change(py::module_& module);
 void bind_filler(py::module_& module);
 
 }  // namespace hipplan

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <memory>
 
 namespace hipplan {
 
@@ -29,6 +30,37 @@ class without_gil {
  private:
   PyThreadState* state_;
 };
+
+/// Holds the GIL while it lives, whichever thread this is. At the interpreter's end as without_gil.
+class with_gil {
+ public:
+  with_gil() noexcept {
+    try {
+      state_ = PyGILState_Ensure();
+    } catch (...) {
+      for (;;) pause();
+    }
+  }
+  with_gil(const with_gil&) = delete;
+  with_gil& operator=(const with_gil&) = delete;
+  ~with_gil() { PyGILState_Release(state_); }
+
+ private:
+  PyGILState_STATE state_;
+};
+
+/// The end of what calls the driver and may wait, so the GIL is given up for it.
+template <class Owned>
+std::shared_ptr<Owned> ended_without_gil(Owned* made) {
+  return std::shared_ptr<Owned>(made, [](Owned* self) {
+    if (PyGILState_Check() == 0) {
+      delete self;
+      return;
+    }
+    const without_gil release;
+    delete self;
+  });
+}
 
 /// Every call that may wait for the driver, or for a lock that somebody holds during a driver call, runs
 /// without the GIL. The locks of lease books and memory pools are held for moments, and never by who waits

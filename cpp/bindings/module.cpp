@@ -5,7 +5,8 @@
 
 PYBIND11_MODULE(_core, module) {
   using namespace hipplan;
-  module.doc() = "RAII owners of HIP memory and the journal that holds them (private; use hipplan).";
+  module.doc() =
+      "RAII owners of HIP memory, and the change from one state of them to the next (private; use hipplan).";
   module.attr("__version__") = HIPPLAN_VERSION;
   module.attr("compiler") = HIPPLAN_COMPILER;
   module.def("take_leaks", &take_leaks, "Takes what destructors could not give back, a line each.");
@@ -14,9 +15,8 @@ PYBIND11_MODULE(_core, module) {
   bind_errors(module);
   bind_runtime(module);
   bind_queries(module);
-  bind_views(module);  // before the journal, which speaks of leases
-  bind_journal(module);
+  bind_views(module);  // before what speaks of leases
   bind_undo(module);
-  bind_batch(module);
+  bind_change(module);
   bind_filler(module);
 }

@@ -10,13 +10,13 @@ std::string describe(const std::string& name, std::size_t size_bytes) {
 
 }  // namespace
 
-void address_range::make(std::size_t alignment_bytes, std::uintptr_t wanted) {
+void address_range::make(std::uintptr_t wanted) {
   void* out = nullptr;
   const auto result =
-      runtime().hipMemAddressReserve(&out, size_bytes_, alignment_bytes, reinterpret_cast<void*>(wanted), 0);
+      runtime().hipMemAddressReserve(&out, size_bytes_, alignment_bytes_, reinterpret_cast<void*>(wanted), 0);
   runtime().check(result, "hipMemAddressReserve", [&] {
     return std::pair(describe(name(), size_bytes_), "size=" + std::to_string(size_bytes_) +
-                                                        ", alignment=" + std::to_string(alignment_bytes) +
+                                                        ", alignment=" + std::to_string(alignment_bytes_) +
                                                         ", addr=" + hexadecimal(wanted));
   });
   address_ = reinterpret_cast<std::uintptr_t>(out);

@@ -8,13 +8,18 @@ namespace hipplan {
 
 class address_range : public owned {
  public:
-  /// Empty. size_bytes: a multiple of the minimum granularity.
-  address_range(hip::runtime& runtime, plan_name name, std::size_t size_bytes)
-      : owned(runtime, std::move(name)), size_bytes_(size_bytes) {}
-  /// alignment_bytes: 0 or a power of two; HIP may not honour it, so the caller looks at address(). wanted: a
-  /// hint, 0 for none.
+  /// Empty. size_bytes: a multiple of the minimum granularity. alignment_bytes: 0 or a power of two.
+  /// slack_bytes: as many more are reserved, so that an aligned base fits: HIP checks the alignment, but may
+  /// ignore it.
+  address_range(hip::runtime& runtime, plan_name name, std::size_t size_bytes,
+                std::size_t alignment_bytes = 0, std::size_t slack_bytes = 0)
+      : owned(runtime, std::move(name)),
+        size_bytes_(size_bytes + slack_bytes),
+        alignment_bytes_(alignment_bytes),
+        is_aligned_here_(slack_bytes != 0) {}
+  /// wanted: a hint, 0 for none.
   /// Throws hip_error: hipErrorOutOfMemory (2, also for bad arguments up to 6.3), hipErrorInvalidValue.
-  void make(std::size_t alignment_bytes, std::uintptr_t wanted);
+  void make(std::uintptr_t wanted);
   address_range(address_range&&) noexcept = default;
   ~address_range() { destroy(*this); }
   /// Throws hip_error; empty afterwards in both cases. While mappings that could not be unmapped remain
@@ -22,6 +27,11 @@ class address_range : public owned {
   void release();
 
   [[nodiscard]] std::uintptr_t address() const noexcept { return address_; }
+  /// The first address of it that is aligned as asked.
+  [[nodiscard]] std::uintptr_t base() const noexcept {
+    return is_aligned_here_ ? (address_ + alignment_bytes_ - 1) / alignment_bytes_ * alignment_bytes_
+                            : address_;
+  }
   [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
   [[nodiscard]] std::string identify() const;
 
@@ -30,6 +40,8 @@ class address_range : public owned {
 
   std::uintptr_t address_ = 0;
   std::size_t size_bytes_;
+  std::size_t alignment_bytes_;
+  bool is_aligned_here_;
   std::shared_ptr<range_pieces> pieces_ = std::make_shared<range_pieces>();  // mapped now, shared with them
 };
 

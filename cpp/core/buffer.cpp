@@ -58,21 +58,21 @@ void pinned_buffer::release() {
 
 std::string pinned_buffer::identify() const { return describe("pinned", *this); }
 
-void registered_buffer::make(device_id device, std::uintptr_t address, unsigned int flags) {
+void registered_buffer::make(device_id device, unsigned int flags) {
   const scoped_device current(runtime(), device);
-  void* const pointer = reinterpret_cast<void*>(address);
+  void* const pointer = reinterpret_cast<void*>(memory_->address());
   const auto result = runtime().hipHostRegister(pointer, size_bytes(), flags);
   runtime().check(result, "hipHostRegister", [&] {
-    return std::pair(
-        describe("registered", name(), size_bytes()),
-        "ptr=" + hexadecimal(address) + ", " + sized(size_bytes(), device) + ", flags=" + hexadecimal(flags));
+    return std::pair(describe("registered", name(), size_bytes()), "ptr=" + hexadecimal(memory_->address()) +
+                                                                       ", " + sized(size_bytes(), device) +
+                                                                       ", flags=" + hexadecimal(flags));
   });
   fill(pointer);
 }
 
 void registered_buffer::release() {
   const auto result = once([&] { return runtime().hipHostUnregister(pointer()); });
-  if (result != hip::hipSuccess && pages_) pages_->stay();
+  if (result != hip::hipSuccess) memory_->stay();
   answered(result, "hipHostUnregister",
            [&] { return std::pair(identify(), "ptr=" + hexadecimal(address())); });
 }
@@ -100,20 +100,24 @@ std::string managed_buffer::identify() const { return describe("managed", *this)
 void managed_buffer::advise(hip::runtime& runtime, std::size_t offset_bytes, std::size_t size_bytes,
                             hip::hipMemoryAdvise advice, device_id device) const {
   const auto result = runtime.hipMemAdvise(at(offset_bytes), size_bytes, advice, device.value);
-  runtime.check(result, "hipMemAdvise", identify(),
-                ranged(at(offset_bytes), size_bytes, device) + ", advice=" + std::to_string(advice));
+  runtime.check(result, "hipMemAdvise", [&] {
+    return std::pair(identify(),
+                     ranged(at(offset_bytes), size_bytes, device) + ", advice=" + std::to_string(advice));
+  });
 }
 
 void managed_buffer::prefetch(hip::runtime& runtime, std::size_t offset_bytes, std::size_t size_bytes,
                               device_id device, hip::hipStream_t stream) const {
   const auto result = runtime.hipMemPrefetchAsync(at(offset_bytes), size_bytes, device.value, stream);
-  runtime.check(result, "hipMemPrefetchAsync", identify(), ranged(at(offset_bytes), size_bytes, device));
+  runtime.check(result, "hipMemPrefetchAsync",
+                [&] { return std::pair(identify(), ranged(at(offset_bytes), size_bytes, device)); });
 }
 
 void managed_buffer::attach(hip::runtime& runtime, hip::hipStream_t stream, unsigned int flags) const {
   const auto result = runtime.hipStreamAttachMemAsync(stream, pointer(), 0, flags);
-  runtime.check(result, "hipStreamAttachMemAsync", identify(),
-                "stream=" + hexadecimal(stream) + ", flags=" + std::to_string(flags));
+  runtime.check(result, "hipStreamAttachMemAsync", [&] {
+    return std::pair(identify(), "stream=" + hexadecimal(stream) + ", flags=" + std::to_string(flags));
+  });
 }
 
 }  // namespace hipplan

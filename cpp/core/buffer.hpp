@@ -1,7 +1,7 @@
 // Memory whose address comes with it, in the four kinds HIP has: device, pinned, registered, managed.
 #pragma once
 
-#include "host_region.hpp"
+#include "host_memory.hpp"
 #include "owned.hpp"
 
 namespace hipplan {
@@ -63,19 +63,18 @@ class pinned_buffer : public buffer {
 /// hipHostRegister / hipHostUnregister: host memory of the caller's, pinned while this lives.
 class registered_buffer : public buffer {
  public:
-  /// Empty. pages: those that it lies in, if they are ours: they stay where it cannot be unregistered.
-  registered_buffer(hip::runtime& runtime, plan_name name, std::size_t size_bytes,
-                    std::shared_ptr<host_pages> pages)
-      : buffer(runtime, std::move(name), size_bytes), pages_(std::move(pages)) {}
+  /// Empty. memory: what is registered, let go when it is unregistered; where that fails it stays for good.
+  registered_buffer(hip::runtime& runtime, plan_name name, std::shared_ptr<host_memory> memory)
+      : buffer(runtime, std::move(name), memory->size_bytes()), memory_(std::move(memory)) {}
   /// Throws hip_error: hipErrorInvalidValue, hipErrorOutOfMemory.
-  void make(device_id device, std::uintptr_t address, unsigned int flags);
+  void make(device_id device, unsigned int flags);
   registered_buffer(registered_buffer&&) noexcept = default;
   ~registered_buffer() { destroy(*this); }
   void release();
   [[nodiscard]] std::string identify() const;
 
  private:
-  std::shared_ptr<host_pages> pages_;
+  std::shared_ptr<host_memory> memory_;
 };
 
 /// hipMallocManaged / hipFree: one address on host and devices.

@@ -66,19 +66,18 @@ void lease_book::unbar(std::uintptr_t address, std::size_t size_bytes) {
   }
 }
 
-void lease_book::settle() {
+void lease_book::settle() noexcept {
   const std::lock_guard lock(mutex_);
-  std::vector<bar_on> fresh;
-  std::ranges::copy_if(barred_, std::back_inserter(fresh), [](const auto& bar) { return !bar.settled; });
-  if (fresh.empty()) return;
+  const auto is_covered = [&](const bar_on& old) {
+    return std::ranges::any_of(barred_, [&](const auto& bar) { return !bar.settled && bar.covers(old); });
+  };
+  if (std::ranges::all_of(barred_, &bar_on::settled)) return;
   // Memory that comes and goes at one place for ever leaves one bar, not one for each time.
-  std::erase_if(barred_, [&](const auto& old) {
-    return !old.settled || std::ranges::any_of(fresh, [&](const auto& bar) { return bar.covers(old); });
-  });
-  for (auto& bar : fresh) {
-    bar.against = age_;
+  for (auto& bar : barred_) bar.replaced = bar.settled && is_covered(bar);
+  std::erase_if(barred_, [](const auto& bar) { return bar.replaced; });
+  for (auto& bar : barred_) {
+    if (!bar.settled) bar.against = age_;
     bar.settled = true;
-    barred_.push_back(bar);
   }
   ++age_;
 }

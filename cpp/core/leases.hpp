@@ -51,7 +51,7 @@ class lease_book : public std::enable_shared_from_this<lease_book> {
   /// Takes the latest bar of exactly this range back, if there is one that is not settled.
   void unbar(std::uintptr_t address, std::size_t size_bytes);
   /// What is barred has gone: from now on bars stand only against those who are older. A new age begins.
-  void settle();
+  void settle() noexcept;
   [[nodiscard]] std::size_t size() const;
 
  private:
@@ -61,6 +61,7 @@ class lease_book : public std::enable_shared_from_this<lease_book> {
     std::size_t size_bytes;
     std::uint64_t against;  ///< who is of this age or older
     bool settled;
+    bool replaced = false;  ///< by a newer one, and to go
 
     [[nodiscard]] bool overlaps(std::uintptr_t at, std::size_t bytes) const noexcept {
       return address < at + bytes && at < address + size_bytes;

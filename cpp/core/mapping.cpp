@@ -57,6 +57,7 @@ void mapping::take_out() {
   runtime().check(releasing().make(runtime()), "hipMemUnmap",
                   [&] { return std::pair(identify(), placed()); });
   abandon();
+  proven_ = false;  // of what is mapped here again it is to be seen anew
   pieces_->remove(address_);
 }
 

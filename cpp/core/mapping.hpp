@@ -14,7 +14,7 @@ class mapping : public owned {
   mapping(hip::runtime& runtime, plan_name name, const address_range& range, std::size_t offset_bytes,
           std::size_t size_bytes)
       : owned(runtime, std::move(name)),
-        address_(range.address() + offset_bytes),
+        address_(range.base() + offset_bytes),
         size_bytes_(size_bytes),
         pieces_(range.pieces_) {}
   /// hipMemMap. memory: at least as large, mapped from its first byte.
@@ -43,8 +43,8 @@ class mapping : public owned {
     return {.which = driver_call::function::hipMemUnmap, .address = address_, .size_bytes = size_bytes_};
   }
   void released(hip::hipError_t result);
-  /// The same for a mapping that is to be put back if something else fails: throws hip_error, and then it
-  /// is still mapped and owned.
+  /// The same for a mapping that is to be put back if something else fails, with make(): throws hip_error,
+  /// and then it is still mapped and owned.
   void take_out();
 
   /// Gives or takes rights on the whole mapping; devices not named keep what they have.

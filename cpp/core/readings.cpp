@@ -8,8 +8,7 @@ namespace hipplan {
 namespace {
 
 struct reader {
-  const journal& owner;
-  hip::runtime& runtime;
+  const snapshot& of;
   const std::vector<device_id>& devices;
   readings out{};
 
@@ -17,9 +16,9 @@ struct reader {
     out.values.push_back(current);
     out.as_desired = out.as_desired && current == desired;
   }
-  void operator()(const allocation_reading& one) {
-    const auto have = properties_of(runtime, owner.handle(one.entry));
-    const auto& want = one.desired;
+  void read(slot_id slot, const create_allocation& one) {
+    const auto have = properties_of(of.runtime(), of.handle(slot));
+    const auto& want = one.properties;
     // Host memory has no device: a runtime may tell any.
     const bool on_device = want.location_type == hip::hipMemLocationTypeDevice;
     const auto device = static_cast<std::uint64_t>(have.location_id);
@@ -31,31 +30,36 @@ struct reader {
     note(have.type, want.type);
     note(have.handle_type, want.handle_type);
   }
-  void operator()(const mapping_reading& one) {
-    const auto address = owner.address(one.entry);
-    const auto [base, size_bytes] = address_range_of(runtime, address);
+  void read(slot_id slot, const map_memory& one) {
+    const auto address = of.address(slot);
+    const auto [base, size_bytes] = address_range_of(of.runtime(), address);
     note(address, address);
     note(base, address);
     note(size_bytes, one.size_bytes);
   }
-  void operator()(const access_reading& one) {
-    const auto address = owner.address(one.entry);
+  void read(slot_id slot, const set_rights& one) {
+    const auto address = of.address(slot);
     for (const auto device : devices) {
-      const auto right = std::ranges::find_if(one.desired, [&](const auto& named) {
+      const auto right = std::ranges::find_if(one.now, [&](const auto& named) {
         return named.location.type == hip::hipMemLocationTypeDevice && named.location.id == device.value;
       });
-      note(access(runtime, device, address),
-           right == one.desired.end() ? hip::hipMemAccessFlagsProtNone : right->flags);
+      note(access(of.runtime(), device, address),
+           right == one.now.end() ? hip::hipMemAccessFlagsProtNone : right->flags);
     }
   }
 };
 
 }  // namespace
 
-readings read_back(const journal& owner, hip::runtime& runtime, const std::vector<reading>& wanted,
-                   const std::vector<device_id>& devices) {
-  reader all{owner, runtime, devices};
-  for (const auto& one : wanted) std::visit(all, one);
+readings read_back(const snapshot& of, const row_table& rows, const std::vector<device_id>& devices) {
+  reader all{of, devices};
+  for (const auto& one : rows.rows) {
+    std::visit(
+        [&](const auto& what) {
+          if constexpr (requires { all.read(one.slot, what); }) all.read(one.slot, what);
+        },
+        one.what);
+  }
   return std::move(all.out);
 }
 

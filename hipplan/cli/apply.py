@@ -121,7 +121,7 @@ def _recorded(record: Recorder | None, plan: LoadedPlan) -> Callable[[int], None
 def _apply(
     program: Program, chosen: Chosen, given: Namespace, record: Recorder | None, saves: list[tuple[str, str]]
 ) -> int:
-    from hipplan.transaction import run as apply
+    from hipplan.run import run as apply
     from hipplan.undo import hurry
 
     as_json = given.format == "json"
@@ -129,9 +129,9 @@ def _apply(
         try:
             with Bars() as bars:
 
-                def between(number: int, step: object) -> None:
+                def progressed(done: int, total: int) -> None:
                     interrupts.check()
-                    bars.steps(number, len(program.steps))
+                    bars.steps(done, total)
 
                 def moved(done: int, total: int) -> None:
                     interrupts.check()
@@ -140,7 +140,7 @@ def _apply(
                 layout = apply(
                     program,
                     chosen.runtime,
-                    on_step=between,
+                    on_progress=progressed,
                     on_bytes=moved,
                     check=given.verify,
                     notice=chosen.notice,

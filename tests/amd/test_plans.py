@@ -18,8 +18,8 @@ from hipplan.errors import ApplyError, MachineError
 from hipplan.layout import Layout
 from hipplan.loader import LoadedPlan, load
 from hipplan.prepare import prepare
+from hipplan.run import run
 from hipplan.runtimes import choose
-from hipplan.transaction import run
 from tests.conftest import PLANS
 from tests.faults import generated
 from tests.hardware.machine import Held, Machine

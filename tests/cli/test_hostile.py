@@ -237,7 +237,7 @@ import os, resource, sys
 import hipplan
 from hipplan.prepare import prepare
 from hipplan.runtimes import choose
-from hipplan.transaction import run
+from hipplan.run import run
 program = prepare(hipplan.load(sys.argv[1]), choose("sim"), None)
 which = getattr(resource, sys.argv[2])
 fewest = {"RLIMIT_NOFILE": 9, "RLIMIT_AS": 16 << 30, "RLIMIT_FSIZE": 1 << 20}[sys.argv[2]]

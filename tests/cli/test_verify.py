@@ -22,23 +22,24 @@ from hipplan import held, messages
 from hipplan.errors import HeldError
 from tests.cli.conftest import Run, command
 from tests.conftest import ROOT, Simulator
+from tests.meddling import set_access
 
 QUICKSTART = ROOT / "plans" / "quickstart.yaml"
 
 # hipplan itself, with somebody else in the process who takes gpu.1's right to the first mapping away at SIGUSR1.
 MEDDLED = """
 import signal, sys
-import hipplan.cli.main, hipplan.transaction
-real_run = hipplan.transaction.run
+import hipplan.cli.main, hipplan.run
+from tests.meddling import set_access
+real_run = hipplan.run.run
 def run(*arguments, **named):
     layout = real_run(*arguments, **named)
     def meddle(number, frame):
-        entry = layout._live.entry("model[0]")
-        layout._live.journal.set_access(entry, [(1, 0, 3), (1, 1, 0)])
+        set_access(layout, "model[0]", (0, "rw"), (1, "none"))
         print("meddled", file=sys.stderr, flush=True)
     signal.signal(signal.SIGUSR1, meddle)
     return layout
-hipplan.transaction.run = run
+hipplan.run.run = run
 sys.exit(hipplan.cli.main.run(sys.argv[1:]))
 """
 
@@ -138,7 +139,7 @@ def test_drift_is_told_to_a_program_too(sim: Simulator) -> None:
 
     with hipplan.apply(QUICKSTART, runtime="sim") as layout:
         assert layout.drift() == []
-        layout._live.journal.set_access(layout._live.entry("model[1]"), [(1, 0, 0), (1, 1, 3)])
+        set_access(layout, "model[1]", (0, "none"), (1, "rw"))
         (one,) = layout.drift()
         assert (one.name, one.what, one.desired, one.current) == ("model[1]", "access of gpu.0", "r", "none")
     with pytest.raises(ValueError, match="closed"):

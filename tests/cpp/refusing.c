@@ -1,5 +1,7 @@
 /* Preloaded into a Python process: memory is refused where a test says so, and one call is made after all others. */
 #define _GNU_SOURCE
+#include <errno.h>
+#include <execinfo.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -10,6 +12,7 @@ void* __libc_realloc(void* block, size_t size);
 
 static __thread long until_refused;
 static volatile int refuse_others;
+static void *spared_begin, *spared_end;
 static void (*last_call)(void*, long, int, void*);
 static void* last_argument;
 
@@ -20,7 +23,29 @@ long refuse(long nth) {
   return left;
 }
 
-static int is_refused(void) { return until_refused > 0 && --until_refused == 0; }
+/* A library whose requests are neither counted nor refused, also those that others make for it. */
+void spare(void* begin, void* end) {
+  void* once[1];
+  backtrace(once, 1); /* it needs memory the first time */
+  spared_begin = begin;
+  spared_end = end;
+}
+
+static int is_spared(void) {
+  void* callers[48];
+  if (!spared_end) return 0;
+  const int count = backtrace(callers, 48);
+  for (int i = 0; i < count; ++i) {
+    if (callers[i] >= spared_begin && callers[i] < spared_end) return 1;
+  }
+  return 0;
+}
+
+static int is_refused(void) {
+  if (until_refused <= 0 || is_spared() || --until_refused != 0) return 0;
+  errno = ENOMEM;
+  return 1;
+}
 
 /* Every malloc of all threads but the first that is no larger than a pointer: more is needed to start a thread. */
 void refuse_small_ones_of_other_threads(int on) { refuse_others = on; }

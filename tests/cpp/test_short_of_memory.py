@@ -18,6 +18,7 @@ import ctypes, os
 import hipplan
 from hipplan import _core
 from hipplan.runtimes import choose
+from tests.cpp import some_rows as row
 
 malloc = ctypes.CDLL(os.environ["LD_PRELOAD"])
 runtime = choose("sim").runtime
@@ -45,9 +46,14 @@ take = lambda: exports.hipplan_pool_malloc_0(size, device, stream)
 
 
 @pytest.fixture(scope="module")
-def script(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
-    """Runs Python source in a process of its own in which malloc can refuse; what it printed."""
-    environment = refusing.environment(tmp_path_factory.mktemp("malloc"))
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Of a process in which malloc can refuse."""
+    return refusing.environment(tmp_path_factory.mktemp("malloc"))
+
+
+@pytest.fixture(scope="module")
+def script(environment: dict[str, str]) -> Callable[[str], str]:
+    """Runs Python source in such a process; what it printed."""
 
     def run(source: str) -> str:
         line = [sys.executable, "-c", HEADER + textwrap.dedent(source)]
@@ -58,41 +64,51 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
     return run
 
 
-def test_an_undo_and_its_report_end_no_process(script: Callable[[str], str]) -> None:
+def test_each_allocation_of_a_change_may_be_refused(environment: dict[str, str]) -> None:
+    line = [sys.executable, "-m", "tests.cpp.shortages"]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=600)
+    *wrong, count = done.stdout.splitlines() or [done.stderr]
+
+    assert wrong == [], (done.returncode, done.stderr)
+    assert int(count.removesuffix(" refused")) > 200
+    assert done.returncode == 0
+
+
+def test_giving_back_and_its_report_end_no_process(script: Callable[[str], str]) -> None:
     source = """
     for k in range(1, 60):
-        journal = _core.Journal(runtime)
-        journal.create_stream("kept", 0)
+        holdings = row.holding(runtime, [row.stream(0, "kept")])
+        holdings.close(False)
         runtime.arm_faults("hipStreamDestroy@1=999")
-        undoing = _core.Undoing(journal)
-        report = until_it_works(k, undoing.run)
+        report = until_it_works(k, lambda: row.give_back(holdings))
         until_it_works(k, lambda: report.leaks)
         runtime.arm_faults("")
-    print(len(journal))
+    print(holdings.retired.any)
     """
-    assert script(source) == "0"
+    assert script(source) == "False"
 
 
-def test_what_an_undo_could_not_do_is_told_whatever_there_is_no_memory_for(script: Callable[[str], str]) -> None:
-    """A mapping that cannot be unmapped; one that was taken out, and is put back with its rights, or told."""
+def test_what_could_not_be_undone_is_told_whatever_there_is_no_memory_for(script: Callable[[str], str]) -> None:
+    """A mapping that cannot be unmapped; one that was unmapped for a swap, and is put back with its rights, or told."""
     source = """
     import json
-    size, name = 2 << 20, "a name too long to be kept without the heap: "
+    name = "a name too long to be kept without the heap: "
     seen = set()
-    for k in range(1, 40):
-        journal = _core.Journal(runtime)
-        memory = journal.create_allocation(name + "memory", size, _core.AllocationProperties(0))
-        place = journal.reserve(name + "range", size, 0, 0)
-        mapping = journal.map(name + "mapping", place, 0, memory, size)
-        journal.set_access(mapping, [(1, 0, 3)])
-        address, since = hex(journal.address(mapping)), journal.next()
-        journal.take_out(mapping, place, memory, [(1, 0, 3)])
-        back = until_it_works(k, _core.Undoing(journal, since).run)
+    for k in [*range(1, 60)] * 2:  # other threads ask for memory too
+        holdings = row.holding(runtime, [(one[0], name + one[1], *one[2:]) for one in row.MAPPED])
+        address = hex(row.snapshot_of(holdings).address(2))
+        kept = [(3, 2), (4, 1), (5, 0)]
+        change = row.begin(holdings, [row.unmap(3, 4, 5)], 3, extra_slots=3, same_slots=3, kept=kept)
+        change.roll_back()
+        report, work = _core.UndoReport(), _core.GivingBack(holdings.retired, 60.0)
+        until_it_works(k, lambda: work.run(report, lambda device: None, lambda: None))
         there = [one["writers"] for one in json.loads(runtime.ledger())["mappings"] if one["address"] == address]
-        told = [leak.call for leak in back.leaks]
-        seen.add((back.restored, *told, *there))
+        told = [leak.call for leak in report.leaks]
+        seen.add((report.put_back, holdings.damaged, *told, *there))
         runtime.arm_faults("hipMemUnmap@1=999")
-        report = until_it_works(k, _core.Undoing(journal).run)
+        holdings.close(False)
+        report, work = _core.UndoReport(), _core.GivingBack(holdings.retired, 60.0)
+        until_it_works(k, lambda: work.run(report, lambda device: None, lambda: None))
         runtime.arm_faults("")
         if there:
             seen.add(tuple(leak.name.removeprefix(name) for leak in report.leaks))
@@ -100,9 +116,9 @@ def test_what_an_undo_could_not_do_is_told_whatever_there_is_no_memory_for(scrip
     """
     assert script(source).split("; ") == [
         "('mapping', 'range')",
-        "(0, 'hipMemMap')",  # these two were refused to the driver
-        "(0, 'hipMemSetAccess', '0x0')",
-        "(1, '0x1')",
+        "(0, True, 'hipMemMap')",  # these two were refused to the driver
+        "(0, True, 'hipMemSetAccess', '0x0')",
+        "(1, False, '0x1')",
     ]
 
 
@@ -117,13 +133,14 @@ def test_the_end_of_a_wait_for_devices_needs_no_memory(script: Callable[[str], s
 
 def test_a_device_that_could_not_be_set_back_ends_no_process_and_is_told_once(script: Callable[[str], str]) -> None:
     source = """
-    journal, faults = _core.Journal(runtime), "hipSetDevice@2=999; hipSetDevice@3=999"
+    faults = "hipSetDevice@2=999; hipSetDevice@3=999"
+    kept = []
     for k in range(1, 40):
         hip.hipSetDevice(0)
         runtime.arm_faults(faults)
         try:
             malloc.refuse(k)
-            journal.create_stream("s", 1)
+            kept.append(row.holding(runtime, [row.stream(0, device=1)]))
         except (MemoryError, _core.HipError):
             pass
         malloc.refuse(0)
@@ -131,7 +148,7 @@ def test_a_device_that_could_not_be_set_back_ends_no_process_and_is_told_once(sc
     for k in range(1, 10):
         hip.hipSetDevice(0)
         runtime.arm_faults(faults)
-        journal.create_stream("s", 1)
+        kept.append(row.holding(runtime, [row.stream(0, device=1)]))
         told += until_it_works(k, _core.take_leaks)
     print(len(told), *set(told), sep="; ")
     """
@@ -156,3 +173,40 @@ print(sorted(seen))
 
 def test_a_block_may_come_back_when_all_else_has_ended(script: Callable[[str], str]) -> None:
     script(POOL + "malloc.free_at_the_end(exports.hipplan_pool_free_0, ctypes.c_void_p(take()))")
+
+
+SHORT_FOR_A_WHILE = """
+import json, logging, resource, signal
+import hipplan
+
+logging.basicConfig()
+def plan(every):  # a list of what is left takes more than a list of neighbours
+    buffers = {f"b{n}": {"kind": "device", "device": "gpu", "size": 4096} for n in range(0, 6000, every)}
+    return {"hipplan": 1, "devices": {"gpu": {}}, "buffers": buffers}
+
+layout = hipplan.apply(plan(1), runtime="sim", verify=False)
+layout.update(plan(2))
+
+def end(*_):
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    hoard.clear()
+
+signal.signal(signal.SIGALRM, end)
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used, resource.RLIM_INFINITY))
+hoard, size = [], 1 << 24
+while size >= 4096:
+    try:
+        hoard.append(bytearray(size))
+    except MemoryError:
+        size //= 2
+signal.setitimer(signal.ITIMER_REAL, 0.3)
+undone = layout.close()
+print(undone.count, len(undone.failures), undone.interrupt, len(json.loads(layout.runtime.ledger())["buffers"]))
+"""
+
+
+def test_a_close_waits_for_memory_that_it_needs() -> None:
+    done = subprocess.run([sys.executable, "-c", SHORT_FOR_A_WHILE], capture_output=True, text=True, timeout=600)
+
+    assert (done.stdout.split(), done.stderr) == (["3000", "0", "None", "0"], "")

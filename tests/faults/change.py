@@ -10,7 +10,7 @@ from hipplan.contents import STAGING
 from hipplan.errors import ApplyError, HipplanError, LeakError
 from hipplan.layout import Layout
 from hipplan.program import Program
-from hipplan.transaction import run
+from hipplan.run import run
 from tests.conftest import Key, Simulator, keys_of
 from tests.faults.harness import Error, Phase, failures_of
 
@@ -53,7 +53,7 @@ class Change(Phase):
             for failure in failures
             if failure.is_change and failure.call == "hipMemMap"
         }
-        return self.others | (owned(self.layout) - missing) | keys_of(failures) | self._unaddressed(failures)
+        return self.others | (owned(self.sim, self.layout) - missing) | keys_of(failures) | self._unaddressed(failures)
 
     def _unaddressed(self, failures: Any) -> set[Key]:
         """Streams have no address that the layout could tell."""
@@ -100,12 +100,14 @@ class Change(Phase):
 
 def facts(sim: Simulator, layout: Layout) -> Facts:
     """Addresses, handles, rights, and the bytes at the beginning of everything: by kind of fact, then by what it is."""
-    live, devices = layout._live, layout.program.devices.values()
+    state, devices = layout._holding.state, layout.program.devices.values()
     mapped = [step for step in layout.program.steps if isinstance(step, steps.Map)]
     return {
         "address": {r.name: layout[r.name].address for r in layout.program.resources},
-        "handle": {s.name: live.handle(s.name) for s in layout.program.steps if isinstance(s, steps.CreateAllocation)},
-        "access": {s.name: [sim.runtime.access(d, live.address(s.name)) for d in devices] for s in mapped},
+        "handle": {
+            s.name: state.handle_of(s.name) for s in layout.program.steps if isinstance(s, steps.CreateAllocation)
+        },
+        "access": {s.name: [sim.runtime.access(d, state.address_of(s.name)) for d in devices] for s in mapped},
         "bytes": {key: sim.read(address, PATTERN_BYTES) for key, address in writable(layout)},
     }
 
@@ -113,33 +115,35 @@ def facts(sim: Simulator, layout: Layout) -> Facts:
 def writable(layout: Layout) -> list[tuple[Any, int]]:
     """(what it is, address) of all that can be written through the runtime; memory mapped twice, once. What moves
     bytes (#contents.0) has none of its own."""
-    live = layout._live
+    state = layout._holding.state
     found: dict[Any, int] = {}
     rights = {s.name: dict(s.rights) for s in layout.program.steps if isinstance(s, steps.SetAccess)}
     owners = {s.name: s.device for s in layout.program.steps if isinstance(s, steps.CreateAllocation)}
     for step in layout.program.steps:
         if isinstance(step, steps.Map) and rights.get(step.name, {}).get(owners.get(step.allocation, -2)) == "rw":
-            found.setdefault(("handle", live.handle(step.allocation)), live.address(step.name))
+            found.setdefault(("handle", state.handle_of(step.allocation)), state.address_of(step.name))
         elif isinstance(step, _BUFFERS) and not step.name.startswith(STAGING):
-            found["address", live.address(step.name)] = live.address(step.name)
+            found["address", state.address_of(step.name)] = state.address_of(step.name)
     return list(found.items())
 
 
-def owned(layout: Layout) -> set[Key]:
+def owned(sim: Simulator, layout: Layout) -> set[Key]:
     """What a layout says it has, in the words of the ledger; streams excepted."""
-    live = layout._live
+    state = layout._holding.state
+    ranges = [int(address, 16) for kind, address in sim.alive() if kind == "reservation"]
     found: set[Key] = set()
     for step in layout.program.steps:
-        if step.name not in live:
+        if step.name not in state:
             continue
         if isinstance(step, (steps.CreateAllocation, steps.ImportAllocation)):
-            found.add(("allocation", hex(live.handle(step.name))))
+            found.add(("allocation", hex(state.handle_of(step.name))))
         elif isinstance(step, steps.Reserve):
-            found.add(("reservation", hex(live.journal.address(live.entry(step.name)))))
+            base = state.address_of(step.name)  # its aligned one
+            found.add(("reservation", hex(max(begin for begin in ranges if begin <= base))))
         elif isinstance(step, steps.Map):
-            found.add(("mapping", hex(live.address(step.name))))
+            found.add(("mapping", hex(state.address_of(step.name))))
         elif isinstance(step, steps.EnablePeer):
             found.add(("peer", f"{step.device}->{step.peer}"))
         elif type(step).__name__.endswith("Buffer"):
-            found.add(("buffer", hex(live.address(step.name))))
+            found.add(("buffer", hex(state.address_of(step.name))))
     return found

@@ -21,7 +21,7 @@ from hipplan.errors import HipplanError
 from hipplan.layout import Layout
 from hipplan.profiles import load_machine, sim_profile
 from hipplan.program import Program
-from hipplan.transaction import run
+from hipplan.run import run
 from tests.conftest import Key, Simulator, keys_of
 
 CODES = {

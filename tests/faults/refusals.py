@@ -18,8 +18,8 @@ from hipplan.layout import Layout
 from hipplan.loader import load
 from hipplan.prepare import prepare
 from hipplan.program import Program
+from hipplan.run import run
 from hipplan.runtimes import choose
-from hipplan.transaction import run
 from tests.conftest import Simulator, keys_of
 from tests.faults.test_changes import become
 

@@ -16,8 +16,9 @@ from hipplan.errors import ApplyError
 from hipplan.loader import load
 from hipplan.prepare import prepare
 from hipplan.program import Program
+from hipplan.run import run
 from hipplan.runtimes import choose
-from hipplan.transaction import OnStep, run
+from hipplan.transaction import OnStep
 from tests.conftest import PLANS, Simulator
 from tests.faults.harness import RELEASES, as_release
 
@@ -172,8 +173,8 @@ def test_a_handler_that_forks_leaves_the_making_to_the_parent(sim: Simulator) ->
 def test_a_prepared_program_is_pickled_without_what_is_native(sim: Simulator) -> None:
     """Else it could not be read where there is no compiled part."""
     made = program(MANY)
-    assert "native_steps" in vars(made)
+    assert "native_rows" in vars(made)
     copy = pickle.loads(pickle.dumps(made))
-    assert "native_steps" not in vars(copy)
+    assert "native_rows" not in vars(copy)
     assert copy == made
     run(copy, sim.runtime).close()

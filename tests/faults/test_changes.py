@@ -15,9 +15,9 @@ from hipplan.discover import discover
 from hipplan.errors import RuntimeUnavailable
 from hipplan.layout import Layout
 from hipplan.loader import load
+from hipplan.run import run
 from hipplan.runtimes import choose
 from hipplan.state import State
-from hipplan.transaction import run
 from hipplan.update import change
 from tests.conftest import Simulator
 from tests.faults import generated
@@ -108,7 +108,7 @@ def become(source: Any, bind: Mapping[str, Any] | None = None) -> Act:
         ways.append(compile_change(state.program, loaded, machine))
         return ways[-1]
 
-    return lambda layout: change(layout, way, bind=bind)
+    return lambda layout: change(layout._holding, way, bind=bind)
 
 
 ACTS: dict[str, tuple[str, Callable[[], Act]]] = {

@@ -19,8 +19,8 @@ from hipplan.errors import ApplyError
 from hipplan.loader import load
 from hipplan.prepare import prepare
 from hipplan.program import Program
+from hipplan.run import run
 from hipplan.runtimes import choose
-from hipplan.transaction import run
 from tests.conftest import PLANS, Simulator
 from tests.faults import generated
 from tests.faults.harness import (

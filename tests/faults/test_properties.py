@@ -19,9 +19,9 @@ from hipplan import render_json, steps
 from hipplan.loader import load
 from hipplan.prepare import prepare
 from hipplan.program import Program
+from hipplan.run import run
 from hipplan.runtimes import choose
 from hipplan.strict_json import pieces
-from hipplan.transaction import run
 from tests.conftest import Simulator
 from tests.faults import generated
 from tests.faults.harness import CODES, FOR_EVER, ONCE, Apply, calls_of, inject

@@ -110,10 +110,10 @@ def test_other_memory_under_the_same_addresses(machine: Machine) -> None:
     with apply(machine, plan(machine)) as layout:
         base, content = at(layout, "cache"), pattern(8 * MIB, 5)
         machine.write_by(0, base, content)
-        handle = layout._live.handle("cache#0")
+        handle = layout._holding.state.handle_of("cache#0")
         layout.remap("cache")
         assert at(layout, "cache") == base
-        assert layout._live.handle("cache#0") != handle
+        assert layout._holding.state.handle_of("cache#0") != handle
         assert machine.read_by(0, base, 8 * MIB) == content
         layout.remap("r", keep_bytes=False)
         assert layout.drift() == []
@@ -124,7 +124,7 @@ def test_memory_moves_to_another_device_under_its_address(pair: Machine) -> None
         base, content = at(layout, "cache"), pattern(8 * MIB, 6)
         pair.write_by(0, base, content)
         layout.remap("cache", device="gpu.1")
-        assert pair.runtime.properties_of(layout._live.handle("cache#0")).device == 1
+        assert pair.runtime.properties_of(layout._holding.state.handle_of("cache#0")).device == 1
         assert pair.read_by(0, base, 8 * MIB) == content
         assert pair.read_by(1, base, 8 * MIB) == content
         assert layout.drift() == []

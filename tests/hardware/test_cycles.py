@@ -14,7 +14,7 @@ import pytest
 
 from hipplan.errors import ApplyError
 from hipplan.program import Program
-from hipplan.transaction import run
+from hipplan.run import run
 from tests.conftest import PLANS
 from tests.hardware.machine import MIB, Held, Machine, resident
 from tests.hardware.test_faults import counted

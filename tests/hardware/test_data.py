@@ -11,7 +11,7 @@ import pytest
 
 import hipplan
 from hipplan.layout import Layout
-from hipplan.transaction import run
+from hipplan.run import run
 from tests.conftest import PLANS
 from tests.hardware.machine import MIB, Machine, pattern
 from tests.hardware.test_plans import program_of

@@ -12,7 +12,7 @@ import pytest
 
 from hipplan.errors import ApplyError, LeakError
 from hipplan.program import Program
-from hipplan.transaction import run
+from hipplan.run import run
 from tests.conftest import PLANS
 from tests.hardware.machine import Held, Machine
 from tests.hardware.test_plans import program_of

@@ -10,7 +10,7 @@ from hipplan.errors import MachineError
 from hipplan.loader import load
 from hipplan.prepare import prepare
 from hipplan.program import Program
-from hipplan.transaction import run
+from hipplan.run import run
 from tests.conftest import PLANS
 from tests.hardware.machine import Held, Machine
 

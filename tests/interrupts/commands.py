@@ -116,16 +116,16 @@ def _main(
 
 
 def _send_at(step: int, number: int) -> None:
-    import hipplan.transaction
+    import hipplan.run
 
-    real_run = hipplan.transaction.run
+    real_run = hipplan.run.run
 
-    def run(*arguments: Any, on_step: Any, **named: Any) -> Any:
+    def run(*arguments: Any, on_progress: Any, **named: Any) -> Any:
         def between(at: int, what: Any) -> None:
             if at == step:
                 os.kill(os.getpid(), number)
-            on_step(at, what)
+                on_progress(at, 0)
 
-        return real_run(*arguments, on_step=between, **named)
+        return real_run(*arguments, on_step=between, on_progress=on_progress, **named)
 
-    hipplan.transaction.run = run
+    hipplan.run.run = run

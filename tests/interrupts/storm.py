@@ -12,11 +12,11 @@ from types import FrameType
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from hipplan import open_layouts
 from hipplan.loader import load
 from hipplan.prepare import prepare
+from hipplan.run import run
 from hipplan.runtimes import choose
-from hipplan.transaction import run
+from hipplan.undo import give_back_waiting
 from tests.conftest import PLANS, Simulator
 
 PACKAGE = str(Path(__file__).parents[2] / "hipplan")
@@ -62,7 +62,7 @@ def main(rounds: int) -> None:
         late = time.perf_counter() + 100  # who interrupts a wait twice within microseconds does not wait to its end
         while sim.alive() and time.perf_counter() < late:
             gc.collect()
-            open_layouts.give_back()  # as the next apply does
+            give_back_waiting()  # as the next apply does
         left += len(sim.alive())
     print(rounds, interrupted, left)
 

@@ -12,8 +12,8 @@ import pytest
 
 from hipplan import _core
 from hipplan.layout import Layout
+from hipplan.run import run
 from hipplan.steps import Step
-from hipplan.transaction import run
 from tests.conftest import Simulator
 from tests.faults.change import facts, owned, writable
 from tests.faults.test_changes import ONE, OTHER, become
@@ -61,37 +61,13 @@ def test_an_interrupt_at_any_instruction_leaves_the_old_or_the_new(what: str, si
         if layout.program is program:
             assert facts(sim, layout) == before, f"instruction {at} of {whole}"
         alive = {key for key in sim.alive() if key[0] != "stream"}
-        assert alive == owned(layout), f"instruction {at} of {whole}"
+        assert alive == owned(sim, layout), f"instruction {at} of {whole}"
         look_at_everything(layout)
         act(layout)  # and it can be changed again
         assert layout.drift() == []
         layout.close()
         assert sim.alive() == set(), f"instruction {at} of {whole}"
     assert _core.take_leaks() == []
-
-
-class Interrupting:
-    """A lease book that is interrupted right after it has barred something."""
-
-    def __init__(self, book: _core.LeaseBook) -> None:
-        self._book = book
-
-    def bar(self, *arguments: Any) -> None:
-        self._book.bar(*arguments)
-        raise KeyboardInterrupt
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._book, name)
-
-
-def test_what_an_interrupted_change_barred_can_be_looked_at_again(sim: Simulator) -> None:
-    with run(program_of(ONE), sim.runtime) as layout:
-        book = layout._book
-        layout._book = Interrupting(book)  # type: ignore[assignment]
-        with pytest.raises(KeyboardInterrupt):
-            layout.shrink("hot", to="2MiB")
-        layout._book = book
-        look_at_everything(layout)
 
 
 class Stop(Exception):
@@ -156,7 +132,7 @@ def test_a_signal_while_things_are_given_back_is_raised_when_they_are(sim: Simul
         timer.join()
         sim.runtime.arm_faults("")
         assert "staging" not in layout
-        assert {key for key in sim.alive() if key[0] != "stream"} == owned(layout)
+        assert {key for key in sim.alive() if key[0] != "stream"} == owned(sim, layout)
         assert layout.drift() == []
 
 

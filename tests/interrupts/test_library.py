@@ -24,8 +24,8 @@ from hipplan.errors import ApplyError
 from hipplan.loader import load
 from hipplan.prepare import prepare
 from hipplan.record import Recorder
+from hipplan.run import run
 from hipplan.runtimes import choose
-from hipplan.transaction import run
 from tests.conftest import ROOT, Simulator
 
 QUICKSTART = ROOT / "plans" / "quickstart.yaml"
@@ -346,7 +346,7 @@ def test_a_forked_child_neither_undoes_nor_crashes_and_the_parent_is_unharmed(si
     address = layout["model[0]"].address or 0
     sim.runtime.write(address, b"parent")
     before = sim.alive()
-    layout._lock.acquire()  # as if a thread were closing it: the child must not wait for that thread
+    layout._holding.lock.acquire()  # as if a thread were closing it: the child must not wait for that thread
     child = os.fork()
     if child == 0:  # whatever goes wrong here must not run pytest a second time
         code = 1
@@ -360,7 +360,7 @@ def test_a_forked_child_neither_undoes_nor_crashes_and_the_parent_is_unharmed(si
             code = 0 if ok else 2
         finally:
             os._exit(code)
-    layout._lock.release()
+    layout._holding.lock.release()
     end = time.monotonic() + 300
     done, status = 0, 0
     while not done and time.monotonic() < end:

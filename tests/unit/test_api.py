@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import threading
@@ -13,10 +14,13 @@ import numpy as np
 import pytest
 
 import hipplan
-from hipplan import _core, kept
+from hipplan import _core
 from hipplan.errors import ApplyError, LeakError
+from hipplan.steps import Step
+from hipplan.undo import give_back_waiting
 from hipplan.verify import verify
 from tests.conftest import ROOT, Simulator
+from tests.meddling import meddle
 from tests.unit.test_runtimes import in_a_process_of_its_own
 
 QUICKSTART = ROOT / "plans" / "quickstart.yaml"
@@ -132,7 +136,7 @@ def test_coherency_is_read_back_where_it_was_advised(sim: Simulator) -> None:
     table = {"kind": "managed", "size": "2MiB", "advice": [coarse]}
     with hipplan.apply(plan(buffers={"table": table}), runtime="sim") as layout:
         address = layout["table"].address or 0
-        layout._live.journal.advise(layout._live.entry("table"), 0, MIB, 101, 0)
+        meddle(layout, "advise", "table", 0, MIB, (101, 0), None)
         (drift,) = layout.drift()
         layout.update(plan(buffers={"table": {**table, "advice": []}}))
 
@@ -140,13 +144,17 @@ def test_coherency_is_read_back_where_it_was_advised(sim: Simulator) -> None:
         assert layout.runtime.range_attribute(address, MIB, 100) == 0
 
 
-def test_a_read_back_that_differs_is_a_failed_apply(sim: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver says yes to one right and grants another: rights are mixed up on the way down."""
-    from hipplan import steps
+def test_a_read_back_that_differs_is_a_failed_apply(sim: Simulator) -> None:
+    """Somebody else gives every device all rights, behind the last step."""
 
-    monkeypatch.setitem(steps.RIGHTS, "r", 3)
-    with pytest.raises(ApplyError) as caught:  # looking between the steps keeps them from being made natively
-        hipplan.apply(QUICKSTART, runtime="sim", on_step=lambda number, step: None)
+    def meddle_at_the_end(number: int, step: Step) -> None:
+        rights = (ctypes.c_int * 6)(1, 0, 3, 1, 1, 3)  # (location type, device, flags) each
+        for mapping in sim.ledger()["mappings"]:
+            begin, size = ctypes.c_void_p(int(mapping["address"], 16)), ctypes.c_size_t(mapping["size"])
+            assert ctypes.CDLL(sim.runtime.path).hipMemSetAccess(begin, size, rights, ctypes.c_size_t(2)) == 0
+
+    with pytest.raises(ApplyError) as caught:
+        hipplan.apply(QUICKSTART, runtime="sim", on_step=meddle_at_the_end)
 
     assert {one.code for one in caught.value.diagnostics} == {"HP402"}
     assert "- desired: r" in str(caught.value)
@@ -250,7 +258,7 @@ def test_memory_of_the_caller_stays_where_it_is_until_it_is_given_back(sim: Simu
         with pytest.raises(BufferError):
             mine.extend(b"more")
         del view
-    kept.give_back()
+    give_back_waiting()
     mine.extend(b"more")
 
 
@@ -414,7 +422,7 @@ def test_the_flags_of_pinned_memory_are_read_back(sim: Simulator) -> None:
     with hipplan.apply({"hipplan": 1, "buffers": {"b": bare}}, runtime="sim") as layout:
         (step,) = layout.program.steps
         more = replace(layout.program, steps=(replace(step, flags=2),))  # as if more had been asked
-        (drift,) = verify(more, layout._live).mismatches()
+        (drift,) = verify(layout._holding.state, more).mismatches()
         assert (drift.desired, drift.current) == ("mapped", "none")
 
 

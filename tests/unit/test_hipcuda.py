@@ -173,10 +173,16 @@ import os; os.dup2(1, 2)
 def test_a_null_stream_is_that_of_the_device_in_the_plan(script: Script) -> None:
     source = """
 runtime = _core.Runtime.open(str(Path(_core.__file__).with_name("libhipcuda.so")))
-journal = _core.Journal(runtime, [1])
-buffer = journal.create_managed_buffer("x", 1, 4096, 1)
-journal.prefetch(buffer, 0, 4096, -1, 0, 1)
-journal.synchronize_stream(0, 1)
+rows = [
+    ("create managed buffer", "x", 0, 1, 4096, 1),
+    ("prefetch", "x", 0, 0, 4096, -1, -1, 1),
+    ("await stream", "", -1, 1),
+]
+book = _core.LeaseBook()
+holdings = _core.Holdings(_core.Retired(runtime, book), book)
+change = _core.Change(holdings, _core.Rows(rows), slots=1)
+while change.done < 3:
+    change.advance(3)
 print(*(line.split()[0] for line in calls() if "Prefetch" in line or "Retain" in line or "Synchronize" in line))
 """
     assert script(source).split()[-2:] == ["cuMemPrefetchAsync_v2@101", "cuStreamSynchronize@101"]

@@ -12,8 +12,8 @@ from hipplan.loader import load
 from hipplan.prepare import prepare
 from hipplan.profiles import load_machine
 from hipplan.program import Program
+from hipplan.run import run
 from hipplan.runtimes import choose
-from hipplan.transaction import run
 from tests.conftest import ROOT, Simulator
 
 LARGER = sorted((ROOT / "plans").glob("*/*.yaml"))

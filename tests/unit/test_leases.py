@@ -13,7 +13,7 @@ import numpy
 import pytest
 
 import hipplan
-from hipplan import _core, kept
+from hipplan import _core
 from hipplan.errors import LayoutInUse
 from tests.conftest import Simulator
 
@@ -284,29 +284,6 @@ def test_a_layout_that_was_dropped_has_given_back_what_nobody_looks_at(sim: Simu
     assert sim.alive() == set()
     with pytest.raises(BufferError, match="'p' is closed"):
         numpy.asarray(piece)
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("looked_at", [False, True])
-def test_a_layout_whose_drop_was_interrupted_is_given_back_by_the_next_apply(
-    looked_at: bool, sim: Simulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    layout = hipplan.apply(DROPPED, runtime="sim")
-    view = memoryview(layout["p"]) if looked_at else None
-    alive = sim.alive()
-
-    def interrupted(holder: kept.Holder) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(kept, "dropped", interrupted)
-        del layout
-    assert sim.alive() == alive
-    hipplan.apply(DROPPED, runtime="sim").close()
-    assert sim.alive() == (alive if looked_at else set())
-    del view
-    hipplan.apply(DROPPED, runtime="sim").close()
-    assert sim.alive() == set()
 
 
 def test_a_layout_is_neither_copied_nor_pickled(sim: Simulator) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import hipplan
-from hipplan.live import Live
+from hipplan.mover import Mover
 from tests.conftest import Simulator
 
 MIB = 2**20
@@ -105,7 +105,7 @@ def test_what_an_interrupted_save_had_queued_is_not_written_later(layout: hippla
 
     def interrupt(frame: FrameType, event: str, argument: object) -> None:
         nonlocal looked_at
-        looked_at += event == "call" and frame.f_code is Live.at.__code__
+        looked_at += event == "call" and frame.f_code is Mover.at.__code__
         if looked_at == 3:
             sys.setprofile(None)
             raise KeyboardInterrupt

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 import hipplan
 from hipplan.dtypes import DTYPES, dtype_of
-from hipplan.program import Program, Resource
+from hipplan.program import Program
+from hipplan.resources import Resource
 from tests.conftest import Simulator
 
 MIB = 2**20

@@ -17,8 +17,8 @@ from hipplan.errors import ApplyError, MachineError
 from hipplan.layout import Layout
 from hipplan.loader import load
 from hipplan.profiles import load_machine, sim_profile
+from hipplan.run import run
 from hipplan.runtimes import choose
-from hipplan.transaction import run
 from tests.conftest import PLANS, Simulator, keys_of
 from tests.faults.harness import FOR_EVER, ONCE, Apply, calls_of, failures_of, sweep
 

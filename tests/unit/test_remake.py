@@ -125,14 +125,14 @@ def test_remap_keeps_addresses_bytes_and_access(device: str | None, layout: Layo
     base = layout["cache"].address or 0
     content = numpy.random.default_rng(1).integers(0, 256, 6 * MIB, "u1").tobytes()
     sim.write(base, content)
-    handles = {layout._live.handle(f"cache#{number}") for number in range(3)}
+    handles = {layout._holding.state.handle_of(f"cache#{number}") for number in range(3)}
     free = [sim.runtime.memory_info(one)[0] for one in (0, 1)]
     way = layout.remap("cache", device=device)
 
     assert "3 of 3 chunks are made anew" in str(way) and str(way).endswith(", with their bytes")
     assert layout["cache"].address == base
     assert sim.read(base, 6 * MIB) == content
-    assert handles.isdisjoint(layout._live.handle(f"cache#{number}") for number in range(3))
+    assert handles.isdisjoint(layout._holding.state.handle_of(f"cache#{number}") for number in range(3))
     assert access_of(layout, "cache") == [3, 1]
     assert layout.drift() == []
     moved = 6 * MIB if device else 0

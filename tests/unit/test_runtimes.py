@@ -19,6 +19,7 @@ from hipplan.discover import discover
 from hipplan.errors import MachineError, RuntimeUnavailable
 from hipplan.profiles import Machine, load_machine
 from tests.conftest import Simulator
+from tests.meddling import Making
 
 OLD = "libamdhip64.so.5"
 NOT_UTF_8 = os.fsdecode(b"\xff")
@@ -316,11 +317,10 @@ def test_loaded_libraries_finds_what_is_loaded(sim: Simulator) -> None:
 def test_the_simulator_changes_machine_only_when_nothing_is_alive(sim: Simulator) -> None:
     from hipplan.profiles import load_machine
 
-    journal = _core.Journal(sim.runtime)
-    journal.create_device_buffer("b", 0, 4096)
+    buffer = Making(sim.runtime, ("create device buffer", "b", 0, 0, 4096))
     with pytest.raises(RuntimeUnavailable, match="the simulator cannot become sim-1"):
         runtimes.choose("sim", load_machine("sim-1"))
-    _core.Undoing(journal).run()
+    buffer.give_back()
 
     assert runtimes.choose("sim", load_machine("sim-1")).runtime.device_count() == 1
     assert runtimes.choose("sim").runtime.device_count() == 2
@@ -344,11 +344,8 @@ def test_a_trace_has_a_line_per_call(sim: Simulator, tmp_path: Path) -> None:
     trace = tmp_path / NOT_UTF_8
     sim.runtime.trace_to(str(trace))
     sim.runtime.arm_faults("hipMalloc@2=hipErrorOutOfMemory")
-    journal = _core.Journal(sim.runtime)
-    journal.create_device_buffer("a", 0, 4096)
     with pytest.raises(_core.HipError):
-        journal.create_device_buffer("b", 0, 8192)
-    _core.Undoing(journal).run()
+        Making(sim.runtime, ("create device buffer", "a", 0, 0, 4096), ("create device buffer", "b", 1, 0, 8192))
     sim.runtime.trace_to("")
     lines = [json.loads(line) for line in trace.read_text().splitlines()]
     mallocs = [line for line in lines if line["call"] == "hipMalloc"]

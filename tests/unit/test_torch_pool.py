@@ -59,7 +59,7 @@ def layout(sim: Simulator) -> Iterator[Layout]:
 
 @pytest.fixture
 def pool(layout: Layout) -> Iterator[Any]:
-    pool = TorchPool(layout, "scratch").native
+    pool = TorchPool(layout._holding, "scratch").native
     yield pool
     pool.close()
 
@@ -125,7 +125,7 @@ def test_the_smallest_gap_that_fits_is_taken_and_neighbours_join(pool: Any) -> N
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 200 * KIB)), max_size=60))
 def test_blocks_never_meet_and_all_room_comes_back(steps: list[tuple[bool, int]]) -> None:
     with hipplan.apply(PLAN, runtime="sim") as layout:
-        pool = TorchPool(layout, "scratch").native
+        pool = TorchPool(layout._holding, "scratch").native
         allocator, base = Allocator(pool), layout["scratch"].address or 0
         out: dict[int, int] = {}
         for give_back, size in steps:
@@ -181,7 +181,7 @@ def test_a_free_waits_for_the_device_as_hipfree_does(pool: Any, sim: Simulator) 
 
 
 def test_a_closed_pool_takes_back_and_gives_out_nothing(layout: Layout) -> None:
-    pool = TorchPool(layout, "scratch").native
+    pool = TorchPool(layout._holding, "scratch").native
     allocator = Allocator(pool)
     block = allocator.malloc(512) or 0
     pool.close()
@@ -193,19 +193,19 @@ def test_a_closed_pool_takes_back_and_gives_out_nothing(layout: Layout) -> None:
 
 def test_slots_are_used_again(layout: Layout) -> None:
     for _ in range(3):
-        pools = [TorchPool(layout, "scratch").native for _ in range(16)]
+        pools = [TorchPool(layout._holding, "scratch").native for _ in range(16)]
         assert sorted(pool.slot for pool in pools) == list(range(16))
         with pytest.raises(RuntimeError, match="16 pools already"):
-            TorchPool(layout, "scratch")
+            TorchPool(layout._holding, "scratch")
         for pool in pools:
             pool.close()
 
 
 def test_a_slot_s_functions_are_not_the_next_pool_s(layout: Layout) -> None:
     """PyTorch keeps them for as long as a user keeps the MemPool that torch_pool() gave."""
-    first = TorchPool(layout, "scratch")
+    first = TorchPool(layout._holding, "scratch")
     first.close()
-    second = TorchPool(layout, "scratch")
+    second = TorchPool(layout._holding, "scratch")
     try:
         assert second.native.slot != first.native.slot
         assert Allocator(first.native).malloc(256) is None
@@ -215,7 +215,7 @@ def test_a_slot_s_functions_are_not_the_next_pool_s(layout: Layout) -> None:
 
 def test_slots_of_layouts_that_were_dropped_are_used_again(sim: Simulator) -> None:
     for _ in range(20):
-        TorchPool(hipplan.apply(PLAN, runtime="sim"), "scratch")
+        TorchPool(hipplan.apply(PLAN, runtime="sim")._holding, "scratch")
 
 
 @pytest.mark.parametrize(
@@ -223,11 +223,11 @@ def test_slots_of_layouts_that_were_dropped_are_used_again(sim: Simulator) -> No
 )
 def test_what_cannot_be_a_pool(name: str, why: str, layout: Layout) -> None:
     with pytest.raises(ValueError, match=why):
-        TorchPool(layout, name)
+        TorchPool(layout._holding, name)
 
 
 def test_a_device_buffer_can(layout: Layout) -> None:
-    pool = TorchPool(layout, "plain").native
+    pool = TorchPool(layout._holding, "plain").native
     allocator = Allocator(pool, device=0)
     block = allocator.malloc(512)
 
@@ -248,20 +248,20 @@ def test_a_change_in_place_calls_for_another_pool_when_no_tensor_is_left(
     monkeypatch.setattr(TorchPool, "trim", lambda self: None)  # PyTorch's cache holds nothing here
     plan = {"hipplan": 1, "regions": {"r": {"chunk": "2MiB", "size": "2MiB", "reserve": "8MiB"}}}
     with hipplan.apply(plan, runtime="sim") as layout:
-        first = TorchPool(layout, "r")
-        assert not first.is_outdated(layout)
+        first = TorchPool(layout._holding, "r")
+        assert not first.is_outdated()
         block = Allocator(first.native, 0).malloc(KIB)
         assert block
         layout.grow("r", by="2MiB")
-        assert not first.is_outdated(layout)  # it goes on as large as it was
+        assert not first.is_outdated()  # it goes on as large as it was
         Allocator(first.native, 0).free(block)
-        assert first.is_outdated(layout)
-        second = TorchPool(layout, "r")
+        assert first.is_outdated()
+        second = TorchPool(layout._holding, "r")
         assert second.native.largest_free == 4 * 1024 * KIB
         layout.remap("r")
         assert Allocator(second.native, 0).malloc(KIB) is None  # of memory that is gone
-        assert second.is_outdated(layout)
-        third = TorchPool(layout, "r")
+        assert second.is_outdated()
+        third = TorchPool(layout._holding, "r")
         block = Allocator(third.native, 0).malloc(KIB)
         assert block
         Allocator(third.native, 0).free(block)

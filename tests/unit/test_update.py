@@ -471,16 +471,3 @@ def test_new_addresses_and_bytes_that_do_not_move_are_told(sim: Simulator) -> No
         ]
         refilled = plan("128MiB", 64) | {"contents": {"k.b": {"value": 1.0}}}
         assert str(layout.update(refilled)).splitlines()[-1] == "~ tensor k.b: lies at +256B, was at +16KiB"
-
-
-def test_what_an_interrupted_roll_back_left_and_cannot_be_given_back_is_told_by_the_next_change(
-    sim: Simulator, caplog: pytest.LogCaptureFixture
-) -> None:
-    plan: dict[str, Any] = {"hipplan": 1, "buffers": {"s": {"kind": "pinned", "size": "1MiB"}}}
-    with hipplan.apply(plan, runtime="sim") as layout:
-        layout._live.journal.create_device_buffer("left", 0, 4096)
-        sim.runtime.arm_faults("hipFree@1=hipErrorUnknown")
-        assert layout.update(plan).empty
-        assert "device buffer 'left' of 4096 bytes" in caplog.text
-        assert "was not given back" in caplog.text
-    sim.free_everything()

@@ -1,4 +1,4 @@
-#include "host_region.hpp"
+#include "host_memory.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -20,15 +20,29 @@ constexpr unsigned long nodes_max = 1024;
   throw std::system_error(errno, std::generic_category(), what);
 }
 
+class mapped_pages : public host_memory {
+ public:
+  /// mapped_bytes: at least size_bytes; huge pages are rounded up.
+  mapped_pages(void* address, std::size_t size_bytes, std::size_t mapped_bytes) noexcept
+      : host_memory(address, size_bytes), mapped_bytes_(mapped_bytes) {}
+  ~mapped_pages() override {
+    // A forked child has its own copy of the mapping, so this is right there too.
+    if (!stays()) munmap(pointer(), mapped_bytes_);
+  }
+
+ private:
+  std::size_t mapped_bytes_;
+};
+
 /// As mmap, but owned at once. Throws std::system_error.
-std::shared_ptr<host_pages> map_pages(const std::string& what, std::size_t size_bytes, int protection,
-                                      int flags, int file) {
-  void* const address = mmap(nullptr, size_bytes, protection, flags, file, 0);
+std::shared_ptr<host_memory> map_pages(const std::string& what, std::size_t size_bytes,
+                                       std::size_t mapped_bytes, int protection, int flags, int file) {
+  void* const address = mmap(nullptr, mapped_bytes, protection, flags, file, 0);
   if (address == MAP_FAILED) fail(what);
   try {
-    return std::make_shared<host_pages>(address, size_bytes);
+    return std::make_shared<mapped_pages>(address, size_bytes, mapped_bytes);
   } catch (...) {
-    munmap(address, size_bytes);
+    munmap(address, mapped_bytes);
     throw;
   }
 }
@@ -55,13 +69,7 @@ void bind_to_node(void* address, std::size_t size_bytes, int node) {
 
 }  // namespace
 
-host_pages::~host_pages() {
-  // A forked child has its own copy of the mapping, so this is right there too.
-  if (!stay_) munmap(address_, size_bytes_);
-}
-
-host_region host_region::map_file(std::string name, const std::string& path, std::size_t size_bytes,
-                                  bool read_only) {
+std::shared_ptr<host_memory> map_file(const std::string& path, std::size_t size_bytes, bool read_only) {
   // O_NONBLOCK: a pipe would wait for a writer before it can be refused.
   const descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (file.value < 0) fail(path);
@@ -75,13 +83,11 @@ host_region host_region::map_file(std::string name, const std::string& path, std
     throw std::invalid_argument(path + " has " + std::to_string(there) + " bytes, fewer than the " +
                                 std::to_string(size_bytes) + " asked for");
   }
-  auto pages = map_pages("mmap of " + path, size_bytes, read_only ? PROT_READ : PROT_READ | PROT_WRITE,
-                         read_only ? MAP_SHARED : MAP_PRIVATE, file.value);
-  return {std::move(name), std::move(pages), size_bytes};
+  return map_pages("mmap of " + path, size_bytes, size_bytes, read_only ? PROT_READ : PROT_READ | PROT_WRITE,
+                   read_only ? MAP_SHARED : MAP_PRIVATE, file.value);
 }
 
-host_region host_region::map_anonymous(std::string name, std::size_t size_bytes, int numa_node,
-                                       huge_pages pages) {
+std::shared_ptr<host_memory> map_anonymous(std::size_t size_bytes, int numa_node, huge_pages pages) {
   int flags = MAP_PRIVATE | MAP_ANONYMOUS;
   std::size_t whole = size_bytes;
   if (pages == huge_pages::two_mib || pages == huge_pages::one_gib) {
@@ -89,12 +95,12 @@ host_region host_region::map_anonymous(std::string name, std::size_t size_bytes,
     flags |= MAP_HUGETLB | page_bits << map_huge_shift;
     whole = round_up(size_bytes, std::size_t{1} << page_bits);
   }
-  auto mapped =
-      map_pages("mmap of " + std::to_string(whole) + " bytes", whole, PROT_READ | PROT_WRITE, flags, -1);
-  void* const address = mapped->address();
+  auto mapped = map_pages("mmap of " + std::to_string(whole) + " bytes", size_bytes, whole,
+                          PROT_READ | PROT_WRITE, flags, -1);
+  void* const address = reinterpret_cast<void*>(mapped->address());
   if (pages == huge_pages::transparent && madvise(address, whole, MADV_HUGEPAGE) != 0) fail("madvise");
   if (numa_node >= 0) bind_to_node(address, whole, numa_node);
-  return {std::move(name), std::move(mapped), size_bytes};
+  return mapped;
 }
 
 }  // namespace hipplan

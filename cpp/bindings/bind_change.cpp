@@ -1,0 +1,192 @@
+// What a layout holds, and the change from one snapshot of it to the next.
+#include <thread>
+
+#include "core/change.hpp"
+#include "core/readings.hpp"
+#include "core/spare_thread.hpp"
+#include "read_rows.hpp"
+
+namespace hipplan {
+namespace {
+
+std::vector<binding> read_bindings(const py::dict& bound) {
+  std::vector<binding> out;
+  for (const auto& [row, given] : bound) {
+    const auto pair = given.cast<std::pair<py::object, std::size_t>>();
+    out.push_back(read_binding(row.cast<std::size_t>(), pair.first, pair.second));
+  }
+  return out;
+}
+
+void require_own_process(const holdings& of) {
+  if (of.home()->runtime->may_call()) return;
+  throw std::runtime_error("a signal's handler has forked: the layout is the parent process's");
+}
+
+/// Runs rows until a time, and looks at signals. Raises HipError, and what a signal raises.
+void advance(change& self, const holdings& of, std::size_t end) {
+  require_own_process(of);
+  {
+    const without_gil no_interpreter;
+    self.advance(end, std::chrono::steady_clock::now() + between_signals);
+  }
+  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  require_own_process(of);
+}
+
+/// With what Python knows of the decided snapshot, so that both change in one call; and with the Python
+/// objects of its parts, because pybind11 loses what is returned where there is no memory for it.
+struct known_holdings {
+  std::shared_ptr<holdings> what;
+  py::object book;
+  py::object going;
+  py::object state = py::none();
+};
+
+/// Waits for memory that it needs: nothing has changed before, and it may come back. Raises what a signal
+/// raises.
+std::vector<leased> close(const known_holdings& self, bool force) {
+  for (;;) {
+    try {
+      const without_gil release;
+      return self.what->close(force);
+    } catch (const std::bad_alloc&) {
+      const without_gil release;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  }
+}
+
+struct started_change {
+  std::shared_ptr<known_holdings> of;
+  std::shared_ptr<change> what;
+
+  /// Whoever holds the GIL sees both as they were before, or both as they are now.
+  bool commit(py::object state) const {
+    const without_gil release;
+    return what->commit([&] { return both_at_once(of->state, state); });
+  }
+
+ private:
+  struct both_at_once {
+    both_at_once(py::object& known, py::object& now) noexcept { std::swap(known, now); }
+    with_gil interpreter{};
+  };
+};
+
+void bind_holdings(py::module_& module) {
+  using known = known_holdings;
+  py::class_<known, std::shared_ptr<known>>(module, "Holdings", "What a layout holds.")
+      .def("__init__", constructor(+[](py::object going, py::object book) {
+             auto made = ended_without_gil(new holdings(going.cast<std::shared_ptr<retired>>()));
+             return std::make_shared<known>(known{std::move(made), std::move(book), std::move(going)});
+           }),
+           is_constructor(), py::arg("retired"), py::arg("leases"),
+           "leases: those that retired was made with.")
+      .def_readwrite("state", &known::state, "What the caller knows of the snapshot; a commit sets it.")
+      .def_readonly("leases", &known::book)
+      .def_readonly("retired", &known::going)
+      .def_property_readonly(
+          "changing", [](const known& self) { return self.what->is_changing(); },
+          "Whether a change is undecided.")
+      .def_property_readonly("closed", [](const known& self) { return self.what->is_closed(); })
+      .def_property_readonly(
+          "damaged", [](const known& self) { return self.what->is_damaged(); },
+          "Something could not be put back as it was.")
+      .def("close", &close, py::arg("force"),
+           "Everything is retired, unless leases are out, which are the answer. force: then too.");
+}
+
+void bind_snapshot(py::module_& module) {
+  py::class_<readings>(module, "Readings", "What was read back of many rows.")
+      .def_readonly("values", &readings::values)
+      .def_readonly("as_desired", &readings::as_desired);
+  py::class_<snapshot, std::shared_ptr<snapshot>>(module, "Snapshot",
+                                                  "What a decided layout owns, by slot. IndexError.")
+      .def("__init__", constructor(+[](const known_holdings& of) {
+             const without_gil release;
+             return std::const_pointer_cast<snapshot>(of.what->current());
+           }),
+           is_constructor(), py::arg("of"), "The one that counts.")
+      .def("__init__", constructor(+[](const started_change& of) { return of.what->making(); }),
+           is_constructor(), py::arg("of"), "What a change makes, with the extra slots.")
+      .def("__len__", [](const snapshot& self) { return self.size(); })
+      .def("__contains__", &snapshot::has, py::arg("slot"), no_gil())
+      .def("address", &snapshot::address, py::arg("slot"), no_gil(), "Of a range its aligned base.")
+      .def("size_bytes", &snapshot::size_bytes, py::arg("slot"), no_gil(),
+           "Of a range from its aligned base on.")
+      .def("handle", &snapshot::handle, py::arg("slot"), no_gil())
+      .def("stream_handle", &snapshot::stream_handle, py::arg("slot"), no_gil())
+      .def("share", &snapshot::share, py::arg("slot"), no_gil(),
+           "A new descriptor for another process. HipError, OSError.")
+      .def(
+          "read_back",
+          [](const snapshot& self, const row_table_ptr& rows, const std::vector<int>& devices) {
+            const auto ids = device_ids(devices);
+            const without_gil release;
+            return read_back(self, *rows, ids);
+          },
+          py::arg("rows"), py::arg("devices"), "Of the rows that create, map and set rights. HipError.");
+}
+
+}  // namespace
+
+void bind_change(py::module_& module) {
+  py::class_<row_table, std::shared_ptr<row_table>>(module, "Rows", "Driver calls as plain data.")
+      .def("__init__", constructor(+[](py::sequence rows) {
+             return std::const_pointer_cast<row_table>(read_rows(rows));
+           }),
+           is_constructor(), py::arg("rows"), "A tuple each: see hipplan/rows.py. ValueError.")
+      .def("__len__", [](const row_table& self) { return self.rows.size(); });
+  bind_holdings(module);
+  using rows_ptr = std::shared_ptr<row_table>;
+  py::class_<started_change>(module, "Change", "All of it, or nothing.")
+      .def("__init__",
+           constructor(+[](std::shared_ptr<known_holdings> of, rows_ptr rows, std::size_t slots,
+                           std::size_t extra_slots, std::size_t same_slots,
+                           std::vector<std::pair<slot_id, slot_id>> kept, bool timed) {
+             change_plan plan{std::move(rows), slots, extra_slots, same_slots, std::move(kept), timed};
+             const without_gil release;
+             auto made = ended_without_gil(new change(of->what, std::move(plan)));
+             return std::make_unique<started_change>(started_change{std::move(of), std::move(made)});
+           }),
+           is_constructor(), py::arg("holdings"), py::arg("rows"), py::arg("slots"),
+           py::arg("extra_slots") = 0, py::arg("same_slots") = 0,
+           py::arg("kept") = std::vector<std::pair<slot_id, slot_id>>{}, py::arg("timed") = false,
+           "slots: of the new snapshot; extra_slots: behind them, of what is there only meanwhile. "
+           "same_slots: so "
+           "many stay from the first on; kept: (new slot, old slot) of what else stays. ValueError, "
+           "IndexError; "
+           "RuntimeError where another change is undecided.")
+      .def(
+          "bar", [](started_change& self) { return self.what->bar(); }, no_gil(),
+          "Nobody can begin to look at what goes; unless leases are on it, which are the answer.")
+      .def(
+          "bind", [](started_change& self, const py::dict& bound) { self.what->bind(read_bindings(bound)); },
+          py::arg("bound"), "Row -> (descriptor or memory, bytes), for rows that say so. BufferError.")
+      .def(
+          "advance", [](started_change& self, std::size_t end) { advance(*self.what, *self.of->what, end); },
+          py::arg("end"), "Runs rows up to this one for some milliseconds. HipError, AddressTaken.")
+      .def_property_readonly(
+          "failed", [](const started_change& self) { return self.what->failed(); },
+          "The row after those that are done.")
+      .def_property_readonly("done", [](const started_change& self) { return self.what->done(); })
+      .def(
+          "time_of",
+          [](const started_change& self, std::size_t row) {
+            const auto time = self.what->time_of(row);
+            return std::pair(time.ns, time.retries);
+          },
+          py::arg("row"), "(nanoseconds, calls made again) in a timed change.")
+      .def("commit", &started_change::commit, py::arg("state"),
+           "The new snapshot counts, and this is known of it. False where it was rolled back.")
+      .def(
+          "roll_back", [](started_change& self) { self.what->roll_back(); }, no_gil(),
+          "The old snapshot counts. Does nothing where it is decided.")
+      .def_property_readonly("undecided", [](const started_change& self) { return self.what->undecided(); })
+      .def_property_readonly("committed", [](const started_change& self) { return self.what->committed(); });
+  bind_snapshot(module);
+}
+
+}  // namespace hipplan

@@ -1,0 +1,296 @@
+#include "read_rows.hpp"
+
+#include <array>
+#include <stdexcept>
+#include <string_view>
+#include <utility>
+
+namespace hipplan {
+namespace {
+
+/// The fields of one tuple, one after the other.
+class fields {
+ public:
+  explicit fields(PyObject* row) : row_(row), size_(PyTuple_Check(row) ? PyTuple_GET_SIZE(row) : 0) {
+    if (!PyTuple_Check(row)) throw std::invalid_argument("a row is a tuple");
+  }
+
+  [[nodiscard]] PyObject* next() {
+    if (at_ >= size_) throw std::invalid_argument("a row ends too early");
+    return PyTuple_GET_ITEM(row_, at_++);
+  }
+  void end() const {
+    if (at_ != size_) throw std::invalid_argument("a row is too long");
+  }
+  [[nodiscard]] std::string_view text() {
+    Py_ssize_t length = 0;
+    const char* const letters = PyUnicode_AsUTF8AndSize(next(), &length);
+    if (!letters) throw py::error_already_set();
+    return {letters, static_cast<std::size_t>(length)};
+  }
+  [[nodiscard]] std::uint64_t number() {
+    const auto out = PyLong_AsUnsignedLongLong(next());
+    if (out == static_cast<std::uint64_t>(-1) && PyErr_Occurred()) throw py::error_already_set();
+    return out;
+  }
+  [[nodiscard]] int integer() {
+    const auto out = PyLong_AsLong(next());
+    if (out == -1 && PyErr_Occurred()) throw py::error_already_set();
+    return narrow<int>(out);
+  }
+  [[nodiscard]] unsigned flags() { return narrow<unsigned>(number()); }
+  [[nodiscard]] device_id device() { return {integer()}; }
+  [[nodiscard]] bool yes() { return next() == Py_True; }
+  [[nodiscard]] slot_id slot() {
+    const int out = integer();
+    return out < 0 ? no_slot : static_cast<slot_id>(out);
+  }
+
+ private:
+  template <class Narrow, class Wide>
+  static Narrow narrow(Wide wide) {
+    if (!std::in_range<Narrow>(wide)) throw std::invalid_argument("a row has a number that is too large");
+    return static_cast<Narrow>(wide);
+  }
+
+  PyObject* row_;
+  Py_ssize_t size_;
+  Py_ssize_t at_ = 0;
+};
+
+class reader {
+ public:
+  explicit reader(std::size_t rows) {
+    names_->reserve(rows);
+    out_->rows.reserve(rows);
+  }
+
+  void read(PyObject* tuple);
+  [[nodiscard]] row_table_ptr result() { return out_; }
+
+ private:
+  template <class Kind>
+  static decltype(row::what) one(reader& self, fields& from);
+  using reads = decltype(row::what) (*)(reader&, fields&);
+  [[nodiscard]] static reads find(std::string_view operation);
+
+  /// Thousands of mappings have the same, and then it is the same object.
+  [[nodiscard]] rights read_rights(PyObject* given);
+  [[nodiscard]] static std::pair<hip::hipMemoryAdvise, device_id> read_advice(PyObject* given);
+
+  std::shared_ptr<row_table> out_ = std::make_shared<row_table>();
+  std::shared_ptr<std::vector<std::string>> names_ =
+      std::make_shared<std::vector<std::string>>();  // never moves
+  std::string_view last_operation_;
+  reads last_reads_ = nullptr;
+  PyObject* last_rights_ = nullptr;
+};
+
+hip::hipMemAccessDesc read_right(PyObject* given) {
+  fields from(given);
+  const int who = from.integer();
+  const auto said = from.text();
+  from.end();
+  const auto location = who < 0 ? hip::hipMemLocation{hip::hipMemLocationTypeHost, 0}
+                                : hip::hipMemLocation{hip::hipMemLocationTypeDevice, who};
+  if (said == "rw") return {location, hip::hipMemAccessFlagsProtReadWrite};
+  if (said == "r") return {location, hip::hipMemAccessFlagsProtRead};
+  if (said == "none") return {location, hip::hipMemAccessFlagsProtNone};
+  throw std::invalid_argument("a row has a right that is none of rw, r and none");
+}
+
+rights reader::read_rights(PyObject* given) {
+  auto& known = out_->rights;
+  if (given == last_rights_) return *known.back();
+  if (!PyTuple_Check(given)) throw std::invalid_argument("a row's rights are a tuple");
+  const Py_ssize_t count = PyTuple_GET_SIZE(given);
+  auto native = std::make_unique<std::vector<hip::hipMemAccessDesc>>();
+  native->reserve(static_cast<std::size_t>(count));
+  for (Py_ssize_t i = 0; i < count; ++i) native->push_back(read_right(PyTuple_GET_ITEM(given, i)));
+  known.push_back(std::move(native));
+  last_rights_ = given;
+  return *known.back();
+}
+
+std::pair<hip::hipMemoryAdvise, device_id> reader::read_advice(PyObject* given) {
+  fields from(given);
+  const auto advice = static_cast<hip::hipMemoryAdvise>(from.number());
+  const auto device = from.device();
+  from.end();
+  return {advice, device};
+}
+
+// Braces: the fields are read in the order written.
+template <>
+decltype(row::what) reader::one<link_peer>(reader&, fields& from) {
+  return link_peer{from.device(), from.device()};
+}
+template <>
+decltype(row::what) reader::one<create_allocation>(reader&, fields& from) {
+  const auto size_bytes = from.number();
+  const auto device = from.integer();
+  const auto type = static_cast<hip::hipMemAllocationType>(from.number());
+  const auto location = static_cast<hip::hipMemLocationType>(from.number());
+  return create_allocation{
+      size_bytes, {type, location, device, static_cast<hip::hipMemAllocationHandleType>(from.number())}};
+}
+template <>
+decltype(row::what) reader::one<import_allocation>(reader&, fields& from) {
+  return import_allocation{from.number()};
+}
+template <>
+decltype(row::what) reader::one<reserve_range>(reader&, fields& from) {
+  return reserve_range{from.number(), from.number(), from.number(), from.number(), from.yes()};
+}
+template <>
+decltype(row::what) reader::one<map_memory>(reader&, fields& from) {
+  return map_memory{from.slot(), from.number(), from.slot(), from.number()};
+}
+template <>
+decltype(row::what) reader::one<create_stream>(reader&, fields& from) {
+  return create_stream{from.device()};
+}
+template <>
+decltype(row::what) reader::one<create_device_buffer>(reader&, fields& from) {
+  return create_device_buffer{from.device(), from.number()};
+}
+template <>
+decltype(row::what) reader::one<create_pinned_buffer>(reader&, fields& from) {
+  return create_pinned_buffer{from.device(), from.number(), from.flags()};
+}
+template <>
+decltype(row::what) reader::one<register_buffer>(reader&, fields& from) {
+  const auto device = from.device();
+  const auto size_bytes = from.number();
+  const auto flags = from.flags();
+  auto* const path = PyUnicode_EncodeFSDefault(from.next());
+  if (!path) throw py::error_already_set();
+  const auto keeper = py::reinterpret_steal<py::bytes>(path);
+  const bool bound = from.yes();
+  const bool read_only = from.yes();
+  const int node = from.integer();
+  return register_buffer{device, size_bytes, flags, std::string(keeper),
+                         bound,  read_only,  node,  static_cast<huge_pages>(from.integer())};
+}
+template <>
+decltype(row::what) reader::one<create_managed_buffer>(reader&, fields& from) {
+  return create_managed_buffer{from.device(), from.number(), from.flags()};
+}
+template <>
+decltype(row::what) reader::one<set_rights>(reader& self, fields& from) {
+  const auto now = self.read_rights(from.next());
+  auto* const given = from.next();
+  const auto before = given == Py_None ? std::nullopt : std::optional(self.read_rights(given));
+  return set_rights{now, before, from.yes()};
+}
+template <>
+decltype(row::what) reader::one<unmap_memory>(reader& self, fields& from) {
+  const auto range = from.slot();
+  const auto memory = from.slot();
+  const auto before = self.read_rights(from.next());
+  return unmap_memory{range, memory, before, from.yes()};
+}
+template <>
+decltype(row::what) reader::one<advise_range>(reader&, fields& from) {
+  const auto offset = from.number();
+  const auto size_bytes = from.number();
+  const auto now = read_advice(from.next());
+  auto* const given = from.next();
+  return advise_range{offset, size_bytes, now,
+                      given == Py_None ? std::nullopt : std::optional(read_advice(given))};
+}
+template <>
+decltype(row::what) reader::one<prefetch_range>(reader&, fields& from) {
+  return prefetch_range{from.number(), from.number(), from.device(), from.slot(), from.device()};
+}
+template <>
+decltype(row::what) reader::one<attach_stream>(reader&, fields& from) {
+  return attach_stream{from.slot(), from.flags(), from.device()};
+}
+template <>
+decltype(row::what) reader::one<await_stream>(reader&, fields& from) {
+  return await_stream{from.device()};
+}
+template <>
+decltype(row::what) reader::one<copy_memory>(reader&, fields& from) {
+  return copy_memory{from.device(), from.slot(), from.device(), from.number()};
+}
+
+reader::reads reader::find(std::string_view operation) {
+  static constexpr std::array<std::pair<std::string_view, reads>, 17> known{{
+      {"link peer", &one<link_peer>},
+      {"create allocation", &one<create_allocation>},
+      {"import allocation", &one<import_allocation>},
+      {"reserve", &one<reserve_range>},
+      {"map", &one<map_memory>},
+      {"create stream", &one<create_stream>},
+      {"create device buffer", &one<create_device_buffer>},
+      {"create pinned buffer", &one<create_pinned_buffer>},
+      {"register buffer", &one<register_buffer>},
+      {"create managed buffer", &one<create_managed_buffer>},
+      {"set access", &one<set_rights>},
+      {"unmap", &one<unmap_memory>},
+      {"advise", &one<advise_range>},
+      {"prefetch", &one<prefetch_range>},
+      {"attach stream", &one<attach_stream>},
+      {"await stream", &one<await_stream>},
+      {"copy", &one<copy_memory>},
+  }};
+  for (const auto& [name, read] : known) {
+    if (name == operation) return read;
+  }
+  throw std::invalid_argument("no row's operation: " + std::string(operation));
+}
+
+void reader::read(PyObject* tuple) {
+  fields from(tuple);
+  const auto operation = from.text();
+  if (operation.data() != last_operation_.data()) {
+    last_reads_ = find(operation);
+    last_operation_ = operation;
+  }
+  const auto& name = names_->emplace_back(from.text());
+  const auto slot = from.slot();
+  out_->rows.push_back({plan_name({names_, &name}), slot, last_reads_(*this, from)});
+  from.end();
+}
+
+/// Memory of the caller's, which he cannot move as long as this lives.
+class callers_memory : public host_memory {
+ public:
+  callers_memory(const Py_buffer& view, std::size_t size_bytes) noexcept
+      : host_memory(view.buf, size_bytes), view_(view) {}
+  ~callers_memory() override {
+    if (stays() || !Py_IsInitialized()) return;
+    const with_gil interpreter;
+    PyBuffer_Release(&view_);
+  }
+
+ private:
+  Py_buffer view_;
+};
+
+}  // namespace
+
+row_table_ptr read_rows(const py::sequence& rows) {
+  const auto all = py::reinterpret_steal<py::object>(PySequence_Fast(rows.ptr(), "rows are a sequence"));
+  if (!all) throw py::error_already_set();
+  const auto count = PySequence_Fast_GET_SIZE(all.ptr());
+  reader into(static_cast<std::size_t>(count));
+  for (Py_ssize_t i = 0; i < count; ++i) into.read(PySequence_Fast_GET_ITEM(all.ptr(), i));
+  return into.result();
+}
+
+binding read_binding(std::size_t row, const py::object& given, std::size_t size_bytes) {
+  if (PyLong_Check(given.ptr())) return {row, given.cast<int>(), nullptr};
+  Py_buffer view{};
+  if (PyObject_GetBuffer(given.ptr(), &view, PyBUF_SIMPLE) != 0) throw py::error_already_set();
+  try {
+    return {row, -1, std::make_shared<callers_memory>(view, size_bytes)};
+  } catch (...) {
+    PyBuffer_Release(&view);
+    throw;
+  }
+}
+
+}  // namespace hipplan

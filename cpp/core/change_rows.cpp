@@ -1,0 +1,165 @@
+// What each kind of row does.
+#include <algorithm>
+#include <stdexcept>
+#include <type_traits>
+
+#include "change.hpp"
+#include "transfer.hpp"
+
+namespace hipplan {
+namespace {
+
+template <class... Kinds>
+struct overloaded : Kinds... {
+  using Kinds::operator()...;
+};
+template <class... Kinds>
+overloaded(Kinds...) -> overloaded<Kinds...>;
+
+}  // namespace
+
+void change::make(const row& next) {
+  auto& out = table_[next.slot]->what;
+  const auto empty = [&]<class Kind, class... More>(std::type_identity<Kind>, More&&... more) -> Kind& {
+    Kind made(runtime(), next.name,
+              std::forward<More>(more)...);  // its constructor may throw, a move may not
+    return out.emplace<Kind>(std::move(made));
+  };
+  std::visit(
+      overloaded{
+          [&](const link_peer& link) {
+            empty(std::type_identity<peer_link>{}, link.device, link.peer).make();
+          },
+          [&](const create_allocation& create) {
+            if (create.properties.location_type == hip::hipMemLocationTypeDevice) {
+              make_current({create.properties.location_id});
+            }
+            empty(std::type_identity<allocation>{}, create.size_bytes, create.properties).make();
+          },
+          [&](const import_allocation& given) {
+            const auto at = std::ranges::find(bound_, done_, &binding::row);
+            if (at == bound_.end())
+              throw std::invalid_argument("nothing is bound to '" + next.name.text() + "'");
+            empty(std::type_identity<allocation>{}, given.size_bytes, allocation_properties{})
+                .import(at->descriptor);
+          },
+          [&](const reserve_range& reserve) {
+            auto& range = empty(std::type_identity<address_range>{}, reserve.size_bytes,
+                                reserve.alignment_bytes, reserve.slack_bytes);
+            range.make(reserve.wanted);
+            if (reserve.exact && range.address() != reserve.wanted) throw address_taken(range.address());
+          },
+          [&](const map_memory& map) {
+            const auto& memory = get<allocation>(map.memory);
+            empty(std::type_identity<mapping>{}, get<address_range>(map.range), map.offset_bytes,
+                  map.size_bytes)
+                .make(memory);
+          },
+          [&](const create_stream& create) { empty(std::type_identity<stream>{}).make(create.device); },
+          [&](const create_device_buffer& create) {
+            make_current(create.device);
+            empty(std::type_identity<device_buffer>{}, create.device, create.size_bytes).make();
+          },
+          [&](const create_pinned_buffer& create) {
+            empty(std::type_identity<pinned_buffer>{}, create.size_bytes).make(create.device, create.flags);
+          },
+          [&](const register_buffer& given) {
+            const auto at = std::ranges::find(bound_, done_, &binding::row);
+            auto memory = given.bound          ? (at == bound_.end() ? nullptr : at->memory)
+                          : given.file.empty() ? map_anonymous(given.size_bytes, given.numa_node, given.pages)
+                                               : map_file(given.file, given.size_bytes, given.read_only);
+            if (!memory) throw std::invalid_argument("nothing is bound to '" + next.name.text() + "'");
+            empty(std::type_identity<registered_buffer>{}, std::move(memory)).make(given.device, given.flags);
+          },
+          [&](const create_managed_buffer& create) {
+            empty(std::type_identity<managed_buffer>{}, create.size_bytes).make(create.device, create.flags);
+          },
+          [](const auto&) { throw std::logic_error("a row that makes nothing"); },
+      },
+      next.what);
+}
+
+void change::alter(const row& next) {
+  const auto queue = [&](slot_id slot) {
+    return slot == no_slot ? hip::hipStream_t{} : get<stream>(slot).get();
+  };
+  std::visit(
+      overloaded{
+          [&](const set_rights& access) {
+            const auto& what = get<mapping>(next.slot);
+            if (!access.before) return what.set_access(access.now, access.together);
+            // Taken back in any case where several are named: HIP gives one device after another its right,
+            // and keeps what it gave before the one that it refuses.
+            logged(
+                what.shared_name(), "the access of " + what.identify(),
+                [&what, rows = plan_.rows, &access] { what.set_access(*access.before, access.together); },
+                access.now.size() > 1, [&] { what.set_access(access.now, access.together); });
+          },
+          [&](const unmap_memory& unmap) {
+            auto& what = get<mapping>(next.slot);
+            if (what.empty()) throw std::out_of_range("a mapping that is not mapped cannot be unmapped");
+            const auto back = [&what, &memory = get<allocation>(unmap.memory), rows = plan_.rows, &unmap] {
+              // Else it is there again, and there was no memory for what the rights were refused with.
+              if (what.empty()) what.make(memory);
+              if (!unmap.before.empty()) what.set_access(unmap.before, unmap.together);
+            };
+            logged(what.shared_name(), what.identify() + " (to be mapped back)", back, false,
+                   [&] { what.take_out(); });
+          },
+          [&](const advise_range& advice) {
+            const auto& what = get<managed_buffer>(next.slot);
+            const auto advise = [this, &what, rows = plan_.rows, &advice](const auto& one) {
+              what.advise(runtime(), advice.offset_bytes, advice.size_bytes, one.first, one.second);
+            };
+            if (!advice.before) return advise(advice.now);
+            auto& calls = runtime();
+            const auto back = [&calls, &what, rows = plan_.rows, &advice] {
+              const auto& [kind, device] = *advice.before;
+              what.advise(calls, advice.offset_bytes, advice.size_bytes, kind, device);
+            };
+            logged(what.shared_name(), "the advice of " + what.identify(), back, false,
+                   [&] { advise(advice.now); });
+          },
+          [&](const prefetch_range& prefetch) {
+            const scoped_device current(runtime(), prefetch.on);
+            get<managed_buffer>(next.slot).prefetch(runtime(), prefetch.offset_bytes, prefetch.size_bytes,
+                                                    prefetch.device, queue(prefetch.stream));
+          },
+          [&](const attach_stream& attach) {
+            const scoped_device current(runtime(), attach.on);
+            get<managed_buffer>(next.slot).attach(runtime(), queue(attach.stream), attach.flags);
+          },
+          [&](const await_stream& await) {
+            const scoped_device current(runtime(), await.on);
+            const auto subject = [&] {
+              return next.slot == no_slot ? "the null stream of " + text(await.on)
+                                          : get<stream>(next.slot).identify();
+            };
+            runtime().check(runtime().hipStreamSynchronize(queue(next.slot)), "hipStreamSynchronize",
+                            [&] { return std::pair(subject(), std::string()); });
+          },
+          [&](const copy_memory& copy) {
+            copy_peer(runtime(), get<mapping>(next.slot).address(), copy.device,
+                      get<mapping>(copy.source).address(), copy.source_device, copy.size_bytes);
+          },
+          [](const auto&) { throw std::logic_error("a row that alters nothing"); },
+      },
+      next.what);
+}
+
+/// keeps_failed: a call that fails may have altered something all the same.
+template <class Call>
+void change::logged(plan_name name, std::string identity, std::function<void()> back, bool keeps_failed,
+                    Call call) {
+  auto& entry = log_.at(logged_++)->what;
+  alteration taken_back_by(std::move(name), std::move(identity), std::move(back));
+  entry.emplace<alteration>(std::move(taken_back_by));
+  try {
+    call();
+  } catch (...) {
+    if (!keeps_failed) entry.emplace<std::monostate>();
+    throw;
+  }
+}
+
+}  // namespace hipplan

@@ -1,0 +1,51 @@
+// What a layout holds: the snapshot that counts, and what is retired and not given back yet.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "retired.hpp"
+#include "snapshot.hpp"
+
+namespace hipplan {
+
+class change;
+
+class holdings : public std::enable_shared_from_this<holdings> {
+ public:
+  explicit holdings(std::shared_ptr<retired> going);
+  holdings(const holdings&) = delete;
+  holdings& operator=(const holdings&) = delete;
+  /// A net, for a layout that nobody has closed: gives back all of it; at once, or when the last lease has
+  /// gone.
+  ~holdings();
+
+  [[nodiscard]] const household_ptr& home() const noexcept { return home_; }
+  [[nodiscard]] const std::shared_ptr<lease_book>& leases() const noexcept { return retired_->leases(); }
+  [[nodiscard]] const std::shared_ptr<retired>& going() const noexcept { return retired_; }
+  [[nodiscard]] snapshot_ptr current() const;
+  /// Whether a change is undecided.
+  [[nodiscard]] bool is_changing() const noexcept { return change_ != nullptr; }
+  [[nodiscard]] bool is_closed() const noexcept { return closed_; }
+  /// Something could not be put back as it was.
+  [[nodiscard]] bool is_damaged() const noexcept { return home_->damaged; }
+
+  /// Everything goes, unless leases are out, which are the answer. force: then too, but what they are on
+  /// stays. A change that is undecided is rolled back first.
+  [[nodiscard]] std::vector<leased> close(bool force);
+
+ private:
+  friend class change;
+
+  household_ptr home_;
+  std::shared_ptr<retired> retired_;
+  snapshot_ptr current_;
+  change* change_ = nullptr;  ///< the one that is undecided
+  std::uint64_t made_ = 0;    ///< objects so far
+  bool closed_ = false;
+};
+
+/// Every owner of a snapshot, in the order of making.
+[[nodiscard]] retirement all_of(const snapshot& what);
+
+}  // namespace hipplan

@@ -1,0 +1,44 @@
+// Host memory that is registered: pages of our own, or the caller's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace hipplan {
+
+/// Kept by whoever registers it, until it is unregistered.
+class host_memory {
+ public:
+  host_memory(void* address, std::size_t size_bytes) noexcept : address_(address), size_bytes_(size_bytes) {}
+  host_memory(const host_memory&) = delete;
+  host_memory& operator=(const host_memory&) = delete;
+  virtual ~host_memory() = default;
+
+  [[nodiscard]] std::uintptr_t address() const noexcept { return reinterpret_cast<std::uintptr_t>(address_); }
+  [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
+  /// Until the process ends: a device may still reach it.
+  void stay() noexcept { stay_ = true; }
+
+ protected:
+  [[nodiscard]] void* pointer() const noexcept { return address_; }
+  [[nodiscard]] bool stays() const noexcept { return stay_; }
+
+ private:
+  void* address_;
+  std::size_t size_bytes_;
+  bool stay_ = false;
+};
+
+enum class huge_pages { none, transparent, two_mib, one_gib };
+
+/// A file, privately (writes stay in this process), or shared when read_only: what CUDA and HIP register.
+/// size_bytes 0: all of it. Throws std::system_error, std::invalid_argument (empty, or shorter than asked).
+[[nodiscard]] std::shared_ptr<host_memory> map_file(const std::string& path, std::size_t size_bytes,
+                                                    bool read_only);
+/// Fresh zeroed memory. numa_node -1: wherever the kernel likes. Throws std::system_error.
+[[nodiscard]] std::shared_ptr<host_memory> map_anonymous(std::size_t size_bytes, int numa_node,
+                                                         huge_pages pages);
+
+}  // namespace hipplan

@@ -1,0 +1,144 @@
+// Rows: a program's driver calls as plain data. Each makes one object, which fills a slot, or alters what is
+// in one.
+//
+// A row names others by their slots. What it alters of an object that stays has the values of before in it,
+// so that a roll back can put them back.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "host_memory.hpp"
+#include "snapshot.hpp"
+
+namespace hipplan {
+
+using rights = std::span<const hip::hipMemAccessDesc>;  ///< the table's (row_table)
+
+// What makes an object.
+struct link_peer {
+  device_id device;
+  device_id peer;
+};
+struct create_allocation {
+  std::size_t size_bytes;
+  allocation_properties properties;
+};
+struct import_allocation {
+  std::size_t size_bytes;
+};
+struct reserve_range {
+  std::size_t size_bytes;  ///< without the slack
+  std::size_t alignment_bytes;
+  std::size_t
+      slack_bytes;  ///< more, so that an aligned base fits: HIP checks the alignment but may ignore it
+  std::uintptr_t wanted;
+  bool exact;
+};
+struct map_memory {
+  slot_id range;
+  std::size_t offset_bytes;  ///< from the range's aligned base
+  slot_id memory;
+  std::size_t size_bytes;
+};
+struct create_stream {
+  device_id device;
+};
+struct create_device_buffer {
+  device_id device;
+  std::size_t size_bytes;
+};
+struct create_pinned_buffer {
+  device_id device;
+  std::size_t size_bytes;
+  unsigned flags;
+};
+struct register_buffer {
+  device_id device;
+  std::size_t size_bytes;  ///< 0: all of the file
+  unsigned flags;
+  std::string file;  ///< empty: fresh memory, or what is bound to the row
+  bool bound;
+  bool read_only;
+  int numa_node;
+  huge_pages pages;
+};
+struct create_managed_buffer {
+  device_id device;
+  std::size_t size_bytes;
+  unsigned flags;
+};
+
+// What alters one.
+struct set_rights {
+  rights now;
+  std::optional<rights> before;  ///< of a mapping that stays
+  bool together;                 ///< of all that is mapped in the range by then
+};
+struct unmap_memory {
+  slot_id range;
+  slot_id memory;
+  rights before;
+  bool together;
+};
+struct advise_range {
+  std::size_t offset_bytes;
+  std::size_t size_bytes;
+  std::pair<hip::hipMemoryAdvise, device_id> now;
+  std::optional<std::pair<hip::hipMemoryAdvise, device_id>> before;  ///< of a buffer that stays
+};
+struct prefetch_range {
+  std::size_t offset_bytes;
+  std::size_t size_bytes;
+  device_id device;
+  slot_id stream;  ///< no_slot: the null stream of `on`
+  device_id on;
+};
+struct attach_stream {
+  slot_id stream;
+  unsigned flags;
+  device_id on;
+};
+struct await_stream {  // its slot is the stream's; no_slot: the null stream of `on`
+  device_id on;
+};
+struct copy_memory {  // its slot is that of the mapping copied to
+  device_id device;
+  slot_id source;
+  device_id source_device;
+  std::size_t size_bytes;
+};
+
+struct row {
+  plan_name name;
+  slot_id slot;
+  std::variant<link_peer, create_allocation, import_allocation, reserve_range, map_memory, create_stream,
+               create_device_buffer, create_pinned_buffer, register_buffer, create_managed_buffer, set_rights,
+               unmap_memory, advise_range, prefetch_range, attach_stream, await_stream, copy_memory>
+      what;
+
+  /// Whether it fills its slot.
+  [[nodiscard]] bool makes() const noexcept { return what.index() < 10; }
+};
+
+/// Rows and the rights that they point to: thousands of mappings mostly have the same.
+struct row_table {
+  std::vector<row> rows;
+  std::vector<std::unique_ptr<std::vector<hip::hipMemAccessDesc>>> rights;
+};
+using row_table_ptr = std::shared_ptr<const row_table>;
+
+/// What the caller gives for a row that says `bind`.
+struct binding {
+  std::size_t row;
+  int descriptor = -1;                  ///< of an import; the caller's
+  std::shared_ptr<host_memory> memory;  ///< of a registration
+};
+
+}  // namespace hipplan

@@ -1,0 +1,67 @@
+#include "snapshot.hpp"
+
+namespace hipplan {
+
+template <class Use>
+auto snapshot::with(slot_id slot, Use use) const {
+  const std::lock_guard lock(home_->mutex);
+  if (slot >= table_.size() || !table_[slot] || !table_[slot]->full()) {
+    throw std::out_of_range("nothing is in slot " + std::to_string(slot));
+  }
+  return use(table_[slot]->what);
+}
+
+std::uintptr_t snapshot::address(slot_id slot) const {
+  return with(slot, [](const held::owner& owner) {
+    return std::visit(
+        [](const auto& one) -> std::uintptr_t {
+          if constexpr (requires { one.base(); }) return one.base();
+          if constexpr (requires { one.address(); }) return one.address();
+          throw std::out_of_range("what is in this slot has no address");
+        },
+        owner);
+  });
+}
+
+std::size_t snapshot::size_bytes(slot_id slot) const {
+  return with(slot, [](const held::owner& owner) {
+    return std::visit(
+        [](const auto& one) -> std::size_t {
+          if constexpr (requires { one.base(); }) return one.size_bytes() - (one.base() - one.address());
+          if constexpr (requires { one.size_bytes(); }) return one.size_bytes();
+          throw std::out_of_range("what is in this slot has no size");
+        },
+        owner);
+  });
+}
+
+std::uintptr_t snapshot::handle(slot_id slot) const {
+  return with(slot, [](const held::owner& owner) {
+    const auto* const memory = std::get_if<allocation>(&owner);
+    if (!memory) throw std::out_of_range("what is in this slot is no allocation");
+    return reinterpret_cast<std::uintptr_t>(memory->get());
+  });
+}
+
+std::uintptr_t snapshot::stream_handle(slot_id slot) const {
+  return with(slot, [](const held::owner& owner) {
+    const auto* const queue = std::get_if<stream>(&owner);
+    if (!queue) throw std::out_of_range("what is in this slot is no stream");
+    return reinterpret_cast<std::uintptr_t>(queue->get());
+  });
+}
+
+int snapshot::share(slot_id slot) const {
+  return with(slot, [](held::owner& owner) {
+    auto* const memory = std::get_if<allocation>(&owner);
+    if (!memory) throw std::out_of_range("what is in this slot is no allocation");
+    return memory->share();
+  });
+}
+
+bool snapshot::has(slot_id slot) const {
+  const std::lock_guard lock(home_->mutex);
+  return slot < table_.size() && table_[slot] && table_[slot]->full();
+}
+
+}  // namespace hipplan

@@ -1,0 +1,66 @@
+// What a decided layout owns: an immutable table from slots to owners.
+//
+// Snapshots share their owners: what stays in a change is in the table of the old one and in that of the new
+// one. An owner is given back by name (retired.hpp) and is empty afterwards, also in an old snapshot that
+// somebody still has.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "held.hpp"
+
+namespace hipplan {
+
+/// The place of an object in a program, and in the table of its snapshot.
+using slot_id = std::size_t;
+inline constexpr slot_id no_slot = static_cast<slot_id>(-1);
+
+/// What all snapshots and changes of one layout have in common.
+struct household {
+  explicit household(runtime_ptr of) : runtime(std::move(of)) {}
+  const runtime_ptr runtime;
+  std::mutex mutex;                  ///< of all its owners
+  std::atomic<bool> damaged{false};  ///< something could not be put back as it was
+};
+using household_ptr = std::shared_ptr<household>;
+
+class snapshot {
+ public:
+  snapshot(household_ptr home, std::vector<held*> table, std::vector<segment_ptr> segments)
+      : home_(std::move(home)), table_(std::move(table)), segments_(std::move(segments)) {}
+
+  [[nodiscard]] std::size_t size() const noexcept { return table_.size(); }
+  [[nodiscard]] const std::vector<held*>& table() const noexcept { return table_; }
+  [[nodiscard]] const std::vector<segment_ptr>& segments() const noexcept { return segments_; }
+  [[nodiscard]] hip::runtime& runtime() const noexcept { return *home_->runtime; }
+
+  // Each throws std::out_of_range where the slot is empty, was given back, or is of another kind.
+  /// Where an object begins; of a range its aligned base.
+  [[nodiscard]] std::uintptr_t address(slot_id slot) const;
+  /// Of a range from its aligned base on.
+  [[nodiscard]] std::size_t size_bytes(slot_id slot) const;
+  [[nodiscard]] std::uintptr_t handle(slot_id allocation) const;
+  [[nodiscard]] std::uintptr_t stream_handle(slot_id stream) const;
+  /// See allocation::share().
+  [[nodiscard]] int share(slot_id allocation) const;
+  /// Whether something is there.
+  [[nodiscard]] bool has(slot_id slot) const;
+
+ private:
+  template <class Use>
+  auto with(slot_id slot, Use use) const;
+
+  household_ptr home_;
+  std::vector<held*> table_;           ///< null: nothing was made, as of a peer link that was on already
+  std::vector<segment_ptr> segments_;  ///< that the owners are in
+};
+using snapshot_ptr = std::shared_ptr<const snapshot>;
+
+}  // namespace hipplan
