@@ -27,7 +27,7 @@ def bindings(bind: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def still_needed(passed: Mapping[str, Any], program: Program) -> dict[str, Any]:
     """Those that something of the program uses."""
-    used = {step.bind for step in program.steps if isinstance(step, (ImportAllocation, RegisterBuffer))}
+    used = {step.bind for step in program.bindings}
     return {name: given for name, given in passed.items() if name in used}
 
 
@@ -60,14 +60,14 @@ def bound(
 
 def rebound(state: State, passed: Mapping[str, Any]) -> frozenset[str]:
     """Names of what was made of something that the caller passed and now passes another one for."""
-    return frozenset(step.name for step in state.program.steps if _is_rebound(step, state, passed))
+    return frozenset(step.name for step in state.program.bindings if _is_rebound(step, state, passed))
 
 
-def _is_rebound(step: Step, state: State, passed: Mapping[str, Any]) -> bool:
-    if isinstance(step, ImportAllocation):
-        return step.bind in passed  # a number is used again, and drivers' descriptors share one inode
-    if not isinstance(step, RegisterBuffer) or step.bind not in passed:
+def _is_rebound(step: ImportAllocation | RegisterBuffer, state: State, passed: Mapping[str, Any]) -> bool:
+    if step.bind not in passed:
         return False
+    if isinstance(step, ImportAllocation):
+        return True  # a number is used again, and drivers' descriptors share one inode
     try:
         return memory_of(step, passed) != (state.address_of(step.name), state.size_of(step.name))
     except ApplyError:  # told where it is registered
@@ -140,8 +140,8 @@ def _require_unregistered(step: RegisterBuffer, memory: range, others: Mapping[s
 
 def _require_unregistered_there(step: RegisterBuffer, memory: range, there: State, gone: set[str]) -> None:
     """ApplyError HP420: the caller's memory would be registered twice at once, which runtimes do not keep apart."""
-    for twin in there.program.steps:
-        if not isinstance(twin, RegisterBuffer) or not twin.bind:
+    for twin in there.program.bindings:
+        if not isinstance(twin, RegisterBuffer):
             continue
         start = there.address_of(twin.name)
         if _overlap(memory, range(start, start + there.size_of(twin.name))):

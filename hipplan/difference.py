@@ -57,12 +57,20 @@ def difference(old: Program, new: Program, renewed: Set[str] = frozenset(), *, f
 
 
 def from_nothing(new: Program) -> Difference:
-    """All of a program: what an apply does."""
+    """All of a program: what an apply does. Kept with the program, which may be applied many times."""
+    memory = vars(new)  # where cached_property keeps things too
+    if "from_nothing" not in memory:
+        memory["from_nothing"] = _from_nothing(new)
+    way: Difference = memory["from_nothing"]
+    return way
+
+
+def _from_nothing(new: Program) -> Difference:
     nothing = replace(new, steps=(), resources=(), contents=(), regions={}, sealed={})
     return Difference(
         old=nothing,
         new=new,
-        additions=tuple(step for step in new.steps if not isinstance(step, ContentStep)),
+        additions=new.making,
         changes=(),
         gone=(),
         released=(),

@@ -13,7 +13,7 @@ from hipplan.profiles import Machine
 from hipplan.regions import PlacedRegion
 from hipplan.resources import Resource
 from hipplan.rows import slots_of
-from hipplan.steps import CreateAllocation, ImportAllocation, Map, SetAccess, Step
+from hipplan.steps import CreateAllocation, ImportAllocation, Map, RegisterBuffer, SetAccess, Step
 
 _READ_TOGETHER = frozenset({CreateAllocation, Map, SetAccess})
 
@@ -55,6 +55,18 @@ class Program:
 
     def __repr__(self) -> str:
         return f"<hipplan.Program '{self.name}' for {self.machine}: {len(self.steps)} steps>"
+
+    @cached_property
+    def making(self) -> tuple[Step, ...]:
+        """All steps but the contents."""
+        if not self.contents:
+            return self.steps
+        return tuple(step for step in self.steps if not isinstance(step, ContentStep))
+
+    @cached_property
+    def bindings(self) -> tuple[ImportAllocation | RegisterBuffer, ...]:
+        """Steps that take what the caller of apply passes by name."""
+        return tuple(s for s in self.steps if isinstance(s, (ImportAllocation, RegisterBuffer)) and s.bind)
 
     @cached_property
     def slots(self) -> dict[str, int]:

@@ -112,23 +112,29 @@ class Transaction:
 
     def prepare(self) -> None:
         """Makes and alters all of it, reads it back, and fills it. Raises what the first failure raises."""
+        if not self.way.contents:
+            self._make()
+            return
+        with contextlib.closing(Files()) as files:
+            check_files(self.way.contents, files)
+            self._make()
+            self._fill(files)
+
+    def _make(self) -> None:
         way, old = self.way, self.old
         altering = (*way.carries, *way.changes)
-        with contextlib.closing(Files()) as files:
-            check_files(way.contents, files)
-            self._begin(altering)
-            rows = self._rows if not altering else None
-            self._advance(way.additions)
-            if self._check and (way.additions or not altering):
-                self._read_back(replace(way.new, steps=way.additions) if old.program.steps else way.new, rows)
-            if altering:
-                if way.takes_out:  # hipMemUnmap does not wait by itself
-                    self._step = next(step for step in way.changes if isinstance(step, TakeOut))
-                    wait_until_idle(old.runtime, devices_of_both(way))
-                self._advance(altering)
-                if self._check:
-                    self._read_back(replace(way.new, steps=way.to_read_back()))
-            self._fill(files)
+        self._begin(altering)
+        rows = self._rows if not altering else None
+        self._advance(way.additions)
+        if self._check and (way.additions or not altering):
+            self._read_back(replace(way.new, steps=way.additions) if old.program.steps else way.new, rows)
+        if altering:
+            if way.takes_out:  # hipMemUnmap does not wait by itself
+                self._step = next(step for step in way.changes if isinstance(step, TakeOut))
+                wait_until_idle(old.runtime, devices_of_both(way))
+            self._advance(altering)
+            if self._check:
+                self._read_back(replace(way.new, steps=way.to_read_back()))
 
     def commit(self) -> Undone:
         """The change counts from here on; then gives back what it replaces. Raises ValueError where the layout was
@@ -163,24 +169,21 @@ class Transaction:
 
     def _begin(self, altering: Sequence[Step]) -> None:
         way, holdings = self.way, self.holdings
-        made = ChangeRows(way.new.slots, self.old.program.slots)
+        holdings.retired.set_devices([*devices_of_both(way).items()])
+        slots, timed = len(way.new.slots), self._record is not None
         if altering or self.old.program.steps:
+            made = ChangeRows(way.new.slots, self.old.program.slots)
             self._rows = _core.Rows([*made.rows(way.additions), *made.rows(altering)])
+            same, kept = way.kept_slots()
+            kept += made.kept
+            self._change = _core.Change(holdings, self._rows, slots, made.extra, same, kept, timed)
         else:
             self._rows = native_rows(way.new)
-        same, kept = way.kept_slots()
-        holdings.retired.set_devices([*devices_of_both(way).items()])
-        self._change = _core.Change(
-            holdings,
-            self._rows,
-            slots=len(way.new.slots),
-            extra_slots=made.extra,
-            same_slots=same,
-            kept=[*kept, *made.kept],
-            timed=self._record is not None,
-        )
+            self._change = _core.Change(holdings, self._rows, slots, timed=timed)
         if holders := self._change.bar():
             raise LayoutInUse(in_use(holders, "delete the arrays and tensors made from it first"))
+        if not way.new.bindings:
+            return
         passed, self._step, failure = bound(way.additions, self._bindings, self.old, (s.name for s in way.gone))
         try:
             if failure is not None:
@@ -233,8 +236,6 @@ class Transaction:
             raise ApplyError([_mismatch(one.name, one.what, one.desired, one.current) for one in wrong])
 
     def _fill(self, files: Files) -> None:
-        if not self.way.contents:
-            return
         mover = Mover(self._state, files, self._on_bytes)
         for step in self.way.contents:
             self._tell(step)

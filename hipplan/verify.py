@@ -13,7 +13,6 @@ from typing import overload
 from hipplan import _core, steps
 from hipplan.advice import NOWHERE, Piece, pieces
 from hipplan.checks import Check
-from hipplan.content_steps import ContentStep
 from hipplan.plain import counted
 from hipplan.program import Program
 from hipplan.rows import rows_of
@@ -111,8 +110,7 @@ def native_rows(program: Program, slots: Mapping[str, int] | None = None) -> _co
     be applied and read back many times. slots: where its objects are, if not where it says itself."""
     memory = vars(program)  # where cached_property keeps things too
     if "native_rows" not in memory:
-        made = [step for step in program.steps if not isinstance(step, ContentStep)]
-        memory["native_rows"] = _core.Rows(rows_of(made, program.slots if slots is None else slots))
+        memory["native_rows"] = _core.Rows(rows_of(program.making, program.slots if slots is None else slots))
     rows: _core.Rows = memory["native_rows"]
     return rows
 

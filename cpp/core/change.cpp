@@ -45,11 +45,12 @@ change::change(std::shared_ptr<holdings> of, change_plan plan)
 
   auto segments = before_->segments();
   if (!segment_->empty()) segments.push_back(segment_);
-  making_ = std::make_shared<snapshot>(home_, table_, segments);
+  making_ = std::make_shared<snapshot>(home_, table_, segments, in_order_);
   after_ = making_;
   if (plan_.extra_slots != 0) {
     const auto end = table_.begin() + static_cast<std::ptrdiff_t>(plan_.slots);
-    after_ = std::make_shared<snapshot>(home_, std::vector(table_.begin(), end), std::move(segments));
+    after_ =
+        std::make_shared<snapshot>(home_, std::vector(table_.begin(), end), std::move(segments), in_order_);
   }
   of_->retired_->make_room();
   of_->made_ += owners;
@@ -91,6 +92,8 @@ void change::find_what_stays() {
 void change::place_what_comes() {
   new_ones_.owners.reserve(segment_->size());
   new_ones_.segments.push_back(segment_);
+  in_order_ = before_->in_order() && plan_.same_slots == before_->size();
+  auto expected = plan_.same_slots;
   for (const auto& next : plan_.rows->rows) {
     if (!next.makes() && !is_logged(next)) continue;
     auto& out = (*segment_)[new_ones_.owners.size()];
@@ -103,6 +106,7 @@ void change::place_what_comes() {
     if (next.slot >= table_.size() || table_[next.slot])
       throw std::out_of_range("a row's slot is taken, or not in the table");
     table_[next.slot] = &out;
+    in_order_ = in_order_ && next.slot == expected++;
     if (next.slot >= plan_.slots) old_ones_.owners.push_back(&out);  // it is there only meanwhile
   }
   if (!old_ones_.owners.empty()) old_ones_.segments.push_back(segment_);

@@ -143,6 +143,7 @@ class change {
   std::vector<row_time> times_;
   std::size_t done_ = 0;
   bool failed_ = false;
+  bool in_order_ = false;  ///< the table is in the order of making
   decision decision_ = decision::none;
 
   std::vector<ready_row> ready_;

@@ -9,7 +9,7 @@
 namespace hipplan {
 
 holdings::holdings(std::shared_ptr<retired> going) : home_(going->home()), retired_(std::move(going)) {
-  current_ = std::make_shared<snapshot>(home_, std::vector<held*>{}, std::vector<segment_ptr>{});
+  current_ = std::make_shared<snapshot>(home_, std::vector<held*>{}, std::vector<segment_ptr>{}, true);
 }
 
 holdings::~holdings() {
@@ -52,7 +52,7 @@ retirement all_of(const snapshot& what) {
   for (auto* const one : what.table()) {
     if (one) out.owners.push_back(one);
   }
-  if (!std::ranges::is_sorted(out.owners, {}, &held::made)) std::ranges::sort(out.owners, {}, &held::made);
+  if (!what.in_order()) std::ranges::sort(out.owners, {}, &held::made);
   return out;
 }
 

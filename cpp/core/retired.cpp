@@ -208,7 +208,7 @@ void retired::choose(undo_report& report) {
 
 bool retired::give_back(undo_report& report, std::chrono::steady_clock::time_point until) {
   const std::lock_guard lock(home_->mutex);
-  if (spared_ != spared::nothing) choose(report);
+  if (spared_ != spared::nothing && (leases_->size() != 0 || !lists_.kept.empty())) choose(report);
   auto& going = lists_.going;
   while (!going.empty()) {
     if (going.back().owners.empty()) {

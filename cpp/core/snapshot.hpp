@@ -33,10 +33,15 @@ using household_ptr = std::shared_ptr<household>;
 
 class snapshot {
  public:
-  snapshot(household_ptr home, std::vector<held*> table, std::vector<segment_ptr> segments)
-      : home_(std::move(home)), table_(std::move(table)), segments_(std::move(segments)) {}
+  /// in_order: whether the table is in the order of making.
+  snapshot(household_ptr home, std::vector<held*> table, std::vector<segment_ptr> segments, bool in_order)
+      : home_(std::move(home)),
+        table_(std::move(table)),
+        segments_(std::move(segments)),
+        in_order_(in_order) {}
 
   [[nodiscard]] std::size_t size() const noexcept { return table_.size(); }
+  [[nodiscard]] bool in_order() const noexcept { return in_order_; }
   [[nodiscard]] const std::vector<held*>& table() const noexcept { return table_; }
   [[nodiscard]] const std::vector<segment_ptr>& segments() const noexcept { return segments_; }
   [[nodiscard]] hip::runtime& runtime() const noexcept { return *home_->runtime; }
@@ -60,6 +65,7 @@ class snapshot {
   household_ptr home_;
   std::vector<held*> table_;           ///< null: nothing was made, as of a peer link that was on already
   std::vector<segment_ptr> segments_;  ///< that the owners are in
+  bool in_order_;
 };
 using snapshot_ptr = std::shared_ptr<const snapshot>;
 
