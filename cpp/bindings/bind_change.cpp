@@ -11,9 +11,13 @@ namespace {
 
 std::vector<binding> read_bindings(const py::dict& bound) {
   std::vector<binding> out;
-  for (const auto& [row, given] : bound) {
-    const auto pair = given.cast<std::pair<py::object, std::size_t>>();
-    out.push_back(read_binding(row.cast<std::size_t>(), pair.first, pair.second));
+  try {
+    for (const auto& [row, given] : bound) {
+      const auto [what, size_bytes] = given.cast<std::pair<py::object, std::size_t>>();
+      out.push_back(read_binding(row.cast<std::size_t>(), what, size_bytes));
+    }
+  } catch (const py::cast_error&) {
+    throw py::type_error("what is bound is a row -> (descriptor or memory, bytes)");
   }
   return out;
 }
@@ -161,13 +165,22 @@ void bind_change(py::module_& module) {
            "RuntimeError where another change is undecided.")
       .def(
           "bar", [](started_change& self) { return self.what->bar(); }, no_gil(),
-          "Nobody can begin to look at what goes; unless leases are on it, which are the answer.")
+          "Nobody can begin to look at what goes; unless leases are on it, which are the answer. Before the "
+          "first row that unmaps.")
       .def(
-          "bind", [](started_change& self, const py::dict& bound) { self.what->bind(read_bindings(bound)); },
-          py::arg("bound"), "Row -> (descriptor or memory, bytes), for rows that say so. BufferError.")
+          "bind",
+          [](started_change& self, const py::dict& bound) {
+            auto read = read_bindings(bound);
+            const without_gil release;
+            self.what->bind(std::move(read));
+          },
+          py::arg("bound"),
+          "Row -> (descriptor or memory, bytes), for rows that say so. TypeError, ValueError, BufferError.")
       .def(
           "advance", [](started_change& self, std::size_t end) { advance(*self.what, *self.of->what, end); },
-          py::arg("end"), "Runs rows up to this one for some milliseconds. HipError, AddressTaken.")
+          py::arg("end"),
+          "Runs rows up to this one for some milliseconds. HipError, AddressTaken; RuntimeError where the "
+          "change is decided, or a row has failed already.")
       .def_property_readonly(
           "failed", [](const started_change& self) { return self.what->failed(); },
           "The row after those that are done.")
@@ -180,7 +193,8 @@ void bind_change(py::module_& module) {
           },
           py::arg("row"), "(nanoseconds, calls made again) in a timed change.")
       .def("commit", &started_change::commit, py::arg("state"),
-           "The new snapshot counts, and this is known of it. False where it was rolled back.")
+           "The new snapshot counts, and this is known of it. False where it was rolled back. RuntimeError "
+           "where rows are left.")
       .def(
           "roll_back", [](started_change& self) { self.what->roll_back(); }, no_gil(),
           "The old snapshot counts. Does nothing where it is decided.")

@@ -143,9 +143,15 @@ std::vector<leased> change::bar() {
   return {};
 }
 
+void change::bind(std::vector<binding> bound) {
+  const std::lock_guard lock(home_->mutex);
+  if (undecided()) bound_.swap(bound);  // what there was is let go behind the lock
+}
+
 void change::advance(std::size_t end, std::chrono::steady_clock::time_point until) {
   const std::lock_guard lock(home_->mutex);
   if (!undecided()) throw std::logic_error("the change is decided");
+  if (failed_) throw std::logic_error("a row of the change has failed: it can only be rolled back");
   end = std::min(end, plan_.rows->rows.size());
   deadline stop(until);
   struct puts_device_back {

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -54,14 +55,15 @@ class change {
   ~change();
 
   /// Bars what goes for those who look at memory; what leases are on is the answer, and then nothing is
-  /// barred.
+  /// barred. Comes before the first row that unmaps: what is not mapped any more is not found.
   [[nodiscard]] std::vector<leased> bar();
 
   /// What the caller gives for rows that say so.
-  void bind(std::vector<binding> bound) { bound_ = std::move(bound); }
+  void bind(std::vector<binding> bound);
 
   /// Runs rows in order up to `end`, at least one and then as many as fit until a time; stops at the first
-  /// failure. Throws what is no driver error too; done() tells how far it came.
+  /// failure. Throws what is no driver error too; done() tells how far it came. Throws std::logic_error where
+  /// the change is decided, and after a failure: it can only be rolled back then.
   void advance(std::size_t end, std::chrono::steady_clock::time_point until);
   /// The row after those has failed.
   [[nodiscard]] bool failed() const noexcept { return failed_; }
@@ -74,11 +76,13 @@ class change {
 
   /// Decides: the new snapshot counts, the old one's rest is retired. False where it was rolled back already.
   /// beside: what happens in the same moment; what it gives is kept until the end of it. It may not fail.
+  /// Throws std::logic_error where rows are left, and decides nothing; else it cannot fail.
   template <class Beside>
-  bool commit(Beside beside) noexcept {
+  bool commit(Beside beside) {
     std::vector<binding> bound;  // let go behind the lock
     const std::lock_guard lock(home_->mutex);
     if (!undecided()) return committed();
+    if (done_ != plan_.rows->rows.size()) throw std::logic_error("not all rows of the change are done");
     const auto at_once = beside();
     bound.swap(bound_);
     take_place();

@@ -272,3 +272,40 @@ def test_the_snapshot_and_what_is_known_of_it_change_in_one_moment(sim: Simulato
         sys.setswitchinterval(usual)
     assert (wrong, book.age) == ([], 39)
     close(holdings)
+
+
+def test_a_change_with_a_failed_row_can_only_be_rolled_back(sim: Simulator) -> None:
+    """Each further attempt would use up the place in the log that belongs to another row."""
+    holdings = holding(sim.runtime, MAPPED)
+    rows = [row.rights(2, ((0, "r"),), row.RW), row.unmap(2, 1, 0)]
+    change = _core.Change(holdings, _core.Rows(rows), slots=3, same_slots=3)
+    sim.runtime.arm_faults("hipMemSetAccess@1=999")
+    with pytest.raises(_core.HipError):
+        change.advance(2)
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="has failed"):
+            change.advance(2)
+    assert (change.done, change.failed, change.undecided) == (0, True, True)
+    with pytest.raises(RuntimeError, match="not all rows"):
+        change.commit("wrong")
+    assert (change.undecided, holdings.state) == (True, None)
+
+    change.roll_back()
+    assert give_back(holdings).leaks == []
+    assert close(holdings).given_back == 3
+
+
+def test_a_change_with_rows_left_is_not_committed(sim: Simulator) -> None:
+    holdings = nothing(sim.runtime)
+    change = begin(holdings, [row.stream(0)], 1)
+    change.roll_back()
+    assert not change.commit("rolled back")  # no error: a close from another thread may come first
+    give_back(holdings)
+
+    change = _core.Change(holdings, _core.Rows([row.stream(0), row.stream(1)]), slots=2)
+    change.advance(1)
+    with pytest.raises(RuntimeError, match="not all rows"):
+        change.commit("wrong")
+    row.advance(change, 2)
+    assert (change.commit("right"), holdings.state) == (True, "right")
+    assert close(holdings).given_back == 2

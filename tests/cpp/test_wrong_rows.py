@@ -207,3 +207,14 @@ def test_a_driver_s_own_refusals_leave_nothing(sim: Simulator) -> None:
     refused(holdings, [row.registered(4, 2**60)], OSError, slots=5, same_slots=4)
     refused(holdings, [row.registered(4, 0)], OSError, slots=5, same_slots=4)
     assert close(holdings).given_back == 4
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"a": (1, 0)}, {0: 1}, {0: (1,)}, {0: (1, 0, 0)}, {-1: (1, 0)}, {0: (1, -1)}, {0: (2**70, 0)}, {0: None}]
+)
+def test_what_is_bound_in_a_wrong_shape_is_refused(sim: Simulator, wrong: dict[Any, Any]) -> None:
+    change = _core.Change(nothing(sim.runtime), _core.Rows([row.imported(0)]), slots=1)
+    with pytest.raises((TypeError, ValueError)):
+        change.bind(wrong)
+    with pytest.raises(ValueError, match="nothing is bound"):
+        change.advance(1)
