@@ -140,18 +140,17 @@ def give_back(retired: _core.Retired, record: Recorder | None = None) -> Undone:
     owned = retired.contents() if record else []
     report = _core.UndoReport()
     work = _core.GivingBack(retired, _patience_s())
-    work.run(report, _tell_busy, _tell_interrupted)
-    undone = _undone(work, report)
+    undone = _undone(work, report, work.run(report, _tell_busy, _tell_interrupted))
     if record:
         record.undone(owned, retired.contents(), undone, perf_counter_ns() - began)
     return undone
 
 
-def _undone(work: _core.GivingBack, report: _core.UndoReport) -> Undone:
+def _undone(work: _core.GivingBack, report: _core.UndoReport, interrupt: BaseException | None) -> Undone:
     if work.given_up:
         given_up = f"device '{work.given_up_on}' did not become idle"
         stays = [Failure(name, identity, "", given_up, 0, "", lost=True) for _, name, identity in work.left]
-        return Undone(0, tuple(stays), interrupt=work.interrupt)
+        return Undone(0, tuple(stays), interrupt=interrupt)
     failures = [
         Failure(name, f"device '{name}'", error.call, error.name, error.code, error.arguments, lost=False)
         for name, error in work.failures
@@ -164,7 +163,7 @@ def _undone(work: _core.GivingBack, report: _core.UndoReport) -> Undone:
         for leak in report.leaks
     ]  # fmt: skip
     kept = tuple(report.kept)
-    return Undone(report.given_back, tuple(failures), kept, report.put_back, work.retried, work.interrupt)
+    return Undone(report.given_back, tuple(failures), kept, report.put_back, work.retried, interrupt)
 
 
 def give_back_waiting() -> BaseException | None:

@@ -26,10 +26,10 @@ class giving_back : public std::enable_shared_from_this<giving_back> {
         patience_(std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>(patience_s))) {}
 
   /// on_busy: called with the device's name once it is past its time. on_interrupt: when something was
-  /// raised.
-  void run(const std::shared_ptr<undo_report>& report, const py::object& on_busy,
-           const py::object& on_interrupt) {
-    if (finished_) return;
+  /// raised; the first of that is the result, or None. It is not kept here: its traceback may lead to whoever
+  /// holds this.
+  py::object run(const std::shared_ptr<undo_report>& report, const py::object& on_busy,
+                 const py::object& on_interrupt) {
     const active_here active(shared_from_this());
     while (!finished_) {
       try {
@@ -40,26 +40,28 @@ class giving_back : public std::enable_shared_from_this<giving_back> {
         pause();
       }
     }
+    return interrupt_ ? std::move(interrupt_) : py::none();
   }
 
   /// The device that is waited for.
   [[nodiscard]] std::optional<std::string> busy() const {
-    const auto place = waiting_ ? waiting_->busy() : std::nullopt;
-    return place ? std::optional(devices_[*place].first) : std::nullopt;
+    if (!waiting_) return std::nullopt;
+    const auto place = waiting_->busy();
+    if (!place) return std::nullopt;
+    return devices_[*place].first;
   }
   /// What stays since it was given up on.
   [[nodiscard]] const std::vector<described>& left() const { return left_; }
   [[nodiscard]] bool overdue() const { return clock::now() - began_ >= patience_; }
   /// The first one decides, whichever thread makes it: to give up, or to give back.
   bool give_up() {
-    if (!given_up() && busy()) given_up_on_ = *busy();
+    if (const auto device = busy(); device && !given_up()) given_up_on_ = *device;
     auto none = decision::none;
     return decided_.compare_exchange_strong(none, decision::give_up) || none == decision::give_up;
   }
   [[nodiscard]] bool given_up() const { return decided_ == decision::give_up; }
   [[nodiscard]] const std::string& given_up_on() const { return given_up_on_; }
   [[nodiscard]] bool finished() const { return finished_; }
-  [[nodiscard]] py::object interrupt() const { return interrupt_ ? interrupt_ : py::none(); }
   [[nodiscard]] std::uint64_t retried() const { return retried_ + (waiting_ ? waiting_->retried() : 0); }
   [[nodiscard]] py::list failures() const {
     py::list out;
@@ -157,30 +159,38 @@ class giving_back : public std::enable_shared_from_this<giving_back> {
         const without_gil no_interpreter;
         idle_ = waiting_->wait_until(clock::now() + between_signals);
       }
-      if (!idle_ && !told_ && overdue() && busy()) {
-        told_ = true;
-        return *busy();
+      if (!idle_ && !told_ && overdue()) {
+        const auto device = busy();
+        told_ = device.has_value();
+        return device.value_or(std::string());
       }
       if (!idle_) return {};
     }
     auto none = decision::none;
     if (!decided_.compare_exchange_strong(none, decision::give_back) && none == decision::give_up)
       return abandon();
-    const without_gil no_interpreter;
     const auto before = hip::runtime::retries_of_this_thread();
-    const bool more = what_->give_back(report, clock::now() + between_signals);
+    const bool more = [&] {
+      const without_gil no_interpreter;
+      return what_->give_back(report, clock::now() + between_signals);
+    }();
     retried_ += hip::runtime::retries_of_this_thread() - before;
     if (!more) finished_ = true;
     return {};
   }
   std::string abandon() {
-    const without_gil no_interpreter;
-    left_ = what_->contents();
-    what_->abandon();
+    auto left = [&] {
+      const without_gil no_interpreter;
+      auto all = what_->contents();
+      what_->abandon();
+      return all;
+    }();
+    left_ = std::move(left);
     finished_ = true;
     return {};
   }
 
+  // All of it is written with the GIL: other threads read it meanwhile.
   std::shared_ptr<retired> what_;
   retired::devices devices_;
   std::vector<described> left_;
@@ -282,7 +292,8 @@ void bind_undo(py::module_& module) {
            }),
            is_constructor(), py::arg("retired"), py::arg("patience"))
       .def("run", &giving_back::run, py::arg("report"), py::arg("on_busy"), py::arg("on_interrupt"),
-           "Until all is given back, or a device was given up on. Raises nothing.")
+           "Until all is given back, or a device was given up on. Raises nothing: what was raised meanwhile "
+           "first is the result, or None.")
       .def("give_up", &giving_back::give_up, "On the device that is waited for; False where it is too late.")
       .def_property_readonly("busy", &giving_back::busy, "The device that is waited for, or None.")
       .def_property_readonly(
@@ -292,8 +303,6 @@ void bind_undo(py::module_& module) {
       .def_property_readonly("given_up", &giving_back::given_up)
       .def_property_readonly("given_up_on", &giving_back::given_up_on, "The device.")
       .def_property_readonly("finished", &giving_back::finished)
-      .def_property_readonly("interrupt", &giving_back::interrupt,
-                             "What was raised meanwhile first, or None.")
       .def_property_readonly("failures", &giving_back::failures,
                              "(name, HipError) of devices that are not idle.")
       .def_property_readonly("retried", &giving_back::retried)

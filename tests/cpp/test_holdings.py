@@ -7,6 +7,7 @@ import gc
 import signal
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -336,11 +337,11 @@ def test_what_a_handler_raises_while_things_are_given_back_is_kept_until_the_end
     before = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, 0.02)
     try:
-        work.run(report, lambda device: None, lambda: told.append(1))
+        interrupt = work.run(report, lambda device: None, lambda: told.append(1))
     finally:
         signal.signal(signal.SIGALRM, before)
 
-    assert isinstance(work.interrupt, TimeoutError)
+    assert isinstance(interrupt, TimeoutError)
     assert (told, report.given_back, sim.alive()) == ([1], 20, set())
 
 
@@ -369,3 +370,30 @@ def test_a_close_from_another_thread_during_a_change_rolls_it_back(sim: Simulato
             one.append(1)  # let go
         close(holdings)
     given.append(1)
+
+
+def test_what_a_handler_raised_does_not_keep_what_gave_back(sim: Simulator) -> None:
+    """Its traceback leads to the frame that has the other."""
+    holdings = holding(sim.runtime, [row.stream(slot) for slot in range(20)])
+    sim.runtime.arm_faults("hipStreamDestroy@1+=delay:5")
+    holdings.close(False)
+    raised = []
+
+    def stop(number: int, frame: object) -> None:
+        raised.append(number)
+        raise TimeoutError
+
+    def give_back_interrupted() -> weakref.ref[_core.GivingBack]:
+        work = _core.GivingBack(holdings.retired, 60.0)
+        work.run(_core.UndoReport(), lambda device: None, lambda: None)
+        return weakref.ref(work)
+
+    before = signal.signal(signal.SIGALRM, stop)
+    gc.disable()
+    signal.setitimer(signal.ITIMER_REAL, 0.02)
+    try:
+        gone = give_back_interrupted()
+        assert (len(raised), gone()) == (1, None)
+    finally:
+        gc.enable()
+        signal.signal(signal.SIGALRM, before)
