@@ -27,6 +27,7 @@ LIMITS = {
     "characters of rights": 12_000_000,
     "steps": 40_000,
     "pieces": 20_000,
+    "mistakes": 100_000,
 }
 """What is counted -> how many of it one document has at most."""
 

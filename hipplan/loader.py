@@ -172,9 +172,11 @@ def _validate(document: Expanded) -> tuple[Plan, list[Diagnostic], dict[Path, An
         try:
             return Plan.model_validate(document.data), found, left_out
         except ValidationError as error:
-            from hipplan.model.translate import translate
+            from hipplan.model.translate import too_many, translate
 
             found += translate(error, Plan, document.data, document.span, keys_taken)
+            if too_many(error):
+                raise PlanError(in_order([*document.found, *found])) from None
             good, wrong = _without_the_wrong(document.data, error)
         if good == document.data:
             raise PlanError(in_order([*document.found, *found])) from None

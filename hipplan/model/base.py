@@ -1,11 +1,12 @@
 """What every model shares: strictness, and the scalar types of a plan."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from hipplan.budget import LIMITS
+from hipplan.budget import LIMITS, Budget
+from hipplan.errors import PlanError
 from hipplan.units import SizeError, parse_size
 
 
@@ -23,6 +24,21 @@ def refuse(code: str, message: str, *, at: str = "", why: str = "", hint: str = 
     """The error a validator raises: a hipplan code and what goes with it. `at` names the key to point at."""
     context = {"message": message, "at": at, "why": why, "hint": hint}
     return PydanticCustomError(code, "{message}", context)
+
+
+def _within_steps(value: Any, info: ValidationInfo) -> Any:
+    """Before pydantic looks at the items: it keeps more than a kilobyte of each that is wrong."""
+    try:
+        Budget().take("steps", len(value) if isinstance(value, list) else 0, f"'{info.field_name}'")
+    except PlanError as past:
+        (found,) = past.diagnostics
+        raise refuse(found.code, found.summary, why=found.why, hint=found.hint) from None
+    return value
+
+
+Item = TypeVar("Item")
+Steps = Annotated[list[Item], BeforeValidator(_within_steps), Field(json_schema_extra={"maxItems": LIMITS["steps"]})]
+"""A list of what becomes driver calls: no more than a document may have."""
 
 
 def _size(value: Any, more: str = "") -> int:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
-from hipplan.model.base import Count, FilePath, Offset, PlanModel, Size, refuse
+from hipplan.model.base import Count, FilePath, Offset, PlanModel, Size, Steps, refuse
 
 
 class ByteRange(PlanModel):
@@ -359,13 +359,13 @@ class ManagedBuffer(_Buffer):
     Source: hipStreamAttachMemAsync.
     """
 
-    advice: list[Advice] = []
+    advice: Steps[Advice] = []
     """What is advised, in order.
 
     Source: hipMemAdvise.
     """
 
-    prefetch: list[Prefetch] = []
+    prefetch: Steps[Prefetch] = []
     """What is moved after the advice, in order.
 
     Source: hipMemPrefetchAsync.

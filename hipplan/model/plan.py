@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
-from hipplan.model.base import MemoryName, Name, PlanModel, refuse
+from hipplan.model.base import MemoryName, Name, PlanModel, Steps, refuse
 from hipplan.model.buffers import Buffer
 from hipplan.model.contents import Content
 from hipplan.model.devices import DeviceSelector, PeerLink, Requires, Stream
@@ -24,7 +24,7 @@ def _version(value: Any) -> Any:
 
 Version = Annotated[Literal[1], BeforeValidator(_version)]
 Peers = Annotated[
-    Annotated[Literal["all"], Tag("all")] | Annotated[list[PeerLink], Tag("links")],
+    Annotated[Literal["all"], Tag("all")] | Annotated[Steps[PeerLink], Tag("links")],
     Discriminator(lambda value: "all" if isinstance(value, str) else "links"),
 ]
 

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from typing_extensions import Self
 
 from hipplan.dtypes import BY_NAME, meant_dtype
-from hipplan.model.base import AutoSize, Name, PlanModel, Size, refuse
+from hipplan.model.base import AutoSize, Name, PlanModel, Size, Steps, refuse
 from hipplan.model.virtual import Access
 from hipplan.units import BYTES_MAX, format_size
 
@@ -95,7 +95,7 @@ class Region(PlanModel):
     Source: hipMemAllocationProp.location.
     """
 
-    devices: list[str] | None = None
+    devices: Steps[str] | None = None
     """Several devices, or patterns such as gpu.*, behind one range of addresses.
 
     Errors: HP201 no such device; HP209 a device twice.

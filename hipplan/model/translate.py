@@ -9,6 +9,7 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
+from hipplan.budget import LIMITS
 from hipplan.codes import CODES
 from hipplan.errors import Diagnostic, Span, suggest
 from hipplan.findings import Findings
@@ -100,11 +101,13 @@ def translate(
     more_keys: Callable[[Path], tuple[str, ...]] = lambda path: (),
     unfilled: Container[Path] = (),
 ) -> list[Diagnostic]:
-    """Every error of a document as a diagnostic, in the order of the file.
+    """Every error of a document as a diagnostic, in the order of the file; past the limit of mistakes their number.
 
     more_keys: that the object at a path may have besides its model's.
     unfilled: paths of which nothing can be said, for an error below them has been reported.
     """
+    if too_many(error):
+        return [_their_number(error, data, span)]
     found = Findings()
     repeated: dict[object, Diagnostic] = {}
     told: set[tuple[Path, str, str]] = set()
@@ -140,6 +143,33 @@ def translate(
                 told.add((at, one.code, one.summary))
                 found.add(one)
     return found.all
+
+
+def too_many(error: ValidationError) -> bool:
+    """Whether the limit of mistakes is past: pydantic makes a list of all or none, a kilobyte each."""
+    return error.error_count() > LIMITS["mistakes"]
+
+
+def _their_number(error: ValidationError, data: Any, span: SpanOf) -> Diagnostic:
+    """That there are so many, and where most is written: what has few entries has few mistakes."""
+    path = _longest(data)
+    summary = f"this document has {error.error_count():,} mistakes"
+    why = f"the limit of one document is {LIMITS['mistakes']:,} mistakes, and past it they are not shown"
+    hint = f"look at '{_named(path)}' first, which has {len(_below(data, path)):,} entries" if path else ""
+    return Diagnostic("HP023", summary, span(path, key=True), why=why, hint=hint)
+
+
+def _longest(data: Any) -> Path:
+    """The path of the mapping or list with the most entries."""
+    found: Path = ()
+    most = 0
+    left: list[tuple[Path, Any]] = [((), data)]
+    for path, value in left:
+        if len(value) > most:
+            found, most = path, len(value)
+        entries = value.items() if isinstance(value, dict) else enumerate(value)
+        left += [((*path, key), inner) for key, inner in entries if isinstance(inner, (dict, list))]
+    return found
 
 
 def path_in(data: Any, loc: tuple[int | str, ...]) -> tuple[Path, bool]:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
-from hipplan.model.base import Count, Offset, PlanModel, Size, refuse
+from hipplan.model.base import Count, Offset, PlanModel, Size, Steps, refuse
 
 Right = Literal["none", "r", "rw"]
 Access = dict[str, Right]
@@ -169,7 +169,7 @@ class Reservation(PlanModel):
     Source: hipMemSetAccess, per mapping and device.
     """
 
-    mappings: list[Mapping] = []
+    mappings: Steps[Mapping] = []
     """What is placed in the range, in order of calls.
 
     Source: hipMemMap.

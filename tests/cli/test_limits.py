@@ -22,6 +22,8 @@ Hold = Callable[[str, tuple[float, float], list[list[str]]], list[tuple[int, str
 SMALL = (2.0, 300)
 """CPU seconds and MiB that a document of 64 KiB may take, and one of 10 MB."""
 LARGE = (10.0, 1000)
+FLOOD = (8.0, 900)
+"""What must be clearly below that, for each mistake adds to it."""
 
 EXPRESSION = "$(" + "1 + " * 500 + "index)"
 TEXT = "x" * 3900
@@ -241,10 +243,50 @@ def test_the_limit_is_of_a_run_not_of_a_file(tmp_path: Path, hipplan: Run) -> No
     assert [file["diagnostics"][-1]["left_out"] for file in files] == [0, 200, 600]
 
 
+LIST = "[" + "1, " * 700_000 + "]"
+MAPPING = "{" + "".join(f"t{i}: 1, " for i in range(370_000)) + "}"
+MANAGED = "kind: managed, size: 1"
+FLOODS: dict[str, tuple[str, str]] = {
+    "advice": (f"buffers: {{b: {{{MANAGED}, advice: {LIST}}}}}", "'advice' asks for 700,000 steps"),
+    "prefetch": (f"buffers: {{b: {{{MANAGED}, prefetch: {LIST}}}}}", "'prefetch' asks for 700,000 steps"),
+    "mappings": (f"reservations: {{r: {{mappings: {LIST}}}}}", "'mappings' asks for 700,000 steps"),
+    "peers": (f"peers: {LIST}", "'peers' asks for 700,000 steps"),
+    "devices": (f"regions: {{r: {{devices: {LIST}}}}}", "'devices' asks for 700,000 steps"),
+    "many lists": (
+        "buffers:\n" + "".join(f"  b{i}: {{{MANAGED}, advice: [{'1, ' * 39_000}]}}\n" for i in range(18)),
+        "this document has 702,000 mistakes",
+    ),
+    "tensors": (f"regions: {{r: {{tensors: {MAPPING}}}}}", "this document has 370,000 mistakes"),
+    "names and tensors": (
+        f"regions: {{r: {{tensors: {MAPPING.replace('t', '-t')}}}}}",
+        "this document has 740,000 mistakes",
+    ),
+    "rights": (f"reservations: {{r: {{size: 1, access: {MAPPING}}}}}", "this document has 370,000 mistakes"),
+    "unknown keys": (f"buffers: {{b: {{{MANAGED}, {MAPPING[1:]}}}", "this document has 370,000 mistakes"),
+    "unknown keys of many": (
+        "buffers:\n" + "".join(f"  b{i}: {{{MANAGED}, {MAPPING[1:127]}}}\n" for i in range(18_000)),
+        "this document has 306,000 mistakes",
+    ),
+}
+"""Documents of 10 MB in which nearly every value is a mistake, and what is said of them."""
+
+
+@pytest.mark.parametrize(("text", "told"), FLOODS.values(), ids=FLOODS)
+def test_a_flood_of_mistakes_is_one_error_and_refused_quickly(text: str, told: str, hold: Hold) -> None:
+    """Of each mistake pydantic keeps more than a kilobyte."""
+    ((code, said),) = hold(text, FLOOD, [["validate"]])
+
+    assert code == 2
+    assert said.count("error[") == said.count("error[HP023]") == 1, said[:2000]
+    assert told in said
+    assert "the limit of one document is" in said
+
+
 ONE = {"name": "g", "memory": "1GiB"}
 PROFILES: dict[str, tuple[dict[str, object], int]] = {
     "devices": ({"devices": [ONE] * 100_000}, 2),
     "links": ({"devices": [ONE] * 2, "links": [{"source": 0, "target": 1}] * 100_000}, 2),
+    "keys that a profile has not": ({"devices": [ONE], **{f"k{i}": 1 for i in range(370_000)}}, 2),
     "facts that nobody knows": ({"devices": [ONE], "unknown": [1] * 700_000}, 2),
     "a long name": ({"devices": [{"name": "g" * 5_000_000}]}, 2),
     "a line break where the simulator reads lines": ({"devices": [{**ONE, "arch": "x\ndevice.0.vmm=0"}]}, 2),
