@@ -42,7 +42,9 @@ def shown_number(value: int) -> str:
 
 
 def shown(value: object) -> str:
-    """A value of a document for a message, cut where it is long."""
+    """A value of a document for a message, as YAML writes it, cut where it is long."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, int) and abs(value) >= INTEGER_END:
         return shown_number(value)
     text = called(value) if isinstance(value, (dict, list, tuple)) else str(value)

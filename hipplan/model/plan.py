@@ -10,15 +10,15 @@ from hipplan.model.contents import Content
 from hipplan.model.devices import DeviceSelector, PeerLink, Requires, Stream
 from hipplan.model.regions import Region
 from hipplan.model.virtual import Allocation, Reservation
+from hipplan.plain import shown
 
 Scalar = int | bool | str
 
 
 def _version(value: Any) -> Any:
     if value.__class__ is not int or value != 1:  # to Python, and so to pydantic, true equals 1
-        written = {"True": "true", "False": "false", "None": "null"}.get(str(value), str(value))
-        shown = f'"{value[:40]}"' if isinstance(value, str) else written[:40]
-        raise refuse("HP108", f"this hipplan reads version 1 of a plan, not {shown}", hint="write hipplan: 1")
+        written = f'"{value[:40]}"' if isinstance(value, str) else shown(value)
+        raise refuse("HP108", f"this hipplan reads version 1 of a plan, not {written}", hint="write hipplan: 1")
     return value
 
 
