@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 from typing_extensions import Self
 
 from hipplan.errors import Diagnostic, PlanError, ProfileError, suggest
@@ -28,6 +28,7 @@ from hipplan.findings import in_order
 from hipplan.model.base import Offset, PlanModel, Size, refuse
 from hipplan.model.translate import translate
 from hipplan.source import load_yaml
+from hipplan.units import PAGE
 from hipplan.yaml12 import number_like
 
 if TYPE_CHECKING:
@@ -37,6 +38,17 @@ LinkType = Literal["xgmi", "pcie", "nvlink", "hypertransport", "qpi", "infiniban
 
 FALLBACK_GRANULARITY = 2 * 2**20
 """What is assumed where a profile does not know a granularity: 2 MiB is a multiple of every known one."""
+
+
+def _granule(bytes_: int) -> int:
+    if bytes_ < PAGE or bytes_ & (bytes_ - 1):
+        why = f"it is a power of two of at least {PAGE} bytes"
+        raise refuse("HP105", f"a granularity cannot be {bytes_} bytes", why=why, hint="use 4KiB or 2MiB")
+    return bytes_
+
+
+Granule = Annotated[Size, AfterValidator(_granule)]
+"""What sizes are a multiple of. Unit: bytes."""
 
 _SIMULATED_LINKS = ("xgmi", "pcie", "nvlink")
 
@@ -63,7 +75,7 @@ class MachineDevice(PlanModel):
     """What was not free when it was measured, or what is known to be taken. Unit: bytes. Source:
     hipMemGetInfo."""
 
-    multiprocessors: Annotated[int, Field(ge=1)] | None = None
+    multiprocessors: Annotated[int, Field(ge=1, lt=2**31)] | None = None
     """Compute units. Source: hipDeviceAttributeMultiprocessorCount."""
 
     vmm: bool | None = None
@@ -85,11 +97,11 @@ class MachineDevice(PlanModel):
     integrated: bool | None = None
     """Shares its memory with the host. Source: hipDeviceAttributeIntegrated."""
 
-    granularity_minimum: Size | None = None
+    granularity_minimum: Granule | None = None
     """What the size of an allocation must be a multiple of. Unit: bytes. Source:
     hipMemGetAllocationGranularity."""
 
-    granularity_recommended: Size | None = None
+    granularity_recommended: Granule | None = None
     """What it better is a multiple of. Unit: bytes. Source: hipMemGetAllocationGranularity."""
 
     shareable_posix_fd: bool | None = None
@@ -109,7 +121,7 @@ class Link(PlanModel):
     type: LinkType = "unknown"
     """Over what. Source: hipExtGetLinkTypeAndHopCount."""
 
-    hops: Annotated[int, Field(ge=0)] | None = None
+    hops: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     """How many links lie between. Source: hipExtGetLinkTypeAndHopCount."""
 
 
@@ -122,7 +134,7 @@ class Mesh(PlanModel):
     type: LinkType = "unknown"
     """Over what. Source: hipExtGetLinkTypeAndHopCount."""
 
-    hops: Annotated[int, Field(ge=0)] | None = None
+    hops: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     """How many links lie between. Source: hipExtGetLinkTypeAndHopCount."""
 
 
@@ -132,7 +144,7 @@ class Limits(PlanModel):
     open_files: Annotated[int, Field(ge=1)] | None = None
     """Open file descriptors, hard limit; AMD takes one per allocation. Source: getrlimit(RLIMIT_NOFILE)."""
 
-    mappings: Annotated[int, Field(ge=1)] | None = None
+    mappings: Annotated[int, Field(ge=1, lt=2**64)] | None = None
     """Memory mappings. Source: /proc/sys/vm/max_map_count."""
 
 
@@ -164,7 +176,7 @@ class Machine(PlanModel):
     host_memory: Size | None = None
     """Memory of the host. Unit: bytes. Source: sysconf(_SC_PHYS_PAGES)."""
 
-    host_granularity: Size | None = None
+    host_granularity: Granule | None = None
     """What the size of an allocation in host memory must be a multiple of. Unit: bytes. Source:
     hipMemGetAllocationGranularity."""
 
