@@ -15,7 +15,6 @@ from typing import Any
 
 from common import MIB, arguments, keep, opened, side_by_side, table
 
-from hipplan import _core
 from hipplan.loader import load
 from hipplan.prepare import prepare
 from hipplan.run import run
@@ -38,21 +37,32 @@ def grow(chosen: Chosen, before: int, chunk: int, peak: list[int]) -> Mapping[st
 
 
 def copy(chosen: Chosen, before: int, chunk: int, peak: list[int]) -> Mapping[str, float]:
-    runtime, journal = chosen.runtime, _core.Journal(chosen.runtime)
+    """What else a user would do: a larger buffer, the bytes copied, the old one freed."""
+    runtime, hip = chosen.runtime, ctypes.CDLL(chosen.runtime.path)
     free = runtime.memory_info(0)[0]
-    old = journal.create_device_buffer("old", 0, before)
-    runtime.fill(journal.address(old), 1, before)
+
+    def malloc(size: int) -> int:
+        pointer = ctypes.c_void_p()
+        check(hip.hipMalloc(ctypes.byref(pointer), ctypes.c_size_t(size)))
+        return pointer.value or 0
+
+    def check(code: int) -> None:
+        if code:
+            raise RuntimeError(f"HIP error {code}")
+
+    old = malloc(before)
+    runtime.fill(old, 1, before)
     runtime.synchronize(0)
     started = time.perf_counter()
-    new = journal.create_device_buffer("new", 0, before + chunk)
+    new = malloc(before + chunk)
     made = time.perf_counter()
     peak.append(free - runtime.memory_info(0)[0])
     asked = time.perf_counter() - made
-    runtime.copy(journal.address(new), journal.address(old), before)
+    runtime.copy(new, old, before)
     runtime.synchronize(0)
-    _core.Undoing.only(journal, [old]).run()
+    check(hip.hipFree(ctypes.c_void_p(old)))
     took = (time.perf_counter() - started - asked) * 1e6
-    _core.Undoing(journal).run()
+    check(hip.hipFree(ctypes.c_void_p(new)))
     return {"grow": took}
 
 
