@@ -307,6 +307,8 @@ void bind_undo(py::module_& module) {
                              "(name, HipError) of devices that are not idle.")
       .def_property_readonly("retried", &giving_back::retried)
       .def_static("all", &giving_back::all, "Those under way, in whichever thread.");
+  module.def("waiting", &waiting::count, no_gil(),
+             "How many wait for views: Retired(0) to Retired(count - 1).");
   module.def("wait_for_views", &waiting::add, py::arg("retired"), no_gil());
   module.def("waits_no_more", &waiting::remove, py::arg("retired"), no_gil());
   module.def("expect_idle_wait", &expect_job_for_spare_thread,

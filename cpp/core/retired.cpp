@@ -315,6 +315,11 @@ void waiting::add(std::shared_ptr<retired> some) {
   if (std::ranges::find(list().all, some) == list().all.end()) list().all.push_back(std::move(some));
 }
 
+std::size_t waiting::count() {
+  const std::lock_guard lock(list().mutex);
+  return list().all.size();
+}
+
 std::vector<std::shared_ptr<retired>> waiting::all() {
   const std::lock_guard lock(list().mutex);
   return list().all;

@@ -126,6 +126,7 @@ class retired {
 namespace waiting {
 /// Throws std::bad_alloc.
 void add(std::shared_ptr<retired> some);
+[[nodiscard]] std::size_t count();
 [[nodiscard]] std::vector<std::shared_ptr<retired>> all();
 void remove(const std::shared_ptr<retired>& some) noexcept;
 }  // namespace waiting
