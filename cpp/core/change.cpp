@@ -27,10 +27,12 @@ change::change(std::shared_ptr<holdings> of, change_plan plan)
       home_(of_->home()),
       plan_(std::move(plan)),
       is_plain_(mapping::is_plain(*home_->runtime)) {
+  const auto lock = home_->locked();  // until the change is the layout's
   if (of_->closed_) throw std::logic_error("the layout is closed");
-  if (of_->retired_->goes()) throw std::logic_error("something of an earlier change is not given back yet");
+  if (of_->retired_->goes_locked())
+    throw std::logic_error("something of an earlier change is not given back yet");
   if (of_->change_) throw std::logic_error("the layout is being changed already");
-  before_ = of_->current();
+  before_ = of_->current_;
   const auto& rows = plan_.rows->rows;
   const auto owners = static_cast<std::size_t>(
       std::ranges::count_if(rows, [](const auto& one) { return one.makes() || is_logged(one); }));
@@ -52,13 +54,14 @@ change::change(std::shared_ptr<holdings> of, change_plan plan)
     after_ =
         std::make_shared<snapshot>(home_, std::vector(table_.begin(), end), std::move(segments), in_order_);
   }
-  of_->retired_->make_room();
+  of_->retired_->make_room_locked();
   of_->made_ += owners;
   of_->change_ = this;
 }
 
 change::~change() {
-  if (!runtime().may_call()) {  // in a forked child another thread of the parent may have had the lock
+  if (!runtime().may_call()) {  // a thread that the child has not got, or that sleeps at the end, may have
+                                // the lock
     if (of_->change_ == this) of_->change_ = nullptr;
     return;
   }
@@ -115,7 +118,7 @@ void change::place_what_comes() {
 std::vector<leased> change::bar() {
   std::vector<std::pair<std::uintptr_t, std::size_t>> ranges;
   {
-    const std::lock_guard lock(home_->mutex);
+    const auto lock = home_->locked();
     for (const auto* const one : old_ones_.owners) {
       std::visit(
           [&](const auto& what) {
@@ -144,12 +147,12 @@ std::vector<leased> change::bar() {
 }
 
 void change::bind(std::vector<binding> bound) {
-  const std::lock_guard lock(home_->mutex);
+  const auto lock = home_->locked();
   if (undecided()) bound_.swap(bound);  // what there was is let go behind the lock
 }
 
 void change::advance(std::size_t end, std::chrono::steady_clock::time_point until) {
-  const std::lock_guard lock(home_->mutex);
+  const auto lock = home_->locked();
   if (!undecided()) throw std::logic_error("the change is decided");
   if (failed_) throw std::logic_error("a row of the change has failed: it can only be rolled back");
   end = std::min(end, plan_.rows->rows.size());
@@ -307,16 +310,25 @@ void change::take_place() noexcept {
 }
 
 void change::roll_back() noexcept {
-  std::vector<binding> bound;
+  if (home_->is_parents()) {
+    if (undecided()) decision_ = decision::roll_back;
+    if (of_->change_ == this) of_->change_ = nullptr;
+    return;
+  }
+  std::vector<binding> bound;  // let go behind the lock
   const std::lock_guard lock(home_->mutex);
-  if (!undecided()) return;
-  bound.swap(bound_);
+  bound = roll_back_locked();
+}
+
+std::vector<binding> change::roll_back_locked() noexcept {
+  if (!undecided()) return {};
   decision_ = decision::roll_back;
   for (const auto& [address, size_bytes] : barred_) of_->leases()->unbar(address, size_bytes);
   for (auto* const one : new_ones_.owners) {
     if (one->done()) one->what.emplace<std::monostate>();  // what was to be registered is the caller's again
   }
   leave(std::move(new_ones_));
+  return std::exchange(bound_, {});
 }
 
 /// The end, with what it leaves over.

@@ -47,7 +47,8 @@ struct row_time {
 
 class change {
  public:
-  /// Throws std::logic_error where another change of the layout is undecided.
+  /// Throws std::logic_error where another change of the layout is undecided. All that needs the layout's
+  /// mutex throws std::runtime_error in a forked child.
   change(std::shared_ptr<holdings> of, change_plan plan);
   change(const change&) = delete;
   change& operator=(const change&) = delete;
@@ -80,7 +81,7 @@ class change {
   template <class Beside>
   bool commit(Beside beside) {
     std::vector<binding> bound;  // let go behind the lock
-    const std::lock_guard lock(home_->mutex);
+    const auto lock = home_->locked();
     if (!undecided()) return committed();
     if (done_ != plan_.rows->rows.size()) throw std::logic_error("not all rows of the change are done");
     const auto at_once = beside();
@@ -89,8 +90,10 @@ class change {
     return true;
   }
   /// Decides: what was made is retired, and so are the alterations, which puts back what they altered. Does
-  /// nothing where it is decided.
+  /// nothing where it is decided. In a forked child nothing is retired: it is the parent's.
   void roll_back() noexcept;
+  /// For who holds the household's mutex: what was bound, to be let go behind it.
+  [[nodiscard]] std::vector<binding> roll_back_locked() noexcept;
   [[nodiscard]] bool undecided() const noexcept { return decision_ == decision::none; }
   [[nodiscard]] bool committed() const noexcept { return decision_ == decision::commit; }
 

@@ -16,11 +16,8 @@ holdings::~holdings() {
   if (!home_->runtime->may_call()) return;
   if (!closed_) {
     with_memory([&] {
-      auto all = all_of(*current_);
-      retired_->make_room();
-      (void)leases()->bar(0, std::numeric_limits<std::size_t>::max(), true);
-      retired_->spare(retired::spared::all);
-      retired_->add_last(std::move(all));
+      const auto lock = home_->locked();
+      (void)retire_all(retired::spared::all, true);
     });
   }
   with_memory([&] {
@@ -29,20 +26,31 @@ holdings::~holdings() {
 }
 
 snapshot_ptr holdings::current() const {
-  const std::lock_guard lock(home_->mutex);
+  const auto lock = home_->locked();
   return current_;
 }
 
 std::vector<leased> holdings::close(bool force) {
+  if (home_->is_parents()) {
+    closed_ = true;
+    return {};
+  }
+  std::vector<binding> bound;  // let go behind the lock
+  const auto lock = home_->locked();
   if (closed_) return {};
-  if (change_) change_->roll_back();
+  if (auto* const undecided = change_.load()) bound = undecided->roll_back_locked();
+  auto in_use = retire_all(retired::spared::leased, force);
+  closed_ = force || in_use.empty();
+  return in_use;
+}
+
+std::vector<leased> holdings::retire_all(retired::spared spared, bool force) {
   auto all = all_of(*current_);
-  retired_->make_room();
+  retired_->make_room_locked();
   auto in_use = leases()->bar(0, std::numeric_limits<std::size_t>::max(), force);
   if (!in_use.empty() && !force) return in_use;
-  retired_->spare(retired::spared::leased);
-  retired_->add_last(std::move(all));
-  closed_ = true;
+  retired_->spare_locked(spared);
+  retired_->add_last_locked(std::move(all));
   return in_use;
 }
 

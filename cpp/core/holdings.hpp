@@ -1,6 +1,7 @@
 // What a layout holds: the snapshot that counts, and what is retired and not given back yet.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -25,24 +26,28 @@ class holdings : public std::enable_shared_from_this<holdings> {
   [[nodiscard]] const std::shared_ptr<retired>& going() const noexcept { return retired_; }
   [[nodiscard]] snapshot_ptr current() const;
   /// Whether a change is undecided.
-  [[nodiscard]] bool is_changing() const noexcept { return change_ != nullptr; }
+  [[nodiscard]] bool is_changing() const noexcept { return change_.load() != nullptr; }
   [[nodiscard]] bool is_closed() const noexcept { return closed_; }
   /// Something could not be put back as it was.
   [[nodiscard]] bool is_damaged() const noexcept { return home_->damaged; }
 
   /// Everything goes, unless leases are out, which are the answer. force: then too, but what they are on
-  /// stays. A change that is undecided is rolled back first.
+  /// stays. A change that is undecided is rolled back first. In a forked child nothing goes.
   [[nodiscard]] std::vector<leased> close(bool force);
 
  private:
   friend class change;
+  /// All that counts is retired, behind what is retired already. For who holds the household's mutex. Throws
+  /// std::bad_alloc, and has changed nothing then; leases that are out, unless force, are the answer, and
+  /// then neither.
+  [[nodiscard]] std::vector<leased> retire_all(retired::spared spared, bool force);
 
   household_ptr home_;
   std::shared_ptr<retired> retired_;
   snapshot_ptr current_;
-  change* change_ = nullptr;  ///< the one that is undecided
-  std::uint64_t made_ = 0;    ///< objects so far
-  bool closed_ = false;
+  std::atomic<change*> change_{nullptr};  ///< the one that is undecided; written with the household's mutex
+  std::uint64_t made_ = 0;                ///< objects so far
+  std::atomic<bool> closed_{false};
 };
 
 /// Every owner of a snapshot, in the order of making.

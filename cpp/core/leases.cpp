@@ -1,25 +1,13 @@
 #include "leases.hpp"
 
-#include <pthread.h>
-
 #include <algorithm>
-#include <atomic>
 #include <iterator>
 
+#include "this_process.hpp"
+
 namespace hipplan {
-namespace {
 
-/// Another number in a forked child.
-unsigned process() {
-  static std::atomic<unsigned> forks{0};
-  static const int watching = pthread_atfork(nullptr, nullptr, [] { ++forks; });
-  (void)watching;
-  return forks.load();
-}
-
-}  // namespace
-
-lease_book::lease_book() : process_(process()) {}
+lease_book::lease_book() : process_(this_process()) {}
 
 std::uint64_t lease_book::age() const {
   const std::lock_guard lock(mutex_);
@@ -89,7 +77,7 @@ std::size_t lease_book::size() const {
 
 void lease_book::give_back(std::list<leased>::iterator which) noexcept {
   // In a forked child the book is the parent's, and may be locked by a thread that the child has not got.
-  if (process() != process_) return;
+  if (this_process() != process_) return;
   const std::lock_guard lock(mutex_);
   out_.erase(which);
 }

@@ -126,41 +126,40 @@ void retired::give_all_back() noexcept {
 }
 
 void retired::set_devices(devices all) {
+  if (home_->is_parents()) return;
   const std::lock_guard lock(home_->mutex);
   devices_ = std::move(all);
 }
 
 retired::devices retired::to_wait_for() const {
+  if (home_->is_parents()) return {};
   const std::lock_guard lock(home_->mutex);
   return devices_;
-}
-
-void retired::make_room() {
-  const std::lock_guard lock(home_->mutex);
-  lists_.going.reserve(lists_.going.size() + 2);
 }
 
 void retired::add_locked(retirement&& more) noexcept {
   if (owns_something(more)) lists_.going.push_back(std::move(more));
 }
 
-void retired::add_last(retirement&& more) noexcept {
-  const std::lock_guard lock(home_->mutex);
+void retired::add_last_locked(retirement&& more) noexcept {
   if (!owns_something(more)) return;
   lists_.going.insert(lists_.going.begin(), std::move(more));
 }
 
 bool retired::any() const {
+  if (home_->is_parents()) return false;
   const std::lock_guard lock(home_->mutex);
   return !lists_.going.empty() || !lists_.kept.empty();
 }
 
 bool retired::goes() const {
+  if (home_->is_parents()) return false;
   const std::lock_guard lock(home_->mutex);
-  return !lists_.going.empty();
+  return goes_locked();
 }
 
 bool retired::waits() const {
+  if (home_->is_parents()) return false;
   const std::lock_guard lock(home_->mutex);
   if (leases_->size() == 0) return false;
   return spared_ == spared::all || (lists_.going.empty() && !lists_.kept.empty());
@@ -207,6 +206,7 @@ void retired::choose(undo_report& report) {
 }
 
 bool retired::give_back(undo_report& report, std::chrono::steady_clock::time_point until) {
+  if (home_->is_parents()) return false;
   const std::lock_guard lock(home_->mutex);
   if (spared_ != spared::nothing && (leases_->size() != 0 || !lists_.kept.empty())) choose(report);
   auto& going = lists_.going;
@@ -279,6 +279,7 @@ bool retired::give_row(std::span<held* const> owners, std::size_t& done, undo_re
 }
 
 std::vector<described> retired::contents() const {
+  if (home_->is_parents()) return {};
   const std::lock_guard lock(home_->mutex);
   std::vector<described> out;
   for (const auto* const some : {&lists_.kept, &lists_.going}) {
@@ -293,6 +294,7 @@ std::vector<described> retired::contents() const {
 }
 
 void retired::abandon() noexcept {
+  if (home_->is_parents()) return;
   const std::lock_guard lock(home_->mutex);
   for (auto* const some : {&lists_.kept, &lists_.going}) {
     for (auto& part : *some) keep_for_ever(std::move(part));

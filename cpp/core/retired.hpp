@@ -66,14 +66,16 @@ class retired {
   using devices = std::vector<std::pair<std::string, device_id>>;
   void set_devices(devices all);
   [[nodiscard]] devices to_wait_for() const;
+
+  // For who holds the household's mutex.
   /// Room for one more, so that neither of the next two needs memory.
-  void make_room();
-  /// Given back before all that is there already. For who holds the household's mutex. What owns nothing is
-  /// not added: nobody need wait for a device.
+  void make_room_locked() { lists_.going.reserve(lists_.going.size() + 2); }
+  /// Given back before all that is there already. What owns nothing is not added: nobody need wait for a
+  /// device.
   void add_locked(retirement&& more) noexcept;
   /// Given back after it: what a change has left over lies in what the layout holds, or is to be put back
   /// into it.
-  void add_last(retirement&& more) noexcept;
+  void add_last_locked(retirement&& more) noexcept;
   enum class spared {
     nothing,  ///< what goes was barred before: no lease is on it
     leased,   ///< What leases are on stays, mappings excepted: those go, so that a stale pointer faults. What
@@ -81,8 +83,10 @@ class retired {
               ///< streams stay, because a thread that moves bytes may use them.
     all,      ///< nobody has asked for it to go: all of it stays as long as a lease is out
   };
-  void spare(spared what) noexcept { spared_ = what; }
+  void spare_locked(spared what) noexcept { spared_ = what; }
+  [[nodiscard]] bool goes_locked() const noexcept { return !lists_.going.empty(); }
 
+  // In a forked child nothing is to be given back.
   /// Something is to be given back, whether or not leases hold it.
   [[nodiscard]] bool any() const;
   /// Something of it does not wait for leases.

@@ -4,7 +4,7 @@ namespace hipplan {
 
 template <class Use>
 auto snapshot::with(slot_id slot, Use use) const {
-  const std::lock_guard lock(home_->mutex);
+  const auto lock = home_->locked();
   if (slot >= table_.size() || !table_[slot] || !table_[slot]->full()) {
     throw std::out_of_range("nothing is in slot " + std::to_string(slot));
   }
@@ -60,7 +60,7 @@ int snapshot::share(slot_id slot) const {
 }
 
 bool snapshot::has(slot_id slot) const {
-  const std::lock_guard lock(home_->mutex);
+  const auto lock = home_->locked();
   return slot < table_.size() && table_[slot] && table_[slot]->full();
 }
 

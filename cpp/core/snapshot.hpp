@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "held.hpp"
+#include "this_process.hpp"
 
 namespace hipplan {
 
@@ -28,6 +29,19 @@ struct household {
   const runtime_ptr runtime;
   std::mutex mutex;                  ///< of all its owners
   std::atomic<bool> damaged{false};  ///< something could not be put back as it was
+
+  /// This is a forked child: all of it is the parent's. A thread of the parent's may have had the mutex,
+  /// which nobody gives back in the child.
+  [[nodiscard]] bool is_parents() const noexcept { return process_ != this_process(); }
+  /// Throws std::runtime_error in a forked child.
+  [[nodiscard]] std::unique_lock<std::mutex> locked() {
+    if (is_parents())
+      throw std::runtime_error("a layout of the parent process: a forked child cannot use it");
+    return std::unique_lock(mutex);
+  }
+
+ private:
+  const unsigned process_ = this_process();
 };
 using household_ptr = std::shared_ptr<household>;
 
@@ -46,7 +60,8 @@ class snapshot {
   [[nodiscard]] const std::vector<segment_ptr>& segments() const noexcept { return segments_; }
   [[nodiscard]] hip::runtime& runtime() const noexcept { return *home_->runtime; }
 
-  // Each throws std::out_of_range where the slot is empty, was given back, or is of another kind.
+  // Each throws std::out_of_range where the slot is empty, was given back, or is of another kind, and
+  // std::runtime_error in a forked child.
   /// Where an object begins; of a range its aligned base.
   [[nodiscard]] std::uintptr_t address(slot_id slot) const;
   /// Of a range from its aligned base on.

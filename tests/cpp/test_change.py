@@ -309,3 +309,30 @@ def test_a_change_with_rows_left_is_not_committed(sim: Simulator) -> None:
     row.advance(change, 2)
     assert (change.commit("right"), holdings.state) == (True, "right")
     assert close(holdings).given_back == 2
+
+
+def test_of_changes_begun_at_once_one_is_made(sim: Simulator) -> None:
+    holdings = nothing(sim.runtime)
+    rows = _core.Rows([row.device_buffer(slot) for slot in range(5000)])
+    for _ in range(20):
+        made: list[_core.Change] = []
+        refused: list[str] = []
+        barrier = threading.Barrier(2)
+
+        def work(
+            made: list[_core.Change] = made, refused: list[str] = refused, barrier: threading.Barrier = barrier
+        ) -> None:
+            barrier.wait()
+            try:
+                made.append(_core.Change(holdings, rows, slots=5000))
+            except RuntimeError as error:
+                refused.append(str(error))
+
+        threads = [threading.Thread(target=work) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert (len(made), refused) == (1, ["the layout is being changed already"])
+        made[0].roll_back()
+    close(holdings)

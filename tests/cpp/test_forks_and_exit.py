@@ -13,6 +13,8 @@ import threading
 import time
 from collections.abc import Callable
 
+import pytest
+
 from hipplan import _core
 from tests.conftest import Simulator
 from tests.cpp import some_rows as row
@@ -104,6 +106,54 @@ def test_a_child_does_not_wait_for_what_a_thread_of_its_parent_has_locked(sim: S
     os.close(*descriptors)
     kept[1].commit(None)
     close(kept[0])
+    assert code == 0
+
+
+def test_nothing_waits_in_a_child_for_what_a_thread_of_its_parent_has_locked(sim: Simulator) -> None:
+    """All of it is the parent's: it does nothing, or is refused."""
+    holdings = holding(sim.runtime, [row.memory(0, shared=True)])
+    change = begin(holdings, [row.device_buffer(1)], 2, same_slots=1)
+    snapshot, making = snapshot_of(holdings), snapshot_of(change)
+    refused: list[Callable[[], object]] = [
+        lambda: snapshot_of(holdings),
+        lambda: 0 in making,
+        lambda: making.address(0),
+        lambda: making.size_bytes(0),
+        lambda: making.handle(0),
+        lambda: making.stream_handle(0),
+        lambda: making.share(0),
+        lambda: making.read_back(_core.Rows([row.memory(0)]), [0]),
+        lambda: change.bind({}),
+        lambda: change.bar(),
+        lambda: change.advance(1),
+        lambda: change.commit("wrong"),
+        lambda: begin(holdings, [], 0),
+    ]
+    descriptors: list[int] = []
+    sim.runtime.arm_faults("hipMemExportToShareableHandle@1=delay:1000")
+    thread = threading.Thread(target=lambda: descriptors.append(snapshot.share(0)))
+    thread.start()
+    while not sim.runtime.calls_counted():
+        time.sleep(0.001)
+    calls = sim.runtime.calls_counted()
+
+    def use_everything() -> bool:
+        for use in refused:
+            with pytest.raises(RuntimeError, match="fork"):
+                use()
+        retired = holdings.retired
+        assert (retired.any, retired.goes, retired.waits, retired.contents()) == (False, False, False, [])
+        change.roll_back()
+        retired.set_devices([])
+        give_back(holdings)
+        assert (holdings.close(True), holdings.closed, holdings.state) == ([], True, None)
+        return sim.runtime.calls_counted() != calls
+
+    code = in_child(use_everything)
+    thread.join()
+    os.close(*descriptors)
+    change.commit(None)
+    close(holdings)
     assert code == 0
 
 
