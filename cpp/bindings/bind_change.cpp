@@ -138,7 +138,7 @@ void bind_snapshot(py::module_& module) {
 
 void bind_change(py::module_& module) {
   py::class_<row_table, std::shared_ptr<row_table>>(module, "Rows", "Driver calls as plain data.")
-      .def("__init__", constructor(+[](py::sequence rows) {
+      .def("__init__", constructor(+[](const py::sequence& rows) {
              return std::const_pointer_cast<row_table>(read_rows(rows));
            }),
            is_constructor(), py::arg("rows"), "A tuple each: see hipplan/rows.py. ValueError.")

@@ -305,7 +305,7 @@ void change::take_place() noexcept {
   decision_ = decision::commit;
   of_->current_ = after_;
   of_->leases()->settle();
-  for (auto* const one : log_) one->what.emplace<std::monostate>();
+  for (auto* const one : log_) one->clear();
   leave(std::move(old_ones_));
 }
 
@@ -325,7 +325,7 @@ std::vector<binding> change::roll_back_locked() noexcept {
   decision_ = decision::roll_back;
   for (const auto& [address, size_bytes] : barred_) of_->leases()->unbar(address, size_bytes);
   for (auto* const one : new_ones_.owners) {
-    if (one->done()) one->what.emplace<std::monostate>();  // what was to be registered is the caller's again
+    if (one->done()) one->clear();  // what was to be registered is the caller's again
   }
   leave(std::move(new_ones_));
   return std::exchange(bound_, {});

@@ -16,7 +16,7 @@ holdings::~holdings() {
   if (!home_->runtime->may_call()) return;
   if (!closed_) {
     with_memory([&] {
-      const auto lock = home_->locked();
+      const std::lock_guard lock(home_->mutex);
       (void)retire_all(retired::spared::all, true);
     });
   }

@@ -230,7 +230,7 @@ bool retired::give_some(std::vector<held*>& owners, undo_report& report,
   std::size_t done = 0;
   const auto conclude = [&] {
     for (auto* const one : some.first(done)) {
-      if (one) one->what.emplace<std::monostate>();
+      if (one) one->clear();
     }
     owners.resize(owners.size() - done);
   };
