@@ -96,6 +96,7 @@ def _only_more(old: Program, new: Program) -> Difference | None:
     made = {step.name for step in more if key_of(step) is not None}
     if not made.issuperset(step.name for step in more):
         return None
+    new.goes_on_from(old, more)
     return Difference(
         old=old,
         new=new,

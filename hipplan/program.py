@@ -12,7 +12,7 @@ from hipplan.errors import Diagnostic
 from hipplan.profiles import Machine
 from hipplan.regions import PlacedRegion
 from hipplan.resources import Resource
-from hipplan.rows import slots_of
+from hipplan.rows import MAKES, slots_of
 from hipplan.steps import CreateAllocation, ImportAllocation, Map, RegisterBuffer, SetAccess, Step
 
 _READ_TOGETHER = frozenset({CreateAllocation, Map, SetAccess})
@@ -72,6 +72,13 @@ class Program:
     def slots(self) -> dict[str, int]:
         """The slot of each object that a step makes, in the snapshots of its layouts."""
         return slots_of(self.steps)
+
+    def goes_on_from(self, other: Program, more: tuple[Step, ...]) -> None:
+        """Takes over what is known of a program that this one goes on from: growing costs the same however much there
+        is. more: the steps that came, none of which takes what the caller passes."""
+        slots = enumerate((step.name for step in more if isinstance(step, MAKES)), len(other.slots))
+        vars(self)["slots"] = {**other.slots, **{name: slot for slot, name in slots}}
+        vars(self)["bindings"] = other.bindings
 
     @cached_property
     def read_singly(self) -> tuple[tuple[int, Step], ...]:
