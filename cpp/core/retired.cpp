@@ -109,7 +109,8 @@ void retired::give_all_back() noexcept {
     report_leak([&] { return std::string(error.what()); });
   };
   try {
-    for (const auto& [name, device] : devices_) {
+    for (const auto& one : devices_) {
+      const auto device = one.second;  // clang 15 captures no structured binding
       try {
         with_memory([&] { synchronize(*home_->runtime, device); });
       } catch (const hip::hip_error& error) {
