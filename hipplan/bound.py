@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from hipplan import _core
@@ -31,10 +31,8 @@ def still_needed(passed: Mapping[str, Any], program: Program) -> dict[str, Any]:
     return {name: given for name, given in passed.items() if name in used}
 
 
-def bound(
-    steps: Sequence[Step], passed: Mapping[str, Any], there: State, gone: Iterable[str]
-) -> tuple[Bound, Step | None, ApplyError | None]:
-    """What the steps take of what was passed; or the step that cannot have it, and why (HP405, HP420).
+def bound(steps: Sequence[Step], passed: Mapping[str, Any], there: State, gone: Set[str]) -> Bound:
+    """What the steps take of what was passed. Raises ApplyError (HP405, HP420) for the step that cannot have it.
 
     there: the layout as it is. gone: names in it that a change gives back.
     """
@@ -50,12 +48,13 @@ def bound(
             address, size = memory_of(step, passed)
             here = range(address, address + size)
             _require_unregistered(step, here, memory)
-            _require_unregistered_there(step, here, there, set(gone))
+            _require_unregistered_there(step, here, there, gone)
             memory[step.name] = here
             found[place] = passed[step.bind], size
         except ApplyError as error:
-            return {}, step, error
-    return found, None, None
+            error.step = step.name
+            raise
+    return found
 
 
 def rebound(state: State, passed: Mapping[str, Any]) -> frozenset[str]:
@@ -138,7 +137,7 @@ def _require_unregistered(step: RegisterBuffer, memory: range, others: Mapping[s
             raise ApplyError(Diagnostic("HP405", summary, step.origin, hint=hint))
 
 
-def _require_unregistered_there(step: RegisterBuffer, memory: range, there: State, gone: set[str]) -> None:
+def _require_unregistered_there(step: RegisterBuffer, memory: range, there: State, gone: Set[str]) -> None:
     """ApplyError HP420: the caller's memory would be registered twice at once, which runtimes do not keep apart."""
     for twin in there.program.bindings:
         if not isinstance(twin, RegisterBuffer):

@@ -15,14 +15,29 @@ OnBytes = Callable[[int, int], None]
 """Called now and then while bytes are moved, with how many are done and how many there are. What it raises stops it."""
 
 
+class Callbacks:
+    """Calls what the caller of hipplan gave."""
+
+    def __init__(self) -> None:
+        self.raised: BaseException | None = None
+        """What one of them has raised: nothing of ours, however much it looks like it."""
+
+    def call(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Raises what it raises."""
+        try:
+            function(*arguments)
+        except BaseException as error:
+            self.raised = error
+            raise
+
+
 class Mover:
     """Does one content step, or a save, at a time."""
 
-    def __init__(self, state: State, files: Files, on_bytes: OnBytes | None) -> None:
+    def __init__(self, state: State, files: Files, on_bytes: OnBytes | None, callbacks: Callbacks) -> None:
         self.files = files
         """Those that are read."""
-        self.callers_own: BaseException | None = None
-        """What on_bytes has raised: nothing of ours, however much it looks like it."""
+        self._callbacks = callbacks
         self._state = state
         self._on_bytes = on_bytes
         self._filler: _core.Filler | None = None
@@ -69,11 +84,4 @@ class Mover:
         """Does what the filler was given. Raises as do()."""
         filler, self._filler = self.filler, None
         on_bytes, total = self._on_bytes, filler.total
-        filler.run(None if on_bytes is None else lambda done: self._call_back(on_bytes, done, total))
-
-    def _call_back(self, function: Callable[..., object], *arguments: Any) -> None:
-        try:
-            function(*arguments)
-        except BaseException as error:
-            self.callers_own = error
-            raise
+        filler.run(None if on_bytes is None else lambda done: self._callbacks.call(on_bytes, done, total))

@@ -21,7 +21,7 @@ from hipplan.holding import Holding
 from hipplan.memory import Memory, Refused
 from hipplan.model import Content
 from hipplan.model.translate import translate
-from hipplan.mover import Mover, OnBytes
+from hipplan.mover import Callbacks, Mover, OnBytes
 from hipplan.output import replacing
 from hipplan.plain import number
 from hipplan.program import Program
@@ -41,7 +41,7 @@ class Moves:
         self._holding = holding
         self._leases = leases
         self._on_bytes = on_bytes
-        self._mover: Mover | None = None
+        self._callbacks = Callbacks()
 
     def let_go(self) -> None:
         """Somebody else may change the memory again."""
@@ -93,8 +93,7 @@ class Moves:
         if missing:
             make_lanes(holding, missing)
         self._leases += [_core.Lease(holding.piece(contents.staging_name(device))) for device in devices]
-        self._mover = Mover(holding.state, files, self._on_bytes)
-        return self._mover
+        return Mover(holding.state, files, self._on_bytes, self._callbacks)
 
     @contextlib.contextmanager
     def _told(self, name: str) -> Iterator[None]:
@@ -118,7 +117,7 @@ class Moves:
             raise Refused("HP413", f"{path!r} cannot be written", why=reason_of(error)) from None
 
     def _is_callers_own(self, error: BaseException) -> bool:
-        return self._mover is not None and error is self._mover.callers_own
+        return error is self._callbacks.raised
 
 
 def _content(path: str, keys: Mapping[str, Any]) -> Content:

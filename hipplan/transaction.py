@@ -21,7 +21,7 @@ from hipplan.content_steps import check_files
 from hipplan.difference import Difference
 from hipplan.errors import ApplyError, Diagnostic, LayoutInUse, LeakError
 from hipplan.leases import in_use
-from hipplan.mover import Mover, OnBytes
+from hipplan.mover import Callbacks, Mover, OnBytes
 from hipplan.places import family_of
 from hipplan.record import Recorder
 from hipplan.rows import ChangeRows
@@ -82,8 +82,7 @@ class Transaction:
         """Of the step under way, from 0."""
         self._step: Step | None = None
         """The step under way."""
-        self._callers_own: BaseException | None = None
-        """What on_step, on_progress or on_bytes has raised: nothing of ours, however much it looks like it."""
+        self._callbacks = Callbacks()
         self._hint = ""
         """What to do about the driver call that failed."""
         self._total = sum(map(len, (way.additions, way.carries, way.changes, way.contents)))
@@ -123,15 +122,15 @@ class Transaction:
     def _make(self) -> None:
         way, old = self.way, self.old
         altering = (*way.carries, *way.changes)
-        self._begin(altering)
-        rows = self._rows if not altering else None
+        rows = self._begin(altering)
         self._advance(way.additions)
         if self._check and (way.additions or not altering):
-            self._read_back(replace(way.new, steps=way.additions) if old.program.steps else way.new, rows)
+            made = replace(way.new, steps=way.additions) if old.program.steps else way.new
+            self._read_back(made, None if altering else rows)
         if altering:
             if way.takes_out:  # hipMemUnmap does not wait by itself
                 self._step = next(step for step in way.changes if isinstance(step, TakeOut))
-                wait_until_idle(old.runtime, devices_of_both(way))
+                wait_until_idle(old.runtime, _devices_of_both(way))
             self._advance(altering)
             if self._check:
                 self._read_back(replace(way.new, steps=way.to_read_back()))
@@ -167,30 +166,26 @@ class Transaction:
         """What is being made."""
         return State(self.way.new, self.old.runtime, _core.Snapshot(self._started), bindings=self._bindings)
 
-    def _begin(self, altering: Sequence[Step]) -> None:
+    def _begin(self, altering: Sequence[Step]) -> _core.Rows:
+        """Gives the rows of all that is made and altered."""
         way, holdings = self.way, self.holdings
-        holdings.retired.set_devices([*devices_of_both(way).items()])
+        holdings.retired.set_devices([*_devices_of_both(way).items()])
         slots, timed = len(way.new.slots), self._record is not None
         if altering or self.old.program.steps:
             made = ChangeRows(way.new.slots, self.old.program.slots)
-            self._rows = _core.Rows([*made.rows(way.additions), *made.rows(altering)])
+            rows = _core.Rows([*made.rows(way.additions), *made.rows(altering)])
             same, kept = way.kept_slots()
             kept += made.kept
-            self._change = _core.Change(holdings, self._rows, slots, made.extra, same, kept, timed)
+            self._change = _core.Change(holdings, rows, slots, made.extra, same, kept, timed)
         else:
-            self._rows = native_rows(way.new)
-            self._change = _core.Change(holdings, self._rows, slots, timed=timed)
+            rows = native_rows(way.new)
+            self._change = _core.Change(holdings, rows, slots, timed=timed)
         if holders := self._change.bar():
             raise LayoutInUse(in_use(holders, "delete the arrays and tensors made from it first"))
-        if not way.new.bindings:
-            return
-        passed, self._step, failure = bound(way.additions, self._bindings, self.old, (s.name for s in way.gone))
-        try:
-            if failure is not None:
-                raise failure
-        finally:
-            del failure  # see _raise_undone
-        self._change.bind(passed)
+        if way.new.bindings:
+            gone = {step.name for step in way.gone}
+            self._change.bind(bound(way.additions, self._bindings, self.old, gone))
+        return rows
 
     def _advance(self, steps: Sequence[Step]) -> None:
         """Runs the rows of these steps, which are the next."""
@@ -236,7 +231,7 @@ class Transaction:
             raise ApplyError([_mismatch(one.name, one.what, one.desired, one.current) for one in wrong])
 
     def _fill(self, files: Files) -> None:
-        mover = Mover(self._state, files, self._on_bytes)
+        mover = Mover(self._state, files, self._on_bytes, self._callbacks)
         for step in self.way.contents:
             self._tell(step)
             self._step = step
@@ -246,14 +241,11 @@ class Transaction:
                 mover.do(step)
             except BaseException as error:
                 failure = error
-                if error is mover.callers_own:
-                    self._callers_own = error
                 raise
             finally:
                 if self._record is not None:
                     took, again = perf_counter_ns() - began, _core.thread_retries() - retries
                     self._record.step(step, took, again, failure)
-                mover.callers_own = None
                 del failure
             self._number += 1
         self._step = None
@@ -261,17 +253,10 @@ class Transaction:
     def _tell(self, step: Step) -> None:
         """Those who look, of the step that comes. Raises what they raise."""
         if self._on_progress is not None:
-            self._call_back(self._on_progress, self._number, self._total)
+            self._callbacks.call(self._on_progress, self._number, self._total)
         if self._on_step is not None:
             self._step = step
-            self._call_back(self._on_step, self._number, step)
-
-    def _call_back(self, function: Callable[..., object], *arguments: object) -> None:
-        try:
-            function(*arguments)
-        except BaseException as error:
-            self._callers_own = error
-            raise
+            self._callbacks.call(self._on_step, self._number, step)
 
     def _stopped(self, error: BaseException) -> NoReturn:
         """Rolls back, unless the decision has fallen already."""
@@ -306,13 +291,13 @@ class Transaction:
                 raise error
             raise failed from error
         finally:  # a circle of errors and frames would hold what the caller has bound until a garbage collection
-            self._callers_own = None
+            self._callbacks.raised = None
             del error, failed
 
     def _failed(self, error: BaseException, undone: Undone) -> BaseException:
         """The error to raise: ours with what was undone in it, anybody else's as it is."""
         step = self._step
-        callers_own = error is self._callers_own
+        callers_own = error is self._callbacks.raised
         notes = (f"retried: {retried_text(self.retries)}",) if self.retries else ()
         notes = (*notes, f"undone: {undone.summary()}")
         changed = tuple(_core.take_leaks_here())  # else nobody hears of them
@@ -334,7 +319,7 @@ class Transaction:
                 error.__cause__ = ApplyError(found, undone=undone, not_as_it_was=changed)
             return error
         found += undone.diagnostics()
-        name = step.name if step is not None else ""
+        name = step.name if step is not None else getattr(error, "step", "")
         return ApplyError(found, step=name, call=call, code=code, undone=undone, not_as_it_was=changed)
 
     def _driver_failure(self, error: _core.HipError, notes: tuple[str, ...]) -> Diagnostic:
@@ -368,7 +353,7 @@ def _taken(step: Step, address: int) -> ApplyError:
     )
 
 
-def devices_of_both(way: Difference) -> dict[str, int]:
+def _devices_of_both(way: Difference) -> dict[str, int]:
     """Devices to wait for: those of the old program that the new one does not name come along."""
     out = dict(way.new.devices)
     for name, ordinal in way.old.devices.items():

@@ -90,6 +90,21 @@ def test_memory_is_registered_once_under_whatever_name_it_comes(sim: Simulator) 
     assert sim.alive() == set()
 
 
+def test_each_refusal_says_how_long_the_memory_is_registered(sim: Simulator) -> None:
+    """Also of the second buffer that is made anew."""
+    one: dict[str, Any] = {"kind": "registered", "bind": "one"}
+    two: dict[str, Any] = {"kind": "registered", "bind": "two"}
+    stays, other = bytearray(8192), bytearray(8192)
+    with hipplan.apply(BASE | {"buffers": {"a": one, "b": two}}, runtime="sim",
+                       bind={"one": bytearray(8192), "two": stays}) as layout:  # fmt: skip
+        anew = BASE | {"buffers": {"a": {**one, "portable": True}, "b": {**two, "portable": True}}}
+        with pytest.raises(
+            ApplyError, match="the memory of 'b' is registered as 'b' until the end of the change"
+        ) as it:
+            layout.update(anew, bind={"one": other, "two": stays})
+        assert it.value.step == "b"
+
+
 def raising(number: int, step: Any) -> None:
     if step.name == "last":
         raise RuntimeError("mine")
