@@ -57,18 +57,9 @@ def difference(old: Program, new: Program, renewed: Set[str] = frozenset(), *, f
 
 
 def from_nothing(new: Program) -> Difference:
-    """All of a program: what an apply does. Kept with the program, which may be applied many times."""
-    memory = vars(new)  # where cached_property keeps things too
-    if "from_nothing" not in memory:
-        memory["from_nothing"] = _from_nothing(new)
-    way: Difference = memory["from_nothing"]
-    return way
-
-
-def _from_nothing(new: Program) -> Difference:
-    nothing = replace(new, steps=(), resources=(), contents=(), regions={}, sealed={})
+    """All of a program: what an apply does."""
     return Difference(
-        old=nothing,
+        old=new.nothing,
         new=new,
         additions=new.making,
         changes=(),

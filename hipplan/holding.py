@@ -97,11 +97,9 @@ class Holding:
         return _core.LeaseRefused(f"'{name}' is closed: its memory was given back")
 
     def close(self, force: bool) -> Undone:
-        """Gives everything back. Raises LayoutInUse (HP409), with nothing changed, while it is looked at; force: then
-        what is looked at stays, and waits."""
-        with self.lock:
-            retired = self.native.retired
-            if (holders := self.native.close(force)) and not force:
-                hint = "delete the arrays and tensors made from it first, or close(force=True)"
-                raise LayoutInUse(in_use(holders, hint))
-            return give_back(retired, self.record)
+        """Gives everything back, for who has the lock. Raises LayoutInUse (HP409), with nothing changed, while it is
+        looked at; force: then what is looked at stays, and waits."""
+        if (holders := self.native.close(force)) and not force:
+            hint = "delete the arrays and tensors made from it first, or close(force=True)"
+            raise LayoutInUse(in_use(holders, hint))
+        return give_back(self.native.retired, self.record)

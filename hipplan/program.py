@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -55,6 +55,11 @@ class Program:
 
     def __repr__(self) -> str:
         return f"<hipplan.Program '{self.name}' for {self.machine}: {len(self.steps)} steps>"
+
+    @cached_property
+    def nothing(self) -> Program:
+        """The program without all of it: what its layout is before an apply."""
+        return replace(self, steps=(), resources=(), contents=(), regions={}, sealed={})
 
     @cached_property
     def making(self) -> tuple[Step, ...]:

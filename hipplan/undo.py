@@ -19,7 +19,7 @@ from hipplan.errors import Diagnostic, SettingError
 from hipplan.runtimes import IDLE_NOTICE_S, idle_notice_s
 
 
-class Recorder(Protocol):
+class UndoRecord(Protocol):
     """Who writes down what was given back."""
 
     def undone(
@@ -129,7 +129,7 @@ def _for_all(failures: list[Failure]) -> Diagnostic:
     return Diagnostic("HP410", summary, why=why, hint=hint, notes=(first.driver, names))
 
 
-def give_back(retired: _core.Retired, record: Recorder | None = None) -> Undone:
+def give_back(retired: _core.Retired, record: UndoRecord | None = None) -> Undone:
     """Gives back what a layout has no more use for, but for what views are out of. Never raises for the driver's sake.
 
     The wait can be interrupted only where there is something to wait for; what was raised is then in the answer.

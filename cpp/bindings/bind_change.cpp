@@ -3,7 +3,6 @@
 
 #include "core/change.hpp"
 #include "core/readings.hpp"
-#include "core/spare_thread.hpp"
 #include "read_rows.hpp"
 
 namespace hipplan {

@@ -4,9 +4,6 @@
 #include <stdexcept>
 #include <type_traits>
 
-#include "queries.hpp"
-#include "transfer.hpp"
-
 namespace hipplan {
 namespace {
 

@@ -21,8 +21,8 @@ overloaded(Kinds...) -> overloaded<Kinds...>;
 void change::make(const row& next) {
   auto& out = table_[next.slot]->what;
   const auto empty = [&]<class Kind, class... More>(std::type_identity<Kind>, More&&... more) -> Kind& {
-    Kind made(runtime(), next.name,
-              std::forward<More>(more)...);  // its constructor may throw, a move may not
+    // Its constructor may throw, a move may not.
+    Kind made(runtime(), next.name, std::forward<More>(more)...);
     return out.emplace<Kind>(std::move(made));
   };
   std::visit(
@@ -108,17 +108,13 @@ void change::alter(const row& next) {
           },
           [&](const advise_range& advice) {
             const auto& what = get<managed_buffer>(next.slot);
-            const auto advise = [this, &what, rows = plan_.rows, &advice](const auto& one) {
-              what.advise(runtime(), advice.offset_bytes, advice.size_bytes, one.first, one.second);
+            const auto advise = [&calls = runtime(), &what, rows = plan_.rows, &advice](const auto& one) {
+              what.advise(calls, advice.offset_bytes, advice.size_bytes, one.first, one.second);
             };
             if (!advice.before) return advise(advice.now);
-            auto& calls = runtime();
-            const auto back = [&calls, &what, rows = plan_.rows, &advice] {
-              const auto& [kind, device] = *advice.before;
-              what.advise(calls, advice.offset_bytes, advice.size_bytes, kind, device);
-            };
-            logged(what.shared_name(), "the advice of " + what.identify(), back, false,
-                   [&] { advise(advice.now); });
+            logged(
+                what.shared_name(), "the advice of " + what.identify(),
+                [advise, &advice] { advise(*advice.before); }, false, [&] { advise(advice.now); });
           },
           [&](const prefetch_range& prefetch) {
             const scoped_device current(runtime(), prefetch.on);

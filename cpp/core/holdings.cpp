@@ -7,6 +7,20 @@
 #include "with_memory.hpp"
 
 namespace hipplan {
+namespace {
+
+/// Every owner of a snapshot, in the order of making.
+retirement all_of(const snapshot& what) {
+  retirement out{{}, what.segments()};
+  out.owners.reserve(what.size());
+  for (auto* const one : what.table()) {
+    if (one) out.owners.push_back(one);
+  }
+  if (!what.in_order()) std::ranges::sort(out.owners, {}, &held::made);
+  return out;
+}
+
+}  // namespace
 
 holdings::holdings(std::shared_ptr<retired> going) : home_(going->home()), retired_(std::move(going)) {
   current_ = std::make_shared<snapshot>(home_, std::vector<held*>{}, std::vector<segment_ptr>{}, true);
@@ -52,16 +66,6 @@ std::vector<leased> holdings::retire_all(retired::spared spared, bool force) {
   retired_->spare_locked(spared);
   retired_->add_last_locked(std::move(all));
   return in_use;
-}
-
-retirement all_of(const snapshot& what) {
-  retirement out{{}, what.segments()};
-  out.owners.reserve(what.size());
-  for (auto* const one : what.table()) {
-    if (one) out.owners.push_back(one);
-  }
-  if (!what.in_order()) std::ranges::sort(out.owners, {}, &held::made);
-  return out;
 }
 
 }  // namespace hipplan

@@ -12,7 +12,7 @@ namespace hipplan {
 
 class change;
 
-class holdings : public std::enable_shared_from_this<holdings> {
+class holdings {
  public:
   explicit holdings(std::shared_ptr<retired> going);
   holdings(const holdings&) = delete;
@@ -49,8 +49,5 @@ class holdings : public std::enable_shared_from_this<holdings> {
   std::uint64_t made_ = 0;                ///< objects so far
   std::atomic<bool> closed_{false};
 };
-
-/// Every owner of a snapshot, in the order of making.
-[[nodiscard]] retirement all_of(const snapshot& what);
 
 }  // namespace hipplan

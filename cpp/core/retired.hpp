@@ -1,7 +1,7 @@
 // What a layout has no more use for, until it is given back: the one loop of roll back, change and teardown.
 //
-// Latest first. A failure does not stop the others: it is reported by name. Nothing here asks for memory
-// before the driver was asked, and where there is none for a failure's words, the loop is called again and
+// Latest first. A failure does not stop the others: it is reported by name. To give one back no memory is
+// asked for before the driver is, and where there is none for a failure's words, the loop is called again and
 // only tells.
 #pragma once
 

@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -124,7 +125,11 @@ struct row {
       what;
 
   /// Whether it fills its slot.
-  [[nodiscard]] bool makes() const noexcept { return what.index() < 10; }
+  [[nodiscard]] bool makes() const noexcept { return what.index() < first_alteration; }
+
+ private:
+  static constexpr std::size_t first_alteration = 10;
+  static_assert(std::is_same_v<std::variant_alternative_t<first_alteration, decltype(what)>, set_rights>);
 };
 
 /// Rows and the rights that they point to: thousands of mappings mostly have the same.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from hipplan import _core
@@ -159,3 +161,15 @@ def close(holdings: _core.Holdings, *, force: bool = False) -> _core.UndoReport:
 
 def leak_names(report: _core.UndoReport) -> list[str]:
     return [leak.name for leak in report.leaks]
+
+
+def ticks_while(act: Callable[[], object]) -> int:
+    """How many turns this thread got while another one acted."""
+    thread = threading.Thread(target=act)
+    thread.start()
+    ticks = 0
+    while thread.is_alive():
+        time.sleep(0.01)
+        ticks += 1
+    thread.join()
+    return ticks

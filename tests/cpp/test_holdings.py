@@ -6,7 +6,6 @@ import ctypes
 import gc
 import signal
 import threading
-import time
 import weakref
 
 import pytest
@@ -52,14 +51,7 @@ def test_what_is_retired_is_waited_for_without_the_gil_whoever_has_it_last(sim: 
         kept = [holding(sim.runtime, [row.stream(0)]).retired]
         kept[0].set_devices([("gpu", 0)])
         sim.runtime.arm_faults(f"hipDeviceSynchronize@1=delay:{delay_ms}")
-        thread = threading.Thread(target=kept.clear)
-        thread.start()
-        ticks = 0
-        while thread.is_alive():
-            time.sleep(0.01)
-            ticks += 1
-        thread.join()
-        return ticks
+        return row.ticks_while(kept.clear)
 
     # On a busy machine this thread may get no turn meanwhile; where the GIL is held it never does.
     assert any(ticks_during(delay_ms) >= 10 for delay_ms in (400, 4_000, 20_000))

@@ -7,8 +7,6 @@ import gc
 import json
 import os
 import signal
-import threading
-import time
 import weakref
 from pathlib import Path
 
@@ -280,13 +278,7 @@ def test_driver_calls_release_the_gil(sim: Simulator) -> None:
         sim.runtime.arm_faults(f"hipMalloc@1=delay:{delay_ms}")
         holdings = nothing(sim.runtime)
         change = _core.Change(holdings, _core.Rows([row.device_buffer(0)]), slots=1)
-        thread = threading.Thread(target=change.advance, args=(1,))
-        thread.start()
-        ticks = 0
-        while thread.is_alive():
-            time.sleep(0.01)
-            ticks += 1
-        thread.join()
+        ticks = row.ticks_while(lambda: change.advance(1))
         change.commit(None)
         close(holdings)
         return ticks

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import hipplan
-from hipplan import steps
+from hipplan import _core, steps
 from hipplan.compiler import compile_change
 from hipplan.difference import Difference
 from hipplan.errors import ApplyError, LayoutInUse, LeakError, MachineError, PlanError
@@ -471,3 +471,43 @@ def test_new_addresses_and_bytes_that_do_not_move_are_told(sim: Simulator) -> No
         ]
         refilled = plan("128MiB", 64) | {"contents": {"k.b": {"value": 1.0}}}
         assert str(layout.update(refilled)).splitlines()[-1] == "~ tensor k.b: lies at +256B, was at +16KiB"
+
+
+def test_a_layout_that_could_not_be_put_back_is_read_back_and_closed_but_not_changed(sim: Simulator) -> None:
+    def plan(right: str) -> dict[str, Any]:
+        access = {"gpu.0": "rw", "gpu.1": right}
+        mappings = [{"allocation": "a", "access": access}]
+        allocations, devices = {"a": {"device": "gpu.0", "size": "2MiB"}}, {"gpu": {"count": 2}}
+        return {
+            "hipplan": 1,
+            "devices": devices,
+            "allocations": allocations,
+            "reservations": {"r": {"mappings": mappings}},
+        }
+
+    layout = hipplan.apply(plan("rw"), runtime="sim")
+    sim.runtime.arm_faults("hipMemSetAccess@1+=hipErrorUnknown")
+    with pytest.raises(ApplyError, match="could not be put back"):
+        layout.update(plan("r"))
+    sim.runtime.arm_faults("")
+    with pytest.raises(ApplyError, match=r"HP420.*an earlier change could not be taken back"):
+        layout.update(plan("r"))
+    assert layout.verify()
+    layout.close()
+    assert sim.alive() == set()
+
+
+def test_what_an_earlier_change_left_over_is_given_back_by_the_next(
+    sim: Simulator, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan: dict[str, Any] = {"hipplan": 1, "buffers": {"s": {"kind": "pinned", "size": "1MiB"}}}
+    with hipplan.apply(plan, runtime="sim") as layout:
+        rows = _core.Rows([("create device buffer", "left", 1, 0, 4096)])
+        stopped = _core.Change(layout._holding.native, rows, slots=2, same_slots=1)
+        stopped.advance(1)
+        stopped.roll_back()  # and then it was interrupted
+        sim.runtime.arm_faults("hipFree@1=hipErrorUnknown")
+        assert layout.update(plan).empty
+        assert "device buffer 'left' of 4096 bytes" in caplog.text
+        assert "was not given back" in caplog.text
+    sim.free_everything()
