@@ -14,10 +14,10 @@ from typing import Any
 
 from common import MIB, Variant, arguments, both, keep, linked, opened, plain, side_by_side, table, timed
 
-from hipplan.loader import load
-from hipplan.prepare import prepare
-from hipplan.run import run
-from hipplan.runtimes import Chosen
+from hipplan.language.loader import load
+from hipplan.layout.prepare import prepare
+from hipplan.layout.run import run
+from hipplan.machines.runtimes import Chosen
 
 COUNT, SIZE = 256, 2 * MIB
 

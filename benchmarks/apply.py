@@ -15,11 +15,11 @@ from typing import Any
 
 from common import MIB, Ratio, arguments, keep, linked, opened, plain, positive, side_by_side, table, timed
 
-from hipplan.loader import load
-from hipplan.prepare import prepare
-from hipplan.program import Program
-from hipplan.run import run
-from hipplan.runtimes import Chosen
+from hipplan.language.loader import load
+from hipplan.layout.prepare import prepare
+from hipplan.layout.run import run
+from hipplan.machines.runtimes import Chosen
+from hipplan.program.program import Program
 
 SIZE = 2 * MIB
 

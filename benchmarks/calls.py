@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from apply import SIZE, counts, cycle, mappings, plan
 from common import Variant, arguments, built, keep, opened, plain, side_by_side, table, timed
 
-from hipplan.loader import load
-from hipplan.prepare import prepare
-from hipplan.runtimes import choose
+from hipplan.language.loader import load
+from hipplan.layout.prepare import prepare
+from hipplan.machines.runtimes import choose
 
 
 def main() -> None:

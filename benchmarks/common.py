@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from hipplan import __version__
 from hipplan.errors import RuntimeUnavailable
-from hipplan.runtimes import Chosen, choose
+from hipplan.machines.runtimes import Chosen, choose
 
 ROOT = Path(__file__).parents[1]
 MIB = 2**20

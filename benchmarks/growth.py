@@ -15,10 +15,10 @@ from typing import Any
 
 from common import MIB, arguments, keep, opened, side_by_side, table
 
-from hipplan.loader import load
-from hipplan.prepare import prepare
-from hipplan.run import run
-from hipplan.runtimes import Chosen
+from hipplan.language.loader import load
+from hipplan.layout.prepare import prepare
+from hipplan.layout.run import run
+from hipplan.machines.runtimes import Chosen
 
 CHUNK = 64 * MIB
 

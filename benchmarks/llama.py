@@ -17,11 +17,11 @@ import yaml
 from common import ROOT, Variant, arguments, both, keep, opened, plain, side_by_side, table, timed
 
 from hipplan.errors import MachineError
-from hipplan.loader import load
-from hipplan.prepare import prepare
-from hipplan.program import Program
-from hipplan.run import run
-from hipplan.runtimes import Chosen
+from hipplan.language.loader import load
+from hipplan.layout.prepare import prepare
+from hipplan.layout.run import run
+from hipplan.machines.runtimes import Chosen
+from hipplan.program.program import Program
 from hipplan.units import round_up
 
 BYTES = 141_107_412_992

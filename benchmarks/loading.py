@@ -20,11 +20,11 @@ from typing import Any
 import numpy
 from common import MIB, arguments, keep, opened, side_by_side, table
 
-from hipplan.checkpoints import plan_of
-from hipplan.loader import load
-from hipplan.prepare import prepare
-from hipplan.run import run
-from hipplan.runtimes import Chosen
+from hipplan.language.checkpoints import plan_of
+from hipplan.language.loader import load
+from hipplan.layout.prepare import prepare
+from hipplan.layout.run import run
+from hipplan.machines.runtimes import Chosen
 
 SHAPES = {"q": (4096, 4096), "k": (512, 4096), "o": (4096, 4096), "gate": (14336, 4096), "norm": (4096,)}
 """A layer, much as an 8-billion parameter model has it, in 2 bytes an element."""

@@ -17,9 +17,9 @@ from typing import Any
 from apply import SIZE, cycle, mappings, plan
 from common import arguments, keep, opened, plain, side_by_side, table, timed
 
-from hipplan import simulator
-from hipplan.loader import load
-from hipplan.prepare import prepare
+from hipplan.language.loader import load
+from hipplan.layout.prepare import prepare
+from hipplan.machines import simulator
 
 COUNT = 512
 CALLS = 5 * COUNT + 3

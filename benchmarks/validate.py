@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 
 import yaml
 
-from hipplan.loader import load
+from hipplan.language.loader import load
 
 CHUNK = "64MiB"
 SCHEMA = Path(__file__).parents[1] / "docs" / "schema" / "plan-1.json"

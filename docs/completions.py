@@ -8,7 +8,7 @@ from importlib import import_module
 import shtab
 
 from hipplan.cli.main import ABOUT, VERBS
-from hipplan.profiles import machine_names
+from hipplan.machines.profiles import machine_names
 
 _FILES = ("FILE", "LOCK", "PLAN", "OLD", "A", "B", "NAME=FILE", "RUNTIME", "CMD")
 """Metavars of arguments that are files, or may be."""

@@ -17,13 +17,13 @@ from typing import Any, get_args
 import yaml
 
 import hipplan
-import hipplan.model
+import hipplan.language.model
 from hipplan.cli.main import VERBS
-from hipplan.model.translate import REFUSED, REFUSED_VALUES
-from hipplan.profiles import Limits, Link, Machine, MachineDevice
+from hipplan.language.model.translate import REFUSED, REFUSED_VALUES
+from hipplan.machines.profiles import Limits, Link, Machine, MachineDevice
 
 ROOT = Path(__file__).parents[1]
-_MODELS = {name: getattr(hipplan.model, name) for name in hipplan.model.__all__}
+_MODELS = {name: getattr(hipplan.language.model, name) for name in hipplan.language.model.__all__}
 _PROFILE = {model.__name__: model for model in (Machine, MachineDevice, Link, Limits)}
 _HEAD = """# What of HIP a plan can say
 

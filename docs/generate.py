@@ -16,16 +16,16 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-import hipplan.expand
-import hipplan.include
-import hipplan.model
+import hipplan.language.expand
+import hipplan.language.include
+import hipplan.language.model
 from hipplan.cli.completion import SHELLS
 from hipplan.codes import CODES
 from hipplan.explain import explain
-from hipplan.model import Plan
-from hipplan.model.base import AutoSize, Offset, Size
-from hipplan.model.describe import field_docs
-from hipplan.schema import machine_schema, plan_schema
+from hipplan.language.model import Plan
+from hipplan.language.model.base import AutoSize, Offset, Size
+from hipplan.language.model.describe import field_docs
+from hipplan.show.schema import machine_schema, plan_schema
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent))
@@ -50,12 +50,12 @@ A plan is one YAML 1.2 document. Unknown keys are errors. Sizes are whole number
 def plan_reference() -> str:
     """docs/plan-reference.md."""
     parts = [_INTRODUCTION, _section(Plan, "The document")]
-    parts += [_section(getattr(hipplan.model, name), name) for name in _order()]
+    parts += [_section(getattr(hipplan.language.model, name), name) for name in _order()]
     parts += [
         "## Variables and repetition\n",
-        _as_text(hipplan.expand),
+        _as_text(hipplan.language.expand),
         "## Plans of several files\n",
-        _as_text(hipplan.include),
+        _as_text(hipplan.language.include),
     ]
     return "\n".join(parts)
 

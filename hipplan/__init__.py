@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from hipplan._core import HipError
     from hipplan.api import apply
-    from hipplan.compiler import compile  # noqa: A004
-    from hipplan.difference import Difference
     from hipplan.errors import (
         ApplyError,
         Diagnostic,
@@ -38,12 +36,14 @@ if TYPE_CHECKING:
         RuntimeUnavailable,
         SettingError,
     )
-    from hipplan.layout import Layout
-    from hipplan.loader import LoadedPlan, load
-    from hipplan.profiles import Machine
-    from hipplan.profiles import load_machine as machine
-    from hipplan.program import Program
-    from hipplan.views import Piece
+    from hipplan.language.loader import LoadedPlan, load
+    from hipplan.layout.layout import Layout
+    from hipplan.layout.views import Piece
+    from hipplan.machines.profiles import Machine
+    from hipplan.machines.profiles import load_machine as machine
+    from hipplan.program.compiler import compile  # noqa: A004
+    from hipplan.program.difference import Difference
+    from hipplan.program.program import Program
 
 __version__ = "0.1.0"
 
@@ -73,17 +73,17 @@ __all__ = [
     "machine",
 ]
 _WHERE = {
-    "Difference": "difference",
+    "Difference": "program.difference",
     "HipError": "_core",
-    "Layout": "layout",
-    "LoadedPlan": "loader",
-    "Machine": "profiles",
-    "Piece": "views",
-    "Program": "program",
+    "Layout": "layout.layout",
+    "LoadedPlan": "language.loader",
+    "Machine": "machines.profiles",
+    "Piece": "layout.views",
+    "Program": "program.program",
     "apply": "api",
-    "compile": "compiler",
-    "load": "loader",
-    "machine": "profiles.load_machine",
+    "compile": "program.compiler",
+    "load": "language.loader",
+    "machine": "machines.profiles:load_machine",
 }
 """Modules; what has none here is in `errors`."""
 
@@ -117,7 +117,7 @@ def _found(name: str) -> Any:
         return _compiled_part()
     if name not in __all__:
         raise AttributeError(f"module 'hipplan' has no attribute {name!r}")
-    module, _, attribute = _WHERE.get(name, "errors").partition(".")
+    module, _, attribute = _WHERE.get(name, "errors").partition(":")
     holder = _compiled_part() if module == "_core" else import_module(f"hipplan.{module}")
     value = getattr(holder, attribute or name)
     globals()[name] = value

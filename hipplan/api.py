@@ -7,17 +7,17 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from hipplan.held import answer_in_thread
-from hipplan.layout import Layout
-from hipplan.loader import LoadedPlan, PlanSource, loaded
-from hipplan.lock import Locked
-from hipplan.mover import OnBytes
-from hipplan.prepare import prepare
-from hipplan.profiles import Machine, load_machine
-from hipplan.record import recording
-from hipplan.run import run
-from hipplan.runtimes import choose
-from hipplan.transaction import OnStep
+from hipplan.language.loader import LoadedPlan, PlanSource, loaded
+from hipplan.layout.layout import Layout
+from hipplan.layout.mover import OnBytes
+from hipplan.layout.prepare import prepare
+from hipplan.layout.record import recording
+from hipplan.layout.run import run
+from hipplan.layout.transaction import OnStep
+from hipplan.machines.profiles import Machine, load_machine
+from hipplan.machines.runtimes import choose
+from hipplan.processes.verifying import answer_in_thread
+from hipplan.program.lock import Locked
 
 log = logging.getLogger("hipplan")
 

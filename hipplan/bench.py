@@ -15,11 +15,11 @@ from itertools import product
 from typing import Any
 
 from hipplan import _core
-from hipplan.layout import Layout
-from hipplan.loader import load
-from hipplan.prepare import prepare
-from hipplan.run import run
-from hipplan.runtimes import Chosen
+from hipplan.language.loader import load
+from hipplan.layout.layout import Layout
+from hipplan.layout.prepare import prepare
+from hipplan.layout.run import run
+from hipplan.machines.runtimes import Chosen
 
 SMALL = 4096
 """Bytes of the copy whose duration counts as latency."""

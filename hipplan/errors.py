@@ -310,7 +310,7 @@ class ApplyError(HipplanError):
         self.call = call
         self.code = code
         self.undone = undone
-        """What was given back and what was not (hipplan.undo.Undone); None if nothing had been made."""
+        """What was given back and what was not (hipplan.layout.undo.Undone); None if nothing had been made."""
         self.not_as_it_was = not_as_it_was
         """What stays and could not be set back, a sentence each: rights, the thread's current device."""
 
@@ -339,7 +339,7 @@ class LeakError(HipplanError):
     def __init__(self, diagnostics: Diagnostic | Iterable[Diagnostic], *, undone: Any) -> None:
         super().__init__(diagnostics)
         self.undone = undone
-        """What was given back and what was not (hipplan.undo.Undone)."""
+        """What was given back and what was not (hipplan.layout.undo.Undone)."""
 
     @property
     def leaks(self) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ class Simulator:
     """The simulator in this process, for tests that look behind hipplan's back."""
 
     def __init__(self) -> None:
-        from hipplan.runtimes import choose
+        from hipplan.machines.runtimes import choose
 
         self.runtime = choose("sim").runtime
         self._hip = ctypes.CDLL(self.runtime.path)

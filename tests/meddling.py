@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from hipplan import _core
-from hipplan.layout import Layout
+from hipplan.layout.layout import Layout
 
 
 def meddle(layout: Layout, operation: str, name: str, *fields: Any) -> None:
-    """Runs one row about an object: see hipplan/rows.py. No check, and no trace in the layout's own state."""
+    """Runs one row about an object: see hipplan/program/rows.py. No check, and no trace in the layout's own state."""
     holdings, slot = layout._holding.native, layout.program.slots[name]
     rows = _core.Rows([(operation, name, slot, *fields)])
     there = len(_core.Snapshot(holdings))

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hipplan.profiles import load_machine, sim_profile
-from hipplan.simulator import library_path
+from hipplan.machines.profiles import load_machine, sim_profile
+from hipplan.machines.simulator import library_path
 from tests.conftest import ROOT
 
 

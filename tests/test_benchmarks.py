@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hipplan.profiles import load_machine, sim_profile
+from hipplan.machines.profiles import load_machine, sim_profile
 from tests.conftest import ROOT
 
 SMALL = {

@@ -16,20 +16,19 @@ PYTHON = sorted((ROOT / "hipplan").rglob("*.py"))
 CPP = sorted(path for path in (ROOT / "cpp").rglob("*") if path.suffix in (".cpp", ".hpp", ".h"))
 
 
-def rows() -> dict[str, int]:
-    """Module or package of hipplan -> its row in ARCHITECTURE.md."""
-    text = (ROOT / "ARCHITECTURE.md").read_text()
-    section = text.split("## Who may import whom")[1].split("\n## ")[0]
-    found = {}
-    for line in section.splitlines():
-        if match := re.match(r"(\d+)\. ", line):
-            found |= dict.fromkeys(re.findall(r"`(\w+)`", line), int(match[1]))
-    return found
+def _table() -> str:
+    """Python's rooms in ARCHITECTURE.md."""
+    return (ROOT / "ARCHITECTURE.md").read_text().split("## Rooms")[1].split("| `cpp/")[0]
+
+
+def rooms() -> dict[str, int]:
+    """Folder, or module outside of them -> its row in ARCHITECTURE.md."""
+    first_cells = re.findall(r"^\| (`.*?) \|", _table(), re.M)
+    return {name: row for row, cell in enumerate(first_cells) for name in re.findall(r"`(\w+)`", cell)}
 
 
 def may_touch_core() -> set[str]:
-    section = (ROOT / "ARCHITECTURE.md").read_text().split("## Who may import whom")[1].split("\n## ")[0]
-    return set(re.findall(r"`(\w+)`\*", section))
+    return set(re.findall(r"`(\w+)`\*", _table()))
 
 
 def room(path: Path) -> str:
@@ -37,31 +36,36 @@ def room(path: Path) -> str:
 
 
 def imports(path: Path) -> set[str]:
-    """The modules of hipplan that a file imports, at any level, type checking alone excepted."""
+    """The rooms of hipplan that a file imports from, anywhere in it."""
     found = set()
-    tree = ast.parse(path.read_text())
-    quiet = {id(n) for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
-             for n in ast.walk(node)}  # fmt: skip
-    for node in ast.walk(tree):
-        if id(node) in quiet or not isinstance(node, ast.ImportFrom) or not node.module:
-            continue
-        if node.module == "hipplan":
-            found |= {alias.name for alias in node.names}
-        elif node.module.startswith("hipplan."):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("hipplan.")}
+        elif isinstance(node, ast.ImportFrom) and node.module == "hipplan":
+            found |= {alias.name for alias in node.names} - {"__version__"}
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("hipplan."):
             found.add(node.module.split(".")[1])
     return found
 
 
 @pytest.mark.parametrize("path", PYTHON, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_module_imports_only_from_its_own_row_or_above(path: Path) -> None:
-    order, here = rows(), room(path)
+def test_a_room_imports_only_from_rooms_above_it(path: Path) -> None:
+    order, here = rooms(), room(path)
     if here in ("__init__", "__main__"):
         return
     assert here in order, f"{here} has no row in ARCHITECTURE.md"
-    for other in imports(path) - {"_core", "__version__"}:
+    for other in imports(path) - {"_core"}:
         assert order[other] <= order[here], f"{here} must not import {other}"
     if "_core" in imports(path):
         assert here in may_touch_core(), f"{here} must not touch the compiled part"
+
+
+def test_each_room_says_what_comes_in_and_what_goes_out() -> None:
+    for name in ("files", "language", "machines", "program", "layout", "processes", "show"):
+        said = ast.get_docstring(ast.parse((ROOT / "hipplan" / name / "__init__.py").read_text()))
+
+        assert said, name
+        assert {"In:", "Out:"} <= set(said.split()), name
 
 
 @pytest.mark.parametrize("path", CPP, ids=lambda path: str(path.relative_to(ROOT)))
@@ -123,9 +127,9 @@ def test_readme_code_runs() -> None:
 
 
 def test_readme_plan_is_valid() -> None:
-    from hipplan.compiler import compile as compile_plan
-    from hipplan.loader import load
-    from hipplan.profiles import load_machine
+    from hipplan.language.loader import load
+    from hipplan.machines.profiles import load_machine
+    from hipplan.program.compiler import compile as compile_plan
 
     (text,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     assert compile_plan(load(text), load_machine("sim-2")).steps

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.conftest import ROOT
-from tests.test_house_rules import CPP, PYTHON, room, rows
+from tests.test_house_rules import CPP, PYTHON
 
 
 def _name(path: Path) -> str:
@@ -44,18 +44,6 @@ def test_there_is_no_import_circle() -> None:
     circles = {frozenset(other for other in reached[name] if name in reached[other]) for name in graph}
 
     assert circles == {frozenset()}
-
-
-def test_no_import_leads_to_a_lower_row() -> None:
-    order = rows()
-    upward = {
-        (room(path), other)
-        for name, path in MODULES.items()
-        for other in (module.partition(".")[0] for module in _imported(path))
-        if name != "__main__" and order[other] > order[room(path)]
-    }
-
-    assert upward == set()
 
 
 def test_cpp_imports_no_module_of_hipplan() -> None:

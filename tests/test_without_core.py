@@ -102,7 +102,15 @@ def test_importing_hipplan_loads_nothing_heavy(bare: dict[str, str]) -> None:
 
 
 def test_validate_loads_nothing_it_does_not_need(bare: dict[str, str]) -> None:
-    heavy = {"rich", "importlib.metadata", "email", "json", "difflib", "hipplan.compiler", "hipplan.profiles"}
+    heavy = {
+        "rich",
+        "importlib.metadata",
+        "email",
+        "json",
+        "difflib",
+        "hipplan.program.compiler",
+        "hipplan.machines.profiles",
+    }
     script = f"import sys; from hipplan.cli.main import run; assert run(['validate', {str(QUICKSTART)!r}]) == 0; "
     script += f"print(sorted({heavy!r} & set(sys.modules)))"
     line = [sys.executable, "-S", "-c", script]

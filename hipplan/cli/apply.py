@@ -21,7 +21,6 @@ from argparse import Namespace
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from hipplan import strict_json
 from hipplan.cli.arguments import (
     Parser,
     WrongUsage,
@@ -43,16 +42,17 @@ from hipplan.cli.progress import Bars
 from hipplan.cli.signals import at_end
 from hipplan.cli.variables import ambient_vars, given_vars, vars_option
 from hipplan.errors import ApplyError, LeakError, printable, suggest
-from hipplan.output import check_replacing
+from hipplan.files import strict_json
+from hipplan.files.output import check_replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hipplan.layout import Layout
-    from hipplan.loader import LoadedPlan
-    from hipplan.program import Program
-    from hipplan.record import Recorder
-    from hipplan.runtimes import Chosen
+    from hipplan.language.loader import LoadedPlan
+    from hipplan.layout.layout import Layout
+    from hipplan.layout.record import Recorder
+    from hipplan.machines.runtimes import Chosen
+    from hipplan.program.program import Program
 
 
 def declare(parser: Parser) -> None:
@@ -76,12 +76,12 @@ def declare(parser: Parser) -> None:
 
 
 def run(given: Namespace) -> int:
-    from hipplan.loader import load
-    from hipplan.lock import Locked
-    from hipplan.prepare import prepare
-    from hipplan.profiles import load_machine
-    from hipplan.record import recording
-    from hipplan.runtimes import choose
+    from hipplan.language.loader import load
+    from hipplan.layout.prepare import prepare
+    from hipplan.layout.record import recording
+    from hipplan.machines.profiles import load_machine
+    from hipplan.machines.runtimes import choose
+    from hipplan.program.lock import Locked
 
     if given.record == "-":
         raise WrongUsage("--record: standard output has the report; name a file (./- or /dev/stderr, if need be)")
@@ -121,8 +121,8 @@ def _recorded(record: Recorder | None, plan: LoadedPlan) -> Callable[[int], None
 def _apply(
     program: Program, chosen: Chosen, given: Namespace, record: Recorder | None, saves: list[tuple[str, str]]
 ) -> int:
-    from hipplan.run import run as apply
-    from hipplan.undo import hurry
+    from hipplan.layout.run import run as apply
+    from hipplan.layout.undo import hurry
 
     as_json = given.format == "json"
     with Interrupts(hurry) as interrupts:
@@ -179,8 +179,8 @@ def _saves(given: list[str]) -> list[tuple[str, str]]:
 
 def _check_saves(saves: list[tuple[str, str]], program: Program) -> None:
     """Refuses now what could not be saved at the end. Raises WrongUsage, PlanError."""
-    from hipplan.memory import FILLED
-    from hipplan.moves import check_save
+    from hipplan.layout.transfers import check_save
+    from hipplan.program.memory import FILLED
 
     known = [one.name for one in program.resources if one.kind in FILLED]
     for name, file in saves:
@@ -204,20 +204,20 @@ def _save(layout: Layout, saves: list[tuple[str, str]], as_json: bool) -> int:
 
 
 def _hold(layout: Layout, interrupts: Interrupts, quiet: bool) -> None:
-    from hipplan import held
+    from hipplan.processes import verifying
 
-    held.hold(layout)
-    with held.answers() as server:
+    verifying.hold(layout)
+    with verifying.answers() as server:
         if not quiet:
             print("holding; ^C or SIGTERM tears it down", file=sys.stderr, flush=True)
         interrupts.wait(server)
 
 
 def _report(layout: Layout, as_json: bool) -> None:
-    from hipplan import render, render_json
+    from hipplan.layout.undo import retried_text
+    from hipplan.machines.runtimes import version_of
     from hipplan.plain import counted
-    from hipplan.runtimes import version_of
-    from hipplan.undo import retried_text
+    from hipplan.show import render, render_json
 
     if as_json:
         print(strict_json.dumps(render_json.layout_json(layout)), flush=True)
@@ -235,7 +235,7 @@ def _report(layout: Layout, as_json: bool) -> None:
 
 
 def _tear_down(layout: Layout, as_json: bool, quiet: bool) -> None:
-    from hipplan import render_json
+    from hipplan.show import render_json
 
     try:
         undone = layout.close()

@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import IO, NoReturn
 
 from hipplan.cli.habits import for_option
-from hipplan.colours import show
 from hipplan.errors import Diagnostic, HipplanError, PlanError, printable, suggest
+from hipplan.show.colours import show
 
 
 class WrongUsage(Exception):
@@ -93,7 +93,7 @@ def plans_named(given: argparse.Namespace, *, parts: bool = False) -> list[str]:
         return list(given.files)
     from pathlib import Path
 
-    from hipplan.include import plans_among, plans_below
+    from hipplan.language.include import plans_among, plans_below
 
     found: list[str] = []
     for named in given.files:
@@ -180,7 +180,7 @@ def not_over(outputs: Sequence[tuple[str, str | None]], *inputs: str | None) -> 
 
 
 def _named_by(index: str) -> set[str]:
-    from hipplan.tensorfiles import FileProblem, read_index
+    from hipplan.files.tensorfiles import FileProblem, read_index
 
     try:
         return set(read_index(index).values())
@@ -202,7 +202,7 @@ def tell_failure(error: HipplanError, as_json: bool) -> None:
     """For people on standard error; with --format json also for programs, a line on standard output."""
     show(error.diagnostics)
     if as_json:
-        from hipplan import strict_json
+        from hipplan.files import strict_json
 
         told = [diagnostic.to_json() for diagnostic in error.diagnostics]
         line = strict_json.document(None, event="failed", exit_code=error.exit_code, diagnostics=told)

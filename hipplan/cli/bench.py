@@ -14,10 +14,10 @@ import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
-from hipplan import strict_json
 from hipplan.cli.arguments import Parser, WrongUsage, format_option, runtime_option
 from hipplan.cli.interrupts import Interrupted, Interrupts
 from hipplan.errors import ExitCode, printable
+from hipplan.files import strict_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,8 +41,8 @@ def run(given: Namespace) -> int:
     from dataclasses import asdict
 
     from hipplan.bench import measure
-    from hipplan.runtimes import choose
-    from hipplan.undo import hurry
+    from hipplan.layout.undo import hurry
+    from hipplan.machines.runtimes import choose
     from hipplan.units import parse_size
 
     if not 1 <= given.repeats <= REPEATS_MAX:
@@ -74,7 +74,7 @@ def run(given: Namespace) -> int:
 
 
 def _print(matrix: Matrix, compare: bool) -> None:
-    from hipplan import render
+    from hipplan.show import render
     from hipplan.units import format_size
 
     names = ", ".join(dict.fromkeys(matrix.devices))
@@ -98,7 +98,7 @@ def _grid(matrix: Matrix, title: str, text: Callable[[Cell], str]) -> None:
     from rich import box
     from rich.table import Table
 
-    from hipplan import render
+    from hipplan.show import render
 
     out = render.console()
     out.print(f"\n{title}")  # a table's own title is wrapped to the table's width

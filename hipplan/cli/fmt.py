@@ -25,9 +25,9 @@ from hipplan.cli.arguments import (
     quiet_option,
     source_of,
 )
-from hipplan.colours import show
 from hipplan.errors import Diagnostic, ExitCode, HipplanError, PlanError, printable
-from hipplan.output import write_document
+from hipplan.files.output import write_document
+from hipplan.show.colours import show
 
 
 def declare(parser: Parser) -> None:
@@ -39,7 +39,7 @@ def declare(parser: Parser) -> None:
 
 
 def run(given: Namespace) -> int:
-    from hipplan.budget import no_garbage_collection
+    from hipplan.language.budget import no_garbage_collection
 
     with no_garbage_collection():
         return _format(given)
@@ -72,8 +72,8 @@ def _format(given: Namespace) -> int:
 
 def _formatted(file: str) -> tuple[bytes, str]:
     """(what stands there, what should), of one plan."""
-    from hipplan.canonical import canonical
-    from hipplan.source import load_yaml, read_all
+    from hipplan.language.canonical import canonical
+    from hipplan.language.source import load_yaml, read_all
 
     source = source_of(file)
     before = read_all(source, file)  # once: a pipe has it only once

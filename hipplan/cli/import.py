@@ -17,7 +17,7 @@ from pathlib import Path
 
 from hipplan.cli.arguments import Parser, WrongUsage, not_empty, not_over, print_document
 from hipplan.errors import printable
-from hipplan.output import write_document
+from hipplan.files.output import write_document
 
 
 def declare(parser: Parser) -> None:
@@ -32,7 +32,7 @@ def declare(parser: Parser) -> None:
 
 
 def run(given: Namespace) -> int:
-    from hipplan.checkpoints import plan_of
+    from hipplan.language.checkpoints import plan_of
 
     if not 1 <= given.tp <= 1024:
         raise WrongUsage(f"--tp {given.tp}: 1 to 1024 devices")

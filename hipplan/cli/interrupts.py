@@ -15,7 +15,7 @@ from typing_extensions import Self
 from hipplan.cli.signals import CAUGHT
 
 if TYPE_CHECKING:
-    from hipplan.messages import Server
+    from hipplan.processes.messages import Server
 
 
 class Interrupted(Exception):
@@ -35,7 +35,7 @@ class Interrupts:
     """While entered, the caught signals are noted and answered with a sentence, never raised: check() raises,
     wait() sleeps until one comes.
 
-    undoing: what to say while something is being given back; empty if nothing is (hipplan.undo.hurry).
+    undoing: what to say while something is being given back; empty if nothing is (hipplan.layout.undo.hurry).
     """
 
     def __init__(self, undoing: Callable[[], str]) -> None:

@@ -31,7 +31,7 @@ from hipplan.cli.arguments import (
 )
 from hipplan.cli.variables import ambient_vars, given_vars, vars_option
 from hipplan.errors import ExitCode, printable
-from hipplan.output import write_document
+from hipplan.files.output import write_document
 
 
 def declare(parser: Parser) -> None:
@@ -54,9 +54,9 @@ def declare(parser: Parser) -> None:
 
 def run(given: Namespace) -> int:
     from hipplan.cli.measured import machine_of
-    from hipplan.compiler import compile as compile_plan
-    from hipplan.loader import load
-    from hipplan.lock import Locked, lock, to_yaml
+    from hipplan.language.loader import load
+    from hipplan.program.compiler import compile as compile_plan
+    from hipplan.program.lock import Locked, lock, to_yaml
 
     if given.check is not None and (given.output != "-" or given.address_base is not None):
         raise WrongUsage("--check writes nothing and chooses no address: leave --output and --address-base out")
@@ -82,7 +82,7 @@ def run(given: Namespace) -> int:
 
 
 def _address(text: str | None) -> int | None:
-    from hipplan.lock import ADDRESSES_END
+    from hipplan.program.lock import ADDRESSES_END
     from hipplan.units import PAGE
 
     if text is None:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from hipplan import strict_json
 from hipplan.cli.arguments import Parser, WrongUsage, format_option, print_document, runtime_option
 from hipplan.errors import printable
+from hipplan.files import strict_json
 
 
 def declare(parser: Parser) -> None:
@@ -46,7 +46,7 @@ def run(given: Namespace) -> int:
 
 def _measure(runtime: str | None, as_json: bool) -> None:
     from hipplan.cli.measured import measured
-    from hipplan.profiles import to_yaml
+    from hipplan.machines.profiles import to_yaml
 
     found = measured(runtime)
     from hipplan import _core
@@ -60,7 +60,7 @@ def _measure(runtime: str | None, as_json: bool) -> None:
 
 
 def _list(as_json: bool) -> None:
-    from hipplan.profiles import load_machine, machine_names
+    from hipplan.machines.profiles import load_machine, machine_names
 
     known = {name: load_machine(name) for name in machine_names()}
     if as_json:
@@ -73,7 +73,7 @@ def _list(as_json: bool) -> None:
 
 
 def _show(name: str, as_json: bool) -> None:
-    from hipplan.profiles import load_machine, to_yaml
+    from hipplan.machines.profiles import load_machine, to_yaml
 
     profile = load_machine(name)
     if as_json:
@@ -83,7 +83,7 @@ def _show(name: str, as_json: bool) -> None:
 
 
 def _diff(a: str, b: str, as_json: bool) -> None:
-    from hipplan.profiles import diff, load_machine
+    from hipplan.machines.profiles import diff, load_machine
 
     differences = diff(load_machine(a), load_machine(b))
     if as_json:

@@ -7,7 +7,7 @@ from argparse import Namespace
 
 from hipplan.cli.arguments import WrongUsage
 from hipplan.errors import printable
-from hipplan.profiles import Machine, load_machine
+from hipplan.machines.profiles import Machine, load_machine
 
 
 def machine_of(given: Namespace) -> Machine:
@@ -19,8 +19,8 @@ def machine_of(given: Namespace) -> Machine:
 
 def measured(runtime: str | None) -> Machine:
     """This machine's profile. Raises RuntimeUnavailable."""
-    from hipplan.discover import discover
-    from hipplan.runtimes import choose
+    from hipplan.machines.discover import discover
+    from hipplan.machines.runtimes import choose
 
     chosen = choose(runtime)
     if chosen.notice:

@@ -15,7 +15,6 @@ import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from hipplan import strict_json
 from hipplan.cli.arguments import (
     Parser,
     WrongUsage,
@@ -30,11 +29,12 @@ from hipplan.cli.arguments import (
 )
 from hipplan.cli.variables import ambient_vars, given_vars, vars_option
 from hipplan.errors import ExitCode
+from hipplan.files import strict_json
 from hipplan.plain import counted
 
 if TYPE_CHECKING:
-    from hipplan.loader import LoadedPlan
-    from hipplan.profiles import Machine
+    from hipplan.language.loader import LoadedPlan
+    from hipplan.machines.profiles import Machine
 
 
 def declare(parser: Parser) -> None:
@@ -52,17 +52,18 @@ def declare(parser: Parser) -> None:
 
 
 def run(given: Namespace) -> int:
-    from hipplan.budget import no_garbage_collection
+    from hipplan.language.budget import no_garbage_collection
 
     with no_garbage_collection():  # what is shown stays until the process ends
         return _preview(given)
 
 
 def _preview(given: Namespace) -> int:
-    from hipplan import pieces, render, render_json
     from hipplan.cli.measured import machine_of
-    from hipplan.compiler import compile as compile_plan
-    from hipplan.loader import load
+    from hipplan.language.loader import load
+    from hipplan.program import pieces
+    from hipplan.program.compiler import compile as compile_plan
+    from hipplan.show import render, render_json
 
     if given.old == given.file == "-":
         raise WrongUsage("only one of the two plans can be standard input")
@@ -100,9 +101,10 @@ def _preview(given: Namespace) -> int:
 
 def _preview_change(old: LoadedPlan, new: LoadedPlan, profile: Machine, given: Namespace) -> bool:
     """Prints what leads from one plan to another; whether it is anything."""
-    from hipplan import listing, render, render_json
-    from hipplan.compiler import compile as compile_plan
-    from hipplan.compiler import compile_change
+    from hipplan.program import listing
+    from hipplan.program.compiler import compile as compile_plan
+    from hipplan.program.compiler import compile_change
+    from hipplan.show import render, render_json
 
     found = compile_change(compile_plan(old, profile), new, profile)
     lines = listing.lines(found)

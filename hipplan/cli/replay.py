@@ -13,9 +13,9 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 
-from hipplan import strict_json
 from hipplan.cli.arguments import Parser, WrongUsage, format_option, not_empty
 from hipplan.errors import ExitCode, printable
+from hipplan.files import strict_json
 
 
 def declare(parser: Parser) -> None:
@@ -24,8 +24,8 @@ def declare(parser: Parser) -> None:
 
 
 def run(given: Namespace) -> int:
-    from hipplan import render
-    from hipplan.record import read
+    from hipplan.layout.record import read
+    from hipplan.show import render
 
     if given.file == "-":
         raise WrongUsage("a record is read from a file, not from standard input; name it (./- is one of that name)")

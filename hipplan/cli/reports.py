@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from hipplan import __version__, strict_json
+from hipplan import __version__
 from hipplan.codes import CODES
 from hipplan.errors import Diagnostic, ExitCode, printable
 from hipplan.explain import explain
+from hipplan.files import strict_json
 
 _SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from hipplan import strict_json
 from hipplan.cli.arguments import Parser
+from hipplan.files import strict_json
 
 
 def declare(parser: Parser) -> None:
@@ -19,7 +19,7 @@ def declare(parser: Parser) -> None:
 
 
 def run(given: Namespace) -> int:
-    from hipplan.schema import machine_schema, plan_schema
+    from hipplan.show.schema import machine_schema, plan_schema
 
     print(strict_json.dumps(plan_schema() if given.document == "plan" else machine_schema(), indent=2))
     return 0

@@ -25,8 +25,8 @@ def declare(parser: Parser) -> None:
 
 
 def run(given: Namespace) -> int:
-    from hipplan.simulator import refusal
-    from hipplan.simulator import run as simulate
+    from hipplan.machines.simulator import refusal
+    from hipplan.machines.simulator import run as simulate
 
     command = [*given.command, *given.rest]
     if not command:
@@ -49,8 +49,8 @@ def run(given: Namespace) -> int:
 
 def _profile(machine: str | None, hip_version: str | None) -> str | None:
     """The simulator's profile text; None leaves it to HIPSIM_PROFILE, or to the simulator's own default."""
-    from hipplan.profiles import Machine, load_machine, sim_profile
-    from hipplan.simulator import DEFAULT_MACHINE
+    from hipplan.machines.profiles import Machine, load_machine, sim_profile
+    from hipplan.machines.simulator import DEFAULT_MACHINE
 
     if machine is None and hip_version is None:
         return None if "HIPSIM_PROFILE" in os.environ else sim_profile(load_machine(DEFAULT_MACHINE))

@@ -32,7 +32,6 @@ from hipplan.cli.arguments import (
 )
 from hipplan.cli.start import without_plugins
 from hipplan.cli.variables import ambient_vars, given_vars, vars_option
-from hipplan.colours import show
 from hipplan.errors import (
     DIAGNOSTICS_MAX,
     Diagnostic,
@@ -43,11 +42,12 @@ from hipplan.errors import (
     at_most,
     printable,
 )
-from hipplan.findings import in_order
+from hipplan.language.findings import in_order
+from hipplan.show.colours import show
 
 if TYPE_CHECKING:
     from hipplan.cli.reports import Checked
-    from hipplan.profiles import Machine
+    from hipplan.machines.profiles import Machine
 
 
 def declare(parser: Parser) -> None:
@@ -64,7 +64,7 @@ def run(given: Namespace) -> int:
     without_plugins()
     profile, no_profile = None, None
     if given.machine:
-        from hipplan.profiles import load_machine
+        from hipplan.machines.profiles import load_machine
 
         try:
             profile = load_machine(given.machine)
@@ -99,7 +99,7 @@ def run(given: Namespace) -> int:
 def _check(
     file: str, variables: dict[str, Any], include_anywhere: bool, profile: Machine | None
 ) -> tuple[ExitCode, Sequence[Diagnostic]]:
-    from hipplan.loader import examine
+    from hipplan.language.loader import examine
 
     if is_folder(file):
         hint = "a plan is a file named *.yaml or *.yml that says hipplan: 1"
@@ -110,7 +110,7 @@ def _check(
         return ExitCode.INVALID, list(error.diagnostics)
     code, found = ExitCode.OK, list(plan.warnings)
     if profile is not None:
-        from hipplan.compiler import compile as compile_plan
+        from hipplan.program.compiler import compile as compile_plan
 
         try:
             found = list(compile_plan(plan, profile).warnings)

@@ -13,7 +13,7 @@ from typing import Any
 
 from hipplan.cli.arguments import Parser, WrongUsage, not_empty
 from hipplan.errors import Diagnostic, PlanError, is_text
-from hipplan.findings import in_order
+from hipplan.language.findings import in_order
 
 ENVIRONMENT = "HIPPLAN_VAR_"
 """What the name of an environment variable begins with that sets a variable of a plan."""
@@ -62,7 +62,7 @@ def ambient_vars() -> dict[str, str]:
 def _from_file(file: str) -> Mapping[str, Any]:
     from pathlib import Path
 
-    from hipplan.source import load_yaml
+    from hipplan.language.source import load_yaml
 
     source = load_yaml(Path(file), wanted="variables")
     found = list(source.found)

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from hipplan import strict_json
 from hipplan.cli.arguments import Parser, WrongUsage, format_option
 from hipplan.errors import ExitCode
+from hipplan.files import strict_json
 
 
 def declare(parser: Parser) -> None:
@@ -27,18 +27,19 @@ def declare(parser: Parser) -> None:
 
 
 def run(given: Namespace) -> int:
-    from hipplan import held, render
+    from hipplan.processes import verifying
+    from hipplan.show import render
 
     if given.process is not None and given.process < 1:
         raise WrongUsage("a process has a number from 1 on")
     if given.list:
-        holding = held.holders()
+        holding = verifying.holders()
         if given.format == "json":
             print(strict_json.document(None, processes=[one["process"] for one in holding], holders=holding))
         else:
             print(render.holders_text(holding))
         return ExitCode.OK
-    answer = held.ask(given.process)
+    answer = verifying.ask(given.process)
     if given.format == "json":
         print(strict_json.dumps(answer, indent=2))
     else:

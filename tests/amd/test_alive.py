@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hipplan.runtimes import choose
+from hipplan.machines.runtimes import choose
 from tests.hardware.machine import MIB, Machine, pattern
 
 

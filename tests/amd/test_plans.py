@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from hipplan.errors import ApplyError, MachineError
-from hipplan.layout import Layout
-from hipplan.loader import LoadedPlan, load
-from hipplan.prepare import prepare
-from hipplan.run import run
-from hipplan.runtimes import choose
+from hipplan.language.loader import LoadedPlan, load
+from hipplan.layout.layout import Layout
+from hipplan.layout.prepare import prepare
+from hipplan.layout.run import run
+from hipplan.machines.runtimes import choose
 from tests.conftest import PLANS
 from tests.faults import generated
 from tests.hardware.machine import Held, Machine

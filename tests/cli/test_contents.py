@@ -12,7 +12,7 @@ import numpy
 import pytest
 
 import hipplan as library
-from hipplan.checkpoints import plan_of
+from hipplan.language.checkpoints import plan_of
 from tests.cli.conftest import Run, command
 from tests.conftest import ROOT
 

@@ -235,9 +235,9 @@ def test_a_limit_of_the_process_is_no_lack_of_device_memory(limit: str, option: 
     code = """
 import os, resource, sys
 import hipplan
-from hipplan.prepare import prepare
-from hipplan.runtimes import choose
-from hipplan.run import run
+from hipplan.layout.prepare import prepare
+from hipplan.machines.runtimes import choose
+from hipplan.layout.run import run
 program = prepare(hipplan.load(sys.argv[1]), choose("sim"), None)
 which = getattr(resource, sys.argv[2])
 fewest = {"RLIMIT_NOFILE": 9, "RLIMIT_AS": 16 << 30, "RLIMIT_FSIZE": 1 << 20}[sys.argv[2]]

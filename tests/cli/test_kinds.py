@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hipplan.errors import PlanError
-from hipplan.loader import load
+from hipplan.language.loader import load
 from tests.cli.conftest import Run
 from tests.cli.started import Started
 from tests.conftest import ROOT

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 import hipplan as library
-from hipplan.difference import difference
 from hipplan.errors import MachineError, PlanError
-from hipplan.lock import GIB, WINDOW, WINDOW_END, Locked, lock, to_yaml
-from hipplan.prepare import prepare
-from hipplan.program import Program
-from hipplan.runtimes import choose
+from hipplan.layout.prepare import prepare
+from hipplan.machines.runtimes import choose
+from hipplan.program.difference import difference
+from hipplan.program.lock import GIB, WINDOW, WINDOW_END, Locked, lock, to_yaml
+from hipplan.program.program import Program
 from tests.cli.conftest import Run
 from tests.conftest import PLANS, ROOT, Simulator, not_under_tsan
 
@@ -135,8 +135,9 @@ def test_an_address_that_is_taken_rolls_back(sim: Simulator, locked: Path) -> No
 
 
 TEN_PROCESSES = """
-import ctypes, mmap, os, sys, hipplan.api, hipplan.held, hipplan.layout, hipplan.lock, hipplan.prepare
-hipplan.lock.Locked(sys.argv[2]).hold(hipplan.compile(hipplan.load(sys.argv[1]), hipplan.machine("sim-2")))
+import ctypes, mmap, os, sys
+import hipplan.api, hipplan.layout.layout, hipplan.layout.prepare, hipplan.processes.verifying, hipplan.program.lock
+hipplan.program.lock.Locked(sys.argv[2]).hold(hipplan.compile(hipplan.load(sys.argv[1]), hipplan.machine("sim-2")))
 for _ in range(10):
     if os.fork() == 0:
         with hipplan.apply(sys.argv[1], runtime="sim", locked=sys.argv[2]) as layout:

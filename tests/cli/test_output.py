@@ -17,7 +17,7 @@ import pytest
 import hipplan as library
 from hipplan.cli import main
 from hipplan.errors import PlanError
-from hipplan.output import replacing, write_document
+from hipplan.files.output import replacing, write_document
 from tests.cli.conftest import Run, command
 from tests.conftest import ROOT, Simulator
 
@@ -121,7 +121,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next_that_saves(tmp_path: 
     kept = {names["alive"], names["linked"], names["folder"], ".hipplan-notes.part", "mine"}
     killed = f"""
 import os, signal
-from hipplan.output import replacing
+from hipplan.files.output import replacing
 with replacing({str(tmp_path / "victim")!r}):
     os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import hipplan as library
-from hipplan import render
 from hipplan.errors import RecordError
-from hipplan.record import MAX_LINE_BYTES, read
+from hipplan.layout.record import MAX_LINE_BYTES, read
+from hipplan.show import render
 from tests.cli.conftest import Run, command
 from tests.conftest import ROOT, Simulator
 

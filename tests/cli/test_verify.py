@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from hipplan import held, messages
 from hipplan.errors import HeldError
+from hipplan.processes import messages, verifying
 from tests.cli.conftest import Run, command
 from tests.conftest import ROOT, Simulator
 from tests.meddling import set_access
@@ -29,9 +29,9 @@ QUICKSTART = ROOT / "plans" / "quickstart.yaml"
 # hipplan itself, with somebody else in the process who takes gpu.1's right to the first mapping away at SIGUSR1.
 MEDDLED = """
 import signal, sys
-import hipplan.cli.main, hipplan.run
+import hipplan.cli.main, hipplan.layout.run
 from tests.meddling import set_access
-real_run = hipplan.run.run
+real_run = hipplan.layout.run.run
 def run(*arguments, **named):
     layout = real_run(*arguments, **named)
     def meddle(number, frame):
@@ -39,7 +39,7 @@ def run(*arguments, **named):
         print("meddled", file=sys.stderr, flush=True)
     signal.signal(signal.SIGUSR1, meddle)
     return layout
-hipplan.run.run = run
+hipplan.layout.run.run = run
 sys.exit(hipplan.cli.main.run(sys.argv[1:]))
 """
 
@@ -52,7 +52,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def pids() -> list[int]:
-    return [one["process"] for one in held.holders()]
+    return [one["process"] for one in verifying.holders()]
 
 
 @contextlib.contextmanager
@@ -334,15 +334,15 @@ def test_a_holder_that_answers_nonsense_or_not_at_all_is_reported(
     reply: bytes | None, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another program of the same user, or another version of hipplan, may sit there."""
-    monkeypatch.setattr(held, "ANSWER_S", 0.3)
-    monkeypatch.setattr(held, "LIST_S", 0.3)
+    monkeypatch.setattr(verifying, "ANSWER_S", 0.3)
+    monkeypatch.setattr(verifying, "LIST_S", 0.3)
     with (
         socket.socket(socket.AF_UNIX) as door,
         forked(*impostor(door, folder, reply)) as child,
         pytest.raises(HeldError) as caught,
     ):
-        held.holders()
-        held.ask(child)
+        verifying.holders()
+        verifying.ask(child)
 
     assert caught.value.exit_code == 4
     assert caught.value.diagnostics[0].why
@@ -355,7 +355,7 @@ def test_who_cannot_open_a_socket_holds_all_the_same(
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(messages.socket, "socket", refused)
-    with held.answers() as server:
+    with verifying.answers() as server:
         assert server is None
 
     assert "`hipplan verify` cannot ask this process: Operation not permitted" in caplog.text
@@ -440,7 +440,7 @@ def test_sockets_of_dead_processes_are_removed_and_others_are_not(folder: Path) 
     for name in ("old", "file"):
         os.utime(folder / names[name], (long_ago, long_ago))
 
-    assert held.holders() == []
+    assert verifying.holders() == []
     assert {path.name for path in folder.iterdir()} == {names["young"], names["file"]}
 
 
@@ -482,7 +482,7 @@ def test_a_program_that_holds_layouts_answers_too(folder: Path, hipplan: Run) ->
     program.stdin.write("one.close(); two.close()\n")
     program.stdin.flush()
     _until(program, "ready")
-    assert held.holders() == []
+    assert verifying.holders() == []
     assert hipplan("verify", program.pid).returncode == 4
     program.communicate(timeout=600)
     assert program.returncode == 0
@@ -490,11 +490,11 @@ def test_a_program_that_holds_layouts_answers_too(folder: Path, hipplan: Run) ->
 
 
 def test_a_process_that_is_stopped_is_listed_as_that(monkeypatch: pytest.MonkeyPatch, hipplan: Run) -> None:
-    monkeypatch.setattr(held, "LIST_S", 0.3)
+    monkeypatch.setattr(verifying, "LIST_S", 0.3)
     with holding() as process, holding() as other:
         process.send_signal(signal.SIGSTOP)
         try:
-            silent, well = sorted(held.holders(), key=lambda one: one["process"] == other.pid)
+            silent, well = sorted(verifying.holders(), key=lambda one: one["process"] == other.pid)
             listed = hipplan("verify", "--list")
         finally:
             process.send_signal(signal.SIGCONT)
@@ -513,7 +513,7 @@ def test_many_holders_are_listed_with_few_descriptors(folder: Path) -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
         try:
-            found = held.holders()
+            found = verifying.holders()
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 

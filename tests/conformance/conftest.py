@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from hipplan.errors import HipplanError
-from hipplan.runtimes import choose
+from hipplan.machines.runtimes import choose
 
 from .amd_differences import AMD
 from .differences import CUDA, DIED, Difference, as_declared, declared

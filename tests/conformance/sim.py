@@ -36,7 +36,7 @@ def library_path() -> str:
     """HIPSIM_LIBRARY, else the library built with the package."""
     if given := os.environ.get("HIPSIM_LIBRARY"):
         return given
-    from hipplan import simulator
+    from hipplan.machines import simulator
 
     return str(simulator.library_path())
 

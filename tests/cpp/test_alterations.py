@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hipplan import _core
-from hipplan.profiles import load_machine, sim_profile
+from hipplan.machines.profiles import load_machine, sim_profile
 from tests.conftest import Simulator
 from tests.cpp import some_rows as row
 from tests.cpp.some_rows import (

@@ -185,7 +185,7 @@ def test_interpreter_exit_gives_everything_back() -> None:
 def test_nothing_calls_the_driver_after_shutdown() -> None:
     script = """
         from hipplan import _core
-        from hipplan.runtimes import choose
+        from hipplan.machines.runtimes import choose
         from tests.cpp import some_rows as row
         runtime = choose("sim").runtime
         holdings = row.holding(runtime, [row.device_buffer(0)])
@@ -208,7 +208,7 @@ def test_a_thread_that_lets_memory_go_when_the_interpreter_has_ended_ends_nothin
     script = """
         import threading, time
         from hipplan import _core
-        from hipplan.runtimes import choose
+        from hipplan.machines.runtimes import choose
         from tests.cpp import some_rows as row
         runtime = choose("sim").runtime
         holdings = row.nothing(runtime)
@@ -221,7 +221,7 @@ def test_a_thread_that_lets_memory_go_when_the_interpreter_has_ended_ends_nothin
         holdings.close(False)
         threading.Thread(target=row.give_back, args=(holdings,), daemon=True).start()
         time.sleep(0.1)
-        import hipplan.open_layouts
+        import hipplan.layout.open_layouts
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=600)
 

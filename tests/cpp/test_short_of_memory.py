@@ -17,7 +17,7 @@ HEADER = """
 import ctypes, os
 import hipplan
 from hipplan import _core
-from hipplan.runtimes import choose
+from hipplan.machines.runtimes import choose
 from tests.cpp import some_rows as row
 
 malloc = ctypes.CDLL(os.environ["LD_PRELOAD"])

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hipplan import steps
-from hipplan.contents import STAGING
 from hipplan.errors import ApplyError, HipplanError, LeakError
-from hipplan.layout import Layout
-from hipplan.program import Program
-from hipplan.run import run
+from hipplan.layout.layout import Layout
+from hipplan.layout.run import run
+from hipplan.program import steps
+from hipplan.program.contents import STAGING
+from hipplan.program.program import Program
 from tests.conftest import Key, Simulator, keys_of
 from tests.faults.harness import Error, Phase, failures_of
 

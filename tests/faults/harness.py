@@ -18,10 +18,10 @@ from typing import Any
 
 from hipplan import _core
 from hipplan.errors import HipplanError
-from hipplan.layout import Layout
-from hipplan.profiles import load_machine, sim_profile
-from hipplan.program import Program
-from hipplan.run import run
+from hipplan.layout.layout import Layout
+from hipplan.layout.run import run
+from hipplan.machines.profiles import load_machine, sim_profile
+from hipplan.program.program import Program
 from tests.conftest import Key, Simulator, keys_of
 
 CODES = {

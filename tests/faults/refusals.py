@@ -14,12 +14,12 @@ from typing import Any
 
 from hipplan import _core
 from hipplan.errors import HipplanError
-from hipplan.layout import Layout
-from hipplan.loader import load
-from hipplan.prepare import prepare
-from hipplan.program import Program
-from hipplan.run import run
-from hipplan.runtimes import choose
+from hipplan.language.loader import load
+from hipplan.layout.layout import Layout
+from hipplan.layout.prepare import prepare
+from hipplan.layout.run import run
+from hipplan.machines.runtimes import choose
+from hipplan.program.program import Program
 from tests.conftest import Simulator, keys_of
 from tests.faults.test_changes import become
 

@@ -20,11 +20,11 @@ from typing import Any
 
 from hipplan import _core
 from hipplan.errors import ApplyError
-from hipplan.loader import load
-from hipplan.prepare import prepare
-from hipplan.program import Program
-from hipplan.run import run
-from hipplan.runtimes import choose
+from hipplan.language.loader import load
+from hipplan.layout.prepare import prepare
+from hipplan.layout.run import run
+from hipplan.machines.runtimes import choose
+from hipplan.program.program import Program
 from tests.conftest import PLANS, Simulator
 from tests.faults import generated
 from tests.faults.harness import CODES, descriptors

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from hipplan.errors import ApplyError
-from hipplan.loader import load
-from hipplan.prepare import prepare
-from hipplan.program import Program
-from hipplan.run import run
-from hipplan.runtimes import choose
-from hipplan.transaction import OnStep
+from hipplan.language.loader import load
+from hipplan.layout.prepare import prepare
+from hipplan.layout.run import run
+from hipplan.layout.transaction import OnStep
+from hipplan.machines.runtimes import choose
+from hipplan.program.program import Program
 from tests.conftest import PLANS, Simulator
 from tests.faults.harness import RELEASES, as_release
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from hipplan.compiler import compile_change
-from hipplan.difference import Difference
-from hipplan.discover import discover
 from hipplan.errors import RuntimeUnavailable
-from hipplan.layout import Layout
-from hipplan.loader import load
-from hipplan.run import run
-from hipplan.runtimes import choose
-from hipplan.state import State
-from hipplan.update import change
+from hipplan.language.loader import load
+from hipplan.layout.layout import Layout
+from hipplan.layout.run import run
+from hipplan.layout.state import State
+from hipplan.layout.update import change
+from hipplan.machines.discover import discover
+from hipplan.machines.runtimes import choose
+from hipplan.program.compiler import compile_change
+from hipplan.program.difference import Difference
 from tests.conftest import Simulator
 from tests.faults import generated
 from tests.faults.change import Change

@@ -13,7 +13,7 @@ import pytest
 
 import hipplan
 from hipplan.errors import ApplyError
-from hipplan.steps import Step
+from hipplan.program.steps import Step
 from tests.conftest import Simulator
 from tests.faults.harness import as_release, descriptors
 from tests.faults.test_changes import FULL, ONE, OTHER

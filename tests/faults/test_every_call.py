@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from hipplan import render_json
 from hipplan.errors import ApplyError
-from hipplan.loader import load
-from hipplan.prepare import prepare
-from hipplan.program import Program
-from hipplan.run import run
-from hipplan.runtimes import choose
+from hipplan.language.loader import load
+from hipplan.layout.prepare import prepare
+from hipplan.layout.run import run
+from hipplan.machines.runtimes import choose
+from hipplan.program.program import Program
+from hipplan.show import render_json
 from tests.conftest import PLANS, Simulator
 from tests.faults import generated
 from tests.faults.harness import (
@@ -119,7 +119,7 @@ def test_enough_was_injected(request: pytest.FixtureRequest) -> None:
 
 
 def test_the_generated_plans_use_every_kind_of_step(sim: Simulator, tmp_path: Path) -> None:
-    from hipplan import steps
+    from hipplan.program import steps
 
     made = {type(step).__name__ for seed in SEEDS for step in program_of(seed, tmp_path).steps}
 

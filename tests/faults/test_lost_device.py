@@ -6,7 +6,7 @@ import pytest
 
 import hipplan
 from hipplan.errors import ApplyError, LeakError
-from hipplan.undo import STICKY
+from hipplan.layout.undo import STICKY
 from tests.conftest import ROOT, Simulator, keys_of
 
 QUICKSTART = ROOT / "plans" / "quickstart.yaml"

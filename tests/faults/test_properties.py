@@ -15,13 +15,14 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hipplan import render_json, steps
-from hipplan.loader import load
-from hipplan.prepare import prepare
-from hipplan.program import Program
-from hipplan.run import run
-from hipplan.runtimes import choose
-from hipplan.strict_json import pieces
+from hipplan.files.strict_json import pieces
+from hipplan.language.loader import load
+from hipplan.layout.prepare import prepare
+from hipplan.layout.run import run
+from hipplan.machines.runtimes import choose
+from hipplan.program import steps
+from hipplan.program.program import Program
+from hipplan.show import render_json
 from tests.conftest import Simulator
 from tests.faults import generated
 from tests.faults.harness import CODES, FOR_EVER, ONCE, Apply, calls_of, inject

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hipplan import steps
+from hipplan.program import steps
 from tests.conftest import ROOT, Simulator
 from tests.cpp import refusing
 from tests.faults.refusals import CHANGES, PLANS, program_of

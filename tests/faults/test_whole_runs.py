@@ -17,9 +17,10 @@ from pathlib import Path
 import pytest
 
 import hipplan
-from hipplan import _core, held
+from hipplan import _core
 from hipplan.cli import main
 from hipplan.errors import HipplanError
+from hipplan.processes import verifying
 from tests.conftest import ROOT, Simulator
 from tests.faults.harness import FOR_EVER, ONCE
 
@@ -112,8 +113,8 @@ def answering(layout: hipplan.Layout) -> Iterator[None]:
             select.select(server.files(), (), (), 0.01)
             server.serve()
 
-    held.hold(layout)
-    with held.answers() as server:
+    verifying.hold(layout)
+    with verifying.answers() as server:
         assert server is not None
         thread = threading.Thread(target=serve)
         thread.start()

@@ -19,12 +19,12 @@ sys.meta_path[:] = [finder for finder in sys.meta_path if "Redirecting" not in t
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 with atheris.instrument_imports(include=["hipplan"]):
-    from hipplan.canonical import canonical
-    from hipplan.compiler import compile as compile_plan
     from hipplan.errors import HipplanError
-    from hipplan.loader import load
-    from hipplan.profiles import load_machine
-    from hipplan.source import load_yaml
+    from hipplan.language.canonical import canonical
+    from hipplan.language.loader import load
+    from hipplan.language.source import load_yaml
+    from hipplan.machines.profiles import load_machine
+    from hipplan.program.compiler import compile as compile_plan
 
 MACHINE = load_machine("mi300x-8")
 

@@ -12,7 +12,7 @@ import pytest
 
 import hipplan
 from hipplan.errors import RuntimeUnavailable
-from hipplan.runtimes import choose
+from hipplan.machines.runtimes import choose
 from tests.hardware import kernel
 from tests.hardware.machine import Held, Machine
 

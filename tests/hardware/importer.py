@@ -12,7 +12,7 @@ import socket
 import sys
 
 import hipplan
-from hipplan.runtimes import choose
+from hipplan.machines.runtimes import choose
 from tests.hardware.machine import Machine, pattern
 
 

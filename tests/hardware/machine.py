@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hipplan import _core
-from hipplan.runtimes import Chosen
+from hipplan.machines.runtimes import Chosen
 
 MIB = 2**20
 DEFAULT_KIND = 4  # hipMemcpyDefault: the addresses tell

@@ -8,7 +8,7 @@ import pytest
 
 import hipplan
 from hipplan.errors import HipplanError, LeakError
-from hipplan.layout import Layout
+from hipplan.layout.layout import Layout
 from tests.hardware.machine import MIB, Machine, pattern
 
 CODES = ["hipErrorOutOfMemory", "hipErrorUnknown"]

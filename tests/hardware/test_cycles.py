@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from hipplan.errors import ApplyError
-from hipplan.program import Program
-from hipplan.run import run
+from hipplan.layout.run import run
+from hipplan.program.program import Program
 from tests.conftest import PLANS
 from tests.hardware.machine import MIB, Held, Machine, resident
 from tests.hardware.test_faults import counted

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import hipplan
-from hipplan.layout import Layout
-from hipplan.run import run
+from hipplan.layout.layout import Layout
+from hipplan.layout.run import run
 from tests.conftest import PLANS
 from tests.hardware.machine import MIB, Machine, pattern
 from tests.hardware.test_plans import program_of

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from hipplan.errors import ApplyError, LeakError
-from hipplan.program import Program
-from hipplan.run import run
+from hipplan.layout.run import run
+from hipplan.program.program import Program
 from tests.conftest import PLANS
 from tests.hardware.machine import Held, Machine
 from tests.hardware.test_plans import program_of

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from hipplan.errors import MachineError
-from hipplan.loader import load
-from hipplan.prepare import prepare
-from hipplan.program import Program
-from hipplan.run import run
+from hipplan.language.loader import load
+from hipplan.layout.prepare import prepare
+from hipplan.layout.run import run
+from hipplan.program.program import Program
 from tests.conftest import PLANS
 from tests.hardware.machine import Held, Machine
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hipplan.discover import discover
-from hipplan.profiles import diff, load_machine, machine_names
+from hipplan.machines.discover import discover
+from hipplan.machines.profiles import diff, load_machine, machine_names
 from tests.hardware.machine import Machine
 
 OWN = {"name", "description", "host_memory", "uuid", "pci", "in_use", "limits", "sources", "unknown"}

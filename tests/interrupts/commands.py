@@ -16,7 +16,7 @@ from tests.conftest import ROOT
 
 QUICKSTART = str(ROOT / "plans" / "quickstart.yaml")
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["hipplan.cli.main", "hipplan.api", "hipplan.render", "tests.interrupts.commands"])
+_context.set_forkserver_preload(["hipplan.cli.main", "hipplan.api", "hipplan.show.render", "tests.interrupts.commands"])
 
 
 class Command:
@@ -108,7 +108,7 @@ def _main(
     if at_step is not None:
         _send_at(*at_step)
     from hipplan.cli.main import run
-    from hipplan.runtimes import choose
+    from hipplan.machines.runtimes import choose
 
     code = run(list(arguments))
     (folder / "ledger").write_text(choose("sim").runtime.ledger())
@@ -116,9 +116,9 @@ def _main(
 
 
 def _send_at(step: int, number: int) -> None:
-    import hipplan.run
+    import hipplan.layout.run
 
-    real_run = hipplan.run.run
+    real_run = hipplan.layout.run.run
 
     def run(*arguments: Any, on_progress: Any, **named: Any) -> Any:
         def between(at: int, what: Any) -> None:
@@ -128,4 +128,4 @@ def _send_at(step: int, number: int) -> None:
 
         return real_run(*arguments, on_step=between, on_progress=on_progress, **named)
 
-    hipplan.run.run = run
+    hipplan.layout.run.run = run

@@ -12,11 +12,11 @@ from types import FrameType
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from hipplan.loader import load
-from hipplan.prepare import prepare
-from hipplan.run import run
-from hipplan.runtimes import choose
-from hipplan.undo import give_back_waiting
+from hipplan.language.loader import load
+from hipplan.layout.prepare import prepare
+from hipplan.layout.run import run
+from hipplan.layout.undo import give_back_waiting
+from hipplan.machines.runtimes import choose
 from tests.conftest import PLANS, Simulator
 
 PACKAGE = str(Path(__file__).parents[2] / "hipplan")

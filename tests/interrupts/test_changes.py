@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from hipplan import _core
-from hipplan.layout import Layout
-from hipplan.run import run
-from hipplan.steps import Step
+from hipplan.layout.layout import Layout
+from hipplan.layout.run import run
+from hipplan.program.steps import Step
 from tests.conftest import Simulator
 from tests.faults.change import facts, owned, writable
 from tests.faults.test_changes import ONE, OTHER, become

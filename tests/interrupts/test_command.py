@@ -24,7 +24,7 @@ SWEEP = """
 import collections, json, os, random, signal, sys, traceback
 kind, on_the_way, loaded, wanted, folder, *arguments = sys.argv[1:]
 if loaded == "loaded":
-    import hipplan.api, hipplan.cli.apply, hipplan.cli.main, hipplan.render
+    import hipplan.api, hipplan.cli.apply, hipplan.cli.main, hipplan.show.render
 sent = []
 
 def run(passed):
@@ -125,13 +125,13 @@ def test_a_signal_that_a_library_swallows_is_heard() -> None:
     """As pydantic does: what is raised into its callbacks comes back as an error of the plan."""
     code = """
 import os, signal
-import hipplan.loader
+import hipplan.language.loader
 def examine(*arguments, **named):
     try:
         os.kill(os.getpid(), signal.SIGINT)
     except BaseException:
         raise hipplan.PlanError(hipplan.Diagnostic("HP106", "'gpu' cannot be a name")) from None
-hipplan.loader.examine = examine
+hipplan.language.loader.examine = examine
 from hipplan.cli import command
 command()
 """
@@ -151,17 +151,17 @@ def test_what_comes_before_the_command_can_look_at_signals_is_little() -> None:
 def test_an_interrupted_apply_that_had_not_begun_is_recorded(tmp_path: Path) -> None:
     code = """
 import os, signal, sys
-import hipplan.prepare
+import hipplan.layout.prepare
 def prepare(*arguments):
     os.kill(os.getpid(), signal.SIGTERM)
-hipplan.prepare.prepare = prepare
+hipplan.layout.prepare.prepare = prepare
 from hipplan.cli import command
 command()
 """
     line = [sys.executable, "-c", code, "apply", QUICKSTART, "--runtime", "sim", "--record", tmp_path / "record"]
     done = subprocess.run(line, capture_output=True, text=True)
 
-    from hipplan.record import read
+    from hipplan.layout.record import read
 
     assert (done.returncode, done.stdout, done.stderr) == (143, "", "")
     assert [event["why"] for event in read(tmp_path / "record").of("failed")] == ["SIGTERM"]
@@ -171,13 +171,13 @@ command()
 def test_a_signal_while_a_file_is_written_leaves_it_whole(number: signal.Signals, tmp_path: Path) -> None:
     code = f"""
 import os, signal, sys
-import hipplan.output
-real = hipplan.output._new_beside
+import hipplan.files.output
+real = hipplan.files.output._new_beside
 def beside(target):
     made = real(target)
     os.kill(os.getpid(), {int(number)})
     return made
-hipplan.output._new_beside = beside
+hipplan.files.output._new_beside = beside
 from hipplan.cli import command
 command()
 """

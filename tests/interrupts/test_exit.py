@@ -32,7 +32,7 @@ begun = threading.Event()
 class Slow:
     @staticmethod
     def find_spec(name, path=None, target=None):
-        if name == "hipplan.resolve":
+        if name == "hipplan.language.resolve":
             begun.set()
             time.sleep(0.3)
 sys.meta_path.insert(0, Slow)

@@ -21,11 +21,11 @@ import pytest
 import hipplan
 from hipplan import _core
 from hipplan.errors import ApplyError
-from hipplan.loader import load
-from hipplan.prepare import prepare
-from hipplan.record import Recorder
-from hipplan.run import run
-from hipplan.runtimes import choose
+from hipplan.language.loader import load
+from hipplan.layout.prepare import prepare
+from hipplan.layout.record import Recorder
+from hipplan.layout.run import run
+from hipplan.machines.runtimes import choose
 from tests.conftest import ROOT, Simulator
 
 QUICKSTART = ROOT / "plans" / "quickstart.yaml"
@@ -300,7 +300,7 @@ interrupt_after(0.8)
 def test_a_thread_in_a_driver_call_does_not_crash_the_end_of_the_interpreter(tmp_path: Path) -> None:
     """Up to Python 3.13 the interpreter ends threads that ask for the GIL by then, by unwinding them."""
     err, _ = at_exit(tmp_path, """
-from hipplan.runtimes import choose
+from hipplan.machines.runtimes import choose
 runtime = choose("sim").runtime
 class Slow:
     def __del__(self, sleep=time.sleep):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hipplan import simulator
+from hipplan.machines import simulator
 
 from ..conformance.sim import library_path
 from .conftest import ROOT

@@ -31,7 +31,7 @@ def test_private_memory_is_on_its_own_device_and_no_peer_reaches_it(sim: Simulat
 
 
 def test_mapped_host_memory_reports_the_devices_own_pointer(sim: Simulator) -> None:
-    from hipplan.render_json import layout_json
+    from hipplan.show.render_json import layout_json
 
     hip = ctypes.CDLL(sim.runtime.path)
     with hipplan.apply(AREAS, runtime="sim") as layout:

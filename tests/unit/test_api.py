@@ -16,9 +16,9 @@ import pytest
 import hipplan
 from hipplan import _core
 from hipplan.errors import ApplyError, LeakError
-from hipplan.steps import Step
-from hipplan.undo import give_back_waiting
-from hipplan.verify import verify
+from hipplan.layout.undo import give_back_waiting
+from hipplan.layout.verify import verify
+from hipplan.program.steps import Step
 from tests.conftest import ROOT, Simulator
 from tests.meddling import meddle
 from tests.unit.test_runtimes import in_a_process_of_its_own

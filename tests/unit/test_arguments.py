@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import hipplan
-from hipplan.profiles import to_yaml
-from hipplan.simulator import library_path
+from hipplan.machines.profiles import to_yaml
+from hipplan.machines.simulator import library_path
 from tests.conftest import ROOT, Simulator
 
 QUICKSTART = ROOT / "plans" / "quickstart.yaml"

@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 
 from hipplan.cli.main import VERBS, run
 from hipplan.errors import PlanError, ProfileError
-from hipplan.loader import load
-from hipplan.profiles import load_machine, machine_names
-from hipplan.tensorfiles import FileProblem, open_file
+from hipplan.files.tensorfiles import FileProblem, open_file
+from hipplan.language.loader import load
+from hipplan.machines.profiles import load_machine, machine_names
 from tests.conftest import ROOT
 
 PLANS = sorted((ROOT / "plans").rglob("*.yaml"))
@@ -114,7 +114,7 @@ def test_each_kind_of_bad_input_has_its_sentence(text: bytes, sentence: str, tmp
 )
 def test_norway_is_a_name(text: str, name: str, tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text(f"hipplan: 1\nname: {text}\n")
-    from hipplan.loader import load
+    from hipplan.language.loader import load
 
     assert load(tmp_path / "plan.yaml").plan.name == name
 

@@ -12,9 +12,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hipplan.canonical import canonical
 from hipplan.errors import PlanError
-from hipplan.source import load_yaml
+from hipplan.language.canonical import canonical
+from hipplan.language.source import load_yaml
 from tests.conftest import ROOT
 
 PLANS = sorted((ROOT / "plans").rglob("*.yaml"))

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from hipplan import steps
-from hipplan.compiler import compile as compile_plan
 from hipplan.errors import MachineError
-from hipplan.loader import load
-from hipplan.profiles import Machine, load_machine
-from hipplan.program import Program
+from hipplan.language.loader import load
+from hipplan.machines.profiles import Machine, load_machine
+from hipplan.program import steps
+from hipplan.program.compiler import compile as compile_plan
+from hipplan.program.program import Program
 from tests.conftest import PLANS
 
 GIB = 2**30

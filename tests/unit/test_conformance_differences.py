@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hipplan.simulator import library_path
+from hipplan.machines.simulator import library_path
 from tests.conformance.amd_differences import AMD
 from tests.conformance.differences import CUDA, Difference, as_declared, declared
 

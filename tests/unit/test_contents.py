@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hipplan
-import hipplan.run
-import hipplan.values
-from hipplan.content_steps import LANES, PIECE, Part
+import hipplan.files.values
+import hipplan.layout.run
 from hipplan.errors import ApplyError, MachineError, PlanError
-from hipplan.layout import Layout
-from hipplan.memory import Memory
-from hipplan.profiles import load_machine
-from hipplan.resources import Resource
+from hipplan.layout.layout import Layout
+from hipplan.machines.profiles import load_machine
+from hipplan.program.content_steps import LANES, PIECE, Part
+from hipplan.program.memory import Memory
+from hipplan.program.resources import Resource
 from tests.conftest import Simulator
 
 MIB = 2**20
@@ -59,7 +59,7 @@ def bytes_of(layout: Layout, name: str) -> bytes:
 def test_a_value_fills_every_kind_of_memory(name: str, value: float, dtype: str, sim: Simulator) -> None:
     filled = plan({name: {"value": value, "dtype": dtype}}, buffers=BUFFERS)
     with hipplan.apply(filled, runtime="sim") as layout:
-        expected = hipplan.values.encode(dtype, value)
+        expected = hipplan.files.values.encode(dtype, value)
 
         assert bytes_of(layout, name) == expected * (64 // len(expected))
 
@@ -312,7 +312,7 @@ def test_a_wrong_file_is_told_with_its_place_before_any_driver_call(sim: Simulat
     program = hipplan.compile(hipplan.load(path), hipplan.machine("sim-2"))
     sim.runtime.arm_faults("*@1000000=1")
     with pytest.raises(ApplyError) as caught:
-        hipplan.run.run(program, sim.runtime)
+        hipplan.layout.run.run(program, sim.runtime)
     found = caught.value.diagnostics
 
     assert sim.runtime.calls_counted() == 0
@@ -333,7 +333,7 @@ def test_a_file_that_becomes_shorter_meanwhile_rolls_back(sim: Simulator, tmp_pa
         os.truncate(path, 63)
 
     with pytest.raises(ApplyError, match="became shorter"):
-        hipplan.run.run(program, sim.runtime, on_step=cut_short)
+        hipplan.layout.run.run(program, sim.runtime, on_step=cut_short)
     assert sim.alive() == set()
 
 
@@ -393,7 +393,7 @@ def test_a_failure_in_one_lane_stops_all_and_rolls_back(call: str, n: int, sim: 
     program = hipplan.compile(hipplan.load(document), hipplan.machine("sim-2"))
     sim.runtime.arm_faults(f"{call}@{n}=hipErrorUnknown")
     with pytest.raises(ApplyError) as caught:
-        hipplan.run.run(program, sim.runtime)
+        hipplan.layout.run.run(program, sim.runtime)
 
     assert (caught.value.call, caught.value.code) == (call, 999)
     assert sim.runtime.faults_fired() == 1

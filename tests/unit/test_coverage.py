@@ -12,7 +12,7 @@ import yaml
 
 import hipplan
 from hipplan.errors import PlanError
-from hipplan.model.translate import REFUSED, REFUSED_VALUES
+from hipplan.language.model.translate import REFUSED, REFUSED_VALUES
 from tests.conftest import ROOT
 
 TABLE: dict[str, Any] = yaml.safe_load((ROOT / "docs" / "coverage.yaml").read_text())

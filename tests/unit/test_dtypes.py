@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy
 import pytest
 
-from hipplan.dtypes import BY_NAME, BYTE, DTYPES, dtype_of
+from hipplan.files.dtypes import BY_NAME, BYTE, DTYPES, dtype_of
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from hipplan.canonical import canonical
 from hipplan.codes import CODES
-from hipplan.compiler import compile as compile_plan
 from hipplan.errors import (
     ApplyError,
     Diagnostic,
@@ -22,10 +20,12 @@ from hipplan.errors import (
     suggest_or_list,
 )
 from hipplan.explain import explain
-from hipplan.findings import in_order
-from hipplan.loader import load
-from hipplan.profiles import load_machine
-from hipplan.source import load_yaml
+from hipplan.language.canonical import canonical
+from hipplan.language.findings import in_order
+from hipplan.language.loader import load
+from hipplan.language.source import load_yaml
+from hipplan.machines.profiles import load_machine
+from hipplan.program.compiler import compile as compile_plan
 
 EXAMPLE = re.compile(r"```yaml( bytes)?\n(.*?)```", re.S)
 WITH_EXAMPLES = [code for code in CODES if "```yaml" in str(explain(code))]

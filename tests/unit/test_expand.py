@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hipplan.errors import Diagnostic, PlanError
-from hipplan.expand import expand
-from hipplan.expression import ExpressionError, substitute
-from hipplan.loader import load
+from hipplan.language.expand import expand
+from hipplan.language.expression import ExpressionError, substitute
+from hipplan.language.loader import load
 
 SCOPE = {"a": 4, "b": 6, "kib": "1KiB", "yes": True, "rank": "gpu.1", "rank.index": 1}
 

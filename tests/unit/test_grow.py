@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 import hipplan
-from hipplan import _core, resize
-from hipplan.difference import difference
+from hipplan import _core
 from hipplan.errors import ApplyError, LayoutInUse
-from hipplan.layout import Layout
-from hipplan.update import change
+from hipplan.layout.layout import Layout
+from hipplan.layout.update import change
+from hipplan.program import resize
+from hipplan.program.difference import difference
 from tests.conftest import Simulator
 
 MIB = 2**20

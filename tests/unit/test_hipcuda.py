@@ -264,8 +264,8 @@ print(hip.hipDeviceSynchronize(), hip.hipGetLastError(), hip.hipGetLastError(), 
 
 def test_hipplan_measures_such_a_machine(script: Script) -> None:
     source = """
-from hipplan.discover import discover
-from hipplan.runtimes import choose
+from hipplan.machines.discover import discover
+from hipplan.machines.runtimes import choose
 machine = discover(choose("auto"))
 print(machine.runtime, [(one.pci, one.memory) for one in machine.devices], len(machine.links))
 """
@@ -279,9 +279,9 @@ print(machine.runtime, [(one.pci, one.memory) for one in machine.devices], len(m
 def test_only_devices_of_the_plan_get_a_context(devices: object, asked: list[int], script: Script) -> None:
     """A context takes hundreds of MB of a GPU, which is somebody else's there."""
     source = f"""
-from hipplan.loader import load
-from hipplan.prepare import prepare, prepare_change
-from hipplan.runtimes import choose
+from hipplan.language.loader import load
+from hipplan.layout.prepare import prepare, prepare_change
+from hipplan.machines.runtimes import choose
 chosen, plan = choose("auto"), load({{"hipplan": 1, "devices": {devices!r}}})
 program = prepare(plan, chosen, None)
 prepare_change(program, plan, chosen.runtime, set())

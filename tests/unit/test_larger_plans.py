@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from hipplan.compiler import compile  # noqa: A004
 from hipplan.errors import ApplyError
-from hipplan.loader import load
-from hipplan.prepare import prepare
-from hipplan.profiles import load_machine
-from hipplan.program import Program
-from hipplan.run import run
-from hipplan.runtimes import choose
+from hipplan.language.loader import load
+from hipplan.layout.prepare import prepare
+from hipplan.layout.run import run
+from hipplan.machines.profiles import load_machine
+from hipplan.machines.runtimes import choose
+from hipplan.program.compiler import compile  # noqa: A004
+from hipplan.program.program import Program
 from tests.conftest import ROOT, Simulator
 
 LARGER = sorted((ROOT / "plans").glob("*/*.yaml"))

@@ -136,7 +136,7 @@ def test_force_keeps_addresses_and_viewed_buffers_until_the_views_go(sim: Simula
 def test_a_pointer_that_is_used_after_a_forced_close_faults() -> None:
     program = f"""
 import hipplan
-from hipplan.profiles import load_machine
+from hipplan.machines.profiles import load_machine
 machine = load_machine("sim-2")
 shown = [d.model_copy(update={{"host_visible": True}}) for d in machine.devices]
 layout = hipplan.apply('''{PLAN}''', runtime="sim", machine=machine.model_copy(update={{"devices": shown}}))

@@ -15,15 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-import hipplan.model
+import hipplan.language.model
 from hipplan.errors import Diagnostic, HipplanError, PlanError
-from hipplan.loader import load
-from hipplan.model import PlanModel, Requires
-from hipplan.model.describe import field_docs
+from hipplan.language.loader import load
+from hipplan.language.model import PlanModel, Requires
+from hipplan.language.model.describe import field_docs
 
 ROOT = Path(__file__).parents[2]
 PLANS = sorted((ROOT / "plans").glob("*.yaml"))
-MODELS = [model for name in hipplan.model.__all__ if isinstance(model := getattr(hipplan.model, name), type)]
+MODELS = [
+    model for name in hipplan.language.model.__all__ if isinstance(model := getattr(hipplan.language.model, name), type)
+]
 
 
 def refused(text: str) -> list[tuple[str, int, int]]:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import hipplan
-from hipplan.mover import Mover
+from hipplan.layout.mover import Mover
 from tests.conftest import Simulator
 
 MIB = 2**20

@@ -11,9 +11,9 @@ import pytest
 
 import hipplan
 from hipplan.errors import ApplyError, MachineError
-from hipplan.layout import Layout
-from hipplan.profiles import load_machine
-from hipplan.steps import Step
+from hipplan.layout.layout import Layout
+from hipplan.machines.profiles import load_machine
+from hipplan.program.steps import Step
 from tests.conftest import Simulator
 from tests.faults.harness import as_release
 
@@ -118,7 +118,7 @@ def test_other_releases_and_cuda_keep_the_memory_in_one_piece(what: str) -> None
 def test_memory_is_cut_into_pieces_of_one_size_only_where_it_must_be() -> None:
     def sizes(what: str) -> list[int]:
         made = hipplan.compile(UNEQUAL[what], machine("7.2.53211"))
-        return [step.size // MIB for step in made.steps if isinstance(step, hipplan.steps.CreateAllocation)]
+        return [step.size // MIB for step in made.steps if isinstance(step, hipplan.program.steps.CreateAllocation)]
 
     assert sizes("unlike rights") == [2] * 6
     assert sizes("holes") == [2] * 6

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from hipplan.loader import load
-from hipplan.prepare import prepare
-from hipplan.runtimes import choose
+from hipplan.language.loader import load
+from hipplan.layout.prepare import prepare
+from hipplan.machines.runtimes import choose
 from tests.conftest import Simulator
 
 SPARE = 256

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hipplan.errors import MachineError
-from hipplan.profiles import (
+from hipplan.machines.profiles import (
     Limits,
     Link,
     Machine,

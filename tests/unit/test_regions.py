@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hipplan
-from hipplan.dtypes import DTYPES, dtype_of
-from hipplan.program import Program
-from hipplan.resources import Resource
+from hipplan.files.dtypes import DTYPES, dtype_of
+from hipplan.program.program import Program
+from hipplan.program.resources import Resource
 from tests.conftest import Simulator
 
 MIB = 2**20

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from hipplan import runtimes
 from hipplan.api import prepare
 from hipplan.errors import ApplyError, MachineError
-from hipplan.layout import Layout
-from hipplan.loader import load
-from hipplan.profiles import load_machine, sim_profile
-from hipplan.run import run
-from hipplan.runtimes import choose
+from hipplan.language.loader import load
+from hipplan.layout.layout import Layout
+from hipplan.layout.run import run
+from hipplan.machines import runtimes
+from hipplan.machines.profiles import load_machine, sim_profile
+from hipplan.machines.runtimes import choose
 from tests.conftest import PLANS, Simulator, keys_of
 from tests.faults.harness import FOR_EVER, ONCE, Apply, calls_of, failures_of, sweep
 

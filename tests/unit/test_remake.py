@@ -13,7 +13,7 @@ import pytest
 
 import hipplan
 from hipplan.errors import ApplyError, LayoutInUse
-from hipplan.layout import Layout
+from hipplan.layout.layout import Layout
 from tests.conftest import Simulator, not_under_tsan
 
 MIB = 2**20

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 import hipplan
-from hipplan import _core, runtimes
-from hipplan.discover import discover
+from hipplan import _core
 from hipplan.errors import MachineError, RuntimeUnavailable
-from hipplan.profiles import Machine, load_machine
+from hipplan.machines import runtimes
+from hipplan.machines.discover import discover
+from hipplan.machines.profiles import Machine, load_machine
 from tests.conftest import Simulator
 from tests.meddling import Making
 
@@ -121,7 +122,7 @@ def in_a_process_of_its_own(script: str, **variables: str) -> str:
 @pytest.mark.parametrize("name", ["libamdhip64.so.6", "libamdhip64.so.7", "libamdhip64.so"])
 def test_the_library_is_found_by_the_loader_alone(name: str, sim: Simulator, tmp_path: Path) -> None:
     library = elsewhere(sim.runtime.path, tmp_path / "lib", name)
-    script = "from hipplan.runtimes import choose; made = choose('amd'); print(made.kind, made.runtime.path)"
+    script = "from hipplan.machines.runtimes import choose; made = choose('amd'); print(made.kind, made.runtime.path)"
 
     assert in_a_process_of_its_own(script, LD_LIBRARY_PATH=str(library.parent), ROCM_PATH="") == f"amd {name}"
 
@@ -132,8 +133,8 @@ def test_a_copy_that_another_module_has_loaded_is_used(sim: Simulator, tmp_path:
     script = f"""
 import ctypes
 ctypes.CDLL({str(theirs)!r})
-from hipplan.discover import discover
-from hipplan.runtimes import choose
+from hipplan.machines.discover import discover
+from hipplan.machines.runtimes import choose
 made = choose("amd")
 print(ascii(made.runtime.path), discover(made).sources[0].source)
 """
@@ -180,7 +181,7 @@ def rocm(folder: Path) -> Path:
 def refused_in(root: Path | str, **variables: str) -> str:
     script = """
 from hipplan.errors import RuntimeUnavailable
-from hipplan.runtimes import choose
+from hipplan.machines.runtimes import choose
 try:
     choose("amd")
 except RuntimeUnavailable as error:
@@ -236,7 +237,7 @@ def test_a_rocm_path_that_holds_no_library_is_named(tmp_path: Path) -> None:
 def test_cuda_says_why_there_is_no_device() -> None:
     script = """
 from hipplan.errors import RuntimeUnavailable
-from hipplan.runtimes import choose
+from hipplan.machines.runtimes import choose
 try:
     choose("cuda")
 except RuntimeUnavailable as error:
@@ -255,7 +256,7 @@ print(choose("auto").notice)
 def test_a_runtime_without_a_device_is_refused(by_path: bool, sim: Simulator) -> None:
     script = f"""
 from hipplan.errors import RuntimeUnavailable
-from hipplan.runtimes import choose
+from hipplan.machines.runtimes import choose
 try:
     choose({sim.runtime.path if by_path else "sim"!r})
 except RuntimeUnavailable as error:
@@ -315,7 +316,7 @@ def test_loaded_libraries_finds_what_is_loaded(sim: Simulator) -> None:
 
 
 def test_the_simulator_changes_machine_only_when_nothing_is_alive(sim: Simulator) -> None:
-    from hipplan.profiles import load_machine
+    from hipplan.machines.profiles import load_machine
 
     buffer = Making(sim.runtime, ("create device buffer", "b", 0, 0, 4096))
     with pytest.raises(RuntimeUnavailable, match="the simulator cannot become sim-1"):

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hipplan.errors import HipplanError
-from hipplan.loader import load
-from hipplan.profiles import machine_names
-from hipplan.schema import machine_schema, plan_schema
+from hipplan.language.loader import load
+from hipplan.machines.profiles import machine_names
+from hipplan.show.schema import machine_schema, plan_schema
 
 jsonschema = pytest.importorskip("jsonschema")
 ROOT = Path(__file__).parents[2]

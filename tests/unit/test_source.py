@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hipplan.errors import Diagnostic, PlanError
-from hipplan.source import load_yaml
+from hipplan.language.source import load_yaml
 
 
 def refused(text: str | bytes) -> list[Diagnostic]:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from hipplan.strict_json import dumps, loads
+from hipplan.files.strict_json import dumps, loads
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hipplan.tables import table
+from hipplan.show.tables import table
 
 ROWS = [("1", "weights", "access of gpu.0, gpu.1, gpu.2 and gpu.3 for reading and writing"), ("12", "x", "")]
 COLUMNS = (">step", "name", "what it is")

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hipplan.dtypes import DTYPES
-from hipplan.tensorfiles import Entry, FileProblem, Files, Wanted, open_file
+from hipplan.files.dtypes import DTYPES
+from hipplan.files.tensorfiles import Entry, FileProblem, Files, Wanted, open_file
 
 
 def entries_of(path: Path) -> dict[str, Entry]:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import hipplan
 from hipplan import _core
-from hipplan.layout import Layout
-from hipplan.torchpool import TorchPool
+from hipplan.layout.layout import Layout
+from hipplan.layout.torchpool import TorchPool
 from tests.conftest import Simulator
 
 KIB = 1024

@@ -17,14 +17,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import hipplan
-from hipplan import _core, steps
-from hipplan.compiler import compile_change
-from hipplan.difference import Difference
+from hipplan import _core
 from hipplan.errors import ApplyError, LayoutInUse, LeakError, MachineError, PlanError
-from hipplan.layout import Layout
-from hipplan.loader import load
-from hipplan.pieces import whole_name
-from hipplan.profiles import load_machine
+from hipplan.language.loader import load
+from hipplan.layout.layout import Layout
+from hipplan.machines.profiles import load_machine
+from hipplan.program import steps
+from hipplan.program.compiler import compile_change
+from hipplan.program.difference import Difference
+from hipplan.program.pieces import whole_name
 from tests.conftest import ROOT, Simulator
 from tests.faults.change import facts, writable
 from tests.faults.harness import as_release

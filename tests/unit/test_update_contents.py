@@ -9,9 +9,9 @@ import numpy
 import pytest
 
 import hipplan
-from hipplan.contents import staging_name
 from hipplan.errors import ApplyError
-from hipplan.layout import Layout
+from hipplan.layout.layout import Layout
+from hipplan.program.contents import staging_name
 from tests.conftest import Simulator
 
 MIB = 2**20

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hipplan.dtypes import DTYPES
-from hipplan.values import encode
+from hipplan.files.dtypes import DTYPES
+from hipplan.files.values import encode
 
 NUMPY = [dtype for dtype in DTYPES if dtype.typestr and dtype.name != "bool"]
 

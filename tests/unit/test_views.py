@@ -11,9 +11,10 @@ import pytest
 
 import hipplan
 from hipplan import _core
-from hipplan.dtypes import BY_NAME
-from hipplan.layout import Layout
-from hipplan.places import family_of, places_of
+from hipplan.files.dtypes import BY_NAME
+from hipplan.layout.dlpack import places_of
+from hipplan.layout.layout import Layout
+from hipplan.machines.family import family_of
 from tests.conftest import Simulator
 
 C_ORDER, FORTRAN_ORDER, EITHER_ORDER = 0x38, 0x58, 0x98
@@ -246,7 +247,7 @@ def test_a_view_must_fit(layout: Layout) -> None:
 
 
 def test_the_cpu_may_look_at_device_memory_that_a_machine_shows_it(sim: Simulator) -> None:
-    from hipplan.profiles import load_machine
+    from hipplan.machines.profiles import load_machine
 
     machine = load_machine("sim-2")
     shown = [device.model_copy(update={"host_visible": True}) for device in machine.devices]

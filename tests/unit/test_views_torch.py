@@ -7,7 +7,7 @@ import gc
 import pytest
 
 import hipplan
-from hipplan.dtypes import DTYPES
+from hipplan.files.dtypes import DTYPES
 from tests.conftest import Simulator
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch")

@@ -1,0 +1,185 @@
+"""A plan for a checkpoint, from the headers of its files alone: what `hipplan import safetensors` writes.
+
+One region on each device, with every tensor in the order of the files, and contents that load it. With several
+devices tensors are split as tensor parallel inference does, by the name of their module, if the dimension divides:
+
+    rows (dimension 0)       q_proj k_proj v_proj gate_proj up_proj w1 w3 embed_tokens lm_head: weight and bias
+    columns (dimension 1)    o_proj down_proj w2: weight
+    whole, on every device   everything else
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import NamedTuple
+
+from hipplan.errors import Diagnostic, PlanError, is_text, printable
+from hipplan.files import strict_json
+from hipplan.files.dtypes import BY_NAME
+from hipplan.files.tensorfiles import Entry, FileProblem, Files, is_safetensors
+from hipplan.language.canonical import canonical
+from hipplan.language.model.base import NAME_PATTERN
+from hipplan.language.source import load_yaml
+from hipplan.plain import counted
+
+BY_ROWS = frozenset(["q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "w1", "w3", "embed_tokens", "lm_head"])
+BY_COLUMNS = frozenset(["o_proj", "down_proj", "w2"])
+_NAME_MAX = 200
+_RESERVED = frozenset(("null", "Null", "NULL", "true", "True", "TRUE", "false", "False", "FALSE", "each"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Tensor:
+    """One tensor of the plan."""
+
+    name: str
+    entry: Entry
+    shape: tuple[int, ...]
+    """On each device."""
+    split: str
+    """rows, columns, or empty for whole."""
+    undivided: int = 0
+    """Elements of the dimension that would be split, if the devices did not leave a rest; else 0."""
+
+
+class Imported(NamedTuple):
+    """A plan for a checkpoint."""
+
+    text: str
+    whole: tuple[str, ...]
+    """Tensors that would be split, but are on every device as a whole because the number of devices leaves a rest."""
+    split: int
+    """How many are split."""
+
+
+def plan_of(source: str, ranks: int = 1, folder: str = ".") -> Imported:
+    """A plan that holds and loads a checkpoint, as `hipplan fmt` would write it.
+
+    source: a .safetensors file or a .safetensors.index.json. ranks: how many devices. folder: where the plan will
+    be, from which it names the files. Raises PlanError: HP405, HP421, HP422 for the files, HP104 for a dtype.
+    """
+    if not is_safetensors(source):
+        hint = "give model.safetensors or model.safetensors.index.json"
+        raise PlanError(Diagnostic("HP422", f"{source} is no .safetensors file, and no index of them", hint=hint))
+    files = Files()
+    try:
+        found = [(file.path, entry) for file, entry in files.entries(source)]
+    except FileProblem as problem:
+        told = Diagnostic(problem.code, problem.summary, why=problem.why, hint=problem.hint)
+        raise PlanError(told) from None
+    finally:
+        files.close()
+    if not any(entry.size for _, entry in found):
+        why = f"it has {len(found)} tensors, none of them with a byte" if found else "it has no tensors"
+        raise PlanError(Diagnostic("HP421", f"no plan can be made of {source}", why=why))
+    names = _names([entry for _, entry in found])
+    tensors = [_tensor(entry, ranks, name, file) for (file, entry), name in zip(found, names, strict=True)]
+    text = "\n".join(_written(source, tensors, ranks, folder)) + "\n"
+    whole = tuple(one.name for one in tensors if one.undivided)
+    return Imported(canonical(load_yaml(StringIO(text), source)), whole, sum(bool(one.split) for one in tensors))
+
+
+def _tensor(entry: Entry, ranks: int, name: str, file: str) -> _Tensor:
+    if entry.dtype not in BY_NAME:
+        summary = f"there is no dtype '{entry.dtype}', of which '{entry.name[:60]}' in {file} is"
+        raise PlanError(Diagnostic("HP104", summary))
+    if not entry.name:
+        why = f"its {entry.dtype} tensor of the shape {list(entry.shape)} has none"
+        raise PlanError(Diagnostic("HP421", "a plan cannot load a tensor without a name", why=why, hint="name it"))
+    split = _split(entry)
+    shape = list(entry.shape)
+    if ranks > 1 and split:
+        if shape[split == "columns"] % ranks:
+            return _Tensor(name, entry, tuple(shape), "", shape[split == "columns"])
+        shape[split == "columns"] //= ranks
+        return _Tensor(name, entry, tuple(shape), split)
+    return _Tensor(name, entry, tuple(shape), "")
+
+
+def _split(entry: Entry) -> str:
+    """rows, columns, or empty for whole, by the name."""
+    *_, module, what = ("", "", *entry.name.split("."))
+    for names, kinds, dimension, split in (
+        (BY_ROWS, ("weight", "bias"), 0, "rows"),
+        (BY_COLUMNS, ("weight",), 1, "columns"),
+    ):
+        if module in names and what in kinds and len(entry.shape) > dimension:
+            return split
+    return ""
+
+
+def _names(entries: Sequence[Entry]) -> Iterator[str]:
+    """Their names, where a plan can have those; else what is nearest, each once."""
+    taken: set[str] = set()
+    for entry in entries:
+        name = entry.name
+        if not re.match(NAME_PATTERN, name) or name.endswith("\n") or len(name) > _NAME_MAX or name in taken:
+            name = ".".join(part or "_" for part in re.sub(r"[^A-Za-z0-9_.-]", "_", name[:_NAME_MAX]).split("."))
+            name = name if re.match("[A-Za-z_]", name) else f"_{name}"
+        if name in taken:
+            name = f"{name}.{hashlib.sha256(entry.name.encode()).hexdigest()[:12]}"
+        taken.add(name)
+        yield name
+
+
+def _written(source: str, tensors: Sequence[_Tensor], ranks: int, folder: str) -> Iterator[str]:
+    held = [one for one in tensors if one.entry.size]
+    size = sum(one.entry.size for one in held)
+    told = f"{counted(len(held), 'tensor')}, {size} bytes"
+    yield f"# {told}. Written by hipplan import safetensors; docs/contents.md says how."
+    yield "hipplan: 1"
+    yield f"name: {_quoted(printable(Path(os.path.realpath(source)).parent.name) or 'checkpoint')}"
+    yield ""
+    yield "devices:"
+    yield f"  gpu: {{count: {ranks}}}"
+    yield ""
+    yield "regions:"
+    yield "  rank:" + " " * 30 + "# rank.0 on gpu.0" + ", and so on" * (ranks > 1)
+    yield "    each: gpu"
+    yield "    device: $(each)"
+    yield "    tensors:"
+    for one in held:
+        shape = ", ".join(map(str, one.shape))
+        note = f"  # {one.split}" if one.split else ""
+        if one.undivided:
+            note = f"  # whole: {ranks} does not divide {one.undivided}"
+        yield f"      {_key(one.name)}: {{dtype: {one.entry.dtype}, shape: [{shape}]}}{note}"
+    for one in tensors:
+        if not one.entry.size:
+            yield f"      # {_quoted(one.entry.name)} is empty"
+    yield ""
+    yield "contents:"
+    yield from _contents(source, held, ranks, folder)
+
+
+def _contents(source: str, held: Sequence[_Tensor], ranks: int, folder: str) -> Iterator[str]:
+    file = Path(os.path.realpath(source))  # Path.resolve() raises for links that go round in circles
+    try:
+        shown = str(file.relative_to(os.path.realpath(folder)))
+    except ValueError:  # not below the plan's folder
+        shown = str(file)
+    part = ", part: $(each), parts: " + str(ranks) if ranks > 1 else ""
+    common = f"{{each: {ranks}, file: {_quoted(shown)}{part}"
+    if all(one.name == one.entry.name for one in held):
+        yield f"  rank: {common}}}"
+        return
+    for one in held:
+        yield f"  rank.$(each).{one.name}: {common}, tensor: {_quoted(one.entry.name)}}}"
+
+
+def _key(name: str) -> str:
+    return _quoted(name) if name in _RESERVED else name
+
+
+def _quoted(text: str) -> str:
+    """As YAML and JSON write it; nothing in it is an expression. Raises PlanError for what is not text (HP405)."""
+    if not is_text(text):
+        hint = "rename it; a plan in the folder of its files needs no more than their own names (-o FOLDER/plan.yaml)"
+        raise PlanError(Diagnostic("HP405", f"'{text}' is not text, and no plan can hold it", hint=hint))
+    return strict_json.dumps(text.replace("$(", "$$("))

@@ -1,0 +1,397 @@
+"""vars, $(...), each and include: from a document as written to the document meant.
+
+$(...) holds names of variables, integers, sizes such as 64MiB, the operators + - * // % and parentheses; // is
+division without a rest, and everything is whole numbers. $(layers * 64MiB) by itself is a number, in a text it becomes
+part of it: part-$(n).bin. $$( stands for the characters $( themselves. $x and ${x} are no expressions.
+
+`each` repeats a named thing, a tensor of a region, or an item of a list:
+
+    weights: {each: gpu, device: $(each), size: 1GiB}            # weights.0 on gpu.0, weights.1 on gpu.1
+    layer:   {each: {layer: 80, rank: gpu}, device: $(rank), ..} # layer.0.0, layer.0.1, ..., layer.79.7
+    tensors: {layer.$(n).wq: {each: {n: 80}, dtype: bf16, ..}}   # layer.0.wq, ..., layer.79.wq
+
+It takes a number (0 up to it), a family of devices, a list, {from, count, step}, or a mapping of names to
+those, whose product is taken. Inside, $(each) or the given names are the current values, $(rank.index) is the
+number of a value in its list, $(index) the number of the repetition. Names are numbered by the index, from 0, whatever
+`from` and `step` are: layer: {each: {from: 4, count: 2}} gives layer.0 with $(each) = 4 and layer.1 with 5. A name with
+$(...) in it is used as it comes out, without a number: layer.$(each) gives layer.4 and layer.5.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import product
+from typing import Any
+
+from hipplan.errors import Diagnostic, PlanError, Span, Suggestions
+from hipplan.language.budget import LIMITS
+from hipplan.language.expanded import Expanded, Path
+from hipplan.language.expression import ExpressionError, Value, substitute
+from hipplan.language.include import NOUNS, Documents, Entry
+from hipplan.language.source import Source, load_yaml, within
+from hipplan.language.yaml12 import DEPTH_MAX
+from hipplan.plain import INTEGER_END, number, shown_number
+
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_CAUSES = ("$(", "vars", "each", "include")
+
+_RANGE_KEYS = frozenset(("from", "count", "step"))
+
+Scope = Mapping[str, Value]
+
+
+def expand(
+    source: Any, given: Mapping[str, Any], ambient: Mapping[str, Any] | None = None, *, include_anywhere: bool = False
+) -> Expanded:
+    """Read a document and fill in everything. Raises PlanError with all mistakes found on the way.
+
+    given: values of variables, each of which the document must declare. ambient: values for those that it declares.
+    """
+    if isinstance(source, Mapping):
+        root = Source("<data>", "", dict(source), None)
+    else:
+        root = load_yaml(source)
+        if not given and not any(cause in root.text for cause in _CAUSES):
+            return Expanded(root, root.data)
+    if not isinstance(root.data, dict):
+        return Expanded(root, root.data)
+    return _Expander(Documents(root, include_anywhere), given, ambient or {}).run()
+
+
+class _Place:
+    """Where the walk is: in the document meant (`path`) and in the file (`source`, `origin`)."""
+
+    __slots__ = ("expansion", "origin", "path", "source")
+
+    def __init__(self, source: Source, path: Path, origin: Path, expansion: str = "") -> None:
+        self.source = source
+        self.path = path
+        self.origin = origin
+        self.expansion = expansion
+
+    def child(self, step: Hashable, origin: Hashable) -> _Place:
+        return _Place(self.source, (*self.path, step), (*self.origin, origin), self.expansion)
+
+
+class _Expander:
+    def __init__(self, documents: Documents, given: Mapping[str, Any], ambient: Mapping[str, Any]) -> None:
+        self.documents = documents
+        self.given = {**{name: ambient[name] for name in documents.vars if name in ambient}, **given}
+        self.found = documents.found
+        self.budget = documents.root.budget
+        self.nearest = Suggestions().nearest
+        self.broken: set[Path] = set()
+        self.scope: dict[str, Value] = {}
+        self.wrong: set[str] = set()
+        """Variables whose definition is wrong: what uses one is left out without a word."""
+        self.families: dict[str, list[Value]] = {}
+        self.out = Expanded(documents.root, None)
+
+    def run(self) -> Expanded:
+        root = self.documents.root
+        self._variables()
+        if self.documents.complete:
+            self._report_unknown()
+        data: dict[str, Any] = {}
+        try:
+            for noun, entries in self.documents.nouns.items():
+                data[noun] = self._named(noun, entries)
+                if noun == "devices":
+                    self._find_families(data[noun])
+            for key, value in root.data.items():
+                if key not in data and key not in ("include", "vars"):
+                    data[key] = self._walk(value, self.scope, _Place(root, (key,), (key,)))
+        except PlanError as past:  # a limit
+            self.found.extend(past.diagnostics)
+            raise PlanError(self.found) from None
+        for path in self.broken:
+            if len(path) == 1:
+                data.pop(str(path[0]), None)
+        for noun in self.documents.nouns:
+            for name in [name for name in data[noun] if (noun, name) in self.broken]:
+                self.out.left_out[noun, name] = data[noun].pop(name)
+        if self.scope:
+            data["vars"] = self.scope
+        self.out.data = data
+        self.out.files = frozenset(map(str, self.documents.read))
+        self.out.found = self.found
+        self.out.broken = frozenset(":".join(map(str, path)) for path in self.broken)
+        if not self.documents.complete:
+            self.out.broken |= frozenset(NOUNS)
+        return self.out
+
+    # Variables
+
+    def _report_unknown(self) -> None:
+        """Nothing uses what is not declared, so all else can be told too."""
+        declared = self.documents.vars
+        span = self.documents.root.span(("vars",), key=True)
+        for name in self.given:
+            if name not in declared:
+                hint = self.nearest(name, declared) or "declare it under vars: with a default"
+                self.found.add(Diagnostic("HP210", f"the plan has no variable '{name}'", span, hint=hint))
+
+    def _variables(self) -> None:
+        declared = self.documents.vars
+        for name, value in self.given.items():
+            if name in declared:
+                place = _Place(declared[name].source, ("vars", name), ("vars", name))
+                self.scope[name] = self._number(_like(value, declared[name].value), place)
+                self._set_aside(name)
+        for name, entry in declared.items():
+            place = _Place(entry.source, ("vars", name), ("vars", name))
+            if not _NAME.fullmatch(name):
+                hint = "letters, digits and _, beginning with a letter"
+                self._report("HP106", f"'{name[:60]}' cannot be a variable", place, key=True, hint=hint)
+            elif name not in self.scope and name not in self.wrong:
+                value = self._walk(entry.value, self.scope, place)
+                if isinstance(value, (int, str)):
+                    self.scope[name] = value
+                else:
+                    self._report("HP103", f"the variable '{name}' must be an integer, true, false or text", place)
+            self._set_aside(name)
+
+    def _set_aside(self, name: str) -> None:
+        """A variable that was just found to be wrong: the others are good."""
+        if ("vars",) in self.broken:
+            self.broken.discard(("vars",))
+            self.wrong.add(name)
+            self.scope.pop(name, None)
+
+    def _find_families(self, devices: Mapping[str, Any]) -> None:
+        budget = self.budget.copy()  # whoever makes the devices asks for them again
+        for name, selector in devices.items():
+            count = selector.get("count") if isinstance(selector, dict) else None
+            if isinstance(count, int) and count > 0:
+                budget.take("objects", count, f"'{name}'", partial(self.out.span, ("devices", name, "count")))
+                self.families[name] = [f"{name}.{i}" for i in range(count)]
+            else:
+                self.families[name] = [name]
+            if "." in name:
+                self.families.setdefault(name.rpartition(".")[0], []).append(name)
+
+    # The walk
+
+    def _named(self, noun: str, entries: Mapping[str, Entry]) -> dict[str, Any]:
+        """The things of one noun; one with `each` becomes many."""
+        result: dict[str, Any] = {}
+        for entry in entries.values():
+            place = _Place(entry.source, (noun, entry.name), (noun, entry.name))
+            self._add_named(result, entry.name, entry.value, self.scope, place)
+        return result
+
+    def _add_named(self, out: dict[str, Any], written: str, value: Any, scope: Scope, place: _Place) -> None:
+        """One named thing under the names it comes out with."""
+        for suffix, inner, expansion, body in self._repeat(value, scope, place):
+            name = written
+            if "$(" in name:
+                name = str(self._text(name, inner, place, key=True))
+            elif suffix:
+                name += suffix
+            told = f"{name} ({expansion})" if expansion else ""
+            told = f"{place.expansion}, {told}" if place.expansion and told else told or place.expansion
+            made = _Place(place.source, (*place.path[:-1], name), place.origin, told)
+            if name in out:
+                hint = "use the variables of each in the name"
+                self._report("HP204", f"the name '{name}' is used twice", made, key=True, hint=hint)
+            self.out.came_from(made.path, made.source, made.origin, made.expansion)
+            out[name] = self._walk(body, inner, made)
+
+    def _walk(self, value: Any, scope: Scope, place: _Place) -> Any:
+        if len(place.path) > DEPTH_MAX:
+            raise PlanError(Diagnostic("HP009", f"nested deeper than {DEPTH_MAX} levels", self._span(place)))
+        if isinstance(value, str):
+            return self._text(value, scope, place) if "$(" in value else value
+        if not isinstance(value, (dict, list, tuple)):
+            return self._number(value, place)
+        if place.source.root is None:  # a program's data, which nobody has counted
+            self.budget.take("values", len(value), "this", lambda: self._span(place))
+        return self._mapping(value, scope, place) if isinstance(value, dict) else self._list(value, scope, place)
+
+    def _number(self, value: Any, place: _Place) -> Any:
+        """A program's own number as Python's, if it has no more digits than one in a text may have."""
+        value = number(value)
+        if type(value) is int and abs(value) >= INTEGER_END:
+            self._report("HP012", shown_number(value).capitalize(), place, hint="numbers of a plan fit in 64 bits")
+            return 0
+        return value
+
+    def _mapping(self, value: Mapping[str, Any], scope: Scope, place: _Place) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        if len(place.path) == 3 and (place.path[0], place.path[2]) == ("regions", "tensors"):
+            for written, inner in value.items():
+                self._add_named(result, str(written), inner, scope, place.child(written, written))
+            return result
+        for written, inner in value.items():
+            key = written
+            if isinstance(written, str) and "$(" in written:
+                key = str(self._text(written, scope, place.child(written, written), key=True))
+                if key in result:
+                    self._report(
+                        "HP005",
+                        f"the key '{key}' appears twice",
+                        place.child(written, written),
+                        key=True,
+                    )
+                self.out.came_from((*place.path, key), place.source, (*place.origin, written), place.expansion)
+            if _plain(inner):
+                result[key] = inner
+            else:
+                result[key] = self._walk(inner, scope, place.child(key, written))
+        return result
+
+    def _list(self, value: Sequence[Any], scope: Scope, place: _Place) -> list[Any]:
+        result: list[Any] = []
+        moved = False
+        for index, item in enumerate(value):
+            if not moved and _plain(item):
+                result.append(item)
+                continue
+            for suffix, inner, expansion, body in self._repeat(item, scope, place.child(len(result), index)):
+                made = place.child(len(result), index)
+                moved = moved or bool(suffix)
+                if expansion:
+                    made.expansion = f"{place.expansion}, {expansion}" if place.expansion else expansion
+                if moved:
+                    self.out.came_from(made.path, place.source, made.origin, made.expansion)
+                result.append(self._walk(body, inner, made))
+        return result
+
+    def _text(self, text: str, scope: Scope, place: _Place, *, key: bool = False) -> Value:
+        self.budget.take("characters of expressions", len(text), "this text", lambda: self._span(place, key=key))
+        try:
+            return substitute(text, scope, self.nearest)
+        except ExpressionError as error:
+            self._leave_out(place)
+            stand_in = 1 if text.startswith("$(") and text.endswith(")") and not key else text
+            name = text[error.start : error.start + error.length]
+            if error.diagnostic.code == "HP021" and (name in self.wrong or not self.documents.complete):
+                return stand_in  # its definition is what is wrong, or may be where nothing could be read
+            span = place.source.span(place.origin, key=key)
+            if span is not None:
+                span = replace(within(span, text, error.start, error.length), expansion=place.expansion)
+            self.found.add(replace(error.diagnostic, span=span))
+            return stand_in
+
+    # each
+
+    def _repeat(self, value: Any, scope: Scope, place: _Place) -> Iterator[tuple[str, Scope, str, Any]]:
+        """(suffix of the name, scope, what this repetition is, the thing without each) for each
+        repetition."""
+        if not isinstance(value, dict) or "each" not in value:
+            yield "", scope, "", value
+            return
+        body = {key: inner for key, inner in value.items() if key != "each"}
+        each = value["each"]
+        where = place.child("each", "each")
+        several = isinstance(each, dict) and not (each.keys() <= _RANGE_KEYS or each.keys() == {"from", "to"})
+        named = each if several else {"each": each}
+        domains: list[list[Value]] = []
+        total = 1
+        for name, domain in named.items():
+            if not isinstance(name, str) or not _NAME.fullmatch(name):
+                hint = "letters, digits and _"
+                self._report("HP024", f"'{name}' cannot be the name of a value", where, hint=hint)
+                values = None
+            else:
+                values = self._domain(self._walk(domain, scope, where), where.child(name, name) if several else where)
+            if values is None:  # once, for its other mistakes; of what the values would fill in nothing is said
+                unknown = {"index", *map(str, named), *(f"{one}.index" for one in named)} - self.wrong
+                self.wrong |= unknown
+                yield "", scope, "", body
+                self.wrong -= unknown
+                return
+            total *= len(values)
+            domains.append(values)
+        self._ask(total, body, domains, where)
+        for index, choice in enumerate(product(*(enumerate(values) for values in domains))):
+            inner: dict[str, Value] = {**scope, "index": index}
+            for name, (own, item) in zip(named, choice, strict=True):
+                inner[name] = item
+                inner[f"{name}.index"] = own
+            shown = ", ".join(f"{name}={item}" for name, (_, item) in zip(named, choice, strict=True))
+            yield "".join(f".{own}" for own, _ in choice), inner, shown, body
+
+    def _ask(self, times: int, body: Any, domains: list[list[Value]], place: _Place) -> None:
+        """For all that a repetition makes; what is repeated within it asks for itself. Raises PlanError."""
+        who = f"each, {shown_number(times)} times,"
+        values, characters = _size_of(body)
+        budget = self.budget.copy()  # whoever works out a text asks for it again
+        self.budget.take("repetitions", times, who, lambda: self._span(place))
+        budget.take("characters of expressions", times * characters, who, lambda: self._span(place))
+        self.budget.take("values", times * (values + len(self.scope)), who, lambda: self._span(place))
+        self.budget.take("repeated values", times * values, who, lambda: self._span(place))
+        told = sum(times // len(values) * sum(len(str(item)) for item in values) for values in domains if times)
+        told += times * len(place.expansion)  # each says which repetition of all around it it is
+        self.budget.take("characters", told, who, lambda: self._span(place))
+
+    def _domain(self, domain: Any, place: _Place) -> list[Value] | None:
+        """The values that one name of an `each` goes through; None: a mistake, which is told."""
+        if isinstance(domain, str) and domain in self.families:
+            return self.families[domain]
+        if isinstance(domain, list) and all(isinstance(item, (int, str)) for item in domain):
+            return domain
+        if isinstance(domain, dict) and "count" in domain and domain.keys() <= _RANGE_KEYS:
+            start, count, step = (domain.get(key, default) for key, default in (("from", 0), ("count", 0), ("step", 1)))
+        else:
+            start, count, step = 0, domain, 1
+        if all(type(each) is int for each in (start, count, step)) and count >= 0:
+            self.budget.take("values", count, "each", lambda: self._span(place))
+            return [start + step * i for i in range(count)]
+        if isinstance(domain, str) and not domain[:1].isdigit():
+            hint = self.nearest(domain, self.families) or "a family is defined under devices:, as gpu: {count: 8}"
+            self._report("HP024", f"there is no family of devices '{domain[:60]}'", place, hint=hint)
+        else:
+            hint = "a number from 0, a family of devices, a list, or {from: 4, count: 8, step: 2}"
+            self._report("HP024", "each cannot go through this", place, hint=hint)
+        return None
+
+    def _report(self, code: str, summary: str, place: _Place, *, key: bool = False, **more: str) -> None:
+        self._leave_out(place)
+        if not self.found.enough():
+            self.found.add(Diagnostic(code, summary, self._span(place, key=key), **more))  # type: ignore[arg-type]
+
+    def _span(self, place: _Place, *, key: bool = False) -> Span | None:
+        span = place.source.span(place.origin, key=key)
+        return replace(span, expansion=place.expansion) if span is not None and place.expansion else span
+
+    def _leave_out(self, place: _Place) -> None:
+        """The named thing that holds this place: by its name as made, and by the one as written."""
+        length = 2 if place.path[0] in NOUNS else 1
+        self.broken |= {place.path[:length], place.origin[:length]}
+        self.out.unfilled.update(place.path[:end] for end in range(length, len(place.path) + 1))
+
+
+def _size_of(body: Any) -> tuple[int, int]:
+    """Values of something that is repeated, itself included, and characters of its expressions; as far as anybody
+    wants to know: data of a program may hold itself."""
+    values, characters, left = 1, 0, [body]
+    while left and values <= LIMITS["values"]:
+        value = left.pop()
+        if isinstance(value, (dict, list, tuple)):
+            values += len(value)
+            left += value
+            left += value.values() if isinstance(value, dict) else ()
+        elif isinstance(value, str) and "$(" in value:
+            characters += len(value)
+    return values, characters
+
+
+def _plain(value: Any) -> bool:
+    """Nothing in it to expand."""
+    return (
+        "$(" not in value if value.__class__ is str else value.__class__ is int and -INTEGER_END < value < INTEGER_END
+    )
+
+
+def _like(value: Any, default: Any) -> Value:
+    """A value from the command line is text: it becomes what the plan's own default is."""
+    if isinstance(value, str) and isinstance(default, bool):
+        return {"true": True, "false": False}.get(value, value)
+    if isinstance(value, str) and isinstance(default, int) and re.fullmatch(r"-?[0-9]{1,20}", value):
+        return int(value)
+    value = number(value)
+    return value if isinstance(value, (int, str)) else str(value)

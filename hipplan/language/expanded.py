@@ -1,0 +1,56 @@
+"""A document meant, and where each piece of it was written."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from hipplan.errors import Span
+from hipplan.language.findings import Findings
+from hipplan.language.source import Source
+
+Path = tuple[Hashable, ...]
+
+
+class Expanded:
+    """A document with all its parameters filled in, and where each piece of it was written."""
+
+    def __init__(self, root: Source, data: Any) -> None:
+        self.name = root.name
+        self.data = data
+        self.found = Findings(root.found)
+        """What is wrong with single things, which are left out of the data; the rest can still be checked."""
+        self.broken: frozenset[str] = frozenset()
+        """Their names, as noun:name."""
+        self.left_out: dict[Path, Any] = {}
+        """Their data, by (noun, name), as far as it could be filled in."""
+        self.unfilled: set[Path] = set()
+        """Where in it a value could not be filled in, and each path above."""
+        self.files: frozenset[str] = frozenset()
+        """Paths of the plan and of those that it includes, where something is to be filled in."""
+        self.budget = root.budget
+        """What is left for what becomes of it."""
+        self._root = root
+        self._spans: dict[tuple[int, Path, bool], Span | None] = {}
+        """Where things were written: of a counted one it is asked thousands of times."""
+        self._origins: dict[Path, tuple[Source, Path, str]] = {}
+
+    def span(self, path: Sequence[Hashable], *, key: bool = False) -> Span | None:
+        """The place the user wrote; for a repeated thing with the repetition it comes from."""
+        path = tuple(path)
+        for length in range(len(path) if self._origins else 0, 0, -1):
+            if path[:length] in self._origins:
+                source, origin, expansion = self._origins[path[:length]]
+                span = self._written(source, (*origin, *path[length:]), key)
+                return span.repeated(expansion) if span and expansion else span
+        return self._written(self._root, path, key)
+
+    def _written(self, source: Source, path: Path, key: bool) -> Span | None:
+        place = (id(source), path, key)
+        if place not in self._spans:
+            self._spans[place] = source.span(path, key=key)
+        return self._spans[place]
+
+    def came_from(self, path: Path, source: Source, origin: Path, expansion: str) -> None:
+        if path != origin or source is not self._root or expansion:
+            self._origins[path] = (source, origin, expansion)

@@ -1,0 +1,245 @@
+"""The one way in: `load(source, vars)` -> LoadedPlan, or PlanError with every mistake of the plan.
+
+    loaded.plan            the Plan as written (after vars, each and include), counts not yet spread
+    loaded.objects         the Objects: every concrete thing by its concrete name, in the order written
+    loaded.span(*path)     Span of a path in the document: ("reservations", "model", "mappings", 0, "at");
+                           of the nearest ancestor if that is not written; of a plan from Python its keys
+    loaded.warnings        diagnostics that do not stop anything
+    loaded.source_name     what messages call the document
+    loaded.digest          sha256 of the expanded document: the same for the same layout, made in the same order
+
+Objects (hipplan/language/objects.py) hold `devices`, `peers`, `allocations`, `reservations`, `streams` and `buffers`.
+Each thing carries `name`, `spec` (its model) and `path` (for span), and its names are resolved: devices are
+names from `objects.devices` or "host", `count` is spread into name.0, name.1, ..., a pattern such as `kv.*`
+into one mapping each, and access is a dict of device name -> "none" | "r" | "rw".
+
+`source` may be a path, an open stream, a text (a str with a line break), or data already in Python (a dict).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import PurePath
+from typing import IO, Any
+
+from pydantic import ValidationError
+
+from hipplan.errors import Diagnostic, PlanError, Span
+from hipplan.language.budget import Budget, no_garbage_collection
+from hipplan.language.expand import expand
+from hipplan.language.expanded import Expanded
+from hipplan.language.expression import TEXT_MAX
+from hipplan.language.findings import in_order
+from hipplan.language.include import NOUNS, keys_taken
+from hipplan.language.model import Plan
+from hipplan.language.objects import Objects, Path
+from hipplan.language.resolve import resolve
+from hipplan.plain import shown
+
+_EXPRESSION = re.compile(r"\$\([^$,}'\"]*")
+
+PlanSource = str | os.PathLike[str] | IO[Any] | Mapping[str, Any]
+
+
+@dataclass(frozen=True, repr=False)
+class LoadedPlan:
+    """A plan that is known to be good by itself; whether a machine can hold it is the compiler's question."""
+
+    plan: Plan
+    objects: Objects
+    warnings: tuple[Diagnostic, ...]
+    _document: Expanded
+
+    def span(self, *path: Hashable, key: bool = False) -> Span | None:
+        """Where the value (or the key) at `path` was written."""
+        return self._document.span(path, key=key)
+
+    def __repr__(self) -> str:
+        return f"<hipplan.LoadedPlan '{self.plan.name or self.source_name}'>"
+
+    @property
+    def source_name(self) -> str:
+        return self._document.name
+
+    @property
+    def budget(self) -> Budget:
+        """What is left for what a program needs on top of the plan."""
+        return self._document.budget.copy()
+
+    @property
+    def files(self) -> frozenset[str]:
+        """Paths of all that it is made of: the plans that it includes, the files of contents and of buffers."""
+        held = [one.spec.file for one in self.objects.contents]
+        held += [getattr(one.spec, "file", None) for one in self.objects.buffers.values()]
+        folder = PurePath(self.source_name).parent
+        return self._document.files.union(str(folder / file) for file in held if file is not None)
+
+    @cached_property
+    def digest(self) -> str:
+        import hashlib
+        import json
+
+        text = json.dumps(_in_their_order(self._document.data), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def load(
+    source: PlanSource,
+    vars: Mapping[str, Any] | None = None,  # noqa: A002
+    *,
+    ambient: Mapping[str, Any] | None = None,
+    include_anywhere: bool = False,
+) -> LoadedPlan:
+    """Read, expand, validate and resolve one plan. Raises PlanError with all diagnostics of all its files.
+
+    The parameters are those of examine().
+    """
+    plan, errors = examine(source, vars, ambient=ambient, include_anywhere=include_anywhere)
+    if errors:
+        raise PlanError(errors)
+    return plan
+
+
+def examine(
+    source: PlanSource,
+    vars: Mapping[str, Any] | None = None,  # noqa: A002
+    *,
+    ambient: Mapping[str, Any] | None = None,
+    include_anywhere: bool = False,
+) -> tuple[LoadedPlan, list[Diagnostic]]:
+    """One plan and its errors. Of a plan with errors the objects are those that are sound, to be compiled only to see
+    what else is wrong. Raises PlanError where nothing is left to look at.
+
+    vars: values of the plan's variables; one that the plan does not declare is an error (HP210).
+    ambient: values for those variables that the plan declares and `vars` leaves out; the others are ignored.
+    include_anywhere: the plan may include files from outside its own folder.
+    """
+    if vars is not None and not isinstance(vars, Mapping):
+        raise TypeError(f"vars is a mapping of names to values, not {type(vars).__name__}")
+    given = vars or {}
+    set_outside = {**(ambient or {}), **given}
+    try:
+        with no_garbage_collection():
+            document = expand(source, given, ambient, include_anywhere=include_anywhere)
+            plan, found, left_out = _validate(document)
+            found += _mistakes_beside(document)
+            left_out |= document.left_out
+            broken = document.broken.union(":".join(map(str, (*path, "")[:2])) for path in left_out)
+            try:
+                objects, more = resolve(plan, document.span, document.budget, broken, left_out)
+            except PlanError as past:  # a limit: what was found before is wrong all the same
+                raise PlanError(in_order([*document.found, *found, *past.diagnostics])) from None
+    except PlanError as error:
+        raise PlanError([_with_given(diagnostic, set_outside) for diagnostic in error.diagnostics]) from None
+    told = in_order([*document.found, *found, *more])
+    errors = [_with_given(diagnostic, set_outside) for diagnostic in told if diagnostic.severity == "error"]
+    warnings = tuple(diagnostic for diagnostic in told if diagnostic.severity != "error")
+    return LoadedPlan(plan, objects, warnings, document), errors
+
+
+def _with_given(diagnostic: Diagnostic, given: Mapping[str, Any]) -> Diagnostic:
+    """With the variables in the text that it is about whose values are not the plan's own."""
+    span = diagnostic.span
+    if span is None or not given:
+        return diagnostic
+    begin, end = span.column - 1, span.end_column - 1 if span.end_line == span.line else len(span.text)
+    near = max(0, begin - TEXT_MAX), begin + TEXT_MAX  # a line may have megabytes, and a thousand mistakes
+    expressions = [one for one in _EXPRESSION.finditer(span.text, *near) if one.start() < end and begin < one.end()]
+    named = dict.fromkeys(name for one in expressions for name in re.findall(r"\w+", one[0]) if name in given)
+    notes = [f"given: {name}={shown(given[name])} (not the plan's own value)" for name in named]
+    return replace(diagnostic, notes=(*diagnostic.notes, *notes))
+
+
+def loaded(plan: LoadedPlan | PlanSource, vars: Mapping[str, Any] | None = None) -> LoadedPlan:  # noqa: A002
+    """Of a plan that may be loaded already. Raises as load() does, and TypeError for vars that come too late."""
+    if not isinstance(plan, LoadedPlan):
+        return load(plan, vars)
+    if vars:
+        raise TypeError("vars are for a plan that is not loaded yet: give them to hipplan.load()")
+    return plan
+
+
+def _validate(document: Expanded) -> tuple[Plan, list[Diagnostic], dict[Path, Any]]:
+    """The plan, or of a plan with mistakes the part that is good, so that its names can be checked all the same; the
+    mistakes; and what is left out for them."""
+    found: list[Diagnostic] = []
+    left_out: dict[Path, Any] = {}
+    while True:  # how keys go together is checked only once each of them is good
+        try:
+            return Plan.model_validate(document.data), found, left_out
+        except ValidationError as error:
+            from hipplan.language.model.translate import too_many, translate
+
+            found += translate(error, Plan, document.data, document.span, keys_taken)
+            if too_many(error):
+                raise PlanError(in_order([*document.found, *found])) from None
+            good, wrong = _without_the_wrong(document.data, error)
+        if good == document.data:
+            raise PlanError(in_order([*document.found, *found])) from None
+        document.data = good
+        left_out |= wrong
+
+
+def _mistakes_beside(document: Expanded) -> list[Diagnostic]:
+    """Of what a value that could not be filled in leaves out: what is wrong with its other keys."""
+    data: dict[str, Any] = {"hipplan": 1}
+    for (noun, name), value in document.left_out.items():
+        data.setdefault(str(noun), {})[name] = value
+    try:
+        Plan.model_validate(data)
+    except ValidationError as error:
+        from hipplan.language.model.translate import translate
+
+        return translate(error, Plan, data, document.span, keys_taken, document.unfilled)
+    return []
+
+
+def _without_the_wrong(data: Any, error: ValidationError) -> tuple[Any, dict[Path, Any]]:
+    """The document less its unknown keys and each named object that has another mistake; and those objects."""
+    from hipplan.language.model.translate import path_in
+
+    wrong: dict[Path, Any] = {}
+    unknown: list[Path] = []
+    for details in error.errors(include_url=False, include_input=False):
+        path = path_in(data, details["loc"])[0]
+        if details["type"] == "extra_forbidden":
+            unknown.append(path)
+        elif path:
+            wrong[path[:2]] = None
+    good = _copied(data) if isinstance(data, dict) else {}
+    for *owner, key in unknown:
+        _at(good, owner).pop(key)
+    for noun, *name in [*wrong]:
+        things = good.get(noun)
+        if name and isinstance(things, dict) and name[0] in things:
+            wrong[noun, name[0]] = things.pop(name[0])
+        else:
+            wrong[noun,] = good.pop(noun, None)
+    return {**good, "hipplan": 1}, wrong
+
+
+def _copied(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _copied(value) for key, value in data.items()}
+    return [_copied(value) for value in data] if isinstance(data, list) else data
+
+
+def _in_their_order(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A good document with what has names of the plan's own as lists: their order is that of the devices, of the driver
+    calls, of the tensors' places and of what happens to contents."""
+    out = {key: [*value.items()] if key in NOUNS else value for key, value in data.items()}
+    if "regions" in out:
+        out["regions"] = [
+            (name, {**region, "tensors": [*region.get("tensors", {}).items()]}) for name, region in out["regions"]
+        ]
+    return out
+
+
+def _at(data: Any, path: Sequence[Hashable]) -> Any:
+    for step in path:
+        data = data[step]
+    return data

@@ -1,0 +1,51 @@
+"""The nouns of a plan, as pydantic models. Their docstrings are the manual: docs/plan-reference.md comes
+from them.
+
+Their files do without `from __future__ import annotations`: pydantic would have to compile each annotation from its
+text, at each start.
+"""
+
+from hipplan.language.model.base import PlanModel
+from hipplan.language.model.buffers import (
+    Advice,
+    Anonymous,
+    AttachTo,
+    Buffer,
+    ByteRange,
+    DeviceBuffer,
+    ManagedBuffer,
+    PinnedBuffer,
+    Prefetch,
+    RegisteredBuffer,
+)
+from hipplan.language.model.contents import Content
+from hipplan.language.model.devices import DeviceSelector, PeerLink, Requires, Stream
+from hipplan.language.model.plan import Plan
+from hipplan.language.model.regions import Region, Tensor
+from hipplan.language.model.virtual import Access, Allocation, Mapping, Reservation
+
+__all__ = [
+    "Access",
+    "Advice",
+    "Allocation",
+    "Anonymous",
+    "AttachTo",
+    "Buffer",
+    "ByteRange",
+    "Content",
+    "DeviceBuffer",
+    "DeviceSelector",
+    "ManagedBuffer",
+    "Mapping",
+    "PeerLink",
+    "PinnedBuffer",
+    "Plan",
+    "PlanModel",
+    "Prefetch",
+    "Region",
+    "RegisteredBuffer",
+    "Requires",
+    "Reservation",
+    "Stream",
+    "Tensor",
+]

@@ -1,0 +1,98 @@
+"""What every model shares: strictness, and the scalar types of a plan."""
+
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from hipplan.errors import PlanError
+from hipplan.language.budget import LIMITS, Budget
+from hipplan.units import SizeError, parse_size
+
+
+class PlanModel(BaseModel):
+    """Unknown keys are errors, nothing is converted quietly, nothing changes after reading."""
+
+    # pydantic could take the docstrings of fields itself (use_attribute_docstrings), but it parses the
+    # source anew at
+    # each start, a tenth of the time `validate` takes. hipplan/model/describe.py does it when somebody
+    # wants to read.
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
+
+
+def refuse(code: str, message: str, *, at: str = "", why: str = "", hint: str = "") -> PydanticCustomError:
+    """The error a validator raises: a hipplan code and what goes with it. `at` names the key to point at."""
+    context = {"message": message, "at": at, "why": why, "hint": hint}
+    return PydanticCustomError(code, "{message}", context)
+
+
+def _within_steps(value: Any, info: ValidationInfo) -> Any:
+    """Before pydantic looks at the items: it keeps more than a kilobyte of each that is wrong."""
+    try:
+        Budget().take("steps", len(value) if isinstance(value, list) else 0, f"'{info.field_name}'")
+    except PlanError as past:
+        (found,) = past.diagnostics
+        raise refuse(found.code, found.summary, why=found.why, hint=found.hint) from None
+    return value
+
+
+Item = TypeVar("Item")
+Steps = Annotated[list[Item], BeforeValidator(_within_steps), Field(json_schema_extra={"maxItems": LIMITS["steps"]})]
+"""A list of what becomes driver calls: no more than a document may have."""
+
+
+def _size(value: Any, more: str = "") -> int:
+    try:
+        return parse_size(value)
+    except SizeError as error:
+        raise refuse(error.code, str(error), hint=(error.hint + more).removeprefix(", or ")) from None
+
+
+def _positive_size(value: Any, more: str = "") -> int:
+    size = _size(value, more)
+    if size == 0:
+        raise refuse(
+            "HP105",
+            "a size of 0 bytes",
+            why="HIP refuses it or returns a null pointer",
+            hint="leave the object out",
+        )
+    return size
+
+
+def _auto_or_size(value: Any) -> Any:
+    """One validator, for pydantic tells of each branch of a union."""
+    return value if isinstance(value, str) and value == "auto" else _positive_size(value, ", or auto")
+
+
+def _size_schema(minimum: int) -> dict[str, Any]:
+    number = {"type": "integer", "minimum": minimum, "exclusiveMaximum": 2**64}
+    return {"anyOf": [number, {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)? ?([KMGTP]i?B|B)?$"}]}
+
+
+Offset = Annotated[int, BeforeValidator(_size), WithJsonSchema(_size_schema(0))]
+"""Bytes from 0; a number or a text such as 64MiB."""
+
+Size = Annotated[int, BeforeValidator(_positive_size), WithJsonSchema(_size_schema(1))]
+"""Bytes, at least 1; a number or a text such as 64MiB."""
+
+_AUTO: dict[str, Any] = {"const": "auto", "type": "string"}
+AutoSize = Annotated[
+    Literal["auto"] | int,
+    BeforeValidator(_auto_or_size),
+    WithJsonSchema({"anyOf": [_AUTO, *_size_schema(1)["anyOf"]]}),
+]
+"""A Size, or what is needed."""
+
+Count = Annotated[int, Field(ge=1, json_schema_extra={"maximum": LIMITS["objects"]})]
+"""How many times an object is made."""
+
+FilePath = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00]*$")]
+"""A path; the system would cut it at a NUL."""
+
+NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*$"
+Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=256)]
+"""What a plan calls an object: letters, digits, `_` and `-`, parts joined by dots."""
+
+MemoryName = Annotated[str, Field(pattern=NAME_PATTERN.removesuffix("$") + r"(\[[0-9]+\])?$", max_length=256)]
+"""A name, or a mapping by its reservation and number: range[0]."""

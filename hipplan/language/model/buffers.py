@@ -1,0 +1,378 @@
+"""Buffers: one call gives address and memory. Device, pinned, registered and managed."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+from typing_extensions import Self
+
+from hipplan.language.model.base import Count, FilePath, Offset, PlanModel, Size, Steps, refuse
+
+
+class ByteRange(PlanModel):
+    """A part of a buffer."""
+
+    at: Offset = 0
+    """Where it starts. Unit: bytes from the start of the buffer."""
+
+    size: Size | None = None
+    """How long it is. Unit: bytes. Left out: up to the end of the buffer.
+
+    Errors: HP208 past the end.
+    """
+
+
+class Advice(PlanModel):
+    """How a range of managed memory will be used (hipMemAdvise). Advice never moves data."""
+
+    advise: Literal[
+        "read_mostly",
+        "unset_read_mostly",
+        "preferred_location",
+        "unset_preferred_location",
+        "accessed_by",
+        "unset_accessed_by",
+        "coarse_grain",
+        "unset_coarse_grain",
+    ]
+    """Which of HIP's eight advice values.
+
+    Source: hipMemAdvise(advice).
+    """
+
+    device: str | None = None
+    """Whom the advice is about: a device of the plan, or `host`. Only preferred_location and accessed_by
+    have one.
+
+    Errors: HP201 no such device; HP211 missing where needed, or given where HIP ignores it.
+    Source: hipMemAdvise(device).
+    """
+
+    range: ByteRange | None = None
+    """The part of the buffer. Left out: all of it. HIP rounds it outward to pages of 4096 bytes.
+
+    Errors: HP208 past the end of the buffer.
+    Source: hipMemAdvise(dev_ptr, count).
+    """
+
+    @model_validator(mode="after")
+    def _device_where_needed(self) -> Self:
+        needed = self.advise in ("preferred_location", "accessed_by", "unset_accessed_by")
+        if needed and self.device is None:
+            raise refuse(
+                "HP211",
+                f"{self.advise} needs a device",
+                at="advise",
+                hint="add device: gpu.0, or device: host",
+            )
+        if not needed and self.device is not None:
+            raise refuse(
+                "HP211",
+                f"{self.advise} has no device",
+                at="device",
+                why="HIP ignores it there",
+                hint="remove device",
+            )
+        return self
+
+
+class Prefetch(PlanModel):
+    """Move a range of managed memory before it is used (hipMemPrefetchAsync). Awaited before the plan
+    counts as applied."""
+
+    to: str
+    """Where: a device of the plan, or `host`.
+
+    Errors: HP201 no such device.
+    Source: hipMemPrefetchAsync(device).
+    """
+
+    stream: str | None = None
+    """On which stream of the plan. Left out: the null stream of the device it goes to; to the host, of the
+    plan's first device.
+
+    Errors: HP203 no such stream.
+    Source: hipMemPrefetchAsync(stream).
+    """
+
+    range: ByteRange | None = None
+    """The part of the buffer. Left out: all of it.
+
+    Errors: HP208 past the end of the buffer.
+    Source: hipMemPrefetchAsync(dev_ptr, count).
+    """
+
+
+class AttachTo(PlanModel):
+    """Tie a managed buffer to a stream (hipStreamAttachMemAsync). HIP accepts it and, on AMD, does nothing
+    with it."""
+
+    stream: str
+    """Which stream of the plan.
+
+    Errors: HP203 no such stream.
+    Source: hipStreamAttachMemAsync(stream).
+    """
+
+    mode: Literal["global", "host", "single"] = "single"
+    """`single`: only work of this stream uses the buffer; `global`: any; `host`: no device.
+
+    Source: hipStreamAttachMemAsync(flags).
+    """
+
+
+class _Buffer(PlanModel):
+    count: Count | None = None
+    """Make this many, named name.0, name.1, ... Left out: one, without a number.
+
+    Source: ours.
+    """
+
+
+class DeviceBuffer(_Buffer):
+    """Memory of one device with an address (hipMalloc)."""
+
+    kind: Literal["device"]
+    """device."""
+
+    device: str | None = None
+    """Where. Left out: the first device of the plan.
+
+    Errors: HP201 no such device.
+    Source: hipMalloc, called with this device current.
+    """
+
+    size: Size
+    """How much. Unit: bytes.
+
+    Errors: HP013 not a size; HP105 zero.
+    Source: hipMalloc(size).
+    """
+
+
+class PinnedBuffer(_Buffer):
+    """Host memory that devices reach directly (hipHostMalloc)."""
+
+    kind: Literal["pinned"]
+    """pinned."""
+
+    size: Size
+    """How much. Unit: bytes.
+
+    Errors: HP013 not a size; HP105 zero.
+    Source: hipHostMalloc(size).
+    """
+
+    device: str | None = None
+    """The device that is current during the call. Left out: the first device of the plan.
+
+    Errors: HP201 no such device.
+    Source: hipSetDevice before hipHostMalloc.
+    """
+
+    portable: bool = False
+    """Pinned for all devices, not only the current one. (On AMD it always is.)
+
+    Source: hipHostMallocPortable.
+    """
+
+    mapped: bool = False
+    """Devices get an address for it; the report shows the device pointer.
+
+    Source: hipHostMallocMapped, hipHostGetDevicePointer.
+    """
+
+    write_combined: bool = False
+    """The host writes it fast and reads it slowly. AMD ignores it.
+
+    Source: hipHostMallocWriteCombined.
+    """
+
+    coherent: bool | None = None
+    """true: fine-grained, seen by host and device while a kernel runs; false: coarse-grained, faster. Left
+    out: HIP chooses.
+
+    Source: hipHostMallocCoherent, hipHostMallocNonCoherent.
+    """
+
+    uncached: bool = False
+    """Bypasses caches (HIP 7.0 and later).
+
+    Errors: HP107 together with coherent.
+    Source: hipHostMallocUncached.
+    """
+
+    numa_user: bool = False
+    """Follow the caller's NUMA policy (set_mempolicy, numactl) instead of the device's nearest node.
+
+    Source: hipHostMallocNumaUser.
+    """
+
+    @model_validator(mode="after")
+    def _one_coherency(self) -> Self:
+        if self.uncached and self.coherent is not None:
+            raise refuse(
+                "HP107",
+                "uncached and coherent exclude each other",
+                at="coherent",
+                why="hipHostMalloc gives InvalidValue",
+                hint="keep one",
+            )
+        return self
+
+
+class Anonymous(PlanModel):
+    """Memory that hipplan maps itself for a registered buffer (mmap, anonymous)."""
+
+    size: Size
+    """How much. Unit: bytes.
+
+    Source: mmap(length).
+    """
+
+    numa_node: Annotated[int, Field(ge=0, le=1023)] | None = None
+    """The NUMA node whose memory it is. Left out: the kernel chooses.
+
+    Source: mbind(MPOL_BIND).
+    """
+
+    huge_pages: Literal["none", "transparent", "2MiB", "1GiB"] = "none"
+    """`transparent` asks for huge pages where they can be had; 2MiB and 1GiB take reserved ones or fail.
+
+    Source: madvise(MADV_HUGEPAGE), mmap(MAP_HUGETLB).
+    """
+
+
+class RegisteredBuffer(_Buffer):
+    """Host memory that existed before, pinned for the devices (hipHostRegister). Exactly one of file, bind
+    and anonymous."""
+
+    kind: Literal["registered"]
+    """registered."""
+
+    file: FilePath | None = None
+    """A file to map, by path relative to the plan. Mapped privately unless read_only.
+
+    Source: mmap(fd).
+    """
+
+    bind: str | None = None
+    """The name under which the caller of apply passes its own memory: an object with the buffer protocol, in one
+    piece. It cannot be moved or resized while it is registered, and is registered once.
+
+    Errors: HP405 nothing is passed, or it does not fit; HP107 with count, or in two buffers.
+    Source: hipHostRegister(hostPtr).
+    """
+
+    anonymous: Anonymous | None = None
+    """Fresh memory of a NUMA node, or of huge pages.
+
+    Source: mmap(MAP_ANONYMOUS).
+    """
+
+    size: Size | None = None
+    """How much of the file or of the caller's memory. Unit: bytes. Left out: all of it.
+
+    Errors: HP107 together with anonymous, which has its own.
+    Source: hipHostRegister(sizeBytes).
+    """
+
+    device: str | None = None
+    """The device that is current during the call. Left out: the first device of the plan.
+
+    Errors: HP201 no such device.
+    Source: hipSetDevice before hipHostRegister.
+    """
+
+    portable: bool = False
+    """Pinned for all devices. (On AMD it always is.)
+
+    Source: hipHostRegisterPortable.
+    """
+
+    mapped: bool = False
+    """Devices get an address for it; the report shows the device pointer.
+
+    Source: hipHostRegisterMapped, hipHostGetDevicePointer.
+    """
+
+    read_only: bool = False
+    """Devices only read it; a file is then mapped shared and read-only.
+
+    Source: hipHostRegisterReadOnly.
+    """
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Self:
+        said = [key for key in ("file", "bind", "anonymous") if getattr(self, key) is not None]
+        if not said:
+            raise refuse(
+                "HP107",
+                "registered memory must come from somewhere",
+                hint="add file:, bind: or anonymous:",
+            )
+        if len(said) > 1:
+            raise refuse(
+                "HP107",
+                f"{said[0]} and {said[1]} both say where the memory comes from",
+                at=said[1],
+                hint="keep one",
+            )
+        if self.anonymous is not None and self.size is not None:
+            raise refuse("HP107", "the size stands in anonymous already", at="size", hint="remove size")
+        if self.bind is not None and self.count is not None:
+            hint = "use each: with a bind of its own"
+            raise refuse("HP107", "the same memory cannot become several buffers", at="count", hint=hint)
+        return self
+
+
+class ManagedBuffer(_Buffer):
+    """Memory that host and devices share under one address, moved by advice, prefetch and touch
+    (hipMallocManaged)."""
+
+    kind: Literal["managed"]
+    """managed."""
+
+    size: Size
+    """How much. Unit: bytes.
+
+    Errors: HP013 not a size; HP105 zero.
+    Source: hipMallocManaged(size).
+    """
+
+    device: str | None = None
+    """The device that is current during the call, which HIP records as owner. Left out: the first device of
+    the plan.
+
+    Errors: HP201 no such device.
+    Source: hipSetDevice before hipMallocManaged.
+    """
+
+    attach: Literal["global", "host"] = "global"
+    """`global`: any stream of any device may use it; `host`: none until it is attached.
+
+    Source: hipMallocManaged(flags).
+    """
+
+    attach_to: AttachTo | None = None
+    """The stream it is tied to.
+
+    Source: hipStreamAttachMemAsync.
+    """
+
+    advice: Steps[Advice] = []
+    """What is advised, in order.
+
+    Source: hipMemAdvise.
+    """
+
+    prefetch: Steps[Prefetch] = []
+    """What is moved after the advice, in order.
+
+    Source: hipMemPrefetchAsync.
+    """
+
+
+Buffer = Annotated[
+    DeviceBuffer | PinnedBuffer | RegisteredBuffer | ManagedBuffer,
+    Field(discriminator="kind"),
+]

@@ -1,0 +1,101 @@
+"""The document itself."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag
+
+from hipplan.language.model.base import MemoryName, Name, PlanModel, Steps, refuse
+from hipplan.language.model.buffers import Buffer
+from hipplan.language.model.contents import Content
+from hipplan.language.model.devices import DeviceSelector, PeerLink, Requires, Stream
+from hipplan.language.model.regions import Region
+from hipplan.language.model.virtual import Allocation, Reservation
+from hipplan.plain import shown
+
+Scalar = int | bool | str
+
+
+def _version(value: Any) -> Any:
+    if value.__class__ is not int or value != 1:  # to Python, and so to pydantic, true equals 1
+        written = f'"{value[:40]}"' if isinstance(value, str) else shown(value)
+        raise refuse("HP108", f"this hipplan reads version 1 of a plan, not {written}", hint="write hipplan: 1")
+    return value
+
+
+Version = Annotated[Literal[1], BeforeValidator(_version)]
+Peers = Annotated[
+    Annotated[Literal["all"], Tag("all")] | Annotated[Steps[PeerLink], Tag("links")],
+    Discriminator(lambda value: "all" if isinstance(value, str) else "links"),
+]
+
+
+class Plan(PlanModel):
+    """A GPU memory layout: what is allocated, where it appears, who may use it."""
+
+    hipplan: Version
+    """The version of the document: 1.
+
+    Errors: HP108 another version.
+    """
+
+    name: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    """What reports call the plan. Left out: the name of the file."""
+
+    description: Annotated[str, Field(max_length=10_000)] | None = None
+    """For people."""
+
+    vars: dict[str, Scalar] = {}
+    """Names for values, used as $(name) anywhere below; --var name=value overrides.
+
+    Errors: HP021 an undefined name; HP210 --var with an undeclared one.
+    """
+
+    requires: Requires = Field(default_factory=Requires)
+    """What the runtime and the devices must have."""
+
+    devices: dict[Name, DeviceSelector] = {}
+    """Which GPUs, by name. Left out: gpu.0, gpu.1, ... by ordinal, as many as the plan names."""
+
+    peers: Peers = []
+    """Which devices may reach each other's buffers: `all`, or a list of directed links.
+
+    Source: hipDeviceEnablePeerAccess.
+    """
+
+    allocations: dict[Name, Allocation] = {}
+    """Physical memory by name.
+
+    Source: hipMemCreate.
+    """
+
+    reservations: dict[Name, Reservation] = {}
+    """Address ranges by name, with what is mapped in them.
+
+    Source: hipMemAddressReserve, hipMemMap, hipMemSetAccess.
+    """
+
+    streams: dict[Name, Stream] = {}
+    """Streams by name.
+
+    Source: hipStreamCreateWithFlags.
+    """
+
+    buffers: dict[Name, Buffer] = {}
+    """Memory that comes with its address, by name.
+
+    Source: hipMalloc, hipHostMalloc, hipHostRegister, hipMallocManaged.
+    """
+
+    regions: dict[Name, Region] = {}
+    """Regions by name: address ranges with memory behind them and tensors in them.
+
+    Source: hipMemAddressReserve, hipMemCreate, hipMemMap, hipMemSetAccess.
+    """
+
+    contents: dict[MemoryName, Content] = {}
+    """What memory holds, by the name of a buffer, a region or a tensor, or range[0] for the first mapping of the
+    reservation range; in the order in which it happens.
+
+    Errors: HP213 no such thing.
+    Source: hipMemsetAsync, hipMemcpyAsync, hipMemcpyPeerAsync.
+    """

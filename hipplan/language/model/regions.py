@@ -1,0 +1,203 @@
+"""Regions: one address range, a few large pieces of memory behind it, named tensors in it."""
+
+from math import prod
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from typing_extensions import Self
+
+from hipplan.files.dtypes import BY_NAME, meant_dtype
+from hipplan.language.model.base import AutoSize, Name, PlanModel, Size, Steps, refuse
+from hipplan.language.model.virtual import Access
+from hipplan.units import BYTES_MAX, format_size
+
+TENSOR_ALIGNMENT = 256
+"""What every tensor's offset is a multiple of unless it says more: what hipMalloc and cudaMalloc promise."""
+
+
+def _dtype(value: object) -> object:
+    if isinstance(value, str) and value not in BY_NAME:
+        raise refuse("HP104", f"there is no dtype '{value[:60]}'", hint=meant_dtype(value[:60]))
+    return value
+
+
+DTypeName = Annotated[str, BeforeValidator(_dtype), WithJsonSchema({"enum": sorted(BY_NAME)})]
+"""The name of an element type, as hipplan, HIP, NumPy, PyTorch or safetensors write it."""
+
+Extent = Annotated[int, Field(ge=-1, lt=2**63)]
+
+
+class Tensor(PlanModel):
+    """A named array in a region, in C order. It costs no driver call: only its place is worked out."""
+
+    dtype: DTypeName
+    """The type of its elements: bf16, f32, f8_e4m3fn, i64, ... or what HIP (`__hip_bfloat16`), NumPy (`float32`),
+    PyTorch (`bfloat16`) and safetensors (`BF16`) call it.
+
+    Errors: HP104 no such type.
+    Source: ours; DLPack's DLDataType.
+    """
+
+    shape: Annotated[list[Extent], Field(max_length=32)]
+    """How many elements in each dimension. One dimension of the last tensor may be -1: it takes what is left of the
+    memory that is mapped, and grows with it.
+
+    Errors: HP212 the tensor does not fit; HP107 -1 twice, or not in the last tensor.
+    Source: ours.
+    """
+
+    alignment: Size | None = None
+    """Its offset is a multiple of this. Unit: bytes, a power of two. Left out: 256 bytes.
+
+    Errors: HP105 not a power of two.
+    Source: ours.
+    """
+
+    device: str | None = None
+    """In a region that is spread in blocks: in which device's part the tensor lies. Left out: behind the one before it.
+
+    Errors: HP201 no such device; HP107 the region is not spread in blocks over it.
+    Source: ours.
+    """
+
+    @property
+    def step(self) -> int:
+        """What its offset is a multiple of."""
+        return max(self.alignment or 0, TENSOR_ALIGNMENT)
+
+    @property
+    def bytes_least(self) -> int:
+        """Its bytes; of one row where a dimension is -1."""
+        return abs(prod(self.shape)) * BY_NAME[self.dtype].size
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.shape.count(-1) > 1:
+            raise refuse("HP107", "only one dimension can be what is left", at="shape", hint="write -1 once")
+        if 0 in self.shape:
+            raise refuse("HP105", "a tensor without elements", at="shape", hint="leave it out")
+        if self.bytes_least >= BYTES_MAX:
+            why = "sizes and addresses have 64 bits"
+            raise refuse("HP105", "a tensor of 2^64 bytes or more", at="shape", why=why, hint="make it smaller")
+        if self.alignment is not None and self.alignment & (self.alignment - 1):
+            raise refuse("HP105", "the alignment is not a power of two", at="alignment", hint="use 4KiB")
+        return self
+
+
+class Region(PlanModel):
+    """One range of addresses with large pieces of memory behind it and named tensors in it. It becomes allocations
+    (chunks), one reservation and mappings; `preview` shows them."""
+
+    device: str | None = None
+    """Where the memory is. Left out: the first device of the plan.
+
+    Errors: HP201 no such device; HP107 together with devices.
+    Source: hipMemAllocationProp.location.
+    """
+
+    devices: Steps[str] | None = None
+    """Several devices, or patterns such as gpu.*, behind one range of addresses.
+
+    Errors: HP201 no such device; HP209 a device twice.
+    Source: ours.
+    """
+
+    spread: Literal["blocks", "interleave"] = "blocks"
+    """Over several devices: `blocks` gives each one contiguous part, in order; `interleave` goes round chunk by chunk.
+
+    Source: ours.
+    """
+
+    size: AutoSize = "auto"
+    """How much memory is mapped. Unit: bytes, rounded up to whole chunks (on each device). `auto`: what the tensors
+    need.
+
+    Errors: HP107 auto without tensors, or with -1 in a shape.
+    Source: hipMemCreate, hipMemMap.
+    """
+
+    reserve: Size | None = None
+    """How much address space, for growing: the base never moves. Unit: bytes. Left out: as much as is mapped.
+
+    Errors: HP206 less than is mapped.
+    Source: hipMemAddressReserve(size).
+    """
+
+    chunk: Size | None = None
+    """The size of one piece of memory. Unit: bytes; one that is not a multiple of the granularity is rounded up. Left
+    out: one piece on each device. Each costs driver calls, and a file descriptor on AMD: never make them small.
+
+    Errors: HP107 left out with interleave or with room to grow.
+    Source: hipMemCreate(size).
+    """
+
+    alignment: Size | None = None
+    """The address is a multiple of this. Unit: bytes, a power of two. Left out: what the runtime gives.
+
+    Errors: HP105 not a power of two.
+    Source: hipMemAddressReserve(alignment).
+    """
+
+    access: Access | None = None
+    """Who may use the memory. Left out: the devices that hold it, for reading and writing.
+
+    Errors: HP201 no such device; HP104 not none, r or rw.
+    Source: hipMemSetAccess.
+    """
+
+    tensors: dict[Name, Tensor] = {}
+    """Named arrays, placed in the order written; layout["region.tensor"] is one. The same plan gives the same places,
+    and one more tensor at the end moves none.
+
+    Errors: HP204 a name used twice; HP212 a tensor that does not fit.
+    Source: ours.
+    """
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.device is not None and self.devices is not None:
+            raise refuse("HP107", "device and devices do not go together", at="device", hint="remove device")
+        if self.devices == []:
+            raise refuse("HP105", "a region on no device", at="devices", hint="name one")
+        if self.alignment is not None and self.alignment & (self.alignment - 1):
+            raise refuse("HP105", "the alignment is not a power of two", at="alignment", hint="use 2MiB")
+        if self.size == "auto" and not self.tensors:
+            raise refuse("HP107", "a region needs a size or tensors", hint="add size: 1GiB")
+        holders = len(self.devices or ()) > 1 or any(name.endswith(".*") for name in self.devices or ())
+        if self.reserve is not None and holders and self.spread == "blocks":
+            why = "more memory at the end would not be in the blocks"
+            raise refuse("HP107", "a region in blocks cannot grow", at="reserve", why=why, hint="use interleave")
+        if self.chunk is None and (self.spread == "interleave" or self.reserve is not None):
+            why = "it says how much each step is"
+            hint = f"add chunk: {format_size(self._fair_chunk())}"
+            raise refuse("HP107", "interleaving and growing need a chunk", why=why, hint=hint)
+        self._open_tensors()
+        return self
+
+    def _fair_chunk(self) -> int:
+        """Bytes of a chunk with which each device gets some of what is mapped: a power of two, 2MiB to 1GiB."""
+        bytes_ = self.size if self.size != "auto" else sum(tensor.bytes_least for tensor in self.tensors.values())
+        patterns = any(name.endswith(".*") for name in self.devices or ())
+        share = bytes_ // (8 if patterns else max(1, len(self.devices or ())))
+        return min(max(1 << max(0, share.bit_length() - 1), 2 << 20), 1 << 30)
+
+    def _open_tensors(self) -> None:
+        """-1 is for the last tensor, or the last one of a device's part, and needs a size to take the rest of."""
+        placed = [tensor.device is not None for tensor in self.tensors.values()]
+        if self.size == "auto" and any(placed) and not all(placed):
+            hint = "say device for all tensors or for none, or add size:"
+            raise refuse("HP107", "some tensors say their device, others not", at="tensors", hint=hint)
+        last = {tensor.device: name for name, tensor in self.tensors.items()}
+        for name, tensor in self.tensors.items():
+            if -1 not in tensor.shape:
+                continue
+            if self.size == "auto":
+                raise refuse(
+                    "HP107",
+                    f"'{name}' takes the rest of a region that has no size",
+                    at="tensors",
+                    hint="add size: 1GiB",
+                )
+            if last[tensor.device] != name:
+                hint = "write it last"
+                raise refuse("HP107", f"'{name}' takes the rest, but another follows it", at="tensors", hint=hint)

@@ -1,0 +1,389 @@
+"""pydantic's errors -> our diagnostics: a code, the place in the file, a hint, "did you mean"."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Container, Hashable
+from dataclasses import dataclass, replace
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from hipplan.codes import CODES
+from hipplan.errors import Diagnostic, Span, suggest
+from hipplan.language.budget import LIMITS
+from hipplan.language.findings import Findings
+from hipplan.language.model.habits import added, bounds, meant_key, meant_value
+from hipplan.plain import called, meant_variable, shown
+
+SpanOf = Callable[..., "Span | None"]
+Path = tuple[Hashable, ...]
+
+# Keys people will look for because HIP has such an option, and why a plan has no field for it.
+REFUSED = {
+    "offset": "HIP demands that the offset into an allocation is 0, in every release",
+    "flags": "HIP demands 0 here, or the flags have names of their own",
+    "compression": "hipMemCreate reads type, location and handle type of its properties, nothing else",
+    "gpu_direct_rdma": "hipMemCreate reads type, location and handle type of its properties, nothing else",
+    "io_memory": "hipHostRegisterIoMemory is for the memory of another PCIe device, which a plan cannot name",
+    "sparse": "HIP answers hipMemMapArrayAsync with NotSupported, in every release",
+}
+REFUSED_VALUES = {
+    ("shareable", "fabric"): "fabric handles need HIP 7.14, which hipplan does not speak yet",
+    ("shareable", "win32"): "hipplan is for Linux",
+    (
+        "type",
+        "managed",
+    ): "allocations of type managed need HIP 7.15; use a buffer of kind managed",
+}
+_FORMS = {
+    "pci": 'write it as "0000:c1:00.0"',
+    "uuid": "write it as `hipplan machine` shows it",
+    "hip": 'write it as ">=6.1" or ">=6.1,<8"',
+    "arch": "write it as gfx942",
+    "file": "write it as data/weights.bin",
+    "hip_version": 'write it as "7.2.53211", in quotes',
+}
+_WRITTEN = {
+    "access": "access: {gpu.0: rw}",
+    "advice": "advice: [{advise: read_mostly}]",
+    "anonymous": "anonymous: {size: 4MiB}",
+    "attach_to": "attach_to: {stream: name}",
+    "include": "include: [other.yaml]",
+    "mappings": "mappings: [{allocation: name}]",
+    "peers": "peers: all, or peers: [{device: gpu.0, peer: gpu.1}]",
+    "prefetch": "prefetch: [{to: gpu.0}]",
+    "range": "range: {at: 0, size: 4MiB}",
+    "requires": 'requires: {hip: ">=6.1"}',
+    "shape": "shape: [16, 256]",
+    "tensors": "tensors: {name: {dtype: bf16, shape: [16, 256]}}",
+    "vars": "vars: {layers: 80}",
+    "devices": "devices: {gpu: {count: 2}}",
+    "allocations": "allocations: {name: {size: 1GiB}}",
+    "reservations": "reservations: {name: {mappings: [{allocation: name}]}}",
+    "regions": "regions: {name: {size: 1GiB}}",
+    "buffers": "buffers: {name: {kind: pinned, size: 1MiB}}",
+    "streams": "streams: {name: {device: gpu.0}}",
+    "contents": "contents: {name: {value: 0}}",
+}
+"""How lists and mappings are written, for who wrote something else."""
+_TYPES = {
+    "int_type": "an integer",
+    "string_type": "text",
+    "bool_type": "true or false",
+    "dict_type": "a mapping",
+    "list_type": "a list",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+}
+_UNKNOWN = "extra_forbidden"
+MOST = 20_000
+"""Errors that are looked at; of the others their number is said."""
+_INTEGER = re.compile(r"-?[0-9]+|0x[0-9a-fA-F]+|0o[0-7]+")
+_BOUNDS = {
+    "greater_than",
+    "greater_than_equal",
+    "less_than",
+    "less_than_equal",
+    "string_too_long",
+    "string_too_short",
+    "too_long",
+    "too_short",
+    "int_parsing_size",
+}
+
+
+def translate(
+    error: ValidationError,
+    model: type[BaseModel],
+    data: Any,
+    span: SpanOf,
+    more_keys: Callable[[Path], tuple[str, ...]] = lambda path: (),
+    unfilled: Container[Path] = (),
+) -> list[Diagnostic]:
+    """Every error of a document as a diagnostic, in the order of the file; past the limit of mistakes their number.
+
+    more_keys: that the object at a path may have besides its model's.
+    unfilled: paths of which nothing can be said, for an error below them has been reported.
+    """
+    if too_many(error):
+        return [_their_number(error, data, span)]
+    found = Findings()
+    repeated: dict[object, Diagnostic] = {}
+    told: set[tuple[Path, str, str]] = set()
+    for number, details in enumerate(error.errors(include_url=False)):
+        if number == MOST:
+            found.add(Diagnostic("HP027", "", left_out=error.error_count() - MOST))
+            break
+        path, at_key = path_in(data, details["loc"])
+        if path in unfilled:
+            continue
+        where = span(path)
+        key = (details["type"], str(where), path[-1:]) if where is not None and where.expansion else None
+        if key in repeated:  # by the thousand: words for the first one are enough
+            found.add(repeated[key])
+            continue
+        if key is None and found.enough():
+            continue
+        context = details.get("ctx", {})
+        problem = _Problem(details["type"], details["input"], context, details["msg"], path, at_key, span)
+        known = [*fields_at(model, data, path[:-1]), *more_keys(path[:-1])] if problem.kind == _UNKNOWN else []
+        elsewhere = _of_other_kinds(model, path, known) if known else {}
+        diagnostic = problem.diagnostic(known, elsewhere, _below(data, path[:-1]) if known else ())
+        if key is not None:
+            repeated[key] = diagnostic
+        new = [(path, diagnostic)]
+        if problem.kind in ("union_tag_invalid", "union_tag_not_found"):  # pydantic looks no further
+            known = [*_fields_of_any(model, path), *more_keys(path)]
+            for key in (one for one in problem.given if one not in known):
+                unknown = replace(problem, kind=_UNKNOWN, path=(*path, key)).diagnostic(known, {}, problem.given)
+                new.append(((*path, key), unknown))
+        for at, one in new:
+            if (at, one.code, one.summary) not in told:
+                told.add((at, one.code, one.summary))
+                found.add(one)
+    return found.all
+
+
+def too_many(error: ValidationError) -> bool:
+    """Whether the limit of mistakes is past: pydantic makes a list of all or none, a kilobyte each."""
+    return error.error_count() > LIMITS["mistakes"]
+
+
+def _their_number(error: ValidationError, data: Any, span: SpanOf) -> Diagnostic:
+    """That there are so many, and where most is written: what has few entries has few mistakes."""
+    path = _longest(data)
+    summary = f"this document has {error.error_count():,} mistakes"
+    why = f"the limit of one document is {LIMITS['mistakes']:,} mistakes, and past it they are not shown"
+    hint = f"look at '{_named(path)}' first, which has {len(_below(data, path)):,} entries" if path else ""
+    return Diagnostic("HP023", summary, span(path, key=True), why=why, hint=hint)
+
+
+def _longest(data: Any) -> Path:
+    """The path of the mapping or list with the most entries."""
+    found: Path = ()
+    most = 0
+    left: list[tuple[Path, Any]] = [((), data)]
+    for path, value in left:
+        if len(value) > most:
+            found, most = path, len(value)
+        entries = value.items() if isinstance(value, dict) else enumerate(value)
+        left += [((*path, key), inner) for key, inner in entries if isinstance(inner, (dict, list))]
+    return found
+
+
+def path_in(data: Any, loc: tuple[int | str, ...]) -> tuple[Path, bool]:
+    """pydantic's location as a path of the document: without the names it gives to branches of unions."""
+    path: list[Hashable] = []
+    at_key = tagged = False
+    for index, step in enumerate(loc):
+        if step == "[key]":
+            at_key = True
+        elif path[:1] == ["buffers"] and len(path) == 2 and not tagged:
+            tagged = True  # buffers are the one union of models: pydantic puts the kind in front
+        elif path == ["peers"] and step in ("all", "links"):
+            continue  # the branches of peers
+        elif isinstance(data, dict) and step in data:
+            path.append(step)
+            data = data[step]
+        elif isinstance(data, list) and isinstance(step, int):
+            path.append(step)
+            data = data[step] if step < len(data) else None
+        elif index == len(loc) - 1 and isinstance(data, dict):
+            path.append(step)
+    return tuple(path), at_key
+
+
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    """One of pydantic's errors, at its path in the document."""
+
+    kind: str
+    given: Any
+    context: dict[str, Any]
+    message: str
+    path: Path
+    at_key: bool
+    span: SpanOf
+
+    @property
+    def name(self) -> str:
+        return _named(self.path) if self.path else "the document"
+
+    def diagnostic(self, known: list[str], elsewhere: dict[str, str], beside: Container[Hashable]) -> Diagnostic:
+        """known: keys to choose from, where this is about one that does not exist; elsewhere: those of other kinds of
+        the same noun, with the kinds; beside: those that are written there."""
+        if self.kind in CODES:
+            return self._ours()
+        if self.kind == _UNKNOWN:
+            return self._unknown_key(known, elsewhere, beside)
+        if self.kind in ("missing", "union_tag_not_found"):
+            return self._missing()
+        if self.kind in ("literal_error", "union_tag_invalid"):
+            return self._not_a_choice()
+        if self.at_key:
+            return self._bad_name()
+        return self._wrong_value()
+
+    def _ours(self) -> Diagnostic:
+        context = self.context
+        where = self.span((*self.path, context["at"]) if context["at"] else self.path)
+        return Diagnostic(self.kind, context["message"], where, why=context["why"], hint=context["hint"])
+
+    def _unknown_key(self, known: list[str], elsewhere: dict[str, str], beside: Container[Hashable]) -> Diagnostic:
+        where, reason = self.span(self.path, key=True), REFUSED.get(self.name, "")
+        if reason:
+            hint = "remove it"
+            if self.name == "offset" and "at" in known:
+                hint = "remove it; where in its reservation a mapping begins is at:"
+            return Diagnostic("HP109", f"a plan has no key '{self.name}'", where, why=reason, hint=hint)
+        hint = meant_key(self.name, known, beside) or suggest(self.name, [*known, *elsewhere])
+        meant = hint.removeprefix("did you mean '").removesuffix("'?")
+        if meant in elsewhere:
+            hint = f"{'' if meant == self.name else hint + ' '}{meant}: is for buffers of kind {elsewhere[meant]}"
+        hint = hint or (f"keys here are {', '.join(known)}" if known else "")
+        return Diagnostic("HP101", f"there is no key '{self.name}' here", where, hint=hint)
+
+    def _missing(self) -> Diagnostic:
+        at_object = self.kind == "union_tag_not_found"
+        missing = _unquoted(self.context["discriminator"]) if at_object else self.name
+        owner = self.path if at_object else self.path[:-1]
+        of = f"'{_named(owner)}'" if owner else "the document"
+        return Diagnostic("HP102", f"{of} needs the key '{missing}'", self.span(owner, key=True), hint=added(missing))
+
+    def _not_a_choice(self) -> Diagnostic:
+        path, value, expected = self.path, self.given, "expected"
+        if self.kind == "union_tag_invalid":
+            path, expected = (*path, _unquoted(self.context["discriminator"])), "expected_tags"
+            value = self.context["tag"]
+        where, told = self.span(path), shown(value)
+        known = [text or number for text, number in re.findall(r"'([^']*)'|(\d+)", self.context[expected])]
+        hint = meant_value(value, known) or suggest(value, known) or f"one of {', '.join(known)}"
+        reason = REFUSED_VALUES.get((str(path[-1]), str(value)), "")
+        code = "HP109" if reason else "HP104"
+        return Diagnostic(code, f"'{path[-1]}' cannot be {told}", where, why=reason, hint=hint)
+
+    def _bad_name(self) -> Diagnostic:
+        hint = "letters, digits, _ and -, beginning with a letter; parts joined by dots"
+        return Diagnostic("HP106", f"'{self.name}' cannot be a name", self.span(self.path, key=True), hint=hint)
+
+    def _wrong_value(self) -> Diagnostic:
+        where = self.span(self.path)
+        if self.kind in _TYPES:
+            subject = f"'{self.name}'" if self.path else "the document"
+            summary = f"{subject} must be {_TYPES[self.kind]}, not {called(self.given)}"
+            return Diagnostic("HP103", summary, where, hint=self._type_hint())
+        if self.kind == "string_pattern_mismatch":
+            hint = _FORMS.get(self.name, "")
+            return Diagnostic("HP105", f"'{self.name}' cannot be {shown(self.given)}", where, hint=hint)
+        if told := bounds(self.context):
+            return Diagnostic("HP105", f"'{self.name}' {told}, not {shown(self.given)}", where)
+        code = "HP105" if self.kind in _BOUNDS else "HP103"
+        return Diagnostic(code, f"'{self.name}': {self.message[0].lower()}{self.message[1:]}", where)
+
+    def _written(self) -> str:
+        """How this list or mapping is written; of a named object and of an item of a list, what holds it."""
+        path = self.path
+        field = path[0] if len(path) == 2 else path[-2] if isinstance(path[-1], int) else path[-1]
+        if field == "devices" and self.kind == "list_type":
+            named = str(self.given) if isinstance(self.given, str) and self.given != "all" else "gpu.*"
+            return f"write devices: [{named}]"
+        example = _WRITTEN.get(str(field), "")
+        return f"write {example}" if example else ""
+
+    def _type_hint(self) -> str:
+        given = self.given
+        if not self.path:
+            return "a plan begins with hipplan: 1"
+        if _TYPES[self.kind] in ("a mapping", "a list") and self.path:
+            return self._written()
+        if self.kind == "string_type" and given.__class__ is int and _names_a_device(self.path):
+            return f"write the name of a device: gpu.{given}, or one of devices:, as gpu: {{ordinal: {given}}}"
+        if self.kind == "bool_type" and str(given).lower() in ("yes", "on", "no", "off", "y", "n", "true", "false"):
+            return "remove the quotes" if given in ("true", "false") else "YAML 1.2 writes true and false"
+        if self.kind == "bool_type" and given in (0, 1):
+            return f"write {'true' if given else 'false'}"
+        if self.kind == "int_type" and isinstance(given, str):
+            return "remove the quotes" if _INTEGER.fullmatch(given) else meant_variable(given)
+        if self.kind == "string_type" and isinstance(given, (int, float)):
+            return _FORMS.get(self.name) or "put it in quotes"
+        return ""
+
+
+def _names_a_device(path: Path) -> bool:
+    return path[-1] in ("device", "peer", "to") or path[-2:-1] == ("devices",)
+
+
+def _named(path: Path) -> str:
+    """The last name of a path; an item of a list by its list and number."""
+    return f"{path[-2]}[{path[-1]}]" if isinstance(path[-1], int) and len(path) > 1 else shown(path[-1])
+
+
+def fields_at(model: type[BaseModel], data: Any, path: Path) -> list[str]:
+    """The keys that the object at `path` may have: what "did you mean" chooses from."""
+    annotation: Any = model
+    for step in path:
+        data = _get(data, step)
+        annotation = _step_into(annotation, step)
+    for candidate in _models(annotation):
+        kinds = get_args(candidate.model_fields["kind"].annotation) if "kind" in candidate.model_fields else ()
+        if not kinds or (isinstance(data, dict) and data.get("kind") in kinds):
+            return list(candidate.model_fields)
+    return []
+
+
+def _fields_of_any(model: type[BaseModel], path: Path) -> list[str]:
+    """The keys that an object at `path` may have, whatever its kind."""
+    annotation: Any = model
+    for step in path:
+        annotation = _step_into(annotation, step)
+    return list(dict.fromkeys(field for candidate in _models(annotation) for field in candidate.model_fields))
+
+
+def _of_other_kinds(model: type[BaseModel], path: Path, known: list[str]) -> dict[str, str]:
+    """The keys that objects of other kinds of the same noun have, and those kinds."""
+    annotation: Any = model
+    for step in path[:-1]:
+        annotation = _step_into(annotation, step)
+    found: dict[str, list[str]] = {}
+    for candidate in _models(annotation):
+        for field in candidate.model_fields:
+            if "kind" in candidate.model_fields and field not in known:
+                found.setdefault(field, []).extend(get_args(candidate.model_fields["kind"].annotation))
+    return {field: " or ".join(kinds) for field, kinds in found.items()}
+
+
+def _below(data: Any, path: Path) -> Any:
+    for step in path:
+        data = _get(data, step)
+    return data
+
+
+def _get(data: Any, step: Any) -> Any:
+    return data[step] if isinstance(data, (dict, list)) else None
+
+
+def _step_into(annotation: Any, step: Hashable) -> Any:
+    for candidate in _models(annotation):
+        if step in candidate.model_fields:
+            return candidate.model_fields[str(step)].annotation
+    for part in _flat(annotation):
+        if get_origin(part) in (dict, list):
+            return get_args(part)[-1]
+    return None
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    return [part for part in _flat(annotation) if isinstance(part, type) and issubclass(part, BaseModel)]
+
+
+def _flat(annotation: Any) -> list[Any]:
+    """The branches of a union, and what Annotated wraps."""
+    origin = get_origin(annotation)
+    if origin is None or origin in (dict, list):
+        return [annotation]
+    return [part for inner in get_args(annotation) for part in _flat(inner)]
+
+
+def _unquoted(text: str) -> str:
+    return text.strip("'")

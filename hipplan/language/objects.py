@@ -1,0 +1,192 @@
+"""A Plan's concrete objects: counts and patterns spread, names resolved, arithmetic checked.
+
+`resolve(plan, span)` is pure and knows no machine. What it returns refers only to things that exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Hashable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from hipplan.language.model import Allocation, Buffer, Content, DeviceSelector, ManagedBuffer, Region, Reservation
+
+Path = tuple[Hashable, ...]
+HOST = "host"
+
+
+class ResolvedDevice(NamedTuple):
+    """A device by its name in the plan. `ordinal` is None if uuid, pci or current chooses it on the
+    machine."""
+
+    name: str
+    selector: DeviceSelector
+    ordinal: int | None
+    path: Path
+
+
+def bare_uuid(uuid: str) -> str:
+    """A device's UUID in one spelling, for comparing."""
+    return uuid.removeprefix("GPU-").replace("-", "").lower()
+
+
+class ResolvedPeer(NamedTuple):
+    """`device` may reach buffers of `peer`."""
+
+    device: str
+    peer: str
+    path: Path
+
+
+class ResolvedAllocation(NamedTuple):
+    """Physical memory: its size stands in `spec.size`, its location in `device` (a device name, or host)."""
+
+    name: str
+    spec: Allocation
+    device: str
+    path: Path
+
+
+class ResolvedMapping(NamedTuple):
+    """One allocation at one place of a reservation."""
+
+    name: str
+    """The reservation's name and a number: model[0]."""
+
+    allocation: str
+    at: int
+    """Bytes from the start of the reservation, counted with the sizes asked for, before any rounding."""
+
+    follows: bool
+    """True if the plan gives no place: it begins where the mapping before it ends, after rounding."""
+
+    size: int
+    """Bytes asked for: of the mapping, or of the whole allocation."""
+
+    whole: bool
+    """True if all of the allocation is mapped, padding included."""
+
+    access: dict[str, str]
+    """Device name (or host) -> r or rw, or none where it was said; who is not named has none."""
+
+    path: Path
+
+
+class ResolvedReservation(NamedTuple):
+    name: str
+    spec: Reservation
+    mappings: tuple[ResolvedMapping, ...]
+    path: Path
+
+
+class ResolvedStream(NamedTuple):
+    name: str
+    device: str
+    path: Path
+
+
+class ResolvedBuffer(NamedTuple):
+    """`device` is where a device buffer is; for the other kinds the device that is current during the
+    call."""
+
+    name: str
+    spec: Buffer
+    device: str
+    path: Path
+
+
+class ResolvedRegion(NamedTuple):
+    """A region; the compiler makes allocations, a reservation and mappings of it, whose size the machine decides."""
+
+    name: str
+    spec: Region
+    devices: tuple[str, ...]
+    """Who holds its memory, in order."""
+    access: dict[str, str]
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedContent:
+    """What one buffer, region, tensor or mapping holds."""
+
+    name: str
+    spec: Content
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Objects:
+    """Everything a plan makes, by concrete name, in the order written."""
+
+    devices: dict[str, ResolvedDevice]
+    peers: tuple[ResolvedPeer, ...]
+    allocations: dict[str, ResolvedAllocation]
+    reservations: dict[str, ResolvedReservation]
+    streams: dict[str, ResolvedStream]
+    buffers: dict[str, ResolvedBuffer]
+    regions: dict[str, ResolvedRegion]
+    contents: tuple[ResolvedContent, ...] = ()
+
+
+def sound(objects: Objects, devices: Container[str], wrong: Container[Path] = frozenset()) -> Objects:
+    """What of a plan with mistakes can still be checked: all but what is wrong, and what needs that.
+
+    devices: the names that are known. wrong: (noun, name) of what has a mistake of its own.
+    """
+
+    def good(path: Path, *on: str) -> bool:
+        return path[:2] not in wrong and all(device == HOST or device in devices for device in on)
+
+    def known(access: dict[str, str]) -> dict[str, str]:
+        return {device: right for device, right in access.items() if good((), device)}
+
+    allocations = {name: one for name, one in objects.allocations.items() if good(one.path, one.device)}
+    reservations = {}
+    for name, reservation in objects.reservations.items():
+        if good(reservation.path):
+            mappings = [one for one in reservation.mappings if one.allocation in allocations]
+            mappings = [one._replace(access=known(one.access)) for one in mappings]
+            reservations[name] = reservation._replace(mappings=tuple(mappings))
+    streams = {name: one for name, one in objects.streams.items() if good(one.path, one.device)}
+    buffers = {
+        name: one
+        for name, one in objects.buffers.items()
+        if good(one.path, one.device) and _uses(one.spec, streams) and good(one.path, *_named_by(one.spec))
+    }
+    regions = {
+        name: one._replace(access=known(one.access))
+        for name, one in objects.regions.items()
+        if good(one.path, *one.devices)
+    }
+    filled = {*buffers, *regions, *(one.name for some in reservations.values() for one in some.mappings)}
+    filled |= {f"{name}.{short}" for name, region in regions.items() for short in region.spec.tensors}
+    return Objects(
+        {name: one for name, one in objects.devices.items() if name in devices},
+        tuple(peer for peer in objects.peers if good(peer.path, peer.device, peer.peer)),
+        allocations,
+        reservations,
+        streams,
+        buffers,
+        regions,
+        tuple(
+            one
+            for one in objects.contents
+            if good(one.path) and filled.issuperset({one.name, one.spec.copy_of or one.name})
+        ),
+    )
+
+
+def _uses(spec: Buffer, streams: Container[str]) -> bool:
+    """Whether the streams that a buffer refers to are among these."""
+    if not isinstance(spec, ManagedBuffer):
+        return True
+    wanted = [one.stream for one in spec.prefetch] + ([spec.attach_to.stream] if spec.attach_to else [])
+    return all(stream is None or stream in streams for stream in wanted)
+
+
+def _named_by(spec: Buffer) -> list[str]:
+    """The devices that a buffer's advice and prefetches name."""
+    if not isinstance(spec, ManagedBuffer):
+        return []
+    return [name for name in (*(one.device for one in spec.advice), *(one.to for one in spec.prefetch)) if name]

@@ -1,0 +1,95 @@
+"""Plan -> Objects: spreads counts and patterns, resolves names, checks the arithmetic of the plan alone.
+
+It goes on after a mistake, so that one run tells them all; what depends on something wrong is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hipplan.errors import Diagnostic
+from hipplan.language.budget import Budget
+from hipplan.language.model import ManagedBuffer, Plan
+from hipplan.language.objects import (
+    Objects,
+    ResolvedAllocation,
+    ResolvedBuffer,
+    ResolvedPeer,
+    ResolvedReservation,
+    ResolvedStream,
+    sound,
+)
+from hipplan.language.resolve.buffers import check_bindings, check_buffer
+from hipplan.language.resolve.contents import resolve_contents
+from hipplan.language.resolve.devices import Devices
+from hipplan.language.resolve.mappings import Mappings
+from hipplan.language.resolve.names import Names, SpanOf
+from hipplan.language.resolve.references import LeftOut, check_references, devices_named
+from hipplan.language.resolve.regions import resolve_region
+from hipplan.language.resolve.unused import warn_of_unused
+
+_NOTHING: LeftOut = {}
+
+
+def resolve(
+    plan: Plan, span: SpanOf, budget: Budget, broken: frozenset[str] = frozenset(), left_out: LeftOut = _NOTHING
+) -> tuple[Objects, list[Diagnostic]]:
+    """The objects of a plan and everything that is wrong with it; where something is, the objects that are sound.
+
+    `broken` are names (as noun:name) whose own definition is wrong already: references to them are no mistakes.
+    `left_out` are such definitions; only the names that they refer to are checked.
+    Raises PlanError (HP023) where it makes too many.
+    """
+    names = Names(span, broken, budget)
+    devices = Devices(plan, names, devices_named(left_out))
+    allocations = {
+        name: ResolvedAllocation(name, spec, devices.location(spec.device, (*path, "device")), path)
+        for name, path, spec in names.spread("allocations", plan.allocations)
+    }
+    streams = {
+        name: ResolvedStream(name, devices.device(spec.device, (*path, "device")), path)
+        for name, path, spec in names.spread("streams", plan.streams)
+    }
+    mappings = Mappings(names, devices, allocations)
+    reservations = {
+        name: ResolvedReservation(name, spec, mappings.of(name, spec, path), path)
+        for name, path, spec in names.spread("reservations", plan.reservations)
+    }
+    buffers = {
+        name: ResolvedBuffer(name, spec, devices.device(spec.device, (*path, "device")), path)
+        for name, path, spec in names.spread("buffers", plan.buffers)
+    }
+    made = {buffer.path: buffer for buffer in buffers.values()}  # of a counted one the first stands for all
+    for buffer in made.values():
+        check_buffer(buffer, names, devices, streams)
+    check_bindings(buffers, names)
+    regions = {
+        name: resolve_region(name, spec, path, names, devices)
+        for name, path, spec in names.spread("regions", plan.regions)
+    }
+    contents = resolve_contents(plan, buffers, regions, reservations, names)
+    peers = devices.peers(plan.peers)
+    check_references(left_out, names, devices, mappings, streams)
+    _ask_for_steps(plan, peers, names)
+    objects = Objects(devices.all, peers, allocations, reservations, streams, buffers, regions, contents)
+    if names.wrong or broken:
+        return sound(objects, devices.all, names.wrong), names.found.all
+    warn_of_unused(objects, plan, names)
+    return objects, names.found.all
+
+
+def _ask_for_steps(plan: Plan, peers: Sequence[ResolvedPeer], names: Names) -> None:
+    """For driver calls. Those of mappings were counted as they were spread; chunks follow from the machine too."""
+    names.ask("steps", len(peers), "peers", ("peers",))
+    names.ask("steps", len(plan.reservations), "reservations", ("reservations",))
+    for noun, things in (("allocations", plan.allocations), ("streams", plan.streams), ("buffers", plan.buffers)):
+        single = 0
+        for name, thing in things.items():
+            each, count = 1, getattr(thing, "count", None)
+            if isinstance(thing, ManagedBuffer):
+                each += len(thing.advice) + len(thing.prefetch) + (thing.attach_to is not None)
+            if count is None:
+                single += each
+            else:
+                names.ask("steps", each * count, f"'{name}'", (noun, name))
+        names.ask("steps", single, noun, (noun,))

@@ -1,0 +1,62 @@
+"""What buffers refer to: devices, streams, ranges of themselves, and the caller's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hipplan.language.model import ByteRange, ManagedBuffer, RegisteredBuffer
+from hipplan.language.objects import Path, ResolvedBuffer, ResolvedStream
+from hipplan.language.resolve.devices import Devices
+from hipplan.language.resolve.names import Names
+from hipplan.units import format_size
+
+
+def check_buffer(buffer: ResolvedBuffer, names: Names, devices: Devices, streams: Mapping[str, ResolvedStream]) -> None:
+    """Advice, prefetches and attachment name what exists and stay inside the buffer."""
+    spec = buffer.spec
+    if not isinstance(spec, ManagedBuffer):
+        return
+    wanted: list[tuple[str, Path]] = []
+    for index, advice in enumerate(spec.advice):
+        where = (*buffer.path, "advice", index)
+        devices.location(advice.device, (*where, "device"))
+        _check_range(advice.range, spec.size, where, names)
+    for index, prefetch in enumerate(spec.prefetch):
+        where = (*buffer.path, "prefetch", index)
+        devices.location(prefetch.to, (*where, "to"))
+        _check_range(prefetch.range, spec.size, where, names)
+        if prefetch.stream is not None:
+            wanted.append((prefetch.stream, (*where, "stream")))
+    if spec.attach_to is not None:
+        wanted.append((spec.attach_to.stream, (*buffer.path, "attach_to", "stream")))
+    for stream, path in wanted:
+        if stream not in streams:
+            names.missing("HP203", "streams", stream, path, lambda: streams)
+
+
+def check_bindings(buffers: Mapping[str, ResolvedBuffer], names: Names) -> None:
+    """HP107: the caller's memory is registered once."""
+    taken: dict[str, str] = {}
+    for buffer in buffers.values():
+        spec = buffer.spec
+        if not isinstance(spec, RegisteredBuffer) or spec.bind is None:
+            continue
+        first = taken.setdefault(spec.bind, buffer.name)
+        if first != buffer.name:
+            summary = f"'{first}' and '{buffer.name}' both register what is bound to '{spec.bind}'"
+            why = "runtimes register memory once"
+            names.report("HP107", summary, (*buffer.path, "bind"), why=why, hint="give it a bind of its own")
+
+
+def _check_range(part: ByteRange | None, whole: int, path: Path, names: Names) -> None:
+    if part is None or part.at + (part.size or 1) <= whole:
+        return
+    begins_past = part.at >= whole
+    shown = f"begins at {format_size(part.at)}" if begins_past else f"ends at {format_size(part.at + (part.size or 0))}"
+    names.report(
+        "HP208",
+        f"the range {shown}, past the end of the buffer",
+        (*path, "range", "at" if begins_past else "size"),
+        why=f"the buffer has {format_size(whole)}",
+        hint="begin earlier" if begins_past else "leave size out: the range then goes to the end",
+    )

@@ -1,0 +1,119 @@
+"""What contents refer to: buffers, regions, tensors and mappings, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hipplan.files.dtypes import BY_NAME, BYTE
+from hipplan.files.values import encode
+from hipplan.language.model import Content, Plan, RegisteredBuffer
+from hipplan.language.objects import HOST, Path, ResolvedBuffer, ResolvedContent, ResolvedRegion, ResolvedReservation
+from hipplan.language.resolve.names import Names
+from hipplan.units import format_size
+
+_HAVE_BYTES = ("buffers", "regions", "reservations")
+
+
+def resolve_contents(
+    plan: Plan,
+    buffers: dict[str, ResolvedBuffer],
+    regions: dict[str, ResolvedRegion],
+    reservations: dict[str, ResolvedReservation],
+    names: Names,
+) -> tuple[ResolvedContent, ...]:
+    """In the order written."""
+    if not plan.contents:
+        return ()
+    access = {one.name: one.access for some in reservations.values() for one in some.mappings}
+    access |= {name: region.access for name, region in regions.items()}
+    dtypes: dict[str, str] = dict.fromkeys((*buffers, *access), "")
+    sizes = {name: _size(buffer) for name, buffer in buffers.items()}
+    for name, region in regions.items():
+        for short, tensor in region.spec.tensors.items():
+            dtypes[f"{name}.{short}"] = tensor.dtype
+            sizes[f"{name}.{short}"] = 0 if -1 in tensor.shape else tensor.bytes_least
+            access[f"{name}.{short}"] = region.access
+    whole = {one.name: some.path for some in reservations.values() for one in some.mappings}
+    whole |= {f"{name}.{short}": region.path for name, region in regions.items() for short in region.spec.tensors}
+    whole |= {name: region.path for name, region in regions.items()}
+    # Of what is wrong itself, who has which right may be what is wrong.
+    access = {name: rights for name, rights in access.items() if whole[name] not in names.wrong}
+    out = []
+    for name, spec in plan.contents.items():
+        path: Path = ("contents", name)
+        known = _known(name, path, dtypes, names, key=True)
+        if spec.copy_of is not None and not _known(spec.copy_of, (*path, "copy_of"), dtypes, names):
+            continue
+        if not known:
+            continue
+        if spec.copy_of is not None:
+            if spec.copy_of == name:
+                names.report("HP213", f"'{name}' cannot be a copy of itself", (*path, "copy_of"), hint="name another")
+            _check_reachable(spec.copy_of, "r", buffers, access, (*path, "copy_of"), names)
+            size, other = sizes.get(name, 0), sizes.get(spec.copy_of, 0)  # 0: the machine, or a file, tells
+            if size and other and size != other:
+                told = f"'{name}' has {format_size(size)}, '{spec.copy_of}' {format_size(other)}"
+                names.report("HP421", told, (*path, "copy_of"), hint="a copy needs as many bytes")
+        _check_reachable(name, "rw", buffers, access, path, names, key=True)
+        _check(name, spec, dtypes[name], sizes.get(name, 0), path, names)
+        buffer = buffers.get(name)
+        if buffer is not None and getattr(buffer.spec, "read_only", False):
+            why = "its file is registered for reading only"
+            names.report("HP213", f"'{name}' cannot be written", path, key=True, why=why, hint="remove read_only")
+        out.append(ResolvedContent(name, spec, path))
+    return tuple(out)
+
+
+def _size(buffer: ResolvedBuffer) -> int:
+    """0: a file, or the caller, tells."""
+    fresh = buffer.spec.anonymous if isinstance(buffer.spec, RegisteredBuffer) else None
+    return fresh.size if fresh else buffer.spec.size or 0
+
+
+def _check_reachable(
+    name: str,
+    right: str,
+    buffers: Mapping[str, ResolvedBuffer],
+    access: Mapping[str, Mapping[str, str]],
+    path: Path,
+    names: Names,
+    *,
+    key: bool = False,
+) -> None:
+    if name in buffers and not _size(buffers[name]):
+        why = "its file, or the memory that is passed, tells"
+        names.report(
+            "HP213", f"how large '{name}' is, the plan does not say", path, key=key, why=why, hint="say its size:"
+        )
+    if name in access and not any(who != HOST and right in has for who, has in access[name].items()):
+        does = "write" if right == "rw" else "read"
+        hint = f"give its device the right {right}"
+        names.report("HP213", f"no device may {does} '{name}'", path, key=key, hint=hint)
+
+
+def _known(name: str, path: Path, known: dict[str, str], names: Names, *, key: bool = False) -> bool:
+    if name in known:
+        return True
+    base = name.partition("[")[0]
+    unsure = ("reservations", base) in names.wrong or any(names.is_broken(noun, base) for noun in _HAVE_BYTES)
+    if not unsure:
+        hint = f"name a mapping: {name}[0]" if f"{name}[0]" in known else names.nearest(name, known)
+        hint = hint or "define it under buffers: or regions:"
+        names.report("HP213", f"there is no buffer, region, tensor or mapping '{name[:60]}'", path, key=key, hint=hint)
+    return False
+
+
+def _check(name: str, spec: Content, dtype: str, size: int, path: Path, names: Names) -> None:
+    if spec.value is None:
+        return
+    if dtype and spec.dtype is not None:
+        names.report("HP107", f"'{name}' has a dtype of its own", (*path, "dtype"), hint="remove dtype")
+        return
+    try:
+        pattern = encode(dtype or spec.dtype or BYTE.name, spec.value)
+    except ValueError as error:
+        names.report("HP105", f"'{name}' cannot be filled: {error}", (*path, "value"))
+        return
+    if size % len(pattern):
+        told = f"'{name}' has {size} bytes, which is no multiple of the size of {BY_NAME[spec.dtype or BYTE.name]}"
+        names.report("HP421", told, path, key=True)

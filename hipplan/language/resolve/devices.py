@@ -1,0 +1,220 @@
+"""Devices by name: which there are, who is meant, who may access, who is whose peer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import permutations
+from typing import Literal
+
+from hipplan.language.model import Access, DeviceSelector, ManagedBuffer, PeerLink, Plan
+from hipplan.language.objects import HOST, Path, ResolvedDevice, ResolvedPeer, bare_uuid
+from hipplan.language.resolve.names import Names, families
+
+ORDINAL_MAX = 1023
+_ORDINAL = re.compile(r"(?:(?:cuda|hip|rocm|amd|gpu):?)?([0-9]{1,4})|cuda|hip|rocm")
+_DEFAULT_NAME = re.compile(r"gpu\.(0|[1-9][0-9]{0,3})")
+
+
+class Devices:
+    """The devices of one plan. more: names of devices in what the plan has left out."""
+
+    def __init__(self, plan: Plan, names: Names, more: Iterable[str] = ()) -> None:
+        self.all: dict[str, ResolvedDevice] = {}
+        self._names = names
+        self._resolved: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
+        if plan.devices:
+            self._select(plan.devices)
+        else:
+            self._default(max(_ordinals((*_names_spoken_of(plan), *more)), default=0))
+        self._families = families(self.all, names.budget)
+        self._first = next(iter(self.all), "gpu.0")
+
+    def device(self, name: str | None, path: Path) -> str:
+        """The device of this name; the first one of the plan if none is said."""
+        if name is not None and name in self.all:
+            return name
+        if name == HOST:
+            why = "only allocations, access, advice and prefetches may name it"
+            self._names.report("HP201", "the host is no device", path, why=why, hint="name a device, or leave it out")
+        elif name is not None:
+            self._missing(name, path)
+        return self._first
+
+    def location(self, name: str | None, path: Path) -> str:
+        """A device, or the host."""
+        return HOST if name == HOST else self.device(name, path)
+
+    def access(self, access: Access, path: Path) -> dict[str, str]:
+        """Patterns first, so that a device named by itself has the last word. What is written alike is one mapping."""
+        written = tuple(access.items())
+        if written in self._resolved:
+            return self._resolved[written]
+        resolved = self._access(access, path)
+        if path[:2] not in self._names.wrong:  # a name that does not exist is an error at each place
+            self._resolved[written] = resolved
+        return resolved
+
+    def _access(self, access: Access, path: Path) -> dict[str, str]:
+        links = sum(len(self._families.get(name[:-2], "")) if name.endswith(".*") else 1 for name in access)
+        self._names.ask("links", links, "access", path)
+        resolved: dict[str, str] = {}
+        for name, right in access.items():
+            if name.endswith(".*"):
+                if name[:-2] not in self._families:
+                    self._missing(name, (*path, name), key=True)
+                resolved.update(dict.fromkeys(self._families.get(name[:-2], ()), right))
+        for name, right in access.items():
+            if name in self.all or name == HOST:
+                resolved[name] = right
+            elif not name.endswith(".*"):
+                self._missing(name, (*path, name), key=True)
+        return resolved
+
+    def several(self, names: list[str], path: Path) -> tuple[str, ...]:
+        """Devices by name or pattern, each once."""
+        found: dict[str, None] = {}
+        for index, name in enumerate(names):
+            members = [name] if name in self.all else []
+            if name.endswith(".*"):
+                members = self._families.get(name[:-2], [])
+            self._names.ask("links", len(members), f"'{name}'", (*path, index))
+            if not members:
+                self._missing(name, (*path, index))
+            if twice := next((member for member in members if member in found), ""):
+                self._names.report("HP209", f"{twice} appears twice", (*path, index), hint="remove one")
+            found |= dict.fromkeys(members)
+        return tuple(found) or (self._first,)
+
+    def peers(self, links: Literal["all"] | list[PeerLink]) -> tuple[ResolvedPeer, ...]:
+        """Directed links, each once."""
+        if links == "all":
+            self._names.ask("links", len(self.all) * (len(self.all) - 1), "peers: all", ("peers",))
+            return tuple(ResolvedPeer(*pair, ("peers",)) for pair in permutations(self.all, 2))
+        resolved: dict[tuple[str, str], ResolvedPeer] = {}
+        for index, link in enumerate(links):
+            path, pair = ("peers", index), (link.device, link.peer)
+            self.device(link.device, (*path, "device"))
+            self.device(link.peer, (*path, "peer"))
+            if link.device == link.peer:
+                at = (*path, "peer")
+                self._names.report("HP209", f"{link.peer} cannot be a peer of itself", at, hint="name another device")
+            elif pair in resolved:
+                summary = f"the link from {link.device} to {link.peer} appears twice"
+                self._names.report("HP209", summary, path, hint="remove one")
+            else:
+                resolved[pair] = ResolvedPeer(*pair, path)
+        return tuple(resolved.values())
+
+    def _select(self, selectors: dict[str, DeviceSelector]) -> None:
+        taken = {
+            selector.ordinal + i
+            for selector in selectors.values()
+            if selector.ordinal is not None
+            for i in range(selector.count or 1)
+        }
+        free = 0
+        for name, path, selector in self._names.spread("devices", selectors, {}):
+            ordinal: int | None = None
+            if selector.ordinal is not None:
+                ordinal = selector.ordinal + (int(name.rpartition(".")[2]) if selector.count else 0)
+            elif not (selector.uuid or selector.pci or selector.current):
+                while free in taken:
+                    free += 1
+                ordinal = free
+                taken.add(free)
+            self.all[name] = ResolvedDevice(name, selector, ordinal, path)
+        self._check_twins()
+        if HOST in selectors:
+            at = ("devices", HOST)
+            self._names.report("HP106", "host cannot be the name of a device", at, key=True, why="it means the CPU")
+
+    def _check_twins(self) -> None:
+        """Two names of one device, as far as the plan alone shows it. A machine shows the rest (HP310)."""
+        first: dict[tuple[str, object], ResolvedDevice] = {}
+        reported: set[Path] = set()
+        for name, device in self.all.items():
+            key, value = _identity(device)
+            twin = first.setdefault((key, value), device)
+            if twin is device or device.path in reported:
+                continue
+            reported.add(device.path)
+            where = self._names.span(twin.path, key=True)
+            self._names.report(
+                "HP214",
+                f"'{name}' and '{twin.name}' are the same device",
+                (*device.path, key),
+                label=f"also '{twin.name}', line {where.line}" if where and where.line else "",
+                why="each name of a plan means a device of its own",
+                hint=f"use '{twin.name}' for both, or choose another device",
+            )
+
+    def _default(self, highest: int) -> None:
+        selector = DeviceSelector()
+        for ordinal in range(highest + 1):
+            self.all[f"gpu.{ordinal}"] = ResolvedDevice(f"gpu.{ordinal}", selector, ordinal, ("devices",))
+
+    def _missing(self, name: str, path: Path, *, key: bool = False) -> None:
+        members = self._families.get(name.removesuffix(".*"))
+        hint = f"it stands for several: write one of them, as {members[0]}" if members else ""
+        if _DEFAULT_NAME.fullmatch(name) and int(name[4:]) > ORDINAL_MAX:
+            hint = f"ordinals go up to {ORDINAL_MAX}"
+
+        def known() -> Iterator[str]:
+            yield from (f"{family}.*" for family in self._families) if name.endswith(".*") else (*self.all, HOST)
+
+        self._names.missing(
+            "HP201", "devices", name, path, known, key=key, hint=hint, otherwise=lambda: self._meant(name)
+        )
+
+    def _meant(self, name: str) -> str:
+        """For who names a device as PyTorch does, or by its number alone."""
+        if name == "cpu":
+            return "the CPU is called host"
+        if name in ("all", "*") and self._families:
+            return f"write {next(iter(self._families))}.* for all devices of that name"
+        if not (number := _ORDINAL.fullmatch(name)):
+            return ""
+        ordinal = int(number[1] or 0)
+        named = next((device.name for device in self.all.values() if device.ordinal == ordinal), None)
+        return (
+            f"device {ordinal} is '{named}'" if named else f"define it under devices:, as gpu: {{ordinal: {ordinal}}}"
+        )
+
+
+def _identity(device: ResolvedDevice) -> tuple[str, object]:
+    """The key of the plan that chooses a device, and what of its value decides."""
+    selector = device.selector
+    if selector.uuid:
+        return "uuid", bare_uuid(selector.uuid)
+    if selector.pci:
+        return "pci", selector.pci.lower()
+    return ("current", True) if selector.current else ("ordinal", device.ordinal)
+
+
+def _ordinals(names: Iterable[str | None]) -> Iterator[int]:
+    """The N of every gpu.N among the names."""
+    for name in set(names):
+        match = _DEFAULT_NAME.fullmatch(name or "")
+        if match and int(match[1]) <= ORDINAL_MAX:
+            yield int(match[1])
+
+
+def _names_spoken_of(plan: Plan) -> Iterator[str | None]:
+    yield from (spec.device for spec in plan.allocations.values())
+    yield from (spec.device for spec in plan.streams.values())
+    for link in plan.peers if plan.peers != "all" else ():
+        yield from (link.device, link.peer)
+    for reservation in plan.reservations.values():
+        yield from reservation.access
+        for mapping in reservation.mappings:
+            yield from mapping.access or ()
+    for buffer in plan.buffers.values():
+        yield buffer.device
+        if isinstance(buffer, ManagedBuffer):
+            yield from (advice.device for advice in buffer.advice)
+            yield from (prefetch.to for prefetch in buffer.prefetch)
+    for region in plan.regions.values():
+        yield region.device
+        yield from region.devices or ()
+        yield from region.access or ()

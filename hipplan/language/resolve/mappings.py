@@ -1,0 +1,115 @@
+"""Mappings: patterns spread, places counted, overlaps and ends checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from hipplan.language.model import Reservation
+from hipplan.language.objects import Path, ResolvedAllocation, ResolvedMapping
+from hipplan.language.resolve.devices import Devices
+from hipplan.language.resolve.names import Names, families
+from hipplan.units import format_size
+
+
+class Mappings:
+    """The mappings of the reservations of one plan."""
+
+    def __init__(self, names: Names, devices: Devices, allocations: Mapping[str, ResolvedAllocation]) -> None:
+        self._names = names
+        self._devices = devices
+        self._allocations = allocations
+        self._families = families(allocations, names.budget)
+
+    def of(self, name: str, reservation: Reservation, path: Path) -> tuple[ResolvedMapping, ...]:
+        """What a reservation maps, in order."""
+        mappings = tuple(self._spread(name, reservation, path))
+        # A pattern spreads into many mappings, but its line is told about once.
+        told: set[Path] = set()
+        self._check_end(name, reservation.size, mappings, told)
+        self._check_overlaps(mappings, told)
+        return mappings
+
+    def _spread(self, name: str, reservation: Reservation, path: Path) -> Iterator[ResolvedMapping]:
+        default = self._devices.access(reservation.access, (*path, "access"))
+        number = end = 0
+        for index, mapping in enumerate(reservation.mappings):
+            where = (*path, "mappings", index)
+            own = mapping.access
+            access = default if own is None else self._devices.access(own, (*where, "access"))
+            at = mapping.at
+            matching = self.matching(mapping.allocation, where)
+            spread = f"mapping '{mapping.allocation}'"
+            self._names.ask("links", len(matching) * len(access), spread, where)
+            self._names.ask("steps", 2 * len(matching), spread, where)
+            if len(matching) > 1:
+                self._names.ask("objects", len(matching), spread, where)
+            for allocation in matching:
+                whole = self._allocations[allocation].spec.size
+                size = whole if mapping.size is None else mapping.size
+                start = end if at is None else at
+                if size > whole:
+                    self._too_much(allocation, size, whole, where)
+                yield ResolvedMapping(
+                    name=f"{name}[{number}]",
+                    allocation=allocation,
+                    at=start,
+                    follows=at is None and number > 0,
+                    size=size,
+                    whole=mapping.size is None,
+                    access=access,
+                    path=where,
+                )
+                end, at, number = start + size, None, number + 1
+
+    def matching(self, name: str, path: Path) -> Sequence[str]:
+        """The allocations that a name, or a pattern such as kv.*, stands for."""
+        if name in self._allocations:
+            return (name,)
+        members = self._families.get(name.removesuffix(".*"), [])
+        if members and name.endswith(".*"):
+            return members
+        hint = f"it has a count: write {name}.* for all of them, or {members[0]}" if members else ""
+
+        def known() -> Iterator[str]:
+            yield from self._allocations
+            yield from (f"{family}.*" for family in self._families)
+
+        self._names.missing("HP202", "allocations", name, (*path, "allocation"), known, hint=hint)
+        return ()
+
+    def _too_much(self, allocation: str, size: int, whole: int, path: Path) -> None:
+        self._names.report(
+            "HP207",
+            f"{format_size(size)} of '{allocation}' cannot be mapped",
+            (*path, "size"),
+            why=f"it has {format_size(whole)}",
+            hint="leave size out to map all of it",
+        )
+
+    def _check_end(self, name: str, size: int | None, mappings: tuple[ResolvedMapping, ...], told: set[Path]) -> None:
+        for mapping in mappings:
+            end = mapping.at + mapping.size
+            if size is not None and end > size and mapping.path not in told:
+                told.add(mapping.path)
+                self._names.report(
+                    "HP206",
+                    f"'{mapping.allocation}' ends at {format_size(end)}, past the end of '{name}'",
+                    (*mapping.path, "at"),
+                    why=f"the reservation has {format_size(size)}",
+                    hint="move the mapping, or leave the size of the reservation out",
+                )
+
+    def _check_overlaps(self, mappings: tuple[ResolvedMapping, ...], told: set[Path]) -> None:
+        last, last_end = None, 0
+        for mapping in sorted(mappings, key=lambda m: m.at):
+            if last is not None and mapping.at < last_end and mapping.path not in told:
+                told.add(mapping.path)
+                self._names.report(
+                    "HP205",
+                    f"'{mapping.allocation}' at {format_size(mapping.at)} overlaps '{last.allocation}'",
+                    (*mapping.path, "at"),
+                    why=f"'{last.allocation}' takes {format_size(last.at)} to {format_size(last_end)}",
+                    hint=f"at: {format_size(last_end)} is free, or leave at out",
+                )
+            if mapping.at + mapping.size > last_end:
+                last, last_end = mapping, mapping.at + mapping.size

@@ -1,0 +1,131 @@
+"""Names: counts spread, duplicates found, references explained. Collects what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from hipplan.errors import Diagnostic, Span, Suggestions
+from hipplan.language.budget import Budget
+from hipplan.language.findings import Findings
+from hipplan.language.objects import Path
+
+SpanOf = Callable[..., "Span | None"]
+T = TypeVar("T")
+
+
+class Names:
+    """The one namespace of a plan's things (devices have their own), and the diagnostics found so far."""
+
+    def __init__(self, span: SpanOf, broken: frozenset[str], budget: Budget) -> None:
+        self.span = span
+        self.found = Findings()
+        self.budget = budget
+        self.wrong: set[Path] = set()
+        """(noun, name) of what something is wrong with, found here."""
+        self._broken = broken
+        self._begins = tuple({one.partition("$(")[0] for one in broken if "$(" in one})
+        self._taken: dict[str, Path] = {}
+        self._suggestions = Suggestions()
+        self.nearest = self._suggestions.nearest
+
+    def spread(
+        self, noun: str, things: Mapping[str, T], taken: dict[str, Path] | None = None
+    ) -> Iterator[tuple[str, Path, T]]:
+        """Each thing by its concrete names: `kv` with a count of 2 is kv.0 and kv.1."""
+        taken = self._taken if taken is None else taken
+        for written, thing in things.items():
+            path = (noun, written)
+            count = getattr(thing, "count", None)
+            if count is not None:
+                self.ask("objects", count, f"'{written}'", (*path, "count"))
+            for name in (written,) if count is None else (f"{written}.{i}" for i in range(count)):
+                if taken.setdefault(name, path) is path:
+                    yield name, path, thing
+                else:
+                    self._twice(name, taken[name], path)
+
+    def take(self, name: str, path: Path) -> None:
+        """One more name that nothing else may have."""
+        if self._taken.setdefault(name, path) is not path:
+            self._twice(name, self._taken[name], path)
+
+    def ask(self, kind: str, count: int, who: str, path: Path) -> None:
+        """For what is about to be made. Raises PlanError where it is too much."""
+        self.budget.take(kind, count, who, lambda: self.span(path))
+
+    def missing(
+        self,
+        code: str,
+        noun: str,
+        name: str,
+        path: Path,
+        known: Callable[[], Iterable[str]],
+        *,
+        key: bool = False,
+        hint: str = "",
+        otherwise: Callable[[], str] = str,
+    ) -> None:
+        """A reference to what does not exist, unless its definition has been called wrong already.
+
+        known: the names that there are; otherwise: a hint where none is near. Both only for the first mistakes.
+        """
+        self.wrong.add(path[:2])
+        if self.is_broken(noun, name) or self.found.enough():
+            return
+        if self._suggestions and not hint:
+            broken = (one.partition(":") for one in sorted(self._broken))
+            names = [*known(), *(named for of, _, named in broken if of == noun)]
+            hint = self.nearest(name, names) or otherwise() or (f"the plan has {_listed(names)}" if names else "")
+        hint = hint or f"define it under {noun}:"
+        self.report(code, f"there is no {noun[:-1]} '{name}'", path, key=key, hint=hint)
+
+    def is_broken(self, noun: str, name: str) -> bool:
+        """Whether a name may be that of something whose definition has been called wrong already."""
+        if not self._broken:
+            return False
+        if not self._broken.isdisjoint((noun, f"{noun}:")):  # all of them
+            return True
+        if any(f"{noun}:{part}" in self._broken for part in (name.removesuffix(".*"), *families_of(name))):
+            return True
+        # A name with an expression in it stands for all that begin alike.
+        return f"{noun}:{name}".startswith(self._begins)
+
+    def report(self, code: str, summary: str, path: Path, *, key: bool = False, **more: str) -> None:
+        """One more diagnostic, at the value (or the key) of a path."""
+        self.wrong.add(path[:2])
+        if not self.found.enough():
+            self.found.add(Diagnostic(code, summary, self.span(path, key=key), **more))  # type: ignore[arg-type]
+
+    def _twice(self, name: str, first: Path, path: Path) -> None:
+        where = self.span(first, key=True)
+        self.report(
+            "HP204",
+            f"the name '{name}' is used twice",
+            path,
+            key=True,
+            label=f"also in {first[0]}, line {where.line}" if where and where.line else f"also in {first[0]}",
+            why="all nouns but devices share their names: layout['name'] is one thing",
+            hint="rename one of them",
+        )
+
+
+def families_of(name: str) -> list[str]:
+    """layer.3.1 belongs to layer and to layer.3."""
+    parts = name.split(".")
+    return [".".join(parts[:count]) for count in range(1, len(parts))]
+
+
+def families(names: Iterable[str], budget: Budget) -> dict[str, list[str]]:
+    """Family -> its members, in order: what `kv.*` stands for."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        if "." in name:
+            budget.take("links", name.count("."), f"'{name}', in as many families,")
+            for family in families_of(name):
+                found.setdefault(family, []).append(name)
+    return found
+
+
+def _listed(known: Sequence[str], most: int = 6) -> str:
+    return ", ".join(known[:most]) + (f" and {len(known) - most} more" if len(known) > most else "")

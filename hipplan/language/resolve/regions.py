@@ -1,0 +1,69 @@
+"""Regions: devices and access resolved, tensors' names taken, sizes checked as far as the plan alone tells."""
+
+from __future__ import annotations
+
+from hipplan.language.model import Region
+from hipplan.language.objects import Path, ResolvedRegion
+from hipplan.language.resolve.devices import Devices
+from hipplan.language.resolve.names import Names
+from hipplan.plain import counted
+from hipplan.units import format_size, round_up
+
+
+def resolve_region(name: str, spec: Region, path: Path, names: Names, devices: Devices) -> ResolvedRegion:
+    """One region, with what is wrong with it told."""
+    if spec.devices is not None:
+        holders = devices.several(spec.devices, (*path, "devices"))
+    else:
+        holders = (devices.device(spec.device, (*path, "device")),)
+    own = spec.access
+    access = dict.fromkeys(holders, "rw") if own is None else devices.access(own, (*path, "access"))
+    if spec.reserve is not None and spec.size != "auto" and spec.reserve < spec.size:
+        names.report(
+            "HP206",
+            f"'{name}' maps {format_size(spec.size)}, more than it reserves",
+            (*path, "reserve"),
+            why=f"it reserves {format_size(spec.reserve)}",
+            hint="reserve at least what is mapped",
+        )
+    shared = f"'{name}', {counted(len(spec.tensors), 'tensor')} for {counted(len(access), 'device')},"
+    told = sum(len(device) + len(right) for device, right in access.items())  # of each tensor, in a preview
+    names.ask("characters of rights", len(spec.tensors) * told, shared, path)
+    _tensors(name, spec, holders, path, names)
+    if spec.size != "auto" and not any(tensor.device for tensor in spec.tensors.values()):
+        _check_room(name, spec, path, names)
+    return ResolvedRegion(name, spec, holders, access, path)
+
+
+def _check_room(region: str, spec: Region, path: Path, names: Names) -> None:
+    """HP212: more than the size that is written. A machine may round it up, but not every one does."""
+    end = 0
+    for short, tensor in spec.tensors.items():
+        start = round_up(end, tensor.step)
+        end = start + tensor.bytes_least
+        if spec.size != "auto" and end > spec.size:
+            left = format_size(max(0, spec.size - start))
+            names.report(
+                "HP212",
+                f"'{region}.{short}' needs {format_size(tensor.bytes_least)}, '{region}' has {left} left for it",
+                (*path, "tensors", short),
+                hint="make the region larger, or leave its size out",
+            )
+            return
+
+
+def _tensors(region: str, spec: Region, holders: tuple[str, ...], path: Path, names: Names) -> None:
+    for short, tensor in spec.tensors.items():
+        where = (*path, "tensors", short)
+        names.take(f"{region}.{short}", where)
+        if tensor.device is None:
+            continue
+        if tensor.device not in holders:
+            names.missing("HP201", "devices", tensor.device, (*where, "device"), lambda: holders)
+        elif spec.spread != "blocks":
+            names.report(
+                "HP107",
+                f"'{region}.{short}' cannot be on one device of an interleaved region",
+                (*where, "device"),
+                hint="use spread: blocks, or remove device",
+            )

@@ -1,0 +1,42 @@
+"""Warnings about what a plan makes and nobody can use. They stop nothing."""
+
+from __future__ import annotations
+
+from hipplan.errors import Diagnostic
+from hipplan.language.model import DeviceBuffer, Plan
+from hipplan.language.objects import Objects, Path
+from hipplan.language.resolve.names import Names
+
+
+def warn_of_unused(objects: Objects, plan: Plan, names: Names) -> None:
+    """Allocations that nothing maps, mappings nobody may access, access that nobody is given, idle peer links."""
+    told: set[Path] = set()
+
+    def warn(code: str, summary: str, path: Path, why: str, hint: str) -> None:
+        if path not in told:  # a counted thing is one line of the plan
+            told.add(path)
+            span = names.span(path, key=True)
+            names.found.add(Diagnostic(code, summary, span, why=why, hint=hint, severity="warning"))
+
+    mapped = set()
+    for reservation in objects.reservations.values():
+        for mapping in reservation.mappings:
+            mapped.add(mapping.allocation)
+            if not any(right != "none" for right in mapping.access.values()):
+                why = "HIP gives a new mapping no access at all, not even to its own device"
+                summary = f"nobody may access '{mapping.allocation}' in '{reservation.name}'"
+                warn("HP253", summary, mapping.path, why, "add access: {gpu.0: rw}")
+        own = [mapping.access is not None for mapping in reservation.spec.mappings]
+        if reservation.spec.access and own and all(own):
+            why = "it is for mappings that do not say their own, and each does"
+            summary = f"no mapping of '{reservation.name}' takes the access of the reservation"
+            warn("HP255", summary, (*reservation.path, "access"), why, "remove it, here or in the mappings")
+    for name, allocation in objects.allocations.items():
+        if name not in mapped and allocation.spec.shareable == "none":
+            why = "an allocation has no address until a reservation maps it"
+            warn("HP251", f"nothing maps '{name}'", allocation.path, why, "map it, or remove it")
+    reached = {b.device for b in objects.buffers.values() if isinstance(b.spec, DeviceBuffer)}
+    for link in objects.peers if plan.peers != "all" else ():  # `all` is said to be on the safe side
+        if link.peer not in reached:
+            why = "peer links are for buffers of kind device; mappings say access"
+            warn("HP252", f"no buffer on '{link.peer}' for a peer to reach", link.path, why, "remove the link")

@@ -1,0 +1,399 @@
+"""YAML text -> plain data + positions.
+
+`load_yaml` reads one YAML 1.2 document of bounded size into dicts, lists, str, int, float, bool and None.
+`Source.span(path)` says where a piece of that data stands, for example ("devices", "gpu", "count"). The tree
+of positions is the tree of nodes that PyYAML's composer makes anyway: it is walked only when something is
+wrong, so a good plan pays nothing for it.
+
+All mistakes of a document that can be found together are raised together, as PlanError.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Any
+
+import yaml
+
+from hipplan.errors import Diagnostic, PlanError, Span, reason_of
+from hipplan.language.budget import Budget, no_garbage_collection
+from hipplan.language.findings import Findings
+from hipplan.language.kinds import beginning, instead
+from hipplan.language.yaml12 import (
+    COLLECTION,
+    DEPTH_MAX,
+    FLOAT,
+    INT,
+    SCALARS,
+    STR,
+    Composer,
+    TooDeep,
+    scalar,
+)
+from hipplan.plain import DIGITS_MAX, keys_to
+
+BYTES_MAX = 64 * 2**20
+
+# libyaml counts these five as line breaks, so the lines that are shown must be cut at the same places.
+LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
+# The complement of YAML's printable characters: said the other way round it takes ten times as long to compile.
+_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufeff\ufffe\uffff]")
+
+
+class Source:
+    """One document: its data and where each piece of it was written."""
+
+    def __init__(self, name: str, text: str, data: Any, root: yaml.Node | None, budget: Budget | None = None) -> None:
+        self.name = name
+        self.text = text
+        self.data = data
+        self.budget = budget or Budget()
+        """What is left for what becomes of it; documents that belong together share one."""
+        self.found = Findings()
+        """Mistakes that leave the data readable (a key that appears twice): told together with later ones."""
+        self.root = root
+        self._lines: list[str] | None = None
+        self._children: dict[int, dict[Any, tuple[yaml.Node, yaml.Node]]] = {}
+
+    def span(self, path: Sequence[Hashable] = (), *, key: bool = False) -> Span | None:
+        """Where the value (or the key) at `path` stands; of the nearest ancestor if it is not there."""
+        if self.root is None:
+            keys = keys_to(self.data, path)
+            return Span(self.name, 0, 0, 0, 0, "", path=keys) if keys else None
+        key_node, node = None, self.root
+        for step in path:
+            found = self._children_of(node).get(step)
+            if found is None:
+                # What is missing is best shown at the key of the object that misses it, not at its whole body.
+                return self._node_span(key_node if key_node is not None else node)
+            key_node, node = found
+        return self._node_span(key_node if key and key_node is not None else node)
+
+    def text_span(self, line: int, column: int, length: int = 1) -> Span:
+        """A place that no node holds: both numbers count from 1."""
+        return Span(self.name, line, column, line, column + length, self._line(line))
+
+    def _node_span(self, node: yaml.Node) -> Span:
+        start, end = node.start_mark, node.end_mark
+        return Span(
+            self.name,
+            start.line + 1,
+            start.column + 1,
+            end.line + 1,
+            end.column + 1,
+            self._line(start.line + 1),
+        )
+
+    def _line(self, line: int) -> str:
+        if self._lines is None:
+            self._lines = LINE_BREAK.split(self.text)
+        return self._lines[line - 1] if 0 < line <= len(self._lines) else ""
+
+    def _children_of(self, node: yaml.Node) -> dict[Any, tuple[yaml.Node, yaml.Node]]:
+        children = self._children.get(id(node))
+        if children is None:
+            if isinstance(node, yaml.MappingNode):
+                # Of a key that appears twice the data holds the first.
+                children = {key.value: (key, value) for key, value in reversed(node.value)}
+            elif isinstance(node, yaml.SequenceNode):
+                children = {index: (item, item) for index, item in enumerate(node.value)}
+            else:
+                children = {}
+            self._children[id(node)] = children
+        return children
+
+
+def within(span: Span, text: str, start: int, length: int) -> Span:
+    """The part of a one-line value: behind an opening quote if there is one."""
+    begin = span.column - 1
+    for offset in (0, 1):
+        if span.text.startswith(text, begin + offset):
+            column = span.column + offset + start
+            return replace(span, column=column, end_line=span.line, end_column=column + length)
+    return span
+
+
+def load_yaml(
+    source: str | os.PathLike[str] | IO[Any],
+    name: str | None = None,
+    wanted: str = "plan",
+    budget: Budget | None = None,
+) -> Source:
+    """Read one YAML document: from a path, an open stream, or a text (a str with a line break in it).
+
+    Raises PlanError; if the document is another of hipplan's own than is wanted, that alone is what it says (HP014).
+    """
+    raw: str | bytes
+    if isinstance(source, str) and LINE_BREAK.search(source):
+        name, raw = name or "<text>", source
+    else:
+        name = name or _name(source)
+        raw = read_all(source, name)
+    text = ""
+    try:
+        text = _decode(raw, name) if isinstance(raw, bytes) else raw
+        if len(text) > BYTES_MAX:
+            raise _too_large(name)
+        with no_garbage_collection():
+            found = _Reader(name, text.removeprefix("\ufeff"), wanted, budget).read()
+    except PlanError as error:
+        past_limit = any(diagnostic.code == "HP023" for diagnostic in error.diagnostics)
+        if not past_limit and (other := instead(name, text, None, wanted)) is not None:
+            raise PlanError(other) from None
+        raise
+    if (other := instead(name, text, found.data, wanted)) is not None:
+        raise PlanError(other)
+    return found
+
+
+def _name(source: Any) -> str:
+    if hasattr(source, "read"):
+        return str(getattr(source, "name", "<stream>"))
+    if not isinstance(source, (str, os.PathLike)):
+        kind = type(source).__name__
+        raise TypeError(f"a path, a text, an open stream or a mapping is wanted here, not {kind}")
+    if not os.fspath(source):
+        raise PlanError(Diagnostic("HP001", "the path is empty", hint="name a file"))
+    return os.fsdecode(source)
+
+
+def read_all(source: str | os.PathLike[str] | IO[Any], name: str) -> Any:
+    """What a file or stream holds, as bytes (text, of a stream of text), and no more than shows that it is too large.
+
+    Raises PlanError.
+    """
+    try:
+        if isinstance(source, (str, os.PathLike)):
+            with Path(source).open("rb") as file:
+                return _pieces(file)
+        return _pieces(source)
+    except (OSError, ValueError) as error:
+        one_line = isinstance(source, str) and re.search(r"[{:] ", source)
+        hint = "a text of one line is taken for a path: end it with a line break" if one_line else ""
+        raise PlanError(Diagnostic("HP001", f"cannot read {name}: {reason_of(error)}", hint=hint)) from None
+
+
+def _pieces(file: IO[Any]) -> Any:
+    """All at once would take room for BYTES_MAX."""
+    found = []
+    size = 0
+    while size <= BYTES_MAX and (piece := file.read(1 << 20)):
+        found.append(piece)
+        size += len(piece)
+    return found[0][:0].join(found) if found else b""
+
+
+def _too_large(name: str) -> PlanError:
+    return PlanError(
+        Diagnostic(
+            "HP009",
+            f"{name} is larger than {BYTES_MAX // 2**20} MiB",
+            hint="use each: or count: to repeat",
+        )
+    )
+
+
+def _decode(raw: bytes, name: str) -> str:
+    if len(raw) > BYTES_MAX:
+        raise _too_large(name)
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        good = raw[: error.start].decode("utf-8")
+        lines = LINE_BREAK.split(good)
+        wide = raw[:2] in (b"\xff\xfe", b"\xfe\xff")
+        raise PlanError(
+            Diagnostic(
+                "HP002",
+                f"byte {error.start} (0x{raw[error.start]:02x}) is not UTF-8",
+                Span(name, len(lines), len(lines[-1]) + 1, len(lines), len(lines[-1]) + 2, ""),
+                hint="this looks like UTF-16; save it as UTF-8" if wide else "save the file as UTF-8",
+            )
+        ) from None
+
+
+class _Reader:
+    """Turns one text into a Source; collects every mistake on the way."""
+
+    def __init__(self, name: str, text: str, wanted: str, budget: Budget | None) -> None:
+        self.source = Source(name, text, None, None, budget)
+        self.wanted = wanted
+        self.found = self.source.found
+        self.seen: set[int] = set()
+        self.open: set[int] = set()
+        self.places: dict[int, dict[Any, int]] = {}
+        """Of a mapping in which a key appears twice: where each key stands first."""
+        self.joined: set[int] = set()
+        """Mappings that stand for both values of such a key."""
+
+    def read(self) -> Source:
+        root = self._compose()
+        source = self.source
+        source.root = root
+        source.data = self._construct(root)
+        if any(diagnostic.code != "HP005" for diagnostic in self.found):
+            raise PlanError(self.found)
+        return source
+
+    def _compose(self) -> yaml.Node:
+        text = self.source.text
+        bad = _FORBIDDEN.search(text)
+        if bad:
+            raise PlanError(self._forbidden(bad.start()))
+        composer = Composer(text)
+        composer.budget = self.source.budget.copy()  # for nodes, which an alias has none of
+        try:
+            root: yaml.Node | None = composer.get_single_node()
+        except TooDeep:
+            raise PlanError(
+                Diagnostic("HP009", f"nested deeper than {DEPTH_MAX} levels", self.source.text_span(1, 1))
+            ) from None
+        except yaml.MarkedYAMLError as error:
+            raise PlanError(self._malformed(error)) from None
+        except yaml.YAMLError as error:
+            raise PlanError(Diagnostic("HP004", str(error).splitlines()[0])) from None
+        if root is None:
+            raise PlanError(Diagnostic("HP010", f"{self.source.name} is empty", hint=beginning(self.wanted)))
+        return root
+
+    def _forbidden(self, index: int) -> Diagnostic:
+        text = self.source.text
+        lines = LINE_BREAK.split(text[:index])
+        where = self.source.text_span(len(lines), len(lines[-1]) + 1)
+        what = "NUL" if text[index] == "\0" else f"U+{ord(text[index]):04X}"
+        why = "a byte order mark belongs at the very start" if text[index] == "\ufeff" else ""
+        return Diagnostic("HP003", f"the character {what} is not allowed in YAML", where, why=why, hint="remove it")
+
+    def _malformed(self, error: yaml.MarkedYAMLError) -> Diagnostic:
+        problem, context = error.problem or "this is not YAML", error.context or ""
+        mark, begun = error.problem_mark, error.context_mark
+        where = self.source.text_span(mark.line + 1, mark.column + 1) if mark else None
+        if "another document" in problem:
+            hint = "a plan is one document; remove `---`"
+            return Diagnostic("HP010", "a second document begins here", where, hint=hint)
+        if begun and mark and not self.source.text[mark.index :].strip():
+            # The end of the file is where it was noticed: what was never closed is what to look at, or the last word.
+            where = self.source.text_span(begun.line + 1, begun.column + 1)
+            if begun.index >= mark.index:
+                lines = LINE_BREAK.split(self.source.text.rstrip())
+                where = self.source.text_span(len(lines), len(lines[-1]))
+            context, problem = f"{context}: {problem}", "the file ends before this is complete"
+        elif begun and mark and begun.line != mark.line:
+            context += f", begun in line {begun.line + 1}"
+        hint = ""
+        if "tab" in problem or (where and where.text[: where.column].strip(" ") == "\t"):
+            hint = "indent with spaces: YAML does not allow tabs there"
+        elif "alias" in problem:
+            hint = "define the anchor with & before it is used"
+        elif where and (name := re.search(r"[\w.-]+\[$", where.text[: where.column][-257:])):
+            number = where.text[where.column :][:10].partition("]")[0]
+            hint = f'quote it: "{name[0]}{number}]"'
+        elif where and (name := re.match(r"\$\{(\w+)\}", where.text[max(0, where.column - 2) :])):
+            hint = f"a variable is $({name[1]}), with parentheses"
+        elif "expected ',' or '}'" in problem and "before this is complete" not in problem:
+            hint = "put a comma between two keys"
+        elif problem == "did not find expected key":
+            hint = "keys of one mapping begin in the same column"
+        return Diagnostic("HP004", problem, where, why=context, hint=hint)
+
+    def _construct(self, node: yaml.Node) -> Any:
+        if isinstance(node, yaml.ScalarNode):
+            tag = node.tag
+            return node.value if tag == STR else self._scalar(node)
+        if node.tag != COLLECTION:
+            self._tagged(node)
+        identity = id(node)
+        if identity in self.open:
+            self._report("HP008", "this anchor contains an alias of itself", node, hint="write the value out")
+            return None
+        again = identity in self.seen
+        who = "an alias of this" if again else "this document"
+        for kind in ("values", "repeated values") if again else ("values",):
+            self.source.budget.take(kind, 1 + len(node.value), who, lambda: self.source._node_span(node))
+        self.seen.add(identity)
+        self.open.add(identity)
+        value = (
+            self._mapping(node)
+            if isinstance(node, yaml.MappingNode)
+            else [self._construct(item) for item in node.value]
+        )
+        self.open.discard(identity)
+        return value
+
+    def _mapping(self, node: yaml.MappingNode) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            if key_node.tag != STR or not isinstance(key_node, yaml.ScalarNode):
+                self._bad_key(key_node)
+                continue
+            key = key_node.value
+            if key in result:
+                self._duplicate(node, key_node, value_node, result)
+                continue
+            if key == "<<" and not key_node.style:
+                hint = "repeat the keys, or use vars"
+                self._report("HP007", "`<<` is a merge key of YAML 1.1", key_node, hint=hint)
+            result[key] = self._construct(value_node)
+        return result
+
+    def _scalar(self, node: yaml.ScalarNode) -> Any:
+        if node.tag not in SCALARS:
+            self._tagged(node)
+            return None
+        if node.tag in (INT, FLOAT) and len(node.value) > DIGITS_MAX:
+            summary = f"a number of {len(node.value)} digits"
+            self._report("HP012", summary, node, hint="numbers of a plan fit in 64 bits")
+            return 0
+        return scalar(node.tag, node.value)
+
+    def _tagged(self, node: yaml.Node) -> None:
+        why = "a plan holds plain data only; a tag could ask for a Python object"
+        hint = "remove the tag; quote the value if it is meant to be text"
+        self._report("HP006", f"the tag {_short_tag(node.tag)} is not allowed", node, why=why, hint=hint)
+
+    def _bad_key(self, node: yaml.Node) -> None:
+        if isinstance(node, yaml.ScalarNode) and node.tag in SCALARS:
+            shown = node.value or "an empty key"
+            self._report("HP011", f"the key {shown} is read as {node.tag}", node, hint=f'quote it: "{node.value}"')
+        elif isinstance(node, yaml.ScalarNode):
+            self._tagged(node)
+        else:
+            self._report("HP011", "a list or mapping cannot be a key", node)
+
+    def _duplicate(
+        self, node: yaml.MappingNode, key_node: yaml.ScalarNode, value_node: yaml.Node, result: dict[str, Any]
+    ) -> None:
+        """Names both places. Two mappings are read as one, so that what is in the second is checked too."""
+        key = key_node.value
+        if id(node) not in self.places:
+            keys = [(index, one) for index, (one, _) in enumerate(node.value) if isinstance(one, yaml.ScalarNode)]
+            self.places[id(node)] = {one.value: index for index, one in reversed(keys)}
+        index = self.places[id(node)][key]
+        first_key, first_value = node.value[index]
+        first = self.source._node_span(first_key)
+        summary = f"the key '{key}' appears twice, first at {first.line}:{first.column}"
+        hint = "keep one of the two, or put what is below them together under one"
+        notes = (f"first: {first}: {first.text[:400].strip()[:80]}",)
+        self._report("HP005", summary, key_node, hint=hint, notes=notes)
+        second = self._construct(value_node)
+        if isinstance(second, dict) and isinstance(result[key], dict):
+            for name, value in second.items():
+                result[key].setdefault(name, value)
+            if id(first_value) not in self.joined:  # the node itself may have aliases
+                start, end = first_value.start_mark, first_value.end_mark
+                first_value = yaml.MappingNode(first_value.tag, [*first_value.value], start, end)
+                node.value[index] = (first_key, first_value)
+                self.joined.add(id(first_value))
+            first_value.value += value_node.value
+
+    def _report(self, code: str, summary: str, node: yaml.Node, **more: Any) -> None:
+        if not self.found.enough():
+            self.found.add(Diagnostic(code, summary, self.source._node_span(node), **more))
+
+
+def _short_tag(tag: str) -> str:
+    return tag.replace("tag:yaml.org,2002:", "!!", 1)[:60]

@@ -1,0 +1,150 @@
+"""What the caller of apply passes by name (`bind=`): memory for registered buffers, descriptors for allocations."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence, Set
+from typing import Any
+
+from hipplan import _core
+from hipplan.errors import ApplyError, Diagnostic, reason_of
+from hipplan.layout.state import State
+from hipplan.plain import called, number
+from hipplan.program.alterations import refuse
+from hipplan.program.program import Program
+from hipplan.program.steps import ImportAllocation, RegisterBuffer, Step
+
+Bound = dict[int, tuple[Any, int]]
+"""Number of a step -> a descriptor, or memory and its bytes."""
+
+
+def bindings(bind: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a caller passed as `bind`. Raises TypeError."""
+    if bind is not None and not isinstance(bind, Mapping):
+        raise TypeError(f"bind is a mapping of names to memory or descriptors, not {type(bind).__name__}")
+    return dict(bind or {})
+
+
+def still_needed(passed: Mapping[str, Any], program: Program) -> dict[str, Any]:
+    """Those that something of the program uses."""
+    used = {step.bind for step in program.bindings}
+    return {name: given for name, given in passed.items() if name in used}
+
+
+def bound(steps: Sequence[Step], passed: Mapping[str, Any], there: State, gone: Set[str]) -> Bound:
+    """What the steps take of what was passed. Raises ApplyError (HP405, HP420) for the step that cannot have it.
+
+    there: the layout as it is. gone: names in it that a change gives back.
+    """
+    found: Bound = {}
+    memory: dict[str, range] = {}
+    for place, step in enumerate(steps):
+        if not isinstance(step, (ImportAllocation, RegisterBuffer)) or not step.bind:
+            continue
+        try:
+            if isinstance(step, ImportAllocation):
+                found[place] = _descriptor(step, passed), 0
+                continue
+            address, size = memory_of(step, passed)
+            here = range(address, address + size)
+            _require_unregistered(step, here, memory)
+            _require_unregistered_there(step, here, there, gone)
+            memory[step.name] = here
+            found[place] = passed[step.bind], size
+        except ApplyError as error:
+            error.step = step.name
+            raise
+    return found
+
+
+def rebound(state: State, passed: Mapping[str, Any]) -> frozenset[str]:
+    """Names of what was made of something that the caller passed and now passes another one for."""
+    return frozenset(step.name for step in state.program.bindings if _is_rebound(step, state, passed))
+
+
+def _is_rebound(step: ImportAllocation | RegisterBuffer, state: State, passed: Mapping[str, Any]) -> bool:
+    if step.bind not in passed:
+        return False
+    if isinstance(step, ImportAllocation):
+        return True  # a number is used again, and drivers' descriptors share one inode
+    try:
+        return memory_of(step, passed) != (state.address_of(step.name), state.size_of(step.name))
+    except ApplyError:  # told where it is registered
+        return True
+
+
+def memory_of(step: RegisterBuffer, passed: Mapping[str, Any]) -> tuple[int, int]:
+    """Address and bytes of what was passed for a buffer. ApplyError HP405 if it does not fit."""
+    what = f"what is bound to '{step.bind}'"
+    try:
+        given = memoryview(_passed(step.bind, step, passed))
+    except (BufferError, TypeError, ValueError) as error:
+        hint = "pass an object with the buffer protocol, such as a NumPy array"
+        raise ApplyError(Diagnostic("HP405", f"{what} is no memory", step.origin, why=str(error), hint=hint)) from None
+    size, hint = given.nbytes, ""
+    if not given.c_contiguous:
+        wrong, hint = "its elements do not lie one after another", "pass a copy: numpy.ascontiguousarray(it)"
+    elif step.size > size or size == 0:
+        wrong = f"it is {size} bytes"
+    elif given.readonly and not step.read_only:
+        wrong = "it is read-only"
+    else:
+        address = _core.buffer_address(given)
+        given.release()
+        return address, step.size or size
+    given.release()
+    raise ApplyError(Diagnostic("HP405", f"{what} does not fit '{step.name}': {wrong}", step.origin, hint=hint))
+
+
+def _passed(name: str, step: ImportAllocation | RegisterBuffer, passed: Mapping[str, Any]) -> Any:
+    """ApplyError HP405 if nothing was passed under the name."""
+    if name in passed:
+        return passed[name]
+    summary = f"nothing is bound to '{name}', which '{step.name}' needs"
+    hint = f"pass bind={{'{name}': ...}} to hipplan.apply"
+    raise ApplyError(Diagnostic("HP405", summary, step.origin, hint=hint))
+
+
+def _descriptor(step: ImportAllocation, passed: Mapping[str, Any]) -> int:
+    """ApplyError HP405 if what was passed for an allocation is no open file descriptor.
+
+    The driver is not asked: HIP 7.1 takes the number for a pointer in one of its forms.
+    """
+    given = number(_passed(step.bind, step, passed))
+    if given.__class__ is not int:
+        wrong = f"it is {called(given)}, not a file descriptor"
+    else:
+        try:
+            os.fstat(given)
+            return int(given)
+        except (OSError, OverflowError) as error:
+            wrong = f"descriptor {given}: {reason_of(error)}"
+    summary = f"what is bound to '{step.bind}' does not fit '{step.name}': {wrong}"
+    hint = "pass what Layout.export() gave, sent from the other process over a Unix socket"
+    raise ApplyError(Diagnostic("HP405", summary, step.origin, hint=hint))
+
+
+def _overlap(one: range, other: range) -> bool:
+    return one.start < other.stop and other.start < one.stop
+
+
+def _require_unregistered(step: RegisterBuffer, memory: range, others: Mapping[str, range]) -> None:
+    """ApplyError HP405 for memory that is registered: runtimes give it back at the first word, and fail later."""
+    for name, other in others.items():
+        if _overlap(memory, other):
+            summary = f"what is bound to '{step.bind}' does not fit '{step.name}': it is registered as '{name}'"
+            hint = "register memory once, and view parts of it"
+            raise ApplyError(Diagnostic("HP405", summary, step.origin, hint=hint))
+
+
+def _require_unregistered_there(step: RegisterBuffer, memory: range, there: State, gone: Set[str]) -> None:
+    """ApplyError HP420: the caller's memory would be registered twice at once, which runtimes do not keep apart."""
+    for twin in there.program.bindings:
+        if not isinstance(twin, RegisterBuffer):
+            continue
+        start = there.address_of(twin.name)
+        if _overlap(memory, range(start, start + there.size_of(twin.name))):
+            until = " until the end of the change" if twin.name in gone else ""
+            summary = f"the memory of '{step.name}' is registered as '{twin.name}'{until}"
+            once = "register memory once, and view parts of it"
+            raise refuse(summary, hint="remove it in one update and add it in the next" if until else once)

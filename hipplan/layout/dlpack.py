@@ -1,0 +1,66 @@
+"""Who may look at a piece of memory, and as what: plan names -> DLPack devices.
+
+DLPack's device types: 1 CPU, 2 CUDA, 3 CUDA host, 10 ROCm, 11 ROCm host, 13 CUDA managed. ROCm's managed
+memory has none, so there it is seen as a device's or the CPU's.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from hipplan.language.objects import HOST
+from hipplan.machines.family import Family
+from hipplan.program.program import Program
+from hipplan.program.resources import Resource
+
+CPU = (1, 0)
+
+
+class Place(NamedTuple):
+    """One way to look."""
+
+    who: str
+    """A device of the plan, or `host`."""
+    dl_device: tuple[int, int]
+    read_only: bool
+
+
+def places_of(resource: Resource, program: Program, family: Family) -> dict[str, Place]:
+    """By name, the natural one first; empty for what has no memory of its own, or nobody may use."""
+    cuda = family == "cuda"
+    gpu = 2 if cuda else 10
+    read_only = resource.read_only
+
+    def device(name: str, *, right: str = "rw") -> Place:
+        return Place(name, (gpu, program.devices[name]), right == "r" or read_only)
+
+    cpu = Place(HOST, CPU, read_only)
+    match resource.kind:
+        case "device":
+            out = {resource.device: device(resource.device)}
+            return out | ({HOST: cpu} if resource.device in program.host_visible else {})
+        case "mapping" | "region" | "tensor":
+            return _of_mapping(resource, program, gpu, simulated=family == "sim")
+        case "pinned" | "registered":
+            return {HOST: cpu, "pinned": Place(HOST, (3 if cuda else 11, 0), read_only)}
+        case "managed":
+            out = {name: device(name) for name in (resource.device, *program.devices)}
+            managed = {"managed": Place(resource.device, (13, 0), read_only)} if cuda else {}
+            return out | {HOST: cpu} | managed
+    return {}
+
+
+def _of_mapping(resource: Resource, program: Program, gpu: int, *, simulated: bool) -> dict[str, Place]:
+    """The device that holds the memory first, if it has access; the host last."""
+    rights = dict(resource.access)
+    out = {
+        name: Place(name, (gpu, program.devices[name]), rights[name] == "r")
+        for name in dict.fromkeys((resource.device, *rights))
+        if name in rights and name != HOST
+    }
+    if HOST in rights:
+        out[HOST] = Place(HOST, CPU, rights[HOST] == "r")
+    elif out and simulated and program.host_visible.issuperset(dict(resource.held_by) or (resource.device,)):
+        # On a real device the host needs rights of its own on mapped memory, however visible the rest is.
+        out[HOST] = Place(HOST, CPU, all(place.read_only for place in out.values()))
+    return out

@@ -1,0 +1,106 @@
+"""What a layout stands on: the memory that it holds, natively, and the lock of whoever changes or closes it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import replace
+
+from hipplan import _core
+from hipplan.errors import LayoutInUse, suggest_or_list
+from hipplan.layout.dlpack import places_of
+from hipplan.layout.leases import in_use
+from hipplan.layout.record import Recorder
+from hipplan.layout.state import State
+from hipplan.layout.undo import Undone, give_back
+from hipplan.layout.views import Piece
+from hipplan.machines.family import family_of
+
+_FORKED = "a layout of the parent process: a forked child cannot use it"
+
+
+class Holding:
+    """The memory of one layout."""
+
+    def __init__(self, native: _core.Holdings, record: Recorder | None) -> None:
+        self.native = native
+        self.record = record
+        """Who writes down what is done."""
+        self.lock = threading.RLock()  # a signal's handler may close what its thread is closing
+        self._process = os.getpid()
+
+    @property
+    def state(self) -> State:
+        """The one that counts."""
+        state: State = self.native.state
+        return state
+
+    @property
+    def leases(self) -> _core.LeaseBook:
+        """Who looks at it."""
+        return self.native.leases
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process is a child of the one whose memory this is."""
+        return self._process != os.getpid()
+
+    @property
+    def closed(self) -> bool:
+        """Whether all is given back that can be."""
+        return self.native.closed and not self.native.retired.goes
+
+    def require_open(self) -> None:
+        """Raises ValueError where this is closed, or is a parent process's."""
+        if self.is_forked:
+            raise ValueError(f"this is {_FORKED}")
+        if self.native.closed:
+            raise ValueError("the layout is closed")
+
+    def is_changed_here(self) -> bool:
+        """Whether this thread is in the middle of a change: called by on_step, or in a signal's handler."""
+        if not self.lock.acquire(blocking=False):
+            return False  # another thread is
+        try:
+            return self.native.changing
+        finally:
+            self.lock.release()
+
+    def piece(self, name: str) -> Piece:
+        """A new Piece each time. KeyError tells a near name; BufferError once the layout is closed, or in a fork."""
+        while True:
+            age, state = self.leases.age, self.state
+            try:
+                piece = self._piece(name, state, age)
+            except IndexError:  # given back by a change in place, or by closing, after this looked
+                if self.state is state:
+                    raise self._refusal(name) from None
+                continue
+            if self.leases.age == age:  # else it may be of what a change in place has just replaced
+                return piece
+
+    def _piece(self, name: str, state: State, age: int) -> Piece:
+        try:
+            resource = state.resources[name]
+        except KeyError:
+            raise KeyError(f"the layout has no '{name}'; {suggest_or_list(name, state.resources)}") from None
+        if self.native.closed or self.is_forked:
+            raise self._refusal(name)
+        if resource.kind == "registered" and not resource.size:
+            size = state.size_of(name)  # all of a file: the plan need not know how much that is
+            resource = replace(resource, asked=size, size=size)
+        places = places_of(resource, state.program, family_of(state.runtime.path))
+        return Piece(resource, state.address(resource), places, self.leases, state.runtime, age)
+
+    def _refusal(self, name: str) -> _core.LeaseRefused:
+        if self.is_forked:
+            return _core.LeaseRefused(f"'{name}' is of {_FORKED}")
+        return _core.LeaseRefused(f"'{name}' is closed: its memory was given back")
+
+    def close(self, force: bool) -> Undone:
+        """Gives everything back, for who has the lock. Raises LayoutInUse (HP409), with nothing changed, while it is
+        looked at; force: then what is looked at stays, and waits."""
+        if (holders := self.native.close(force)) and not force:
+            hint = "delete the arrays and tensors made from it first, or close(force=True)"
+            raise LayoutInUse(in_use(holders, hint))
+        return give_back(self.native.retired, self.record)

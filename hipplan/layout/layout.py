@@ -1,0 +1,328 @@
+"""A live layout: addresses and sizes by name, until it is closed."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import Self
+
+from hipplan import _core
+from hipplan.errors import LayoutInUse, LeakError
+from hipplan.layout import open_layouts, update
+from hipplan.layout.bound import bindings, rebound
+from hipplan.layout.checks import Check
+from hipplan.layout.holding import Holding
+from hipplan.layout.mover import OnBytes
+from hipplan.layout.sharing import export
+from hipplan.layout.state import State
+from hipplan.layout.torchpool import TorchPool
+from hipplan.layout.transaction import OnStep
+from hipplan.layout.transfers import Moves
+from hipplan.layout.undo import Undone, give_back_waiting
+from hipplan.layout.verify import Checks, verify
+from hipplan.layout.views import Piece
+from hipplan.program.alterations import refuse
+from hipplan.program.difference import Difference
+from hipplan.program.memory import Memory
+from hipplan.program.program import Program
+
+if TYPE_CHECKING:
+    from hipplan.language.loader import LoadedPlan, PlanSource
+
+log = logging.getLogger("hipplan")
+
+
+class Layout:
+    """What apply() returns. Use it as a context manager, or close() it.
+
+    layout["scratch"] is a Piece: its address and size, and views of its bytes for NumPy, PyTorch and CuPy.
+    Closing gives every byte back; so does dropping it, when the last view has gone, and the exit of the interpreter.
+    It cannot be copied or pickled. A forked child must not use or close its parent's layout: there it closes without
+    touching the driver.
+    """
+
+    def __init__(self, holding: Holding, notice: str = "", retries: int = 0) -> None:
+        self._holding = holding
+        self.notice = notice
+        """What to know about the runtime; empty if nothing."""
+        self.retries = retries
+        """Calls of apply made again because the driver said NotReady."""
+        self._torch_pools: dict[str, TorchPool] = {}
+        self._moving = threading.RLock()  # one moves bytes at a time
+        self._moves_under_way: Moves | None = None
+        open_layouts.add(self)
+
+    @property
+    def program(self) -> Program:
+        """What it was made from; another one after a change in place."""
+        return self._holding.state.program
+
+    @property
+    def checks(self) -> Sequence[Check]:
+        """What was read back after the last step; after a change in place, of what was touched by it."""
+        return self._holding.state.checks
+
+    def __getitem__(self, name: str) -> Piece:
+        """A new Piece each time. KeyError tells a near name; BufferError once the layout is closed, or in a fork."""
+        return self._holding.piece(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._holding.state.resources
+
+    def __repr__(self) -> str:
+        return f"<hipplan.Layout '{self.program.name}': {'closed' if self.closed else f'{len(self)} objects'}>"
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._holding.state.resources)
+
+    def __len__(self) -> int:
+        return len(self._holding.state.resources)
+
+    @property
+    def runtime(self) -> _core.Runtime:
+        return self._holding.state.runtime
+
+    @property
+    def closed(self) -> bool:
+        return self._holding.closed
+
+    @property
+    def leases(self) -> int:
+        """Arrays, tensors and buffers made from this layout that still live."""
+        return len(self._holding.leases)
+
+    def verify(self) -> Checks:
+        """Reads everything back again; what does not match is in the checks' `ok`.
+
+        Raises HipError if a query fails, ValueError if the layout is closed.
+        """
+        with self._holding.lock:
+            self._holding.require_open()
+            return verify(self._holding.state)
+
+    def drift(self) -> list[Check]:
+        """What differs from the plan now: changed by somebody else. Raises as verify() does."""
+        return self.verify().mismatches()
+
+    def update(
+        self,
+        plan: LoadedPlan | PlanSource,
+        *,
+        vars: Mapping[str, Any] | None = None,  # noqa: A002
+        bind: Mapping[str, Any] | None = None,
+        on_step: OnStep | None = None,
+        verify: bool = True,
+    ) -> Difference:
+        """Makes of this layout what a plan says, in place; print() what it gives to see what that was.
+
+        What is the same in both keeps its address, its handle and its bytes. What is new is made and read back before
+        anything goes; until then a failure leaves the layout as it was. plan, vars, bind, on_step, verify: as of
+        hipplan.apply; bind needs only what is new. Raises, with nothing changed, PlanError, MachineError (this machine
+        cannot hold the old and the new together), RuntimeUnavailable (it does not tell what it has), ApplyError (rolled
+        back), LayoutInUse (HP409) while views of what would go are out; LeakError if it has changed, but something
+        could not be given back.
+        """
+        from hipplan.language.loader import loaded
+        from hipplan.layout.prepare import prepare_change
+
+        wanted = loaded(plan, vars)
+
+        def way(state: State) -> Difference:
+            return prepare_change(state.program, wanted, self.runtime, rebound(state, bindings(bind)))
+
+        return update.change(self._holding, way, bind=bind, on_step=on_step, check=verify)
+
+    def grow(self, name: str, *, by: int | str | None = None, to: int | str | None = None) -> Difference:
+        """Maps more memory at the end of a region or reservation; its address does not change, and views stay valid.
+
+        by, to: bytes, or a text such as "16GiB"; rounded up to whole chunks, or to the granularity. A region grows
+        inside of what it reserves; its tensors with -1 in their shape follow: take layout[name] again to see them. A
+        reservation gets memory like that of its last mapping, and more addresses right behind it where it is full.
+        Raises ApplyError: HP420 there is no room, or it failed and was rolled back.
+        """
+        return update.grow(self._holding, name, by, to)
+
+    def shrink(self, name: str, *, by: int | str | None = None, to: int | str | None = None) -> Difference:
+        """Gives memory at the end of a region or reservation back.
+
+        by, to: bytes, or a text; whole chunks or mappings, at most `by`, at least `to` stays. Raises ApplyError:
+        HP420 its tensors need what would go, or it failed and was rolled back; LayoutInUse (HP409) while views of
+        what would go are out; LeakError.
+        """
+        return update.shrink(self._holding, name, by, to)
+
+    def remap(self, name: str, *, device: str | None = None, keep_bytes: bool = True) -> Difference:
+        """New memory under the same addresses: of a region, a reservation, one mapping, or wherever an allocation is.
+
+        device: where the new memory is; left out, where the old is. keep_bytes: the bytes come along, else nobody
+        knows them. Access stays as it is. No kernel may use the memory meanwhile. Raises ApplyError: HP420 it is
+        imported, or it failed and was rolled back; LayoutInUse (HP409) while views of it are out; LeakError.
+        """
+        return update.remap(self._holding, name, device, keep_bytes)
+
+    def seal(self, name: str) -> Difference:
+        """Nobody may write a region, a reservation or one mapping any more; read back from the driver.
+
+        Views that are out stay; writing through them faults. unseal() and update() give every device its rights back.
+        On ROCm a copy (hipMemcpy) into it faults too. Raises ApplyError: rolled back.
+        """
+        return update.seal(self._holding, name)
+
+    def unseal(self, name: str) -> Difference:
+        """Takes seal() back. Raises ApplyError: rolled back."""
+        return update.unseal(self._holding, name)
+
+    def export(self, name: str) -> int:
+        """A new file descriptor of an allocation, for another process to bind; the caller closes it.
+
+        The memory lives on while any process has the descriptor open, or the memory mapped. Raises KeyError,
+        BufferError (closed), ValueError (no allocation with shareable: posix_fd of its own), HipError.
+        Source: hipMemExportToShareableHandle.
+        """
+        with self._holding.lock:
+            return export(self._holding.state, self[name].resource)
+
+    def fill(
+        self, name: str, value: float | bool, *, dtype: str | None = None, on_bytes: OnBytes | None = None
+    ) -> None:
+        """Puts value into every element of a buffer, region, tensor or mapping: of its dtype, else dtype, else u8.
+
+        on_bytes: called with (bytes done, bytes in all) now and then; what it raises stops the work.
+        Raises ApplyError: no such name (HP420), it does not fit (HP105, HP213, HP421), the driver refused (HP401).
+        The layout stays. RuntimeError inside of on_bytes, or of on_step of a change.
+        """
+        with self._moves(name, on_bytes=on_bytes) as moves:
+            moves.fill(name, value, dtype or "")
+
+    def load(
+        self,
+        name: str,
+        path: str | os.PathLike[str],
+        *,
+        at: int | None = None,
+        tensor: str | None = None,
+        part: int | None = None,
+        parts: int | None = None,
+        on_bytes: OnBytes | None = None,
+    ) -> None:
+        """Fills a buffer, region, tensor or mapping from a file: .npy, .safetensors (or its index), else bytes.
+
+        As a plan's contents, whose keys the arguments are. Raises as fill() does, and ApplyError for arguments that a
+        plan could not have (as HP107) and a file that cannot be read (HP405), does not fit (HP421) or is damaged
+        (HP422), before the first byte is moved.
+        """
+        keys = {"at": at, "tensor": tensor, "part": part, "parts": parts}
+        with self._moves(name, on_bytes=on_bytes) as moves:
+            moves.load(name, os.fspath(path), keys)
+
+    def copy(self, source: str, to: str, *, on_bytes: OnBytes | None = None) -> None:
+        """Copies a buffer, region, tensor or mapping to another. Raises as fill() does."""
+        with self._moves(to, source, on_bytes=on_bytes) as moves:
+            moves.copy(to, source)
+
+    def save(self, name: str, path: str | os.PathLike[str], *, on_bytes: OnBytes | None = None) -> None:
+        """Writes a buffer, region, tensor or mapping to a file: .npy, .safetensors (a region: all tensors), else bytes.
+
+        An old file of that name is replaced when the new one is complete, never before. Raises as fill() does.
+        """
+        with self._moves(name, on_bytes=on_bytes) as moves:
+            moves.save(name, os.fspath(path))
+
+    @contextmanager
+    def torch_pool(self, name: str) -> Iterator[Any]:
+        """While entered, what this thread's PyTorch allocates on the device lies in a region, tensor or device buffer.
+
+        It is a torch.cuda.MemPool; no room is torch.OutOfMemoryError. Tensors keep the layout open (HP409). What a
+        region has grown by is used once no tensor of before is left. Raises ValueError for what is not on one device,
+        RuntimeError without a PyTorch for the runtime's GPUs.
+        """
+        pool = self._torch_pools.get(name)
+        if pool is None or pool.is_outdated():
+            pool = self._torch_pools[name] = TorchPool(self._holding, name)
+        with pool.used() as torch_pool:
+            yield torch_pool
+
+    @contextmanager
+    def _moves(self, *names: str, on_bytes: OnBytes | None) -> Iterator[Moves]:
+        """One at a time; the memory is held meanwhile, so that nobody can give it back."""
+        self._holding.require_open()
+        if self._holding.is_changed_here():  # a move that waits for this one to end may wait for the change to end too
+            raise RuntimeError("the layout is being changed: bytes cannot be moved inside of that")
+        with self._moving:
+            if self._moves_under_way is not None:  # this very thread's, which is in on_bytes or a signal's handler
+                raise RuntimeError("bytes are being moved already: this cannot begin inside of that")
+            try:
+                with self._holding.lock:  # else a change in another thread may take away what was found
+                    program, pieces = self.program, [self[name] for name in names]
+                    moves = Moves(self._holding, [_core.Lease(piece) for piece in pieces], on_bytes)
+            except KeyError as unknown:
+                raise refuse(str(unknown.args[0])) from None
+            try:
+                self._moves_under_way = moves
+                known = {piece.name: piece.resource for piece in pieces}  # of a registered file also its size
+                resources = (known.get(one.name, one) for one in program.resources)
+                moves.memory = Memory(resources, program.devices, program.sealed, program.measured)
+                yield moves
+            finally:
+                self._moves_under_way = None
+                moves.let_go()  # an exception's traceback would hold the leases
+
+    def close(self, *, force: bool = False) -> Undone:
+        """Waits for the devices, then gives everything back, latest first. A second close does nothing.
+
+        Raises LayoutInUse (HP409), with nothing changed, while arrays or tensors made from this layout live.
+        force: closes all the same. Mapped memory is unmapped, so a pointer used after this faults; its
+        addresses, any buffer with a view, and the streams are kept until the views are let go (Undone.kept).
+        Raises LeakError, after everything else was given back, if something could not be.
+        """
+        holding = self._holding
+        if holding.is_forked:  # nor the lock: a thread that the child has not got may hold it
+            return Undone(0)
+        if not self.closed:
+            _core.expect_idle_wait()  # as early as can be: it takes longer than all that comes before the wait
+        for pool in self._torch_pools.values():
+            pool.trim()
+        with holding.lock:
+            if self.closed:
+                return Undone(0)
+            undone = holding.close(force)
+        open_layouts.discard(self)
+        for pool in self._torch_pools.values():
+            pool.close()
+        if holding.record is not None:
+            holding.record.end()
+        if undone.kept:
+            _core.wait_for_views(holding.native.retired)
+        interrupt = give_back_waiting() or undone.interrupt
+        leaked = LeakError(undone.diagnostics(), undone=undone) if undone.failures else None
+        if interrupt is not None:
+            raise interrupt from leaked
+        if leaked is not None:
+            raise leaked
+        return undone
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("a layout is one of its kind: it cannot be copied or pickled")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except (LeakError, LayoutInUse) as unclosed:
+            if error is None:
+                raise
+            log.error("%s", unclosed)  # the body's own exception goes on unchanged
+        except BaseException:
+            if not self.closed:  # an interrupt came before close could begin
+                self.close()
+            raise

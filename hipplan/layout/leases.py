@@ -1,0 +1,30 @@
+"""Who looks at a layout's memory, told to people."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hipplan import _core
+from hipplan.errors import Diagnostic
+from hipplan.program.contents import STAGING
+
+
+def in_use(holders: list[_core.Leased], hint: str) -> Diagnostic:
+    """HP409, with the names of what is looked at."""
+    names = [holder.name for holder in holders]
+    if any(name.startswith(STAGING) for name in names):  # the leases are a move's, not a view's
+        moved = ", ".join(sorted({f"'{name}'" for name in names if not name.startswith(STAGING)})[:5])
+        return Diagnostic(
+            "HP409",
+            f"the layout is in use: bytes of {moved or 'it'} are being moved",
+            hint="wait until fill, load, copy or save has ended",
+        )
+    counted = Counter(names)
+    who = ", ".join(f"'{name}' ({count})" for name, count in counted.most_common(5))
+    more = f" and {len(counted) - 5} more" if len(counted) > 5 else ""
+    return Diagnostic(
+        "HP409",
+        f"the layout is in use: {len(holders)} view{' of it is' if len(holders) == 1 else 's of it are'} out",
+        why=f"of {who}{more}",
+        hint=hint,
+    )

@@ -1,0 +1,87 @@
+"""Moves bytes to and from the memory of one state of a layout, with the lanes that its program has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hipplan import _core
+from hipplan.files.tensorfiles import Files, Rows
+from hipplan.layout.state import State
+from hipplan.program.content_steps import LANES, PIECE, ContentStep, Copy, Fill, Part
+from hipplan.program.contents import lane_name, lanes_of, staging_name
+
+OnBytes = Callable[[int, int], None]
+"""Called now and then while bytes are moved, with how many are done and how many there are. What it raises stops it."""
+
+
+class Callbacks:
+    """Calls what the caller of hipplan gave."""
+
+    def __init__(self) -> None:
+        self.raised: BaseException | None = None
+        """What one of them has raised: nothing of ours, however much it looks like it."""
+
+    def call(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Raises what it raises."""
+        try:
+            function(*arguments)
+        except BaseException as error:
+            self.raised = error
+            raise
+
+
+class Mover:
+    """Does one content step, or a save, at a time."""
+
+    def __init__(self, state: State, files: Files, on_bytes: OnBytes | None, callbacks: Callbacks) -> None:
+        self.files = files
+        """Those that are read."""
+        self._callbacks = callbacks
+        self._state = state
+        self._on_bytes = on_bytes
+        self._filler: _core.Filler | None = None
+
+    def do(self, step: ContentStep) -> None:
+        """Fills, copies or loads. Raises HipError; OSError and ValueError for files that change while they are read."""
+        if isinstance(step, Fill):
+            for part in step.parts:
+                self.filler.fill(step.name, part.device, self.at(part), part.size, step.pattern)
+        elif isinstance(step, Copy):
+            for to, from_ in step.pairs:
+                places = to.device, self.at(to), from_.device, self.at(from_)
+                self.filler.copy(step.name, *places, to.size, step.staged)
+        else:
+            for load in step.loads:
+                rows = self.files.rows(load.wanted)
+                for begin, part in load.pieces:
+                    self._load_part(load.wanted.name, part, rows, begin)
+        self.run()
+
+    @property
+    def filler(self) -> _core.Filler:
+        """Takes the work of one content step."""
+        if self._filler is None:
+            self._filler = _core.Filler(self._state.runtime)
+            for device in lanes_of(self._state.program):
+                staging = self._state.address_of(staging_name(device))
+                for number in range(LANES):
+                    stream = self._state.stream_of(lane_name(device, number))
+                    self._filler.add_lane(device, stream, staging + number * PIECE, PIECE)
+        return self._filler
+
+    def at(self, part: Part) -> int:
+        """The address of a part."""
+        return self._state.address_of(part.object) + part.offset
+
+    def _load_part(self, name: str, part: Part, rows: Rows, begin: int) -> None:
+        """What one device takes of the bytes of some rows: from the `begin`th on."""
+        self.filler.load(
+            name, part.device, self.at(part), part.size, rows.descriptor, rows.offset, rows.row, rows.stride, begin
+        )
+
+    def run(self) -> None:
+        """Does what the filler was given. Raises as do()."""
+        filler, self._filler = self.filler, None
+        on_bytes, total = self._on_bytes, filler.total
+        filler.run(None if on_bytes is None else lambda done: self._callbacks.call(on_bytes, done, total))

@@ -1,0 +1,65 @@
+"""The layouts that are open, which are closed when the interpreter exits."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import weakref
+from typing import Protocol
+
+from hipplan import _core
+from hipplan.layout.undo import give_back_waiting, hurry, tell_leaks
+
+log = logging.getLogger("hipplan")
+
+
+class Open(Protocol):
+    """A layout."""
+
+    @property
+    def closed(self) -> bool: ...
+    def close(self, *, force: bool = False) -> object: ...
+
+
+_open: weakref.WeakSet[Open] = weakref.WeakSet()
+os.register_at_fork(after_in_child=_open.clear)
+
+
+def add(layout: Open) -> None:
+    """Until discard(). If it is dropped before, what it holds goes when the last view of it has gone."""
+    _open.add(layout)
+
+
+def discard(layout: Open) -> None:
+    _open.discard(layout)
+
+
+def _close(layout: Open) -> None:
+    """Nobody is left to whom anything could be raised; an interrupt only hurries what is under way, as anywhere."""
+    while True:
+        try:
+            layout.close(force=True)
+            return
+        except Exception as error:
+            log.error("%s", error)
+            return
+        except BaseException as interrupt:
+            if layout.closed:
+                if interrupt.__cause__ is not None:
+                    log.error("%s", interrupt.__cause__)
+                return
+            if answer := hurry():
+                log.warning("%s", answer)
+
+
+@atexit.register
+def _close_all() -> None:
+    """While the runtime still stands. After this, owners no longer call the driver."""
+    try:
+        for layout in list(_open):
+            _close(layout)
+        give_back_waiting()
+        tell_leaks(_core.take_leaks())
+    finally:
+        _core.shutdown()

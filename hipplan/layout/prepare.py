@@ -1,0 +1,66 @@
+"""From a plan to the program for the machine that a runtime runs on; for a live layout, to the way there."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Set
+
+from hipplan import _core
+from hipplan.errors import Diagnostic, MachineError
+from hipplan.language.findings import Findings
+from hipplan.language.loader import LoadedPlan
+from hipplan.layout.verify import native_rows
+from hipplan.machines.discover import current_device, discover
+from hipplan.machines.profiles import Machine
+from hipplan.machines.runtimes import Chosen, known
+from hipplan.program.compiler import compile as compile_plan
+from hipplan.program.compiler import compile_change
+from hipplan.program.devices import place
+from hipplan.program.difference import Difference
+from hipplan.program.program import Program, descriptors_of
+
+
+def prepare(plan: LoadedPlan, chosen: Chosen, profile: Machine | None) -> Program:
+    """Compiles a plan for the machine that a runtime runs on. Raises MachineError, RuntimeUnavailable."""
+    if profile is not None and chosen.kind != "sim":
+        summary = f"the machine is measured with the runtime {chosen.kind}, it cannot be chosen"
+        raise MachineError(Diagnostic("HP314", summary, hint="use --runtime sim, or leave --machine out"))
+    current = current_device(chosen.runtime)
+    program = compile_plan(plan, _measured(plan, chosen, current), current)
+    _raise_open_files(descriptors_of(program.steps))
+    native_rows(program)  # now, and not within the first apply
+    return program
+
+
+def prepare_change(old: Program, plan: LoadedPlan, runtime: _core.Runtime, renewed: Set[str]) -> Difference:
+    """What leads from a live program to a plan. Raises MachineError, RuntimeUnavailable."""
+    chosen = known(runtime)
+    machine = _without(_measured(plan, chosen, old.current_device), old)
+    found = compile_change(old, plan, machine, renewed)
+    _raise_open_files(descriptors_of(old.steps) + descriptors_of(found.new.steps))
+    return found
+
+
+def _measured(plan: LoadedPlan, chosen: Chosen, current_device: int) -> Machine:
+    """The machine, with the memory of the plan's own devices alone."""
+    return discover(chosen, lambda machine: place(plan, machine, current_device, Findings()).values())
+
+
+def _without(machine: Machine, program: Program) -> Machine:
+    """The machine as it would be if a program's memory were free."""
+    held = {program.devices[name]: size for name, size in program.bytes_by_device().items()}
+    devices = [
+        device.model_copy(update={"in_use": max(0, device.in_use - held.get(ordinal, 0))})
+        for ordinal, device in enumerate(machine.devices)
+    ]
+    return machine.model_copy(update={"devices": devices, "name": program.machine})
+
+
+def _raise_open_files(descriptors: int) -> None:
+    """Lifts the soft limit as far as needed and allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = descriptors + 256
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        top = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        if top > soft:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (top, hard))

@@ -1,0 +1,305 @@
+"""The record of an apply: JSON lines, one when it begins, one for each step, check-up and undo, each with its time.
+
+Writing never fails an apply: what cannot be written is told once in the log, and the record ends there. Reading trusts
+nothing: a file that is no record is an HP414, one that ends in the middle is shown as far as it goes.
+"""
+
+from __future__ import annotations
+
+import datetime
+import errno
+import fcntl
+import io
+import logging
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hipplan import __version__
+from hipplan.errors import Diagnostic, PlanError, RecordError, reason_of
+from hipplan.files import strict_json
+from hipplan.files.strict_json import FORMAT_VERSION
+from hipplan.language.source import load_yaml
+from hipplan.program.program import Program
+from hipplan.program.steps import Step
+
+if TYPE_CHECKING:
+    from hipplan.language.loader import LoadedPlan
+    from hipplan.layout.checks import Check
+    from hipplan.layout.undo import Undone
+
+log = logging.getLogger("hipplan")
+
+MAX_BYTES = 256 << 20
+MAX_LINE_BYTES = 4 << 20
+
+Event = dict[str, Any]
+Owned = tuple[int, str, str]
+"""Place in the order of making; name; kind, size and address."""
+
+
+class Recorder:
+    """Writes one record.
+
+    Raises RecordError (HP413) if the file cannot be written; what it held is not touched before `begin`.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        self._begun = False
+        try:
+            self._file: io.FileIO | None = io.FileIO(self.path, "a", opener=_open)
+            self._claim()
+        except (OSError, ValueError) as error:
+            summary = f"the record {self.path!r} cannot be written"
+            busy = isinstance(error, OSError) and error.errno == errno.EBUSY
+            hint = f"nothing was done; name {'another file' if busy else 'a file in a folder that can be written'}"
+            raise RecordError(Diagnostic("HP413", summary, why=reason_of(error), hint=hint)) from None
+
+    def _claim(self) -> None:
+        """Two layouts that write one file would make a record of neither. Raises OSError."""
+        assert self._file is not None
+        if not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
+            return
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.close()
+            raise OSError(errno.EBUSY, "it is the record of another layout that is open") from None
+        except OSError:  # a file system without locks
+            log.debug("the record %r is on a file system without locks", self.path)
+
+    def begin(self, program: Program, runtime: dict[str, Any]) -> None:
+        """The first line. runtime: path, version and driver_version."""
+        machine = None if program.measured is None else program.measured.model_dump(exclude_none=True)
+        self._head(
+            plan=program.name,
+            source=program.source,
+            digest=program.digest,
+            vars=program.variables,
+            machine=machine,
+            runtime=runtime,
+            steps=len(program.steps),
+        )
+
+    def refused(self, plan: LoadedPlan, error: BaseException) -> None:
+        """All lines of an apply that ended without its last line: most of them before the first step."""
+        if not self._begun:
+            self._head(
+                plan=plan.plan.name or "",
+                source=plan.source_name,
+                digest=plan.digest,
+                vars=dict(plan.plan.vars),
+                machine=None,
+                runtime={},
+                steps=0,
+            )
+        self.failed(error)
+        self.end()
+
+    def _head(self, **more: Any) -> None:
+        self._begun = True
+        if self._file is not None and stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
+            self._file.truncate(0)
+        self._write(
+            "apply",
+            format_version=FORMAT_VERSION,
+            hipplan=__version__,
+            started=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds"),
+            process=os.getpid(),
+            **more,
+        )
+
+    def step(self, step: Step, took_ns: int, retries: int, error: BaseException | None) -> None:
+        """One driver call and what came of it."""
+        result = {"result": "ok"} if error is None else _failure(error)
+        self._write(
+            "step", call=step.call, name=step.name, what=step.describe(), us=_us(took_ns), retries=retries, **result
+        )
+
+    def changed(self, what: str) -> None:
+        """The steps of a change in place follow. what: in words."""
+        self._write("change", what=what)
+
+    def verified(self, checks: int, wrong: Iterable[Check], took_ns: int) -> None:
+        """The read-back."""
+        told = [{"name": c.name, "what": c.what, "desired": c.desired, "current": c.current} for c in wrong]
+        self._write("verify", checks=checks, us=_us(took_ns), result="differs" if told else "ok", differences=told)
+
+    def failed(self, error: BaseException) -> None:
+        """Why it is rolled back; of a driver call that failed the step told already."""
+        self._write("failed", **_failure(error))
+
+    def undone(self, before: Sequence[Owned], after: Sequence[Owned], undone: Undone, took_ns: int) -> None:
+        """before, after: what was owned then, the latest last."""
+        lost = {(failure.name, failure.identity): failure for failure in undone.failures if failure.lost}
+        stays = {one for one in after if one[1:] not in lost and one[1] not in undone.kept}
+        for _, name, identity in reversed([one for one in before if one not in stays]):
+            failure = lost.get((name, identity))
+            kept = "kept" if name in undone.kept else "given back"
+            result = {"result": kept} if failure is None else {"result": "leaked", "why": failure.driver}
+            self._write("undo", name=name, object=identity, **result)
+        waits = [failure.driver for failure in undone.failures if not failure.lost]
+        summary = undone.summary()
+        self._write(
+            "undone", us=_us(took_ns), retries=undone.retries, leaks=list(undone.leaks), waits=waits, summary=summary
+        )
+
+    def end(self) -> None:
+        """Nothing follows."""
+        self._write("end")
+        self.close()
+
+    def close(self) -> None:
+        """Leaves the record as it is."""
+        file, self._file = self._file, None
+        if file is not None:
+            with suppress(OSError):  # a forked child may have the file open still
+                fcntl.flock(file, fcntl.LOCK_UN)
+            file.close()
+
+    def _write(self, event: str, **more: Any) -> None:
+        if self._file is None:
+            return
+        line = memoryview(strict_json.dumps({"event": event, **more}, default=str).encode() + b"\n")
+        try:
+            while line:
+                written = self._file.write(line)
+                if written is None:
+                    raise BlockingIOError(errno.EAGAIN, "its reader does not keep up")
+                line = line[written:]
+        except OSError as error:  # a full disk, a reader that has gone
+            log.warning("the record %r ends here: %s", self.path, error.strerror)
+            self.close()
+
+
+@contextmanager
+def recording(path: str | os.PathLike[str] | None, plan: LoadedPlan) -> Iterator[Recorder | None]:
+    """A recorder for an apply of a plan, which also tells why it was refused. None without a path.
+
+    Raises RecordError (HP413).
+    """
+    recorder = None if path is None else Recorder(path)
+    try:
+        yield recorder
+    except BaseException as error:
+        if recorder is not None:
+            recorder.refused(plan, error)
+        raise
+
+
+def _open(path: str, flags: int) -> int:
+    # O_NONBLOCK: a pipe that nobody reads is an error at once, not a hang.
+    return os.open(path, flags | os.O_NONBLOCK, 0o666)
+
+
+def _us(took_ns: int) -> float:
+    return round(took_ns / 1000, 1)
+
+
+def _failure(error: BaseException) -> Event:
+    if call := getattr(error, "call", ""):
+        name, code = getattr(error, "name", ""), getattr(error, "code", 0)
+        return {"result": "failed", "error": name, "code": code, "driver_call": call}
+    return {"result": "failed", "error": type(error).__name__, "why": str(error)}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a file tells."""
+
+    events: tuple[Event, ...]
+    """The first is `apply`."""
+    complete: bool
+    """False: the process was killed, is still running, or could not write any more."""
+
+    @property
+    def head(self) -> Event:
+        return self.events[0]
+
+    def of(self, kind: str) -> list[Event]:
+        """The events of one kind."""
+        return [event for event in self.events if event["event"] == kind]
+
+
+_FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
+    "apply": {"plan": str, "digest": str, "vars": dict, "runtime": dict, "steps": int, "started": str, "source": str},
+    "step": {"call": str, "name": str, "what": str, "us": (int, float), "retries": int, "result": str},
+    "change": {"what": str},
+    "verify": {"checks": int, "us": (int, float), "result": str, "differences": list},
+    "failed": {"error": str},
+    "undo": {"name": str, "object": str, "result": str},
+    "undone": {"us": (int, float), "retries": int, "leaks": list, "summary": str},
+    "end": {},
+}
+"""What of an event is relied on; more may be there."""
+
+
+def read(path: str | os.PathLike[str]) -> Record:
+    """Reads a record. Raises RecordError (HP414) if it is none."""
+    name = os.fspath(path)
+    events: list[Event] = []
+    complete = False
+    try:
+        file = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with os.fdopen(file, "rb") as lines:
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                raise _no_record(name, 0, "it is not a file")
+            if os.fstat(file).st_size > MAX_BYTES:
+                raise _no_record(name, 0, f"it is larger than {MAX_BYTES >> 20} MiB")
+            number = 0
+            while line := lines.readline(MAX_LINE_BYTES + 1):
+                number += 1
+                if len(line) > MAX_LINE_BYTES:
+                    raise _no_record(name, number, "the line is too long")
+                if not line.endswith(b"\n") and events:
+                    break  # cut off while it was written
+                try:
+                    events.append(_event(line, name, number, first=not events))
+                except RecordError:
+                    if not events:
+                        _refuse_another_kind(name)
+                    raise
+                complete = events[-1]["event"] == "end"
+    except (OSError, ValueError) as error:
+        raise _no_record(name, 0, reason_of(error)) from None
+    if not events:
+        raise _no_record(name, 0, "it is empty")
+    return Record(tuple(events), complete)
+
+
+def _refuse_another_kind(name: str) -> None:
+    try:
+        load_yaml(Path(name), wanted="record")
+    except PlanError as error:
+        if error.diagnostics[0].code == "HP014":
+            raise RecordError(error.diagnostics) from None
+
+
+def _event(line: bytes, file: str, number: int, first: bool) -> Event:
+    try:
+        event = strict_json.loads(line)
+    except (ValueError, RecursionError) as error:
+        what = str(error) if "no number" in str(error) else "the line is not JSON"
+        raise _no_record(file, number, what) from None
+    if not isinstance(event, dict) or not isinstance(kind := event.get("event"), str) or kind not in _FIELDS:
+        raise _no_record(file, number, "the line is no event of a record")
+    if (kind == "apply") != first:
+        raise _no_record(file, number, "a record begins with one apply")
+    if first and event.get("format_version") != FORMAT_VERSION:
+        why = f"its format version is {event.get('format_version')!r:.40}, this hipplan reads {FORMAT_VERSION}"
+        raise _no_record(file, number, why)
+    for key, wanted in _FIELDS[kind].items():
+        if not isinstance(event.get(key), wanted):
+            raise _no_record(file, number, f"{kind} has no {key} that can be read")
+    return event
+
+
+def _no_record(file: str, number: int, why: str) -> RecordError:
+    where = f"{file}, line {number}" if number else file
+    hint = "`hipplan apply --record FILE` writes one"
+    return RecordError(Diagnostic("HP414", f"this is no record of an apply: {where}", why=why, hint=hint))

@@ -1,0 +1,59 @@
+"""run(): a program becomes a layout, or nothing has happened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hipplan import _core
+from hipplan.layout.bound import bindings
+from hipplan.layout.holding import Holding
+from hipplan.layout.layout import Layout
+from hipplan.layout.mover import OnBytes
+from hipplan.layout.record import Recorder
+from hipplan.layout.state import State
+from hipplan.layout.transaction import OnProgress, OnStep, Transaction
+from hipplan.layout.undo import give_back_waiting
+from hipplan.machines.runtimes import described
+from hipplan.program.difference import from_nothing
+from hipplan.program.program import Program
+
+
+def run(
+    program: Program,
+    runtime: _core.Runtime,
+    *,
+    bind: Mapping[str, Any] | None = None,
+    on_step: OnStep | None = None,
+    on_progress: OnProgress | None = None,
+    on_bytes: OnBytes | None = None,
+    check: bool = True,
+    notice: str = "",
+    record: Recorder | None = None,
+) -> Layout:
+    """Makes every step, reads back, and hands out the layout. Raises as Transaction.run() does."""
+    if (interrupt := give_back_waiting()) is not None:
+        raise interrupt
+    if record is not None:
+        record.begin(program, described(runtime))
+    book = _core.LeaseBook()
+    holdings = _core.Holdings(_core.Retired(runtime, book), book)
+    way = from_nothing(program)
+    holdings.state = State(way.old, runtime, _core.Snapshot(holdings))
+    making = Transaction(
+        holdings,
+        way,
+        bind=bindings(bind),
+        on_step=on_step,
+        on_progress=on_progress,
+        on_bytes=on_bytes,
+        check=check,
+        record=record,
+    )
+    try:
+        making.run()
+    except BaseException:
+        if record is not None:
+            record.end()
+        raise
+    return Layout(Holding(holdings, record), notice, making.retries)

@@ -1,0 +1,19 @@
+"""Memory on its way to another process: an allocation as a file descriptor. The way in is a plan's `bind:`."""
+
+from __future__ import annotations
+
+from hipplan.layout.state import State
+from hipplan.program.resources import Resource
+from hipplan.program.steps import CreateAllocation
+
+
+def export(state: State, resource: Resource) -> int:
+    """A new descriptor; see Layout.export()."""
+    made = (one for one in state.program.steps if isinstance(one, CreateAllocation) and one.name == resource.name)
+    step = next(made, None)
+    if step is None:
+        what = "an imported allocation" if resource.imported else f"a {resource.kind}"
+        raise ValueError(f"'{resource.name}' is {what}: an allocation that the plan makes can be exported")
+    if not step.handle_type:
+        raise ValueError(f"'{resource.name}' is for this process alone: give it shareable: posix_fd in the plan")
+    return state.snapshot.share(state.program.slots[resource.name])

@@ -1,0 +1,61 @@
+"""What a layout is at one time. A change in place makes another one; which one counts is decided natively."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from hipplan import _core
+from hipplan.layout.checks import Check
+from hipplan.program.program import Program
+from hipplan.program.resources import Resource
+
+INSIDE = ("mapping", "tensor")
+_WITHOUT_ADDRESS = ("allocation", "stream", "peer")
+
+
+@dataclass(frozen=True)
+class State:
+    """A program and what was made of it, by name. IndexError for what was given back since."""
+
+    program: Program
+    runtime: _core.Runtime
+    snapshot: _core.Snapshot
+    checks: Sequence[Check] = ()
+    """What was read back last."""
+    bindings: Mapping[str, Any] = field(default_factory=dict)
+    """What the caller passed for the program, by name: it lives as long as it is used."""
+
+    @cached_property
+    def resources(self) -> dict[str, Resource]:
+        """By name; made when somebody asks, because layouts of thousands of mappings are often only held."""
+        return {resource.name: resource for resource in self.program.resources}
+
+    def address(self, resource: Resource) -> int | None:
+        """Where something begins; None for what has no address."""
+        if resource.kind in _WITHOUT_ADDRESS:
+            return None
+        inside = resource.inside if resource.kind in INSIDE else resource.name
+        return self.address_of(inside) + (resource.offset if resource.kind in INSIDE else 0)
+
+    def __contains__(self, name: object) -> bool:
+        slot = self.program.slots.get(name)  # type: ignore[call-overload]
+        return slot is not None and slot in self.snapshot
+
+    def address_of(self, name: str) -> int:
+        """Where what a step made begins; of a reservation its aligned base."""
+        return self.snapshot.address(self.program.slots[name])
+
+    def size_of(self, name: str) -> int:
+        """Bytes, as the native owner knows them; of a reservation from its aligned base on."""
+        return self.snapshot.size_bytes(self.program.slots[name])
+
+    def handle_of(self, name: str) -> int:
+        """The driver's handle of an allocation."""
+        return self.snapshot.handle(self.program.slots[name])
+
+    def stream_of(self, name: str) -> int:
+        """The driver's handle of a stream."""
+        return self.snapshot.stream_handle(self.program.slots[name])

@@ -1,0 +1,96 @@
+"""PyTorch's own allocations inside a piece of a layout, through torch.cuda.MemPool.
+
+The blocks come from native code (cpp/core/memory_pool.hpp), which PyTorch calls by name. PyTorch keeps what tensors
+free in its cache and gives it back when the pool goes or its cache is emptied; until then it holds leases.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+from hipplan import _core
+from hipplan.layout.holding import Holding
+from hipplan.machines.family import family_of
+
+
+class TorchPool:
+    """One piece of a layout on one device, for PyTorch to allocate in. Raises ValueError where that cannot be."""
+
+    def __init__(self, holding: Holding, name: str) -> None:
+        self._holding = holding
+        self._name = name
+        piece, state = holding.piece(name), holding.state
+        resource, devices = piece.resource, state.program.devices
+        if resource.kind not in ("region", "tensor", "mapping", "device") or piece.address is None:
+            raise ValueError(
+                f"'{name}' is of the kind {resource.kind}; a pool needs a region, a tensor or a device buffer"
+            )
+        if len(resource.held_by) > 1:
+            raise ValueError(f"'{name}' is on several devices; a pool is on one")
+        if resource.kind != "device" and dict(resource.access).get(resource.device) != "rw":
+            raise ValueError(f"{resource.device} may not write '{name}'")
+        self.device = devices[resource.device]
+        """Its ordinal, HIP's and PyTorch's."""
+        self.native = _core.MemoryPool(state.runtime, name, self.device, piece.address, resource.size, holding.leases)
+        weakref.finalize(holding, self.native.close)  # there are few slots, and a layout may be dropped unclosed
+        self._place = self._placed()
+        self._family = family_of(state.runtime.path)
+        self._torch_pool: Any = None
+        self._allocator: Any = None
+
+    def _placed(self) -> tuple[int | None, int, int]:
+        piece = self._holding.piece(self._name)
+        return piece.address, piece.resource.size, self._holding.leases.age
+
+    def is_outdated(self) -> bool:
+        """Whether a change in place calls for another one, and no tensor is left in this one. Then it is closed."""
+        if self._place == self._placed():
+            return False
+        self.trim()
+        if self.native.blocks:
+            return False
+        self.close()
+        return True
+
+    @contextmanager
+    def used(self) -> Iterator[Any]:
+        """While entered, what this thread allocates on the device comes from here."""
+        torch = self._torch()
+        if self._allocator is None:
+            slot = self.native.slot
+            functions = (f"hipplan_pool_malloc_{slot}", f"hipplan_pool_free_{slot}")
+            self._allocator = torch.cuda.memory.CUDAPluggableAllocator(_core.__file__, *functions)
+            _allocators.append(self._allocator)
+        if self._torch_pool is None:
+            self._torch_pool = torch.cuda.MemPool(self._allocator.allocator())
+        with torch.cuda.device(self.device), torch.cuda.use_mem_pool(self._torch_pool):
+            yield self._torch_pool
+
+    def trim(self) -> None:
+        """Has PyTorch give back what no tensor is in."""
+        self._torch_pool = None
+        if self.native.blocks:
+            self._torch().cuda.empty_cache()
+
+    def close(self) -> None:
+        """Gives out no more blocks."""
+        self._torch_pool = None
+        self.native.close()
+
+    def _torch(self) -> Any:
+        try:
+            torch = import_module("torch")
+        except ImportError:
+            raise RuntimeError("torch_pool needs PyTorch, which is not installed") from None
+        ours = {"cuda": torch.version.cuda, "amd": torch.version.hip}.get(self._family)
+        if ours is None:
+            raise RuntimeError(f"this PyTorch cannot allocate in memory of the runtime '{self._family}'")
+        return torch
+
+
+_allocators: list[Any] = []
+"""Kept for good: PyTorch gives blocks back through them whenever a tensor dies, and does not own them."""

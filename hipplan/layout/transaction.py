@@ -1,0 +1,374 @@
+"""From one program to another, as a transaction: apply, update, grow, shrink, remap, seal and unseal.
+
+Order: what is new is made and read back; then what stays is altered, and read back; then contents. Then the decision
+falls, natively, and what is left over, of the old or of the new, is given back last. Until the decision a failure
+leaves the layout as it was: addresses, access, and bytes but those that contents were writing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from time import perf_counter_ns
+from typing import Any, NoReturn
+
+from hipplan import _core
+from hipplan.errors import ApplyError, Diagnostic, LayoutInUse, LeakError
+from hipplan.files.tensorfiles import Files
+from hipplan.layout.bound import bound, still_needed
+from hipplan.layout.checks import Check
+from hipplan.layout.leases import in_use
+from hipplan.layout.mover import Callbacks, Mover, OnBytes
+from hipplan.layout.record import Recorder
+from hipplan.layout.state import State
+from hipplan.layout.undo import Undone, give_back, retried_text, tell_leaks, wait_until_idle
+from hipplan.layout.verify import native_rows, verify
+from hipplan.machines.family import family_of
+from hipplan.machines.shortages import shortage
+from hipplan.program.alterations import ReserveBeside, TakeOut, refuse
+from hipplan.program.content_steps import check_files
+from hipplan.program.difference import Difference
+from hipplan.program.rows import ChangeRows
+from hipplan.program.steps import Reserve, Step
+
+OnStep = Callable[[int, Step], None]
+"""Called before each step with its number from 0. What it raises rolls back. Each step is made by itself then."""
+OnProgress = Callable[[int, int], None]
+"""Called every few milliseconds with how many steps are done, and how many there are. What it raises rolls back."""
+
+_HINTS = {
+    "hipErrorInvalidValue": "this runtime refuses the arguments; `hipplan machine` shows what it can do",
+    "hipErrorNotSupported": "this runtime lacks the feature; see docs/hardware.md",
+    "hipErrorInsufficientDriver": "the kernel's driver is too old for this runtime: update it, or use an older ROCm",
+    "hipErrorNoDevice": "no device is visible: look at the visibility variables, and at who may open /dev/kfd",
+    "hipErrorNotInitialized": "the runtime did not start: look at `hipplan machine` and at the kernel's log",
+    "hipErrorContextAlreadyInUse": "another process has the device to itself: wait for it, or choose another device",
+    "hipErrorInvalidDevice": "look at `hipplan machine` and the visibility variables",
+}
+
+
+class Transaction:
+    """One change of what a layout holds: prepare(), then commit() or roll_back(); run() does it all.
+
+    Whatever interrupts it, an end that nobody called comes when it is dropped.
+    """
+
+    def __init__(
+        self,
+        holdings: _core.Holdings,
+        way: Difference,
+        *,
+        bind: Mapping[str, Any] | None = None,
+        on_step: OnStep | None = None,
+        on_progress: OnProgress | None = None,
+        on_bytes: OnBytes | None = None,
+        check: bool = True,
+        record: Recorder | None = None,
+    ) -> None:
+        """bind: what the caller passes by name, besides what it passed before."""
+        self.holdings = holdings
+        self.way = way
+        self.old: State = holdings.state
+        self.retries = 0
+        """Calls that were made again, because the driver said NotReady."""
+        self._bindings = still_needed({**self.old.bindings, **(bind or {})}, way.new)
+        self._on_step = on_step
+        self._on_progress = on_progress
+        self._on_bytes = on_bytes
+        self._check = check
+        self._record = record
+        self._number = 0
+        """Of the step under way, from 0."""
+        self._step: Step | None = None
+        """The step under way."""
+        self._callbacks = Callbacks()
+        self._hint = ""
+        """What to do about the driver call that failed."""
+        self._total = sum(map(len, (way.additions, way.carries, way.changes, way.contents)))
+        self._change: _core.Change | None = None
+        self._checks: Sequence[Check] = ()
+
+    def run(self) -> None:
+        """Raises ApplyError after rolling back: a driver call failed (HP401), what was read back differs (HP402), an
+        address or a binding cannot be had (HP404, HP405). Any other exception rolls back and goes on. LayoutInUse with
+        nothing changed; LeakError if the change was made, but something could not be given back."""
+        tell_leaks(_core.take_leaks_here())  # what is in the log at the end is of this
+        before = _core.thread_retries()
+        try:
+            try:
+                self.prepare()
+            finally:
+                self.retries = _core.thread_retries() - before
+            undone = self.commit()
+        except BaseException as error:
+            self._stopped(error)
+        leaked = LeakError(undone.diagnostics(), undone=undone) if undone.failures else None
+        if undone.interrupt is not None:
+            raise undone.interrupt from leaked
+        if leaked is not None:
+            raise leaked
+
+    def prepare(self) -> None:
+        """Makes and alters all of it, reads it back, and fills it. Raises what the first failure raises."""
+        if not self.way.contents:
+            self._make()
+            return
+        with contextlib.closing(Files()) as files:
+            check_files(self.way.contents, files)
+            self._make()
+            self._fill(files)
+
+    def _make(self) -> None:
+        way, old = self.way, self.old
+        altering = (*way.carries, *way.changes)
+        rows = self._begin(altering)
+        self._advance(way.additions)
+        if self._check and (way.additions or not altering):
+            made = replace(way.new, steps=way.additions) if old.program.steps else way.new
+            self._read_back(made, None if altering else rows)
+        if altering:
+            if way.takes_out:  # hipMemUnmap does not wait by itself
+                self._step = next(step for step in way.changes if isinstance(step, TakeOut))
+                wait_until_idle(old.runtime, _devices_of_both(way))
+            self._advance(altering)
+            if self._check:
+                self._read_back(replace(way.new, steps=way.to_read_back()))
+
+    def commit(self) -> Undone:
+        """The change counts from here on; then gives back what it replaces. Raises ValueError where the layout was
+        closed meanwhile."""
+        change = self._started
+        state = replace(self._state, checks=self._checks)
+        if not change.commit(state):
+            raise ValueError("the layout is closed" if self.holdings.closed else "the change was rolled back")
+        return self._give_back(self.way.new.devices)
+
+    def roll_back(self) -> Undone:
+        """Everything is as it was before; gives back what was made."""
+        if self._change is not None:
+            self._change.roll_back()
+        return self._give_back(self.old.program.devices)
+
+    def _give_back(self, devices: Mapping[str, int]) -> Undone:
+        undone = give_back(self.holdings.retired, self._record)
+        self.holdings.retired.set_devices([*devices.items()])
+        return undone
+
+    @property
+    def _started(self) -> _core.Change:
+        if self._change is None:
+            raise RuntimeError("the change was not begun")
+        return self._change
+
+    @property
+    def _state(self) -> State:
+        """What is being made."""
+        return State(self.way.new, self.old.runtime, _core.Snapshot(self._started), bindings=self._bindings)
+
+    def _begin(self, altering: Sequence[Step]) -> _core.Rows:
+        """Gives the rows of all that is made and altered."""
+        way, holdings = self.way, self.holdings
+        holdings.retired.set_devices([*_devices_of_both(way).items()])
+        slots, timed = len(way.new.slots), self._record is not None
+        if altering or self.old.program.steps:
+            made = ChangeRows(way.new.slots, self.old.program.slots)
+            rows = _core.Rows([*made.rows(way.additions), *made.rows(altering)])
+            same, kept = way.kept_slots()
+            kept += made.kept
+            self._change = _core.Change(holdings, rows, slots, made.extra, same, kept, timed)
+        else:
+            rows = native_rows(way.new)
+            self._change = _core.Change(holdings, rows, slots, timed=timed)
+        if holders := self._change.bar():
+            raise LayoutInUse(in_use(holders, "delete the arrays and tensors made from it first"))
+        if way.new.bindings:
+            gone = {step.name for step in way.gone}
+            self._change.bind(bound(way.additions, self._bindings, self.old, gone))
+        return rows
+
+    def _advance(self, steps: Sequence[Step]) -> None:
+        """Runs the rows of these steps, which are the next."""
+        change, first = self._started, self._number
+        begin = change.done
+        end = begin + len(steps)
+        while change.done < end:
+            self._step = None  # what a signal's handler raises meanwhile is no step's
+            done = change.done
+            self._tell(steps[done - begin])
+            failure: BaseException | None = None
+            try:
+                change.advance(end if self._on_step is None else done + 1)
+            except BaseException as error:
+                failure = error
+                if change.failed:
+                    self._step = steps[change.done - begin]
+                if isinstance(error, _core.AddressTaken) and self._step is not None:
+                    raise _taken(self._step, error.address) from None
+                raise
+            finally:
+                self._number = first + change.done - begin
+                if self._record is not None:
+                    self._record_steps(self._record, steps[done - begin : change.done - begin], done, failure)
+                del failure  # see _raise_undone
+        self._step = None
+
+    def _record_steps(self, record: Recorder, steps: Sequence[Step], first: int, failure: BaseException | None) -> None:
+        change = self._started
+        for row, step in enumerate(steps, first):
+            record.step(step, *change.time_of(row), None)
+        if failure is not None and change.failed and self._step is not None:
+            record.step(self._step, *change.time_of(change.done), failure)
+
+    def _read_back(self, program: Any, rows: _core.Rows | None = None) -> None:
+        """Raises HipError, and ApplyError (HP402) if what was made is not what the program says."""
+        began = perf_counter_ns()
+        self._checks = checks = verify(self._state, program, rows)
+        wrong = checks.mismatches()
+        if self._record is not None:
+            self._record.verified(len(checks), wrong, perf_counter_ns() - began)
+        if wrong:
+            raise ApplyError([_mismatch(one.name, one.what, one.desired, one.current) for one in wrong])
+
+    def _fill(self, files: Files) -> None:
+        mover = Mover(self._state, files, self._on_bytes, self._callbacks)
+        for step in self.way.contents:
+            self._tell(step)
+            self._step = step
+            began, retries = perf_counter_ns(), _core.thread_retries()
+            failure: BaseException | None = None
+            try:
+                mover.do(step)
+            except BaseException as error:
+                failure = error
+                raise
+            finally:
+                if self._record is not None:
+                    took, again = perf_counter_ns() - began, _core.thread_retries() - retries
+                    self._record.step(step, took, again, failure)
+                del failure
+            self._number += 1
+        self._step = None
+
+    def _tell(self, step: Step) -> None:
+        """Those who look, of the step that comes. Raises what they raise."""
+        if self._on_progress is not None:
+            self._callbacks.call(self._on_progress, self._number, self._total)
+        if self._on_step is not None:
+            self._step = step
+            self._callbacks.call(self._on_step, self._number, step)
+
+    def _stopped(self, error: BaseException) -> NoReturn:
+        """Rolls back, unless the decision has fallen already."""
+        try:
+            if self._change is not None and self._change.committed:
+                self._give_back(self.way.new.devices)
+                raise error
+            if isinstance(error, _core.HipError):
+                self._hint = _HINTS.get(error.name, "")
+                if error.name == "hipErrorOutOfMemory":
+                    size = getattr(self._step, "size", 0)
+                    self._hint = shortage(error.call, size, family_of(self.old.runtime.path))
+            if self._record is not None:
+                self._record.failed(error)
+            undone = self.roll_back()
+            if isinstance(error, LayoutInUse):
+                raise error
+            if isinstance(error, Exception) and self.holdings.closed:
+                raise ValueError("the layout is closed")
+            self._raise_undone(error, undone)
+        finally:
+            del error  # its traceback has this frame: a circle would hold what was bound until a garbage collection
+
+    def _raise_undone(self, error: BaseException, undone: Undone) -> NoReturn:
+        """Raises what stopped the change, with what was undone in it."""
+        failed = error  # which there is whatever interrupts the next line
+        try:
+            failed = self._failed(error, undone)
+            if undone.interrupt is not None and isinstance(failed, Exception):
+                raise undone.interrupt from failed  # ^C during a roll back: the roll back is done
+            if failed is error:
+                raise error
+            raise failed from error
+        finally:  # a circle of errors and frames would hold what the caller has bound until a garbage collection
+            self._callbacks.raised = None
+            del error, failed
+
+    def _failed(self, error: BaseException, undone: Undone) -> BaseException:
+        """The error to raise: ours with what was undone in it, anybody else's as it is."""
+        step = self._step
+        callers_own = error is self._callbacks.raised
+        notes = (f"retried: {retried_text(self.retries)}",) if self.retries else ()
+        notes = (*notes, f"undone: {undone.summary()}")
+        changed = tuple(_core.take_leaks_here())  # else nobody hears of them
+        notes = (*notes, *(f"not as it was: {line}" for line in changed))
+        if isinstance(error, _core.HipError) and not callers_own:
+            found = [self._driver_failure(error, notes)]
+            call, code = error.call, error.code
+        elif isinstance(error, ApplyError):
+            found = [*error.diagnostics[:-1], _with_notes(error.diagnostics[-1], notes)]
+            call, code = "", 0
+        elif isinstance(error, (OSError, ValueError)) and step is not None and not callers_own:  # a file to register
+            found = [Diagnostic("HP405", f"'{step.name}': {error}", step.origin, notes=notes)]
+            call, code = "", 0
+        else:
+            found = undone.diagnostics()
+            if changed:
+                found.append(Diagnostic("HP403", "something is not as it was", notes=changed))
+            if found:
+                error.__cause__ = ApplyError(found, undone=undone, not_as_it_was=changed)
+            return error
+        found += undone.diagnostics()
+        name = step.name if step is not None else getattr(error, "step", "")
+        return ApplyError(found, step=name, call=call, code=code, undone=undone, not_as_it_was=changed)
+
+    def _driver_failure(self, error: _core.HipError, notes: tuple[str, ...]) -> Diagnostic:
+        step = self._step
+        if step is None:
+            summary, origin, where = f"reading back failed: {error.subject}", None, "step: read back"
+        else:
+            summary = f"{error.call} failed for '{step.name}'"
+            origin = step.origin
+            where = f"step: {self._number + 1} of {self._total}, {step.call} {step.name}: {step.describe()}"
+        driver = f"driver: {error.call}({error.arguments}) -> {error.name} ({error.code})"
+        return Diagnostic("HP401", summary, origin, why=error.subject, hint=self._hint, notes=(driver, where, *notes))
+
+
+def _taken(step: Step, address: int) -> ApplyError:
+    """HP404, or HP420 for what grows: an address that is asked for exactly cannot be had."""
+    if isinstance(step, ReserveBeside):
+        why = f"something else is at {step.address:#x}, right behind what it has"
+        hint = f"give '{step.follows}' a larger size in the plan"
+        return refuse(f"'{step.follows}' cannot grow where it is", why=why, hint=hint)
+    wanted = step.address if isinstance(step, Reserve) else 0
+    return ApplyError(
+        Diagnostic(
+            "HP404",
+            f"'{step.name}' cannot be at {wanted:#x}: it is taken, or out of reach",
+            step.origin,
+            why=f"HIP placed it at {address:#x}, and exactly that address is asked for",
+            hint="choose another address, or address_policy: prefer; "
+            "if a lock has chosen it, lock again with --address-base",
+        )
+    )
+
+
+def _devices_of_both(way: Difference) -> dict[str, int]:
+    """Devices to wait for: those of the old program that the new one does not name come along."""
+    out = dict(way.new.devices)
+    for name, ordinal in way.old.devices.items():
+        if ordinal not in out.values():
+            out[name if name not in out else f"{name} (before)"] = ordinal
+    return out
+
+
+def _mismatch(name: str, what: str, desired: str, current: str) -> Diagnostic:
+    return Diagnostic(
+        "HP402",
+        f"'{name}' is not as the plan says: {what}",
+        notes=(f"- desired: {desired}", f"+ current: {current}"),
+    )
+
+
+def _with_notes(diagnostic: Diagnostic, notes: tuple[str, ...]) -> Diagnostic:
+    return replace(diagnostic, notes=(*diagnostic.notes, *notes))

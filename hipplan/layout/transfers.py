@@ -1,0 +1,200 @@
+"""Bytes into and out of a live layout: fill, load, copy and save, while nobody takes the memory away.
+
+A failure leaves the layout as it is, and the bytes of what was being written undefined.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import prod
+from typing import Any
+
+from pydantic import ValidationError
+
+from hipplan import _core
+from hipplan.errors import ApplyError, Diagnostic, PlanError, driver_failure, reason_of
+from hipplan.files import strict_json
+from hipplan.files.dtypes import BY_NAME, BYTE
+from hipplan.files.output import replacing
+from hipplan.files.tensorfiles import Files
+from hipplan.language.model import Content
+from hipplan.language.model.translate import translate
+from hipplan.layout.holding import Holding
+from hipplan.layout.mover import Callbacks, Mover, OnBytes
+from hipplan.layout.update import make_lanes
+from hipplan.plain import number
+from hipplan.program import contents
+from hipplan.program.content_steps import ContentStep, check_files, devices_of
+from hipplan.program.memory import Memory, Refused
+from hipplan.program.program import Program
+from hipplan.program.resources import Resource
+from hipplan.program.steps import CPU_ORDINAL
+
+
+class Moves:
+    """The bytes of one live layout. leases: one on each object that is moved, as long as it lasts."""
+
+    memory: Memory
+    """What the layout has; found when the leases are held."""
+
+    def __init__(self, holding: Holding, leases: list[_core.Lease], on_bytes: OnBytes | None) -> None:
+        self._holding = holding
+        self._leases = leases
+        self._on_bytes = on_bytes
+        self._callbacks = Callbacks()
+
+    def let_go(self) -> None:
+        """Somebody else may change the memory again."""
+        self._leases.clear()
+
+    def fill(self, name: str, value: float | bool, dtype: str) -> None:
+        with self._told(name):
+            self._do(contents.fill(self.memory, name, number(value), dtype))
+
+    def copy(self, name: str, source: str) -> None:
+        with self._told(name):
+            self._do(contents.copy(self.memory, name, source))
+
+    def load(self, name: str, path: str, keys: Mapping[str, Any]) -> None:
+        """keys: as in a plan's contents."""
+        with self._told(name):
+            taken = contents.load(self.memory, name, _content(path, keys), path)
+            self._do(contents.together([(name, taken)]))
+
+    def save(self, name: str, path: str) -> None:
+        """Into a new file that takes the old one's place when it is complete."""
+        with self._told(name):
+            header, members = _laid_out(self.memory, name, path)
+            size = len(header) + sum(one.size for one in members)
+            with self._written(path), replacing(path) as descriptor:
+                os.posix_fallocate(descriptor, 0, max(size, 1))  # a full disk is told before the first byte
+                os.ftruncate(descriptor, size)
+                os.pwrite(descriptor, header, 0)
+                self._write(descriptor, len(header), members)
+
+    def _write(self, descriptor: int, offset: int, members: Sequence[Resource]) -> None:
+        parts = [(one, self.memory.parts(one.name, "r")) for one in members]
+        mover = self._with_lanes({part.device for _, cut in parts for part in cut}, Files())
+        for one, cut in parts:
+            for part in cut:
+                mover.filler.save(one.name, part.device, mover.at(part), part.size, descriptor, offset)
+                offset += part.size
+        mover.run()
+
+    def _do(self, step: ContentStep) -> None:
+        with contextlib.closing(Files()) as files:
+            check_files([step], files)
+            self._with_lanes(devices_of((step,)), files).do(step)
+
+    def _with_lanes(self, devices: Iterable[int], files: Files) -> Mover:
+        """With lanes for these devices: they are made where there are none yet, and stay."""
+        holding, devices = self._holding, sorted({*devices} - {CPU_ORDINAL})
+        missing = [device for device in devices if contents.staging_name(device) not in holding.state]
+        if missing:
+            make_lanes(holding, missing)
+        self._leases += [_core.Lease(holding.piece(contents.staging_name(device))) for device in devices]
+        return Mover(holding.state, files, self._on_bytes, self._callbacks)
+
+    @contextlib.contextmanager
+    def _told(self, name: str) -> Iterator[None]:
+        """What can go wrong as ApplyError, with a diagnostic; what on_bytes raises as it is."""
+        try:
+            yield
+        except Refused as refused:
+            raise ApplyError(refused.diagnostic()) from None
+        except (_core.HipError, OSError, ValueError) as error:
+            if self._is_callers_own(error):
+                raise
+            raise _failure(name, error) from error
+
+    @contextlib.contextmanager
+    def _written(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError) as error:
+            if self._is_callers_own(error):
+                raise
+            raise Refused("HP413", f"{path!r} cannot be written", why=reason_of(error)) from None
+
+    def _is_callers_own(self, error: BaseException) -> bool:
+        return error is self._callbacks.raised
+
+
+def _content(path: str, keys: Mapping[str, Any]) -> Content:
+    """What a plan would say. Raises ApplyError with all that is wrong with it."""
+    data = {"file": path} | {key: number(given) for key, given in keys.items() if given is not None}
+    try:
+        return Content.model_validate(data)
+    except ValidationError as error:
+        raise ApplyError(translate(error, Content, data, lambda *path, key=False: None)) from None
+
+
+def check_save(program: Program, name: str, path: str) -> None:
+    """Raises PlanError (HP213, HP421) where no file of this kind can hold it, or nobody may read it."""
+    memory = Memory(program.resources, program.devices, machine=program.measured)
+    try:
+        _, members = _laid_out(memory, name, path)
+        for one in members:
+            memory.parts(one.name, "r")
+    except Refused as refused:
+        raise PlanError(refused.diagnostic()) from None
+
+
+def _failure(name: str, error: Exception) -> ApplyError:
+    if not isinstance(error, _core.HipError):
+        return ApplyError(Diagnostic("HP405", f"'{name}': {error}"))
+    return driver_failure(error, name, "the bytes that were to be written are undefined")
+
+
+def _laid_out(memory: Memory, name: str, path: str) -> tuple[bytes, Sequence[Resource]]:
+    """The header of the file and whose bytes follow it."""
+    resource = memory.by_name[name]
+    if path.endswith(".npy"):
+        if resource.kind == "region":
+            raise Refused("HP421", f"'{name}' is a region, {path} holds one array", hint="save it as .safetensors")
+        return _npy_header(resource, path), [resource]
+    if path.endswith(".safetensors"):
+        members = memory.tensors(name) or [resource]
+        return _safetensors_header(members, path), members
+    if path.endswith(".index.json"):
+        raise Refused("HP421", f"{path} would be an index, and one file is written", hint="save it as .safetensors")
+    return b"", [resource]
+
+
+def _typed(resource: Resource) -> tuple[str, tuple[int, ...]]:
+    return (resource.dtype, resource.shape) if resource.dtype else (BYTE.name, (resource.size,))
+
+
+def _npy_header(resource: Resource, path: str) -> bytes:
+    dtype, shape = _typed(resource)
+    typestr = BY_NAME[dtype].typestr
+    if not typestr:
+        raise Refused("HP421", f"NumPy has no {dtype}, so {path} cannot hold it", hint="save it as .safetensors")
+    text = f"{{'descr': '{typestr}', 'fortran_order': False, 'shape': {shape!r}, }}"
+    padded = text + " " * (-(10 + len(text) + 1) % 64) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(padded).to_bytes(2, "little") + padded.encode()
+
+
+def _safetensors_header(members: Sequence[Resource], path: str) -> bytes:
+    header: dict[str, Any] = {}
+    offset = 0
+    for one in members:
+        dtype, shape = _typed(one)
+        if not BY_NAME[dtype].safetensors:
+            raise Refused("HP421", f"safetensors has no {dtype}, so {path} cannot hold '{one.name}'")
+        short = one.name[len(one.inside) + 1 :] if one.kind == "tensor" else one.name
+        if short == "__metadata__":
+            why, hint = "that name is for words about the file", "give it another name, or save it by itself as .npy"
+            raise Refused("HP421", f"{path} cannot hold a tensor called '{short}'", why=why, hint=hint)
+        size = prod(shape) * BY_NAME[dtype].size
+        header[short] = {
+            "dtype": BY_NAME[dtype].safetensors,
+            "shape": list(shape),
+            "data_offsets": [offset, offset + size],
+        }
+        offset += size
+    text = strict_json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text

@@ -1,0 +1,250 @@
+"""Giving back: wait for the devices that can reach the memory, then what is retired, latest first.
+
+The same for roll back, change and teardown. A failure does not stop the rest: it is reported by name. It runs natively
+in one call, which nothing breaks off; the waiting on a native thread, so that a device can be given up on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Protocol
+
+from hipplan import _core
+from hipplan.errors import Diagnostic, SettingError
+from hipplan.machines.runtimes import IDLE_NOTICE_S, idle_notice_s
+
+
+class UndoRecord(Protocol):
+    """Who writes down what was given back."""
+
+    def undone(
+        self, owned: Sequence[_core.Described], left: Sequence[_core.Described], undone: Undone, took_ns: int
+    ) -> None: ...
+
+
+log = logging.getLogger("hipplan")
+
+STICKY = {
+    "hipErrorDeinitialized",
+    "hipErrorECCNotCorrectable",
+    "hipErrorIllegalAddress",
+    "hipErrorLaunchTimeOut",
+    "hipErrorContextIsDestroyed",
+    "hipErrorAssert",
+    "hipErrorLaunchFailure",
+}
+"""After one of these every further call on the device says the same until the process ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One thing that could not be undone, or waited for."""
+
+    name: str
+    """The plan's name."""
+    identity: str
+    """Kind, size, address."""
+    call: str
+    error: str
+    code: int
+    arguments: str
+    lost: bool
+    """False for a wait that failed: then nothing is lost by it."""
+    is_change: bool = False
+    """A change to something that stays, which could not be taken back."""
+
+    def diagnostic(self) -> Diagnostic:
+        if self.is_change:
+            summary, hint = f"{self.identity} could not be put back", "close the layout, or apply the plan anew"
+            return Diagnostic("HP403", summary, hint=hint, notes=(self.driver,))
+        summary = f"{self.identity} was not given back" if self.lost else f"{self.identity} is not idle"
+        hint = "it is free again when the process ends" if self.lost else "the device may be lost"
+        return Diagnostic("HP403" if self.lost else "HP406", summary, hint=hint, notes=(self.driver,))
+
+    @property
+    def driver(self) -> str:
+        return f"driver: {self.call}({self.arguments}) -> {self.error} ({self.code})"
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """What came of giving back."""
+
+    count: int
+    """Objects given back."""
+    failures: tuple[Failure, ...] = ()
+    kept: tuple[str, ...] = ()
+    """Names of what waits for its views to be let go: closed by force."""
+    restored: int = 0
+    """Changes to objects that stay, taken back."""
+    retries: int = 0
+    """Calls made again because the driver said NotReady."""
+    interrupt: BaseException | None = None
+    """What was raised into the wait (KeyboardInterrupt): for the caller to raise when all is done."""
+
+    @property
+    def leaks(self) -> tuple[str, ...]:
+        """Names of what was lost."""
+        return tuple(failure.name for failure in self.failures if failure.lost)
+
+    def diagnostics(self) -> list[Diagnostic]:
+        """One for each failure; one for all that a lost device, or a busy one, has taken with it."""
+        shared = [one for one in self.failures if one.error in STICKY or not one.call]
+        if not shared:
+            return [failure.diagnostic() for failure in self.failures]
+        # A range that could not even be tried, because what is mapped in it is lost, goes with the rest.
+        shared += [one for one in self.failures if one.arguments.startswith("not called")]
+        return [_for_all(shared), *(one.diagnostic() for one in self.failures if one not in shared)]
+
+    def summary(self) -> str:
+        left = f"{len(self.leaks)} left behind" if self.leaks else "nothing left behind"
+        kept = f", {len(self.kept)} kept for the views that are out" if self.kept else ""
+        again = f"; {retried_text(self.retries)}" if self.retries else ""
+        return (
+            f"{self.count} of {self.count + len(self.leaks) + len(self.kept)} objects given back, {left}{kept}{again}"
+        )
+
+
+def retried_text(count: int) -> str:
+    """For reports: how often calls were made again."""
+    return f"{count} call{'s' if count > 1 else ''} made again because the driver said NotReady"
+
+
+def _for_all(failures: list[Failure]) -> Diagnostic:
+    lost = [failure for failure in failures if failure.lost]
+    names = f"not given back: {', '.join(failure.name for failure in lost) or 'nothing'}"
+    first = failures[0]
+    hint = "what is named is free again when the process ends"
+    if not first.call:
+        return Diagnostic("HP411", f"{first.error}; it was given up on", hint=hint, notes=(names,))
+    devices = [failure.identity for failure in failures if not failure.lost]
+    are, them = ("are", "them") if len(devices) > 1 else ("is", "it")
+    summary = f"{' and '.join(devices) or 'a device'} {are} lost, and {len(lost)} objects with {them}"
+    why = f"after {first.error} every call on it fails until the process ends"
+    return Diagnostic("HP410", summary, why=why, hint=hint, notes=(first.driver, names))
+
+
+def give_back(retired: _core.Retired, record: UndoRecord | None = None) -> Undone:
+    """Gives back what a layout has no more use for, but for what views are out of. Never raises for the driver's sake.
+
+    The wait can be interrupted only where there is something to wait for; what was raised is then in the answer.
+    """
+    if not retired.any:
+        return Undone(0)
+    began = perf_counter_ns()
+    owned = retired.contents() if record else []
+    report = _core.UndoReport()
+    work = _core.GivingBack(retired, _patience_s())
+    undone = _undone(work, report, work.run(report, _tell_busy, _tell_interrupted))
+    if record:
+        record.undone(owned, retired.contents(), undone, perf_counter_ns() - began)
+    return undone
+
+
+def _undone(work: _core.GivingBack, report: _core.UndoReport, interrupt: BaseException | None) -> Undone:
+    if work.given_up:
+        given_up = f"device '{work.given_up_on}' did not become idle"
+        stays = [Failure(name, identity, "", given_up, 0, "", lost=True) for _, name, identity in work.left]
+        return Undone(0, tuple(stays), interrupt=interrupt)
+    failures = [
+        Failure(name, f"device '{name}'", error.call, error.name, error.code, error.arguments, lost=False)
+        for name, error in work.failures
+    ]
+    failures += [
+        Failure(
+            leak.name, leak.identity, leak.call, leak.error, leak.code, leak.arguments,
+            lost=True, is_change=leak.is_change,
+        )
+        for leak in report.leaks
+    ]  # fmt: skip
+    kept = tuple(report.kept)
+    return Undone(report.given_back, tuple(failures), kept, report.put_back, work.retried, interrupt)
+
+
+def give_back_waiting() -> BaseException | None:
+    """Tries again what waited for views, which may be gone by now. A failure goes to the log: whoever could be told
+    has left. Gives what was raised into the waits, such as KeyboardInterrupt: for the caller to raise."""
+    interrupt: BaseException | None = None
+    for retired in _waiting():
+        if retired.waits:
+            continue
+        undone = give_back(retired)
+        if not undone.kept:
+            _core.waits_no_more(retired)
+        for failure in undone.diagnostics():
+            log.error("%s", failure)
+        interrupt = interrupt or undone.interrupt
+    return interrupt
+
+
+def _waiting() -> list[_core.Retired]:
+    """What waits for views of layouts that are closed or gone."""
+    found: list[_core.Retired] = []
+    for place in range(_core.waiting()):  # mostly none: an exception that ends it would cost each apply 0.1 ms
+        with contextlib.suppress(IndexError):  # another thread was quicker
+            found.append(_core.Retired(place))
+    return found
+
+
+def wait_until_idle(runtime: _core.Runtime, devices: Mapping[str, int]) -> None:
+    """Waits for devices. Raises HipError, and at once what a signal raises: nothing is lost by that."""
+    waiting = _core.IdleWait(runtime, [*devices.values()])
+    patience_s = max(_LOOK_S, _patience_s())
+    if not waiting.wait(patience_s) and (busy := waiting.busy) is not None:
+        log.warning("device '%s' is still busy after %g s; the change waits for it", [*devices][busy], patience_s)
+    while not waiting.wait(patience_s):
+        pass
+    for _, error in waiting.failures:
+        raise error
+
+
+def tell_leaks(lines: Sequence[str]) -> None:
+    """Of layouts that were dropped unclosed: nobody has heard of it yet."""
+    for line in lines:
+        log.error("not given back: %s", line)
+
+
+def hurry() -> str:
+    """What to answer to somebody who interrupts while things are given back; empty if nothing is.
+
+    A device that is past its time is given up on by this.
+    """
+    return "; ".join(_hurried(work) for work in _core.GivingBack.all() if not work.finished)
+
+
+def _hurried(work: _core.GivingBack) -> str:
+    busy = work.busy
+    if busy is not None and work.overdue and work.give_up():
+        return f"device '{busy}' did not become idle: giving up on it"
+    what = f"waiting for device '{busy}'" if busy is not None else "giving memory back"
+    return f"still {what}: please wait, stopping now would lose memory"
+
+
+def _tell_interrupted() -> None:
+    log.warning("%s", hurry())
+
+
+def _tell_busy(device: str) -> None:
+    log.warning(_STILL_BUSY, device, _patience_s(), _how_to_give_up())
+
+
+def _patience_s() -> float:
+    """Seconds after which a device that is still busy is told of, and may be given up on. HIPPLAN_IDLE_NOTICE."""
+    try:
+        return idle_notice_s()
+    except SettingError:  # set since the runtime was chosen: nothing may fail in an undo, and least of all this
+        return IDLE_NOTICE_S
+
+
+def _how_to_give_up() -> str:
+    """Only the main thread hears an interrupt."""
+    return ". Interrupt to give up on it" if threading.current_thread() is threading.main_thread() else ""
+
+
+_LOOK_S = 0.05
+_STILL_BUSY = "device '%s' is still busy after %g s; its memory cannot be given back before it is idle%s"

@@ -1,0 +1,106 @@
+"""Change a live layout in place: which program it is to become, and the way there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from hipplan.layout.bound import bindings
+from hipplan.layout.holding import Holding
+from hipplan.layout.state import State
+from hipplan.layout.transaction import OnStep, Transaction
+from hipplan.layout.undo import give_back
+from hipplan.program import contents, extend, pieces, remake, resize
+from hipplan.program.alterations import refuse
+from hipplan.program.difference import Difference
+from hipplan.program.program import Program
+from hipplan.program.resize import Size, require
+
+log = logging.getLogger("hipplan")
+
+
+def change(
+    holding: Holding,
+    way: Callable[[State], Difference],
+    *,
+    bind: Mapping[str, Any] | None = None,
+    on_step: OnStep | None = None,
+    check: bool = True,
+) -> Difference:
+    """Goes the way from what the layout is. One at a time: waits for a change that another thread makes.
+
+    way: what to do, of the layout as it is then. Raises ApplyError after rolling back, LayoutInUse with nothing
+    changed, LeakError if the layout has changed but something could not be given back.
+    """
+    with holding.lock:
+        holding.require_open()
+        holdings = holding.native
+        if holdings.changing:
+            raise refuse("the layout is being changed already", why="a change cannot begin inside of another one")
+        if holdings.retired.goes:  # an interrupt stopped the end of an earlier change
+            undone = give_back(holdings.retired, holding.record)
+            for failure in undone.diagnostics():
+                log.error("%s", failure)
+            if undone.interrupt is not None:
+                raise undone.interrupt
+        if holdings.damaged:
+            raise refuse("the layout is not as it was: an earlier change could not be taken back", hint="close it")
+        difference = way(holding.state)
+        record = None if difference.empty else holding.record
+        if record is not None:
+            record.changed(difference.in_a_line())
+        Transaction(holdings, difference, bind=bindings(bind), on_step=on_step, check=check, record=record).run()
+    return difference
+
+
+def grow(holding: Holding, name: str, by: Size | None, to: Size | None) -> Difference:
+    """layout.grow()."""
+
+    def grown(program: Program, state: State) -> Program:
+        if require(program, name, "region", "reservation").kind == "region":
+            return resize.grown(program, name, by=by, to=to)
+        step = pieces.growth_step(state.program, name)
+        return extend.grown(program, name, _addresses(state, name), by=by, to=to, step=step)
+
+    return _become(holding, grown)
+
+
+def shrink(holding: Holding, name: str, by: Size | None, to: Size | None) -> Difference:
+    """layout.shrink()."""
+
+    def shrunk(program: Program, state: State) -> Program:
+        if require(program, name, "region", "reservation").kind == "region":
+            return resize.shrunk(program, name, by=by, to=to)
+        return extend.shrunk(program, name, _addresses(state, name), by=by, to=to)
+
+    return _become(holding, shrunk)
+
+
+def _become(holding: Holding, other: Callable[[Program, State], Program]) -> Difference:
+    """other: the program to become, of that which the layout has, with its memory in one piece each."""
+    return change(holding, lambda state: pieces.lead(state.program, other(pieces.as_planned(state.program), state)))
+
+
+def remap(holding: Holding, name: str, device: str | None, keep_bytes: bool) -> Difference:
+    """layout.remap()."""
+    return change(holding, lambda state: remake.remapped(state.program, name, device=device, keep_bytes=keep_bytes))
+
+
+def seal(holding: Holding, name: str) -> Difference:
+    """layout.seal()."""
+    return _become(holding, lambda program, _: remake.sealed(program, name))
+
+
+def unseal(holding: Holding, name: str) -> Difference:
+    """layout.unseal()."""
+    return _become(holding, lambda program, _: remake.unsealed(program, name))
+
+
+def make_lanes(holding: Holding, devices: Iterable[int]) -> Difference:
+    """What moves bytes to and from devices, which stays with the layout."""
+    return _become(holding, lambda program, _: contents.with_lanes(program, devices))
+
+
+def _addresses(state: State, name: str) -> extend.Addresses:
+    return extend.Addresses(state.address_of(name), state.size_of)

@@ -1,0 +1,223 @@
+"""After apply: read back what HIP can tell, and compare it with what the steps asked for.
+
+One function per kind of step. A check says what was compared; success is observed, not assumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, singledispatch
+from itertools import islice
+from typing import overload
+
+from hipplan import _core
+from hipplan.layout.checks import Check
+from hipplan.layout.state import State
+from hipplan.plain import counted
+from hipplan.program import steps
+from hipplan.program.advice import NOWHERE, Piece, pieces
+from hipplan.program.program import Program
+from hipplan.program.rows import rows_of
+
+_PINNED = {2: "mapped"}
+"""Those flags of hipHostMalloc that hipHostGetFlags gives back on every runtime: CUDA does not tell portable
+where several devices are in use."""
+
+_MEMORY_KINDS = {0: "unregistered", 1: "host", 2: "device", 3: "managed"}
+_RIGHT_NAMES = {flags: right for right, flags in steps.RIGHTS.items()}
+
+
+SHOWN_MAX = 20
+"""Differences that print() of Checks names."""
+
+
+class Checks(Sequence[Check]):
+    """Every check of an apply, in the order of the steps.
+
+    Layouts of thousands of mappings are read back and compared natively; the words are made when somebody looks.
+    """
+
+    def __init__(self, program: Program, readings: _core.Readings, told: Mapping[int, tuple[Check, ...]]) -> None:
+        self._program = program
+        self._readings = readings
+        self._told = told
+        """Checks of single steps by the step's number; the managed ranges come last."""
+
+    def mismatches(self) -> list[Check]:
+        if self._readings.as_desired and all(one.ok for some in self._told.values() for one in some):
+            return []
+        return [check for check in self if not check.ok]
+
+    def __repr__(self) -> str:
+        return f"<hipplan.Checks: {self._summary(self.mismatches())}>"
+
+    def __str__(self) -> str:
+        differ = self.mismatches()
+        more = [f"  and {len(differ) - SHOWN_MAX} more"] if len(differ) > SHOWN_MAX else []
+        return "\n".join([self._summary(differ), *(f"  {check}" for check in differ[:SHOWN_MAX]), *more])
+
+    def _summary(self, differ: list[Check]) -> str:
+        checks = counted(len(self), "check")
+        one = len(differ) == 1
+        return (
+            f"{len(differ)} of {checks} differ{'s' * one} from the plan"
+            if differ
+            else f"{checks}, all as the plan says"
+        )
+
+    @cached_property
+    def _all(self) -> tuple[Check, ...]:
+        values = iter(self._readings.values)
+        found: list[Check] = []
+        for number, step in enumerate(self._program.steps):
+            match step:
+                case steps.CreateAllocation():
+                    found += _allocation(step, values)
+                case steps.Map():
+                    found += _mapping(step, values)
+                case steps.SetAccess():
+                    found += _access(step, self._program, values)
+            found += self._told.get(number, ())
+        return (*found, *self._told.get(len(self._program.steps), ()))
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @overload
+    def __getitem__(self, index: int) -> Check: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Check, ...]: ...
+    def __getitem__(self, index: int | slice) -> Check | tuple[Check, ...]:
+        return self._all[index]
+
+
+def verify(state: State, program: Program | None = None, rows: _core.Rows | None = None) -> Checks:
+    """Reads everything back. Raises HipError if a query fails.
+
+    program: the one whose steps are read back; left out, the state's. rows: of its steps, where they are at hand.
+    """
+    program = program or state.program
+    rows = rows or native_rows(program, state.program.slots)
+    readings = state.snapshot.read_back(rows, list(program.devices.values()))
+    single = program.read_singly
+    told = {number: tuple(read_back(step, state)) for number, step in single}
+    if program.ranges_told:
+        told[len(program.steps)] = tuple(_managed_checks([step for _, step in single], state))
+    return Checks(program, readings, told)
+
+
+def native_rows(program: Program, slots: Mapping[str, int] | None = None) -> _core.Rows:
+    """The steps of a program as the compiled part wants them, but for its contents; kept with the program, which may
+    be applied and read back many times. slots: where its objects are, if not where it says itself."""
+    memory = vars(program)  # where cached_property keeps things too
+    if "native_rows" not in memory:
+        memory["native_rows"] = _core.Rows(rows_of(program.making, program.slots if slots is None else slots))
+    rows: _core.Rows = memory["native_rows"]
+    return rows
+
+
+def _allocation(step: steps.CreateAllocation, values: Iterator[int]) -> Iterator[Check]:
+    location, device, kind, handle = islice(values, 4)
+    yield Check(step.name, "location", _location(step.location_type, step.device), _location(location, device))
+    yield Check(step.name, "type", f"{step.memory_type:#x}", f"{kind:#x}")
+    yield Check(step.name, "handle type", str(step.handle_type), str(handle))
+
+
+def _mapping(step: steps.Map, values: Iterator[int]) -> Iterator[Check]:
+    address, base, size = islice(values, 3)
+    yield Check(step.name, "mapped piece", f"{step.size} at {address:#x}", f"{size} at {base:#x}")
+
+
+def _access(step: steps.SetAccess, program: Program, values: Iterator[int]) -> Iterator[Check]:
+    """Of every device of the plan: who was not named must have no access. The host cannot be asked."""
+    desired = dict(step.rights)
+    for (name, ordinal), current in zip(program.devices.items(), values):  # noqa: B905
+        right = _RIGHT_NAMES.get(current, str(current))
+        yield Check(step.name, f"access of {name}", desired.get(ordinal, "none"), right)
+
+
+@singledispatch
+def read_back(step: steps.Step, state: State) -> Iterator[Check]:
+    """What HIP can tell about one step. Of a stream, a peer link or a wait it can tell nothing."""
+    return iter(())
+
+
+@read_back.register
+def _(step: steps.Reserve, state: State) -> Iterator[Check]:
+    if step.alignment:
+        rest = state.address_of(step.name) % step.alignment
+        yield Check(step.name, f"address modulo {step.alignment}", "0", str(rest))
+
+
+@read_back.register
+def _(step: steps.CreateDeviceBuffer, state: State) -> Iterator[Check]:
+    yield from _pointer(step.name, state, "device")
+    have = state.runtime.pointer_attributes(state.address_of(step.name))
+    yield Check(step.name, "device", str(step.device), str(have.device))
+    base, size = state.runtime.address_range_of(state.address_of(step.name))
+    desired = f"{step.size} at {state.address_of(step.name):#x}"
+    # A runtime may round the size up; then what is there contains what was asked for.
+    yield Check(step.name, "range", desired, desired if size >= step.size and base == state.address_of(step.name)
+                else f"{size} at {base:#x}")  # fmt: skip
+
+
+@read_back.register
+def _(step: steps.CreatePinnedBuffer, state: State) -> Iterator[Check]:
+    yield from _pointer(step.name, state, "host")
+    if asked := step.flags & sum(_PINNED):
+        # Of the other flags runtimes do not tell, and they may set more than was asked.
+        have = state.runtime.host_flags(state.address_of(step.name)) & asked
+        yield Check(step.name, "flags", _flags(asked), _flags(have))
+
+
+@read_back.register
+def _(step: steps.RegisterBuffer, state: State) -> Iterator[Check]:
+    yield from _pointer(step.name, state, "host")
+
+
+@read_back.register
+def _(step: steps.CreateManagedBuffer, state: State) -> Iterator[Check]:
+    yield from _pointer(step.name, state, "managed")
+
+
+def _pointer(name: str, state: State, kind: str) -> Iterator[Check]:
+    have = state.runtime.pointer_attributes(state.address_of(name))
+    yield Check(name, "kind", kind, _MEMORY_KINDS.get(have.type, str(have.type)))
+
+
+def _flags(bits: int) -> str:
+    return ", ".join(word for bit, word in _PINNED.items() if bits & bit) or "none"
+
+
+def _location(kind: int, ordinal: int) -> str:
+    return {1: f"device {ordinal}", 3: f"NUMA node {ordinal}"}.get(kind, "host")
+
+
+def _managed_checks(todo: list[steps.Step], state: State) -> Iterator[Check]:
+    """Range attributes of managed buffers, piece by piece between the ends of all advised ranges."""
+    advised: dict[str, list[steps.Advise | steps.Prefetch]] = {}
+    for step in todo:
+        if isinstance(step, (steps.Advise, steps.Prefetch)):
+            advised.setdefault(step.name, []).append(step)
+    sizes = {s.name: s.size for s in todo if isinstance(s, steps.CreateManagedBuffer)}
+    for name, wanted in advised.items():
+        # Not every runtime knows coherency, but where it was advised it has been heard.
+        coherency = any(isinstance(step, steps.Advise) and "coarse_grain" in step.advice for step in wanted)
+        for piece in pieces(wanted, sizes[name]):
+            yield from _piece_checks(name, piece, state, coherency)
+
+
+def _piece_checks(name: str, piece: Piece, state: State, coherency: bool) -> Iterator[Check]:
+    address, size = state.address_of(name) + piece.start, piece.end - piece.start
+    where = f"[{piece.start}, {piece.end})"
+    attribute = state.runtime.range_attribute
+    yield Check(name, f"read mostly {where}", str(piece.read_mostly), str(attribute(address, size, 1)))
+    yield Check(name, f"preferred location {where}", str(piece.preferred), str(attribute(address, size, 2)))
+    if coherency:
+        yield Check(name, f"coarse grain {where}", str(piece.coarse_grain), str(attribute(address, size, 100)))
+    if piece.prefetched != NOWHERE:  # a prefetch by somebody else, or of an earlier plan, cannot be taken back
+        yield Check(name, f"last prefetch {where}", str(piece.prefetched), str(attribute(address, size, 4)))
+    # The CPU is not told of, even where it was advised.
+    desired = sorted(piece.accessed_by - {steps.CPU_ORDINAL})
+    current = sorted(set(state.runtime.accessed_by(address, size)) - {steps.CPU_ORDINAL})
+    yield Check(name, f"accessed by {where}", str(desired), str(current))

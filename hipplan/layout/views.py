@@ -1,0 +1,315 @@
+"""Pieces of a live layout as NumPy, PyTorch and CuPy see them: zero copy, each view a lease.
+
+Three protocols. DLPack for everything; `__cuda_array_interface__` for device memory; the buffer protocol
+where the CPU may look. A lease is given back when the array, tensor or buffer goes, from any thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from hipplan import _core
+from hipplan.files.dtypes import BY_NAME, BYTE, DType, dtype_of
+from hipplan.layout.dlpack import CPU, Place
+from hipplan.plain import number
+
+if TYPE_CHECKING:
+    from hipplan.program.resources import Resource
+
+_GPU_TYPES = (2, 10)  # kDLCUDA, kDLROCM
+_ROCM_TYPES = (10, 11)  # kDLROCM, kDLROCMHost
+
+
+class Piece(_core.Window):
+    """One object of a live layout: where it is, and a view of its bytes.
+
+        numpy.asarray(layout["staging"].view("f32", (1024, 1024)))
+        torch.from_dlpack(layout["cache.pages"])
+
+    It is in C order. Taking a Piece holds nothing; an array or tensor made from it holds a lease, and a
+    layout with leases out does not close.
+    """
+
+    def __init__(
+        self,
+        resource: Resource,
+        address: int | None,
+        places: dict[str, Place],
+        book: _core.LeaseBook,
+        runtime: _core.Runtime,
+        age: int,
+        *,
+        dtype: DType | None = None,
+        shape: Sequence[int] | None = None,
+        chosen: bool = False,
+    ) -> None:
+        """chosen: on() has said whom the view is for."""
+        if dtype is None:
+            dtype = BY_NAME[resource.dtype] if resource.dtype else BYTE
+            shape = resource.shape if resource.dtype else (resource.size,)
+        shape = tuple(shape or ())
+        place = next(iter(places.values()), Place("", CPU, read_only=True))
+        why = _no_buffer(resource.name, places, dtype)
+        self._place = place
+        self._places = places
+        self._chosen = chosen
+        self._book = book
+        self._runtime = runtime
+        self._age = age
+        self._resource = resource
+        self._address = address
+        self._dtype = dtype
+        self._shape = shape
+        cpu = places.get("host")
+        super().__init__(
+            book, resource.name, address or 0, shape, dtype.size, "" if why else dtype.format, why,
+            cpu is None or cpu.read_only, age,
+        )  # fmt: skip
+
+    @property
+    def resource(self) -> Resource:
+        """What the plan makes of it."""
+        return self._resource
+
+    @property
+    def address(self) -> int | None:
+        """Where it begins, for the device and the host alike; None where it has no address."""
+        return self._address
+
+    @property
+    def dtype(self) -> DType:
+        """Of its elements; equal to hipplan's name for it: piece.dtype == "f32"."""
+        return self._dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Elements by dimension; view() gives it another one."""
+        return self._shape
+
+    @property
+    def name(self) -> str:
+        return self.resource.name
+
+    @property
+    def kind(self) -> str:
+        return self.resource.kind
+
+    @property
+    def size(self) -> int:
+        """Bytes, padding included."""
+        return self.resource.size
+
+    @property
+    def device_pointer(self) -> int | None:
+        """Where devices see it. Pinned and registered memory may have another address for them than for the host.
+
+        Raises HipError once the memory is gone. Source: hipHostGetDevicePointer.
+        """
+        if self.kind not in ("pinned", "registered") or self.address is None:
+            return self.address
+        return self._runtime.device_pointer(self.address)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the view."""
+        return prod(self.shape) * self.dtype.size
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes from one element to the next, by dimension, as in NumPy."""
+        return tuple(prod(self.shape[i + 1 :]) * self.dtype.size for i in range(len(self.shape)))
+
+    @property
+    def device(self) -> str:
+        """The plan's name for the device, or `host`, that a view of it is for.
+
+        Raises AttributeError where several devices hold the bytes, and on() has not chosen one.
+        """
+        if len(self.devices) > 1 and not self._chosen:
+            hint = f"take .devices, or .on('{self.devices[0]}') for a view of one device"
+            raise AttributeError(f"'{self.name}' is on several devices, {', '.join(self.devices)}: {hint}")
+        return self._place.who
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The plan's names for what holds the bytes: devices, in the order of addresses, or `host`; empty for what has
+        no memory of its own, such as a reservation."""
+        held = self.resource.held_by
+        return tuple(name for name, _ in held) if held else tuple(filter(None, (self.resource.device,)))
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the views' device may only read."""
+        return self._place.read_only
+
+    def view(self, dtype: object, shape: Sequence[int] | int | None = None) -> Piece:
+        """The same bytes as another dtype and shape; -1 stands for the rest.
+
+        ValueError if it does not fit, TypeError for what is no shape.
+        """
+        kind = dtype_of(dtype)
+        return self._like(kind, _fit(self.name, self.nbytes, kind, shape))
+
+    def on(self, where: str) -> Piece:
+        """The same bytes for somebody else who may look: a device of the plan, `host`, `pinned`, `managed`.
+
+        Raises BufferError for who may not.
+        """
+        self._require_memory()
+        if where not in self._places:
+            known = ", ".join(self._places)
+            raise BufferError(f"'{self.name}' cannot be looked at as memory of '{where}', only of {known}")
+        first = {where: self._places[where]}
+        return self._like(self.dtype, self.shape, first | self._places, chosen=True)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """A capsule for numpy.from_dlpack, torch.from_dlpack, cupy.from_dlpack. Raises BufferError.
+
+        stream: checked; what a layout holds is complete, so there is nothing to wait for.
+        dl_device: any device that may look. For the CPU the bytes are copied if it may not (and copy allows).
+        """
+        self._require_memory()
+        place = self._asked_for(dl_device)
+        versioned = max_version is not None and max_version[0] >= 1
+        dtype = (self.dtype.code, self.dtype.bits)
+        if copy or place is None:
+            if copy is False or (place is not None and place.dl_device != CPU):
+                raise BufferError(f"'{self.name}' is not copied here; copy it with the array's own library")
+            return self._host_copy(self._runtime, dtype, versioned)
+        _check_stream(stream, place)
+        self._require_one_runtime(place)
+        if place.read_only and not versioned:
+            raise BufferError(f"'{self.name}' is read-only, which DLPack before version 1 cannot say")
+        return self._capsule(place.dl_device, dtype, place.read_only, versioned)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        self._require_memory()
+        return self._place.dl_device
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Version 3, for CuPy and Numba. The lease lives as long as this Piece, which its reader keeps.
+
+        Raises AttributeError for host memory and for what NumPy has no dtype for, BufferError where its reader would
+        take another device than this piece is for.
+        """
+        if self.address is None or self._place.dl_device[0] not in _GPU_TYPES:
+            raise AttributeError(f"'{self.name}' is no device memory")
+        if not self.dtype.typestr:
+            raise AttributeError(f"the CUDA array interface has no {self.dtype}; use DLPack")
+        self._require_one_runtime(self._place)
+        lease = _core.Lease(self)
+        self._require_told_device(self._place)
+        self._lease = lease
+        return {
+            "shape": self.shape,
+            "typestr": self.dtype.typestr,
+            "data": (self.address, self._place.read_only),
+            "strides": None,
+            "stream": None,
+            "version": 3,
+        }
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """Asked where the buffer protocol said no, which NumPy forgets: says it again. Raises BufferError."""
+        import numpy
+
+        return numpy.asarray(memoryview(self), dtype=dtype)
+
+    def __repr__(self) -> str:
+        where = "no address" if self.address is None else f"{self.address:#x}"
+        shape = "x".join(map(str, self.shape))
+        holders = (self._place.who,) if self._place.who and len(self.devices) < 2 else self.devices
+        on = f" on {', '.join(holders)}" if holders else ""  # a reservation may hold memory of several
+        return f"<{self.kind} '{self.name}'{on}: {self.dtype} {shape} at {where}>"
+
+    def _like(
+        self, dtype: DType, shape: tuple[int, ...], places: dict[str, Place] | None = None, *, chosen: bool = False
+    ) -> Piece:
+        return Piece(
+            self.resource, self.address, places or self._places, self._book, self._runtime, self._age,
+            dtype=dtype, shape=shape, chosen=chosen or self._chosen,
+        )  # fmt: skip
+
+    def _asked_for(self, dl_device: tuple[int, int] | None) -> Place | None:
+        """The place a consumer wants; None: the CPU, which needs a copy."""
+        if dl_device is None:
+            return self._place
+        wanted = (int(dl_device[0]), int(dl_device[1]))
+        for place in (self._place, *self._places.values()):
+            if place.dl_device == wanted:
+                return place
+        if wanted == CPU:
+            return None
+        raise BufferError(f"'{self.name}' cannot be looked at from DLPack device {wanted}")
+
+    def _require_one_runtime(self, place: Place) -> None:
+        """A second copy of ROCm's library, loaded since by another module, does not know this memory."""
+        if place.dl_device[0] not in _ROCM_TYPES or "libamdhip64" not in self._runtime.path:
+            return
+        copies = {os.path.realpath(path) for path in _core.loaded_libraries("libamdhip64.so")}
+        if len(copies) > 1:
+            raise BufferError(
+                f"'{self.name}' belongs to {self._runtime.path}, and this process has loaded two copies of ROCm's "
+                f"library, which do not share pointers: {', '.join(sorted(copies))}. Import the module that brings "
+                "its own (PyTorch) before the first apply; then hipplan uses that one"
+            )
+
+    def _require_told_device(self, place: Place) -> None:
+        """The array interface has no word for the device: its reader asks the driver, which names the memory's."""
+        assert self.address is not None
+        if self.nbytes and self._runtime.pointer_attributes(self.address).device != place.dl_device[1]:
+            raise BufferError(
+                f"the CUDA array interface cannot say that '{self.name}' is looked at from '{place.who}': its reader "
+                "takes the device that holds the memory, which may have no access to it; use from_dlpack"
+            )
+
+    def _require_memory(self) -> None:
+        if not self._places:
+            why = {
+                "reservation": "is only addresses; take its mappings, or a region's tensors",
+                "mapping": "gives nobody access",
+            }.get(self.kind, f"has no address: it is of the kind {self.kind}")
+            raise BufferError(f"'{self.name}' {why}")
+
+
+def _no_buffer(name: str, places: dict[str, Place], dtype: DType) -> str:
+    """Why the buffer protocol does not work; empty where it does."""
+    if "host" not in places:
+        return f"the CPU may not look at '{name}'; use from_dlpack, or the CUDA array interface"
+    if not dtype.format:
+        return f"the buffer protocol has no {dtype}; use DLPack, or .view('u8') for the raw bytes"
+    return ""
+
+
+def _fit(name: str, size: int, dtype: DType, shape: Sequence[int] | int | None) -> tuple[int, ...]:
+    given = (-1,) if shape is None else shape if isinstance(shape, Iterable) else (shape,)
+    wanted = tuple(map(number, given))
+    if any(type(n) is not int for n in wanted):
+        raise TypeError(f"{shape!r} is no shape: that is an integer, or several")
+    rest = prod(n for n in wanted if n != -1) * dtype.size
+    if wanted.count(-1) > 1 or min(wanted, default=0) < -1:
+        raise ValueError(f"{wanted} is no shape: at most one dimension may be -1")
+    if -1 in wanted and rest and size % rest == 0:
+        return tuple(size // rest if n == -1 else n for n in wanted)
+    if -1 in wanted or rest > size:
+        raise ValueError(f"'{name}' has {size} bytes, which {dtype} {wanted} does not fit")
+    return wanted
+
+
+def _check_stream(stream: Any, place: Place) -> None:
+    """What the protocol allows for each kind of device; a mistake here would be a race elsewhere."""
+    kind = place.dl_device[0]
+    allowed = {2: stream != 0, 13: stream != 0, 10: stream not in (1, 2)}.get(kind, stream in (None, -1))
+    if not allowed or not (stream is None or (isinstance(stream, int) and stream >= -1)):
+        raise BufferError(f"stream {stream!r} means nothing on DLPack device type {kind}")

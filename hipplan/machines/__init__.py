@@ -1,0 +1,5 @@
+"""Machines and the runtimes on them.
+
+In: a profile, or a HIP library and what it says of this machine. Out: a Machine, which plans are checked against, and
+the chosen Runtime.
+"""

@@ -1,0 +1,154 @@
+"""Measures this machine's profile through a runtime."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hipplan import _core
+from hipplan.errors import Diagnostic, RuntimeUnavailable, printable
+from hipplan.machines.profiles import Limits, Link, LinkType, Machine, MachineDevice, SourceNote
+from hipplan.machines.runtimes import Chosen
+from hipplan.units import version_text
+
+_INTEGRATED = 16
+_MANAGED = 24
+_MULTIPROCESSORS = 63
+_PAGEABLE = 65
+_CONCURRENT_MANAGED = 9
+_VMM = 89
+_LARGE_BAR = 10011
+
+_HOST_LOCATION = 2
+"""hipMemLocationTypeHost."""
+
+_LINK_TYPES: dict[int, LinkType] = {0: "hypertransport", 1: "qpi", 2: "pcie", 3: "infiniband", 4: "xgmi"}
+
+
+def discover(chosen: Chosen, wanted: Callable[[Machine], Container[int]] | None = None) -> Machine:
+    """What this machine has, as the runtime tells it. Raises RuntimeUnavailable (HP407) if it cannot tell.
+
+    wanted: of which devices to ask for memory and granularity, of the machine without these; None: of all. CUDA makes
+    a context to tell how much memory is free, which takes hundreds of MB of the device.
+    """
+    runtime = chosen.runtime
+    with _told():
+        count = runtime.device_count()
+        devices = [_device(runtime, ordinal) for ordinal in range(count)]
+        links = [
+            _link(runtime, a, b) for a in range(count) for b in range(count) if a != b and runtime.can_access_peer(a, b)
+        ]
+        machine = _machine(chosen, devices, links)
+        chosen_ones = range(count) if wanted is None else wanted(machine)
+        measured = [
+            _with_memory(runtime, ordinal, device) if ordinal in chosen_ones else device
+            for ordinal, device in enumerate(devices)
+        ]
+        return machine.model_copy(update={"devices": measured})
+
+
+def current_device(runtime: _core.Runtime) -> int:
+    """The calling thread's. Raises RuntimeUnavailable (HP407) if the runtime cannot tell."""
+    with _told():
+        return runtime.current_device()
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except _core.HipError as error:
+        raise RuntimeUnavailable(
+            Diagnostic("HP407", f"the runtime cannot describe this machine: {error.name}", why=str(error))
+        ) from error
+
+
+def _machine(chosen: Chosen, devices: list[MachineDevice], links: list[Link]) -> Machine:
+    runtime, simulated = chosen.runtime, chosen.machine
+    return Machine(
+        name=simulated.name if simulated else os.uname().nodename,
+        hip_version=version_text(runtime.version),
+        runtime=chosen.kind,
+        host_memory=simulated.host_memory if simulated else _host_memory(),
+        host_granularity=_host_granularity(runtime) if any(device.vmm for device in devices) else None,
+        devices=devices,
+        links=links,
+        limits=Limits(open_files=_open_files(), mappings=_mappings()),
+        sources=[SourceNote(figure="all", source=f"measured through {printable(runtime.path)}")],
+    )
+
+
+def _device(runtime: _core.Runtime, ordinal: int) -> MachineDevice:
+    def flag(attribute: int) -> bool | None:
+        value = runtime.device_attribute(ordinal, attribute)
+        return None if value is None else bool(value)
+
+    return MachineDevice(
+        name=runtime.device_name(ordinal),
+        arch=runtime.device_arch(ordinal) or None,
+        uuid=_uuid(runtime.device_uuid(ordinal)),
+        pci=runtime.pci_bus_id(ordinal).lower() or None,
+        multiprocessors=runtime.device_attribute(ordinal, _MULTIPROCESSORS) or None,
+        vmm=flag(_VMM) or False,  # an attribute that is not known means no
+        managed=flag(_MANAGED),
+        concurrent_managed=flag(_CONCURRENT_MANAGED),
+        xnack=flag(_PAGEABLE),
+        host_visible=bool(flag(_LARGE_BAR) or flag(_INTEGRATED)),
+        integrated=flag(_INTEGRATED),
+    )
+
+
+def _with_memory(runtime: _core.Runtime, ordinal: int, device: MachineDevice) -> MachineDevice:
+    free, total = runtime.memory_info(ordinal)
+    told = {"memory": total, "in_use": total - free}
+    if device.vmm:
+        properties = _core.AllocationProperties(ordinal)
+        told["granularity_minimum"] = runtime.granularity(properties, False)
+        told["granularity_recommended"] = runtime.granularity(properties, True)
+    return device.model_copy(update=told)
+
+
+def _uuid(raw: bytes) -> str | None:
+    """AMD's sixteen bytes are hexadecimal text, NVIDIA's are raw."""
+    if not raw.strip(b"\0"):
+        return None
+    try:
+        text = raw.decode("ascii")
+        int(text, 16)
+    except ValueError:
+        text = raw.hex()
+    return f"GPU-{text}"
+
+
+def _link(runtime: _core.Runtime, source: int, target: int) -> Link:
+    told = runtime.link(source, target)
+    if told is None:
+        return Link(source=source, target=target)
+    return Link(source=source, target=target, type=_LINK_TYPES.get(told[0], "unknown"), hops=told[1])
+
+
+def _host_granularity(runtime: _core.Runtime) -> int | None:
+    """None before HIP 7.2, which knows no allocations in host memory."""
+    try:
+        return runtime.granularity(_core.AllocationProperties(0, location_type=_HOST_LOCATION), False)
+    except _core.HipError:
+        return None
+
+
+def _host_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _open_files() -> int | None:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return None if hard == resource.RLIM_INFINITY else hard
+
+
+def _mappings() -> int | None:
+    try:
+        return int(Path("/proc/sys/vm/max_map_count").read_text())
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,278 @@
+"""Choosing a runtime: a shared library with HIP's C ABI (amd, cuda, sim, or one of them by path)."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import math
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hipplan import _core
+from hipplan.errors import Diagnostic, RuntimeUnavailable, SettingError, suggest
+from hipplan.machines.family import Family, family_of
+from hipplan.machines.profiles import Machine, load_machine, sim_profile
+from hipplan.machines.simulator import DEFAULT_MACHINE, library_path, refusal
+from hipplan.units import version_text
+
+SYSTEM_ROCM = "/opt/rocm"
+CHOICES = ("auto", "amd", "cuda", "sim")
+IDLE_NOTICE_S = 10.0
+
+_lock = threading.Lock()
+_simulated: dict[str, tuple[str, Machine]] = {}
+"""What simulators have become, by path: the profile as they read it, and the machine."""
+_opened_by: int | None = None
+"""The process that opened a runtime; None before that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """An open runtime and how it was chosen."""
+
+    kind: Family
+    """Whose library it is."""
+    runtime: _core.Runtime
+    notice: str
+    """What the user should know about the choice; empty if nothing."""
+    machine: Machine | None = None
+    """What the simulator has become; None for real machines."""
+
+
+def version_of(runtime: _core.Runtime) -> str:
+    """The runtime's HIP version, and whose library it is: "HIP 7.2 (libhipsim.so)"."""
+    short = version_text(runtime.version).rpartition(".")[0]
+    return f"HIP {short} ({Path(runtime.path).name})"
+
+
+def choose(wanted: str | os.PathLike[str] | None = None, machine: Machine | None = None) -> Chosen:
+    """Opens a runtime.
+
+    wanted: auto, amd, cuda, sim or a path; None: HIPPLAN_RUNTIME, else auto. `auto` takes amd if it has a
+    device, else cuda if it has one, else the simulator, and says so in `notice`.
+    machine: what the simulator is to be; only for sim.
+    Raises RuntimeUnavailable (HP407) with what was looked at; SettingError (HP407, HP415) for a name that no runtime
+    has, and for an environment variable with a value that it cannot have.
+    """
+    idle_notice_s()  # where it is used nothing may fail
+    variable = os.environ.get("HIPPLAN_RUNTIME")
+    if wanted or not variable:
+        return _chosen(os.fsdecode(wanted or "auto"), machine)
+    try:
+        return _chosen(variable, machine)
+    except RuntimeUnavailable as error:
+        found = [replace(one, notes=(*one.notes, "set by: HIPPLAN_RUNTIME")) for one in error.diagnostics]
+        raise type(error)(found) from None
+
+
+def idle_notice_s() -> float:
+    """For how long a device may be busy before somebody hears of it. Raises SettingError (HP415)."""
+    text = os.environ.get("HIPPLAN_IDLE_NOTICE")
+    if not text:
+        return IDLE_NOTICE_S
+    with contextlib.suppress(ValueError):
+        if math.isfinite(seconds := float(text)) and seconds >= 0:
+            return seconds
+    raise _wrong_setting("HIPPLAN_IDLE_NOTICE", f"'{text}' is no number of seconds", "write it as 10 or 0.5")
+
+
+def _wrong_setting(variable: str, why: str, hint: str = "") -> SettingError:
+    return SettingError(Diagnostic("HP415", f"the environment variable {variable} is wrong", why=why, hint=hint))
+
+
+def _chosen(wanted: str, machine: Machine | None) -> Chosen:
+    if _opened_by not in (None, os.getpid()):
+        why = "HIP and CUDA serve the process that started them, and no forked child"
+        hint = 'start a new process (multiprocessing: "spawn"), or fork before the first use'
+        raise RuntimeUnavailable(
+            Diagnostic("HP407", "this process was forked from one that has opened a runtime", why=why, hint=hint)
+        )
+    if wanted == "sim":
+        return _chosen_simulator(machine)
+    if wanted == "amd":
+        return Chosen("amd", _with_devices(open_amd(), "amd"), "")
+    if wanted == "cuda":
+        library = Path(_core.__file__).with_name("libhipcuda.so")
+        return Chosen("cuda", _with_devices(_open(str(library)), "cuda"), "")
+    if wanted != "auto":
+        if not _may_be_a_path(wanted) or (os.sep not in wanted and not wanted.endswith(".so")):
+            hint = f"it is one of {', '.join(CHOICES)}, or a path such as ./libamdhip64.so.7"
+            near = suggest(wanted, CHOICES)
+            raise SettingError(Diagnostic("HP407", f"there is no runtime '{wanted}'", hint=f"{near} {hint}".lstrip()))
+        kind = family_of(wanted)
+        if kind == "sim" and machine is not None:
+            return _chosen_simulator(machine, path=wanted)
+        return known(_with_devices(_open(wanted), kind))
+    if machine is not None and machine.runtime == "sim":
+        return _chosen_simulator(machine)
+    return _auto(machine)
+
+
+def _may_be_a_path(text: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return b"\0" not in os.fsencode(text)
+    return False
+
+
+def known(runtime: _core.Runtime) -> Chosen:
+    """How an open runtime was chosen, for somebody who has only the runtime."""
+    _, machine = _simulated.get(runtime.path, ("", None))
+    return Chosen(family_of(runtime.path), runtime, "", machine)
+
+
+def _auto(machine: Machine | None) -> Chosen:
+    reasons = []
+    for kind in ("amd", "cuda"):
+        try:
+            return _chosen(kind, None)
+        except RuntimeUnavailable as error:
+            reasons.append(f"{kind}: {error.diagnostics[0].summary}")
+    notice = f"no GPU found, so this is the simulator: nothing touches real hardware ({'; '.join(reasons)})"
+    return _chosen_simulator(machine, notice)
+
+
+def _chosen_simulator(machine: Machine | None, notice: str = "", path: str = "") -> Chosen:
+    """path: of another simulator than the one that is there for everybody."""
+    if machine is None and "HIPSIM_PROFILE" not in os.environ:  # or `hipplan sim` has said what it is
+        machine = load_machine(DEFAULT_MACHINE)
+    return Chosen("sim", _with_devices(_simulator(machine, path), "sim"), notice, machine)
+
+
+def _simulator(machine: Machine | None, path: str) -> _core.Runtime:
+    try:
+        runtime = _open(path or str(library_path()))
+    except (FileNotFoundError, RuntimeUnavailable) as error:
+        raise _not_started(error, path) from None
+    if machine is None:
+        return runtime
+    profile = sim_profile(machine)
+    with _lock:
+        was, _ = _simulated.get(runtime.path, ("", None))
+        if profile == was:
+            return runtime
+        try:
+            runtime.configure(profile)
+        except ValueError as error:
+            hint = "close the layouts that are open on it first" if "still alive" in str(error) else ""
+            raise RuntimeUnavailable(
+                Diagnostic("HP407", f"the simulator cannot become {machine.name}", why=str(error), hint=hint)
+            ) from None
+        _simulated[runtime.path] = profile, machine
+    return runtime
+
+
+def _not_started(error: FileNotFoundError | RuntimeUnavailable, path: str) -> RuntimeUnavailable:
+    """What kept the simulator from starting: a variable of the environment, as far as one did."""
+    given = None if path else os.environ.get("HIPSIM_LIBRARY")
+    if isinstance(error, FileNotFoundError):
+        return (
+            RuntimeUnavailable(Diagnostic("HP407", str(error)))
+            if given is None
+            else _wrong_setting("HIPSIM_LIBRARY", str(error))
+        )
+    if given is not None:
+        return _wrong_setting("HIPSIM_LIBRARY", error.diagnostics[0].summary)
+    variable, _, why = ("" if path else refusal(None, {})).partition(": ")
+    return _wrong_setting(variable, why) if variable.startswith("HIPSIM_") else error
+
+
+def open_amd() -> _core.Runtime:
+    """ROCm's library: the copy this process has loaded already, else the first that opens. Asks it nothing.
+
+    Raises RuntimeUnavailable (HP407) with what was looked at.
+    """
+    candidates = list(dict.fromkeys(_amd_candidates()))
+    told: list[str] = []
+    for candidate in candidates:
+        try:
+            return _opened(candidate)
+        except _core.RuntimeUnusable as error:
+            # Only a bare name may be missing without a word: a file that is there may lack what it needs itself.
+            if not str(error).startswith(f"{candidate}: cannot open shared object") or os.sep in candidate:
+                told.append(str(error))
+    why = "looked at " + ", ".join(candidates)
+    root = os.environ.get("ROCM_PATH")
+    if root and not any(Path(one).is_relative_to(root) for one in candidates):
+        why += f"; ROCM_PATH is {root}, where there is no lib/libamdhip64.so"
+    raise RuntimeUnavailable(
+        Diagnostic(
+            "HP407",
+            told[0] if told else "no HIP library was found",
+            why=why,
+            hint="install ROCm 6.1 or later, or set ROCM_PATH; --runtime sim needs no GPU",
+        )
+    )
+
+
+def _amd_candidates() -> Iterator[str]:
+    # A second copy would not share pointers with the first (PyTorch for ROCm brings its own).
+    yield from _core.loaded_libraries("libamdhip64.so")
+    folders = [os.environ.get("ROCM_PATH"), *_wheel_folders(), SYSTEM_ROCM]
+    names = ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so", "libamdhip64.so.5")
+    for folder in dict.fromkeys(filter(None, folders)):
+        for name in names:
+            path = Path(folder, "lib", name)
+            if path.is_symlink() or path.exists():  # a link that leads nowhere is told of
+                yield str(path)
+    yield from names
+
+
+def _wheel_folders() -> Iterator[str]:
+    """Packages that bring their own copy, which they load when they are imported; looked at, not imported."""
+    for package in ("torch", "_rocm_sdk_core"):
+        try:
+            spec = importlib.util.find_spec(package)
+        except ValueError:  # a module made by hand under that name
+            continue
+        yield from (spec.submodule_search_locations or () if spec else ())
+
+
+def _opened(path: str) -> _core.Runtime:
+    global _opened_by
+    runtime = _core.Runtime.open(path)
+    _opened_by = os.getpid()
+    return runtime
+
+
+def _open(path: str) -> _core.Runtime:
+    try:
+        return _opened(path)
+    except _core.RuntimeUnusable as error:
+        raise RuntimeUnavailable(Diagnostic("HP407", str(error))) from None
+
+
+_NO_DEVICE: dict[Family, tuple[str, str]] = {
+    "amd": ("no AMD device was found", "the driver, ROCR_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES"),
+    "cuda": ("no NVIDIA device was found", "the driver and CUDA_VISIBLE_DEVICES"),
+    "sim": ("the simulator shows no device", "ROCR_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES"),
+}
+
+
+def _with_devices(runtime: _core.Runtime, kind: Family) -> _core.Runtime:
+    if count_devices(runtime, kind):
+        return runtime
+    summary, where = _NO_DEVICE[kind]
+    hint = f"look at {where}" + ("" if kind == "sim" else "; --runtime sim needs no GPU")
+    raise RuntimeUnavailable(Diagnostic("HP407", runtime.message or summary, why=f"{runtime.path} says so", hint=hint))
+
+
+def count_devices(runtime: _core.Runtime, kind: str) -> int:
+    """Devices a runtime has; RuntimeUnavailable if it cannot even be asked."""
+    try:
+        return runtime.device_count()
+    except _core.HipError as error:
+        raise RuntimeUnavailable(
+            Diagnostic("HP407", f"the {kind} runtime does not start: {error.name}", why=str(error))
+        ) from None
+
+
+def described(runtime: _core.Runtime) -> dict[str, str]:
+    """Which library a runtime is, and the versions that it and its driver tell."""
+    try:
+        driver = version_text(runtime.driver_version())
+    except _core.HipError as error:
+        driver = error.name
+    return {"path": runtime.path, "version": version_text(runtime.version), "driver_version": driver}

@@ -1,0 +1,54 @@
+"""What a process may have run out of where a driver says "out of memory": not all of it is the device's."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import resource
+
+from hipplan.machines.family import Family
+
+_SPARE_FILES = 4
+"""What one driver call may open."""
+_ON_HOST = ("hipHostMalloc", "hipHostRegister", "hipMallocManaged")
+
+
+def shortage(call: str, size: int, family: Family) -> str:
+    """What to do about a call that said "out of memory" a moment ago, before anything is given back.
+
+    size: bytes that it asked for.
+    """
+    if not _files_can_be_opened():
+        return "this process has no room left for open files, which memory takes here: raise `ulimit -n`"
+    if _is_limited(resource.RLIMIT_AS) and not _addresses_can_be_had(size):
+        return "this process has no addresses left: raise `ulimit -v`"
+    if family == "sim" and resource.getrlimit(resource.RLIMIT_FSIZE)[0] in range(size):
+        return "simulated memory is a file, and files of this process are limited: raise `ulimit -f`"
+    if call == "hipMemAddressReserve":
+        return "these are addresses and no memory: ask for fewer, or leave address and alignment to HIP"
+    where = "of the host" if call in _ON_HOST else "on the device"
+    return f"free memory {where}, or make the plan smaller"
+
+
+def _is_limited(what: int) -> bool:
+    return resource.getrlimit(what)[0] != resource.RLIM_INFINITY
+
+
+def _files_can_be_opened() -> bool:
+    opened = []
+    try:
+        opened += [os.eventfd(0) for _ in range(_SPARE_FILES)]
+    except OSError:
+        return False
+    finally:
+        for one in opened:
+            os.close(one)
+    return True
+
+
+def _addresses_can_be_had(size: int) -> bool:
+    try:
+        mmap.mmap(-1, max(size, mmap.PAGESIZE), mmap.MAP_PRIVATE, 0).close()
+    except (OSError, ValueError, OverflowError):
+        return False
+    return True

@@ -1,0 +1,132 @@
+"""Running any program on the simulated HIP runtime: the launcher behind `hipplan sim -- CMD`.
+
+    from hipplan.machines import simulator
+    code = simulator.run(["python", "my_hip_script.py"], profile_text=text)
+
+A program finds the simulator under AMD's names, in a temporary folder of links that LD_LIBRARY_PATH puts before
+everything but a program's own RPATH. Nothing is patched and nothing is installed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+DEFAULT_MACHINE = "sim-2"
+"""The profile that the simulator takes where nobody names one."""
+
+LIBRARY = "libhipsim.so"
+REFUSES_ABI_5 = "libhipsim_refuse_abi_5.so"
+LINKS = {
+    "libamdhip64.so": LIBRARY,
+    "libamdhip64.so.7": LIBRARY,
+    "libamdhip64.so.6": LIBRARY,
+    "libamdhip64.so.5": REFUSES_ABI_5,
+    LIBRARY: LIBRARY,  # for what was linked against one of these links
+}
+"""The names programs ask for, and the library that each gets."""
+
+_FORWARDED = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2}
+
+
+def library_path() -> Path:
+    """The simulator: HIPSIM_LIBRARY if that is set, else the one built with this package.
+
+    Raises FileNotFoundError with what was looked for.
+    """
+    given = os.environ.get("HIPSIM_LIBRARY")
+    path = Path(given) if given else _package_folder() / LIBRARY
+    if not path.is_file():
+        why = "HIPSIM_LIBRARY names no file" if given else "the pure-Python hipplan has none; install the full wheel"
+        raise FileNotFoundError(f"no simulator at {path}: {why}")
+    return path.resolve()
+
+
+def environment(profile_text: str | None, folder: Path) -> dict[str, str]:
+    """Fills `folder` with links to the simulator and returns the variables that make a program use them.
+
+    profile_text: the machine to be, as key=value lines; None: what HIPSIM_PROFILE says, or two generic devices.
+    Raises FileNotFoundError where the simulator is not built.
+    """
+    library = library_path()
+    for name, target in LINKS.items():
+        source = library if target == LIBRARY else library.with_name(target)
+        (folder / name).symlink_to(source)
+    searched = os.environ.get("LD_LIBRARY_PATH")
+    variables = {"LD_LIBRARY_PATH": f"{folder}:{searched}" if searched else str(folder)}
+    if profile_text is not None:
+        variables["HIPSIM_PROFILE"] = profile_text
+    return variables
+
+
+def refusal(profile_text: str | None, variables: Mapping[str, str]) -> str:
+    """Why a simulator with these settings, and those of the environment, does not start; empty if it does."""
+    settings = {**os.environ, **variables, "HIPSIM_LOG": "stderr"}
+    settings.pop("HIPSIM_LEDGER_AT_EXIT", None)  # it is the program's
+    if profile_text is not None:
+        settings["HIPSIM_PROFILE"] = profile_text
+    probe = [sys.executable, "-I", "-S", "-c", _PROBE, str(library_path())]
+    told = subprocess.run(probe, env=settings, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=True).stderr
+    lines = told.decode(errors="replace").splitlines()
+    return next((line.removeprefix(_REFUSES) for line in lines if line.startswith(_REFUSES)), "")
+
+
+_PROBE = "import ctypes, sys; ctypes.CDLL(sys.argv[1]).hipsim_fail(None)"
+"""Starts the simulator, and is no call that it would trace."""
+_REFUSES = "hipsim: cannot start: "
+
+
+def run(command: Sequence[str], profile_text: str | None = None, variables: Mapping[str, str] | None = None) -> int:
+    """Runs a program on the simulator and returns its exit code: 128 + n if signal n ended it, as a shell says.
+
+    variables: more for the program's environment, such as HIPSIM_FAIL or HIPSIM_TRACE.
+    Signals that are sent to this process alone are passed on; ^C reaches the program by itself.
+    Raises FileNotFoundError if the program or the simulator is missing, PermissionError if it cannot be run.
+    """
+    with (
+        _blocked(_FORWARDED | {signal.SIGCHLD}) as before,
+        tempfile.TemporaryDirectory(prefix="hipsim-") as folder,
+    ):
+        child = subprocess.Popen(
+            command,
+            env={**os.environ, **environment(profile_text, Path(folder)), **(variables or {})},
+            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before),
+        )
+        code = _wait(child)
+    return code if code >= 0 else 128 - code
+
+
+@contextlib.contextmanager
+def _blocked(signals: set[signal.Signals]) -> Iterator[set[int]]:
+    """Keeps signals waiting, so that none falls between the child's start and the wait for it."""
+    before: set[int] = set(signal.pthread_sigmask(signal.SIG_BLOCK, signals))
+    try:
+        yield before
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _wait(child: subprocess.Popen[bytes]) -> int:
+    while (code := child.poll()) is None:
+        # A timeout, because another thread of a larger program may have taken the SIGCHLD.
+        got = signal.sigtimedwait(_FORWARDED | {signal.SIGCHLD}, 1.0)
+        if got is None or got.si_signo == signal.SIGCHLD:
+            continue
+        from_the_terminal = got.si_code > 0  # the kernel's own: the whole process group has it
+        if not from_the_terminal:
+            child.send_signal(got.si_signo)
+    return code
+
+
+def _package_folder() -> Path:
+    """Where the compiled parts are: beside the module _core, which an editable install keeps elsewhere."""
+    compiled = importlib.util.find_spec("hipplan._core")
+    origin = compiled.origin if compiled else None
+    return Path(origin).parent if origin else Path(__file__).parent

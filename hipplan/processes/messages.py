@@ -1,0 +1,332 @@
+"""Messages between processes of one user on one machine: JSON over UNIX sockets, bounded in size, time and number.
+
+A message is its length (4 bytes, the highest first) and a JSON object in UTF-8. Sockets lie in a folder that its user
+alone may enter: nobody else can take their names, hide them among others, or connect. Both ends ask the kernel all the
+same who the other is (SO_PEERCRED), and only the same user is answered and believed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import selectors
+import socket
+import stat
+import struct
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from types import TracebackType
+from typing import Any
+
+from typing_extensions import Self
+
+from hipplan.files import strict_json
+
+Message = dict[str, Any]
+
+_LENGTH = struct.Struct(">I")
+
+MESSAGE_BYTES = 4 << 20
+"""Of an answer."""
+REQUEST_BYTES = 4096
+PATIENCE_S = 5.0
+"""How long a client may take to ask, and to read."""
+CLIENTS = 16
+"""So many at once; one more takes the place of the one that has had the most time."""
+DEAF_S = 1.0
+"""How long nobody is accepted after there was no descriptor for somebody, who waits meanwhile."""
+STALE_S = 60.0
+"""A socket that nobody listens on is removed when it is older: younger ones may be about to be listened on."""
+
+_SHARED = "/tmp"
+
+
+@dataclass(slots=True)
+class _Client:
+    connection: socket.socket
+    until: float
+    asked: bytearray = field(default_factory=bytearray)
+    wanted: int = _LENGTH.size
+    answer: memoryview | None = None
+
+
+class Server:
+    """Answers as long as it is entered, in the thread that calls serve() whenever one of files() can be read.
+
+    answer: makes the answer to a request. What it raises is not caught.
+    """
+
+    def __init__(self, answer: Callable[[Message], Message]) -> None:
+        self._answer = answer
+        self._clients: dict[int, _Client] = {}
+        self._deaf_until: float | None = None
+
+    def __enter__(self) -> Self:
+        """Raises OSError: no folder, no descriptor, or a sandbox without sockets."""
+        with contextlib.ExitStack() as undo:
+            self._ready = undo.enter_context(selectors.EpollSelector())
+            self._door = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK))
+            self._folder = _new_folder()
+            undo.callback(os.close, self._folder)
+            self.name = f"{os.getpid()}-{secrets.token_hex(8)}"
+            self._door.bind(_within(self._folder, self.name))
+            undo.callback(self._unlink)
+            self._door.listen(CLIENTS)
+            self._ready.register(self._door, selectors.EVENT_READ)
+            self._open = undo.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for client in list(self._clients.values()):
+            self._drop(client)
+        self._open.close()
+
+    def forget(self) -> None:
+        """In a forked child: closes what it has got, and changes nothing of its parent's."""
+        for client in self._clients.values():
+            client.connection.close()
+        self._door.close()
+        self._ready.close()
+        os.close(self._folder)
+
+    def _unlink(self) -> None:
+        with contextlib.suppress(OSError):
+            os.unlink(self.name, dir_fd=self._folder)
+
+    def files(self) -> list[int]:
+        """Readable when serve() has something to do."""
+        return [self._ready.fileno()]
+
+    def wait_s(self) -> float | None:
+        """After how many seconds serve() has something to do even so; None if never."""
+        times = [one.until for one in self._clients.values()]
+        if self._deaf_until is not None:
+            times.append(self._deaf_until)
+        return max(0.0, min(times) - monotonic()) if times else None
+
+    def serve(self) -> None:
+        """Does what can be done without waiting."""
+        if self._deaf_until is not None and self._deaf_until <= monotonic():
+            self._deaf_until = None
+            self._ready.register(self._door, selectors.EVENT_READ)
+        for key, _ in self._ready.select(0):
+            if key.fileobj is self._door:
+                self._accept()
+            elif (client := self._clients.get(key.fd)) is not None:  # else it had to make room
+                self._talk(client)
+        for client in [one for one in self._clients.values() if one.until <= monotonic()]:
+            self._drop(client)
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._door.accept()
+        except OSError as error:  # it has gone again
+            if error.errno in (errno.EMFILE, errno.ENFILE):  # or stays, and would be reported for ever
+                self._ready.unregister(self._door)
+                self._deaf_until = monotonic() + DEAF_S
+            return
+        connection.setblocking(False)
+        if peer(connection)[1] != os.geteuid():
+            connection.close()
+            return
+        if len(self._clients) == CLIENTS:
+            self._drop(min(self._clients.values(), key=lambda one: one.until))
+        self._clients[connection.fileno()] = _Client(connection, monotonic() + PATIENCE_S)
+        self._ready.register(connection, selectors.EVENT_READ)
+
+    def _talk(self, client: _Client) -> None:
+        try:
+            if client.answer is None:
+                self._listen(client)
+            else:
+                client.answer = client.answer[client.connection.send(client.answer) :]
+        except BlockingIOError:
+            return
+        except (OSError, ValueError, RecursionError):  # it has gone, or talks nonsense
+            self._drop(client)
+            return
+        if client.answer is not None and not client.answer:
+            self._drop(client)
+
+    def _listen(self, client: _Client) -> None:
+        got = client.connection.recv(client.wanted - len(client.asked))
+        if not got:
+            raise ConnectionError("it has gone")
+        client.asked += got
+        if len(client.asked) == client.wanted == _LENGTH.size:
+            client.wanted += _length(client.asked, REQUEST_BYTES)
+        if len(client.asked) < client.wanted:
+            return
+        client.answer = memoryview(packed(self._answer(_unpacked(client.asked[_LENGTH.size :]))))
+        client.until = monotonic() + PATIENCE_S
+        self._ready.modify(client.connection, selectors.EVENT_WRITE)
+
+    def _drop(self, client: _Client) -> None:
+        self._ready.unregister(client.connection)
+        del self._clients[client.connection.fileno()]
+        client.connection.close()
+
+
+def packed(message: Message) -> bytes:
+    """As it goes over a socket. Raises ValueError if it is longer than anybody would read."""
+    text = strict_json.dumps(message).encode()
+    if len(text) > MESSAGE_BYTES:
+        raise ValueError("too long a message")
+    return _LENGTH.pack(len(text)) + text
+
+
+def _length(begin: bytes | bytearray, most: int) -> int:
+    (length,) = _LENGTH.unpack_from(begin)
+    if not 0 < length <= most:
+        raise ValueError("too long a message")
+    return int(length)
+
+
+def _unpacked(text: bytes | bytearray) -> Message:
+    message = strict_json.loads(bytes(text))
+    if not isinstance(message, dict):
+        raise ValueError("a message is a JSON object")
+    return message
+
+
+class Caller:
+    """A connection to a server of this user. Raises OSError if nobody is there, or nobody has the time.
+
+    until: by time.monotonic(); all that waits ends then, with TimeoutError.
+    """
+
+    def __init__(self, folder: int, name: str, until: float) -> None:
+        self._until = until
+        self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._connect(_within(folder, name))
+            if peer(self._connection)[1] != os.geteuid():
+                raise PermissionError(errno.EPERM, "it is another user's")
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _connect(self, address: str) -> None:
+        self._connection.setblocking(False)
+        while True:
+            try:
+                self._connection.connect(address)
+                return
+            except BlockingIOError:  # its queue is full
+                if monotonic() >= self._until:
+                    raise TimeoutError from None
+                time.sleep(0.02)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._connection.close()
+
+    def send(self, request: Message) -> None:
+        """A request fits into what the kernel takes at once. Raises OSError."""
+        self._connection.sendall(packed(request))
+
+    def receive(self) -> Message:
+        """The answer. Raises OSError, and ValueError or RecursionError for what is none."""
+        begin = self._read(_LENGTH.size)
+        return _unpacked(self._read(_length(begin, MESSAGE_BYTES)))
+
+    def _read(self, length: int) -> bytearray:
+        text = bytearray()
+        while len(text) < length:
+            self._connection.settimeout(max(0.001, self._until - monotonic()))
+            if not (got := self._connection.recv(min(65536, length - len(text)))):
+                raise ConnectionError(errno.ECONNRESET, "it has gone")
+            text += got
+        return text
+
+
+def servers() -> Iterator[tuple[int, str]]:
+    """Folder, open until the next one is asked for, and name of each socket of this user; of dead processes too."""
+    for path in _folders():
+        with contextlib.suppress(OSError), _opened(path) as folder:
+            for name in sorted(os.listdir(folder)):  # noqa: PTH208  # of the folder that was looked at
+                yield folder, name
+
+
+def remove_stale(folder: int, name: str) -> None:
+    """Removes a socket that nobody listens on."""
+    with contextlib.suppress(OSError):
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if stat.S_ISSOCK(status.st_mode) and time.time() - status.st_mtime > STALE_S:
+            os.unlink(name, dir_fd=folder)
+
+
+def peer(connection: socket.socket) -> tuple[int, int, int]:
+    """(process, user, group) at the other end, as the kernel knows them."""
+    size = struct.calcsize("3i")
+    process, user, group = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    return process, user, group
+
+
+def _within(folder: int, name: str) -> str:
+    """An address short enough for a socket, wherever the folder is."""
+    return f"/proc/self/fd/{folder}/{name}"
+
+
+def _runtime_folders() -> list[str]:
+    """Where the system gives each user a folder of his own."""
+    given = (os.environ.get("XDG_RUNTIME_DIR", ""), f"/run/user/{os.geteuid()}")
+    return [folder for folder in dict.fromkeys(given) if os.path.isabs(folder)]  # noqa: PTH117
+
+
+def _shared_prefix() -> str:
+    return f"hipplan-{os.geteuid()}-"
+
+
+def _folders() -> list[str]:
+    """Where sockets of this user may be, in every environment that he may have started a process in."""
+    found = [str(Path(folder, "hipplan")) for folder in _runtime_folders()]
+    with contextlib.suppress(OSError), os.scandir(_SHARED) as entries:
+        found += sorted(
+            one.path
+            for one in entries
+            if one.name.startswith(_shared_prefix()) and _is_ours(one.stat(follow_symlinks=False))
+        )
+    return found
+
+
+def _is_ours(status: os.stat_result) -> bool:
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[int]:
+    """A folder that this user alone may enter. Raises OSError if it is none."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if not _is_ours(os.fstat(folder)):
+            raise PermissionError(errno.EPERM, "others may enter it", path)
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _new_folder() -> int:
+    """The folder for a new socket, open. Raises OSError."""
+    for runtime in _runtime_folders():
+        with contextlib.suppress(OSError):
+            path = Path(runtime, "hipplan")
+            path.mkdir(mode=0o700, exist_ok=True)
+            with _opened(str(path)) as folder:
+                return os.dup(folder)
+    for shared in _folders():
+        with contextlib.suppress(OSError), _opened(shared) as folder:
+            return os.dup(folder)
+    made = tempfile.mkdtemp(prefix=_shared_prefix(), dir=_SHARED)  # a name that nobody can have taken before
+    with _opened(made) as folder:
+        return os.dup(folder)

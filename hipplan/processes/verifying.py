@@ -1,0 +1,327 @@
+"""Layouts that are held answer other processes of the same user: `hipplan verify` asks what they read back now.
+
+The command answers between two sleeps of its own thread, a program that uses the library in a thread for that.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import datetime
+import logging
+import os
+import select
+import shlex
+import signal
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from hipplan import _core
+from hipplan.errors import Diagnostic, HeldError
+from hipplan.files import strict_json
+from hipplan.layout.layout import Layout
+from hipplan.processes import messages
+from hipplan.processes.messages import Caller, Message, Server
+
+log = logging.getLogger("hipplan")
+
+ANSWER_S = 30.0
+"""How long an answer may take; reading back waits for the driver."""
+LIST_S = 2.0
+"""How long all together may take to say what they hold."""
+DIFFERENCES = 1000
+"""So many are described, of all layouts of a process."""
+_LAYOUTS = 1000
+_COMMAND = 2000
+_MEMORY = ("allocation", "device", "pinned", "registered", "managed")
+_AT_ONCE = 100
+"""So many processes are asked together: each costs a descriptor."""
+
+_OWN_FAULTS = {
+    signal.SIGSEGV,
+    signal.SIGBUS,
+    signal.SIGFPE,
+    signal.SIGILL,
+    signal.SIGTRAP,
+    signal.SIGSYS,
+    signal.SIGABRT,
+}
+"""Signals that a thread causes itself. All others are for other threads."""
+
+_held: weakref.WeakKeyDictionary[Layout, float] = weakref.WeakKeyDictionary()
+"""The layouts that others may ask about, and since when."""
+_lock = threading.RLock()
+_thread: _Thread | None = None
+_was_started = False
+
+
+def hold(layout: Layout) -> None:
+    """From now on others may ask about a layout, as long as it is open and somebody serves."""
+    with _lock:
+        _held[layout] = time.time()
+
+
+def answer_in_thread(layout: Layout) -> None:
+    """As hold(), and serves in a thread of this process until its end. The log says so once if it cannot."""
+    global _thread, _was_started
+    hold(layout)
+    with _lock:
+        if not _was_started:
+            _was_started = True
+            try:
+                _thread = _Thread()
+            except (OSError, RuntimeError) as error:
+                _cannot_answer(error)
+
+
+def _cannot_answer(error: Exception) -> None:
+    log.warning("`hipplan verify` cannot ask this process: %s", getattr(error, "strerror", None) or error)
+
+
+def answer(request: Message) -> Message:
+    """What this process says of the layouts that it holds. request: {"ask": "list" or "verify"}."""
+    with _lock:
+        held = [(layout, since) for layout, since in _held.items() if not layout.closed]
+    said: Message = {
+        "format_version": strict_json.FORMAT_VERSION,
+        "process": os.getpid(),
+        "command": shlex.join(sys.orig_argv)[:_COMMAND],
+        "layouts": [_described(layout, since) for layout, since in held[:_LAYOUTS]],
+    }
+    if request.get("ask") == "verify":
+        left = DIFFERENCES
+        for (layout, _), one in zip(held, said["layouts"], strict=False):
+            one |= _read_back(layout, left)
+            left -= len(one.get("differences", ()))
+    return said
+
+
+def _described(layout: Layout, since: float) -> Message:
+    program = layout.program
+    begun = datetime.datetime.fromtimestamp(since, datetime.timezone.utc)
+    return {
+        "plan": program.name,
+        "digest": program.digest,
+        "machine": program.machine,
+        "runtime": layout.runtime.path,
+        "since": begun.isoformat(timespec="seconds"),
+        "bytes": sum(one.size for one in program.resources if one.kind in _MEMORY and not one.imported),
+    }
+
+
+def _read_back(layout: Layout, most: int) -> Message:
+    """checks: how many; differ: how many of them differ from the plan; differences: the first of those."""
+    try:
+        checks = layout.verify()
+    except (_core.HipError, ValueError) as error:  # ValueError: it was closed meanwhile
+        return {"error": str(error)}
+    wrong = checks.mismatches()
+    described = [{"name": c.name, "what": c.what, "desired": c.desired, "current": c.current} for c in wrong[:most]]
+    return {"checks": len(checks), "differ": len(wrong), "differences": described}
+
+
+@contextlib.contextmanager
+def answers() -> Iterator[Server | None]:
+    """A server for the layouts that this process holds; None where there can be none: no reason not to hold them."""
+    with contextlib.ExitStack() as undo:
+        try:
+            server: Server | None = undo.enter_context(Server(answer))
+        except OSError as error:
+            server = None
+            _cannot_answer(error)
+        yield server
+
+
+class _Thread:
+    """Serves until the process ends."""
+
+    def __init__(self) -> None:
+        """Raises OSError, RuntimeError."""
+        with contextlib.ExitStack() as undo:
+            self._server = undo.enter_context(Server(answer))
+            self._stopped, self._stop = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+            undo.callback(os.close, self._stopped)
+            undo.callback(os.close, self._stop)
+            self._thread = threading.Thread(target=self._serve, name="hipplan verify", daemon=True)
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _OWN_FAULTS)
+            try:
+                self._thread.start()
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            self._open = undo.pop_all()
+
+    def _serve(self) -> None:
+        ready = select.poll()  # not select(): descriptors beyond 1023 are usual where each allocation costs one
+        for descriptor in (self._stopped, *self._server.files()):
+            ready.register(descriptor, select.POLLIN)
+        while True:
+            limit_s = self._server.wait_s()
+            came = ready.poll(None if limit_s is None else 1000 * limit_s)
+            if any(descriptor == self._stopped for descriptor, _ in came):
+                return
+            self._server.serve()
+
+    def stop(self) -> None:
+        """While the runtime still stands: an answer that is being made is waited for."""
+        os.write(self._stop, b"x")
+        self._thread.join(ANSWER_S)
+        self._open.close()
+
+    def forget(self) -> None:
+        """In a forked child, which has not got the thread."""
+        self._open.pop_all()
+        self._server.forget()
+        os.close(self._stopped)
+        os.close(self._stop)
+
+
+@atexit.register
+def _stop() -> None:
+    if _thread is not None:
+        _thread.stop()
+
+
+def _forget() -> None:
+    global _lock, _thread, _was_started
+    _was_started = False
+    _lock = threading.RLock()
+    _held.clear()
+    thread, _thread = _thread, None
+    if thread is not None:
+        thread.forget()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def holders() -> list[Message]:
+    """What the processes of this user say that they hold, by process id; `error` of those that do not answer.
+
+    Those that hold nothing now are left out.
+    """
+    found: dict[int, Message] = {}
+    sockets = messages.servers()
+    while some := _asked(sockets, time.monotonic() + LIST_S):
+        for process, caller in some:  # all of them are at work on it by now
+            with caller if isinstance(caller, Caller) else contextlib.nullcontext():
+                said = _said(caller)
+            if "error" in said or said["layouts"]:
+                found[process] = said | {"process": process}
+    return [found[process] for process in sorted(found)]
+
+
+def _asked(sockets: Iterator[tuple[int, str]], until: float) -> list[tuple[int, Caller | Exception]]:
+    """The next processes, and the connection to each that was asked, or why it could not be."""
+    some: list[tuple[int, Caller | Exception]] = []
+    for folder, name in sockets:
+        process = name.partition("-")[0]
+        if not process.isdecimal():
+            continue
+        try:
+            caller = Caller(folder, name, until)
+            some.append((int(process), caller))
+            caller.send({"ask": "list"})
+        except ConnectionRefusedError:
+            messages.remove_stale(folder, name)
+        except TimeoutError as error:
+            some.append((int(process), error))
+        except OSError:  # it has gone
+            continue
+        if len(some) == _AT_ONCE:
+            break
+    return some
+
+
+def _said(caller: Caller | Exception) -> Message:
+    try:
+        if isinstance(caller, Exception):
+            raise caller
+        return _checked(caller.receive())
+    except (OSError, ValueError, RecursionError) as error:
+        return {"command": "", "layouts": [], "error": _why(error, LIST_S)}
+
+
+def _why(error: Exception, limit_s: float) -> str:
+    return f"it did not answer within {limit_s:g} s" if isinstance(error, TimeoutError) else str(error)
+
+
+def ask(process: int | None = None) -> Message:
+    """What held layouts read back now. process: its id; None: the only one there is.
+
+    `layouts` has each; checks, differ and differences are of all, the rest is the first one's. Raises HeldError
+    (HP412): no process holds one, several do, or it does not answer.
+    """
+    if process is None:
+        holding = [one["process"] for one in holders()]
+        if len(holding) != 1:
+            raise HeldError(_none_or_many(holding))
+        (process,) = holding
+    until = time.monotonic() + ANSWER_S
+    for folder, name in messages.servers():
+        if not name.startswith(f"{process}-"):
+            continue
+        try:
+            with Caller(folder, name, until) as caller:
+                caller.send({"ask": "verify"})
+                said = _checked(caller.receive())
+        except ConnectionRefusedError:
+            continue
+        except (OSError, ValueError, RecursionError) as error:
+            why = _why(error, ANSWER_S)
+            raise HeldError(Diagnostic("HP412", f"process {process} cannot be asked", why=why)) from None
+        if said["layouts"]:
+            return _summed(said, process)
+    others = ", ".join(str(one["process"]) for one in holders()) or "none"
+    hint = f"processes that hold one: {others}"
+    raise HeldError(Diagnostic("HP412", f"process {process} holds no layout of this user", hint=hint))
+
+
+def _summed(said: Message, process: int) -> Message:
+    layouts = said["layouts"]
+    for one in layouts:
+        if "error" in one:
+            summary = f"process {process} cannot read its layout '{one['plan']}' back"
+            raise HeldError(Diagnostic("HP412", summary, why=str(one["error"])))
+    first = {key: layouts[0][key] for key in ("plan", "digest", "machine", "runtime")}
+    totals = {key: sum(one[key] for one in layouts) for key in ("checks", "differ")}
+    return said | first | totals | {"differences": [found for one in layouts for found in one["differences"]]}
+
+
+def _none_or_many(holding: list[int]) -> Diagnostic:
+    if not holding:
+        hint = "`hipplan apply plan.yaml` holds one until ^C, and so does a program while its layout is open"
+        return Diagnostic("HP412", "no process of this user holds a layout", hint=hint)
+    which = ", ".join(map(str, holding))
+    return Diagnostic("HP412", f"{len(holding)} processes hold a layout", why=which, hint="name one of them")
+
+
+_LAYOUT: dict[str, type] = {"plan": str, "digest": str, "machine": str, "runtime": str, "since": str, "bytes": int}
+_READ_BACK: dict[str, type] = {"checks": int, "differ": int, "differences": list}
+
+
+def _checked(said: Message) -> Message:
+    """Raises ValueError if it is no answer: whoever is there need not be this version of hipplan."""
+    layouts: Any = said.get("layouts")
+    if (
+        said.get("format_version") == strict_json.FORMAT_VERSION
+        and _has(said, {"process": int, "command": str, "layouts": list})
+        and all(_has(one, _LAYOUT) and _is_read_back(one) for one in layouts)
+    ):
+        return said
+    raise ValueError("not an answer of this version of hipplan")
+
+
+def _is_read_back(one: Message) -> bool:
+    if "error" in one or not any(key in one for key in _READ_BACK):
+        return isinstance(one.get("error", ""), str)
+    return _has(one, _READ_BACK) and all(
+        _has(found, dict.fromkeys(("name", "what", "desired", "current"), str)) for found in one["differences"]
+    )
+
+
+def _has(given: Any, wanted: dict[str, type]) -> bool:
+    return isinstance(given, dict) and all(isinstance(given.get(key), kind) for key, kind in wanted.items())

@@ -1,0 +1,106 @@
+"""What advice and prefetches make of a managed buffer, piece by piece between the ends of all advised ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from hipplan.program.alterations import ChangeAdvice
+from hipplan.program.steps import Advise, Prefetch
+from hipplan.units import PAGE
+
+NOWHERE = -2
+"""No location: what HIP tells of a piece without preferred location, or never prefetched."""
+
+ADVICE = {
+    "read_mostly": 1,
+    "unset_read_mostly": 2,
+    "preferred_location": 3,
+    "unset_preferred_location": 4,
+    "accessed_by": 5,
+    "unset_accessed_by": 6,
+    "coarse_grain": 100,
+    "unset_coarse_grain": 101,
+}
+"""A plan's advice -> hipMemoryAdvise."""
+
+
+@dataclass(slots=True)
+class Piece:
+    """A part of a managed buffer that all advice treats alike."""
+
+    start: int
+    end: int
+    read_mostly: int = 0
+    preferred: int = NOWHERE
+    prefetched: int = NOWHERE
+    accessed_by: frozenset[int] = frozenset()
+    coarse_grain: int = 0
+
+    def follow(self, step: Advise | Prefetch) -> None:
+        if isinstance(step, Prefetch):
+            self.prefetched = step.device
+            return
+        match step.advice:
+            case "read_mostly" | "unset_read_mostly":
+                self.read_mostly = int(step.advice == "read_mostly")
+            case "coarse_grain" | "unset_coarse_grain":
+                self.coarse_grain = int(step.advice == "coarse_grain")
+            case "preferred_location":
+                self.preferred = step.device
+            case "unset_preferred_location":
+                self.preferred = NOWHERE
+            case "accessed_by":
+                self.accessed_by |= {step.device}
+            case "unset_accessed_by":
+                self.accessed_by -= {step.device}
+
+
+def pieces(todo: Sequence[Advise | Prefetch], whole: int, more_ends: Iterable[int] = ()) -> list[Piece]:
+    """The pieces of a buffer of `whole` bytes, in order."""
+    ranges = [(s.offset // PAGE * PAGE, min(whole, -(-(s.offset + s.size) // PAGE) * PAGE)) for s in todo]
+    ends = sorted({0, whole, *(edge for one in ranges for edge in one), *more_ends})
+    out = [Piece(start, end) for start, end in pairwise(ends)]
+    for step, (start, end) in zip(todo, ranges, strict=True):
+        for piece in out:
+            if start <= piece.start and piece.end <= end:
+                piece.follow(step)
+    return out
+
+
+def changes(name: str, whole: int, before: Sequence[Advise], after: Sequence[Advise]) -> list[ChangeAdvice]:
+    """The calls that lead from one list of advice to another, each with the one that takes it back."""
+    ends = {end for todo in (before, after) for piece in pieces(todo, whole) for end in (piece.start, piece.end)}
+    found: dict[tuple[tuple[str, int, int], tuple[str, int, int]], list[ChangeAdvice]] = {}
+    for old, new in zip(pieces(before, whole, ends), pieces(after, whole, ends), strict=True):
+        for now, back in _between(old, new):
+            alike = found.setdefault((now, back), [])
+            if alike and alike[-1].offset + alike[-1].size == old.start:
+                alike[-1] = replace(alike[-1], size=old.end - alike[-1].offset)
+                continue
+            size = old.end - old.start
+            alike.append(ChangeAdvice(name=name, offset=old.start, size=size, now=now, before=back))
+    return [change for alike in found.values() for change in alike]
+
+
+def _between(old: Piece, new: Piece) -> Iterator[tuple[tuple[str, int, int], tuple[str, int, int]]]:
+    """(advice, what takes it back) for each difference of two pieces at one place."""
+    for flag in ("read_mostly", "coarse_grain"):
+        if getattr(old, flag) != getattr(new, flag):
+            pair = _advice(flag), _advice(f"unset_{flag}")
+            yield pair if getattr(new, flag) else pair[::-1]
+    if old.preferred != new.preferred:
+        yield _location(new.preferred), _location(old.preferred)
+    for device in sorted(old.accessed_by ^ new.accessed_by):
+        pair = _advice("accessed_by", device), _advice("unset_accessed_by", device)
+        yield pair if device in new.accessed_by else pair[::-1]
+
+
+def _location(device: int) -> tuple[str, int, int]:
+    return _advice("unset_preferred_location") if device == NOWHERE else _advice("preferred_location", device)
+
+
+def _advice(called: str, device: int = 0) -> tuple[str, int, int]:
+    # HIP ignores the device where the advice has none, but still checks that it exists.
+    return called, ADVICE[called], device

@@ -1,0 +1,98 @@
+"""Steps that alter what is there already. Each says what takes it back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hipplan.errors import ApplyError, Diagnostic
+from hipplan.program.steps import CPU_ORDINAL, Reserve, Step
+from hipplan.units import format_size
+
+Rights = tuple[tuple[int, str], ...]
+"""(ordinal or CPU_ORDINAL, right), as in SetAccess."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeAccess(Step):
+    """Other rights on a mapping that stays."""
+
+    call = "hipMemSetAccess"
+    now: Rights
+    """Of all who have, or had, a right."""
+    before: Rights
+    together: bool = False
+    """As of SetAccess."""
+
+    def describe(self) -> str:
+        was = dict(self.before)
+        told = ", ".join(f"{_who(o)}: {was[o]} -> {right}" for o, right in self.now if was[o] != right)
+        return told + (", for the whole range" if self.together else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeAdvice(Step):
+    """Other advice for a part of a managed buffer that stays."""
+
+    call = "hipMemAdvise"
+    offset: int
+    size: int
+    now: tuple[str, int, int]
+    """What it is called, its hipMemoryAdvise, the device."""
+    before: tuple[str, int, int]
+    """The advice that takes it back."""
+
+    def describe(self) -> str:
+        called, _, device = self.now
+        return f"{called} ({_who(device)}), {format_size(self.size)} at +{format_size(self.offset)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeOut(Step):
+    """Unmaps a mapping of the layout as it was, in whose place something else is to be mapped."""
+
+    call = "hipMemUnmap"
+    reservation: str
+    allocation: str
+    rights: Rights
+    """What the mapping gets when it is mapped back."""
+    together: bool = False
+    """As of SetAccess."""
+
+    def describe(self) -> str:
+        return f"{self.allocation} makes room"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReserveBeside(Reserve):
+    """More addresses for a reservation that is full, right behind it."""
+
+    follows: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyBytes(Step):
+    """The bytes of memory that is made anew, through a second place where both are mapped for this."""
+
+    call = "hipMemcpyPeer"
+    source: str
+    source_device: int
+    target: str
+    target_device: int
+    size: int
+
+    def describe(self) -> str:
+        return f"{format_size(self.size)} from device {self.source_device} to device {self.target_device}"
+
+
+def before(allocation: str) -> str:
+    """What the old memory of an allocation is called while the new one is there too."""
+    return f"{allocation} (before)"
+
+
+def refuse(summary: str, *, why: str = "", hint: str = "") -> ApplyError:
+    """HP420: a change that this layout cannot make. Nothing has happened."""
+    return ApplyError(Diagnostic("HP420", summary, why=why, hint=hint))
+
+
+def _who(ordinal: int) -> str:
+    return "the host" if ordinal == CPU_ORDINAL else f"device {ordinal}"

@@ -1,0 +1,121 @@
+"""Steps that put bytes into memory. They change nothing but those bytes, which go with the memory, so there is
+nothing of theirs to undo; what they work with, pinned memory and streams, are steps of their own before them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hipplan.errors import ApplyError, Diagnostic
+from hipplan.files.tensorfiles import FileProblem, Wanted
+from hipplan.language.findings import in_order
+from hipplan.program.steps import CPU_ORDINAL, Step
+from hipplan.units import format_size
+
+if TYPE_CHECKING:
+    from hipplan.errors import Span
+    from hipplan.files.tensorfiles import Files
+
+LANES = 4
+"""Threads for each device; each with a stream and a piece of pinned memory."""
+
+PIECE = 4 * 2**20
+"""Bytes of pinned memory of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of memory that one device can reach."""
+
+    object: str
+    """The live object it lies in."""
+    offset: int
+    size: int
+    device: int
+    """Who moves the bytes; CPU_ORDINAL: the CPU may do it itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fill(Step):
+    call = "hipMemsetAsync"
+    parts: tuple[Part, ...]
+    value: str
+    """As the plan says it."""
+    pattern: bytes
+    """One element."""
+
+    def describe(self) -> str:
+        return f"{format_size(sum(part.size for part in self.parts))} of {self.value}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy(Step):
+    call = "hipMemcpyAsync"
+    source: str
+    pairs: tuple[tuple[Part, Part], ...]
+    """(to, from), of equal size each."""
+    staged: bool = False
+    """Each device copies only between its own memory and pinned memory of ours."""
+
+    def describe(self) -> str:
+        size = format_size(sum(to.size for to, _ in self.pairs))
+        return f"{size} from {self.source}" + (", through pinned memory" if self.staged else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """One place and what it takes from a file."""
+
+    wanted: Wanted
+    pieces: tuple[tuple[int, Part], ...]
+    """(which of its bytes is the first, where it goes)."""
+    origin: Span | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadFiles(Step):
+    """Several loads that nothing stands between are one step, so that all devices load at the same time."""
+
+    call = "hipMemcpyAsync"
+    loads: tuple[Taken, ...]
+    files: tuple[str, ...]
+
+    def describe(self) -> str:
+        size = format_size(sum(part.size for load in self.loads for _, part in load.pieces))
+        of = f"{self.files[0]}" if len(self.files) == 1 else f"{len(self.files)} files"
+        return f"{size} from {of}" + (f", {len(self.loads)} places" if len(self.loads) > 1 else "")
+
+    def problems(self, files: Files) -> list[Diagnostic]:
+        """What is wrong with the files: they cannot be read, or do not fit. Nothing has been moved then."""
+        found: dict[tuple[str, str], Diagnostic] = {}
+        for load in self.loads:
+            try:
+                files.rows(load.wanted)
+            except FileProblem as problem:
+                told = Diagnostic(problem.code, problem.summary, load.origin, why=problem.why, hint=problem.hint)
+                found.setdefault((told.code, told.summary), told)
+        return in_order(found.values())
+
+
+ContentStep = Fill | Copy | LoadFiles
+
+
+def devices_of(steps: tuple[ContentStep, ...]) -> list[int]:
+    """Whose lanes the steps need."""
+    found: set[int] = set()
+    for step in steps:
+        if isinstance(step, Fill):
+            found |= {part.device for part in step.parts}
+        elif isinstance(step, Copy):
+            found |= {part.device for pair in step.pairs for part in pair}
+        else:
+            found |= {part.device for load in step.loads for _, part in load.pieces}
+    return sorted(found - {CPU_ORDINAL})
+
+
+def check_files(steps: Iterable[Step], files: Files) -> None:
+    """What files hold must fit, all of them, before anything is done. Raises ApplyError."""
+    found = [one for step in steps if isinstance(step, LoadFiles) for one in step.problems(files)]
+    if found:
+        raise ApplyError(found)

@@ -1,0 +1,286 @@
+"""Contents compiled: which bytes of which object, moved by whom.
+
+Everything here is arithmetic on resources; files are looked at when the plan is applied. Who moves what: memory.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
+from functools import partial
+from itertools import accumulate
+from pathlib import PurePath
+
+from hipplan.errors import Span
+from hipplan.files.dtypes import BYTE, dtype_of
+from hipplan.files.tensorfiles import Wanted, is_safetensors
+from hipplan.files.values import encode
+from hipplan.language.findings import Findings
+from hipplan.language.loader import LoadedPlan
+from hipplan.language.model import Content
+from hipplan.machines.profiles import Machine
+from hipplan.program.content_steps import LANES, PIECE, ContentStep, Copy, Fill, LoadFiles, Part, Taken
+from hipplan.program.memory import Memory, Refused, cut
+from hipplan.program.program import Program
+from hipplan.program.resources import Resource
+from hipplan.program.steps import CPU_ORDINAL, CreatePinnedBuffer, CreateStream, Step
+from hipplan.units import format_size
+
+STAGING = "#contents."
+"""How the names of what moves bytes begin: as no name of a plan does, nor of what is made for one."""
+
+
+def fill(memory: Memory, name: str, value: float | bool, dtype: str, origin: Span | None = None) -> Fill:
+    """Raises Refused: there is no such dtype or it cannot hold the value, other sizes, no right."""
+    resource = memory.by_name[name]
+    try:
+        kind = resource.dtype or (dtype_of(dtype) if dtype else BYTE).name
+        pattern = encode(kind, value)
+    except ValueError as error:
+        raise Refused("HP105", f"'{name}' cannot be filled: {error}") from None
+    if resource.size % len(pattern):
+        raise Refused("HP421", f"'{name}' has {resource.size} bytes, which is no multiple of the size of {kind}")
+    shown = f"{str(value).lower() if isinstance(value, bool) else value} ({kind})"
+    return Fill(name=name, parts=memory.parts(name, "rw"), value=shown, pattern=pattern, origin=origin)
+
+
+def copy(memory: Memory, name: str, source: str, origin: Span | None = None) -> Copy:
+    """Raises Refused: other sizes, other dtypes, overlapping bytes, no right."""
+    to, from_ = memory.by_name[name], memory.by_name[source]
+    if to.size != from_.size:
+        raise Refused(
+            "HP421", f"'{name}' has {format_size(to.size)}, '{source}' {format_size(from_.size)}",
+            hint="a copy needs as many bytes",
+        )  # fmt: skip
+    if to.dtype and from_.dtype and to.dtype != from_.dtype:
+        raise Refused("HP421", f"'{name}' is of {to.dtype}, '{source}' of {from_.dtype}", hint="nothing is converted")
+    whole = (to.inside or name, from_.inside or source)
+    if whole[0] == whole[1] and to.offset < from_.offset + from_.size and from_.offset < to.offset + to.size:
+        raise Refused("HP213", f"'{source}' and '{name}' are the same memory")
+    pairs = tuple(_paired(memory.parts(name, "rw"), memory.parts(source, "r")))
+    staged = memory.only_holders and not all(_may_copy_at_once(memory, a, b) for a, b in pairs)
+    if "managed" in (to.kind, from_.kind) and not staged:  # it is wherever it was used last: the other's device copies
+        pairs = tuple(_by_one_device(a, b, managed_first=to.kind == "managed") for a, b in pairs)
+    return Copy(name=name, source=source, pairs=pairs, staged=staged, origin=origin)
+
+
+def _may_copy_at_once(memory: Memory, to: Part, from_: Part) -> bool:
+    """Whether whichever of the two devices HIP has copy may use both sides."""
+    if to.device == from_.device:
+        return True
+    if CPU_ORDINAL in (to.device, from_.device):
+        return False  # up to 6.4 the device that the host memory was pinned with copies
+    return memory.reaches(to, from_.device, "rw") and memory.reaches(from_, to.device, "r")
+
+
+def _by_one_device(to: Part, from_: Part, *, managed_first: bool) -> tuple[Part, Part]:
+    """No peer copy: HIP finds managed memory, and the other's own device is sure to have access to it."""
+    if CPU_ORDINAL in (to.device, from_.device):
+        return to, from_
+    device = from_.device if managed_first else to.device
+    return replace(to, device=device), replace(from_, device=device)
+
+
+def _paired(left: Sequence[Part], right: Sequence[Part]) -> Iterator[tuple[Part, Part]]:
+    """Two cuttings of as many bytes, cut at the places of both."""
+    a, b = list(reversed(left)), list(reversed(right))
+    while a and b:
+        one, other = a.pop(), b.pop()
+        size = min(one.size, other.size)
+        yield cut(one, 0, size), cut(other, 0, size)
+        for rest, part in ((a, one), (b, other)):
+            if part.size > size:
+                rest.append(cut(part, size, part.size - size))
+
+
+def load(memory: Memory, name: str, spec: Content, path: str, origin: Span | None = None) -> tuple[Taken, ...]:
+    """What one entry takes from a file; a region from a file of tensors all of its own. Raises Refused."""
+    resource = memory.by_name[name]
+    tensors = memory.tensors(name) if is_safetensors(path) and spec.tensor is None else ()
+    if resource.kind == "region" and path.endswith(".npy"):
+        raise Refused("HP421", f"'{name}' is a region, {path} holds one array", hint="name one of its tensors")
+    return tuple(_taken(memory, one, spec, path, origin) for one in tensors or (resource,))
+
+
+def _taken(memory: Memory, resource: Resource, spec: Content, path: str, origin: Span | None) -> Taken:
+    short = resource.name[len(resource.inside) + 1 :] if resource.kind == "tensor" else ""
+    wanted = Wanted(
+        name=resource.name,
+        size=resource.size,
+        asked=resource.asked,
+        dtype=resource.dtype,
+        shape=resource.shape,
+        file=path,
+        at=spec.at,
+        tensor=spec.tensor or short,
+        part=spec.part or 0,
+        parts=spec.parts or 1,
+    )
+    parts = memory.parts(resource.name, "rw")
+    begins = accumulate((part.size for part in parts), initial=0)
+    return Taken(wanted, tuple(zip(begins, parts, strict=False)), origin)
+
+
+def together(named: Sequence[tuple[str, tuple[Taken, ...]]]) -> LoadFiles:
+    """Loads that may happen in any order, as one step."""
+    loads = tuple(one for _, taken in named for one in taken)
+    name = named[0][0] if len(named) == 1 else f"{named[0][0]} and {len(named) - 1} more"
+    files = tuple(dict.fromkeys(one.wanted.file for one in loads))
+    return LoadFiles(name=name, loads=loads, files=files, origin=loads[0].origin)
+
+
+def lower(
+    plan: LoadedPlan, resources: Iterable[Resource], devices: Mapping[str, int], machine: Machine, findings: Findings
+) -> tuple[ContentStep, ...]:
+    """The contents of a plan as steps, in the order written; neighbouring loads of different memory as one."""
+    if not plan.objects.contents:
+        return ()
+    memory, budget = Memory(resources, devices, machine=machine), plan.budget
+    steps: list[ContentStep] = []
+    pending: list[tuple[str, tuple[Taken, ...]]] = []
+    names: set[str] = set()
+    shared: set[str] = set()
+    for content in plan.objects.contents:
+        if not memory.by_name.keys() >= {content.name, content.spec.copy_of or content.name}:
+            continue  # tensors of a region in which one does not fit (HP212)
+        name, spec, span = content.name, content.spec, plan.span(*content.path, key=True)
+        pieces = sum(memory.pieces(one) - 1 for one in (name, spec.copy_of) if one)
+        budget.take("pieces", pieces, f"what '{name}' holds", partial(plan.span, *content.path, key=True))
+        try:
+            if spec.file is not None:
+                if pending and _meets(memory.by_name[name], names, shared):
+                    steps.append(together(pending))
+                    pending, names, shared = [], set(), set()
+                names.add(name)
+                shared.add(_shared(memory.by_name[name]))
+                path = str(PurePath(plan.source_name).parent / spec.file)
+                pending.append((name, load(memory, name, spec, path, plan.span(*content.path, "file"))))
+                continue
+            if pending:
+                steps.append(together(pending))
+                pending, names, shared = [], set(), set()
+            if spec.copy_of is not None:
+                steps.append(copy(memory, name, spec.copy_of, span))
+            elif spec.value is not None:
+                steps.append(fill(memory, name, spec.value, spec.dtype or "", span))
+        except Refused as refused:
+            findings.add(refused.diagnostic(span))
+    return (*steps, together(pending)) if pending else tuple(steps)
+
+
+def _shared(resource: Resource) -> str:
+    """What else may name some of the same bytes: the region of a tensor, the allocation of a mapping."""
+    return resource.memory or resource.inside
+
+
+def _meets(resource: Resource, names: Set[str], shared: Set[str]) -> bool:
+    """Whether loads that wait write some of the same bytes."""
+    mapped_twice = resource.memory != "" and resource.memory in shared
+    return mapped_twice or resource.name in shared or _shared(resource) in names
+
+
+def lanes(devices: Iterable[int], names: Mapping[str, int]) -> tuple[list[Step], list[Resource]]:
+    """What moves bytes to and from devices: pinned memory and streams. names: the plan's, of all devices."""
+    steps: list[Step] = []
+    resources = []
+    called = {ordinal: name for name, ordinal in names.items()}
+    for device in devices:
+        size, staging = LANES * PIECE, staging_name(device)
+        steps.append(CreatePinnedBuffer(name=staging, device=device, size=size, flags=1))
+        resources.append(Resource(name=staging, kind="pinned", device="host", asked=size, size=size))
+        for number in range(LANES):
+            name = lane_name(device, number)
+            steps.append(CreateStream(name=name, device=device))
+            resources.append(Resource(name=name, kind="stream", device=called[device]))
+    return steps, resources
+
+
+def with_lanes(program: Program, devices: Iterable[int]) -> Program:
+    """The same program, and lanes for these devices."""
+    steps, resources = lanes(devices, program.devices)
+    return replace(program, steps=(*program.steps, *steps), resources=(*program.resources, *resources))
+
+
+def with_lanes_of(old: Program, program: Program) -> Program:
+    """The same program, and the lanes that another one has to its devices: they are ours, not the plan's."""
+    missing = lanes_of(old) - lanes_of(program)
+    return with_lanes(program, sorted(missing.intersection(program.devices.values()))) if missing else program
+
+
+def without_lanes(program: Program, devices: Set[int]) -> Program:
+    """The same program, and no lanes for these devices, of which nothing is moved."""
+    idle = {lane_name(device, number) for device in devices for number in range(LANES)} | set(
+        map(staging_name, devices)
+    )
+    return replace(
+        program,
+        steps=tuple(step for step in program.steps if step.name not in idle),
+        resources=tuple(one for one in program.resources if one.name not in idle),
+    )
+
+
+def lanes_of(program: Program) -> set[int]:
+    """The devices that a program has lanes to."""
+    made = (step for step in program.steps if isinstance(step, CreatePinnedBuffer))
+    return {step.device for step in made if step.name == staging_name(step.device)}
+
+
+def of_new(old: Program, new: Program, stays: Callable[[str], bool]) -> Iterator[ContentStep]:
+    """What is left of the contents of a program for bytes that the one before it has not got.
+
+    stays: whether the memory of a buffer or allocation does. Of a tensor, elements that lie elsewhere are new too; of
+    a mapping, what the one of its name did not map.
+    """
+    memory, before = Memory(new.resources, new.devices), {one.name: one for one in old.resources}
+
+    def fresh(name: str, part: Part) -> Iterator[Part]:
+        end = _end_of_old(memory.by_name[name], before.get(name))
+        for behind, piece in memory.behind(part):
+            old_bytes = max(0, min(piece.size, end - piece.offset)) if stays(behind) else 0
+            if old_bytes < piece.size:
+                yield cut(piece, old_bytes, piece.size - old_bytes)
+
+    for step in new.contents:
+        left = _left(step, fresh)
+        if left is not None:
+            yield left
+
+
+def _end_of_old(now: Resource, was: Resource | None) -> int:
+    """Where those bytes of a place end that mean the same if their memory stays; 0: none do."""
+    if now.kind == "mapping":
+        return now.offset + was.size if was is not None and was.memory == now.memory else 0
+    if now.kind != "tensor":
+        return now.offset + now.size
+    if was is None or (was.inside, was.offset, was.dtype) != (now.inside, now.offset, now.dtype):
+        return 0
+    return was.offset + was.size if was.shape[1:] == now.shape[1:] else 0
+
+
+def _left(step: ContentStep, fresh: Callable[[str, Part], Iterator[Part]]) -> ContentStep | None:
+    """A step for what `fresh` leaves of each part of a name; None if that is nothing."""
+    if isinstance(step, Fill):
+        parts = tuple(new for part in step.parts for new in fresh(step.name, part))
+        return replace(step, parts=parts) if parts else None
+    if isinstance(step, Copy):
+        pairs = tuple(
+            (new, cut(from_, new.offset - to.offset, new.size))
+            for to, from_ in step.pairs
+            for new in fresh(step.name, to)
+        )
+        return replace(step, pairs=pairs) if pairs else None
+    loads = []
+    for load in step.loads:
+        name = load.wanted.name
+        pieces = ((at + new.offset - part.offset, new) for at, part in load.pieces for new in fresh(name, part))
+        loads.append(replace(load, pieces=tuple(pieces)))
+    some = tuple(load for load in loads if load.pieces)
+    return replace(step, loads=some) if some else None
+
+
+def staging_name(device: int) -> str:
+    return f"{STAGING}{device}"
+
+
+def lane_name(device: int, number: int) -> str:
+    return f"{STAGING}{device}.{number}"

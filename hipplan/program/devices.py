@@ -1,0 +1,106 @@
+"""Which GPU each device name of a plan means on a given machine."""
+
+from __future__ import annotations
+
+from hipplan.errors import Diagnostic, Span
+from hipplan.language.findings import Findings
+from hipplan.language.loader import LoadedPlan
+from hipplan.language.objects import Path, ResolvedDevice, bare_uuid
+from hipplan.machines.profiles import Machine
+
+
+def place(plan: LoadedPlan, machine: Machine, current_device: int, findings: Findings) -> dict[str, int]:
+    """Device name -> ordinal. HP310: no such device, or one device under two names; HP311: its arch."""
+    placed: dict[str, int] = {}
+    missing: set[Path] = set()
+    by_ordinal: dict[int, str] = {}
+    for name, device in plan.objects.devices.items():
+        ordinal = _ordinal(device, machine, current_device)
+        span = plan.span(*device.path)
+        if ordinal is None or ordinal >= len(machine.devices):
+            if device.path not in missing:  # the first of a count stands for the others
+                findings.add(_no_such_device(name, device, machine, span))
+            missing.add(device.path)
+            continue
+        if twin := by_ordinal.get(ordinal):
+            summary = f"'{name}' and '{twin}' are the same device {ordinal}"
+            findings.add(Diagnostic("HP310", summary, span, hint="choose another device"))
+            continue
+        _check_arch(name, device, machine, ordinal, plan, findings)
+        placed[name] = ordinal
+        by_ordinal[ordinal] = name
+    return placed
+
+
+def selectors(plan: LoadedPlan) -> dict[str, str]:
+    """Device name -> what chose the device: "uuid GPU-...", "ordinal 2", "next in order"."""
+    return {name: _words(device) for name, device in plan.objects.devices.items()}
+
+
+def _words(device: ResolvedDevice) -> str:
+    selector = device.selector
+    for key in ("uuid", "pci"):
+        if value := getattr(selector, key):
+            return f"{key} {value}"
+    if selector.current:
+        return "the current device"
+    return "next in order" if selector.ordinal is None else f"ordinal {device.ordinal}"
+
+
+def _ordinal(device: ResolvedDevice, machine: Machine, current_device: int) -> int | None:
+    if device.ordinal is not None:
+        return device.ordinal
+    selector = device.selector
+    if selector.current:
+        return current_device
+    for ordinal, there in enumerate(machine.devices):
+        if selector.uuid and there.uuid and bare_uuid(there.uuid) == bare_uuid(selector.uuid):
+            return ordinal
+        if selector.pci and there.pci and there.pci.lower().endswith(selector.pci.lower()):
+            return ordinal
+    return None
+
+
+def _no_such_device(name: str, device: ResolvedDevice, machine: Machine, span: Span | None) -> Diagnostic:
+    selector = device.selector
+    if selector.uuid or selector.pci:
+        asked = f"uuid {selector.uuid}" if selector.uuid else f"pci {selector.pci}"
+        have = ", ".join(filter(None, (d.uuid if selector.uuid else d.pci for d in machine.devices)))
+        why = f"{machine.name} has {have}" if have else f"{machine.name} does not say what its devices have there"
+        summary = f"no device with {asked} for '{name}'"
+    else:
+        count = len(machine.devices)
+        why = f"{machine.name} has {count} device{'s' if count != 1 else ''}"
+        summary = f"there is no device {device.ordinal} for '{name}'"
+    masks = "CUDA_VISIBLE_DEVICES" if machine.runtime == "cuda" else "ROCR_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES"
+    hint = f"`hipplan machine` shows which devices there are; {masks} hide some"
+    return Diagnostic("HP310", summary, span, why=why, hint=hint)
+
+
+def has_arch(have: str, wanted: str) -> bool:
+    """ "gfx942" accepts "gfx942:sramecc+:xnack-"; a feature that is named must be there."""
+    parts = have.split(":")
+    return all(part in parts for part in wanted.split(":"))
+
+
+def _check_arch(
+    name: str,
+    device: ResolvedDevice,
+    machine: Machine,
+    ordinal: int,
+    plan: LoadedPlan,
+    findings: Findings,
+) -> None:
+    wanted, have = device.selector.arch, machine.devices[ordinal].arch
+    if wanted is None or have is None or has_arch(have, wanted):
+        return
+    summary = f"'{name}' must be {wanted}, but device {ordinal} is {have}"
+    span = plan.span(*device.path, "arch")
+    findings.add(
+        Diagnostic(
+            "HP311",
+            summary,
+            span,
+            hint="choose another device, or remove arch:; `hipplan machine` shows what this one has",
+        )
+    )

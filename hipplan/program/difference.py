@@ -1,0 +1,329 @@
+"""What leads from one program to another: what stays, and the steps for what does not. Pure: no driver.
+
+Things are the same if they have the same name and kind; a mapping, the same place in the same reservation; a peer
+link, the same devices. What stays keeps its handle, its address and its bytes: contents are for what is new.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import fields, replace
+from operator import attrgetter, is_
+
+from hipplan.program import advice, steps
+from hipplan.program.alterations import ChangeAccess, Rights, TakeOut
+from hipplan.program.content_steps import ContentStep
+from hipplan.program.contents import of_new
+from hipplan.program.listing import lines, note, summary
+from hipplan.program.program import Program
+from hipplan.program.way import Key, KeysOf, Way, key_of
+
+_GROWN = (steps.CreateAllocation, steps.Reserve, steps.Map, steps.SetAccess)
+_name = attrgetter("name")
+
+
+class Difference(Way):
+    """What a change made of a layout: the way from `old` to `new`, in the order it is gone.
+
+    print() tells it line by line; it is false where nothing differs.
+    """
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        told = "\n".join(map(str, lines(self))) or "no changes"
+        return "\n".join(filter(None, [told, note(self)]))
+
+    def __repr__(self) -> str:
+        return f"<hipplan.Difference: {self.in_a_line()}>"
+
+    def in_a_line(self) -> str:
+        """What it is, or how much."""
+        found = lines(self)
+        if not found and not self.empty:  # lanes, which no plan has
+            return "streams and pinned memory that move bytes"
+        return str(found[0]) if len(found) == 1 else summary(found)
+
+    def __bool__(self) -> bool:
+        return not self.empty or bool(lines(self))  # a tensor may lie elsewhere without a driver call
+
+
+def difference(old: Program, new: Program, renewed: Set[str] = frozenset(), *, fills: bool = False) -> Difference:
+    """Compares. renewed: names of what is to be made anew though nothing about it differs. fills: so is what the
+    new one's contents say of new memory."""
+    more = None if renewed or fills else _only_more(old, new)
+    return more if more is not None else _Comparison(old, _on_old_ranges(old, new, renewed), renewed).result(fills)
+
+
+def from_nothing(new: Program) -> Difference:
+    """All of a program: what an apply does."""
+    return Difference(
+        old=new.nothing,
+        new=new,
+        additions=new.making,
+        changes=(),
+        gone=(),
+        released=(),
+        renamed={},
+        kept=frozenset(),
+        changed=frozenset(),
+        contents=new.contents,
+    )
+
+
+def _only_more(old: Program, new: Program) -> Difference | None:
+    """The same for a program that begins with all of the other one's steps and goes on with new things, which is how
+    growing makes it: what is there already is not looked at, so that growing costs the same however much that is."""
+    count = len(old.steps)
+    more = new.steps[count:]
+    if not all(map(is_, old.steps, new.steps)):
+        return None
+    if not more or not all(isinstance(step, _GROWN) for step in more):
+        return None
+    names = set(map(_name, old.steps))
+    if any(key_of(step) is not None and step.name in names for step in more):
+        return None
+    made = {step.name for step in more if key_of(step) is not None}
+    if not made.issuperset(step.name for step in more):
+        return None
+    new.goes_on_from(old, more)
+    return Difference(
+        old=old,
+        new=new,
+        additions=more,
+        changes=(),
+        gone=(),
+        released=(),
+        renamed={},
+        kept=KeysOf(old),
+        changed=frozenset(),
+    )
+
+
+def _on_old_ranges(old: Program, new: Program, renewed: Set[str]) -> Program:
+    """The new program; a reservation that is large enough already stays as large as it is, and one that a lock has
+    placed stays there if the plan does not insist on another place."""
+    there = {step.name: step for step in old.steps if isinstance(step, steps.Reserve) and step.name not in renewed}
+    stay: dict[str, steps.Reserve] = {}
+    for step in new.steps:
+        was = there.get(step.name) if isinstance(step, steps.Reserve) else None
+        if was is None or not isinstance(step, steps.Reserve) or step.size > was.size:
+            continue
+        stay[step.name] = replace(step, size=was.size)
+        if was.exact and not step.exact and step.alignment == was.alignment:
+            stay[step.name] = replace(was, origin=step.origin)
+    larger = {step.name: stay[step.name].size for step in new.steps if _is_larger(step, stay)}
+    resources = [
+        replace(one, asked=larger[one.name], size=larger[one.name])
+        if one.kind == "reservation" and one.name in larger
+        else one
+        for one in (new.resources if larger else ())
+    ]
+    made = (stay.get(step.name, step) if isinstance(step, steps.Reserve) else step for step in new.steps)
+    return replace(new, steps=tuple(made), resources=tuple(resources) or new.resources)
+
+
+def _is_larger(step: steps.Step, stay: Mapping[str, steps.Reserve]) -> bool:
+    return isinstance(step, steps.Reserve) and step.name in stay and stay[step.name].size > step.size
+
+
+class _Things:
+    """A program's steps by what they make or speak of."""
+
+    def __init__(self, program: Program) -> None:
+        self.made: dict[Key, steps.Step] = {}
+        self.of: dict[str, Key] = {}
+        self.rights: dict[str, Rights] = {}
+        self.together: set[str] = set()
+        """Mappings that get their rights with the rest of their range."""
+        self.more: dict[str, list[steps.Step]] = {}
+        """What follows the making of a managed buffer."""
+        for step in program.steps:
+            key = key_of(step)
+            if key is not None:
+                self.made[key] = step
+                self.of[step.name] = key
+            elif isinstance(step, steps.SetAccess):
+                self.rights[step.name] = step.rights
+                if step.together:
+                    self.together.add(step.name)
+            else:
+                self.more.setdefault(step.name, []).append(step)
+
+    def told(self, name: str, kind: type[steps.Step]) -> list[steps.Step]:
+        """The steps of one kind about a buffer."""
+        return [step for step in self.more.get(name, ()) if isinstance(step, kind)]
+
+
+class _Comparison:
+    def __init__(self, old: Program, new: Program, renewed: Set[str]) -> None:
+        self.old, self.new = old, new
+        self.before, self.after = _Things(old), _Things(new)
+        self.kept: set[Key] = set()
+        late = []
+        for key, step in self.after.made.items():
+            if isinstance(step, (steps.Map, steps.CreateManagedBuffer)):
+                late.append((key, step))  # they depend on what else stays
+            elif step.name not in renewed and self._same(key, step):
+                self.kept.add(key)
+        self.kept |= {key for key, step in late if step.name not in renewed and self._stays(key, step)}
+
+    def result(self, fills: bool) -> Difference:
+        taken_out, waiting = self._places()
+        changed: list[steps.Step] = []
+        for key in self.after.made:
+            if key in self.kept:
+                changed += self._changes(key)
+        additions, more = self._additions(waiting)
+        prefetches = self._prefetches()
+        gone = [step for key, step in self.before.made.items() if key not in self.kept]
+        taken = {step.name for step in taken_out}
+        return Difference(
+            old=self.old,
+            new=self.new,
+            additions=tuple(additions),
+            changes=(*changed, *taken_out, *more, *prefetches),
+            gone=tuple(gone),
+            released=tuple(step for step in gone if step.name not in taken),
+            renamed={
+                self.after.made[key].name: self.before.made[key].name
+                for key in self.kept
+                if self.after.made[key].name != self.before.made[key].name
+            },
+            kept=frozenset(self.kept),
+            changed=frozenset(step.name for step in (*changed, *prefetches)),
+            contents=tuple(of_new(self.old, self.new, self._memory_stays)) if fills else (),
+        )
+
+    def _memory_stays(self, name: str) -> bool:
+        return self.after.of[name] in self.kept
+
+    def _same(self, key: Key, step: steps.Step) -> bool:
+        there = self.before.made.get(key)
+        return there is step or (there is not None and _alike(there, step))
+
+    def _stays(self, key: Key, step: steps.Step) -> bool:
+        if isinstance(step, steps.Map):
+            on = ("reservation", step.reservation), ("allocation", step.allocation)
+            return all(one in self.kept for one in on) and self._same(key, step)
+        # A stream cannot be taken from a buffer again, so one that is attached otherwise is another buffer.
+        attached = self.after.told(step.name, steps.AttachStream)
+        was = self.before.told(step.name, steps.AttachStream)
+        streams = all(("stream", one.stream) in self.kept for one in attached if isinstance(one, steps.AttachStream))
+        return streams and self._same(key, step) and _all_alike(attached, was)
+
+    def _places(self) -> tuple[list[TakeOut], set[str]]:
+        """Mappings to take out because others come in their place, and the names of those others."""
+        going: dict[str, list[steps.Map]] = {}
+        for key, step in self.before.made.items():
+            if isinstance(step, steps.Map) and key not in self.kept and ("reservation", step.reservation) in self.kept:
+                going.setdefault(step.reservation, []).append(step)
+        for some in going.values():
+            some.sort(key=lambda one: one.offset)
+        starts = {name: [one.offset for one in some] for name, some in going.items()}
+        out: dict[str, TakeOut] = {}
+        offsets: dict[str, int] = {}
+        waiting = set()
+        for key, step in self.after.made.items():
+            if not isinstance(step, steps.Map) or key in self.kept or step.reservation not in going:
+                continue
+            some = going[step.reservation]
+            at = max(0, bisect_left(starts[step.reservation], step.offset + 1) - 1)
+            for one in some[at:]:
+                if one.offset >= step.offset + step.size:
+                    break
+                if one.offset + one.size > step.offset:
+                    waiting.add(step.name)
+                    offsets[one.name] = one.offset
+                    out[one.name] = TakeOut(
+                        name=one.name,
+                        reservation=one.reservation,
+                        allocation=one.allocation,
+                        rights=self.before.rights.get(one.name, ()),
+                        together=one.name in self.before.together,
+                        origin=step.origin,
+                    )
+        # From the end, so that what is mapped in a range mostly has no hole (pieces.py), also on the way back.
+        return sorted(out.values(), key=lambda one: offsets[one.name], reverse=True), waiting
+
+    def _additions(self, waiting: set[str]) -> tuple[list[steps.Step], list[steps.Step]]:
+        """The steps for what is new: those that can be made at once, and those that wait for their place."""
+        at_once: list[steps.Step] = []
+        later: list[steps.Step] = []
+        streams: set[tuple[str, int]] = set()
+        for step in self.new.steps:
+            if isinstance(step, steps.AwaitStream):
+                if (step.name, step.on) in streams:
+                    at_once.append(step)
+                continue
+            if isinstance(step, ContentStep):
+                continue
+            key = key_of(step) or self.after.of[step.name]
+            if key in self.kept:
+                continue
+            (later if step.name in waiting else at_once).append(step)
+            if isinstance(step, (steps.Prefetch, steps.AttachStream)):
+                streams.add((step.stream, step.on))
+        return self._upward(at_once), self._upward(later)
+
+    def _upward(self, made: list[steps.Step]) -> list[steps.Step]:
+        """Mappings for a range that stays in the order of addresses: then what is mapped in it mostly has no hole,
+        which HIP 7.0 to 7.2 need for some ranges (pieces.py)."""
+        maps = (step for step in made if isinstance(step, steps.Map) and ("reservation", step.reservation) in self.kept)
+        place = {step.name: (step.reservation, step.offset) for step in maps}
+        upward = iter(sorted((step for step in made if step.name in place), key=lambda step: place[step.name]))
+        return [next(upward) if step.name in place else step for step in made]
+
+    def _changes(self, key: Key) -> Iterator[steps.Step]:
+        """Access and advice of one thing that stays."""
+        step, was = self.after.made[key], self.before.made[key]
+        if isinstance(step, steps.Map):
+            now, before = self.after.rights.get(step.name, ()), self.before.rights.get(was.name, ())
+            if dict(now) != dict(before):
+                who = dict.fromkeys([*dict(now), *dict(before)])
+                yield ChangeAccess(
+                    name=step.name,
+                    now=tuple((one, dict(now).get(one, "none")) for one in who),
+                    before=tuple((one, dict(before).get(one, "none")) for one in who),
+                    together=step.name in self.after.together,
+                    origin=step.origin,
+                )
+        elif isinstance(step, steps.CreateManagedBuffer):
+            old = [one for one in self.before.told(step.name, steps.Advise) if isinstance(one, steps.Advise)]
+            new = [one for one in self.after.told(step.name, steps.Advise) if isinstance(one, steps.Advise)]
+            if not _all_alike(old, new):
+                yield from (replace(one, origin=step.origin) for one in advice.changes(step.name, step.size, old, new))
+
+    def _prefetches(self) -> list[steps.Step]:
+        """Of buffers that stay, if they are not those that were made: nothing takes a prefetch back."""
+        found: list[steps.Step] = []
+        for key in self.after.made:
+            if key[0] == "managed" and key in self.kept:
+                name = str(key[1])
+                wanted = self.after.told(name, steps.Prefetch)
+                if not _all_alike(wanted, self.before.told(name, steps.Prefetch)):
+                    found += wanted
+        streams = {(step.stream, step.on) for step in found if isinstance(step, steps.Prefetch)}
+        waits = (s for s in self.new.steps if isinstance(s, steps.AwaitStream) and (s.name, s.on) in streams)
+        return [*found, *waits]
+
+
+def _alike(one: steps.Step, other: steps.Step) -> bool:
+    """Equal but for what they are called and where they are written."""
+    if type(one) is not type(other):
+        return False
+    return all(getattr(one, name) == getattr(other, name) for name in _compared(type(one)))
+
+
+def _all_alike(some: Sequence[steps.Step], others: Sequence[steps.Step]) -> bool:
+    return len(some) == len(others) and all(map(_alike, some, others))
+
+
+_compared_fields: dict[type[steps.Step], tuple[str, ...]] = {}
+
+
+def _compared(kind: type[steps.Step]) -> tuple[str, ...]:
+    if kind not in _compared_fields:
+        _compared_fields[kind] = tuple(one.name for one in fields(kind) if one.name not in ("name", "origin"))
+    return _compared_fields[kind]

@@ -1,0 +1,184 @@
+"""Programs in which a reservation maps more at its end, or less. Pure.
+
+A reservation that is full gets more addresses right behind it (ReserveBeside): together they are one range to whoever
+looks, with the addresses of the first one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from hipplan.machines.profiles import FALLBACK_GRANULARITY
+from hipplan.program import steps
+from hipplan.program.alterations import ReserveBeside, refuse
+from hipplan.program.program import Program
+from hipplan.program.resize import Size, require_unsealed, to_bytes
+from hipplan.program.resources import Resource
+from hipplan.units import PAGE, round_up
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """What only the live layout knows of a reservation."""
+
+    base: int
+    capacity: Callable[[str], int]
+    """Bytes of addresses from a reservation's base to its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A mapping with its place from the base of the whole range."""
+
+    step: steps.Map
+    at: int
+
+    @property
+    def end(self) -> int:
+        return self.at + self.step.size
+
+
+def grown(
+    program: Program, name: str, live: Addresses, *, by: Size | None = None, to: Size | None = None, step: int = 0
+) -> Program:
+    """With new memory like that of the last mapping, behind it: at least `by` bytes, or up to `to`.
+
+    step: what its size is a multiple of; 0: the granularity.
+
+    Raises ApplyError (HP420): there is nothing to be like.
+    """
+    ranges = _ranges(program, name, live)
+    placed = _placed(program, ranges)
+    if not placed:
+        raise refuse(f"'{name}' maps nothing that could grow", hint="add a mapping to the plan and update()")
+    last = placed[-1]
+    create = next((s for s in program.steps if s.name == last.step.allocation), None)
+    if not isinstance(create, steps.CreateAllocation):
+        raise refuse(f"'{last.step.allocation}' is imported: more of it cannot be made")
+    require_unsealed(program, last.step.name)
+    missing = to_bytes(last.end, by, to, sign=1) - last.end
+    if missing <= 0:
+        return program
+    left = round_up(missing, step or _granularity(program, create))
+    made: list[steps.Step] = []
+    pieces: list[tuple[str, int, int]] = []
+    at = last.end
+    for reservation, start in ranges.items():
+        size = min(left, start + live.capacity(reservation) - at)
+        if size > 0 and left:
+            pieces.append((reservation, at - start, size))
+            at, left = at + size, left - size
+    if left:
+        beside = ReserveBeside(
+            name=f"{name}+{len(ranges)}",
+            size=left,
+            alignment=0,
+            slack=0,
+            address=live.base + at,
+            exact=True,
+            follows=name,
+        )
+        made.append(beside)
+        pieces.append((beside.name, 0, left))
+    return _with_pieces(program, name, last, create, made, pieces)
+
+
+def shrunk(program: Program, name: str, live: Addresses, *, by: Size | None = None, to: Size | None = None) -> Program:
+    """Without the mappings at the end: at most `by` bytes less, or so that at least `to` stay mapped.
+
+    Memory that nothing maps any more goes too, and so do addresses that were added for growing.
+    """
+    ranges = _ranges(program, name, live)
+    placed = _placed(program, ranges)
+    end = placed[-1].end if placed else 0
+    wanted = to_bytes(end, by, to, sign=-1)
+    kept = list(placed)
+    while kept and (kept[-2].end if len(kept) > 1 else 0) >= wanted:
+        kept.pop()
+    gone = {one.step.name for one in placed[len(kept) :]}
+    if not gone:
+        return program
+    maps = [s for s in program.steps if isinstance(s, steps.Map)]
+    used = {s.allocation for s in maps if s.name not in gone}
+    gone |= {s.allocation for s in maps if s.name in gone} - used
+    filled = {one.step.reservation for one in kept}
+    gone |= {reservation for reservation in ranges if reservation != name and reservation not in filled}
+    less = sum(s.size for s in program.steps if isinstance(s, ReserveBeside) and s.name in gone)
+    return replace(
+        program,
+        steps=tuple(step for step in program.steps if step.name not in gone),
+        resources=tuple(_resized(one, name, -less) for one in program.resources if one.name not in gone),
+        sealed={mapping: rights for mapping, rights in program.sealed.items() if mapping not in gone},
+    )
+
+
+def _granularity(program: Program, create: steps.CreateAllocation) -> int:
+    """Bytes that the size of more memory of this kind is a multiple of: of large pages, if this is."""
+    if create.location_type != 1:
+        return (program.measured and program.measured.host_granularity) or PAGE
+    if program.measured is None:
+        return FALLBACK_GRANULARITY
+    device = program.measured.devices[create.device]
+    steps_of = (device.granularity_recommended, device.granularity_minimum)
+    return next((step for step in steps_of if step and create.size % step == 0), FALLBACK_GRANULARITY)
+
+
+def _ranges(program: Program, name: str, live: Addresses) -> dict[str, int]:
+    """The reservation and what was added behind it -> where each begins, from the base of the first."""
+    found: dict[str, int] = {}
+    at = 0
+    for step in program.steps:
+        if isinstance(step, steps.Reserve) and (step.name == name or getattr(step, "follows", "") == name):
+            found[step.name] = at
+            at += live.capacity(step.name)
+    return found
+
+
+def _placed(program: Program, ranges: dict[str, int]) -> list[_Placed]:
+    maps = (s for s in program.steps if isinstance(s, steps.Map) and s.reservation in ranges)
+    return sorted((_Placed(s, ranges[s.reservation] + s.offset) for s in maps), key=lambda one: one.at)
+
+
+def _with_pieces(
+    program: Program,
+    name: str,
+    last: _Placed,
+    create: steps.CreateAllocation,
+    made: list[steps.Step],
+    pieces: list[tuple[str, int, int]],
+) -> Program:
+    """With a new allocation and mapping for each piece: (reservation, offset, bytes)."""
+    names = {one.name for one in program.resources}
+    like = {one.name: one for one in program.resources if one.name in (create.name, last.step.name)}
+    access = next((s for s in program.steps if type(s) is steps.SetAccess and s.name == last.step.name), None)
+    added: list[Resource] = []
+    at = last.end
+    for reservation, offset, size in pieces:
+        memory, mapping = _free(f"{name}#{{}}", names), _free(f"{name}[{{}}]", names)
+        names |= {memory, mapping}
+        made.append(replace(create, name=memory, size=size))
+        made.append(
+            replace(last.step, name=mapping, reservation=reservation, allocation=memory, offset=offset, size=size)
+        )
+        if access is not None:
+            made.append(replace(access, name=mapping))
+        added.append(replace(like[create.name], name=memory, asked=size, size=size))
+        added.append(replace(like[last.step.name], name=mapping, asked=size, size=size, offset=at, memory=memory))
+        at += size
+    more = sum(step.size for step in made if isinstance(step, ReserveBeside))
+    resources = (*(_resized(one, name, more) for one in program.resources), *added)
+    return replace(program, steps=(*program.steps, *made), resources=resources)
+
+
+def _free(pattern: str, taken: set[str]) -> str:
+    number = 0
+    while pattern.format(number) in taken:
+        number += 1
+    return pattern.format(number)
+
+
+def _resized(resource: Resource, name: str, more: int) -> Resource:
+    if resource.name != name or not more:
+        return resource
+    return replace(resource, asked=resource.asked + more, size=resource.size + more)

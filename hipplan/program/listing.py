@@ -1,0 +1,229 @@
+"""A difference told to people: what comes, what changes, what goes, by the plan's names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from hipplan.errors import Span
+from hipplan.program import steps
+from hipplan.program.alterations import ChangeAdvice, CopyBytes
+from hipplan.program.content_steps import ContentStep, Fill, LoadFiles
+from hipplan.program.program import Program
+from hipplan.program.regions import memory_of
+from hipplan.program.resources import Resource
+from hipplan.program.way import Way, key_of
+from hipplan.units import format_size
+
+_WORDS = {"+": "add", "~": "change", "-": "remove"}
+_HOLDS_BYTES = ("allocation", "device", "pinned", "managed")
+"""Kinds of memory whose bytes are gone with it; what is registered is the caller's, or a file's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One thing that does not stay as it is."""
+
+    sign: str
+    """`+` comes, `~` changes, `-` goes."""
+    kind: str
+    name: str
+    what: str
+    origin: Span | None = None
+
+    def __str__(self) -> str:
+        return f"{self.sign} {self.kind} {self.name}" + (f": {self.what}" if self.what else "")
+
+
+def lines(way: Way) -> list[Line]:
+    """In the order of the new program, then what goes. The pieces of a region are told with the region."""
+    old, new, filled = _Side(way.old), _Side(way.new), _filled(way)
+    found = [line for resource in new.shown() if (line := _line(resource, way, old, new, filled))]
+    for resource in old.shown():
+        if new.twin(resource, old) is None and (resource.kind != "tensor" or resource.inside in way.new.regions):
+            found.append(Line("-", resource.kind, resource.name, _size(resource)))
+    return found
+
+
+def summary(found: list[Line]) -> str:
+    """How many of each."""
+    counted = {word: sum(line.sign == sign for line in found) for sign, word in _WORDS.items()}
+    return ", ".join(f"{count} to {word}" for word, count in counted.items() if count) or "no changes"
+
+
+def note(way: Way) -> str:
+    """Contents that the old plan did not say of memory that keeps its bytes: nothing fills it again."""
+    before, after, filled = _contents(way.old), _contents(way.new), _filled(way)
+    stay = [name for name, what in after.items() if before.get(name) != what and name not in filled]
+    if not stay:
+        return ""
+    more = f" and {len(stay) - 3} more" if len(stay) > 3 else ""
+    return f"note: other contents of {', '.join(stay[:3])}{more} are not loaded: the bytes stay as they are"
+
+
+def _contents(program: Program) -> dict[str, object]:
+    """What each place is filled with, files as the plan names them."""
+    folder = PurePath(program.source).parent
+    found: dict[str, object] = {}
+    for step in program.contents:
+        if isinstance(step, LoadFiles):
+            for wanted in (load.wanted for load in step.loads):
+                path = PurePath(wanted.file)
+                file = path.relative_to(folder) if path.is_relative_to(folder) else path
+                found[wanted.name] = file, wanted.at, wanted.tensor, wanted.part, wanted.parts
+        else:
+            found[step.name] = step.pattern if isinstance(step, Fill) else step.source
+    return found
+
+
+def _filled(way: Way) -> set[str]:
+    """Names of what contents are put into on the way."""
+    return {name for step in way.contents for name in _places(step)}
+
+
+def _places(step: ContentStep) -> list[str]:
+    return [load.wanted.name for load in step.loads] if isinstance(step, LoadFiles) else [step.name]
+
+
+class _Side:
+    """A program's resources, to be found by what makes them the same in another one."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.made = {step.name: key for step in program.steps if (key := key_of(step)) is not None}
+        self.spans = {step.name: step.origin for step in program.steps}
+        self.by_key = {self.key(resource): resource for resource in program.resources}
+
+    def key(self, resource: Resource) -> tuple[object, ...]:
+        if resource.kind in ("mapping", "peer"):
+            return self.made[resource.name]
+        return resource.kind, resource.name
+
+    def twin(self, resource: Resource, of: _Side) -> Resource | None:
+        return self.by_key.get(of.key(resource))
+
+    def shown(self) -> Iterator[Resource]:
+        """All but the pieces of regions, and what moves bytes: what has a # in its name is ours, not the plan's."""
+        for resource in self.program.resources:
+            chunk = resource.kind == "mapping" and resource.inside in self.program.regions
+            if not chunk and "#" not in resource.name:
+                yield resource
+
+
+def _line(resource: Resource, way: Way, old: _Side, new: _Side, filled: Set[str]) -> Line | None:
+    was = old.twin(resource, new)
+    span = new.spans.get(resource.name)
+    if was is None:
+        if resource.kind == "tensor" and resource.inside not in way.old.regions:
+            return None  # told with its region
+        return Line("+", resource.kind, resource.name, _size(resource), span)
+    if resource.kind == "tensor":
+        what = _moved(was, resource, resource.name in filled)
+    elif _kept(resource, way, new):
+        what = ", ".join((*_anew(was, resource, way), *_details(was, resource, way)))
+    elif resource.kind in ("region", "reservation"):
+        what = ", ".join(("gets other addresses", *_elsewhere(was, resource, way)))
+    else:
+        sizes = _sizes(was, resource)
+        what = f"is made anew{sizes and f', {sizes}'}{_moves(was, resource)}{_bytes(resource, way)}"
+    return Line("~", resource.kind, resource.name, what, span) if what else None
+
+
+def _anew(was: Resource, now: Resource, way: Way) -> Iterator[str]:
+    """Memory of a region that stays, but is other memory."""
+    if now.kind == "region":
+        both = range(min(len(program.regions[now.name].chunks) for program in (way.old, way.new)))
+        count = sum(("allocation", memory_of(now.name, number)) not in way.kept for number in both)
+        if count:
+            how = "with their bytes" if way.carries else "without their bytes"
+            yield f"{count} of {len(both)} chunks are made anew{_moves(was, now)}, {how}"
+
+
+def _elsewhere(was: Resource, now: Resource, way: Way) -> Iterator[str]:
+    """What else is to be said where the addresses change."""
+    if sizes := _sizes(was, now):
+        yield sizes
+    if now.kind == "region":
+        yield from [*_anew(was, now, way)] or ["with its bytes"]
+
+
+def _bytes(now: Resource, way: Way) -> str:
+    """Whether the bytes of memory that is made anew come along."""
+    if now.kind not in _HOLDS_BYTES:
+        return ""
+    carried = any(isinstance(step, CopyBytes) and step.name == now.name for step in way.carries)
+    return ", with its bytes" if carried else ", without its bytes"
+
+
+def _moves(was: Resource, now: Resource) -> str:
+    return f", {was.device} -> {now.device}" if was.device != now.device and now.kind != "mapping" else ""
+
+
+def _kept(resource: Resource, way: Way, new: _Side) -> bool:
+    return new.made[resource.name] in way.kept
+
+
+def _details(was: Resource, now: Resource, way: Way) -> Iterator[str]:
+    """What differs of something that stays."""
+    if was.name != now.name and now.kind == "mapping":
+        yield f"was called {was.name}"
+    if now.kind == "region" and was.size != now.size:
+        yield f"{'grows' if now.size > was.size else 'shrinks'} from {_sizes(was, now)}"
+    if now.kind == "reservation":
+        before, after = (_mapped(program, now.name) for program in (way.old, way.new))
+        if before != after:
+            mapped = f"{format_size(before)} -> {format_size(after)}"
+            yield f"{'grows' if after > before else 'shrinks'}, mapped {mapped}"
+    if now.kind in ("mapping", "region") and _rights(was, way.old) != _rights(now, way.new):
+        access, wanted = _access(was), _access(now)
+        if access == wanted:  # the names are other devices now
+            access, wanted = (_access(one, program) for one, program in ((was, way.old), (now, way.new)))
+        yield f"access {access} -> {wanted}"
+    if now.kind == "managed" and now.name in way.changed:
+        changed = [s for s in way.changes if s.name == now.name]
+        yield from (step.describe() for step in changed if isinstance(step, ChangeAdvice))
+        yield from (f"prefetch {step.describe()}" for step in changed if isinstance(step, steps.Prefetch))
+
+
+def _moved(was: Resource, now: Resource, filled: bool) -> str:
+    """A tensor is only a name for a place."""
+    told = []
+    if was.offset != now.offset:
+        without = "" if filled else ", without its bytes"
+        told.append(f"lies at +{format_size(now.offset)}, was at +{format_size(was.offset)}{without}")
+    if (was.dtype, was.shape) != (now.dtype, now.shape):
+        told.append(f"{_array(was)} -> {_array(now)}")
+    return ", ".join(told)
+
+
+def _array(tensor: Resource) -> str:
+    return f"{tensor.dtype} {'x'.join(map(str, tensor.shape))}"
+
+
+def _mapped(program: Program, reservation: str) -> int:
+    return sum(one.size for one in program.resources if one.kind == "mapping" and one.inside == reservation)
+
+
+def _rights(resource: Resource, program: Program) -> dict[int | str, str]:
+    return {program.devices.get(who, who): right for who, right in resource.access}
+
+
+def _access(resource: Resource, program: Program | None = None) -> str:
+    """program: to say the numbers of devices too."""
+    numbers = {name: f" (device {ordinal})" for name, ordinal in program.devices.items()} if program else {}
+    told = (f"{who}{numbers.get(who, '')}: {right}" for who, right in resource.access)
+    return "(" + (", ".join(told) or "nobody") + ")"
+
+
+def _size(resource: Resource) -> str:
+    if resource.kind == "tensor":
+        return _array(resource)
+    if resource.kind == "mapping":
+        return f"{format_size(resource.size)} of {resource.memory} at +{format_size(resource.offset)}"
+    return format_size(resource.size) if resource.size else ""
+
+
+def _sizes(was: Resource, now: Resource) -> str:
+    before, after = _size(was), _size(now)
+    return before if before == after else f"{before} -> {after}"

@@ -1,0 +1,304 @@
+"""Locks: what a plan becomes on one machine, written down, so that every later run gets the same or is told why not.
+
+A lock is YAML to read, compare and keep beside the plan. It holds the digest of the plan and its variables, the facts
+of the machine that matter, the sizes after padding, and an address for every reservation. No time and no path is in it:
+the same plan and machine give the same text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import Field, ValidationError
+
+from hipplan.errors import Diagnostic, MachineError, PlanError, Span
+from hipplan.language.findings import in_order
+from hipplan.language.model.base import PlanModel
+from hipplan.language.model.translate import translate
+from hipplan.language.source import load_yaml
+from hipplan.machines.profiles import Dumper, Machine
+from hipplan.program import steps
+from hipplan.program.devices import has_arch
+from hipplan.program.program import Program
+from hipplan.units import format_size, round_up
+
+GIB = 1 << 30
+WINDOW = 0x6800_0000_0000
+"""Where addresses are chosen from: above every program and its heap, below the stack and what mmap places by itself."""
+WINDOW_END = 0x7000_0000_0000
+ADDRESSES_END = 1 << 57
+"""No processor has addresses beyond, in user space."""
+_STARTS = 1024
+"""The plan's name picks one of so many places to start from, so that two layouts of a process rarely meet."""
+
+DIFFERENCES_MAX = 20
+"""Objects that HP320 names."""
+
+Whole = Annotated[int, Field(ge=0, lt=2**64)]
+
+
+class LockedPlan(PlanModel):
+    """Which plan."""
+
+    name: str
+    """What reports call it; not compared."""
+    digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    """Of the expanded document."""
+    variables: dict[str, bool | int | float | str | None] = {}
+    """What they were set to."""
+
+
+class LockedDevice(PlanModel):
+    """What a device of the plan was. What was not known then is left out, and not compared.
+
+    How much memory it has is not here: preflight says whether that is enough, and drivers keep some for themselves.
+    """
+
+    ordinal: Whole
+    arch: str | None = None
+    uuid: str | None = None
+    pci: str | None = None
+    granularity_minimum: Whole | None = None
+    granularity_recommended: Whole | None = None
+
+
+class LockedMachine(PlanModel):
+    """The facts of the machine that a layout depends on."""
+
+    runtime: str
+    hip_version: str | None = None
+    devices: dict[str, LockedDevice]
+
+
+class Lock(PlanModel):
+    """The whole file."""
+
+    hipplan_lock: Literal[1]
+    plan: LockedPlan
+    machine: LockedMachine
+    sizes: dict[str, Whole]
+    """Bytes that each object takes, padding included."""
+    addresses: dict[str, Whole]
+    """Where each reservation is."""
+
+
+def lock(program: Program, base: int | None = None) -> Lock:
+    """base: where the first reservation is to be. None: a place in WINDOW that the plan's name picks.
+
+    Reservations with an exact address of their own keep it. Raises MachineError (HP322) if there is no room.
+    """
+    return Lock(
+        hipplan_lock=1,
+        plan=LockedPlan(name=program.name, digest=program.digest, variables=program.variables),
+        machine=_machine(program),
+        sizes=_sizes(program),
+        addresses=_addresses(program, base),
+    )
+
+
+def to_yaml(locked: Lock) -> str:
+    """The file; load_lock reads it back to an equal Lock."""
+    data = locked.model_dump(exclude_none=True)
+    data["addresses"] = {name: _Address(address) for name, address in locked.addresses.items()}
+    heading = "# Made by `hipplan lock`; `hipplan apply --locked` gives exactly this, or says why it cannot.\n"
+    return heading + yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+
+
+class Locked:
+    """A lock that was read, and where each piece of it stands. Raises PlanError if the file is no lock."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._source = load_yaml(Path(path), wanted="lock")
+        found = list(self._source.found)
+        try:
+            self.lock = Lock.model_validate(self._source.data)
+        except ValidationError as error:
+            found += translate(error, Lock, self._source.data, self._source.span)
+        if found:
+            raise PlanError(in_order(found))
+
+    def hold(self, program: Program, profile: Machine | None = None) -> Program:
+        """The program, with every reservation exactly where the lock says.
+
+        profile: what the simulator has become: a lock for a machine of that kind is rehearsed on it. Figures that the
+        profile does not know are then not compared; notice() names them.
+        Raises PlanError (HP320) with each reason why it is another plan, MachineError (HP321) with each reason why it
+        is another machine, or the plan becomes something else on it.
+        """
+        plan = list(self._other_plan(program))
+        machine = list(self._other_machine(program, self._rehearsed(program, profile)))
+        if plan:
+            raise PlanError([*plan, *machine])
+        if other := [*machine, *self._other_objects(program)]:
+            raise MachineError(other)
+        at = self.lock.addresses
+        return replace(program, steps=tuple(_exact(step, at) for step in program.steps))
+
+    def notice(self, program: Program, profile: Machine | None) -> str:
+        """What a rehearsal did not compare; empty where the apply is the real one."""
+        if not (rehearsed := self._rehearsed(program, profile)):
+            return ""
+        then, now = self.lock.machine, _machine(program, rehearsed)
+        unknown = [key for key in LockedMachine.model_fields if None in (getattr(then, key), getattr(now, key))]
+        for key in LockedDevice.model_fields:
+            both = ((getattr(device, key), getattr(now.devices[name], key)) for name, device in then.devices.items())
+            unknown += [key] if any(None in pair for pair in both) else []
+        shown = ", ".join(["the driver itself", *(key.replace("_", " ") for key in unknown)])
+        return f"the lock is rehearsed on the simulator as {rehearsed.name}; not compared: {shown}"
+
+    def _rehearsed(self, program: Program, profile: Machine | None) -> Machine | None:
+        """The profile that stands for the machine of the lock; None if this machine itself is compared."""
+        here = program.measured.runtime if program.measured else ""
+        return profile if here == "sim" and self.lock.machine.runtime != here else None
+
+    def _other_plan(self, program: Program) -> Iterator[Diagnostic]:
+        locked = self.lock.plan
+        if locked.digest == program.digest:
+            return
+        names = {**locked.variables, **program.variables}
+        changed = [n for n in names if locked.variables.get(n) != program.variables.get(n)]
+        for name in changed:
+            then, now = (v.variables.get(name, "not there") for v in (locked, program))
+            hint = f"--var {name}={then}" if name in locked.variables else "lock it again: hipplan lock"
+            yield self._told(
+                "HP320", f"the variable '{name}' is {now}, and was {then}", ("plan", "variables", name), hint
+            )
+        if not changed:
+            why = f"its digest is {program.digest[:12]}..., and was {locked.digest[:12]}..."
+            hint = "take the plan that was locked, or lock this one: hipplan lock"
+            summary = f"'{program.name}' is not the plan that was locked"
+            other = self._told("HP320", summary, ("plan", "digest"), hint, why)
+            yield replace(other, notes=tuple(self._differences(program)))
+
+    def _differences(self, program: Program) -> Iterator[str]:
+        """Which objects are not what was locked, as far as sizes tell: a mapping is as large as its memory."""
+        locked, sizes = self.lock.sizes, _sizes(program)
+        other = [name for name in {**locked, **sizes} if locked.get(name) != sizes.get(name)]
+        asked = {one.name: one for one in program.resources}
+        other = [name for name in other if getattr(asked.get(name), "memory", "") not in other]
+        for name in other[:DIFFERENCES_MAX]:
+            was = f"{format_size(locked[name])} locked" if name in locked else "not locked"
+            if name in sizes:
+                now = f"takes {format_size(sizes[name])}, {format_size(asked[name].asked)} asked"
+            else:
+                now = "is not there"
+            yield f"differs: '{name}' {now}; {was}"
+        if len(other) > DIFFERENCES_MAX:
+            yield f"differs: {len(other) - DIFFERENCES_MAX} more"
+        if not other:
+            yield "the same: names and sizes of all objects; their order, devices, access or contents may differ"
+
+    def _other_machine(self, program: Program, rehearsed: Machine | None) -> Iterator[Diagnostic]:
+        then, now = self.lock.machine, _machine(program, rehearsed)
+        for key in ("runtime", "hip_version"):
+            yield from self._compare(f"the {key.replace('_', ' ')}", then, now, key, ("machine", key), rehearsed)
+        for name, device in then.devices.items():
+            path: tuple[Hashable, ...] = ("machine", "devices", name)
+            if name not in now.devices:
+                yield self._told("HP321", f"there is no device '{name}' here", path)
+                continue
+            for key in LockedDevice.model_fields:
+                what = f"the {key.replace('_', ' ')} of {name}"
+                yield from self._compare(what, device, now.devices[name], key, (*path, key), rehearsed)
+
+    def _other_objects(self, program: Program) -> Iterator[Diagnostic]:
+        sizes, reserved = _sizes(program), {s.name for s in program.steps if isinstance(s, steps.Reserve)}
+        for name in {**self.lock.sizes, **sizes}:
+            was, size = self.lock.sizes.get(name), sizes.get(name)
+            if was != size:
+                told = [("not there" if s is None else format_size(s)) for s in (size, was)]
+                yield self._told("HP321", f"'{name}' is {told[0]}, and was {told[1]}", ("sizes", name))
+        for name in sorted(reserved ^ set(self.lock.addresses)):
+            yield self._told("HP321", f"the lock and the plan differ in the reservation '{name}'", ("addresses", name))
+
+    def _compare(
+        self,
+        what: str,
+        then: PlanModel,
+        now: PlanModel,
+        key: str,
+        path: Sequence[Hashable],
+        rehearsed: Machine | None,
+    ) -> Iterator[Diagnostic]:
+        was, is_now = getattr(then, key), getattr(now, key)
+        same = has_arch(is_now, was) if key == "arch" and was and is_now else was == is_now
+        unknown = rehearsed is not None and is_now is None
+        if was is not None and not same and not unknown:
+            hint = (
+                "to rehearse it, say what the simulator is to be: --machine"
+                if (key, is_now) == ("runtime", "sim")
+                else ""
+            )
+            shown = "not known" if is_now is None else is_now
+            yield self._told("HP321", f"{what} is {shown}, and was {was}", path, hint)
+
+    def _told(self, code: str, summary: str, path: Sequence[Hashable], hint: str = "", why: str = "") -> Diagnostic:
+        place: Span | None = self._source.span(path)
+        return Diagnostic(code, summary, place, why=why, hint=hint)
+
+
+def _exact(step: steps.Step, at: dict[str, int]) -> steps.Step:
+    if isinstance(step, steps.Reserve):
+        return replace(step, address=at[step.name], exact=True, slack=0)
+    return step
+
+
+def _machine(program: Program, rehearsed: Machine | None = None) -> LockedMachine:
+    machine: Machine | None = rehearsed or program.measured
+    assert machine is not None, "every program of the compiler has one"
+    keys = [key for key in LockedDevice.model_fields if key != "ordinal"]
+    devices = {
+        name: LockedDevice(ordinal=ordinal, **{key: getattr(machine.devices[ordinal], key) for key in keys})
+        for name, ordinal in program.devices.items()
+    }
+    return LockedMachine(runtime=machine.runtime, hip_version=machine.hip_version, devices=devices)
+
+
+def _sizes(program: Program) -> dict[str, int]:
+    return {resource.name: resource.size for resource in program.resources if resource.size}
+
+
+def _addresses(program: Program, base: int | None) -> dict[str, int]:
+    wanted = [step for step in program.steps if isinstance(step, steps.Reserve)]
+    taken = [(step.address, step.address + step.size) for step in wanted if step.exact]
+    start = WINDOW + _start_of(program.name) if base is None else base
+    out: dict[str, int] = {}
+    for step in wanted:
+        if step.exact:
+            out[step.name] = step.address
+            continue
+        room = round_up(step.size, GIB) + GIB  # a gap: what runs over the end of one does not hit the next
+        start = round_up(start, max(GIB, step.alignment))
+        while clash := next((end for at, end in taken if at < start + room and start < end), 0):
+            start = round_up(clash, max(GIB, step.alignment))
+        first, end = (WINDOW, WINDOW_END) if base is None else (base, ADDRESSES_END)
+        if start + room > end:
+            why = f"locked addresses are chosen between {first:#x} and {end:#x}"
+            hint = "choose them from another place: --address-base"
+            raise MachineError(
+                Diagnostic("HP322", f"there is no room for '{step.name}'", step.origin, why=why, hint=hint)
+            )
+        out[step.name] = start
+        start += room
+    return out
+
+
+def _start_of(name: str) -> int:
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") % _STARTS * 4 * GIB
+
+
+class _Address(int):
+    """Shown in hexadecimal."""
+
+
+class _Dumper(Dumper):
+    pass
+
+
+_Dumper.add_representer(_Address, lambda dumper, value: dumper.represent_scalar("tag:yaml.org,2002:int", f"{value:#x}"))

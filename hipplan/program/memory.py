@@ -1,0 +1,164 @@
+"""The memory of a program or of a live layout by the bytes behind its names, and who may move them.
+
+A piece is moved by the device that holds it, if it has the right; on CUDA else by the first device that has. HIP on AMD
+chooses the device that copies by the memory, not by the rights, and one that has none faults, which ends the
+process: there each device moves its own memory alone.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, islice
+
+from hipplan.errors import Diagnostic, Span
+from hipplan.machines.profiles import Machine
+from hipplan.program.content_steps import Part
+from hipplan.program.resources import Resource
+from hipplan.program.steps import CPU_ORDINAL
+
+FILLED = ("device", "pinned", "registered", "managed", "region", "tensor", "mapping")
+"""Kinds of what has bytes of its own."""
+
+
+class Memory:
+    """The resources of a program or of a live layout, by the bytes behind them."""
+
+    def __init__(
+        self,
+        resources: Iterable[Resource],
+        devices: Mapping[str, int],
+        sealed: Collection[str] = (),
+        machine: Machine | None = None,
+    ) -> None:
+        """sealed: mappings that nobody may write for now."""
+        self._sealed = sealed
+        self._machine = machine
+        self.by_name: dict[str, Resource] = {}
+        self._devices = devices
+        self._mappings: dict[str, list[Resource]] = {}
+        self._starts: dict[str, list[int]] = {}
+        self._shared: dict[int, dict[str, str]] = {}
+        self._tensors: dict[str, list[Resource]] = {}
+        for resource in resources:
+            self.by_name[resource.name] = resource
+            if resource.kind == "mapping":
+                self._mappings.setdefault(resource.inside, []).append(resource)
+            elif resource.kind == "tensor":
+                self._tensors.setdefault(resource.inside, []).append(resource)
+
+    def tensors(self, region: str) -> Sequence[Resource]:
+        return self._tensors.get(region, ())
+
+    def pieces(self, name: str) -> int:
+        """How many mappings the bytes behind a name lie in."""
+        resource = self.by_name[name]
+        whole = name if resource.kind == "region" else resource.inside
+        if resource.kind == "mapping" or whole not in self._mappings:
+            return 1
+        starts = self._placed(whole)[1]
+        return bisect_left(starts, resource.offset + resource.size) - max(0, bisect_right(starts, resource.offset) - 1)
+
+    def parts(self, name: str, right: str) -> tuple[Part, ...]:
+        """The bytes of a buffer, region, tensor or mapping, cut where another device holds them.
+
+        right: r or rw. Raises Refused if nobody has it.
+        """
+        resource = self.by_name[name]
+        if resource.kind not in FILLED:
+            raise Refused("HP213", f"'{name}' has no bytes of its own", why=f"it is of the kind {resource.kind}")
+        if resource.kind in ("pinned", "registered"):
+            return (Part(name, 0, resource.size, CPU_ORDINAL),)
+        if resource.kind in ("device", "managed"):
+            return (Part(name, 0, resource.size, self._devices[resource.device]),)
+        whole = name if resource.kind == "region" else resource.inside
+        return tuple(_joined(self._mapped(resource, whole, right)))
+
+    def _mapped(self, resource: Resource, whole: str, right: str) -> Iterator[Part]:
+        for mapping, at, size in self._under(whole, resource.offset, resource.size):
+            yield Part(whole, at, size, self._devices[self._mover(resource, mapping, right)])
+
+    def _mover(self, resource: Resource, mapping: Resource, right: str) -> str:
+        rights = self._rights(mapping)
+        only = self.only_holders and mapping.device != "host"
+        for who in (mapping.device,) if only else (mapping.device, *rights):
+            if who != "host" and right in rights.get(who, ""):
+                return who
+        does = "write" if right == "rw" else "read"
+        sealed = right == "rw" and mapping.name in self._sealed
+        hint = "it is sealed: unseal() it first" if sealed else f"give its device the right {right}"
+        if only and any(right in given for who, given in rights.items() if who != "host"):
+            why = "on AMD bytes are moved by the device that holds them"
+            raise Refused("HP213", f"{mapping.device} may not {does} '{resource.name}'", why=why, hint=hint)
+        raise Refused("HP213", f"no device may {does} '{resource.name}'", hint=hint)
+
+    @property
+    def only_holders(self) -> bool:
+        """Whether memory is moved by none but the device that holds it."""
+        return self._machine is not None and self._machine.runtime != "cuda"
+
+    def reaches(self, part: Part, ordinal: int, right: str) -> bool:
+        """Whether a device may use a part that another one moves."""
+        kind = self.by_name[part.object].kind if part.object in self.by_name else ""
+        if kind == "device":
+            return self._machine is not None and self._machine.can_access(ordinal, part.device)
+        if part.object not in self._mappings:
+            return False
+        names = {name for name, number in self._devices.items() if number == ordinal}
+        under = self._under(part.object, part.offset, part.size)
+        return all(any(right in self._rights(one).get(name, "") for name in names) for one, _, _ in under)
+
+    def _rights(self, mapping: Resource) -> dict[str, str]:
+        """Device -> right. Thousands of mappings have one tuple in common."""
+        if id(mapping.access) not in self._shared:
+            self._shared[id(mapping.access)] = dict(mapping.access)
+        return self._shared[id(mapping.access)]
+
+    def _under(self, whole: str, start: int, size: int) -> Iterator[tuple[Resource, int, int]]:
+        """(mapping, offset, bytes) of each mapping's share of a range."""
+        mappings, starts = self._placed(whole)
+        for mapping in islice(mappings, max(0, bisect_right(starts, start) - 1), None):
+            if mapping.offset >= start + size:
+                return
+            low, high = max(start, mapping.offset), min(start + size, mapping.offset + mapping.size)
+            if low < high:
+                yield mapping, low, high - low
+
+    def _placed(self, whole: str) -> tuple[list[Resource], list[int]]:
+        """The mappings of a range in the order of addresses, and where each begins."""
+        mappings = self._mappings[whole]
+        if whole not in self._starts:
+            mappings.sort(key=lambda one: one.offset)
+            self._starts[whole] = [one.offset for one in mappings]
+        return mappings, self._starts[whole]
+
+    def behind(self, part: Part) -> Iterator[tuple[str, Part]]:
+        """(buffer or allocation, its share of a part)."""
+        if part.object not in self._mappings:
+            yield part.object, part
+            return
+        for mapping, at, size in self._under(part.object, part.offset, part.size):
+            yield mapping.memory, cut(part, at - part.offset, size)
+
+
+class Refused(Exception):
+    """Contents that a program cannot have."""
+
+    def __init__(self, code: str, summary: str, *, why: str = "", hint: str = "") -> None:
+        super().__init__(summary)
+        self.code, self.summary, self.why, self.hint = code, summary, why, hint
+
+    def diagnostic(self, span: Span | None = None) -> Diagnostic:
+        return Diagnostic(self.code, self.summary, span, why=self.why, hint=self.hint)
+
+
+def _joined(parts: Iterable[Part]) -> Iterator[Part]:
+    """Neighbours that one device moves, as one."""
+    for (base, device), group in groupby(parts, key=lambda part: (part.object, part.device)):
+        run = list(group)
+        yield Part(base, run[0].offset, sum(part.size for part in run), device)
+
+
+def cut(part: Part, start: int, size: int) -> Part:
+    """Some of its bytes."""
+    return Part(part.object, part.offset + start, size, part.device)

@@ -1,0 +1,400 @@
+"""What HIP 7.0 to 7.2 can give rights to. Pure.
+
+There hipMemSetAccess adds up the sizes of a range's pieces in the order of heap addresses, which nobody knows, and
+refuses a size that no sum meets (ROCm/rocm-systems 2516, 2667, 6977). Two calls are accepted in every order: for one
+piece of a range whose pieces all have one size, and for all that is mapped in a range.
+
+So a range of unequal mappings gets its rights together where they are the same for all and there is no hole; else
+the memory behind it is cut into pieces of one size. Where neither can be, the plan or the change is refused. On other
+releases nothing of this happens.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, replace
+from itertools import compress, pairwise
+from math import gcd
+from operator import is_
+
+from hipplan.errors import Diagnostic, MachineError
+from hipplan.language.findings import Findings, in_order
+from hipplan.machines.profiles import Machine
+from hipplan.program.alterations import ChangeAccess, TakeOut
+from hipplan.program.difference import Difference, difference
+from hipplan.program.program import Program
+from hipplan.program.steps import CreateAllocation, ImportAllocation, Map, Reserve, SetAccess, Step
+from hipplan.units import format_size
+
+MOST, MOST_OF_ALL = 1024, 8192
+"""Pieces that ranges may be cut into, together with those that share memory with them; and those of a program."""
+
+_SIGN = "/"
+"""Piece 1 of 'weights' is called 'weights/1', and piece 0 'weights': as no name of a plan is."""
+
+Rights = frozenset[tuple[int, str]]
+
+
+def concerned(machine: Machine | None) -> bool:
+    return machine is not None and machine.runtime != "cuda" and (7, 0) <= machine.version < (7, 3)
+
+
+def whole_name(name: str) -> str:
+    """What a plan calls that of which this is a piece."""
+    return name.partition(_SIGN)[0]
+
+
+def fitted(program: Program, findings: Findings, old: Program | None = None) -> Program:
+    """The program for the release it is made for. HP309: what cannot be had there.
+
+    old: what is there already, and keeps its pieces.
+    """
+    if not concerned(program.measured):
+        return program
+    plan = _Arrangement(program, old)
+    findings.extend(refused := list(plan.refused()))
+    return program if refused or not (plan.units or plan.together) else replace(program, steps=tuple(plan.steps()))
+
+
+def as_planned(program: Program) -> Program:
+    """The same program with each allocation and mapping in one piece: the other way round."""
+    if not concerned(program.measured):
+        return program
+    sizes: Counter[tuple[type[Step], str]] = Counter()
+    for step in program.steps:
+        if isinstance(step, (CreateAllocation, Map)):
+            sizes[type(step), whole_name(step.name)] += step.size
+
+    def joined(step: Step) -> Step | None:
+        if not isinstance(step, (CreateAllocation, Map, SetAccess)):
+            return step
+        if _SIGN in step.name:
+            return None
+        if isinstance(step, SetAccess):
+            return replace(step, together=False) if step.together else step
+        size = sizes[type(step), step.name]
+        return replace(step, size=size) if step.size != size else step
+
+    made = tuple(one for step in program.steps if (one := joined(step)) is not None)
+    return (
+        program
+        if all(map(is_, made, program.steps)) and len(made) == len(program.steps)
+        else replace(program, steps=made)
+    )
+
+
+def lead(old: Program, planned: Program, renewed: Set[str] = frozenset(), *, fills: bool = False) -> Difference:
+    """The difference to a program whose memory is in one piece each, fitted to the release.
+
+    Raises MachineError (HP309): this release cannot go there, or not safely back.
+    """
+    findings = Findings()
+    new = fitted(planned, findings, old)
+    if findings.errors:
+        raise MachineError(in_order(findings.all))
+    if not concerned(planned.measured):
+        return difference(old, new, renewed, fills=fills)
+    planned_way = None
+    if new is not planned or _is_cut(old):
+        planned_way = difference(as_planned(old), planned, renewed)
+        renewed = renewed | _made_anew(planned_way)
+    found = difference(old, new, named(old, renewed) | named(new, renewed), fills=fills)
+    for place in _unsure(found):
+        raise MachineError(_no_way(place, found))
+    if planned_way is not None:
+        for place in _recut(found, planned_way):
+            raise MachineError(_no_way(place, found))
+    return found
+
+
+def named(program: Program, names: Set[str]) -> frozenset[str]:
+    """These, and the pieces that they are cut into."""
+    if not names:
+        return frozenset()
+    return frozenset(step.name for step in program.steps if whole_name(step.name) in names)
+
+
+def growth_step(program: Program, reservation: str) -> int:
+    """What the size of more memory for a reservation must be a multiple of; 0: of nothing."""
+    maps = [step for step in program.steps if isinstance(step, Map) and step.reservation == reservation]
+    if not concerned(program.measured) or len(maps) < 2 or len({step.size for step in maps}) > 1:
+        return 0
+    whole = not any(_SIGN in step.name for step in maps)
+    return 0 if whole and _is_alike(maps, _rights(program)) else maps[0].size
+
+
+def note(program: Program) -> str:
+    """What the release makes of the plan, for a preview; empty if nothing."""
+    pieces = Counter(whole_name(step.name) for step in program.steps if isinstance(step, Map))
+    together = {step.name for step in program.steps if isinstance(step, SetAccess) and step.together}
+    ranges = dict.fromkeys(s.reservation for s in program.steps if isinstance(s, Map) and s.name in together)
+    told = [f"'{name}' is mapped in {count} pieces" for name, count in pieces.items() if count > 1]
+    told += [f"the mappings of '{name}' get their rights together" for name in ranges]
+    return f"because of {_release(program)}: {', '.join(told)}" if told else ""
+
+
+def _rights(program: Program) -> dict[str, Rights]:
+    given = [step for step in program.steps if isinstance(step, SetAccess)]
+    kinds = {rights: frozenset(rights) for rights in {step.rights for step in given}}
+    return {step.name: kinds[step.rights] for step in given}
+
+
+def _is_alike(maps: list[Map], rights: Mapping[str, Rights]) -> bool:
+    """One range without a hole, with the same rights all over."""
+    placed = sorted(maps, key=lambda step: step.offset)
+    return len({rights.get(step.name, frozenset()) for step in maps}) == 1 and all(
+        one.offset + one.size == other.offset for one, other in pairwise(placed)
+    )
+
+
+class _Arrangement:
+    """Which memory of a program is cut, and into what, and which ranges get their rights together."""
+
+    def __init__(self, program: Program, old: Program | None) -> None:
+        self.program = program
+        self.rights = _rights(program)
+        self.mapped = {step.name: step for step in program.steps if isinstance(step, Map)}
+        self.ranges: dict[str, list[Map]] = {}
+        self.users: dict[str, set[str]] = {}
+        """Allocation -> the ranges that it is mapped in."""
+        for step in self.mapped.values():
+            self.ranges.setdefault(step.reservation, []).append(step)
+            self.users.setdefault(step.allocation, set()).add(step.reservation)
+        self.units = _units(old) if old is not None else {}
+        """Allocation -> the size of its pieces."""
+        self._groups: list[set[str]] = []
+        self._grouped: set[str] = set()
+        there = _common_sizes(old) if old is not None else {}
+        for name, maps in self.ranges.items():
+            stays = there.get(name, 0)
+            if stays and all(step.size % stays == 0 for step in maps):
+                if any(step.size != stays for step in maps):
+                    self._cut(name, stays)
+            elif self._needs_pieces(maps):
+                self._cut(name, 0)
+        self.together = {name for name, maps in self.ranges.items() if len(set(self._sizes(maps))) > 1}
+
+    def _needs_pieces(self, maps: list[Map]) -> bool:
+        uneven = len({step.size for step in maps}) > 1 and any(step.name in self.rights for step in maps)
+        return uneven and not _is_alike(maps, self.rights)
+
+    def _cut(self, name: str, unit: int) -> None:
+        """The memory of a range, and of all ranges that need its pieces' size because they share memory with it."""
+        if name in self._grouped:
+            return
+        group, found = set(), [name]
+        while found:
+            one = found.pop()
+            if one not in group and (one == name or not _is_alike(self.ranges[one], self.rights)):
+                group.add(one)
+                found += [user for step in self.ranges[one] for user in self.users.pop(step.allocation, ())]
+        maps = [step for one in group for step in self.ranges[one]]
+        unit = gcd(unit, *(step.size for step in maps), *(self.units.get(step.allocation, 0) for step in maps))
+        self._groups.append(group)
+        self._grouped |= group
+        self.units |= {step.allocation: unit for step in maps}
+
+    def _sizes(self, maps: Iterable[Map]) -> Iterator[int]:
+        """Of the pieces, each size at least once."""
+        for step in maps:
+            unit = self.units.get(step.allocation, step.size)
+            yield min(unit, step.size)
+            if step.size > unit and step.size % unit:
+                yield step.size % unit
+
+    def refused(self) -> Iterator[Diagnostic]:
+        """HP309 for each group of ranges that cannot be cut."""
+        made = {s.name: s for s in self.program.steps if isinstance(s, (CreateAllocation, ImportAllocation))}
+        order, total = {name: number for number, name in enumerate(self.ranges)}, 0
+        for group in self._groups:
+            maps = [step for name in sorted(group, key=order.__getitem__) for step in self.ranges[name]]
+            unit = self.units[maps[0].allocation]
+            total += (pieces := sum(step.size for step in maps) // unit)
+            large = [(step, made[step.allocation]) for step in maps if made[step.allocation].size > unit]
+            for step, memory in large:
+                if isinstance(memory, ImportAllocation):
+                    why = f"'{memory.name}' is imported, so it cannot be cut"
+                elif memory.handle_type:
+                    why = f"'{memory.name}' is shareable, so it cannot be cut"
+                elif pieces > MOST:
+                    why = f"that would be {pieces} pieces of {format_size(unit)}, at most {MOST} are made"
+                elif total > MOST_OF_ALL:
+                    why = f"with those of other ranges that would be {total} pieces, at most {MOST_OF_ALL} are made"
+                else:
+                    continue
+                yield _refusal(self.program, step, why)
+                break
+
+    def steps(self) -> list[Step]:
+        """All steps, cut; those of ranges that get their rights together in the order of addresses."""
+        made = [piece for step in self.program.steps for piece in self._pieces(step)]
+        maps = (step for step in made if isinstance(step, Map) and step.reservation in self.together)
+        places = {step.name: (step.reservation, step.offset) for step in maps}
+        theirs = [isinstance(step, (Map, SetAccess)) and step.name in places for step in made]  # contents are not
+        upward = iter(sorted(compress(made, theirs), key=lambda step: places[step.name]))
+        return [next(upward) if one else step for step, one in zip(made, theirs, strict=True)]
+
+    def _pieces(self, step: Step) -> Iterator[Step]:
+        if isinstance(step, CreateAllocation):
+            for number, _, size in self._parts(step.name, step.size):
+                yield replace(step, name=_piece(step.name, number), size=size) if number or size < step.size else step
+        elif isinstance(step, Map):
+            for number, at, size in self._parts(step.allocation, step.size):
+                name, memory = _piece(step.name, number), _piece(step.allocation, number)
+                cut = replace(step, name=name, allocation=memory, offset=step.offset + at, size=size)
+                yield cut if size < step.size else step
+        elif isinstance(step, SetAccess):
+            mapped = self.mapped[step.name]
+            together = mapped.reservation in self.together
+            for number, _, _ in self._parts(mapped.allocation, mapped.size):
+                yield replace(step, name=_piece(step.name, number), together=together) if number or together else step
+        else:
+            yield step
+
+    def _parts(self, allocation: str, size: int) -> Iterator[tuple[int, int, int]]:
+        """(number, offset, bytes) of each piece of what lies in an allocation from its first byte on."""
+        unit = self.units.get(allocation, size)
+        for number, at in enumerate(range(0, size, unit)):
+            yield number, at, min(unit, size - at)
+
+
+def _piece(name: str, number: int) -> str:
+    return f"{name}{_SIGN}{number}" if number else name
+
+
+def _units(program: Program) -> dict[str, int]:
+    """Allocation that is cut -> the size of its pieces."""
+    cut = {whole_name(step.name) for step in program.steps if isinstance(step, CreateAllocation) and _SIGN in step.name}
+    return {s.name: s.size for s in program.steps if isinstance(s, CreateAllocation) and s.name in cut}
+
+
+def _common_sizes(program: Program) -> dict[str, int]:
+    """Reservation -> the size of its pieces, where there are several and all have one."""
+    sizes: dict[str, list[int]] = {}
+    for step in program.steps:
+        if isinstance(step, Map):
+            sizes.setdefault(step.reservation, []).append(step.size)
+    return {name: some[0] for name, some in sizes.items() if len(some) > 1 and len(set(some)) == 1}
+
+
+def _is_cut(program: Program) -> bool:
+    return any(_SIGN in step.name for step in program.steps if isinstance(step, CreateAllocation))
+
+
+def _made_anew(way: Difference) -> frozenset[str]:
+    """Allocations of both plans that do not stay: nor does any piece of them."""
+    names = {step.name for step in way.new.steps if isinstance(step, CreateAllocation)}
+    there = {step.name for step in way.old.steps if isinstance(step, CreateAllocation)}
+    return frozenset(name for name in names & there if ("allocation", name) not in way.kept)
+
+
+def _recut(found: Difference, planned: Difference) -> Iterator[Step]:
+    """Memory that stays by the plans, but would have to be in other pieces, and lose its bytes."""
+    for step in found.old.steps:
+        if isinstance(step, CreateAllocation):
+            stays = ("allocation", whole_name(step.name)) in planned.kept
+            if stays and ("allocation", step.name) not in found.kept:
+                yield step
+
+
+@dataclass(slots=True)
+class _Mapped:
+    size: int
+    rights: Rights
+
+
+class _Ranges:
+    """What is mapped where, and who may use it, while a change goes its way."""
+
+    def __init__(self, program: Program) -> None:
+        self._pieces: dict[str, dict[int, _Mapped]] = {}
+        self._sizes: dict[str, Counter[int]] = {}
+        rights = _rights(program)
+        for step in program.steps:
+            if isinstance(step, Map):
+                self.map(step, rights.get(step.name, frozenset()))
+
+    def begin(self, name: str) -> None:
+        """A new range of this name, with nothing in it."""
+        self._pieces[name], self._sizes[name] = {}, Counter()
+
+    def map(self, step: Map, rights: Rights = frozenset()) -> None:
+        self._pieces.setdefault(step.reservation, {})[step.offset] = _Mapped(step.size, rights)
+        self._sizes.setdefault(step.reservation, Counter())[step.size] += 1
+
+    def unmap(self, name: str, at: int) -> None:
+        gone, sizes = self._pieces[name].pop(at), self._sizes[name]
+        sizes[gone.size] -= 1
+        if not sizes[gone.size]:
+            del sizes[gone.size]
+
+    def is_sure(self, name: str, at: int, allowed: Set[Rights], *, together: bool) -> bool:
+        """Whether rights for a piece are accepted in every order, and give nobody more than is allowed elsewhere."""
+        pieces = self._pieces[name]
+        if len(self._sizes[name]) == 1 and not together:
+            return True
+        first, last = min(pieces), max(pieces)
+        whole = last + pieces[last].size - first == sum(piece.size for piece in pieces.values())
+        return together and whole and all(one.rights in allowed for place, one in pieces.items() if place != at)
+
+    def set(self, name: str, at: int, rights: Rights, *, together: bool) -> None:
+        pieces = self._pieces[name]
+        for piece in pieces.values() if together else (pieces[at],):
+            piece.rights = rights
+
+
+def _unsure(way: Difference) -> Iterator[Step]:
+    """Steps of a change for which hipMemSetAccess may be refused, when they are made or when they are taken back."""
+    ranges = _Ranges(way.old)
+    before = {step.name: (step.reservation, step.offset) for step in way.old.steps if isinstance(step, Map)}
+    now = {step.name: (step.reservation, step.offset) for step in way.new.steps if isinstance(step, Map)}
+    for step in (*way.additions, *way.carries, *way.changes):
+        if isinstance(step, Reserve):
+            ranges.begin(step.name)
+        elif isinstance(step, Map):
+            ranges.map(step)
+            now[step.name] = (step.reservation, step.offset)
+        elif isinstance(step, TakeOut):
+            rights = frozenset(step.rights)
+            if rights and not ranges.is_sure(*before[step.name], {rights}, together=step.together):
+                yield step
+            ranges.unmap(*before[step.name])
+        elif isinstance(step, (SetAccess, ChangeAccess)):
+            rights = _given(step.now if isinstance(step, ChangeAccess) else step.rights)
+            was = _given(step.before) if isinstance(step, ChangeAccess) else rights
+            if not ranges.is_sure(*now[step.name], {rights, was}, together=step.together):
+                yield step
+            ranges.set(*now[step.name], rights, together=step.together)
+
+
+def _given(rights: Iterable[tuple[int, str]]) -> Rights:
+    return frozenset((who, right) for who, right in rights if right != "none")
+
+
+def _release(program: Program) -> str:
+    return f"HIP {program.measured.hip_version}" if program.measured else "HIP 7.0 to 7.2"
+
+
+def _refusal(program: Program, step: Map, why: str) -> Diagnostic:
+    return Diagnostic(
+        "HP309",
+        f"{_release(program)} cannot give the rights of '{step.reservation}'",
+        step.origin,
+        why=f"its mappings have different sizes, and different rights or holes between them: HIP 7.0 to 7.2 needs "
+        f"pieces of one size there; {why}",
+        hint="give each mapping a reservation of its own, or make the sizes multiples of a larger common one",
+    )
+
+
+def _no_way(step: Step, way: Difference) -> Diagnostic:
+    maps = [one for program in (way.new, way.old) for one in program.steps if isinstance(one, Map)]
+    about = next((one for one in maps if step.name in (one.name, one.allocation)), None)
+    return Diagnostic(
+        "HP309",
+        f"{_release(way.new)} cannot change '{about.reservation if about else whole_name(step.name)}' so in place",
+        (about or step).origin,
+        why="on the way there or back pieces of different sizes would be in one range, and hipMemSetAccess of HIP 7.0 "
+        "to 7.2 then refuses one of them for some orders of heap addresses",
+        hint="close the layout and apply the plan, or give what comes a reservation of its own",
+    )

@@ -1,0 +1,398 @@
+"""What cannot work on this machine, said before the first driver call. Each rule has a code (HP3xx)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hipplan.errors import Diagnostic, Span
+from hipplan.language.findings import Findings
+from hipplan.language.loader import LoadedPlan
+from hipplan.language.model import ManagedBuffer, PinnedBuffer, RegisteredBuffer
+from hipplan.language.objects import HOST, ResolvedAllocation, ResolvedMapping, ResolvedRegion, ResolvedReservation
+from hipplan.machines.profiles import Machine, MachineDevice
+from hipplan.program import steps
+from hipplan.program.difference import Difference
+from hipplan.program.program import descriptors_of
+from hipplan.program.resources import Resource
+from hipplan.units import about_size, format_size
+
+Placed = tuple[ResolvedMapping, int, int]
+
+_ON_DEVICES = (steps.CreateAllocation, steps.CreateDeviceBuffer)
+_ON_HOST = (steps.CreateAllocation, steps.CreatePinnedBuffer, steps.RegisterBuffer, steps.CreateManagedBuffer)
+
+OPEN_FILES_MARGIN = 64
+"""Descriptors left for everything else in the process."""
+
+PADDING_MIN = 16 * 2**20
+PADDING_SHARE = 8
+"""HP254: padding worth a word is at least so many bytes, and at least one part in so many of what is taken."""
+
+
+def check(
+    plan: LoadedPlan, machine: Machine, devices: dict[str, int], resources: Sequence[Resource], findings: Findings
+) -> None:
+    """Every rule that looks at the whole plan."""
+    rules = _Rules(plan, machine, devices, resources, findings)
+    rules.requirements()
+    rules.capacity()
+    rules.host_memory()
+    rules.virtual_memory()
+    rules.managed_memory()
+    rules.peers()
+    rules.access()
+    rules.descriptors()
+    rules.releases()
+    rules.padding()
+
+
+def check_peak(way: Difference, machine: Machine, findings: Findings) -> None:
+    """HP301, HP303, HP308: what a change needs while what goes is still there. machine: as if nothing of it were."""
+    held = way.old.bytes_by_device()
+    before = {way.old.devices[name]: size for name, size in held.items()}
+    made = [step for step in (*way.additions, *way.changes) if isinstance(step, _ON_DEVICES)]
+    for name, ordinal in way.new.devices.items():
+        device = machine.devices[ordinal]
+        coming = [s for s in made if s.device == ordinal and getattr(s, "location_type", 1) == 1]
+        more = sum(step.size for step in coming)
+        if device.memory is None or not coming:
+            continue
+        short = device.in_use + before.get(ordinal, 0) + more - device.memory
+        if short > 0:
+            largest = max(coming, key=lambda step: step.size)
+            findings.add(
+                Diagnostic(
+                    "HP301",
+                    f"{name} needs {about_size(short)} more than is free while the old and the new are there together",
+                    largest.origin,
+                    why=f"{about_size(before.get(ordinal, 0))} of the layout are there until the end, "
+                    f"{about_size(more)} come; '{largest.name}' is the largest",
+                    hint="remove in one update and add in the next, or close the layout and apply the plan",
+                )
+            )
+    _check_host_peak(way, machine, findings)
+    count = descriptors_of((*way.old.steps, *made))
+    limit = machine.limits.open_files
+    if machine.runtime == "amd" and limit and count + OPEN_FILES_MARGIN > limit:
+        summary = f"the allocations, old and new together, need {count} file descriptors; the limit is {limit}"
+        findings.add(Diagnostic("HP308", summary, hint="remove in one update and add in the next"))
+
+
+def _check_host_peak(way: Difference, machine: Machine, findings: Findings) -> None:
+    created = {step.name: step for step in (*way.additions, *way.changes) if isinstance(step, _ON_HOST)}
+    there = [r for r in way.old.resources if _takes_host_memory(r, machine, way.old.devices)]
+    coming = [r for r in way.new.resources if r.name in created and _takes_host_memory(r, machine, way.new.devices)]
+    before, more = (sum(one.size for one in some) for some in (there, coming))
+    if machine.host_memory is None or not coming or before + more <= machine.host_memory:
+        return
+    largest = max(coming, key=lambda one: one.size)
+    findings.add(
+        Diagnostic(
+            "HP303",
+            f"the old and the new together need {format_size(before + more)} of host memory, the host has "
+            f"{format_size(machine.host_memory)}",
+            created[largest.name].origin,
+            why=f"{format_size(before)} of the layout are there until the end, {format_size(more)} come; "
+            f"'{largest.name}' is the largest",
+            hint="remove in one update and add in the next, or close the layout and apply the plan",
+        )
+    )
+
+
+def _takes_host_memory(resource: Resource, machine: Machine, devices: Mapping[str, int]) -> bool:
+    if resource.kind == "managed":  # pages that cannot migrate on a fault are the host's
+        return machine.runtime != "cuda" and machine.devices[devices[resource.device]].xnack is False
+    return resource.device == HOST and resource.kind != "mapping" and not resource.imported
+
+
+def check_size(name: str, size: int, padding: str, span: Span | None, findings: Findings) -> None:
+    """HP302: more bytes than 64 bits count. padding: what the plan's own number was made larger by."""
+    if size >= 2**64:
+        summary = f"'{name}' is too large: {format_size(size)} with its {padding}"
+        why = "sizes and addresses have 64 bits: less than 16384PiB"
+        findings.add(Diagnostic("HP302", summary, span, why=why, hint="make it smaller"))
+
+
+def check_range(
+    plan: LoadedPlan,
+    reservation: ResolvedReservation,
+    placed: Sequence[Placed],
+    size: int,
+    step: int,
+    findings: Findings,
+) -> None:
+    """One reservation: places and sizes against the granularity, and overlap once padded (HP302)."""
+    spec, path = reservation.spec, reservation.path
+    if spec.address is not None and spec.address % step:
+        findings.add(_misaligned(f"the address of '{reservation.name}'", spec.address, step,
+                                 plan.span(*path, "address")))  # fmt: skip
+    before_end, before_name = 0, ""
+    for mapping, at, mapped in sorted(placed, key=lambda one: one[1]):
+        span = plan.span(*mapping.path, "at")
+        if at % step:
+            findings.add(_misaligned(f"mapping '{mapping.name}'", at, step, span))
+        elif at < before_end:
+            findings.add(
+                Diagnostic(
+                    "HP302",
+                    f"mapping '{mapping.name}' begins inside '{before_name}' once that is padded",
+                    span,
+                    why=f"'{before_name}' ends at {format_size(before_end)} after rounding up",
+                    hint=f"use {format_size(before_end)}, or leave `at` out",
+                )
+            )
+        elif at + mapped > size:
+            findings.add(
+                Diagnostic(
+                    "HP302",
+                    f"mapping '{mapping.name}' ends past '{reservation.name}' once it is padded",
+                    span,
+                    why=f"it ends at {format_size(at + mapped)}, the reservation at {format_size(size)}",
+                    hint=f"reserve at least {format_size(at + mapped)}",
+                )
+            )
+        before_end, before_name = at + mapped, mapping.name
+
+
+def _misaligned(what: str, value: int, step: int, span: Span | None) -> Diagnostic:
+    below = value // step * step
+    return Diagnostic(
+        "HP302",
+        f"{what} cannot start at {format_size(value)}",
+        span,
+        label=f"not a multiple of {format_size(step)}",
+        why=f"memory is mapped in steps of {format_size(step)} (minimum granularity)",
+        hint=f"use {format_size(below)} or {format_size(below + step)}",
+    )
+
+
+class _Rules:
+    def __init__(
+        self,
+        plan: LoadedPlan,
+        machine: Machine,
+        devices: dict[str, int],
+        resources: Sequence[Resource],
+        findings: Findings,
+    ) -> None:
+        self.plan = plan
+        self.objects = plan.objects
+        self.machine = machine
+        self.devices = devices
+        self.resources = resources
+        self.findings = findings
+
+    def add(self, code: str, summary: str, *path: object, why: str = "", hint: str = "") -> None:
+        span = self.plan.span(*path) if path else None
+        self.findings.add(Diagnostic(code, summary, span, why=why, hint=hint))
+
+    def device(self, name: str) -> MachineDevice:
+        return self.machine.devices[self.devices[name]]
+
+    def requirements(self) -> None:
+        requires, machine = self.plan.plan.requires, self.machine
+        version = machine.hip_version
+        if requires.hip and version and not requires.hip_allows(version):
+            self.add("HP312", f"the plan requires HIP {requires.hip}, {machine.name} has {version}",
+                     "requires", "hip", hint="use another ROCm release")  # fmt: skip
+        if requires.gpu and machine.runtime == "sim":
+            self.add("HP313", "the plan requires a GPU, and this is the simulator",
+                     "requires", "gpu", hint="run it where there is a GPU")  # fmt: skip
+        for flag, fact in (("vmm", "vmm"), ("managed", "concurrent_managed"), ("xnack", "xnack")):
+            if not getattr(requires, flag):
+                continue
+            for name in self.devices:
+                if getattr(self.device(name), fact) is False:
+                    hint = "set HSA_XNACK=1" if flag == "xnack" else "use another machine"
+                    self.add("HP313", f"the plan requires {flag}, which {name} does not have",
+                             "requires", flag, hint=hint)  # fmt: skip
+
+    def capacity(self) -> None:
+        """HP301: device memory, padding and what is in use counted."""
+        by_device: dict[str, list[Resource]] = {name: [] for name in self.devices}
+        for resource in self.resources:
+            if resource.takes_memory and resource.device in by_device:
+                by_device[resource.device].append(resource)
+        for name, taken in by_device.items():
+            there = self.device(name)
+            if there.memory is None:
+                continue
+            needed = sum(resource.size for resource in taken)
+            free = max(0, there.memory - there.in_use)
+            if needed <= free:
+                continue
+            largest = max(taken, key=lambda resource: resource.size)
+            noun = "allocations" if largest.kind == "allocation" else "buffers"
+            path = getattr(self.objects, noun)[largest.name].path
+            self.add(
+                "HP301",
+                f"{name} needs {about_size(needed)}, {about_size(needed - free)} more than is free",
+                *path,
+                "size",
+                why=f"{there.name} has {about_size(there.memory)}, {about_size(there.in_use)} in use; "
+                f"'{largest.name}' is the largest of {len(taken)}",
+                hint="make it smaller, or move some of it to another device",
+            )
+
+    def host_memory(self) -> None:
+        """HP303: memory of the host."""
+        if self.machine.host_memory is None:
+            return
+        taken = [resource for resource in self.resources if _takes_host_memory(resource, self.machine, self.devices)]
+        needed = sum(resource.size for resource in taken)
+        if needed > self.machine.host_memory:
+            paths = {one.name: one.path for one in self.objects.allocations.values()}
+            paths |= {one.name: one.path for one in self.objects.buffers.values()}
+            lanes = sum(resource.size for resource in taken if resource.name not in paths)
+            largest = max((r for r in taken if r.name in paths), key=lambda resource: resource.size, default=None)
+            self.add(
+                "HP303",
+                f"the plan needs {format_size(needed)} of host memory, the host has "
+                f"{format_size(self.machine.host_memory)}",
+                *(("contents",) if largest is None else paths[largest.name]),
+                why=f"{format_size(lanes)} of it move the bytes of contents to their devices" if lanes else "",
+                hint="make the pinned, registered and managed buffers smaller",
+            )
+
+    def virtual_memory(self) -> None:
+        """HP304: a device without virtual memory management."""
+        for allocation in self.objects.allocations.values():
+            if allocation.device != HOST and self.device(allocation.device).vmm is False:
+                self.add(
+                    "HP304",
+                    f"{allocation.device} has no virtual memory management",
+                    *allocation.path,
+                    why="hipDeviceAttributeVirtualMemoryManagementSupported is 0",
+                    hint="use buffers (hipMalloc) instead of allocations",
+                )
+
+    def managed_memory(self) -> None:
+        """HP305: a device without managed memory."""
+        for buffer in self.objects.buffers.values():
+            if isinstance(buffer.spec, ManagedBuffer) and self.device(buffer.device).managed is False:
+                self.add(
+                    "HP305",
+                    f"{buffer.device} has no managed memory",
+                    *buffer.path,
+                    why="hipDeviceAttributeManagedMemory is 0",
+                    hint="use a device and a pinned buffer",
+                )
+
+    def peers(self) -> None:
+        """HP306: a peer link between devices that do not reach each other."""
+        for peer in self.objects.peers:
+            source, target = self.devices[peer.device], self.devices[peer.peer]
+            if not self.machine.can_access(source, target):
+                self.add(
+                    "HP306",
+                    f"{peer.device} cannot reach {peer.peer}",
+                    *peer.path,
+                    why=f"{self.machine.name} has no link from device {source} to device {target}",
+                    hint="look at `hipplan machine`; contents, copy() and remap() need no link",
+                )
+
+    def access(self) -> None:
+        """HP307: access to a mapping for a device that does not reach its memory."""
+        for reservation in self.objects.reservations.values():
+            for mapping in reservation.mappings:
+                owner = self.objects.allocations[mapping.allocation].device
+                for who, right in mapping.access.items():
+                    if HOST in (who, owner) or right == "none":
+                        continue
+                    if not self.machine.can_access(self.devices[who], self.devices[owner]):
+                        self.add(
+                            "HP307",
+                            f"{who} cannot be given access to '{mapping.name}' on {owner}",
+                            *mapping.path,
+                            why=f"{self.machine.name} has no link from {who} to {owner}",
+                            hint="leave the device out of access",
+                        )
+
+    def descriptors(self) -> None:
+        """HP308: AMD's runtime takes a file descriptor for each allocation."""
+        limit = self.machine.limits.open_files
+        made = self.objects.allocations.values()
+        count = len(made) + sum(one.spec.shareable != "none" for one in made)
+        if self.machine.runtime == "amd" and limit and count + OPEN_FILES_MARGIN > limit:
+            self.add(
+                "HP308",
+                f"{len(made)} allocations need {count} file descriptors, the limit is {limit}",
+                "allocations",
+                why=f"each takes one, and one more if it is shared; {OPEN_FILES_MARGIN} are left for the process",
+                hint="use fewer, larger allocations, or raise the hard limit (ulimit -Hn)",
+            )
+
+    def padding(self) -> None:
+        """HP254, a warning: what the granularity adds, by line of the plan."""
+        lines: dict[tuple[object, ...], list[Resource]] = {}
+        for resource in self.resources:
+            if resource.kind == "allocation":
+                lines.setdefault(self.objects.allocations[resource.name].path, []).append(resource)
+        for path, made in lines.items():
+            waste, taken = sum(one.waste for one in made), sum(one.size for one in made)
+            if waste < max(PADDING_MIN, taken / PADDING_SHARE):
+                continue
+            several = f"{len(made)} allocations of" if len(made) > 1 else "an allocation of"
+            summary = f"{format_size(waste)} of {format_size(taken)} are only padding"
+            take = f"take {format_size(made[0].size)} each" if len(made) > 1 else f"takes {format_size(made[0].size)}"
+            why = f"{several} {format_size(made[0].asked)} {take}"
+            span, hint = self.plan.span(*path, "size"), "use fewer, larger ones, or a region with tensors in it"
+            self.findings.add(Diagnostic("HP254", summary, span, why=why, hint=hint, severity="warning"))
+
+    def releases(self) -> None:
+        """HP309: what this HIP release, or CUDA, does not do."""
+        version = self.machine.version
+        for allocation in self.objects.allocations.values():
+            self._allocation_release(allocation, version)
+        for reservation in self.objects.reservations.values():
+            for mapping in reservation.mappings:
+                self._mapping_release(mapping, version)
+        for region in self.objects.regions.values():
+            self._shared_release(region, version)
+        for buffer in self.objects.buffers.values():
+            if isinstance(buffer.spec, PinnedBuffer) and buffer.spec.uncached and version and version < (7, 0):
+                self.add("HP309", "uncached pinned memory needs HIP 7.0", *buffer.path, "uncached")
+            private = isinstance(buffer.spec, RegisteredBuffer) and buffer.spec.file is None and buffer.spec.read_only
+            if private and self.machine.runtime == "cuda":
+                self.add("HP309", "read_only is for files on CUDA", *buffer.path, "read_only",
+                         why="registering private memory read-only was seen not to return",
+                         hint="leave read_only out")  # fmt: skip
+
+    def _allocation_release(self, allocation: ResolvedAllocation, version: tuple[int, ...]) -> None:
+        spec, path = allocation.spec, allocation.path
+        cuda = self.machine.runtime == "cuda"
+        if spec.type == "uncached" and (cuda or (version and version < (7, 0))):
+            self.add("HP309", "uncached allocations need HIP 7.0.2 on AMD", *path, "type", hint="use type: pinned")
+        if allocation.device == HOST and version and version < (7, 1) and not cuda:
+            self.add("HP309", f"allocations on the host need HIP 7.1, {self.machine.name} has "
+                     f"{self.machine.hip_version}", *path, "device", hint="use a pinned buffer")  # fmt: skip
+        elif spec.numa_node is not None and version and version < (7, 15) and not cuda:
+            self.add("HP309", f"allocations on a NUMA node need HIP 7.15 (ROCm 10.0), {self.machine.name} has "
+                     f"{self.machine.hip_version}", *path, "numa_node",
+                     hint="leave numa_node out, or use a registered buffer: anonymous has a node too")  # fmt: skip
+        if spec.shareable == "none" or allocation.device == HOST:
+            return
+        possible = self.device(allocation.device).shareable_posix_fd
+        if possible is False or (version and version < (6, 2)):
+            self.add("HP309", f"'{allocation.name}' cannot be shared on {self.machine.name}", *path, "shareable",
+                     why="sharing through a file descriptor works since HIP 6.2")  # fmt: skip
+
+    def _mapping_release(self, mapping: ResolvedMapping, version: tuple[int, ...]) -> None:
+        owner = self.objects.allocations[mapping.allocation].device
+        cuda = self.machine.runtime == "cuda"
+        self._shared_release(mapping, version)
+        if cuda and not mapping.whole:
+            self.add("HP309", f"'{mapping.name}' maps a part of '{mapping.allocation}'",
+                     *mapping.path, "size", why="CUDA maps whole allocations only",
+                     hint="make the allocation as large as the mapping")  # fmt: skip
+        if mapping.access.get(HOST, "none") != "none" and owner != HOST and (cuda or (version and version < (7, 2))):
+            why = "CUDA gives it host-located memory only" if cuda else "before HIP 7.2 only host-located memory can be"
+            self.add("HP309", f"the host cannot be given access to '{mapping.name}' on {owner}",
+                     *mapping.path, why=why, hint="leave host out of access")  # fmt: skip
+
+    def _shared_release(self, shared: ResolvedMapping | ResolvedRegion, version: tuple[int, ...]) -> None:
+        may = [device for device, right in shared.access.items() if right != "none"]
+        if len(may) > 1 and version and version < (6, 3) and self.machine.runtime != "cuda":
+            self.add("HP309", f"{' and '.join(may[:2])} cannot both have access to '{shared.name}' on "
+                     f"{self.machine.name}", *shared.path, hint="give one device access, or update ROCm",
+                     why="before HIP 6.3 hipMemSetAccess for one device takes all others' rights away")  # fmt: skip

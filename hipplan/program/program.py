@@ -1,0 +1,109 @@
+"""What the compiler makes of a plan: the steps in order, and the resources they give, for people and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from hipplan.errors import Diagnostic
+from hipplan.machines.profiles import Machine
+from hipplan.program.content_steps import ContentStep
+from hipplan.program.regions import PlacedRegion
+from hipplan.program.resources import Resource
+from hipplan.program.rows import MAKES, slots_of
+from hipplan.program.steps import CreateAllocation, ImportAllocation, Map, RegisterBuffer, SetAccess, Step
+
+_READ_TOGETHER = frozenset({CreateAllocation, Map, SetAccess})
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Program:
+    """A plan made concrete for one machine. Deterministic: the same plan and machine give an equal program."""
+
+    name: str
+    source: str
+    """What messages call the document."""
+    digest: str
+    machine: str
+    devices: dict[str, int]
+    """The plan's device names -> ordinals."""
+    selectors: dict[str, str]
+    """The plan's device names -> what chose the device, in words."""
+    current_device: int = 0
+    """The ordinal that `current: true` selectors mean, in updates of its layout too."""
+    variables: dict[str, Any] = field(default_factory=dict)
+    """What the plan's variables are set to."""
+    measured: Machine | None = None
+    """The machine it is made for."""
+    steps: tuple[Step, ...]
+    resources: tuple[Resource, ...]
+    warnings: tuple[Diagnostic, ...] = ()
+    host_visible: frozenset[str] = frozenset()
+    """Devices whose memory the CPU may touch through its address."""
+    ranges_told: bool = False
+    """Managed ranges tell their attributes. Without driver support (HMM) advice succeeds, does nothing and
+    cannot be asked."""
+    regions: Mapping[str, PlacedRegion] = field(default_factory=dict)
+    """The regions by name: what growing them needs to know."""
+    sealed: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+    """Mappings that nobody may write for now -> who could before: (device name, right)."""
+
+    contents: tuple[ContentStep, ...] = ()
+    """Those of the steps that fill memory."""
+
+    def __repr__(self) -> str:
+        return f"<hipplan.Program '{self.name}' for {self.machine}: {len(self.steps)} steps>"
+
+    @cached_property
+    def nothing(self) -> Program:
+        """The program without all of it: what its layout is before an apply."""
+        return replace(self, steps=(), resources=(), contents=(), regions={}, sealed={})
+
+    @cached_property
+    def making(self) -> tuple[Step, ...]:
+        """All steps but the contents."""
+        if not self.contents:
+            return self.steps
+        return tuple(step for step in self.steps if not isinstance(step, ContentStep))
+
+    @cached_property
+    def bindings(self) -> tuple[ImportAllocation | RegisterBuffer, ...]:
+        """Steps that take what the caller of apply passes by name."""
+        return tuple(s for s in self.steps if isinstance(s, (ImportAllocation, RegisterBuffer)) and s.bind)
+
+    @cached_property
+    def slots(self) -> dict[str, int]:
+        """The slot of each object that a step makes, in the snapshots of its layouts."""
+        return slots_of(self.steps)
+
+    def goes_on_from(self, other: Program, more: tuple[Step, ...]) -> None:
+        """Takes over what is known of a program that this one goes on from: growing costs the same however much there
+        is. more: the steps that came, none of which takes what the caller passes."""
+        slots = enumerate((step.name for step in more if isinstance(step, MAKES)), len(other.slots))
+        vars(self)["slots"] = {**other.slots, **{name: slot for slot, name in slots}}
+        vars(self)["bindings"] = other.bindings
+
+    @cached_property
+    def read_singly(self) -> tuple[tuple[int, Step], ...]:
+        """(number, step) of all but those that are read back by the thousand; a program is read back many times."""
+        return tuple((n, step) for n, step in enumerate(self.steps) if type(step) not in _READ_TOGETHER)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone: what is kept besides is made anew, and may need the compiled part."""
+        return {name: value for name, value in vars(self).items() if name in self.__dataclass_fields__}
+
+    def bytes_by_device(self) -> dict[str, int]:
+        """Device memory that the plan takes, padding included, what is imported left out, by device name."""
+        out = dict.fromkeys(self.devices, 0)
+        for resource in self.resources:
+            if resource.takes_memory and resource.device in out:
+                out[resource.device] += resource.size
+        return out
+
+
+def descriptors_of(steps: Iterable[Step]) -> int:
+    """File descriptors, at most: AMD's runtime takes one for each allocation, hipplan keeps one of what is shared."""
+    made = [step for step in steps if isinstance(step, (CreateAllocation, ImportAllocation))]
+    return len(made) + sum(isinstance(step, ImportAllocation) or step.handle_type != 0 for step in made)

@@ -1,0 +1,277 @@
+"""Regions made concrete for a machine: chunks, parts and the places of tensors.
+
+Everything here is arithmetic. A region becomes allocations (name#0, name#1, ...), a reservation of its own name and
+mappings (name[0], ...), so that whatever knows those nouns knows regions: preflight, steps, verification, undo.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from operator import itemgetter
+
+from hipplan.errors import Diagnostic, Span
+from hipplan.language.budget import Budget
+from hipplan.language.findings import Findings
+from hipplan.language.loader import LoadedPlan
+from hipplan.language.model import Allocation, Reservation, Tensor
+from hipplan.language.objects import Objects, ResolvedAllocation, ResolvedMapping, ResolvedRegion, ResolvedReservation
+from hipplan.plain import shown_number
+from hipplan.program.resources import Resource
+from hipplan.units import format_size, round_up
+
+Needed = tuple[str, Tensor, int, int]
+"""A tensor's name, the tensor, what its offset is a multiple of, and its bytes (of one row where a dimension is -1)."""
+
+Granularity = Callable[[str], int]
+"""Device name -> what the size of memory on it is rounded up to."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedTensor:
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    size: int
+    open: bool
+    """Follows the mapped size: one dimension is -1."""
+
+
+@dataclass(frozen=True)
+class PlacedRegion:
+    """A region with its sizes."""
+
+    region: ResolvedRegion
+    chunks: tuple[tuple[str, int], ...]
+    """(device, bytes) of each piece of memory, in the order of addresses."""
+    asked: int
+    """Bytes that were asked for: the size, or what the tensors need."""
+    tensors: tuple[PlacedTensor, ...]
+
+    @cached_property
+    def mapped(self) -> int:
+        return sum(size for _, size in self.chunks)
+
+    @cached_property
+    def access(self) -> tuple[tuple[str, str], ...]:
+        return tuple((who, right) for who, right in self.region.access.items() if right != "none")
+
+    @cached_property
+    def _parts(self) -> list[tuple[str, int, int]]:
+        return list(self.parts())
+
+    def parts(self) -> Iterator[tuple[str, int, int]]:
+        """(device, start, end) of each contiguous part."""
+        start = end = 0
+        held = ""
+        for device, size in self.chunks:
+            if held and device != held:
+                yield held, start, end
+                start = end
+            held, end = device, end + size
+        yield held, start, end
+
+    def chunk_at(self, number: int) -> tuple[str, int]:
+        """The chunk with this number, also one that growing would add."""
+        if number < len(self.chunks):
+            return self.chunks[number]
+        holders = self.region.devices
+        return holders[number % len(holders)], self.chunks[0][1]
+
+    def resources(self) -> Iterator[Resource]:
+        """The region itself and its tensors, as a user sees them."""
+        name = self.region.name
+        yield Resource(
+            name=name,
+            kind="region",
+            device=self.region.devices[0],
+            asked=self.asked,
+            size=self.mapped,
+            access=self.access,
+            held_by=self._held(0, self.mapped),
+        )
+        first, access = self.region.devices[0], self.access
+        for tensor in self.tensors:
+            held = self._held(tensor.offset, tensor.size)
+            yield Resource(
+                name=tensor.name,
+                kind="tensor",
+                device=held[0][0] if held else first,
+                asked=tensor.size,
+                size=tensor.size,
+                access=access,
+                inside=name,
+                offset=tensor.offset,
+                dtype=tensor.dtype,
+                shape=tensor.shape,
+                held_by=held if len(held) > 1 else (),
+            )
+
+    def _held(self, start: int, size: int) -> tuple[tuple[str, int], ...]:
+        """(device, bytes) of a range, if there is more than one device."""
+        if len(self.region.devices) == 1:
+            return ()
+        held: dict[str, int] = {}
+        begins = bisect_right(self._parts, start, key=itemgetter(2))  # parts and tensors may both be thousands
+        for number in range(begins, len(self._parts)):
+            device, low, high = self._parts[number]
+            if low >= start + size:
+                break
+            held[device] = held.get(device, 0) + min(high, start + size) - max(low, start)
+        return tuple(held.items())
+
+
+def lay_out(plan: LoadedPlan, granularity: Granularity, findings: Findings) -> dict[str, PlacedRegion]:
+    """Every region of a plan. HP212: a tensor does not fit. Raises PlanError (HP023): too many chunks."""
+    budget = plan.budget
+    regions = plan.objects.regions
+    return {name: _lay_out(region, plan, granularity, findings, budget) for name, region in regions.items()}
+
+
+def memory_of(region: str, chunk: int) -> str:
+    """What the allocation behind a chunk is called."""
+    return f"{region}#{chunk}"
+
+
+def mapping_of(region: str, chunk: int) -> str:
+    """What the mapping of a chunk is called."""
+    return f"{region}[{chunk}]"
+
+
+def resized(region: PlacedRegion, count: int) -> PlacedRegion:
+    """The same region with this many chunks; tensors stay where they are, open ones follow."""
+    chunks = tuple(region.chunk_at(number) for number in range(count))
+    mapped = sum(size for _, size in chunks)
+    specs = region.region.spec.tensors
+    tensors = []
+    for tensor in region.tensors:
+        if tensor.open:
+            spec = specs[tensor.name[len(region.region.name) + 1 :]]
+            shape, size = _fitted(spec, spec.bytes_least, tensor.offset, mapped)
+            tensor = replace(tensor, shape=shape, size=size)
+        tensors.append(tensor)
+    return replace(region, chunks=chunks, asked=mapped, tensors=tuple(tensors))
+
+
+def lowered(objects: Objects, regions: dict[str, PlacedRegion]) -> Objects:
+    """The same objects with the regions' own nouns among them."""
+    allocations, reservations = dict(objects.allocations), dict(objects.reservations)
+    for name, placed in regions.items():
+        spec, path = placed.region.spec, placed.region.path
+        mappings = []
+        at = 0
+        kinds = {one: Allocation.model_construct(device=one[0], size=one[1]) for one in set(placed.chunks)}
+        for number, (device, size) in enumerate(placed.chunks):
+            memory = memory_of(name, number)
+            allocations[memory] = ResolvedAllocation(memory, kinds[device, size], device, path)
+            mappings.append(
+                ResolvedMapping(
+                    mapping_of(name, number), memory, at, number > 0, size, True, placed.region.access, path
+                )
+            )
+            at += size
+        range_ = Reservation.model_construct(size=spec.reserve, alignment=spec.alignment)
+        reservations[name] = ResolvedReservation(name, range_, tuple(mappings), path)
+    return replace(objects, allocations=allocations, reservations=reservations)
+
+
+def _lay_out(
+    region: ResolvedRegion, plan: LoadedPlan, granularity: Granularity, findings: Findings, budget: Budget
+) -> PlacedRegion:
+    spec = region.spec
+    step = max(granularity(device) for device in region.devices)
+
+    def ask(chunks: int) -> None:
+        links = chunks * len(region.access)
+        for kind, count in (("objects", 2 * chunks), ("steps", 1 + 3 * chunks), ("links", links)):
+            who = f"'{region.name}', in {shown_number(chunks)} chunks,"
+            budget.take(kind, count, who, lambda: plan.span(*region.path))
+
+    tensors = [(short, tensor, tensor.step, tensor.bytes_least) for short, tensor in spec.tensors.items()]
+    if spec.size != "auto":
+        asked = spec.size
+        chunks = _chunks(region, asked, step, ask)
+    elif any(tensor.device for tensor in spec.tensors.values()):
+        needs = dict.fromkeys(region.devices, 0)
+        for _, tensor, multiple, size in tensors:
+            if tensor.device in needs:
+                needs[tensor.device] = round_up(needs[tensor.device], multiple) + size
+        asked = sum(needs.values())
+        ask(len(needs))
+        chunks = [(device, round_up(max(need, 1), step)) for device, need in needs.items()]
+    else:
+        asked = 0
+        for _, _, multiple, size in tensors:
+            asked = round_up(asked, multiple) + size
+        chunks = _chunks(region, asked, step, ask)
+    bare = PlacedRegion(region, tuple(chunks), asked, ())
+    return replace(bare, tensors=tuple(_place(bare, tensors, plan, findings)))
+
+
+def _chunks(region: ResolvedRegion, size: int, step: int, ask: Callable[[int], None]) -> list[tuple[str, int]]:
+    spec, holders = region.spec, region.devices
+    if spec.chunk is None:  # one piece on each device, none of them empty
+        ask(len(holders))
+        share = round_up(-(-size // len(holders)), step)
+        return [(device, share) for device in holders]
+    chunk = round_up(spec.chunk, step)
+    count = -(-size // chunk)
+    ask(count)
+    if spec.spread == "interleave":
+        return [(holders[number % len(holders)], chunk) for number in range(count)]
+    whole, more = divmod(count, len(holders))
+    return [(device, chunk) for index, device in enumerate(holders) for _ in range(whole + (index < more))]
+
+
+def _place(placed: PlacedRegion, tensors: Sequence[Needed], plan: LoadedPlan, findings: Findings) -> list[PlacedTensor]:
+    """Each tensor behind the one before it, or in its device's part behind the one before it there."""
+    region = placed.region
+    ends = {device: end for device, _, end in placed.parts()} if len(region.devices) > 1 else {}
+    cursors = {device: start for device, start, _ in placed.parts()} if ends else {}
+    cursor, out = 0, []
+    for short, tensor, step, least in tensors:
+        pinned = tensor.device if tensor.device in ends else None
+        limit = ends[pinned] if pinned else placed.mapped
+        start = round_up(cursors[pinned] if pinned else cursor, step)
+        shape, size = _fitted(tensor, least, start, limit)
+        cursor = start + size
+        if pinned:
+            cursors[pinned] = cursor
+        name = f"{region.name}.{short}"
+        if cursor > limit or size == 0:
+            findings.add(_too_large(name, tensor, limit - start, plan.span(*region.path, "tensors", short)))
+            return []
+        out.append(PlacedTensor(name, tensor.dtype, shape, start, size, -1 in tensor.shape))
+    if any(tensor.device for tensor in region.spec.tensors.values()):
+        _check_overlap(out, plan, region, findings)
+    return out
+
+
+def _fitted(tensor: Tensor, row: int, offset: int, limit: int) -> tuple[tuple[int, ...], int]:
+    """Shape and bytes; a dimension of -1 takes what is left up to the limit, in rows."""
+    if -1 not in tensor.shape:
+        return tuple(tensor.shape), row
+    rows = max(0, limit - offset) // row
+    return tuple(rows if n == -1 else n for n in tensor.shape), rows * row
+
+
+def _too_large(name: str, tensor: Tensor, room: int, span: Span | None) -> Diagnostic:
+    return Diagnostic(
+        "HP212",
+        f"'{name}' needs {format_size(tensor.bytes_least)}, {format_size(max(room, 0))} are left for it",
+        span,
+        hint="make the region larger, or leave its size out",
+    )
+
+
+def _check_overlap(out: list[PlacedTensor], plan: LoadedPlan, region: ResolvedRegion, findings: Findings) -> None:
+    """Only tensors told to lie somewhere can lie on one that just came behind another."""
+    for one, other in pairwise(sorted(out, key=lambda tensor: tensor.offset)):
+        if other.offset < one.offset + one.size:
+            span = plan.span(*region.path, "tensors", other.name[len(region.name) + 1 :])
+            summary = f"'{other.name}' lies on '{one.name}'"
+            findings.add(Diagnostic("HP212", summary, span, hint="say device for all tensors of the region"))

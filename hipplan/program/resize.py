@@ -1,0 +1,166 @@
+"""Programs that are another one grown or shrunk. Pure: what leads there is the difference of the two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TypeVar
+
+from hipplan.errors import suggest_or_list
+from hipplan.language.budget import LIMITS
+from hipplan.program import steps
+from hipplan.program.alterations import refuse
+from hipplan.program.program import Program
+from hipplan.program.regions import PlacedRegion, mapping_of, memory_of, resized
+from hipplan.program.resources import Resource
+from hipplan.units import SizeError, format_size, parse_size
+
+Size = int | str
+AnyStep = TypeVar("AnyStep", bound=steps.Step)
+
+
+CHUNKS_MAX = LIMITS["steps"] // 3
+"""Of one region, as a plan may have: memory, mapping and rights are a step each."""
+
+
+def grown(program: Program, name: str, *, by: Size | None = None, to: Size | None = None) -> Program:
+    """With more memory mapped at the end of a region: at least `by` bytes more, or at least `to`.
+
+    Raises ApplyError (HP420): no room.
+    """
+    region = program.regions[name]
+    wanted = to_bytes(region.mapped, by, to, sign=1)
+    require_unsealed(program, mapping_of(name, 0))
+    chunk = region.chunk_at(len(region.chunks))[1]
+    count = max(len(region.chunks), -(-wanted // chunk)) if wanted > region.mapped else len(region.chunks)
+    if count > len(region.chunks) and len(region.region.devices) > 1 and region.region.spec.spread == "blocks":
+        raise refuse(f"'{name}' is spread in blocks: it cannot grow", hint="use spread: interleave")
+    room = find(program, steps.Reserve, name).size
+    if count * chunk > room:
+        raise refuse(
+            f"'{name}' cannot grow to {format_size(count * chunk)}: it reserves {format_size(room)}",
+            why=f"{format_size(region.mapped)} are mapped, in chunks of {format_size(chunk)}",
+            hint=f"write reserve: {format_size(count * chunk)} into the plan, and apply it anew",
+        )
+    if count > max(CHUNKS_MAX, len(region.chunks)):
+        raise refuse(
+            f"'{name}' cannot grow to {format_size(count * chunk)}: that would be {count:,} chunks",
+            why=f"each chunk of {format_size(chunk)} costs driver calls; a region has at most {CHUNKS_MAX:,}",
+            hint="write a larger chunk: into the plan, and apply it anew",
+        )
+    return _with_chunks(program, resized(region, count))
+
+
+def shrunk(program: Program, name: str, *, by: Size | None = None, to: Size | None = None) -> Program:
+    """With whole chunks at the end of a region given back: at most `by` bytes, or so that at least `to` stay.
+
+    Raises ApplyError (HP420): a tensor lies in what would go.
+    """
+    region = program.regions[name]
+    wanted = to_bytes(region.mapped, by, to, sign=-1)
+    count = len(region.chunks)
+    mapped = region.mapped
+    while count > 0 and mapped - region.chunks[count - 1][1] >= wanted:
+        count -= 1
+        mapped -= region.chunks[count][1]
+    made = resized(region, count)
+    cut = next((one for one in made.tensors if one.size == 0 or one.offset + one.size > mapped), None)
+    if cut is not None or count == 0:
+        what = f"'{cut.name}' lies in it" if cut is not None else "nothing would be left of it"
+        hint = "remove it from the plan and update(), or keep more"
+        raise refuse(f"'{name}' cannot shrink to {format_size(mapped)}: {what}", hint=hint)
+    return _with_chunks(program, made)
+
+
+def to_bytes(now: int, by: Size | None, to: Size | None, *, sign: int) -> int:
+    """How much is to be there, of one of `by` and `to`. Raises ApplyError (HP420)."""
+    if (by is None) == (to is None):
+        raise refuse("say either by= or to=", hint='for example by="1GiB"')
+    given = by if by is not None else to
+    try:
+        size = parse_size(given)
+    except SizeError as error:
+        raise refuse(str(error), hint=error.hint) from None
+    if size <= 0:
+        raise refuse(f"{size} bytes are nothing to grow or shrink by, or to")
+    return now + sign * size if by is not None else size
+
+
+def find(program: Program, kind: type[AnyStep], name: str) -> AnyStep:
+    """The step of one kind about one thing. KeyError."""
+    for step in program.steps:
+        if type(step) is kind and step.name == name:
+            return step
+    raise KeyError(name)
+
+
+def require(program: Program, name: str, *kinds: str) -> Resource:
+    """A thing of one of these kinds. Raises ApplyError (HP420) if there is none of that name."""
+    known = {one.name: one for one in program.resources if one.kind in kinds}
+    if name not in known:
+        raise refuse(f"there is no {' or '.join(kinds)} '{name}' to change", hint=suggest_or_list(name, known))
+    return known[name]
+
+
+def require_unsealed(program: Program, mapping: str) -> None:
+    """Raises ApplyError (HP420) where new memory would be as read-only as what it is like."""
+    if mapping in program.sealed:
+        raise refuse(f"'{mapping}' is sealed: nobody could write what comes", hint="unseal() it first")
+
+
+def _with_chunks(program: Program, made: PlacedRegion) -> Program:
+    """The same program with another number of chunks in one region."""
+    name = made.region.name
+    was = program.regions[name]
+    if len(made.chunks) == len(was.chunks):
+        return program
+    regions = {**program.regions, name: made}
+    fewer = range(len(made.chunks), len(was.chunks))
+    gone = {memory_of(name, number) for number in fewer} | {mapping_of(name, number) for number in fewer}
+    sealed = {mapping: access for mapping, access in program.sealed.items() if mapping not in gone}
+    changed = {one.name: one for one in made.resources() if one.kind == "region" or _follows(one, made)}
+    if any(one.inside == name and one.name in sealed for one in program.resources):  # else what made says is so
+        was_told = {one.name: one.access for one in program.resources}
+        changed = {one: replace(resource, access=was_told[one]) for one, resource in changed.items()}
+    resources = [changed.get(one.name, one) for one in program.resources if one.name not in gone]
+    if gone:
+        kept = tuple(step for step in program.steps if step.name not in gone)
+        return replace(program, steps=kept, resources=tuple(resources), regions=regions, sealed=sealed)
+    more = list(_more(program, was, made))
+    return replace(
+        program,
+        steps=(*program.steps, *(step for some, _ in more for step in some)),
+        resources=(*resources, *(one for _, both in more for one in both)),
+        regions=regions,
+    )
+
+
+def _follows(resource: Resource, made: PlacedRegion) -> bool:
+    return any(one.open and one.name == resource.name for one in made.tensors)
+
+
+def _more(
+    program: Program, was: PlacedRegion, made: PlacedRegion
+) -> Iterator[tuple[list[steps.Step], tuple[Resource, Resource]]]:
+    """For each new chunk its steps and resources, like those of the first one."""
+    name = made.region.name
+    first, mapped = memory_of(name, 0), mapping_of(name, 0)
+    create, place = find(program, steps.CreateAllocation, first), find(program, steps.Map, mapped)
+    access = next((s for s in program.steps if type(s) is steps.SetAccess and s.name == mapped), None)
+    by_name = {one.name: one for one in program.resources if one.name in (first, mapped)}
+    at = was.mapped
+    for number in range(len(was.chunks), len(made.chunks)):
+        device, size = made.chunks[number]
+        memory, mapping = memory_of(name, number), mapping_of(name, number)
+        found: list[steps.Step] = [
+            replace(create, name=memory, device=program.devices.get(device, create.device), size=size),
+            replace(place, name=mapping, allocation=memory, offset=at, size=size),
+        ]
+        if access is not None:
+            found.append(replace(access, name=mapping))
+        both = (
+            replace(by_name[first], name=memory, device=device, asked=size, size=size),
+            replace(by_name[mapped], name=mapping, device=device, asked=size, size=size, offset=at, memory=memory),
+        )
+        yield found, both
+        at += size

@@ -1,0 +1,227 @@
+"""Steps: one state-changing driver call each, as plain data. The compiled part runs them as rows (rows.py).
+
+A step either happened or did not. Its owner exists before the call, so no step needs an undo of its own: roll back and
+teardown give back what was made, latest first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hipplan.errors import Span
+from hipplan.units import format_size
+
+RIGHTS = {"none": 0, "r": 1, "rw": 3}
+"""A right of the plan -> hipMemAccessFlags."""
+
+CPU_ORDINAL = -1
+"""The ordinal that stands for the CPU: hipCpuDeviceId."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What every step has: the plan's name for the object, and the place in the plan that asked for it."""
+
+    call: ClassVar[str]
+    """The HIP function this step calls."""
+
+    name: str
+    origin: Span | None = None
+
+    def describe(self) -> str:
+        """One line for people, without the name."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnablePeer(Step):
+    call = "hipDeviceEnablePeerAccess"
+    device: int
+    peer: int
+
+    def describe(self) -> str:
+        return f"device {self.device} may reach device {self.peer}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateAllocation(Step):
+    call = "hipMemCreate"
+    device: int
+    size: int
+    """Bytes, padded to the granularity."""
+    memory_type: int
+    location_type: int
+    handle_type: int
+
+    def describe(self) -> str:
+        where = {1: f"device {self.device}", 2: "the host"}.get(self.location_type, f"NUMA node {self.device}")
+        return f"{format_size(self.size)} on {where}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportAllocation(Step):
+    call = "hipMemImportFromShareableHandle"
+    bind: str
+    size: int
+
+    def describe(self) -> str:
+        return f"{format_size(self.size)} from the caller's descriptor '{self.bind}'"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserve(Step):
+    call = "hipMemAddressReserve"
+    size: int
+    alignment: int
+    """Bytes, a power of two; 0 for none."""
+    slack: int
+    """Bytes reserved beyond size so that an aligned base fits: HIP checks the alignment but ignores it."""
+    address: int
+    """The address wanted; 0 for any."""
+    exact: bool
+
+    def describe(self) -> str:
+        at = f" at {self.address:#x}" + ("" if self.exact else " if free") if self.address else ""
+        return f"{format_size(self.size)} of addresses{at}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Map(Step):
+    call = "hipMemMap"
+    reservation: str
+    allocation: str
+    offset: int
+    size: int
+
+    def describe(self) -> str:
+        return f"{format_size(self.size)} of {self.allocation} at +{format_size(self.offset)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetAccess(Step):
+    call = "hipMemSetAccess"
+    rights: tuple[tuple[int, str], ...]
+    """(ordinal or CPU_ORDINAL, right) for each who gets access to the whole mapping."""
+    together: bool = False
+    """The call names all that is mapped in the range by then, which has the same rights (pieces.py)."""
+
+    def describe(self) -> str:
+        who = (f"{'host' if o == CPU_ORDINAL else f'device {o}'}: {right}" for o, right in self.rights)
+        return ", ".join(who) + (", for all that is mapped in the range by then" if self.together else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateStream(Step):
+    call = "hipStreamCreateWithFlags"
+    device: int
+
+    def describe(self) -> str:
+        return f"on device {self.device}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateDeviceBuffer(Step):
+    call = "hipMalloc"
+    device: int
+    size: int
+
+    def describe(self) -> str:
+        return f"{format_size(self.size)} on device {self.device}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatePinnedBuffer(Step):
+    call = "hipHostMalloc"
+    device: int
+    size: int
+    flags: int
+
+    def describe(self) -> str:
+        return f"{format_size(self.size)} on the host, device {self.device} current"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterBuffer(Step):
+    call = "hipHostRegister"
+    device: int
+    size: int
+    """Bytes; 0: all of the file or of the caller's memory."""
+    flags: int
+    file: str = ""
+    """Path of the file to map; else `bind`, else fresh memory."""
+    bind: str = ""
+    read_only: bool = False
+    numa_node: int = -1
+    huge_pages: int = 0
+
+    def describe(self) -> str:
+        origin = f"of {self.file}" if self.file else f"of the caller's '{self.bind}'" if self.bind else "fresh"
+        return f"{format_size(self.size) if self.size else 'all'} {origin}, device {self.device} current"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateManagedBuffer(Step):
+    call = "hipMallocManaged"
+    device: int
+    size: int
+    flags: int
+
+    def describe(self) -> str:
+        return f"{format_size(self.size)} for host and devices"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advise(Step):
+    call = "hipMemAdvise"
+    advice: str
+    value: int
+    """The hipMemoryAdvise of `advice`."""
+    device: int
+    offset: int
+    size: int
+
+    def describe(self) -> str:
+        whom = "the host" if self.device == CPU_ORDINAL else f"device {self.device}"
+        return f"{self.advice} ({whom}), {format_size(self.size)} at +{format_size(self.offset)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prefetch(Step):
+    call = "hipMemPrefetchAsync"
+    device: int
+    offset: int
+    size: int
+    stream: str
+    """Name of a stream of the plan; empty: the null stream of `on`."""
+    on: int
+    """The device that the stream belongs to, current in the call."""
+
+    def describe(self) -> str:
+        to = "the host" if self.device == CPU_ORDINAL else f"device {self.device}"
+        return f"{format_size(self.size)} at +{format_size(self.offset)} to {to}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachStream(Step):
+    call = "hipStreamAttachMemAsync"
+    stream: str
+    on: int
+    """The device that the stream belongs to, current in the call."""
+    mode: str
+    flags: int
+
+    def describe(self) -> str:
+        return f"{self.mode} to stream {self.stream}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwaitStream(Step):
+    """Waits until what was enqueued has happened. `name` is the stream's; empty: the null stream of `on`."""
+
+    call = "hipStreamSynchronize"
+    on: int
+    """The device that the stream belongs to, current in the call."""
+
+    def describe(self) -> str:
+        return "until it is idle" if self.name else f"until the null stream of device {self.on} is idle"

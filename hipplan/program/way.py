@@ -1,0 +1,109 @@
+"""The way from one program to another: what stays, and the steps for what does not. Plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeAlias
+
+from hipplan.program import steps
+from hipplan.program.alterations import ChangeAccess, ReserveBeside
+from hipplan.program.content_steps import ContentStep
+from hipplan.program.program import Program
+
+Key: TypeAlias = tuple[object, ...]
+
+_KINDS: dict[type[steps.Step], str] = {
+    steps.CreateAllocation: "allocation",
+    steps.ImportAllocation: "allocation",
+    steps.Reserve: "reservation",
+    ReserveBeside: "reservation",
+    steps.CreateStream: "stream",
+    steps.CreateDeviceBuffer: "device",
+    steps.CreatePinnedBuffer: "pinned",
+    steps.RegisterBuffer: "registered",
+    steps.CreateManagedBuffer: "managed",
+}
+
+
+def key_of(step: steps.Step) -> Key | None:
+    """What makes a thing the same in two programs; None for a step that makes none."""
+    if isinstance(step, steps.Map):
+        return "mapping", step.reservation, step.offset
+    if isinstance(step, steps.EnablePeer):
+        return "peer", step.device, step.peer
+    kind = _KINDS.get(type(step))
+    return (kind, step.name) if kind else None
+
+
+class KeysOf(Set[Key]):
+    """The keys of a program, made when somebody asks."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+
+    @cached_property
+    def _all(self) -> frozenset[Key]:
+        return frozenset(key for step in self._program.steps if (key := key_of(step)) is not None)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._all
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Way:
+    """From `old` to `new`, in the order it is gone."""
+
+    old: Program
+    new: Program
+    """As it will be: of a reservation that stays, the size is the old one's."""
+    additions: tuple[steps.Step, ...]
+    """Steps of `new` that only make things: an undo leaves everything as it was."""
+    changes: tuple[steps.Step, ...]
+    """Steps that change what is there, and what needs them to have been."""
+    gone: tuple[steps.Step, ...]
+    """Steps of `old` that made what does not stay."""
+    released: tuple[steps.Step, ...]
+    """Those of them that are given back at the end: all but mappings that were taken out."""
+    renamed: Mapping[str, str]
+    """Name in `new` -> name in `old`, where what stays is called otherwise."""
+    kept: Set[Key] = field(repr=False)
+    changed: frozenset[str]
+    """Names in `new` of what stays, but with other access or advice."""
+    carries: tuple[steps.Step, ...] = ()
+    """Steps between additions and changes that bring bytes over; what they make goes at the end."""
+    contents: tuple[ContentStep, ...] = ()
+    """Steps that fill what is new, when everything else is there and read back: nothing takes bytes back."""
+
+    @property
+    def takes_out(self) -> bool:
+        """Whether something is unmapped before the end."""
+        return len(self.gone) > len(self.released)
+
+    @property
+    def empty(self) -> bool:
+        """Nothing for the driver to do."""
+        return not (self.additions or self.changes or self.contents or self.released)
+
+    def kept_slots(self) -> tuple[int, list[tuple[int, int]]]:
+        """How many objects stay in their slots from the first on; (new slot, old slot) of what else stays."""
+        if isinstance(self.kept, KeysOf):
+            return len(self.old.slots), []
+        old, new = self.old.slots, self.new.slots
+        stays = (step.name for step in self.new.steps if key_of(step) in self.kept) if self.kept else ()
+        return 0, [(new[name], old[self.renamed.get(name, name)]) for name in stays]
+
+    def to_read_back(self) -> tuple[steps.Step, ...]:
+        """Steps of `new` that say how everything touched should be now."""
+        made = {id(step) for step in (*self.additions, *self.changes)}
+        found = [s for s in self.new.steps if id(s) in made or s.name in self.changed]
+        silent = [s.name for s in self.changes if isinstance(s, ChangeAccess)]
+        heard = {step.name for step in found if isinstance(step, steps.SetAccess)}
+        return (*found, *(steps.SetAccess(name=name, rights=()) for name in silent if name not in heard))

@@ -1,0 +1,205 @@
+"""Programs, layouts and records as text for people."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal
+
+from rich.console import Console
+from rich.text import Text
+
+from hipplan.errors import printable
+from hipplan.layout.record import Record
+from hipplan.program import listing
+from hipplan.program.program import Program
+from hipplan.program.resources import Resource
+from hipplan.program.steps import Step
+from hipplan.show.colours import wanted
+from hipplan.show.render_json import visibility
+from hipplan.show.tables import table
+from hipplan.units import about_size, format_size
+
+if TYPE_CHECKING:
+    from hipplan.layout.layout import Layout
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Without this rich ends the process with 1: a reader that has seen enough (`| head`) is no failure."""
+        raise BrokenPipeError
+
+
+def console() -> Console:
+    """Standard output. Wide when it is no terminal, so that nothing is cut in a file or a pipe."""
+    width = None if sys.stdout.isatty() else 200
+    system: Literal["auto"] | None = "auto" if wanted(sys.stdout) else None
+    return _Console(
+        width=width, color_system=system, highlight=False, markup=False, emoji=False
+    )  # names are only names
+
+
+def tell(text: str, style: str = "") -> None:
+    """A line on standard output."""
+    console().print(_line(text, style))
+
+
+def verified_text(answer: Mapping[str, Any]) -> str:
+    """What hipplan.processes.verifying.ask returns, for people: each difference with - desired and + current."""
+    lines: list[str] = []
+    for layout in answer["layouts"]:
+        who = f"{layout['plan']} (process {answer['process']})"
+        differ, checks = layout["differ"], layout["checks"]
+        if not differ:
+            lines.append(f"{who}: all {checks} checks are as the plan says")
+            continue
+        lines.append(f"{who}: {differ} of {checks} checks differ{'s' if differ == 1 else ''} from the plan")
+        for one in layout["differences"]:
+            lines.append(f"  {one['name']}: {one['what']}")
+            lines += [f"    - desired: {one['desired']}", f"    + current: {one['current']}"]
+        if differ > len(layout["differences"]):
+            lines.append(f"  and {differ - len(layout['differences'])} more")
+    return "\n".join(map(printable, lines))
+
+
+def holders_text(holders: Sequence[Mapping[str, Any]]) -> str:
+    """What hipplan.processes.verifying.holders returns, for people: a line for each layout."""
+    rows = []
+    for one in holders:
+        process = str(one["process"])
+        if "error" in one:
+            rows.append((process, "?", "?", "?", one["error"]))
+        for layout in one["layouts"]:
+            rows.append((process, layout["plan"], about_size(layout["bytes"]), layout["since"], one["command"]))
+    if not rows:
+        return "no process of this user holds a layout"
+    return _table((">process", "plan", ">memory", "since", "command"), rows)
+
+
+def record_parts(record: Record) -> Iterator[Text]:
+    """A record for people: a heading, a table of the steps, and what came after them."""
+    head = record.head
+    runtime = head["runtime"]
+    machine = head.get("machine")
+    where = machine.get("name", "?") if isinstance(machine, dict) else "?"
+    yield _line(f"{head['plan']} ({head['source']}), {head['started']}", style="bold")
+    yield _line(f"digest {head['digest']}")
+    if head["vars"]:
+        yield _line("variables: " + ", ".join(f"{name} = {value}" for name, value in head["vars"].items()))
+    if runtime:  # else it was refused before one was chosen
+        driver = runtime.get("driver_version")
+        yield _line(f"on {where}, {runtime.get('path')}, HIP {runtime.get('version')}, driver {driver}")
+    begins = [n for n, event in enumerate(record.events) if n == 0 or event["event"] == "change"]
+    number = 1
+    for begin, end in pairwise([*begins, len(record.events)]):
+        if begin:
+            failed = any(event["event"] == "failed" for event in record.events[begin:end])
+            yield _line(f"{'not ' * failed}changed: {record.events[begin]['what']}", style="bold")
+        steps = [event for event in record.events[begin:end] if event["event"] == "step"]
+        yield from _record_part(record.events[begin:end], steps, number)
+        number += len(steps)
+
+
+def _record_part(events: Sequence[Mapping[str, Any]], steps: Sequence[Mapping[str, Any]], first: int) -> Iterator[Text]:
+    """The apply, or one change: its steps, numbered from `first`, and what came after them."""
+    rows = [
+        [str(cell) for cell in (n, event["call"], event["name"], event["what"], f"{event['us']:,.1f}", _result(event))]
+        for n, event in enumerate(steps, first)
+    ]
+    if rows:
+        yield Text(_table((">", "call", "name", "", ">us", "result"), rows))
+    for event in events:
+        match event["event"]:
+            case "verify":
+                wrong = len(event["differences"])
+                yield _line(f"read back: {event['checks']} checks, {wrong} differ, {event['us']:,.1f} us")
+            case "failed":
+                why = str(event.get("driver_call") or event.get("why") or "").partition("\n")[0]
+                yield _line(f"failed: {event['error']} {why}")
+            case "undo" if event["result"] != "given back":
+                yield _line(f"{event['result']}: {event['object']} {event.get('why', '')}")
+            case "undone":
+                yield _line(f"{event['summary']}, {event['us']:,.1f} us")
+
+
+def _result(event: Mapping[str, Any]) -> str:
+    again = f", {event['retries']} retried" if event["retries"] else ""
+    return f"{event.get('error') or event['result']}{again}"
+
+
+def _line(text: str, style: str = "") -> Text:
+    """Of a file that anybody may have written."""
+    return Text(printable(str(text)), style=style)
+
+
+def steps_table(steps: Iterable[Step]) -> str:
+    columns = (">step", "call", "name", "")
+    return _table(columns, [(str(n), step.call, step.name, step.describe()) for n, step in enumerate(steps, 1)])
+
+
+def difference_table(lines: Iterable[listing.Line]) -> Text:
+    table = Text(_table(("", "kind", "name", ""), [(line.sign, line.kind, line.name, line.what) for line in lines]))
+    for sign, colour in {"+": "green", "~": "yellow", "-": "red"}.items():
+        table.highlight_regex(rf"(?m)^\{sign}", colour)
+    return table
+
+
+def resources_table(resources: Sequence[Resource], layout: Layout | None = None) -> str:
+    """Each resource; of a live layout with its address and what was read back."""
+    columns = ["name", "kind", "device", ">asked", ">padded"]
+    columns += [">address", "access", "verified"] if layout else ["access"]
+    verified = _verified(layout) if layout else {}
+    rows = []
+    for resource in resources:
+        sized = resource.size > 0
+        row = [
+            resource.name,
+            resource.kind,
+            ", ".join(device for device, _ in resource.held_by) or resource.device,
+            format_size(resource.asked) if sized else "",
+            format_size(resource.size) if sized else "",
+        ]
+        if layout:
+            piece = layout[resource.name]
+            other = f", to devices {piece.device_pointer:#x}" if piece.device_pointer != piece.address else ""
+            row.append("" if piece.address is None else f"{piece.address:#x}{other}")
+        row.append(_access(resource))
+        if layout:
+            row.append(verified.get(resource.name, ""))
+        rows.append(row)
+    return _table(columns, rows)
+
+
+def _access(resource: Resource) -> str:
+    if resource.kind in ("mapping", "region", "tensor"):
+        return ", ".join(f"{who}: {right}" for who, right in resource.access) or "nobody"
+    if resource.kind == "device":
+        return f"{resource.device}, and its peers"
+    return "host and devices" if resource.kind in ("managed", "pinned", "registered") else ""
+
+
+def _verified(layout: Layout) -> dict[str, str]:
+    counted: dict[str, int] = {}
+    for check in layout.checks:
+        counted[check.name] = counted.get(check.name, 0) + 1
+    return {name: f"{count} check{'s' if count > 1 else ''}" for name, count in counted.items()}
+
+
+def devices_text(program: Program, *, here: bool) -> str:
+    """Which device each name of the plan is, and what chose it; `here` with the variables that hide devices."""
+    chosen = [f"{name} is device {ordinal} ({program.selectors[name]})" for name, ordinal in program.devices.items()]
+    hidden = [f"{name}={value}" for name, value in visibility().items()] if here else []
+    return printable("; ".join([", ".join(chosen), *hidden]))
+
+
+def totals(program: Program) -> str:
+    """Device memory by device, and what padding costs."""
+    parts = [f"{name} {about_size(size)}" for name, size in program.bytes_by_device().items() if size]
+    waste = sum(r.waste for r in program.resources if r.kind in ("allocation", "device", "region"))
+    padding = f", {about_size(waste)} of it padding" if waste else ""
+    return f"device memory: {', '.join(parts) or 'none'}{padding}"
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return table(columns, rows, console().width if sys.stdout.isatty() else None)

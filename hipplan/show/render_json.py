@@ -1,0 +1,165 @@
+"""Programs, layouts and what became of them as JSON for programs."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from hipplan.files.strict_json import FORMAT_VERSION
+from hipplan.program import listing
+from hipplan.program.program import Program
+from hipplan.program.resources import Resource
+from hipplan.program.steps import Step
+
+if TYPE_CHECKING:
+    from hipplan.layout.layout import Layout
+    from hipplan.layout.undo import Undone
+    from hipplan.program.difference import Difference
+
+_VISIBILITY = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
+
+
+def step_json(step: Step) -> dict[str, Any]:
+    """One step: the call, the name, its own fields, and where the plan asks for it."""
+    own = {name: _told(getattr(step, name)) for name in _own_fields(type(step))}  # type: ignore[arg-type]  # a class has a hash
+    origin = None if step.origin is None else str(step.origin)
+    return {"call": step.call, "name": step.name, "describe": step.describe(), "origin": origin, **own}
+
+
+@cache
+def _own_fields(kind: Any) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(kind) if f.name not in ("name", "origin"))
+
+
+def _told(value: Any) -> Any:
+    """A field's value as JSON has it; bytes in hexadecimal, places in the plan left out."""
+    if isinstance(value, (int, str)):
+        return value
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, tuple):
+        return [_told(one) for one in value]
+    if is_dataclass(value):
+        return {f.name: _told(getattr(value, f.name)) for f in fields(value) if f.name != "origin"}
+    return value
+
+
+def resource_json(resource: Resource) -> dict[str, Any]:
+    out: dict[str, Any] = {
+        "name": resource.name,
+        "kind": resource.kind,
+        "device": resource.device,
+        "asked": resource.asked,
+        "size": resource.size,
+        "waste": resource.waste,
+    }
+    if resource.held_by:
+        out |= {"bytes_by_device": dict(resource.held_by)}
+    if resource.kind == "tensor":
+        out |= {
+            "access": dict(resource.access),
+            "region": resource.inside,
+            "offset": resource.offset,
+            "dtype": resource.dtype,
+            "shape": list(resource.shape),
+        }
+    if resource.kind == "region":
+        out |= {"access": dict(resource.access)}
+    if resource.kind == "mapping":
+        out |= {
+            "access": dict(resource.access),
+            "reservation": resource.inside,
+            "offset": resource.offset,
+            "allocation": resource.memory,
+        }
+    return out
+
+
+def program_json(program: Program) -> dict[str, Any]:
+    """For strict_json.pieces: the lists are made as they are written, and once."""
+    return {
+        "format_version": FORMAT_VERSION,
+        "plan": program.name,
+        "digest": program.digest,
+        "machine": program.machine,
+        "devices": program.devices,
+        "selectors": program.selectors,
+        "bytes_by_device": program.bytes_by_device(),
+        "steps": map(step_json, program.steps),
+        "resources": map(resource_json, program.resources),
+        "warnings": [warning.to_json() for warning in program.warnings],
+    }
+
+
+def difference_json(way: Difference) -> dict[str, Any]:
+    """As program_json(). Without `changes` the two programs are alike; `steps` are the driver calls, then `given_back`
+    goes."""
+    return {
+        "format_version": FORMAT_VERSION,
+        "plan": way.new.name,
+        "digest": way.new.digest,
+        "from": {"plan": way.old.name, "digest": way.old.digest},
+        "machine": way.new.machine,
+        "changes": (
+            {
+                "sign": line.sign,
+                "kind": line.kind,
+                "name": line.name,
+                "what": line.what,
+                "origin": None if line.origin is None else str(line.origin),
+            }
+            for line in listing.lines(way)
+        ),
+        "steps": map(step_json, (*way.additions, *way.changes, *way.contents)),
+        "note": listing.note(way),
+        "given_back": [step.name for step in reversed(way.released)],
+        "warnings": [warning.to_json() for warning in way.new.warnings],
+    }
+
+
+def layout_json(layout: Layout) -> dict[str, Any]:
+    program = layout.program
+    resources = []
+    for resource in program.resources:
+        address = layout[resource.name].address
+        shown = None if address is None else f"{address:#x}"
+        told = resource_json(resource) | {"address": shown}
+        if resource.kind in ("pinned", "registered"):
+            told["device_pointer"] = f"{layout[resource.name].device_pointer:#x}"
+        resources.append(told)
+    return {
+        "format_version": FORMAT_VERSION,
+        "event": "applied",
+        "plan": program.name,
+        "digest": program.digest,
+        "machine": program.machine,
+        "devices": program.devices,
+        "selectors": program.selectors,
+        "visibility": visibility(),
+        "runtime": layout.runtime.path,
+        "notice": layout.notice,
+        "steps": len(program.steps),
+        "retries": layout.retries,
+        "bytes_by_device": program.bytes_by_device(),
+        "resources": resources,
+        "checks": [{"name": c.name, "what": c.what, "current": c.current} for c in layout.checks],
+        "warnings": [warning.to_json() for warning in program.warnings],
+    }
+
+
+def undone_json(undone: Undone) -> dict[str, Any]:
+    return {
+        "format_version": FORMAT_VERSION,
+        "event": "torn down",
+        "given_back": undone.count,
+        "retries": undone.retries,
+        "leaks": list(undone.leaks),
+        "diagnostics": [one.to_json() for one in undone.diagnostics()],
+    }
+
+
+def visibility() -> dict[str, str]:
+    """The variables that choose which devices a process sees, as far as they are set."""
+    return {name: os.environ[name] for name in _VISIBILITY if name in os.environ}

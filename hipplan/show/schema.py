@@ -1,0 +1,123 @@
+"""JSON Schema 2020-12 of plans and machine profiles, for editors and for checks outside hipplan.
+
+It describes a document as written: with vars, $(...), each and include. What a schema cannot say stays hipplan's:
+names that refer to something, arithmetic (overlaps, ranges, sizes that are whole numbers of bytes), keys that go
+together. So whatever hipplan accepts the schema accepts, and not the other way round; a test holds both to it.
+One exception: what `each` repeats no time at all hipplan never looks at.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+import hipplan.language.model
+from hipplan.language.model import Plan
+from hipplan.language.model.describe import field_docs
+from hipplan.machines.profiles import Limits, Link, Machine, MachineDevice, Mesh, SourceNote
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_REPEATABLE = (
+    "Advice", "Allocation", "Content", "DeviceBuffer", "DeviceSelector", "ManagedBuffer", "Mapping", "PeerLink",
+    "PinnedBuffer", "Prefetch", "Region", "RegisteredBuffer", "Reservation", "Stream", "Tensor",
+)  # fmt: skip
+_EXPRESSION = {"type": "string", "pattern": r"\$\(", "description": "$(...): names, integers, sizes, + - * // %"}
+_DOMAIN = {
+    "anyOf": [
+        {"type": "integer", "minimum": 0},
+        {"type": "string"},
+        {"type": "array", "items": {"type": ["integer", "string", "boolean"]}},
+        {
+            "type": "object",
+            "properties": {key: {"type": ["integer", "string"]} for key in ("from", "count", "step")},
+            "required": ["count"],
+            "additionalProperties": False,
+        },
+    ]
+}
+_EACH = {
+    "description": "Repeat this over a number, a family of devices, a list, or names for those.",
+    "anyOf": [
+        {"$ref": "#/$defs/Domain"},
+        {"type": "object", "additionalProperties": {"$ref": "#/$defs/Domain"}, "minProperties": 1},
+    ],
+}
+_INCLUDE = {
+    "description": "Further plans, by path relative to this one.",
+    "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
+}
+
+
+def plan_schema() -> dict[str, Any]:
+    """The schema of a plan."""
+    models = {name: getattr(hipplan.language.model, name) for name in hipplan.language.model.__all__}
+    schema = _described(Plan, models)
+    definitions = schema["$defs"]
+    for definition in [schema, *definitions.values()]:
+        properties = definition["properties"]
+        for name, field in properties.items():
+            properties[name] = _with_expressions(field)
+        if definition["title"] in _REPEATABLE:
+            properties["each"] = {"$ref": "#/$defs/Each"}
+    schema["properties"]["include"] = _INCLUDE
+    definitions |= {"Expression": _EXPRESSION, "Domain": _DOMAIN, "Each": _EACH}
+    return {"$schema": _DIALECT, "title": "hipplan plan, version 1", **_without(schema, "title")}
+
+
+def machine_schema() -> dict[str, Any]:
+    """The schema of a machine profile."""
+    models = {model.__name__: model for model in (MachineDevice, Link, Mesh, Limits, SourceNote)}
+    schema = _described(Machine, models)
+    return {"$schema": _DIALECT, "title": "hipplan machine profile", **_without(schema, "title")}
+
+
+def _described(root: type[BaseModel], models: dict[str, Any]) -> dict[str, Any]:
+    """pydantic's schema with the docstrings of the fields as descriptions."""
+    schema = root.model_json_schema()
+    for name, definition in [(root.__name__, schema), *schema["$defs"].items()]:
+        docs = field_docs(root if name == root.__name__ else models[name])
+        for field, content in definition["properties"].items():
+            content.pop("title", None)
+            if content.get("default", 0) is None:
+                del content["default"]
+            content["description"] = docs[field]
+    return schema
+
+
+def _with_expressions(field: dict[str, Any]) -> dict[str, Any]:
+    """A field as written: a value, or an expression that becomes one. Names of things may hold expressions too."""
+    if "const" in field and field["type"] != "string":
+        return field  # the version
+    described: dict[str, Any] = {key: field[key] for key in ("description", "default") if key in field}
+    return {**_as_written(_without(field, *described)), **described}
+
+
+def _as_written(schema: dict[str, Any]) -> dict[str, Any]:
+    if "$ref" in schema:
+        return schema
+    for union in ("anyOf", "oneOf"):
+        if union in schema:
+            branches = [_as_written(branch) for branch in schema[union]]
+            branches = [flat for branch in branches for flat in branch.get("anyOf", [branch])]
+            kept = [branch for i, branch in enumerate(branches) if branch not in branches[:i]]
+            return {"anyOf": kept}  # they need not exclude each other: a kind may be an expression
+    if schema.get("type") == "array":
+        return {**schema, "items": _as_written(schema["items"])}
+    if schema.get("type") == "object":
+        return _names_as_written(schema)
+    if schema.get("type") == "null" or schema == {"type": "string"}:
+        return schema
+    return {"anyOf": [schema, {"$ref": "#/$defs/Expression"}]}
+
+
+def _names_as_written(schema: dict[str, Any]) -> dict[str, Any]:
+    if "patternProperties" not in schema:
+        return {**schema, "additionalProperties": _as_written(schema["additionalProperties"])}
+    ((pattern, thing),) = schema["patternProperties"].items()
+    thing = _as_written(_without(thing, "discriminator"))
+    return {**schema, "patternProperties": {pattern: thing, r"\$\(": thing}, "additionalProperties": False}
+
+
+def _without(schema: dict[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in schema.items() if key not in keys}
