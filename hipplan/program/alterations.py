@@ -36,13 +36,13 @@ class ChangeAdvice(Step):
     call = "hipMemAdvise"
     offset: int
     size: int
-    now: tuple[str, int, int]
-    """What it is called, its hipMemoryAdvise, the device."""
-    before: tuple[str, int, int]
+    now: tuple[str, int]
+    """The advice, and the device."""
+    before: tuple[str, int]
     """The advice that takes it back."""
 
     def describe(self) -> str:
-        called, _, device = self.now
+        called, device = self.now
         return f"{called} ({_who(device)}), {format_size(self.size)} at +{format_size(self.offset)}"
 
 

@@ -28,19 +28,12 @@ from hipplan.language.objects import (
 )
 from hipplan.machines.profiles import FALLBACK_GRANULARITY, Machine, load_machine
 from hipplan.program import contents, pieces, preflight, regions, steps
-from hipplan.program.advice import ADVICE
 from hipplan.program.content_steps import devices_of
 from hipplan.program.devices import place, selectors
 from hipplan.program.difference import Difference
 from hipplan.program.program import Program
 from hipplan.program.resources import Resource
 from hipplan.units import PAGE, round_up
-
-_ATTACH = {"global": 1, "host": 2, "single": 4}
-_MEMORY_TYPE = {"pinned": 1, "uncached": 0x40000000}
-_LOCATION = {"device": 1, "host": 2, "host_numa": 3}
-_HUGE_PAGES = {"none": 0, "transparent": 1, "2MiB": 2, "1GiB": 3}
-_HANDLE_TYPE = {"none": 0, "posix_fd": 1}
 
 
 def compile(  # noqa: A001
@@ -182,15 +175,15 @@ class _Compiler:
             self.steps.append(steps.ImportAllocation(name=allocation.name, bind=spec.bind, size=size, origin=span))
         else:
             on_host = allocation.device == HOST
-            location = _LOCATION["host_numa" if spec.numa_node is not None else "host" if on_host else "device"]
+            location = "host_numa" if spec.numa_node is not None else "host" if on_host else "device"
             self.steps.append(
                 steps.CreateAllocation(
                     name=allocation.name,
                     device=(spec.numa_node or 0) if on_host else self.devices[allocation.device],
                     size=size,
-                    memory_type=_MEMORY_TYPE[spec.type],
-                    location_type=location,
-                    handle_type=_HANDLE_TYPE[spec.shareable],
+                    type=spec.type,
+                    location=location,
+                    shareable=spec.shareable,
                     origin=span,
                 )
             )
@@ -317,7 +310,7 @@ class _Compiler:
         )
 
     def _managed(self, buffer: ResolvedBuffer, spec: ManagedBuffer, common: dict[str, Any]) -> None:
-        self.steps.append(steps.CreateManagedBuffer(size=spec.size, flags=_ATTACH[spec.attach], **common))
+        self.steps.append(steps.CreateManagedBuffer(size=spec.size, attach=spec.attach, **common))
         if spec.attach_to is not None:
             on = self._stream_device(spec.attach_to.stream)
             self.steps.append(
@@ -326,7 +319,6 @@ class _Compiler:
                     stream=spec.attach_to.stream,
                     on=on,
                     mode=spec.attach_to.mode,
-                    flags=_ATTACH[spec.attach_to.mode],
                     origin=self.plan.span(*buffer.path, "attach_to"),
                 )
             )
@@ -337,7 +329,6 @@ class _Compiler:
                 steps.Advise(
                     name=buffer.name,
                     advice=advice.advise,
-                    value=ADVICE[advice.advise],
                     # HIP ignores the device where the plan has none, but still checks that it exists.
                     device=self.ordinal(advice.device) if advice.device else 0,
                     offset=at,
@@ -370,12 +361,12 @@ def _register(spec: RegisteredBuffer, size: int, document: str, common: dict[str
     fresh = spec.anonymous
     return steps.RegisterBuffer(
         size=size,
-        flags=spec.portable * 1 | spec.mapped * 2 | spec.read_only * 8,
+        flags=_set(spec, "portable", "mapped", "read_only"),
         file=str(PurePath(document).parent / spec.file) if spec.file else "",
         bind=spec.bind or "",
         read_only=spec.read_only,
         numa_node=-1 if fresh is None or fresh.numa_node is None else fresh.numa_node,
-        huge_pages=0 if fresh is None else _HUGE_PAGES[fresh.huge_pages],
+        huge_pages="none" if fresh is None else fresh.huge_pages,
         **common,
     )
 
@@ -388,13 +379,11 @@ def _range(part: object, whole: int) -> tuple[int, int]:
     return at, part.size or whole - at  # type: ignore[attr-defined]
 
 
-def _pinned_flags(spec: PinnedBuffer) -> int:
-    """hipHostMalloc's flag word."""
-    return (
-        spec.portable * 1
-        | spec.mapped * 2
-        | spec.write_combined * 4
-        | spec.uncached * 0x10000000
-        | spec.numa_user * 0x20000000
-        | {None: 0, True: 0x40000000, False: 0x80000000}[spec.coherent]
-    )
+def _pinned_flags(spec: PinnedBuffer) -> tuple[str, ...]:
+    coherency = {None: (), True: ("coherent",), False: ("non_coherent",)}[spec.coherent]
+    return (*_set(spec, "portable", "mapped", "write_combined", "uncached", "numa_user"), *coherency)
+
+
+def _set(spec: object, *flags: str) -> tuple[str, ...]:
+    """Those of the flags that a buffer has."""
+    return tuple(flag for flag in flags if getattr(spec, flag))

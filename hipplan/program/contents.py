@@ -186,7 +186,7 @@ def lanes(devices: Iterable[int], names: Mapping[str, int]) -> tuple[list[Step],
     called = {ordinal: name for name, ordinal in names.items()}
     for device in devices:
         size, staging = LANES * PIECE, staging_name(device)
-        steps.append(CreatePinnedBuffer(name=staging, device=device, size=size, flags=1))
+        steps.append(CreatePinnedBuffer(name=staging, device=device, size=size, flags=("portable",)))
         resources.append(Resource(name=staging, kind="pinned", device="host", asked=size, size=size))
         for number in range(LANES):
             name = lane_name(device, number)

@@ -115,7 +115,7 @@ def shrunk(program: Program, name: str, live: Addresses, *, by: Size | None = No
 
 def _granularity(program: Program, create: steps.CreateAllocation) -> int:
     """Bytes that the size of more memory of this kind is a multiple of: of large pages, if this is."""
-    if create.location_type != 1:
+    if create.location != "device":
         return (program.measured and program.measured.host_granularity) or PAGE
     if program.measured is None:
         return FALLBACK_GRANULARITY

@@ -215,7 +215,7 @@ class _Arrangement:
             for step, memory in large:
                 if isinstance(memory, ImportAllocation):
                     why = f"'{memory.name}' is imported, so it cannot be cut"
-                elif memory.handle_type:
+                elif memory.shareable != "none":
                     why = f"'{memory.name}' is shareable, so it cannot be cut"
                 elif pieces > MOST:
                     why = f"that would be {pieces} pieces of {format_size(unit)}, at most {MOST} are made"

@@ -106,4 +106,4 @@ class Program:
 def descriptors_of(steps: Iterable[Step]) -> int:
     """File descriptors, at most: AMD's runtime takes one for each allocation, hipplan keeps one of what is shared."""
     made = [step for step in steps if isinstance(step, (CreateAllocation, ImportAllocation))]
-    return len(made) + sum(isinstance(step, ImportAllocation) or step.handle_type != 0 for step in made)
+    return len(made) + sum(isinstance(step, ImportAllocation) or step.shareable != "none" for step in made)

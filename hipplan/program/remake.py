@@ -113,7 +113,7 @@ def _moved(program: Program, names: set[str], device: str) -> Program:
     def stepped(step: steps.Step) -> steps.Step:
         moves = isinstance(step, steps.CreateAllocation) and step.name in names
         return (
-            replace(step, device=ordinal, location_type=1)
+            replace(step, device=ordinal, location="device")
             if isinstance(step, steps.CreateAllocation) and moves
             else step
         )

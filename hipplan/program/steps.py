@@ -12,9 +12,6 @@ from typing import ClassVar
 from hipplan.errors import Span
 from hipplan.units import format_size
 
-RIGHTS = {"none": 0, "r": 1, "rw": 3}
-"""A right of the plan -> hipMemAccessFlags."""
-
 CPU_ORDINAL = -1
 """The ordinal that stands for the CPU: hipCpuDeviceId."""
 
@@ -50,12 +47,16 @@ class CreateAllocation(Step):
     device: int
     size: int
     """Bytes, padded to the granularity."""
-    memory_type: int
-    location_type: int
-    handle_type: int
+    type: str
+    """pinned or uncached."""
+    location: str
+    """device, host or host_numa."""
+    shareable: str
+    """none or posix_fd."""
 
     def describe(self) -> str:
-        where = {1: f"device {self.device}", 2: "the host"}.get(self.location_type, f"NUMA node {self.device}")
+        node = f"NUMA node {self.device}"
+        where = {"device": f"device {self.device}", "host": "the host", "host_numa": node}[self.location]
         return f"{format_size(self.size)} on {where}"
 
 
@@ -135,7 +136,8 @@ class CreatePinnedBuffer(Step):
     call = "hipHostMalloc"
     device: int
     size: int
-    flags: int
+    flags: tuple[str, ...] = ()
+    """Those of hipHostMalloc."""
 
     def describe(self) -> str:
         return f"{format_size(self.size)} on the host, device {self.device} current"
@@ -147,13 +149,14 @@ class RegisterBuffer(Step):
     device: int
     size: int
     """Bytes; 0: all of the file or of the caller's memory."""
-    flags: int
+    flags: tuple[str, ...] = ()
+    """Those of hipHostRegister."""
     file: str = ""
     """Path of the file to map; else `bind`, else fresh memory."""
     bind: str = ""
     read_only: bool = False
     numa_node: int = -1
-    huge_pages: int = 0
+    huge_pages: str = "none"
 
     def describe(self) -> str:
         origin = f"of {self.file}" if self.file else f"of the caller's '{self.bind}'" if self.bind else "fresh"
@@ -165,7 +168,8 @@ class CreateManagedBuffer(Step):
     call = "hipMallocManaged"
     device: int
     size: int
-    flags: int
+    attach: str
+    """global, host or single."""
 
     def describe(self) -> str:
         return f"{format_size(self.size)} for host and devices"
@@ -175,8 +179,6 @@ class CreateManagedBuffer(Step):
 class Advise(Step):
     call = "hipMemAdvise"
     advice: str
-    value: int
-    """The hipMemoryAdvise of `advice`."""
     device: int
     offset: int
     size: int
@@ -209,7 +211,7 @@ class AttachStream(Step):
     on: int
     """The device that the stream belongs to, current in the call."""
     mode: str
-    flags: int
+    """global, host or single."""
 
     def describe(self) -> str:
         return f"{self.mode} to stream {self.stream}"
