@@ -67,6 +67,8 @@ class ReserveBeside(Reserve):
     """More addresses for a reservation that is full, right behind it."""
 
     follows: str
+    at: int
+    """Bytes from the base of what it follows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -179,26 +179,18 @@ def _meets(resource: Resource, names: Set[str], shared: Set[str]) -> bool:
     return mapped_twice or resource.name in shared or _shared(resource) in names
 
 
-def lanes(devices: Iterable[int], names: Mapping[str, int]) -> tuple[list[Step], list[Resource]]:
-    """What moves bytes to and from devices: pinned memory and streams. names: the plan's, of all devices."""
-    steps: list[Step] = []
-    resources = []
-    called = {ordinal: name for name, ordinal in names.items()}
+def lanes(devices: Iterable[int]) -> Iterator[Step]:
+    """What moves bytes to and from devices: pinned memory and streams."""
     for device in devices:
-        size, staging = LANES * PIECE, staging_name(device)
-        steps.append(CreatePinnedBuffer(name=staging, device=device, size=size, flags=("portable",)))
-        resources.append(Resource(name=staging, kind="pinned", device="host", asked=size, size=size))
+        size = LANES * PIECE
+        yield CreatePinnedBuffer(name=staging_name(device), device=device, size=size, flags=("portable",))
         for number in range(LANES):
-            name = lane_name(device, number)
-            steps.append(CreateStream(name=name, device=device))
-            resources.append(Resource(name=name, kind="stream", device=called[device]))
-    return steps, resources
+            yield CreateStream(name=lane_name(device, number), device=device)
 
 
 def with_lanes(program: Program, devices: Iterable[int]) -> Program:
     """The same program, and lanes for these devices."""
-    steps, resources = lanes(devices, program.devices)
-    return replace(program, steps=(*program.steps, *steps), resources=(*program.resources, *resources))
+    return replace(program, steps=(*program.steps, *lanes(devices)))
 
 
 def with_lanes_of(old: Program, program: Program) -> Program:
@@ -212,11 +204,7 @@ def without_lanes(program: Program, devices: Set[int]) -> Program:
     idle = {lane_name(device, number) for device in devices for number in range(LANES)} | set(
         map(staging_name, devices)
     )
-    return replace(
-        program,
-        steps=tuple(step for step in program.steps if step.name not in idle),
-        resources=tuple(one for one in program.resources if one.name not in idle),
-    )
+    return replace(program, steps=tuple(step for step in program.steps if step.name not in idle))
 
 
 def lanes_of(program: Program) -> set[int]:

@@ -12,6 +12,9 @@ from typing import ClassVar
 from hipplan.errors import Span
 from hipplan.units import format_size
 
+PIECE_SIGN = "/"
+"""Piece 1 of 'weights' is called 'weights/1', and piece 0 'weights': as no name of a plan is (pieces.py)."""
+
 CPU_ORDINAL = -1
 """The ordinal that stands for the CPU: hipCpuDeviceId."""
 
@@ -31,6 +34,11 @@ class Step:
         raise NotImplementedError
 
 
+def whole_name(name: str) -> str:
+    """What a plan calls that of which this is a piece."""
+    return name.partition(PIECE_SIGN)[0]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnablePeer(Step):
     call = "hipDeviceEnablePeerAccess"
@@ -47,6 +55,8 @@ class CreateAllocation(Step):
     device: int
     size: int
     """Bytes, padded to the granularity."""
+    asked: int
+    """Bytes that the plan asks for."""
     type: str
     """pinned or uncached."""
     location: str
@@ -64,7 +74,10 @@ class CreateAllocation(Step):
 class ImportAllocation(Step):
     call = "hipMemImportFromShareableHandle"
     bind: str
+    device: int
+    """Where the plan says that the memory is: nobody asks the descriptor."""
     size: int
+    asked: int
 
     def describe(self) -> str:
         return f"{format_size(self.size)} from the caller's descriptor '{self.bind}'"
@@ -74,6 +87,7 @@ class ImportAllocation(Step):
 class Reserve(Step):
     call = "hipMemAddressReserve"
     size: int
+    asked: int
     alignment: int
     """Bytes, a power of two; 0 for none."""
     slack: int
@@ -94,6 +108,7 @@ class Map(Step):
     allocation: str
     offset: int
     size: int
+    asked: int
 
     def describe(self) -> str:
         return f"{format_size(self.size)} of {self.allocation} at +{format_size(self.offset)}"
