@@ -41,7 +41,7 @@ def fill(memory: Memory, name: str, value: float | bool, dtype: str, origin: Spa
     if resource.size % len(pattern):
         raise Refused("HP421", f"'{name}' has {resource.size} bytes, which is no multiple of the size of {kind}")
     shown = f"{str(value).lower() if isinstance(value, bool) else value} ({kind})"
-    return Fill(name=name, parts=memory.parts(name, "rw"), value=shown, pattern=pattern, origin=origin)
+    return Fill(name=name, parts=memory.parts(name, "rw"), value=shown, pattern=pattern.hex(), origin=origin)
 
 
 def copy(memory: Memory, name: str, source: str, origin: Span | None = None) -> Copy:
