@@ -17,15 +17,21 @@ void tick(const py::object& on_bytes, std::uint64_t done) {
 void bind_filler(py::module_& module) {
   py::class_<filler> bound(module, "Filler", "Fills memory from files, patterns and other memory.");
   bound
-      .def("__init__",
-           constructor(+[](runtime_ptr runtime) { return std::make_unique<filler>(std::move(runtime)); }),
-           is_constructor(), py::arg("runtime"))
+      .def("__init__", constructor(+[](runtime_ptr runtime, unsigned processors) {
+             return std::make_unique<filler>(std::move(runtime), processors);
+           }),
+           is_constructor(), py::arg("runtime"), py::arg("processors") = 0,
+           "processors: how many threads there may be in all, about; 0: as many as this process may use.")
       .def(
-          "add_lane",
-          [](filler& self, int device, std::uintptr_t stream, std::uintptr_t staging, std::size_t piece) {
-            self.add_lane(device_id{device}, reinterpret_cast<hip::hipStream_t>(stream), staging, piece);
+          "add_device",
+          [](filler& self, int device, const std::vector<std::uintptr_t>& streams, std::uintptr_t staging,
+             std::size_t size) {
+            std::vector<hip::hipStream_t> handles;
+            for (const auto one : streams) handles.push_back(reinterpret_cast<hip::hipStream_t>(one));
+            self.add_device(device_id{device}, std::move(handles), staging, size);
           },
-          py::arg("device"), py::arg("stream"), py::arg("staging"), py::arg("piece"), no_gil())
+          py::arg("device"), py::arg("streams"), py::arg("staging"), py::arg("size"),
+          "What to reach a device with: streams, and pinned memory of `size` bytes.")
       .def(
           "load",
           [](filler& self, std::string name, int device, std::uintptr_t address, std::size_t size,

@@ -1,41 +1,32 @@
 // What memory holds: bytes of files, patterns, copies of other memory; and back into files.
 //
-// Work is cut into pieces. A lane is a thread, a stream of one device and a piece of pinned memory; it takes
-// its device's next piece, reads the file into the pinned memory and enqueues the copy. While one lane's copy
-// is under way the others read, so two lanes are double buffering, and a device's link is busy with four.
-// Host memory needs neither stream nor staging: files are read straight into it.
-//
-// Files are read with pread, not mapped: one that somebody cuts short meanwhile is an error, not SIGBUS.
+// Work is cut into pieces, which the lanes of their device take one after the other: all devices at once,
+// each with several threads (lane.hpp). How many: the processors that this process may use, shared between
+// the devices; how large a piece: what the staging given for a device has room for.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <exception>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
-#include "owned.hpp"
+#include "lane.hpp"
 
 namespace hipplan {
 
-/// Where the bytes of a job lie in a file: rows of `row_bytes`, whose beginnings are `stride_bytes` apart.
-struct file_rows {
-  int descriptor;
-  std::uint64_t offset;
-  std::size_t row_bytes;
-  std::uint64_t stride_bytes;
-  std::size_t begin_bytes = 0;  ///< of the rows' bytes, where the job's begin
-};
-
 class filler {
  public:
-  explicit filler(runtime_ptr runtime) : runtime_(std::move(runtime)) {}
+  /// processors: how many threads there may be in all, about; 0: as this process may use.
+  explicit filler(runtime_ptr runtime, unsigned processors = 0)
+      : runtime_(std::move(runtime)), processors_(processors) {}
 
-  /// One more lane for a device. staging: pinned memory of piece_bytes; both the caller's.
-  void add_lane(device_id device, hip::hipStream_t stream, std::uintptr_t staging, std::size_t piece_bytes);
+  /// What to reach a device with. staging: pinned memory; all of it the caller's.
+  void add_device(device_id device, std::vector<hip::hipStream_t> streams, std::uintptr_t staging,
+                  std::size_t staging_bytes);
 
   // Work, by the lanes of `device`, or (cpu_device) by threads that touch the memory themselves.
   // name: the plan's, for errors. Nothing happens before run().
@@ -55,65 +46,40 @@ class filler {
   /// Bytes of all jobs.
   [[nodiscard]] std::uint64_t total_bytes() const noexcept;
   /// Does the work and waits for it; what was added is gone then. Up to 4 MiB it is done by this thread, in
-  /// the order added; more by the lanes, in any order. tick: called from this thread every 50 ms with the
+  /// the order added; more by the lanes, in any order. tick: called from this thread every 25 ms with the
   /// bytes done so far; what it throws stops the work. Throws hip_error, std::system_error (files),
   /// std::invalid_argument (a short file, a device without lanes).
   void run(const std::function<void(std::uint64_t)>& tick);
 
  private:
-  enum class kind { load, save, fill, copy };
-  struct job {
-    kind what;
-    std::string name;
+  struct way {
     device_id device;
-    std::uintptr_t address;
-    std::size_t size_bytes;
-    file_rows rows{};
-    std::string pattern;
-    device_id from_device = cpu_device;
-    std::uintptr_t from = 0;
-    bool staged = false;
-    bool to_host = false;  ///< of a copy: then `device` is the one that reads
-  };
-  struct lane {
-    device_id device;
-    hip::hipStream_t stream;
+    std::vector<hip::hipStream_t> streams;
     std::byte* staging;
-    std::size_t piece_bytes;
-    std::shared_ptr<std::mutex> in_use{};  ///< while a piece passes through the staging: also other devices'
+    std::size_t staging_bytes;
   };
-  struct piece {
-    const job* whose;
-    std::size_t at;
-    std::size_t size_bytes;
-  };
-  struct queue {
+  /// What there is to do for a device, and with what.
+  struct share {
+    explicit share(device_id whose) : device(whose) {}
     device_id device;
-    std::vector<piece> pieces;
+    std::vector<lane_memory> lanes{};
+    std::vector<transfer_piece> pieces{};
     std::atomic<std::size_t> next{0};
   };
 
-  void run_here(const std::function<void(std::uint64_t)>& tick);
-  void cut(queue& out, std::size_t piece_bytes) const;
-  [[nodiscard]] std::vector<lane> lanes_of(device_id device) const;
-  void work(const lane& on, queue& pieces);
-  void do_piece(const lane& on, const piece& part);
-  void load_piece(const lane& on, const piece& part);
-  void save_piece(const lane& on, const piece& part);
-  void fill_piece(const lane& on, const piece& part);
-  void copy_piece(const lane& on, const piece& part);
-  /// Between host memory and a device's.
-  void copy_staged(const lane& on, const piece& part);
-  /// From memory of the other lane's device.
-  void copy_through(const lane& on, const lane& other, const piece& part);
-  [[nodiscard]] lane partner_of(const lane& on, device_id device) const;
-  void move(const lane& on, const piece& part, std::uintptr_t to, std::uintptr_t from,
-            std::size_t size_bytes);
-  void await(const lane& on, const piece& part);
+  void run_here(std::deque<share>& all, const std::function<void(std::uint64_t)>& tick);
+  /// One for each device with jobs or staging.
+  [[nodiscard]] std::deque<share> shares() const;
+  [[nodiscard]] std::vector<lane_memory> lanes_to(const way& to, std::size_t count_max, bool lends) const;
+  void cut(share& out) const;
+  /// Of a lane's number: the lane whose staging it may use, of each other device.
+  [[nodiscard]] static lane::partner_of partner(const std::deque<share>& all, std::size_t number);
+  void work(const std::deque<share>& all, share& mine, std::size_t number);
 
   runtime_ptr runtime_;
-  std::vector<lane> lanes_;
-  std::vector<job> jobs_;
+  unsigned processors_;
+  std::vector<way> ways_;
+  std::vector<transfer_job> jobs_;
   std::atomic<std::uint64_t> done_bytes_{0};
   std::atomic<bool> stop_{false};
   std::mutex error_mutex_;

@@ -8,8 +8,8 @@ from typing import Any
 from hipplan import _core
 from hipplan.files.tensorfiles import Files, Rows
 from hipplan.layout.state import State
-from hipplan.program.content_steps import LANES, PIECE, ContentStep, Copy, Fill, Part
-from hipplan.program.contents import lane_name, lanes_of, staging_name
+from hipplan.program.content_steps import STREAMS, ContentStep, Copy, Fill, Part
+from hipplan.program.contents import lanes_of, staging_name, stream_name
 
 OnBytes = Callable[[int, int], None]
 """Called now and then while bytes are moved, with how many are done and how many there are. What it raises stops it."""
@@ -46,7 +46,7 @@ class Mover:
         """Fills, copies or loads. Raises HipError; OSError and ValueError for files that change while they are read."""
         if isinstance(step, Fill):
             for part in step.parts:
-                self.filler.fill(step.name, part.device, self.at(part), part.size, bytes.fromhex(step.pattern))
+                self.filler.fill(step.name, part.device, self.at(part), part.size, step.pattern)
         elif isinstance(step, Copy):
             for to, from_ in step.pairs:
                 places = to.device, self.at(to), from_.device, self.at(from_)
@@ -64,10 +64,9 @@ class Mover:
         if self._filler is None:
             self._filler = _core.Filler(self._state.runtime)
             for device in lanes_of(self._state.program):
-                staging = self._state.address_of(staging_name(device))
-                for number in range(LANES):
-                    stream = self._state.stream_of(lane_name(device, number))
-                    self._filler.add_lane(device, stream, staging + number * PIECE, PIECE)
+                staging = staging_name(device)
+                streams = [self._state.stream_of(stream_name(device, number)) for number in range(STREAMS)]
+                self._filler.add_device(device, streams, self._state.address_of(staging), self._state.size_of(staging))
         return self._filler
 
     def at(self, part: Part) -> int:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -26,7 +27,7 @@ from hipplan.layout.mover import Callbacks, Mover, OnBytes
 from hipplan.layout.update import make_lanes
 from hipplan.plain import number
 from hipplan.program import contents
-from hipplan.program.content_steps import ContentStep, check_files, devices_of
+from hipplan.program.content_steps import ContentStep, Staging, check_files, staging_of, staging_size
 from hipplan.program.memory import Memory, Refused
 from hipplan.program.program import Program
 from hipplan.program.resources import Resource
@@ -76,7 +77,12 @@ class Moves:
 
     def _write(self, descriptor: int, offset: int, members: Sequence[Resource]) -> None:
         parts = [(one, self.memory.parts(one.name, "r")) for one in members]
-        mover = self._with_lanes({part.device for _, cut in parts for part in cut}, Files())
+        moved: Counter[int] = Counter()
+        for _, cut in parts:
+            for part in cut:
+                moved[part.device] += part.size
+        staging = {device: staging_size(size) for device, size in moved.items() if device != CPU_ORDINAL}
+        mover = self._with_lanes(staging, Files())
         for one, cut in parts:
             for part in cut:
                 mover.filler.save(one.name, part.device, mover.at(part), part.size, descriptor, offset)
@@ -86,15 +92,15 @@ class Moves:
     def _do(self, step: ContentStep) -> None:
         with contextlib.closing(Files()) as files:
             check_files([step], files)
-            self._with_lanes(devices_of((step,)), files).do(step)
+            self._with_lanes(staging_of((step,)), files).do(step)
 
-    def _with_lanes(self, devices: Iterable[int], files: Files) -> Mover:
-        """With lanes for these devices: they are made where there are none yet, and stay."""
-        holding, devices = self._holding, sorted({*devices} - {CPU_ORDINAL})
-        missing = [device for device in devices if contents.staging_name(device) not in holding.state]
-        if missing:
-            make_lanes(holding, missing)
-        self._leases += [_core.Lease(holding.piece(contents.staging_name(device))) for device in devices]
+    def _with_lanes(self, staging: Staging, files: Files) -> Mover:
+        """With lanes for these devices: they are made where there are none yet, or too small ones, and stay."""
+        holding = self._holding
+        there = contents.lanes_of(holding.state.program)
+        if any(size > there.get(device, 0) for device, size in staging.items()):
+            make_lanes(holding, staging)
+        self._leases += [_core.Lease(holding.piece(contents.staging_name(device))) for device in staging]
         return Mover(holding.state, files, self._on_bytes, self._callbacks)
 
     @contextlib.contextmanager

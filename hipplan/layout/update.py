@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from hipplan.layout.bound import bindings
@@ -13,6 +13,7 @@ from hipplan.layout.transaction import OnStep, Transaction
 from hipplan.layout.undo import give_back
 from hipplan.program import contents, extend, pieces, remake, resize
 from hipplan.program.alterations import refuse
+from hipplan.program.content_steps import Staging
 from hipplan.program.difference import Difference
 from hipplan.program.program import Program
 from hipplan.program.resize import Size, require
@@ -58,7 +59,7 @@ def grow(holding: Holding, name: str, by: Size | None, to: Size | None) -> Diffe
     """layout.grow()."""
 
     def grown(program: Program, state: State) -> Program:
-        if require(program, name, "region", "reservation") == "region":
+        if require(program, name, "region", "reservation").kind == "region":
             return resize.grown(program, name, by=by, to=to)
         step = pieces.growth_step(state.program, name)
         return extend.grown(program, name, _addresses(state, name), by=by, to=to, step=step)
@@ -70,7 +71,7 @@ def shrink(holding: Holding, name: str, by: Size | None, to: Size | None) -> Dif
     """layout.shrink()."""
 
     def shrunk(program: Program, state: State) -> Program:
-        if require(program, name, "region", "reservation") == "region":
+        if require(program, name, "region", "reservation").kind == "region":
             return resize.shrunk(program, name, by=by, to=to)
         return extend.shrunk(program, name, _addresses(state, name), by=by, to=to)
 
@@ -97,9 +98,9 @@ def unseal(holding: Holding, name: str) -> Difference:
     return _become(holding, lambda program, _: remake.unsealed(program, name))
 
 
-def make_lanes(holding: Holding, devices: Iterable[int]) -> Difference:
+def make_lanes(holding: Holding, staging: Staging) -> Difference:
     """What moves bytes to and from devices, which stays with the layout."""
-    return _become(holding, lambda program, _: contents.with_lanes(program, devices))
+    return _become(holding, lambda program, _: contents.with_lanes(program, staging))
 
 
 def _addresses(state: State, name: str) -> extend.Addresses:

@@ -36,13 +36,13 @@ class ChangeAdvice(Step):
     call = "hipMemAdvise"
     offset: int
     size: int
-    now: tuple[str, int]
-    """The advice, and the device."""
-    before: tuple[str, int]
+    now: tuple[str, int, int]
+    """What it is called, its hipMemoryAdvise, the device."""
+    before: tuple[str, int, int]
     """The advice that takes it back."""
 
     def describe(self) -> str:
-        called, device = self.now
+        called, _, device = self.now
         return f"{called} ({_who(device)}), {format_size(self.size)} at +{format_size(self.offset)}"
 
 
@@ -67,8 +67,6 @@ class ReserveBeside(Reserve):
     """More addresses for a reservation that is full, right behind it."""
 
     follows: str
-    at: int
-    """Bytes from the base of what it follows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,18 +5,37 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from hipplan.errors import ApplyError, Diagnostic, Span
-from hipplan.files.tensorfiles import FileProblem, Files, Wanted
+from hipplan.errors import ApplyError, Diagnostic
+from hipplan.files.tensorfiles import FileProblem, Wanted
 from hipplan.language.findings import in_order
 from hipplan.program.steps import CPU_ORDINAL, Step
-from hipplan.units import format_size
+from hipplan.units import PAGE, format_size, round_up
 
-LANES = 4
-"""Threads for each device; each with a stream and a piece of pinned memory."""
+if TYPE_CHECKING:
+    from hipplan.errors import Span
+    from hipplan.files.tensorfiles import Files
 
-PIECE = 4 * 2**20
-"""Bytes of pinned memory of each."""
+STREAMS = 4
+"""Of each device; threads share them."""
+
+STAGING_MAX = 64 * 2**20
+"""Bytes of pinned memory of each device at most: what stays in a processor's cache is read and copied fastest."""
+
+_STAGING_WHOLE = 2**20
+"""Bytes up to which the pinned memory is as large as what passes through it."""
+
+_STAGING_SHARE = 64
+"""Above, it is about one part in so many: pinning takes ten times as long as copying."""
+
+
+def staging_size(moved: int) -> int:
+    """Bytes of pinned memory through which so many bytes go to or from a device, or both."""
+    if moved <= _STAGING_WHOLE:
+        return max(round_up(moved, PAGE), 16 * PAGE)
+    share = 1 << ((moved - 1) // _STAGING_SHARE).bit_length()
+    return min(max(share, _STAGING_WHOLE), STAGING_MAX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +56,8 @@ class Fill(Step):
     parts: tuple[Part, ...]
     value: str
     """As the plan says it."""
-    pattern: str
-    """One element's bytes, in hexadecimal digits."""
+    pattern: bytes
+    """One element."""
 
     def describe(self) -> str:
         return f"{format_size(sum(part.size for part in self.parts))} of {self.value}"
@@ -96,17 +115,39 @@ class LoadFiles(Step):
 ContentStep = Fill | Copy | LoadFiles
 
 
-def devices_of(steps: tuple[ContentStep, ...]) -> list[int]:
-    """Whose lanes the steps need."""
-    found: set[int] = set()
+Staging = dict[int, int]
+"""Device -> bytes of pinned memory."""
+
+
+def staging_of(steps: Iterable[ContentStep]) -> Staging:
+    """What the steps need, which happen one after the other."""
+    need: Staging = {}
     for step in steps:
-        if isinstance(step, Fill):
-            found |= {part.device for part in step.parts}
-        elif isinstance(step, Copy):
-            found |= {part.device for pair in step.pairs for part in pair}
-        else:
-            found |= {part.device for load in step.loads for _, part in load.pieces}
-    return sorted(found - {CPU_ORDINAL})
+        for device, moved in _staged(step).items():
+            need[device] = max(need.get(device, 0), staging_size(moved))
+    return need
+
+
+def _staged(step: ContentStep) -> dict[int, int]:
+    """Device -> bytes that pass through pinned memory; 0 for a device that moves its bytes without it."""
+    found: dict[int, int] = {}
+
+    def add(part: Part, staged: bool) -> None:
+        if part.device != CPU_ORDINAL:
+            found[part.device] = found.get(part.device, 0) + part.size * staged
+
+    if isinstance(step, Fill):
+        for part in step.parts:
+            add(part, staged=False)
+    elif isinstance(step, Copy):
+        for pair in step.pairs:
+            for part in pair:
+                add(part, step.staged)
+    else:
+        for load in step.loads:
+            for _, part in load.pieces:
+                add(part, staged=True)
+    return found
 
 
 def check_files(steps: Iterable[Step], files: Files) -> None:

@@ -19,7 +19,7 @@ from hipplan.language.findings import Findings
 from hipplan.language.loader import LoadedPlan
 from hipplan.language.model import Content
 from hipplan.machines.profiles import Machine
-from hipplan.program.content_steps import LANES, PIECE, ContentStep, Copy, Fill, LoadFiles, Part, Taken
+from hipplan.program.content_steps import STREAMS, ContentStep, Copy, Fill, LoadFiles, Part, Staging, Taken
 from hipplan.program.memory import Memory, Refused, cut
 from hipplan.program.program import Program
 from hipplan.program.resources import Resource
@@ -41,7 +41,7 @@ def fill(memory: Memory, name: str, value: float | bool, dtype: str, origin: Spa
     if resource.size % len(pattern):
         raise Refused("HP421", f"'{name}' has {resource.size} bytes, which is no multiple of the size of {kind}")
     shown = f"{str(value).lower() if isinstance(value, bool) else value} ({kind})"
-    return Fill(name=name, parts=memory.parts(name, "rw"), value=shown, pattern=pattern.hex(), origin=origin)
+    return Fill(name=name, parts=memory.parts(name, "rw"), value=shown, pattern=pattern, origin=origin)
 
 
 def copy(memory: Memory, name: str, source: str, origin: Span | None = None) -> Copy:
@@ -179,38 +179,57 @@ def _meets(resource: Resource, names: Set[str], shared: Set[str]) -> bool:
     return mapped_twice or resource.name in shared or _shared(resource) in names
 
 
-def lanes(devices: Iterable[int]) -> Iterator[Step]:
-    """What moves bytes to and from devices: pinned memory and streams."""
-    for device in devices:
-        size = LANES * PIECE
-        yield CreatePinnedBuffer(name=staging_name(device), device=device, size=size, flags=("portable",))
-        for number in range(LANES):
-            yield CreateStream(name=lane_name(device, number), device=device)
+def lanes(staging: Staging, names: Mapping[str, int]) -> tuple[list[Step], list[Resource]]:
+    """What moves bytes to and from devices: pinned memory and streams. names: the plan's, of all devices."""
+    steps: list[Step] = []
+    resources = []
+    called = {ordinal: name for name, ordinal in names.items()}
+    for device, size in sorted(staging.items()):
+        name = staging_name(device)
+        steps.append(CreatePinnedBuffer(name=name, device=device, size=size, flags=1))
+        resources.append(Resource(name=name, kind="pinned", device="host", asked=size, size=size))
+        for number in range(STREAMS):
+            stream = stream_name(device, number)
+            steps.append(CreateStream(name=stream, device=device))
+            resources.append(Resource(name=stream, kind="stream", device=called[device]))
+    return steps, resources
 
 
-def with_lanes(program: Program, devices: Iterable[int]) -> Program:
-    """The same program, and lanes for these devices."""
-    return replace(program, steps=(*program.steps, *lanes(devices)))
+def with_lanes(program: Program, staging: Staging) -> Program:
+    """The same program, and lanes with at least so much pinned memory for these devices."""
+    there = lanes_of(program)
+    larger = {device: size for device, size in staging.items() if size > there.get(device, 0)}
+    if not larger:
+        return program
+    program = without_lanes(program, larger.keys())
+    steps, resources = lanes(larger, program.devices)
+    return replace(program, steps=(*program.steps, *steps), resources=(*program.resources, *resources))
 
 
 def with_lanes_of(old: Program, program: Program) -> Program:
-    """The same program, and the lanes that another one has to its devices: they are ours, not the plan's."""
-    missing = lanes_of(old) - lanes_of(program)
-    return with_lanes(program, sorted(missing.intersection(program.devices.values()))) if missing else program
+    """The same program, with the lanes of another one and none else: they are ours, not the plan's."""
+    devices = set(program.devices.values())
+    there = {device: size for device, size in lanes_of(old).items() if device in devices}
+    return with_lanes(without_lanes(program, lanes_of(program).keys()), there)
 
 
 def without_lanes(program: Program, devices: Set[int]) -> Program:
-    """The same program, and no lanes for these devices, of which nothing is moved."""
-    idle = {lane_name(device, number) for device in devices for number in range(LANES)} | set(
-        map(staging_name, devices)
+    """The same program, and no lanes for these devices."""
+    if not devices:
+        return program
+    gone = {stream_name(device, number) for device in devices for number in range(STREAMS)}
+    gone |= set(map(staging_name, devices))
+    return replace(
+        program,
+        steps=tuple(step for step in program.steps if step.name not in gone),
+        resources=tuple(one for one in program.resources if one.name not in gone),
     )
-    return replace(program, steps=tuple(step for step in program.steps if step.name not in idle))
 
 
-def lanes_of(program: Program) -> set[int]:
-    """The devices that a program has lanes to."""
+def lanes_of(program: Program) -> Staging:
+    """The pinned memory of the devices that a program has lanes to."""
     made = (step for step in program.steps if isinstance(step, CreatePinnedBuffer))
-    return {step.device for step in made if step.name == staging_name(step.device)}
+    return {step.device: step.size for step in made if step.name == staging_name(step.device)}
 
 
 def of_new(old: Program, new: Program, stays: Callable[[str], bool]) -> Iterator[ContentStep]:
@@ -270,5 +289,5 @@ def staging_name(device: int) -> str:
     return f"{STAGING}{device}"
 
 
-def lane_name(device: int, number: int) -> str:
+def stream_name(device: int, number: int) -> str:
     return f"{STAGING}{device}.{number}"

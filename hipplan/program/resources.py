@@ -1,4 +1,4 @@
-"""One object of a program as people and reports see it."""
+"""The resources of a program: its objects as people and reports see them."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from typing import ClassVar
 from hipplan.errors import Span
 from hipplan.units import format_size
 
-PIECE_SIGN = "/"
-"""Piece 1 of 'weights' is called 'weights/1', and piece 0 'weights': as no name of a plan is (pieces.py)."""
+RIGHTS = {"none": 0, "r": 1, "rw": 3}
+"""A right of the plan -> hipMemAccessFlags."""
 
 CPU_ORDINAL = -1
 """The ordinal that stands for the CPU: hipCpuDeviceId."""
@@ -34,11 +34,6 @@ class Step:
         raise NotImplementedError
 
 
-def whole_name(name: str) -> str:
-    """What a plan calls that of which this is a piece."""
-    return name.partition(PIECE_SIGN)[0]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnablePeer(Step):
     call = "hipDeviceEnablePeerAccess"
@@ -55,18 +50,12 @@ class CreateAllocation(Step):
     device: int
     size: int
     """Bytes, padded to the granularity."""
-    asked: int
-    """Bytes that the plan asks for."""
-    type: str
-    """pinned or uncached."""
-    location: str
-    """device, host or host_numa."""
-    shareable: str
-    """none or posix_fd."""
+    memory_type: int
+    location_type: int
+    handle_type: int
 
     def describe(self) -> str:
-        node = f"NUMA node {self.device}"
-        where = {"device": f"device {self.device}", "host": "the host", "host_numa": node}[self.location]
+        where = {1: f"device {self.device}", 2: "the host"}.get(self.location_type, f"NUMA node {self.device}")
         return f"{format_size(self.size)} on {where}"
 
 
@@ -74,10 +63,7 @@ class CreateAllocation(Step):
 class ImportAllocation(Step):
     call = "hipMemImportFromShareableHandle"
     bind: str
-    device: int
-    """Where the plan says that the memory is: nobody asks the descriptor."""
     size: int
-    asked: int
 
     def describe(self) -> str:
         return f"{format_size(self.size)} from the caller's descriptor '{self.bind}'"
@@ -87,7 +73,6 @@ class ImportAllocation(Step):
 class Reserve(Step):
     call = "hipMemAddressReserve"
     size: int
-    asked: int
     alignment: int
     """Bytes, a power of two; 0 for none."""
     slack: int
@@ -108,7 +93,6 @@ class Map(Step):
     allocation: str
     offset: int
     size: int
-    asked: int
 
     def describe(self) -> str:
         return f"{format_size(self.size)} of {self.allocation} at +{format_size(self.offset)}"
@@ -151,8 +135,7 @@ class CreatePinnedBuffer(Step):
     call = "hipHostMalloc"
     device: int
     size: int
-    flags: tuple[str, ...] = ()
-    """Those of hipHostMalloc."""
+    flags: int
 
     def describe(self) -> str:
         return f"{format_size(self.size)} on the host, device {self.device} current"
@@ -164,14 +147,13 @@ class RegisterBuffer(Step):
     device: int
     size: int
     """Bytes; 0: all of the file or of the caller's memory."""
-    flags: tuple[str, ...] = ()
-    """Those of hipHostRegister."""
+    flags: int
     file: str = ""
     """Path of the file to map; else `bind`, else fresh memory."""
     bind: str = ""
     read_only: bool = False
     numa_node: int = -1
-    huge_pages: str = "none"
+    huge_pages: int = 0
 
     def describe(self) -> str:
         origin = f"of {self.file}" if self.file else f"of the caller's '{self.bind}'" if self.bind else "fresh"
@@ -183,8 +165,7 @@ class CreateManagedBuffer(Step):
     call = "hipMallocManaged"
     device: int
     size: int
-    attach: str
-    """global, host or single."""
+    flags: int
 
     def describe(self) -> str:
         return f"{format_size(self.size)} for host and devices"
@@ -194,6 +175,8 @@ class CreateManagedBuffer(Step):
 class Advise(Step):
     call = "hipMemAdvise"
     advice: str
+    value: int
+    """The hipMemoryAdvise of `advice`."""
     device: int
     offset: int
     size: int
@@ -226,7 +209,7 @@ class AttachStream(Step):
     on: int
     """The device that the stream belongs to, current in the call."""
     mode: str
-    """global, host or single."""
+    flags: int
 
     def describe(self) -> str:
         return f"{self.mode} to stream {self.stream}"

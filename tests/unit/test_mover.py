@@ -1,0 +1,185 @@
+"""How bytes are moved: by how many, through what, and what is left when it is stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+
+import hipplan
+from hipplan import ApplyError, _core
+from hipplan.layout.layout import Layout
+from hipplan.program.content_steps import STAGING_MAX
+from hipplan.program.contents import staging_name
+from tests.conftest import Simulator
+
+KIB, MIB = 2**10, 2**20
+RNG = numpy.random.default_rng(7)
+
+
+def two_buffers(size: int) -> dict[str, Any]:
+    buffers = {f"b{device}": {"kind": "device", "device": f"gpu.{device}", "size": size} for device in (0, 1)}
+    return {"hipplan": 1, "devices": {"gpu": {"count": 2}}, "buffers": buffers}
+
+
+def read(sim: Simulator, layout: Layout, name: str) -> bytes:
+    piece = layout[name]
+    assert piece.address is not None
+    return sim.read(piece.address, piece.nbytes)
+
+
+@pytest.mark.parametrize(
+    ("moved", "pinned"),
+    [
+        (1, 64 * KIB),
+        (100 * KIB + 1, 104 * KIB),
+        (MIB, MIB),
+        (MIB + 1, MIB),
+        (1 << 30, 16 * MIB),
+        ((1 << 30) + 1, 32 * MIB),
+        (1 << 37, STAGING_MAX),
+    ],
+)
+def test_what_is_pinned_is_sized_by_what_passes_through_it(moved: int, pinned: int) -> None:
+    document = two_buffers(moved) | {"contents": {"b0": {"file": "f"}}}
+    program = hipplan.compile(hipplan.load(document), hipplan.machine("sim-2"))
+    sizes = {one.name: one.size for one in program.resources if one.kind == "pinned"}
+
+    assert sizes == {staging_name(0): pinned}
+
+
+def test_what_a_device_does_alone_pins_next_to_nothing() -> None:
+    contents = {"b0": {"value": 0}, "b1": {"copy_of": "b0"}}
+    program = hipplan.compile(
+        hipplan.load(two_buffers(1 << 34) | {"contents": contents}),
+        hipplan.machine("sim-2").model_copy(update={"runtime": "cuda"}),
+    )
+
+    assert {one.size for one in program.resources if one.kind == "pinned"} == {64 * KIB}
+
+
+def test_a_larger_load_makes_it_larger_and_a_smaller_one_leaves_it(sim: Simulator, tmp_path: Path) -> None:
+    data = RNG.bytes(8 * MIB)
+    (tmp_path / "big").write_bytes(data)
+    (tmp_path / "small").write_bytes(data[: 64 * KIB])
+    document = two_buffers(8 * MIB)
+    document["buffers"]["s"] = {"kind": "device", "size": 64 * KIB}
+    with hipplan.apply(document, runtime="sim") as layout:
+        addresses = [layout[name].address for name in document["buffers"]]
+        layout.load("s", tmp_path / "small")
+        small, alive = layout[staging_name(0)].nbytes, len(sim.alive())
+        layout.load("b0", tmp_path / "big")
+        large = layout[staging_name(0)]
+        layout.load("s", tmp_path / "small")
+
+        assert (small, large.nbytes) == (64 * KIB, MIB)
+        assert layout[staging_name(0)].address == large.address
+        assert len(sim.alive()) == alive
+        assert [layout[name].address for name in document["buffers"]] == addresses
+        assert (read(sim, layout, "b0"), read(sim, layout, "s")) == (data, data[: 64 * KIB])
+    assert sim.alive() == set()
+
+
+def test_an_update_pins_only_for_what_it_loads(sim: Simulator, tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(bytes(8 * MIB))
+    document = two_buffers(8 * MIB)
+    with hipplan.apply(document | {"contents": {"b0": {"file": str(tmp_path / "f")}}}, runtime="sim") as layout:
+        before = layout[staging_name(0)].address
+        document["buffers"]["more"] = {"kind": "device", "size": 4096}
+        contents = {name: {"file": str(tmp_path / "f")} for name in ("b0", "b1")}
+        contents["more"] = {"file": str(tmp_path / "f"), "at": 0}
+        layout.update(document | {"contents": contents})
+
+        assert layout[staging_name(0)].address == before
+        assert staging_name(1) not in layout
+
+
+def test_all_devices_are_filled_at_once(sim: Simulator, tmp_path: Path) -> None:
+    data, trace = RNG.bytes(16 * MIB), tmp_path / "trace"
+    (tmp_path / "f").write_bytes(data)
+    document = two_buffers(16 * MIB)
+    document["contents"] = {name: {"file": str(tmp_path / "f")} for name in document["buffers"]}
+    program = hipplan.compile(hipplan.load(document), hipplan.machine("sim-2"))
+    sim.runtime.arm_faults("hipMemcpyAsync@1+=delay:5")
+    sim.runtime.trace_to(str(trace))
+    try:
+        with hipplan.layout.run.run(program, sim.runtime) as layout:
+            sim.runtime.trace_to("")
+            sim.runtime.arm_faults("")
+            begins = [layout[name].address or 0 for name in document["buffers"]]
+            assert [read(sim, layout, name) for name in document["buffers"]] == [data, data]
+    finally:
+        sim.runtime.trace_to("")
+        sim.runtime.arm_faults("")
+    lines = [json.loads(line) for line in trace.read_text().splitlines()]
+    to = [int(line["args"]["dst"], 16) for line in lines if line["call"] == "hipMemcpyAsync"]
+    of = [[n for n, at in enumerate(to) if begin <= at < begin + 16 * MIB] for begin in begins]
+
+    assert min(of[0]) < max(of[1])
+    assert min(of[1]) < max(of[0])
+
+
+@pytest.mark.parametrize("processors", [0, 1, 2, 7, 64])
+def test_any_number_of_threads_moves_the_same_bytes(processors: int, sim: Simulator, tmp_path: Path) -> None:
+    data = RNG.bytes(9 * MIB + 17)
+    path, back = tmp_path / "f", tmp_path / "back"
+    path.write_bytes(data)
+    back.write_bytes(bytes(len(data)))
+    document = two_buffers(len(data))
+    document["buffers"]["p"] = {"kind": "pinned", "size": 777_777}
+    document["streams"] = {"s": {}}
+    with hipplan.apply(document, runtime="sim") as layout, path.open("rb") as source, back.open("r+b") as target:
+        state = layout._holding.state
+        at, staging = layout["b0"].address or 0, layout["p"].address or 0
+        for descriptor in (source.fileno(), target.fileno()):
+            filler = _core.Filler(layout.runtime, processors)
+            filler.add_device(0, [state.stream_of("s")], staging, 777_777)
+            if descriptor == source.fileno():
+                filler.load("b0", 0, at, len(data), descriptor, 0, len(data), len(data), 0)
+            else:
+                filler.save("b0", 0, at, len(data), descriptor, 0)
+            filler.run()
+
+        assert read(sim, layout, "b0") == data
+    assert back.read_bytes() == data
+
+
+@pytest.mark.parametrize("row", [1, 100, 512, 4096, 9000, 16 * KIB])
+@pytest.mark.parametrize("parts", [2, 3, 8])
+def test_columns_of_any_width_arrive(row: int, parts: int, sim: Simulator, tmp_path: Path) -> None:
+    """What lies between two rows is read with them, or not."""
+    rows = max(3, 6 * MIB // row) if row >= 512 else 20_000
+    array = RNG.integers(0, 256, (rows, row * parts), "u1")
+    numpy.save(tmp_path / "f.npy", array)
+    tensors = {"t": {"dtype": "u8", "shape": [rows, row]}}
+    regions = {f"r{n}": {"device": f"gpu.{n % 2}", "tensors": tensors} for n in range(parts)}
+    contents = {f"r{n}.t": {"file": str(tmp_path / "f.npy"), "part": n, "parts": parts} for n in range(parts)}
+    document = {"hipplan": 1, "devices": {"gpu": {"count": 2}}, "regions": regions, "contents": contents}
+    with hipplan.apply(document, runtime="sim") as layout:
+        for n in range(parts):
+            assert read(sim, layout, f"r{n}.t") == array[:, row * n : row * (n + 1)].tobytes()
+
+
+@pytest.mark.parametrize("left", [0, 5 * MIB, 16 * MIB - 1])
+def test_a_file_cut_short_while_copies_are_under_way_rolls_back(left: int, sim: Simulator, tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(bytes(16 * MIB))
+    document = two_buffers(16 * MIB) | {"contents": {"b0": {"file": str(path)}, "b1": {"file": str(path)}}}
+    program = hipplan.compile(hipplan.load(document), hipplan.machine("sim-2"))
+    with pytest.raises(ApplyError, match="became shorter"):
+        hipplan.layout.run.run(program, sim.runtime, on_step=lambda number, step: os.truncate(path, left))
+    assert sim.alive() == set()
+
+
+def test_what_is_read_only_as_staging_is_refused(sim: Simulator) -> None:
+    filler = _core.Filler(sim.runtime)
+    for streams, size in (([], 4096), ([0], 31)):
+        with pytest.raises(ValueError, match="without lanes"):
+            filler.add_device(0, streams, 4096, size)
+    filler.fill("x", 0, 4096, 16, b"\0")
+    with pytest.raises(ValueError, match="no lane for device 0"):
+        filler.run()
