@@ -28,6 +28,7 @@ CODES: dict[str, str] = {
     "HP025": "an include that cannot be used",
     "HP026": "a plan that cannot be formatted",
     "HP027": "more diagnostics than are shown",
+    "HP028": "a program that cannot be read",
     "HP101": "a key that a plan does not have",
     "HP102": "a required key that is missing",
     "HP103": "a value of the wrong type",

@@ -1,6 +1,7 @@
 // What HIP can tell, as methods of the runtime.
 #include "bindings.hpp"
 #include "core/queries.hpp"
+#include "core/words.hpp"
 
 namespace hipplan {
 namespace {
@@ -50,8 +51,9 @@ void bind_devices(runtime_class& runtime) {
       .def("synchronize", on_device<synchronize>(), py::arg("device"), no_gil())
       .def(
           "device_attribute",
-          [](hip::runtime& self, int device, int attribute) {
-            return device_attribute(self, device_id{device}, attribute);
+          [](hip::runtime& self, int device, const std::string& attribute) {
+            const auto number = number_of(device_attribute_words, attribute);
+            return device_attribute(self, device_id{device}, static_cast<int>(number));
           },
           py::arg("device"), py::arg("attribute"), no_gil())
       .def(
@@ -62,7 +64,12 @@ void bind_devices(runtime_class& runtime) {
           py::arg("device"), py::arg("peer"), no_gil())
       .def(
           "link",
-          [](hip::runtime& self, int from, int to) { return link(self, device_id{from}, device_id{to}); },
+          [](hip::runtime& self, int from, int to) {
+            const auto told = link(self, device_id{from}, device_id{to});
+            using words = std::optional<std::pair<std::string, int>>;
+            return told ? words({text_of(link_words, static_cast<std::uint64_t>(told->first)), told->second})
+                        : std::nullopt;
+          },
           py::arg("from_"), py::arg("to"), no_gil(), "(type, hops), or None where the runtime cannot tell.");
 }
 
@@ -77,8 +84,9 @@ void bind_memory(runtime_class& runtime) {
       .def("properties_of", &properties_of, py::arg("handle"), no_gil())
       .def(
           "range_attribute",
-          [](hip::runtime& self, std::uintptr_t address, std::size_t size, unsigned attribute) {
-            return range_attribute(self, address, size, static_cast<hip::hipMemRangeAttribute>(attribute));
+          [](hip::runtime& self, std::uintptr_t address, std::size_t size, const std::string& attribute) {
+            const auto number = number_of(range_attribute_words, attribute);
+            return range_attribute(self, address, size, static_cast<hip::hipMemRangeAttribute>(number));
           },
           py::arg("address"), py::arg("size"), py::arg("attribute"), no_gil())
       .def("accessed_by", &accessed_by, py::arg("address"), py::arg("size"), no_gil())
@@ -87,32 +95,49 @@ void bind_memory(runtime_class& runtime) {
           [](hip::runtime& self, std::uintptr_t address) { return pointer_attributes(self, address); },
           py::arg("address"), no_gil())
       .def("address_range_of", &address_range_of, py::arg("address"), no_gil(), "(base, size).")
-      .def("host_flags", &host_flags, py::arg("address"), no_gil())
+      .def(
+          "host_flags",
+          [](hip::runtime& self, std::uintptr_t address) {
+            const auto bits = host_flags(self, address);
+            std::vector<std::string> out;
+            for (const auto& one : pinned_words) {
+              if (bits & one.number) out.emplace_back(one.text);
+            }
+            return out;
+          },
+          py::arg("address"), no_gil())
       .def("device_pointer", &device_pointer, py::arg("host_address"), no_gil());
+}
+
+/// What many rows read back as numbers, in words.
+std::string word_of(const std::string& what, std::uint64_t number) {
+  if (what == "access") return text_of(access_words, number);
+  if (what == "type") return text_of(allocation_type_words, number);
+  if (what == "location") return text_of(location_words, number);
+  if (what == "shareable") return text_of(handle_type_words, number);
+  throw std::invalid_argument("no words for " + what);
 }
 
 }  // namespace
 
 void bind_queries(py::module_& module) {
+  module.def("word_of", &word_of, py::arg("what"), py::arg("number"),
+             "A number of HIP's as plans say it; the number as text where they have no word. ValueError.");
   py::class_<allocation_properties>(module, "AllocationProperties", "What hipMemCreate is asked for.")
-      .def("__init__",
-           constructor(+[](int device, unsigned type, unsigned location_type, unsigned handle_type) {
-             return std::make_unique<allocation_properties>(
-                 allocation_properties{static_cast<hip::hipMemAllocationType>(type),
-                                       static_cast<hip::hipMemLocationType>(location_type), device,
-                                       static_cast<hip::hipMemAllocationHandleType>(handle_type)});
+      .def("__init__", constructor(+[](int device, const std::string& location) {
+             const auto number = number_of(location_words, location);
+             return std::make_unique<allocation_properties>(allocation_properties{
+                 .location_type = static_cast<hip::hipMemLocationType>(number), .location_id = device});
            }),
-           is_constructor(), py::arg("device"), py::arg("type") = 1u, py::arg("location_type") = 1u,
-           py::arg("handle_type") = 0u)
+           is_constructor(), py::arg("device"), py::arg("location") = "device")
       .def_property_readonly("device", [](const allocation_properties& self) { return self.location_id; })
-      .def_property_readonly("type", [](const allocation_properties& self) { return +self.type; })
-      .def_property_readonly("location_type",
-                             [](const allocation_properties& self) { return +self.location_type; })
-      .def_property_readonly("handle_type",
-                             [](const allocation_properties& self) { return +self.handle_type; });
+      .def_property_readonly("location", [](const allocation_properties& self) {
+        return text_of(location_words, self.location_type);
+      });
   using attributes = hip::hipPointerAttribute_t;
   py::class_<attributes>(module, "PointerAttributes", "hipPointerGetAttributes.")
-      .def_property_readonly("type", [](const attributes& self) { return +self.type; })
+      .def_property_readonly("kind",
+                             [](const attributes& self) { return text_of(memory_kind_words, self.type); })
       .def_property_readonly("device", [](const attributes& self) { return self.device; })
       .def_property_readonly("managed", [](const attributes& self) { return self.isManaged != 0; })
       .def_property_readonly("flags", [](const attributes& self) { return self.allocationFlags; });

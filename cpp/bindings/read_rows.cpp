@@ -5,6 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include "core/words.hpp"
+
 namespace hipplan {
 namespace {
 
@@ -38,7 +40,18 @@ class fields {
     if (out == -1 && PyErr_Occurred()) throw py::error_already_set();
     return narrow<int>(out);
   }
-  [[nodiscard]] unsigned flags() { return narrow<unsigned>(number()); }
+  /// The number that a word stands for.
+  template <class Number = unsigned>
+  [[nodiscard]] Number word(std::span<const hipplan::word> known) {
+    return static_cast<Number>(number_of(known, text()));
+  }
+  /// The flag word that a tuple of words makes.
+  [[nodiscard]] unsigned flags(std::span<const hipplan::word> known) {
+    fields words(next());
+    unsigned bits = 0;
+    while (words.at_ < words.size_) bits |= words.word(known);
+    return bits;
+  }
   [[nodiscard]] device_id device() { return {integer()}; }
   [[nodiscard]] bool yes() { return next() == Py_True; }
   [[nodiscard]] slot_id slot() {
@@ -89,14 +102,11 @@ class reader {
 hip::hipMemAccessDesc read_right(PyObject* given) {
   fields from(given);
   const int who = from.integer();
-  const auto said = from.text();
+  const auto flags = from.word<hip::hipMemAccessFlags>(access_words);
   from.end();
   const auto location = who < 0 ? hip::hipMemLocation{hip::hipMemLocationTypeHost, 0}
                                 : hip::hipMemLocation{hip::hipMemLocationTypeDevice, who};
-  if (said == "rw") return {location, hip::hipMemAccessFlagsProtReadWrite};
-  if (said == "r") return {location, hip::hipMemAccessFlagsProtRead};
-  if (said == "none") return {location, hip::hipMemAccessFlagsProtNone};
-  throw std::invalid_argument("a row has a right that is none of rw, r and none");
+  return {location, flags};
 }
 
 rights reader::read_rights(PyObject* given) {
@@ -114,7 +124,7 @@ rights reader::read_rights(PyObject* given) {
 
 std::pair<hip::hipMemoryAdvise, device_id> reader::read_advice(PyObject* given) {
   fields from(given);
-  const auto advice = static_cast<hip::hipMemoryAdvise>(from.number());
+  const auto advice = from.word<hip::hipMemoryAdvise>(advice_words);
   const auto device = from.device();
   from.end();
   return {advice, device};
@@ -129,10 +139,10 @@ template <>
 decltype(row::what) reader::one<create_allocation>(reader&, fields& from) {
   const auto size_bytes = from.number();
   const auto device = from.integer();
-  const auto type = static_cast<hip::hipMemAllocationType>(from.number());
-  const auto location = static_cast<hip::hipMemLocationType>(from.number());
-  return create_allocation{
-      size_bytes, {type, location, device, static_cast<hip::hipMemAllocationHandleType>(from.number())}};
+  const auto type = from.word<hip::hipMemAllocationType>(allocation_type_words);
+  const auto location = from.word<hip::hipMemLocationType>(location_words);
+  const auto handle_type = from.word<hip::hipMemAllocationHandleType>(handle_type_words);
+  return create_allocation{size_bytes, {type, location, device, handle_type}};
 }
 template <>
 decltype(row::what) reader::one<import_allocation>(reader&, fields& from) {
@@ -156,13 +166,13 @@ decltype(row::what) reader::one<create_device_buffer>(reader&, fields& from) {
 }
 template <>
 decltype(row::what) reader::one<create_pinned_buffer>(reader&, fields& from) {
-  return create_pinned_buffer{from.device(), from.number(), from.flags()};
+  return create_pinned_buffer{from.device(), from.number(), from.flags(pinned_words)};
 }
 template <>
 decltype(row::what) reader::one<register_buffer>(reader&, fields& from) {
   const auto device = from.device();
   const auto size_bytes = from.number();
-  const auto flags = from.flags();
+  const auto flags = from.flags(registered_words);
   auto* const path = PyUnicode_EncodeFSDefault(from.next());
   if (!path) throw py::error_already_set();
   const auto keeper = py::reinterpret_steal<py::bytes>(path);
@@ -170,11 +180,11 @@ decltype(row::what) reader::one<register_buffer>(reader&, fields& from) {
   const bool read_only = from.yes();
   const int node = from.integer();
   return register_buffer{device, size_bytes, flags, std::string(keeper),
-                         bound,  read_only,  node,  static_cast<huge_pages>(from.integer())};
+                         bound,  read_only,  node,  from.word<huge_pages>(huge_pages_words)};
 }
 template <>
 decltype(row::what) reader::one<create_managed_buffer>(reader&, fields& from) {
-  return create_managed_buffer{from.device(), from.number(), from.flags()};
+  return create_managed_buffer{from.device(), from.number(), from.word(attach_words)};
 }
 template <>
 decltype(row::what) reader::one<set_rights>(reader& self, fields& from) {
@@ -205,7 +215,7 @@ decltype(row::what) reader::one<prefetch_range>(reader&, fields& from) {
 }
 template <>
 decltype(row::what) reader::one<attach_stream>(reader&, fields& from) {
-  return attach_stream{from.slot(), from.flags(), from.device()};
+  return attach_stream{from.slot(), from.word(attach_words), from.device()};
 }
 template <>
 decltype(row::what) reader::one<await_stream>(reader&, fields& from) {

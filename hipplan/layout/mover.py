@@ -46,7 +46,7 @@ class Mover:
         """Fills, copies or loads. Raises HipError; OSError and ValueError for files that change while they are read."""
         if isinstance(step, Fill):
             for part in step.parts:
-                self.filler.fill(step.name, part.device, self.at(part), part.size, step.pattern)
+                self.filler.fill(step.name, part.device, self.at(part), part.size, bytes.fromhex(step.pattern))
         elif isinstance(step, Copy):
             for to, from_ in step.pairs:
                 places = to.device, self.at(to), from_.device, self.at(from_)

@@ -14,6 +14,6 @@ def export(state: State, resource: Resource) -> int:
     if step is None:
         what = "an imported allocation" if resource.imported else f"a {resource.kind}"
         raise ValueError(f"'{resource.name}' is {what}: an allocation that the plan makes can be exported")
-    if not step.handle_type:
+    if step.shareable == "none":
         raise ValueError(f"'{resource.name}' is for this process alone: give it shareable: posix_fd in the plan")
     return state.snapshot.share(state.program.slots[resource.name])

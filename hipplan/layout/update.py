@@ -59,7 +59,7 @@ def grow(holding: Holding, name: str, by: Size | None, to: Size | None) -> Diffe
     """layout.grow()."""
 
     def grown(program: Program, state: State) -> Program:
-        if require(program, name, "region", "reservation").kind == "region":
+        if require(program, name, "region", "reservation") == "region":
             return resize.grown(program, name, by=by, to=to)
         step = pieces.growth_step(state.program, name)
         return extend.grown(program, name, _addresses(state, name), by=by, to=to, step=step)
@@ -71,7 +71,7 @@ def shrink(holding: Holding, name: str, by: Size | None, to: Size | None) -> Dif
     """layout.shrink()."""
 
     def shrunk(program: Program, state: State) -> Program:
-        if require(program, name, "region", "reservation").kind == "region":
+        if require(program, name, "region", "reservation") == "region":
             return resize.shrunk(program, name, by=by, to=to)
         return extend.shrunk(program, name, _addresses(state, name), by=by, to=to)
 

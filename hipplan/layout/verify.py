@@ -11,6 +11,7 @@ from itertools import islice
 from typing import overload
 
 from hipplan import _core
+from hipplan._core import word_of
 from hipplan.layout.checks import Check
 from hipplan.layout.state import State
 from hipplan.plain import counted
@@ -19,12 +20,9 @@ from hipplan.program.advice import NOWHERE, Piece, pieces
 from hipplan.program.program import Program
 from hipplan.program.rows import rows_of
 
-_PINNED = {2: "mapped"}
+_TOLD_FLAGS = frozenset({"mapped"})
 """Those flags of hipHostMalloc that hipHostGetFlags gives back on every runtime: CUDA does not tell portable
 where several devices are in use."""
-
-_MEMORY_KINDS = {0: "unregistered", 1: "host", 2: "device", 3: "managed"}
-_RIGHT_NAMES = {flags: right for right, flags in steps.RIGHTS.items()}
 
 
 SHOWN_MAX = 20
@@ -118,9 +116,10 @@ def native_rows(program: Program, slots: Mapping[str, int] | None = None) -> _co
 
 def _allocation(step: steps.CreateAllocation, values: Iterator[int]) -> Iterator[Check]:
     location, device, kind, handle = islice(values, 4)
-    yield Check(step.name, "location", _location(step.location_type, step.device), _location(location, device))
-    yield Check(step.name, "type", f"{step.memory_type:#x}", f"{kind:#x}")
-    yield Check(step.name, "handle type", str(step.handle_type), str(handle))
+    current = _location(word_of("location", location), device)
+    yield Check(step.name, "location", _location(step.location, step.device), current)
+    yield Check(step.name, "type", step.type, word_of("type", kind))
+    yield Check(step.name, "shareable", step.shareable, word_of("shareable", handle))
 
 
 def _mapping(step: steps.Map, values: Iterator[int]) -> Iterator[Check]:
@@ -132,8 +131,7 @@ def _access(step: steps.SetAccess, program: Program, values: Iterator[int]) -> I
     """Of every device of the plan: who was not named must have no access. The host cannot be asked."""
     desired = dict(step.rights)
     for (name, ordinal), current in zip(program.devices.items(), values):  # noqa: B905
-        right = _RIGHT_NAMES.get(current, str(current))
-        yield Check(step.name, f"access of {name}", desired.get(ordinal, "none"), right)
+        yield Check(step.name, f"access of {name}", desired.get(ordinal, "none"), word_of("access", current))
 
 
 @singledispatch
@@ -164,10 +162,10 @@ def _(step: steps.CreateDeviceBuffer, state: State) -> Iterator[Check]:
 @read_back.register
 def _(step: steps.CreatePinnedBuffer, state: State) -> Iterator[Check]:
     yield from _pointer(step.name, state, "host")
-    if asked := step.flags & sum(_PINNED):
+    if asked := _TOLD_FLAGS.intersection(step.flags):
         # Of the other flags runtimes do not tell, and they may set more than was asked.
-        have = state.runtime.host_flags(state.address_of(step.name)) & asked
-        yield Check(step.name, "flags", _flags(asked), _flags(have))
+        have = asked.intersection(state.runtime.host_flags(state.address_of(step.name)))
+        yield Check(step.name, "flags", ", ".join(sorted(asked)), ", ".join(sorted(have)) or "none")
 
 
 @read_back.register
@@ -182,15 +180,11 @@ def _(step: steps.CreateManagedBuffer, state: State) -> Iterator[Check]:
 
 def _pointer(name: str, state: State, kind: str) -> Iterator[Check]:
     have = state.runtime.pointer_attributes(state.address_of(name))
-    yield Check(name, "kind", kind, _MEMORY_KINDS.get(have.type, str(have.type)))
+    yield Check(name, "kind", kind, have.kind)
 
 
-def _flags(bits: int) -> str:
-    return ", ".join(word for bit, word in _PINNED.items() if bits & bit) or "none"
-
-
-def _location(kind: int, ordinal: int) -> str:
-    return {1: f"device {ordinal}", 3: f"NUMA node {ordinal}"}.get(kind, "host")
+def _location(kind: str, ordinal: int) -> str:
+    return {"device": f"device {ordinal}", "host_numa": f"NUMA node {ordinal}"}.get(kind, kind)
 
 
 def _managed_checks(todo: list[steps.Step], state: State) -> Iterator[Check]:
@@ -210,13 +204,16 @@ def _managed_checks(todo: list[steps.Step], state: State) -> Iterator[Check]:
 def _piece_checks(name: str, piece: Piece, state: State, coherency: bool) -> Iterator[Check]:
     address, size = state.address_of(name) + piece.start, piece.end - piece.start
     where = f"[{piece.start}, {piece.end})"
-    attribute = state.runtime.range_attribute
-    yield Check(name, f"read mostly {where}", str(piece.read_mostly), str(attribute(address, size, 1)))
-    yield Check(name, f"preferred location {where}", str(piece.preferred), str(attribute(address, size, 2)))
+
+    def current_value(attribute: str) -> str:
+        return str(state.runtime.range_attribute(address, size, attribute))
+
+    yield Check(name, f"read mostly {where}", str(piece.read_mostly), current_value("read_mostly"))
+    yield Check(name, f"preferred location {where}", str(piece.preferred), current_value("preferred_location"))
     if coherency:
-        yield Check(name, f"coarse grain {where}", str(piece.coarse_grain), str(attribute(address, size, 100)))
+        yield Check(name, f"coarse grain {where}", str(piece.coarse_grain), current_value("coarse_grain"))
     if piece.prefetched != NOWHERE:  # a prefetch by somebody else, or of an earlier plan, cannot be taken back
-        yield Check(name, f"last prefetch {where}", str(piece.prefetched), str(attribute(address, size, 4)))
+        yield Check(name, f"last prefetch {where}", str(piece.prefetched), current_value("last_prefetch"))
     # The CPU is not told of, even where it was advised.
     desired = sorted(piece.accessed_by - {steps.CPU_ORDINAL})
     current = sorted(set(state.runtime.accessed_by(address, size)) - {steps.CPU_ORDINAL})

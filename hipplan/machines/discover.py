@@ -7,25 +7,13 @@ import resource
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast, get_args
 
 from hipplan import _core
 from hipplan.errors import Diagnostic, RuntimeUnavailable, printable
 from hipplan.machines.profiles import Limits, Link, LinkType, Machine, MachineDevice, SourceNote
 from hipplan.machines.runtimes import Chosen
 from hipplan.units import version_text
-
-_INTEGRATED = 16
-_MANAGED = 24
-_MULTIPROCESSORS = 63
-_PAGEABLE = 65
-_CONCURRENT_MANAGED = 9
-_VMM = 89
-_LARGE_BAR = 10011
-
-_HOST_LOCATION = 2
-"""hipMemLocationTypeHost."""
-
-_LINK_TYPES: dict[int, LinkType] = {0: "hypertransport", 1: "qpi", 2: "pcie", 3: "infiniband", 4: "xgmi"}
 
 
 def discover(chosen: Chosen, wanted: Callable[[Machine], Container[int]] | None = None) -> Machine:
@@ -82,7 +70,7 @@ def _machine(chosen: Chosen, devices: list[MachineDevice], links: list[Link]) ->
 
 
 def _device(runtime: _core.Runtime, ordinal: int) -> MachineDevice:
-    def flag(attribute: int) -> bool | None:
+    def flag(attribute: str) -> bool | None:
         value = runtime.device_attribute(ordinal, attribute)
         return None if value is None else bool(value)
 
@@ -91,13 +79,13 @@ def _device(runtime: _core.Runtime, ordinal: int) -> MachineDevice:
         arch=runtime.device_arch(ordinal) or None,
         uuid=_uuid(runtime.device_uuid(ordinal)),
         pci=runtime.pci_bus_id(ordinal).lower() or None,
-        multiprocessors=runtime.device_attribute(ordinal, _MULTIPROCESSORS) or None,
-        vmm=flag(_VMM) or False,  # an attribute that is not known means no
-        managed=flag(_MANAGED),
-        concurrent_managed=flag(_CONCURRENT_MANAGED),
-        xnack=flag(_PAGEABLE),
-        host_visible=bool(flag(_LARGE_BAR) or flag(_INTEGRATED)),
-        integrated=flag(_INTEGRATED),
+        multiprocessors=runtime.device_attribute(ordinal, "multiprocessors") or None,
+        vmm=flag("vmm") or False,  # an attribute that is not known means no
+        managed=flag("managed"),
+        concurrent_managed=flag("concurrent_managed"),
+        xnack=flag("xnack"),
+        host_visible=bool(flag("large_bar") or flag("integrated")),
+        integrated=flag("integrated"),
     )
 
 
@@ -127,13 +115,17 @@ def _link(runtime: _core.Runtime, source: int, target: int) -> Link:
     told = runtime.link(source, target)
     if told is None:
         return Link(source=source, target=target)
-    return Link(source=source, target=target, type=_LINK_TYPES.get(told[0], "unknown"), hops=told[1])
+    return Link(source=source, target=target, type=_link_type(told[0]), hops=told[1])
+
+
+def _link_type(called: str) -> LinkType:
+    return cast("LinkType", called) if called in get_args(LinkType) else "unknown"
 
 
 def _host_granularity(runtime: _core.Runtime) -> int | None:
     """None before HIP 7.2, which knows no allocations in host memory."""
     try:
-        return runtime.granularity(_core.AllocationProperties(0, location_type=_HOST_LOCATION), False)
+        return runtime.granularity(_core.AllocationProperties(0, location="host"), False)
     except _core.HipError:
         return None
 

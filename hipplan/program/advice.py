@@ -13,18 +13,6 @@ from hipplan.units import PAGE
 NOWHERE = -2
 """No location: what HIP tells of a piece without preferred location, or never prefetched."""
 
-ADVICE = {
-    "read_mostly": 1,
-    "unset_read_mostly": 2,
-    "preferred_location": 3,
-    "unset_preferred_location": 4,
-    "accessed_by": 5,
-    "unset_accessed_by": 6,
-    "coarse_grain": 100,
-    "unset_coarse_grain": 101,
-}
-"""A plan's advice -> hipMemoryAdvise."""
-
 
 @dataclass(slots=True)
 class Piece:
@@ -72,7 +60,7 @@ def pieces(todo: Sequence[Advise | Prefetch], whole: int, more_ends: Iterable[in
 def changes(name: str, whole: int, before: Sequence[Advise], after: Sequence[Advise]) -> list[ChangeAdvice]:
     """The calls that lead from one list of advice to another, each with the one that takes it back."""
     ends = {end for todo in (before, after) for piece in pieces(todo, whole) for end in (piece.start, piece.end)}
-    found: dict[tuple[tuple[str, int, int], tuple[str, int, int]], list[ChangeAdvice]] = {}
+    found: dict[tuple[tuple[str, int], tuple[str, int]], list[ChangeAdvice]] = {}
     for old, new in zip(pieces(before, whole, ends), pieces(after, whole, ends), strict=True):
         for now, back in _between(old, new):
             alike = found.setdefault((now, back), [])
@@ -84,7 +72,7 @@ def changes(name: str, whole: int, before: Sequence[Advise], after: Sequence[Adv
     return [change for alike in found.values() for change in alike]
 
 
-def _between(old: Piece, new: Piece) -> Iterator[tuple[tuple[str, int, int], tuple[str, int, int]]]:
+def _between(old: Piece, new: Piece) -> Iterator[tuple[tuple[str, int], tuple[str, int]]]:
     """(advice, what takes it back) for each difference of two pieces at one place."""
     for flag in ("read_mostly", "coarse_grain"):
         if getattr(old, flag) != getattr(new, flag):
@@ -97,10 +85,10 @@ def _between(old: Piece, new: Piece) -> Iterator[tuple[tuple[str, int, int], tup
         yield pair if device in new.accessed_by else pair[::-1]
 
 
-def _location(device: int) -> tuple[str, int, int]:
+def _location(device: int) -> tuple[str, int]:
     return _advice("unset_preferred_location") if device == NOWHERE else _advice("preferred_location", device)
 
 
-def _advice(called: str, device: int = 0) -> tuple[str, int, int]:
+def _advice(called: str, device: int = 0) -> tuple[str, int]:
     # HIP ignores the device where the advice has none, but still checks that it exists.
-    return called, ADVICE[called], device
+    return called, device

@@ -36,13 +36,13 @@ class ChangeAdvice(Step):
     call = "hipMemAdvise"
     offset: int
     size: int
-    now: tuple[str, int, int]
-    """What it is called, its hipMemoryAdvise, the device."""
-    before: tuple[str, int, int]
+    now: tuple[str, int]
+    """The advice, and the device."""
+    before: tuple[str, int]
     """The advice that takes it back."""
 
     def describe(self) -> str:
-        called, _, device = self.now
+        called, device = self.now
         return f"{called} ({_who(device)}), {format_size(self.size)} at +{format_size(self.offset)}"
 
 
@@ -67,6 +67,8 @@ class ReserveBeside(Reserve):
     """More addresses for a reservation that is full, right behind it."""
 
     follows: str
+    at: int
+    """Bytes from the base of what it follows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

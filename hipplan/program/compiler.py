@@ -28,19 +28,12 @@ from hipplan.language.objects import (
 )
 from hipplan.machines.profiles import FALLBACK_GRANULARITY, Machine, load_machine
 from hipplan.program import contents, pieces, preflight, regions, steps
-from hipplan.program.advice import ADVICE
 from hipplan.program.content_steps import staging_of
 from hipplan.program.devices import place, selectors
 from hipplan.program.difference import Difference
+from hipplan.program.inventory import resources_of
 from hipplan.program.program import Program
-from hipplan.program.resources import Resource
 from hipplan.units import PAGE, round_up
-
-_ATTACH = {"global": 1, "host": 2, "single": 4}
-_MEMORY_TYPE = {"pinned": 1, "uncached": 0x40000000}
-_LOCATION = {"device": 1, "host": 2, "host_numa": 3}
-_HUGE_PAGES = {"none": 0, "transparent": 1, "2MiB": 2, "1GiB": 3}
-_HANDLE_TYPE = {"none": 0, "posix_fd": 1}
 
 
 def compile(  # noqa: A001
@@ -70,10 +63,7 @@ def _planned(plan: LoadedPlan | PlanSource, machine: Machine | str | os.PathLike
         building = _Compiler(plan, machine, devices, findings)
         plan = building.plan
         building.run()
-    preflight.check(plan, machine, devices, building.resources, findings)
-    if findings.errors:
-        raise MachineError(findings.all)
-    return Program(
+    program = Program(
         name=plan.plan.name or printable(plan.source_name),
         source=plan.source_name,
         digest=digest,
@@ -84,13 +74,14 @@ def _planned(plan: LoadedPlan | PlanSource, machine: Machine | str | os.PathLike
         variables=dict(plan.plan.vars),
         measured=machine,
         steps=tuple(building.steps),
-        resources=tuple(building.resources),
-        warnings=tuple(in_order((*plan.warnings, *findings.warnings))),
         host_visible=frozenset(name for name, ordinal in devices.items() if machine.devices[ordinal].host_visible),
-        contents=building.contents,
         ranges_told=all(device.concurrent_managed for device in machine.devices),
         regions=building.regions,
     )
+    preflight.check(plan, machine, devices, program.resources, findings)
+    if findings.errors:
+        raise MachineError(findings.all)
+    return replace(program, warnings=tuple(in_order((*plan.warnings, *findings.warnings))))
 
 
 def compile_change(old: Program, plan: LoadedPlan, machine: Machine, renewed: Set[str] = frozenset()) -> Difference:
@@ -118,10 +109,9 @@ class _Compiler:
         self.regions = regions.lay_out(plan, lambda device: self.granularity(device, "recommended"), findings)
         self.plan = replace(plan, objects=regions.lowered(plan.objects, self.regions))
         self.steps: list[steps.Step] = []
-        self.resources: list[Resource] = []
         self.padded: dict[str, int] = {}
-        self._rights: dict[int, tuple[tuple[tuple[str, str], ...], tuple[tuple[int, str], ...]]] = {}
-        """Of access that mappings share, by its id: (name, right), (ordinal, right) of who has any."""
+        self._rights: dict[int, tuple[tuple[int, str], ...]] = {}
+        """Of access that mappings share, by its id: (ordinal, right) of who has any."""
         self.enqueued: dict[tuple[str, int], None] = {}  # streams with work to wait for, in order, and their devices
 
     def run(self) -> None:
@@ -131,7 +121,6 @@ class _Compiler:
             span = self.plan.span(*peer.path)
             device, other = self.devices[peer.device], self.devices[peer.peer]
             self.steps.append(steps.EnablePeer(name=name, device=device, peer=other, origin=span))
-            self.resources.append(Resource(name=name, kind="peer", device=peer.device))
         for allocation in objects.allocations.values():
             self._allocation(allocation)
         for reservation in objects.reservations.values():
@@ -144,7 +133,6 @@ class _Compiler:
                     origin=self.plan.span(*stream.path),
                 )
             )
-            self.resources.append(Resource(name=stream.name, kind="stream", device=stream.device))
         for buffer in objects.buffers.values():
             self._buffer(buffer)
         self.steps += [steps.AwaitStream(name=stream, on=device) for stream, device in self.enqueued]
@@ -152,11 +140,11 @@ class _Compiler:
 
     def _contents(self) -> None:
         """Last: what is filled is there, and prefetched where it belongs."""
-        self.contents = contents.lower(self.plan, self.resources, self.devices, self.machine, self.findings)
-        made, resources = contents.lanes(staging_of(self.contents), self.devices)
-        self.steps += made
-        self.resources += resources
-        self.steps += self.contents
+        if not self.plan.objects.contents:
+            return
+        resources = resources_of(self.steps, self.regions, self.devices)
+        filling = contents.lower(self.plan, resources, self.devices, self.machine, self.findings)
+        self.steps += [*contents.lanes(staging_of(filling)), *filling]
 
     def ordinal(self, device: str) -> int:
         return steps.CPU_ORDINAL if device == HOST else self.devices[device]
@@ -179,31 +167,31 @@ class _Compiler:
         if allocation.path[0] == "allocations":  # of a region its range is told
             preflight.check_size(allocation.name, size, "padding", span, self.findings)
         if spec.bind is not None:
-            self.steps.append(steps.ImportAllocation(name=allocation.name, bind=spec.bind, size=size, origin=span))
+            self.steps.append(
+                steps.ImportAllocation(
+                    name=allocation.name,
+                    bind=spec.bind,
+                    device=self.ordinal(allocation.device),
+                    size=size,
+                    asked=spec.size,
+                    origin=span,
+                )
+            )
         else:
             on_host = allocation.device == HOST
-            location = _LOCATION["host_numa" if spec.numa_node is not None else "host" if on_host else "device"]
+            location = "host_numa" if spec.numa_node is not None else "host" if on_host else "device"
             self.steps.append(
                 steps.CreateAllocation(
                     name=allocation.name,
                     device=(spec.numa_node or 0) if on_host else self.devices[allocation.device],
                     size=size,
-                    memory_type=_MEMORY_TYPE[spec.type],
-                    location_type=location,
-                    handle_type=_HANDLE_TYPE[spec.shareable],
+                    asked=spec.size,
+                    type=spec.type,
+                    location=location,
+                    shareable=spec.shareable,
                     origin=span,
                 )
             )
-        self.resources.append(
-            Resource(
-                name=allocation.name,
-                kind="allocation",
-                device=allocation.device,
-                asked=spec.size,
-                size=size,
-                imported=spec.bind is not None,
-            )
-        )
 
     def _reservation(self, reservation: ResolvedReservation) -> None:
         spec = reservation.spec
@@ -220,6 +208,7 @@ class _Compiler:
             steps.Reserve(
                 name=reservation.name,
                 size=size,
+                asked=spec.size or size,
                 alignment=alignment,
                 slack=slack,
                 address=spec.address or 0,
@@ -227,12 +216,6 @@ class _Compiler:
                 origin=span,
             )
         )
-        if reservation.name in self.regions:
-            self.resources += self.regions[reservation.name].resources()
-        else:
-            asked = spec.size or size
-            whole = Resource(name=reservation.name, kind="reservation", device="", asked=asked, size=size)
-            self.resources.append(whole)
         preflight.check_range(self.plan, reservation, placed, size, step, self.findings)
         for mapping, at, mapped in placed:
             self.steps += self._mapping(reservation.name, mapping, at, mapped)
@@ -263,28 +246,15 @@ class _Compiler:
                 allocation=mapping.allocation,
                 offset=at,
                 size=size,
+                asked=mapping.size,
                 origin=span,
             )
         ]
         if id(mapping.access) not in self._rights:  # thousands have one in common
-            named = tuple((who, right) for who, right in mapping.access.items() if right != "none")
-            self._rights[id(mapping.access)] = named, tuple((self.ordinal(who), right) for who, right in named)
-        access, rights = self._rights[id(mapping.access)]
-        if access:
+            given = ((self.ordinal(who), right) for who, right in mapping.access.items() if right != "none")
+            self._rights[id(mapping.access)] = tuple(given)
+        if rights := self._rights[id(mapping.access)]:
             made.append(steps.SetAccess(name=mapping.name, rights=rights, origin=span))
-        self.resources.append(
-            Resource(
-                name=mapping.name,
-                kind="mapping",
-                device=self.plan.objects.allocations[mapping.allocation].device,
-                asked=mapping.size,
-                size=size,
-                access=access,
-                inside=reservation,
-                offset=at,
-                memory=mapping.allocation,
-            )
-        )
         return made
 
     def _buffer(self, buffer: ResolvedBuffer) -> None:
@@ -294,30 +264,19 @@ class _Compiler:
             "device": self.devices[buffer.device],
             "origin": self.plan.span(*buffer.path),
         }
-        size = spec.size or 0
         if isinstance(spec, DeviceBuffer):
             self.steps.append(steps.CreateDeviceBuffer(size=spec.size, **common))
         elif isinstance(spec, PinnedBuffer):
             flags = _pinned_flags(spec)
             self.steps.append(steps.CreatePinnedBuffer(size=spec.size, flags=flags, **common))
         elif isinstance(spec, RegisteredBuffer):
-            size = spec.anonymous.size if spec.anonymous else size
+            size = spec.anonymous.size if spec.anonymous else spec.size or 0
             self.steps.append(_register(spec, size, self.plan.source_name, common))
         else:
             self._managed(buffer, spec, common)
-        self.resources.append(
-            Resource(
-                name=buffer.name,
-                kind=spec.kind,
-                device=HOST if spec.kind in ("pinned", "registered") else buffer.device,
-                asked=size,
-                size=size,
-                read_only=isinstance(spec, RegisteredBuffer) and spec.read_only,
-            )
-        )
 
     def _managed(self, buffer: ResolvedBuffer, spec: ManagedBuffer, common: dict[str, Any]) -> None:
-        self.steps.append(steps.CreateManagedBuffer(size=spec.size, flags=_ATTACH[spec.attach], **common))
+        self.steps.append(steps.CreateManagedBuffer(size=spec.size, attach=spec.attach, **common))
         if spec.attach_to is not None:
             on = self._stream_device(spec.attach_to.stream)
             self.steps.append(
@@ -326,7 +285,6 @@ class _Compiler:
                     stream=spec.attach_to.stream,
                     on=on,
                     mode=spec.attach_to.mode,
-                    flags=_ATTACH[spec.attach_to.mode],
                     origin=self.plan.span(*buffer.path, "attach_to"),
                 )
             )
@@ -337,7 +295,6 @@ class _Compiler:
                 steps.Advise(
                     name=buffer.name,
                     advice=advice.advise,
-                    value=ADVICE[advice.advise],
                     # HIP ignores the device where the plan has none, but still checks that it exists.
                     device=self.ordinal(advice.device) if advice.device else 0,
                     offset=at,
@@ -370,12 +327,12 @@ def _register(spec: RegisteredBuffer, size: int, document: str, common: dict[str
     fresh = spec.anonymous
     return steps.RegisterBuffer(
         size=size,
-        flags=spec.portable * 1 | spec.mapped * 2 | spec.read_only * 8,
+        flags=_set(spec, "portable", "mapped", "read_only"),
         file=str(PurePath(document).parent / spec.file) if spec.file else "",
         bind=spec.bind or "",
         read_only=spec.read_only,
         numa_node=-1 if fresh is None or fresh.numa_node is None else fresh.numa_node,
-        huge_pages=0 if fresh is None else _HUGE_PAGES[fresh.huge_pages],
+        huge_pages="none" if fresh is None else fresh.huge_pages,
         **common,
     )
 
@@ -388,13 +345,11 @@ def _range(part: object, whole: int) -> tuple[int, int]:
     return at, part.size or whole - at  # type: ignore[attr-defined]
 
 
-def _pinned_flags(spec: PinnedBuffer) -> int:
-    """hipHostMalloc's flag word."""
-    return (
-        spec.portable * 1
-        | spec.mapped * 2
-        | spec.write_combined * 4
-        | spec.uncached * 0x10000000
-        | spec.numa_user * 0x20000000
-        | {None: 0, True: 0x40000000, False: 0x80000000}[spec.coherent]
-    )
+def _pinned_flags(spec: PinnedBuffer) -> tuple[str, ...]:
+    coherency = {None: (), True: ("coherent",), False: ("non_coherent",)}[spec.coherent]
+    return (*_set(spec, "portable", "mapped", "write_combined", "uncached", "numa_user"), *coherency)
+
+
+def _set(spec: object, *flags: str) -> tuple[str, ...]:
+    """Those of the flags that a buffer has."""
+    return tuple(flag for flag in flags if getattr(spec, flag))

@@ -5,17 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from hipplan.errors import ApplyError, Diagnostic
-from hipplan.files.tensorfiles import FileProblem, Wanted
+from hipplan.errors import ApplyError, Diagnostic, Span
+from hipplan.files.tensorfiles import FileProblem, Files, Wanted
 from hipplan.language.findings import in_order
 from hipplan.program.steps import CPU_ORDINAL, Step
 from hipplan.units import PAGE, format_size, round_up
-
-if TYPE_CHECKING:
-    from hipplan.errors import Span
-    from hipplan.files.tensorfiles import Files
 
 STREAMS = 4
 """Of each device; threads share them."""
@@ -56,8 +51,8 @@ class Fill(Step):
     parts: tuple[Part, ...]
     value: str
     """As the plan says it."""
-    pattern: bytes
-    """One element."""
+    pattern: str
+    """One element's bytes, in hexadecimal digits."""
 
     def describe(self) -> str:
         return f"{format_size(sum(part.size for part in self.parts))} of {self.value}"

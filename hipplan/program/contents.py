@@ -41,7 +41,7 @@ def fill(memory: Memory, name: str, value: float | bool, dtype: str, origin: Spa
     if resource.size % len(pattern):
         raise Refused("HP421", f"'{name}' has {resource.size} bytes, which is no multiple of the size of {kind}")
     shown = f"{str(value).lower() if isinstance(value, bool) else value} ({kind})"
-    return Fill(name=name, parts=memory.parts(name, "rw"), value=shown, pattern=pattern, origin=origin)
+    return Fill(name=name, parts=memory.parts(name, "rw"), value=shown, pattern=pattern.hex(), origin=origin)
 
 
 def copy(memory: Memory, name: str, source: str, origin: Span | None = None) -> Copy:
@@ -179,20 +179,12 @@ def _meets(resource: Resource, names: Set[str], shared: Set[str]) -> bool:
     return mapped_twice or resource.name in shared or _shared(resource) in names
 
 
-def lanes(staging: Staging, names: Mapping[str, int]) -> tuple[list[Step], list[Resource]]:
-    """What moves bytes to and from devices: pinned memory and streams. names: the plan's, of all devices."""
-    steps: list[Step] = []
-    resources = []
-    called = {ordinal: name for name, ordinal in names.items()}
+def lanes(staging: Staging) -> Iterator[Step]:
+    """What moves bytes to and from devices: pinned memory and streams."""
     for device, size in sorted(staging.items()):
-        name = staging_name(device)
-        steps.append(CreatePinnedBuffer(name=name, device=device, size=size, flags=1))
-        resources.append(Resource(name=name, kind="pinned", device="host", asked=size, size=size))
+        yield CreatePinnedBuffer(name=staging_name(device), device=device, size=size, flags=("portable",))
         for number in range(STREAMS):
-            stream = stream_name(device, number)
-            steps.append(CreateStream(name=stream, device=device))
-            resources.append(Resource(name=stream, kind="stream", device=called[device]))
-    return steps, resources
+            yield CreateStream(name=stream_name(device, number), device=device)
 
 
 def with_lanes(program: Program, staging: Staging) -> Program:
@@ -202,8 +194,7 @@ def with_lanes(program: Program, staging: Staging) -> Program:
     if not larger:
         return program
     program = without_lanes(program, larger.keys())
-    steps, resources = lanes(larger, program.devices)
-    return replace(program, steps=(*program.steps, *steps), resources=(*program.resources, *resources))
+    return replace(program, steps=(*program.steps, *lanes(larger)))
 
 
 def with_lanes_of(old: Program, program: Program) -> Program:
@@ -219,11 +210,7 @@ def without_lanes(program: Program, devices: Set[int]) -> Program:
         return program
     gone = {stream_name(device, number) for device in devices for number in range(STREAMS)}
     gone |= set(map(staging_name, devices))
-    return replace(
-        program,
-        steps=tuple(step for step in program.steps if step.name not in gone),
-        resources=tuple(one for one in program.resources if one.name not in gone),
-    )
+    return replace(program, steps=tuple(step for step in program.steps if step.name not in gone))
 
 
 def lanes_of(program: Program) -> Staging:

@@ -7,7 +7,7 @@ link, the same devices. What stays keeps its handle, its address and its bytes: 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import fields, replace
 from operator import attrgetter, is_
 
@@ -110,22 +110,12 @@ def _on_old_ranges(old: Program, new: Program, renewed: Set[str]) -> Program:
         was = there.get(step.name) if isinstance(step, steps.Reserve) else None
         if was is None or not isinstance(step, steps.Reserve) or step.size > was.size:
             continue
-        stay[step.name] = replace(step, size=was.size)
+        asked = step.asked if step.size == was.size else was.size
+        stay[step.name] = replace(step, size=was.size, asked=asked)
         if was.exact and not step.exact and step.alignment == was.alignment:
-            stay[step.name] = replace(was, origin=step.origin)
-    larger = {step.name: stay[step.name].size for step in new.steps if _is_larger(step, stay)}
-    resources = [
-        replace(one, asked=larger[one.name], size=larger[one.name])
-        if one.kind == "reservation" and one.name in larger
-        else one
-        for one in (new.resources if larger else ())
-    ]
+            stay[step.name] = replace(was, asked=asked, origin=step.origin)
     made = (stay.get(step.name, step) if isinstance(step, steps.Reserve) else step for step in new.steps)
-    return replace(new, steps=tuple(made), resources=tuple(resources) or new.resources)
-
-
-def _is_larger(step: steps.Step, stay: Mapping[str, steps.Reserve]) -> bool:
-    return isinstance(step, steps.Reserve) and step.name in stay and stay[step.name].size > step.size
+    return replace(new, steps=tuple(made))
 
 
 class _Things:
@@ -320,10 +310,11 @@ def _all_alike(some: Sequence[steps.Step], others: Sequence[steps.Step]) -> bool
     return len(some) == len(others) and all(map(_alike, some, others))
 
 
+_NOT_COMPARED = ("name", "origin", "asked")
 _compared_fields: dict[type[steps.Step], tuple[str, ...]] = {}
 
 
 def _compared(kind: type[steps.Step]) -> tuple[str, ...]:
     if kind not in _compared_fields:
-        _compared_fields[kind] = tuple(one.name for one in fields(kind) if one.name not in ("name", "origin"))
+        _compared_fields[kind] = tuple(one.name for one in fields(kind) if one.name not in _NOT_COMPARED)
     return _compared_fields[kind]

@@ -14,7 +14,6 @@ from hipplan.program import steps
 from hipplan.program.alterations import ReserveBeside, refuse
 from hipplan.program.program import Program
 from hipplan.program.resize import Size, require_unsealed, to_bytes
-from hipplan.program.resources import Resource
 from hipplan.units import PAGE, round_up
 
 
@@ -73,11 +72,13 @@ def grown(
         beside = ReserveBeside(
             name=f"{name}+{len(ranges)}",
             size=left,
+            asked=left,
             alignment=0,
             slack=0,
             address=live.base + at,
             exact=True,
             follows=name,
+            at=at,
         )
         made.append(beside)
         pieces.append((beside.name, 0, left))
@@ -104,18 +105,16 @@ def shrunk(program: Program, name: str, live: Addresses, *, by: Size | None = No
     gone |= {s.allocation for s in maps if s.name in gone} - used
     filled = {one.step.reservation for one in kept}
     gone |= {reservation for reservation in ranges if reservation != name and reservation not in filled}
-    less = sum(s.size for s in program.steps if isinstance(s, ReserveBeside) and s.name in gone)
     return replace(
         program,
         steps=tuple(step for step in program.steps if step.name not in gone),
-        resources=tuple(_resized(one, name, -less) for one in program.resources if one.name not in gone),
         sealed={mapping: rights for mapping, rights in program.sealed.items() if mapping not in gone},
     )
 
 
 def _granularity(program: Program, create: steps.CreateAllocation) -> int:
     """Bytes that the size of more memory of this kind is a multiple of: of large pages, if this is."""
-    if create.location_type != 1:
+    if create.location != "device":
         return (program.measured and program.measured.host_granularity) or PAGE
     if program.measured is None:
         return FALLBACK_GRANULARITY
@@ -149,26 +148,17 @@ def _with_pieces(
     pieces: list[tuple[str, int, int]],
 ) -> Program:
     """With a new allocation and mapping for each piece: (reservation, offset, bytes)."""
-    names = {one.name for one in program.resources}
-    like = {one.name: one for one in program.resources if one.name in (create.name, last.step.name)}
+    names = {step.name for step in program.steps}
     access = next((s for s in program.steps if type(s) is steps.SetAccess and s.name == last.step.name), None)
-    added: list[Resource] = []
-    at = last.end
     for reservation, offset, size in pieces:
         memory, mapping = _free(f"{name}#{{}}", names), _free(f"{name}[{{}}]", names)
         names |= {memory, mapping}
-        made.append(replace(create, name=memory, size=size))
-        made.append(
-            replace(last.step, name=mapping, reservation=reservation, allocation=memory, offset=offset, size=size)
-        )
+        made.append(replace(create, name=memory, size=size, asked=size))
+        place = replace(last.step, name=mapping, reservation=reservation, allocation=memory, offset=offset)
+        made.append(replace(place, size=size, asked=size))
         if access is not None:
             made.append(replace(access, name=mapping))
-        added.append(replace(like[create.name], name=memory, asked=size, size=size))
-        added.append(replace(like[last.step.name], name=mapping, asked=size, size=size, offset=at, memory=memory))
-        at += size
-    more = sum(step.size for step in made if isinstance(step, ReserveBeside))
-    resources = (*(_resized(one, name, more) for one in program.resources), *added)
-    return replace(program, steps=(*program.steps, *made), resources=resources)
+    return replace(program, steps=(*program.steps, *made))
 
 
 def _free(pattern: str, taken: set[str]) -> str:
@@ -176,9 +166,3 @@ def _free(pattern: str, taken: set[str]) -> str:
     while pattern.format(number) in taken:
         number += 1
     return pattern.format(number)
-
-
-def _resized(resource: Resource, name: str, more: int) -> Resource:
-    if resource.name != name or not more:
-        return resource
-    return replace(resource, asked=resource.asked + more, size=resource.size + more)

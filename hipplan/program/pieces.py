@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import compress, pairwise
 from math import gcd
 from operator import is_
@@ -21,28 +21,26 @@ from operator import is_
 from hipplan.errors import Diagnostic, MachineError
 from hipplan.language.findings import Findings, in_order
 from hipplan.machines.profiles import Machine
-from hipplan.program.alterations import ChangeAccess, TakeOut
 from hipplan.program.difference import Difference, difference
 from hipplan.program.program import Program
-from hipplan.program.steps import CreateAllocation, ImportAllocation, Map, Reserve, SetAccess, Step
+from hipplan.program.steps import (
+    PIECE_SIGN,
+    CreateAllocation,
+    ImportAllocation,
+    Map,
+    SetAccess,
+    Step,
+    whole_name,
+)
+from hipplan.program.sure_access import Rights, rights_of, unsure
 from hipplan.units import format_size
 
 MOST, MOST_OF_ALL = 1024, 8192
 """Pieces that ranges may be cut into, together with those that share memory with them; and those of a program."""
 
-_SIGN = "/"
-"""Piece 1 of 'weights' is called 'weights/1', and piece 0 'weights': as no name of a plan is."""
-
-Rights = frozenset[tuple[int, str]]
-
 
 def concerned(machine: Machine | None) -> bool:
     return machine is not None and machine.runtime != "cuda" and (7, 0) <= machine.version < (7, 3)
-
-
-def whole_name(name: str) -> str:
-    """What a plan calls that of which this is a piece."""
-    return name.partition(_SIGN)[0]
 
 
 def fitted(program: Program, findings: Findings, old: Program | None = None) -> Program:
@@ -69,7 +67,7 @@ def as_planned(program: Program) -> Program:
     def joined(step: Step) -> Step | None:
         if not isinstance(step, (CreateAllocation, Map, SetAccess)):
             return step
-        if _SIGN in step.name:
+        if PIECE_SIGN in step.name:
             return None
         if isinstance(step, SetAccess):
             return replace(step, together=False) if step.together else step
@@ -100,7 +98,7 @@ def lead(old: Program, planned: Program, renewed: Set[str] = frozenset(), *, fil
         planned_way = difference(as_planned(old), planned, renewed)
         renewed = renewed | _made_anew(planned_way)
     found = difference(old, new, named(old, renewed) | named(new, renewed), fills=fills)
-    for place in _unsure(found):
+    for place in unsure(found):
         raise MachineError(_no_way(place, found))
     if planned_way is not None:
         for place in _recut(found, planned_way):
@@ -120,8 +118,8 @@ def growth_step(program: Program, reservation: str) -> int:
     maps = [step for step in program.steps if isinstance(step, Map) and step.reservation == reservation]
     if not concerned(program.measured) or len(maps) < 2 or len({step.size for step in maps}) > 1:
         return 0
-    whole = not any(_SIGN in step.name for step in maps)
-    return 0 if whole and _is_alike(maps, _rights(program)) else maps[0].size
+    whole = not any(PIECE_SIGN in step.name for step in maps)
+    return 0 if whole and _is_alike(maps, rights_of(program)) else maps[0].size
 
 
 def note(program: Program) -> str:
@@ -132,12 +130,6 @@ def note(program: Program) -> str:
     told = [f"'{name}' is mapped in {count} pieces" for name, count in pieces.items() if count > 1]
     told += [f"the mappings of '{name}' get their rights together" for name in ranges]
     return f"because of {_release(program)}: {', '.join(told)}" if told else ""
-
-
-def _rights(program: Program) -> dict[str, Rights]:
-    given = [step for step in program.steps if isinstance(step, SetAccess)]
-    kinds = {rights: frozenset(rights) for rights in {step.rights for step in given}}
-    return {step.name: kinds[step.rights] for step in given}
 
 
 def _is_alike(maps: list[Map], rights: Mapping[str, Rights]) -> bool:
@@ -153,7 +145,7 @@ class _Arrangement:
 
     def __init__(self, program: Program, old: Program | None) -> None:
         self.program = program
-        self.rights = _rights(program)
+        self.rights = rights_of(program)
         self.mapped = {step.name: step for step in program.steps if isinstance(step, Map)}
         self.ranges: dict[str, list[Map]] = {}
         self.users: dict[str, set[str]] = {}
@@ -215,7 +207,7 @@ class _Arrangement:
             for step, memory in large:
                 if isinstance(memory, ImportAllocation):
                     why = f"'{memory.name}' is imported, so it cannot be cut"
-                elif memory.handle_type:
+                elif memory.shareable != "none":
                     why = f"'{memory.name}' is shareable, so it cannot be cut"
                 elif pieces > MOST:
                     why = f"that would be {pieces} pieces of {format_size(unit)}, at most {MOST} are made"
@@ -260,12 +252,16 @@ class _Arrangement:
 
 
 def _piece(name: str, number: int) -> str:
-    return f"{name}{_SIGN}{number}" if number else name
+    return f"{name}{PIECE_SIGN}{number}" if number else name
 
 
 def _units(program: Program) -> dict[str, int]:
     """Allocation that is cut -> the size of its pieces."""
-    cut = {whole_name(step.name) for step in program.steps if isinstance(step, CreateAllocation) and _SIGN in step.name}
+    cut = {
+        whole_name(step.name)
+        for step in program.steps
+        if isinstance(step, CreateAllocation) and PIECE_SIGN in step.name
+    }
     return {s.name: s.size for s in program.steps if isinstance(s, CreateAllocation) and s.name in cut}
 
 
@@ -279,7 +275,7 @@ def _common_sizes(program: Program) -> dict[str, int]:
 
 
 def _is_cut(program: Program) -> bool:
-    return any(_SIGN in step.name for step in program.steps if isinstance(step, CreateAllocation))
+    return any(PIECE_SIGN in step.name for step in program.steps if isinstance(step, CreateAllocation))
 
 
 def _made_anew(way: Difference) -> frozenset[str]:
@@ -296,80 +292,6 @@ def _recut(found: Difference, planned: Difference) -> Iterator[Step]:
             stays = ("allocation", whole_name(step.name)) in planned.kept
             if stays and ("allocation", step.name) not in found.kept:
                 yield step
-
-
-@dataclass(slots=True)
-class _Mapped:
-    size: int
-    rights: Rights
-
-
-class _Ranges:
-    """What is mapped where, and who may use it, while a change goes its way."""
-
-    def __init__(self, program: Program) -> None:
-        self._pieces: dict[str, dict[int, _Mapped]] = {}
-        self._sizes: dict[str, Counter[int]] = {}
-        rights = _rights(program)
-        for step in program.steps:
-            if isinstance(step, Map):
-                self.map(step, rights.get(step.name, frozenset()))
-
-    def begin(self, name: str) -> None:
-        """A new range of this name, with nothing in it."""
-        self._pieces[name], self._sizes[name] = {}, Counter()
-
-    def map(self, step: Map, rights: Rights = frozenset()) -> None:
-        self._pieces.setdefault(step.reservation, {})[step.offset] = _Mapped(step.size, rights)
-        self._sizes.setdefault(step.reservation, Counter())[step.size] += 1
-
-    def unmap(self, name: str, at: int) -> None:
-        gone, sizes = self._pieces[name].pop(at), self._sizes[name]
-        sizes[gone.size] -= 1
-        if not sizes[gone.size]:
-            del sizes[gone.size]
-
-    def is_sure(self, name: str, at: int, allowed: Set[Rights], *, together: bool) -> bool:
-        """Whether rights for a piece are accepted in every order, and give nobody more than is allowed elsewhere."""
-        pieces = self._pieces[name]
-        if len(self._sizes[name]) == 1 and not together:
-            return True
-        first, last = min(pieces), max(pieces)
-        whole = last + pieces[last].size - first == sum(piece.size for piece in pieces.values())
-        return together and whole and all(one.rights in allowed for place, one in pieces.items() if place != at)
-
-    def set(self, name: str, at: int, rights: Rights, *, together: bool) -> None:
-        pieces = self._pieces[name]
-        for piece in pieces.values() if together else (pieces[at],):
-            piece.rights = rights
-
-
-def _unsure(way: Difference) -> Iterator[Step]:
-    """Steps of a change for which hipMemSetAccess may be refused, when they are made or when they are taken back."""
-    ranges = _Ranges(way.old)
-    before = {step.name: (step.reservation, step.offset) for step in way.old.steps if isinstance(step, Map)}
-    now = {step.name: (step.reservation, step.offset) for step in way.new.steps if isinstance(step, Map)}
-    for step in (*way.additions, *way.carries, *way.changes):
-        if isinstance(step, Reserve):
-            ranges.begin(step.name)
-        elif isinstance(step, Map):
-            ranges.map(step)
-            now[step.name] = (step.reservation, step.offset)
-        elif isinstance(step, TakeOut):
-            rights = frozenset(step.rights)
-            if rights and not ranges.is_sure(*before[step.name], {rights}, together=step.together):
-                yield step
-            ranges.unmap(*before[step.name])
-        elif isinstance(step, (SetAccess, ChangeAccess)):
-            rights = _given(step.now if isinstance(step, ChangeAccess) else step.rights)
-            was = _given(step.before) if isinstance(step, ChangeAccess) else rights
-            if not ranges.is_sure(*now[step.name], {rights, was}, together=step.together):
-                yield step
-            ranges.set(*now[step.name], rights, together=step.together)
-
-
-def _given(rights: Iterable[tuple[int, str]]) -> Rights:
-    return frozenset((who, right) for who, right in rights if right != "none")
 
 
 def _release(program: Program) -> str:

@@ -53,7 +53,7 @@ def check_peak(way: Difference, machine: Machine, findings: Findings) -> None:
     made = [step for step in (*way.additions, *way.changes) if isinstance(step, _ON_DEVICES)]
     for name, ordinal in way.new.devices.items():
         device = machine.devices[ordinal]
-        coming = [s for s in made if s.device == ordinal and getattr(s, "location_type", 1) == 1]
+        coming = [s for s in made if s.device == ordinal and getattr(s, "location", "device") == "device"]
         more = sum(step.size for step in coming)
         if device.memory is None or not coming:
             continue

@@ -1,4 +1,4 @@
-"""What the compiler makes of a plan: the steps in order, and the resources they give, for people and reports."""
+"""What the compiler makes of a plan: the steps in order, and what they give, seen from several sides."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from hipplan.errors import Diagnostic
 from hipplan.machines.profiles import Machine
 from hipplan.program.content_steps import ContentStep
+from hipplan.program.inventory import resources_of
 from hipplan.program.regions import PlacedRegion
 from hipplan.program.resources import Resource
 from hipplan.program.rows import MAKES, slots_of
@@ -38,7 +39,7 @@ class Program:
     measured: Machine | None = None
     """The machine it is made for."""
     steps: tuple[Step, ...]
-    resources: tuple[Resource, ...]
+    """All that is to be done, in order: the only place that says so."""
     warnings: tuple[Diagnostic, ...] = ()
     host_visible: frozenset[str] = frozenset()
     """Devices whose memory the CPU may touch through its address."""
@@ -50,16 +51,23 @@ class Program:
     sealed: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     """Mappings that nobody may write for now -> who could before: (device name, right)."""
 
-    contents: tuple[ContentStep, ...] = ()
-    """Those of the steps that fill memory."""
-
     def __repr__(self) -> str:
         return f"<hipplan.Program '{self.name}' for {self.machine}: {len(self.steps)} steps>"
 
     @cached_property
     def nothing(self) -> Program:
         """The program without all of it: what its layout is before an apply."""
-        return replace(self, steps=(), resources=(), contents=(), regions={}, sealed={})
+        return replace(self, steps=(), regions={}, sealed={})
+
+    @cached_property
+    def resources(self) -> tuple[Resource, ...]:
+        """The objects as people and reports see them, by way of the steps and regions."""
+        return resources_of(self.steps, self.regions, self.devices)
+
+    @cached_property
+    def contents(self) -> tuple[ContentStep, ...]:
+        """Those of the steps that fill memory."""
+        return tuple(step for step in self.steps if isinstance(step, ContentStep))
 
     @cached_property
     def making(self) -> tuple[Step, ...]:
@@ -84,6 +92,7 @@ class Program:
         slots = enumerate((step.name for step in more if isinstance(step, MAKES)), len(other.slots))
         vars(self)["slots"] = {**other.slots, **{name: slot for slot, name in slots}}
         vars(self)["bindings"] = other.bindings
+        vars(self)["contents"] = other.contents
 
     @cached_property
     def read_singly(self) -> tuple[tuple[int, Step], ...]:
@@ -106,4 +115,4 @@ class Program:
 def descriptors_of(steps: Iterable[Step]) -> int:
     """File descriptors, at most: AMD's runtime takes one for each allocation, hipplan keeps one of what is shared."""
     made = [step for step in steps if isinstance(step, (CreateAllocation, ImportAllocation))]
-    return len(made) + sum(isinstance(step, ImportAllocation) or step.handle_type != 0 for step in made)
+    return len(made) + sum(isinstance(step, ImportAllocation) or step.shareable != "none" for step in made)

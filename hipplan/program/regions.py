@@ -82,8 +82,8 @@ class PlacedRegion:
         holders = self.region.devices
         return holders[number % len(holders)], self.chunks[0][1]
 
-    def resources(self) -> Iterator[Resource]:
-        """The region itself and its tensors, as a user sees them."""
+    def resources(self, access: tuple[tuple[str, str], ...]) -> Iterator[Resource]:
+        """The region itself and its tensors, as a user sees them. access: (device name, right) of who has one now."""
         name = self.region.name
         yield Resource(
             name=name,
@@ -91,10 +91,10 @@ class PlacedRegion:
             device=self.region.devices[0],
             asked=self.asked,
             size=self.mapped,
-            access=self.access,
+            access=access,
             held_by=self._held(0, self.mapped),
         )
-        first, access = self.region.devices[0], self.access
+        first = self.region.devices[0]
         for tensor in self.tensors:
             held = self._held(tensor.offset, tensor.size)
             yield Resource(

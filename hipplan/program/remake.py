@@ -41,7 +41,7 @@ def remapped(program: Program, name: str, *, device: str | None, keep_bytes: boo
     (HP420): memory that cannot be made anew, no such device.
     """
     there, program = program, pieces.as_planned(program)
-    kind = require(program, name, "region", "reservation", "mapping", "allocation").kind
+    kind = require(program, name, "region", "reservation", "mapping", "allocation")
     names = _allocation(program, name) if kind == "allocation" else {one.memory for one in _mappings(program, name)}
     old = {step.name: step for step in program.steps if step.name in names and not isinstance(step, steps.SetAccess)}
     imported = next((one for one, step in old.items() if not isinstance(step, steps.CreateAllocation)), None)
@@ -54,7 +54,7 @@ def remapped(program: Program, name: str, *, device: str | None, keep_bytes: boo
 
 def _mappings(program: Program, name: str) -> list[Resource]:
     """The mappings that a name means. ApplyError (HP420)."""
-    kind = require(program, name, "region", "reservation", "mapping", "allocation").kind
+    kind = require(program, name, "region", "reservation", "mapping", "allocation")
     mappings = [one for one in program.resources if one.kind == "mapping"]
     if kind == "mapping":
         (one,) = (one for one in mappings if one.name == name)
@@ -75,23 +75,15 @@ def _allocation(program: Program, name: str) -> set[str]:
 
 
 def _with_access(program: Program, access: dict[str, Access]) -> Program:
-    """With other access for these mappings, and for the regions and tensors that they are pieces of."""
-    inside = {one.inside: access[one.name] for one in program.resources if one.name in access}
-    regions = {name: rights for name, rights in inside.items() if name in program.regions}
-    by_name = access | regions
+    """With other access for these mappings."""
+    ordinals = program.devices | {HOST: steps.CPU_ORDINAL}
 
     def stepped(step: steps.Step) -> steps.Step:
         if not isinstance(step, steps.SetAccess) or step.name not in access:
             return step
-        ordinals = program.devices | {HOST: steps.CPU_ORDINAL}
         return replace(step, rights=tuple((ordinals[who], right) for who, right in access[step.name]))
 
-    def told(one: Resource) -> Resource:
-        if one.kind == "tensor" and one.inside in regions:
-            return replace(one, access=regions[one.inside])
-        return replace(one, access=by_name[one.name]) if one.name in by_name else one
-
-    return replace(program, steps=tuple(map(stepped, program.steps)), resources=tuple(map(told, program.resources)))
+    return replace(program, steps=tuple(map(stepped, program.steps)))
 
 
 def _moved(program: Program, names: set[str], device: str) -> Program:
@@ -103,33 +95,13 @@ def _moved(program: Program, names: set[str], device: str) -> Program:
     regions = {
         name: _on(placed, device) if memory_of(name, 0) in names else placed for name, placed in program.regions.items()
     }
-    told = {
-        one.name: one
-        for name, placed in regions.items()
-        if placed is not program.regions[name]
-        for one in placed.resources()
-    }
 
     def stepped(step: steps.Step) -> steps.Step:
-        moves = isinstance(step, steps.CreateAllocation) and step.name in names
-        return (
-            replace(step, device=ordinal, location_type=1)
-            if isinstance(step, steps.CreateAllocation) and moves
-            else step
-        )
+        if isinstance(step, steps.CreateAllocation) and step.name in names:
+            return replace(step, device=ordinal, location="device")
+        return step
 
-    def resource(one: Resource) -> Resource:
-        if one.name in told:
-            return replace(told[one.name], access=one.access)
-        here = one.name in names or (one.kind == "mapping" and one.memory in names)
-        return replace(one, device=device) if here else one
-
-    return replace(
-        program,
-        steps=tuple(map(stepped, program.steps)),
-        resources=tuple(map(resource, program.resources)),
-        regions=regions,
-    )
+    return replace(program, steps=tuple(map(stepped, program.steps)), regions=regions)
 
 
 def _on(placed: PlacedRegion, device: str) -> PlacedRegion:
@@ -152,10 +124,10 @@ def _carries(way: Difference, names: Set[str]) -> Iterator[steps.Step]:
             and machine.can_access(now.device, was.device)
         )
         place = f"{name} (copy)"
-        yield steps.Reserve(name=place, size=2 * size, alignment=0, slack=0, address=0, exact=False)
+        yield steps.Reserve(name=place, size=2 * size, asked=2 * size, alignment=0, slack=0, address=0, exact=False)
         source, target = f"{name} (copied from)", f"{name} (copied to)"
         for piece, at, memory, device in ((source, 0, before(name), was.device), (target, size, name, now.device)):
-            yield steps.Map(name=piece, reservation=place, allocation=memory, offset=at, size=size)
+            yield steps.Map(name=piece, reservation=place, allocation=memory, offset=at, size=size, asked=size)
             who = sorted({was.device, now.device}) if both else [device]
             yield steps.SetAccess(name=piece, rights=tuple((one, "rw") for one in who))
         yield CopyBytes(

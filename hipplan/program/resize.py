@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from hipplan.errors import suggest_or_list
@@ -12,11 +13,17 @@ from hipplan.program import steps
 from hipplan.program.alterations import refuse
 from hipplan.program.program import Program
 from hipplan.program.regions import PlacedRegion, mapping_of, memory_of, resized
-from hipplan.program.resources import Resource
 from hipplan.units import SizeError, format_size, parse_size
 
 Size = int | str
 AnyStep = TypeVar("AnyStep", bound=steps.Step)
+
+_KINDS: dict[type[steps.Step], str] = {
+    steps.CreateAllocation: "allocation",
+    steps.ImportAllocation: "allocation",
+    steps.Reserve: "reservation",
+    steps.Map: "mapping",
+}
 
 
 CHUNKS_MAX = LIMITS["steps"] // 3
@@ -94,12 +101,18 @@ def find(program: Program, kind: type[AnyStep], name: str) -> AnyStep:
     raise KeyError(name)
 
 
-def require(program: Program, name: str, *kinds: str) -> Resource:
-    """A thing of one of these kinds. Raises ApplyError (HP420) if there is none of that name."""
-    known = {one.name: one for one in program.resources if one.kind in kinds}
-    if name not in known:
-        raise refuse(f"there is no {' or '.join(kinds)} '{name}' to change", hint=suggest_or_list(name, known))
-    return known[name]
+def require(program: Program, name: str, *kinds: str) -> str:
+    """Of which of these kinds something is. Raises ApplyError (HP420) if there is none of that name."""
+    kind = "region" if name in program.regions else next(filter(None, map(partial(_kind, name), program.steps)), "")
+    if kind in kinds:
+        return kind
+    known = [one.name for one in program.resources if one.kind in kinds]
+    raise refuse(f"there is no {' or '.join(kinds)} '{name}' to change", hint=suggest_or_list(name, known))
+
+
+def _kind(name: str, step: steps.Step) -> str:
+    """Of what a step makes, if that is its name."""
+    return _KINDS.get(type(step), "") if step.name == name else ""
 
 
 def require_unsealed(program: Program, mapping: str) -> None:
@@ -118,49 +131,25 @@ def _with_chunks(program: Program, made: PlacedRegion) -> Program:
     fewer = range(len(made.chunks), len(was.chunks))
     gone = {memory_of(name, number) for number in fewer} | {mapping_of(name, number) for number in fewer}
     sealed = {mapping: access for mapping, access in program.sealed.items() if mapping not in gone}
-    changed = {one.name: one for one in made.resources() if one.kind == "region" or _follows(one, made)}
-    if any(one.inside == name and one.name in sealed for one in program.resources):  # else what made says is so
-        was_told = {one.name: one.access for one in program.resources}
-        changed = {one: replace(resource, access=was_told[one]) for one, resource in changed.items()}
-    resources = [changed.get(one.name, one) for one in program.resources if one.name not in gone]
     if gone:
         kept = tuple(step for step in program.steps if step.name not in gone)
-        return replace(program, steps=kept, resources=tuple(resources), regions=regions, sealed=sealed)
-    more = list(_more(program, was, made))
-    return replace(
-        program,
-        steps=(*program.steps, *(step for some, _ in more for step in some)),
-        resources=(*resources, *(one for _, both in more for one in both)),
-        regions=regions,
-    )
+        return replace(program, steps=kept, regions=regions, sealed=sealed)
+    return replace(program, steps=(*program.steps, *_more(program, was, made)), regions=regions)
 
 
-def _follows(resource: Resource, made: PlacedRegion) -> bool:
-    return any(one.open and one.name == resource.name for one in made.tensors)
-
-
-def _more(
-    program: Program, was: PlacedRegion, made: PlacedRegion
-) -> Iterator[tuple[list[steps.Step], tuple[Resource, Resource]]]:
-    """For each new chunk its steps and resources, like those of the first one."""
+def _more(program: Program, was: PlacedRegion, made: PlacedRegion) -> Iterator[steps.Step]:
+    """The steps of each new chunk, like those of the first one."""
     name = made.region.name
     first, mapped = memory_of(name, 0), mapping_of(name, 0)
     create, place = find(program, steps.CreateAllocation, first), find(program, steps.Map, mapped)
     access = next((s for s in program.steps if type(s) is steps.SetAccess and s.name == mapped), None)
-    by_name = {one.name: one for one in program.resources if one.name in (first, mapped)}
     at = was.mapped
     for number in range(len(was.chunks), len(made.chunks)):
         device, size = made.chunks[number]
         memory, mapping = memory_of(name, number), mapping_of(name, number)
-        found: list[steps.Step] = [
-            replace(create, name=memory, device=program.devices.get(device, create.device), size=size),
-            replace(place, name=mapping, allocation=memory, offset=at, size=size),
-        ]
+        ordinal = program.devices.get(device, create.device)
+        yield replace(create, name=memory, device=ordinal, size=size, asked=size)
+        yield replace(place, name=mapping, allocation=memory, offset=at, size=size, asked=size)
         if access is not None:
-            found.append(replace(access, name=mapping))
-        both = (
-            replace(by_name[first], name=memory, device=device, asked=size, size=size),
-            replace(by_name[mapped], name=mapping, device=device, asked=size, size=size, offset=at, memory=memory),
-        )
-        yield found, both
+            yield replace(access, name=mapping)
         at += size

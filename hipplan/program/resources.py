@@ -1,4 +1,4 @@
-"""The resources of a program: its objects as people and reports see them."""
+"""One object of a program as people and reports see it."""
 
 from __future__ import annotations
 

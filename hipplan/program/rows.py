@@ -1,4 +1,4 @@
-"""Steps as rows: tuples of plain numbers that the compiled part runs. What a step names is a slot there.
+"""Steps as rows: tuples of plain words and numbers that the compiled part runs. What a step names is a slot there.
 
 A row is (operation, name, slot, fields ...). The slot is what it fills or alters, -1 for none. See cpp/core/rows.hpp.
 """
@@ -60,9 +60,9 @@ _ROWS: dict[type[steps.Step], Callable[[Any, Slots, Any], Row]] = {
         slots[s.name],
         s.size,
         s.device,
-        s.memory_type,
-        s.location_type,
-        s.handle_type,
+        s.type,
+        s.location,
+        s.shareable,
     ),
     steps.ImportAllocation: lambda s, slots, old: ("import allocation", s.name, slots[s.name], s.size),
     steps.Reserve: _reserve,
@@ -112,7 +112,7 @@ _ROWS: dict[type[steps.Step], Callable[[Any, Slots, Any], Row]] = {
         slots[s.name],
         s.device,
         s.size,
-        s.flags,
+        s.attach,
     ),
     steps.Advise: lambda s, slots, old: (
         "advise",
@@ -120,7 +120,7 @@ _ROWS: dict[type[steps.Step], Callable[[Any, Slots, Any], Row]] = {
         slots[s.name],
         s.offset,
         s.size,
-        (s.value, s.device),
+        (s.advice, s.device),
         None,
     ),
     steps.Prefetch: lambda s, slots, old: (
@@ -138,7 +138,7 @@ _ROWS: dict[type[steps.Step], Callable[[Any, Slots, Any], Row]] = {
         s.name,
         slots[s.name],
         slots[s.stream],
-        s.flags,
+        s.mode,
         s.on,
     ),
     steps.AwaitStream: lambda s, slots, old: ("await stream", s.name, slots[s.name] if s.name else -1, s.on),
@@ -156,8 +156,8 @@ _ROWS: dict[type[steps.Step], Callable[[Any, Slots, Any], Row]] = {
         slots[s.name],
         s.offset,
         s.size,
-        s.now[1:],
-        s.before[1:],
+        s.now,
+        s.before,
     ),
     TakeOut: lambda s, slots, old: (
         "unmap",

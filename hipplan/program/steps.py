@@ -12,8 +12,8 @@ from typing import ClassVar
 from hipplan.errors import Span
 from hipplan.units import format_size
 
-RIGHTS = {"none": 0, "r": 1, "rw": 3}
-"""A right of the plan -> hipMemAccessFlags."""
+PIECE_SIGN = "/"
+"""Piece 1 of 'weights' is called 'weights/1', and piece 0 'weights': as no name of a plan is (pieces.py)."""
 
 CPU_ORDINAL = -1
 """The ordinal that stands for the CPU: hipCpuDeviceId."""
@@ -34,6 +34,11 @@ class Step:
         raise NotImplementedError
 
 
+def whole_name(name: str) -> str:
+    """What a plan calls that of which this is a piece."""
+    return name.partition(PIECE_SIGN)[0]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnablePeer(Step):
     call = "hipDeviceEnablePeerAccess"
@@ -50,12 +55,18 @@ class CreateAllocation(Step):
     device: int
     size: int
     """Bytes, padded to the granularity."""
-    memory_type: int
-    location_type: int
-    handle_type: int
+    asked: int
+    """Bytes that the plan asks for."""
+    type: str
+    """pinned or uncached."""
+    location: str
+    """device, host or host_numa."""
+    shareable: str
+    """none or posix_fd."""
 
     def describe(self) -> str:
-        where = {1: f"device {self.device}", 2: "the host"}.get(self.location_type, f"NUMA node {self.device}")
+        node = f"NUMA node {self.device}"
+        where = {"device": f"device {self.device}", "host": "the host", "host_numa": node}[self.location]
         return f"{format_size(self.size)} on {where}"
 
 
@@ -63,7 +74,10 @@ class CreateAllocation(Step):
 class ImportAllocation(Step):
     call = "hipMemImportFromShareableHandle"
     bind: str
+    device: int
+    """Where the plan says that the memory is: nobody asks the descriptor."""
     size: int
+    asked: int
 
     def describe(self) -> str:
         return f"{format_size(self.size)} from the caller's descriptor '{self.bind}'"
@@ -73,6 +87,7 @@ class ImportAllocation(Step):
 class Reserve(Step):
     call = "hipMemAddressReserve"
     size: int
+    asked: int
     alignment: int
     """Bytes, a power of two; 0 for none."""
     slack: int
@@ -93,6 +108,7 @@ class Map(Step):
     allocation: str
     offset: int
     size: int
+    asked: int
 
     def describe(self) -> str:
         return f"{format_size(self.size)} of {self.allocation} at +{format_size(self.offset)}"
@@ -135,7 +151,8 @@ class CreatePinnedBuffer(Step):
     call = "hipHostMalloc"
     device: int
     size: int
-    flags: int
+    flags: tuple[str, ...] = ()
+    """Those of hipHostMalloc."""
 
     def describe(self) -> str:
         return f"{format_size(self.size)} on the host, device {self.device} current"
@@ -147,13 +164,14 @@ class RegisterBuffer(Step):
     device: int
     size: int
     """Bytes; 0: all of the file or of the caller's memory."""
-    flags: int
+    flags: tuple[str, ...] = ()
+    """Those of hipHostRegister."""
     file: str = ""
     """Path of the file to map; else `bind`, else fresh memory."""
     bind: str = ""
     read_only: bool = False
     numa_node: int = -1
-    huge_pages: int = 0
+    huge_pages: str = "none"
 
     def describe(self) -> str:
         origin = f"of {self.file}" if self.file else f"of the caller's '{self.bind}'" if self.bind else "fresh"
@@ -165,7 +183,8 @@ class CreateManagedBuffer(Step):
     call = "hipMallocManaged"
     device: int
     size: int
-    flags: int
+    attach: str
+    """global, host or single."""
 
     def describe(self) -> str:
         return f"{format_size(self.size)} for host and devices"
@@ -175,8 +194,6 @@ class CreateManagedBuffer(Step):
 class Advise(Step):
     call = "hipMemAdvise"
     advice: str
-    value: int
-    """The hipMemoryAdvise of `advice`."""
     device: int
     offset: int
     size: int
@@ -209,7 +226,7 @@ class AttachStream(Step):
     on: int
     """The device that the stream belongs to, current in the call."""
     mode: str
-    flags: int
+    """global, host or single."""
 
     def describe(self) -> str:
         return f"{self.mode} to stream {self.stream}"

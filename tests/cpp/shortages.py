@@ -60,7 +60,7 @@ CASES: dict[str, Case] = {
     "a file": more((), row.registered(0, 0, FILE.name)),
     "bound memory": more((), row.registered(0, bound=True)),
     "managed": more((), row.managed(0)),
-    "advise": more((row.managed(0),), row.advise(0, (3, 1), (4, 1))),
+    "advise": more((row.managed(0),), row.advise(0, ("preferred_location", 1), ("unset_preferred_location", 1))),
     "prefetch": more((row.managed(0), row.stream(1)), row.prefetch(0, 1), row.prefetch(0)),
     "attach": more((row.managed(0), row.stream(1)), row.attach(0, 1), row.await_stream(1), row.await_stream()),
     "copy": more((*MAPPED, row.memory(3), row.mapped(4, 1, 3, 0), row.rights(4)), row.copy(4, 2), slots=5),
@@ -101,7 +101,7 @@ class Scene:
         ledger = sim.ledger()
         rights = sorted((one["address"], *(one[key] for key in ("readers", "writers"))) for one in ledger["mappings"])
         advice = [
-            sim.runtime.range_attribute(int(one["address"], 16), MIB, 2)
+            sim.runtime.range_attribute(int(one["address"], 16), MIB, "preferred_location")
             for one in ledger["buffers"]
             if one["kind"] == "managed"
         ]

@@ -23,7 +23,7 @@ def link(slot: int, device: int = 0, peer: int = 1) -> Row:
 
 
 def memory(slot: int, name: str = "memory", device: int = 0, size: int = SIZE, *, shared: bool = False) -> Row:
-    return "create allocation", name, slot, size, device, 1, 1, int(shared)
+    return "create allocation", name, slot, size, device, "pinned", "device", "posix_fd" if shared else "none"
 
 
 def imported(slot: int, name: str = "imported", size: int = SIZE) -> Row:
@@ -55,18 +55,18 @@ def device_buffer(slot: int, name: str = "device", device: int = 0, size: int = 
 
 
 def pinned(slot: int, size: int = MIB) -> Row:
-    return "create pinned buffer", "pinned", slot, 0, size, 0
+    return "create pinned buffer", "pinned", slot, 0, size, ()
 
 
 def registered(slot: int, size: int = MIB, file: str = "", *, bound: bool = False) -> Row:
-    return "register buffer", "registered", slot, 0, size, 0, file, bound, False, -1, 0
+    return "register buffer", "registered", slot, 0, size, (), file, bound, False, -1, "none"
 
 
 def managed(slot: int, size: int = MIB) -> Row:
-    return "create managed buffer", "managed", slot, 0, size, 1
+    return "create managed buffer", "managed", slot, 0, size, "global"
 
 
-def advise(slot: int, now: tuple[int, int], before: tuple[int, int] | None = None, size: int = MIB) -> Row:
+def advise(slot: int, now: tuple[str, int], before: tuple[str, int] | None = None, size: int = MIB) -> Row:
     return "advise", "managed", slot, 0, size, now, before
 
 
@@ -75,7 +75,7 @@ def prefetch(slot: int, stream_slot: int = -1, size: int = MIB) -> Row:
 
 
 def attach(slot: int, stream_slot: int) -> Row:
-    return "attach stream", "managed", slot, stream_slot, 4, 0
+    return "attach stream", "managed", slot, stream_slot, "single", 0
 
 
 def await_stream(slot: int = -1) -> Row:

@@ -31,7 +31,7 @@ from tests.cpp.some_rows import (
 READ_ONLY = ((0, "r"),)
 TO_SWAP = {"extra_slots": 3, "same_slots": 3, "kept": [(3, 2), (4, 1), (5, 0)]}
 """Extra slots for the old mapping, range and memory of MAPPED."""
-PREFERRED = 1
+PREFERRED = "preferred_location"
 """The attribute that a device is preferred for a managed range."""
 
 
@@ -135,18 +135,20 @@ def test_access_that_was_altered_stays_so_after_a_commit(mapped: Mapped) -> None
 def test_advice_is_put_back(sim: Simulator, fails: bool) -> None:
     holdings = holding(sim.runtime, [row.managed(0)])
     address = snapshot_of(holdings).address(0)
-    rows = _core.Rows([row.advise(0, (3, 1), (4, 1)), row.advise(0, (3, 0), (3, 1))])
+    rows = _core.Rows(
+        [row.advise(0, (PREFERRED, 1), (f"unset_{PREFERRED}", 1)), row.advise(0, (PREFERRED, 0), (PREFERRED, 1))]
+    )
     change = _core.Change(holdings, rows, slots=1, same_slots=1)
     sim.runtime.arm_faults("hipMemAdvise@2=999" if fails else "")
     try:
         advance(change, 2)
     except _core.HipError:
         assert fails
-    assert sim.runtime.range_attribute(address, MIB, 2) == (1 if fails else 0)
+    assert sim.runtime.range_attribute(address, MIB, PREFERRED) == (1 if fails else 0)
     change.roll_back()
 
     assert give_back(holdings).put_back == (1 if fails else 2)
-    assert sim.runtime.range_attribute(address, MIB, 2) == -2  # none is preferred
+    assert sim.runtime.range_attribute(address, MIB, PREFERRED) == -2  # none is preferred
     close(holdings)
 
 

@@ -27,7 +27,8 @@ tries = settings(
     database=None,
 )
 
-ADVISED = 2
+ADVISED = "preferred_location"
+PREFERRED, NOT_PREFERRED = (ADVISED, 1), (f"unset_{ADVISED}", 1)
 """The attribute that tells the preferred device of managed memory."""
 BOTH, SEALED = ((0, "rw"), (1, "rw")), ((0, "r"), (1, "r"))
 
@@ -109,7 +110,7 @@ class Random:
             elif kind[0] == "mapping":
                 self.rows += [row.rights(new, SEALED, BOTH), row.rights(new, BOTH, SEALED)]
             elif kind[0] == "managed":
-                self.rows += [row.advise(new, (3, 1), (4, 1)), row.advise(new, (4, 1), (3, 1))]
+                self.rows += [row.advise(new, PREFERRED, NOT_PREFERRED), row.advise(new, NOT_PREFERRED, PREFERRED)]
 
     def _swap(self, new: int, old: int) -> None:
         """Other memory at the same place: the old mapping goes, and the new one is in its slot."""

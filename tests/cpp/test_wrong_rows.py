@@ -25,7 +25,7 @@ SAMPLES = [
     *SOME_OF_EVERYTHING,
     row.imported(0),
     row.unmap(8, 2, 1),
-    row.advise(6, (1, 0), (2, 0)),
+    row.advise(6, ("read_mostly", 0), ("unset_read_mostly", 0)),
     row.prefetch(6, 3),
     row.attach(6, 3),
     row.await_stream(3),
@@ -58,8 +58,24 @@ def test_a_number_that_is_too_large_is_not_another_number(wrong: int) -> None:
     ):
         with pytest.raises((ValueError, OverflowError)):
             _core.Rows([sample])
-    with pytest.raises((ValueError, OverflowError)):
-        _core.Rows([("create pinned buffer", "pinned", 0, 0, MIB, 2**32)])
+
+
+def test_words_that_hip_has_no_number_for_are_refused() -> None:
+    samples: list[row.Row] = [
+        ("create allocation", "memory", 0, MIB, 0, "PINNED", "device", "none"),
+        ("create allocation", "memory", 0, MIB, 0, "pinned", "here", "none"),
+        ("create allocation", "memory", 0, MIB, 0, "pinned", "device", 1),
+        ("create pinned buffer", "pinned", 0, 0, MIB, ("mapped", "fast")),
+        ("create pinned buffer", "pinned", 0, 0, MIB, "mapped"),
+        ("create managed buffer", "managed", 0, 0, MIB, "someone"),
+        row.advise(0, ("ask", 0)),
+        row.rights(0, ((0, "w"),)),
+    ]
+    for sample in samples:
+        with pytest.raises((ValueError, TypeError), match=r"needs one of|a row|bad argument"):
+            _core.Rows([sample])
+    with pytest.raises(ValueError, match="no words for"):
+        _core.word_of("right", 1)
 
 
 def test_rows_are_a_sequence_of_tuples_with_a_known_operation() -> None:
@@ -98,8 +114,8 @@ def test_rows_that_name_what_is_not_there_or_is_of_another_kind_are_refused(sim:
             row.rights(wrong, row.RW, row.RW),
             row.unmap(wrong, 2, 1),
             row.unmap(8, 2, wrong),
-            row.advise(wrong, (1, 0)),
-            row.advise(wrong, (1, 0), (2, 0)),
+            row.advise(wrong, ("read_mostly", 0)),
+            row.advise(wrong, ("read_mostly", 0), ("unset_read_mostly", 0)),
             row.prefetch(wrong),
             row.prefetch(6, wrong),
             row.attach(wrong, 3),
@@ -199,7 +215,7 @@ def test_a_driver_s_own_refusals_leave_nothing(sim: Simulator) -> None:
         row.mapped(4, 1, 0),
         row.reserve(4, 2**63),
         row.rights(2, ((99, "rw"),), row.RW),
-        row.advise(3, (77, 0), (2, 0)),
+        row.advise(3, ("preferred_location", 77), ("unset_read_mostly", 0)),
         row.prefetch(3, size=2**40),
         row.copy(2, 2, 99, 99),
     ):

@@ -136,12 +136,12 @@ def test_coherency_is_read_back_where_it_was_advised(sim: Simulator) -> None:
     table = {"kind": "managed", "size": "2MiB", "advice": [coarse]}
     with hipplan.apply(plan(buffers={"table": table}), runtime="sim") as layout:
         address = layout["table"].address or 0
-        meddle(layout, "advise", "table", 0, MIB, (101, 0), None)
+        meddle(layout, "advise", "table", 0, MIB, ("unset_coarse_grain", 0), None)
         (drift,) = layout.drift()
         layout.update(plan(buffers={"table": {**table, "advice": []}}))
 
         assert (drift.what, drift.desired, drift.current) == (f"coarse grain [0, {MIB})", "1", "0")
-        assert layout.runtime.range_attribute(address, MIB, 100) == 0
+        assert layout.runtime.range_attribute(address, MIB, "coarse_grain") == 0
 
 
 def test_a_read_back_that_differs_is_a_failed_apply(sim: Simulator) -> None:
@@ -421,9 +421,20 @@ def test_the_flags_of_pinned_memory_are_read_back(sim: Simulator) -> None:
     bare = {"kind": "pinned", "size": "1MiB"}
     with hipplan.apply({"hipplan": 1, "buffers": {"b": bare}}, runtime="sim") as layout:
         (step,) = layout.program.steps
-        more = replace(layout.program, steps=(replace(step, flags=2),))  # as if more had been asked
+        more = replace(layout.program, steps=(replace(step, flags=("mapped",)),))  # as if more had been asked
         (drift,) = verify(layout._holding.state, more).mismatches()
         assert (drift.desired, drift.current) == ("mapped", "none")
+
+
+def test_flags_reach_the_driver_as_hip_s_numbers(sim: Simulator) -> None:
+    import ctypes
+
+    pinned = {"kind": "pinned", "size": 4096, "portable": True, "mapped": True, "coherent": False}
+    with hipplan.apply({"hipplan": 1, "buffers": {"b": pinned}}, runtime="sim") as layout:
+        flags = ctypes.c_uint()
+        ask = ctypes.CDLL(sim.runtime.path).hipHostGetFlags
+        assert ask(ctypes.byref(flags), ctypes.c_void_p(layout["b"].address)) == 0
+        assert flags.value == 0x80000003
 
 
 def test_a_plan_is_as_large_on_a_simulated_machine_as_its_profile_says() -> None:

@@ -119,12 +119,12 @@ def test_all_peers_are_directed_links() -> None:
     assert links == [(0, 1), (1, 0)]
 
 
-def test_pinned_flags_are_hip_s() -> None:
+def test_pinned_memory_has_the_flags_that_the_plan_says() -> None:
     plan = {"buffers": {"b": {"kind": "pinned", "size": 4096, "portable": True, "mapped": True, "coherent": False}}}
     (create,) = compiled(plan).steps
 
     assert isinstance(create, steps.CreatePinnedBuffer)
-    assert create.flags == 0x80000003
+    assert create.flags == ("portable", "mapped", "non_coherent")
 
 
 def test_advice_has_hip_s_values_and_ranges_in_bytes() -> None:
@@ -133,7 +133,12 @@ def test_advice_has_hip_s_values_and_ranges_in_bytes() -> None:
     advise = compiled(plan).steps[1]
 
     assert isinstance(advise, steps.Advise)
-    assert (advise.value, advise.device, advise.offset, advise.size) == (3, steps.CPU_ORDINAL, MIB, 3 * MIB)
+    assert (advise.advice, advise.device, advise.offset, advise.size) == (
+        "preferred_location",
+        steps.CPU_ORDINAL,
+        MIB,
+        3 * MIB,
+    )
 
 
 def test_a_null_stream_is_that_of_where_the_memory_goes() -> None:
@@ -306,12 +311,16 @@ def test_padding_of_one_is_said_of_one() -> None:
 
 @pytest.mark.parametrize(
     ("where", "location"),
-    [({"device": "gpu.1"}, (1, 1)), ({"device": "host"}, (2, 0)), ({"device": "host", "numa_node": 1}, (3, 1))],
+    [
+        ({"device": "gpu.1"}, ("device", 1)),
+        ({"device": "host"}, ("host", 0)),
+        ({"device": "host", "numa_node": 1}, ("host_numa", 1)),
+    ],
 )
-def test_where_an_allocation_is(where: dict[str, Any], location: tuple[int, int]) -> None:
-    """hipMemLocationType and id: a device, the host, a NUMA node of the host."""
+def test_where_an_allocation_is(where: dict[str, Any], location: tuple[str, int]) -> None:
+    """What kind of place, and its number: a device, the host, a NUMA node of the host."""
     program = compiled({"allocations": {"a": {"size": "2MiB", **where}}}, machine(hip_version="10.0.0"))
     (step,) = program.steps
 
     assert isinstance(step, steps.CreateAllocation)
-    assert (step.location_type, step.device) == location
+    assert (step.location, step.device) == location

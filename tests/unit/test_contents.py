@@ -49,7 +49,7 @@ REGIONS: dict[str, Any] = {
 def bytes_of(layout: Layout, name: str) -> bytes:
     piece = layout[name]
     assert piece.address is not None
-    if layout.runtime.pointer_attributes(piece.address).type == 1:
+    if layout.runtime.pointer_attributes(piece.address).kind == "host":
         return bytes(memoryview(piece.view("u8")))
     return layout.runtime.read(piece.address, piece.nbytes)
 

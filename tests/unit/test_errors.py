@@ -30,7 +30,7 @@ from hipplan.program.compiler import compile as compile_plan
 EXAMPLE = re.compile(r"```yaml( bytes)?\n(.*?)```", re.S)
 WITH_EXAMPLES = [code for code in CODES if "```yaml" in str(explain(code))]
 
-ELSEWHERE = {"HP027", "HP314", "HP320", "HP321", "HP322"}
+ELSEWHERE = {"HP027", "HP028", "HP314", "HP320", "HP321", "HP322"}
 """Not of a plan and a machine alone: of a runtime, of a lock, of a thousand others."""
 
 

@@ -174,7 +174,7 @@ def test_a_null_stream_is_that_of_the_device_in_the_plan(script: Script) -> None
     source = """
 runtime = _core.Runtime.open(str(Path(_core.__file__).with_name("libhipcuda.so")))
 rows = [
-    ("create managed buffer", "x", 0, 1, 4096, 1),
+    ("create managed buffer", "x", 0, 1, 4096, "global"),
     ("prefetch", "x", 0, 0, 4096, -1, -1, 1),
     ("await stream", "", -1, 1),
 ]

@@ -112,7 +112,10 @@ def same(layout: Layout, plan: Any, sim: Simulator) -> None:
             if isinstance(step, steps.CreateManagedBuffer):
                 for at in range(0, step.size, 4096):
                     asked = [
-                        [one.runtime.range_attribute((one["m"].address or 0) + at, 4096, what) for what in (1, 2)]
+                        [
+                            one.runtime.range_attribute((one["m"].address or 0) + at, 4096, what)
+                            for what in ("read_mostly", "preferred_location")
+                        ]
                         + [one.runtime.accessed_by((one["m"].address or 0) + at, 4096)]
                         for one in (layout, fresh)
                     ]

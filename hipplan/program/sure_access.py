@@ -1,0 +1,98 @@
+"""Whether HIP 7.0 to 7.2 accept each hipMemSetAccess of a change in every order of heap addresses (pieces.py).
+
+What is mapped where is followed row by row, there and back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import dataclass
+
+from hipplan.program.alterations import ChangeAccess, TakeOut
+from hipplan.program.program import Program
+from hipplan.program.steps import Map, Reserve, SetAccess, Step
+from hipplan.program.way import Way
+
+Rights = frozenset[tuple[int, str]]
+
+
+def rights_of(program: Program) -> dict[str, Rights]:
+    """Mapping -> who may use it; without those that nobody may."""
+    given = [step for step in program.steps if isinstance(step, SetAccess)]
+    kinds = {rights: frozenset(rights) for rights in {step.rights for step in given}}
+    return {step.name: kinds[step.rights] for step in given}
+
+
+@dataclass(slots=True)
+class _Mapped:
+    size: int
+    rights: Rights
+
+
+class _Ranges:
+    """What is mapped where, and who may use it, while a change goes its way."""
+
+    def __init__(self, program: Program) -> None:
+        self._pieces: dict[str, dict[int, _Mapped]] = {}
+        self._sizes: dict[str, Counter[int]] = {}
+        rights = rights_of(program)
+        for step in program.steps:
+            if isinstance(step, Map):
+                self.map(step, rights.get(step.name, frozenset()))
+
+    def begin(self, name: str) -> None:
+        """A new range of this name, with nothing in it."""
+        self._pieces[name], self._sizes[name] = {}, Counter()
+
+    def map(self, step: Map, rights: Rights = frozenset()) -> None:
+        self._pieces.setdefault(step.reservation, {})[step.offset] = _Mapped(step.size, rights)
+        self._sizes.setdefault(step.reservation, Counter())[step.size] += 1
+
+    def unmap(self, name: str, at: int) -> None:
+        gone, sizes = self._pieces[name].pop(at), self._sizes[name]
+        sizes[gone.size] -= 1
+        if not sizes[gone.size]:
+            del sizes[gone.size]
+
+    def is_sure(self, name: str, at: int, allowed: Set[Rights], *, together: bool) -> bool:
+        """Whether rights for a piece are accepted in every order, and give nobody more than is allowed elsewhere."""
+        pieces = self._pieces[name]
+        if len(self._sizes[name]) == 1 and not together:
+            return True
+        first, last = min(pieces), max(pieces)
+        whole = last + pieces[last].size - first == sum(piece.size for piece in pieces.values())
+        return together and whole and all(one.rights in allowed for place, one in pieces.items() if place != at)
+
+    def set(self, name: str, at: int, rights: Rights, *, together: bool) -> None:
+        pieces = self._pieces[name]
+        for piece in pieces.values() if together else (pieces[at],):
+            piece.rights = rights
+
+
+def unsure(way: Way) -> Iterator[Step]:
+    """Steps of a change for which hipMemSetAccess may be refused, when they are made or when they are taken back."""
+    ranges = _Ranges(way.old)
+    before = {step.name: (step.reservation, step.offset) for step in way.old.steps if isinstance(step, Map)}
+    now = {step.name: (step.reservation, step.offset) for step in way.new.steps if isinstance(step, Map)}
+    for step in (*way.additions, *way.carries, *way.changes):
+        if isinstance(step, Reserve):
+            ranges.begin(step.name)
+        elif isinstance(step, Map):
+            ranges.map(step)
+            now[step.name] = (step.reservation, step.offset)
+        elif isinstance(step, TakeOut):
+            rights = frozenset(step.rights)
+            if rights and not ranges.is_sure(*before[step.name], {rights}, together=step.together):
+                yield step
+            ranges.unmap(*before[step.name])
+        elif isinstance(step, (SetAccess, ChangeAccess)):
+            rights = _given(step.now if isinstance(step, ChangeAccess) else step.rights)
+            was = _given(step.before) if isinstance(step, ChangeAccess) else rights
+            if not ranges.is_sure(*now[step.name], {rights, was}, together=step.together):
+                yield step
+            ranges.set(*now[step.name], rights, together=step.together)
+
+
+def _given(rights: Iterable[tuple[int, str]]) -> Rights:
+    return frozenset((who, right) for who, right in rights if right != "none")

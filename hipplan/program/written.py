@@ -1,0 +1,84 @@
+"""A program as text, and read again: for another process, for a file, for a review.
+
+JSON with a version. The same program is written as the same bytes each time, and what is read is equal to what was
+written, the place of each step in its plan included.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any, get_type_hints
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from hipplan.errors import Diagnostic, PlanError
+from hipplan.files import strict_json
+from hipplan.program import alterations, content_steps, steps
+from hipplan.program.program import Program
+from hipplan.program.rows import rows_of
+
+VERSION = 1
+_KEY = "hipplan_program"
+_WHY_MAX = 200
+_STEPS = {
+    kind.__name__: kind
+    for module in (steps, alterations, content_steps)
+    for kind in vars(module).values()
+    if isinstance(kind, type) and issubclass(kind, steps.Step) and kind is not steps.Step
+}
+
+
+def write(program: Program) -> str:
+    """As read() reads it."""
+    data = {one.name: getattr(program, one.name) for one in fields(program)}
+    data |= {"steps": ({"step": type(step).__name__, **_plain(step)} for step in program.steps)}
+    written = {key: one if key == "steps" else _plain(one) for key, one in data.items()}
+    return "".join(strict_json.pieces({_KEY: VERSION, **written}))
+
+
+def read(text: str | bytes) -> Program:
+    """Raises PlanError (HP028): it is no program, of another version, or its steps do not fit together."""
+    try:
+        data = strict_json.loads(text)
+        if not isinstance(data, dict) or _KEY not in data:
+            raise ValueError(f"it has no {_KEY}")
+        if data.pop(_KEY) != VERSION:
+            raise ValueError(f"only version {VERSION} can be read")
+        made = tuple(_read(_STEPS[one.pop("step")], one) for one in data.pop("steps"))
+        types = get_type_hints(Program)
+        program = Program(steps=made, **{name: _read(types[name], one) for name, one in data.items()})
+        rows_of(program.making, program.slots)  # what a step names is there
+        len(program.resources)
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise PlanError(Diagnostic("HP028", "this is not a program", why=_reason(error)[:_WHY_MAX])) from None
+    return program
+
+
+def _read(kind: Any, data: Any) -> Any:
+    return _adapter(kind).validate_python(data)
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return f"it lacks {error}" if isinstance(error, LookupError) else str(error)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", exclude_none=True)
+    if is_dataclass(value):
+        return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, frozenset):
+        return sorted(value)
+    return [_plain(one) for one in value] if isinstance(value, (tuple, list)) else value

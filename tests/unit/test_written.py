@@ -1,0 +1,150 @@
+"""Programs as text, and read again."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hipplan
+from hipplan.errors import PlanError
+from hipplan.layout.run import run
+from hipplan.machines.profiles import load_machine
+from hipplan.program.program import Program
+from hipplan.program.written import read, write
+from tests.conftest import Simulator
+from tests.faults.generated import plan as generated
+
+ROOT = Path(__file__).parents[2]
+PLANS = sorted((ROOT / "plans").rglob("*.yaml"))
+
+
+def machine_for(path: Path) -> str:
+    return path.parent.name if path.parent.name != "plans" else "mi300x-8"
+
+
+@pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
+def test_a_program_is_read_as_it_was_written(path: Path) -> None:
+    program = hipplan.compile(path, machine_for(path))
+    text = write(program)
+    again = read(text)
+
+    assert again == program
+    assert (again.resources, again.slots, again.contents) == (program.resources, program.slots, program.contents)
+    assert write(again) == text
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_program_made_by_a_rule_is_read_as_it_was_written(seed: int, tmp_path: Path) -> None:
+    program = hipplan.compile(generated(seed, tmp_path), "sim-2")
+
+    assert read(write(program)) == program
+
+
+@pytest.mark.parametrize("release", ["6.4", "7.2.53211"])
+def test_programs_of_live_layouts_can_be_written(sim: Simulator, release: str) -> None:
+    """Grown past what was reserved, sealed, and cut into pieces."""
+    memory = {"a": {"size": "4MiB"}, "b": {"size": "2MiB"}}
+    mappings = [{"allocation": "a", "at": 0}, {"allocation": "b", "at": "8MiB"}]
+    plan = {"hipplan": 1, "allocations": memory, "reservations": {"r": {"size": "10MiB", "mappings": mappings}}}
+    machine = load_machine("sim-2").model_copy(update={"hip_version": release})
+    program = hipplan.compile(plan, machine)
+    with run(program, sim.runtime) as layout:
+        layout.grow("r", by="4MiB")
+        layout.seal("r")
+        grown = layout.program
+
+        assert read(write(grown)) == grown
+        assert read(write(grown)).resources == grown.resources
+
+
+def test_a_program_that_was_read_can_be_applied(sim: Simulator) -> None:
+    program = read(write(hipplan.compile(ROOT / "plans" / "contents.yaml", "sim-2")))
+    with run(program, sim.runtime) as layout:
+        assert layout.verify().mismatches() == []
+    assert sim.alive() == set()
+
+
+def test_the_same_plan_is_written_as_the_same_bytes_in_every_process() -> None:
+    code = f"""
+import hashlib, hipplan
+from hipplan.program.written import write
+for name in {[str(path) for path in PLANS]!r}:
+    machine = "h200-4" if "h200" in name else "mi300x-8"
+    print(hashlib.sha256(write(hipplan.compile(name, machine)).encode()).hexdigest())
+"""
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", code], check=True, capture_output=True, env={**os.environ, "PYTHONHASHSEED": seed}
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(said) == 1
+    assert len(next(iter(said)).split()) == len(PLANS)
+
+
+NO_PROGRAMS = [
+    "",
+    "[]",
+    "{}",
+    "null",
+    '{"hipplan": 1}',
+    '{"hipplan_program": 2}',
+    '{"hipplan_program": 1}',
+    '{"hipplan_program": 1, "steps": 3}',
+    '{"hipplan_program": 1, "steps": [{"step": "System"}]}',
+    "[" * 100_000,
+    "9" * 10_000,
+    b"\xff\xfe",
+]
+
+
+@pytest.mark.parametrize("text", NO_PROGRAMS, ids=lambda text: repr(text[:20]))
+def test_what_is_no_program_is_refused(text: str | bytes) -> None:
+    with pytest.raises(PlanError) as caught:
+        read(text)
+    (diagnostic,) = caught.value.diagnostics
+
+    assert diagnostic.code == "HP028"
+    assert diagnostic.why
+
+
+def test_steps_that_name_what_is_not_there_are_refused() -> None:
+    data = json.loads(write(hipplan.compile(ROOT / "plans" / "quickstart.yaml", "sim-2")))
+    for number, step in enumerate(data["steps"]):
+        for key in ("allocation", "reservation", "stream"):
+            if step.get(key):
+                wrong = [*data["steps"][:number], {**step, key: "nothing"}, *data["steps"][number + 1 :]]
+                with pytest.raises(PlanError, match="HP028"):
+                    read(json.dumps({**data, "steps": wrong}))
+
+
+def _places(data: Any) -> list[tuple[Any, Any]]:
+    """Each list or dictionary with each of its keys."""
+    keys = data if isinstance(data, dict) else range(len(data)) if isinstance(data, list) else ()
+    return [place for key in keys for place in ((data, key), *_places(data[key]))]
+
+
+@pytest.mark.parametrize("path", [ROOT / "plans" / "contents.yaml", ROOT / "plans" / "quickstart.yaml"], ids=str)
+def test_a_program_with_anything_wrong_in_it_is_read_or_refused(path: Path) -> None:
+    """Whoever sent it: never another error."""
+    text, chance = write(hipplan.compile(path, "sim-2")), random.Random(7)
+    refused = 0
+    for _ in range(300):
+        data = json.loads(text)
+        holder, key = chance.choice(_places(data))
+        if chance.random() < 0.3 and isinstance(holder, dict):
+            del holder[key]
+        else:
+            holder[key] = chance.choice([None, "x", -1, 2**70, 1.5, [], {}, [[]], {"step": "Map"}, True, "\ud800"])
+        try:
+            assert isinstance(read(json.dumps(data)), Program)
+        except PlanError:
+            refused += 1
+    assert refused > 100
