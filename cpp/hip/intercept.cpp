@@ -1,8 +1,12 @@
 #include "intercept.hpp"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <numeric>
 #include <stdexcept>
@@ -90,6 +94,17 @@ void check_call(std::string_view call, std::string_view rule, std::span<const st
                               (nearest.empty() ? "" : "; did you mean " + std::string(nearest) + "?"));
 }
 
+constexpr std::chrono::milliseconds longest_wait = std::chrono::hours(1);
+
+std::string fifo(std::string_view path, std::string_view rule) {
+  std::string out(path);
+  struct stat found {};
+  if (stat(out.c_str(), &found) != 0 || !S_ISFIFO(found.st_mode)) {
+    throw std::invalid_argument("fault rule '" + std::string(rule) + "': '" + out + "' is no FIFO");
+  }
+  return out;
+}
+
 fault_rule parse_rule(std::string_view rule, std::span<const std::string_view> more) {
   const auto at = rule.find('@');
   const auto equals = rule.find('=');
@@ -107,10 +122,12 @@ fault_rule parse_rule(std::string_view rule, std::span<const std::string_view> m
   const auto what = trimmed(rule.substr(equals + 1));
   if (what.starts_with("delay:")) {
     const auto delay_ms = number<std::uint32_t>(what.substr(6), rule);
-    if (delay_ms > 3'600'000) {
+    if (std::chrono::milliseconds(delay_ms) > longest_wait) {
       throw std::invalid_argument("fault rule '" + std::string(rule) + "': a delay is at most an hour");
     }
     out.delay_us = delay_ms * 1000;
+  } else if (what.starts_with("pause:")) {
+    out.pause = fifo(what.substr(6), rule);
   } else {
     out.code = error_code(what);
     if (out.code == 0) {
@@ -118,6 +135,21 @@ fault_rule parse_rule(std::string_view rule, std::span<const std::string_view> m
     }
   }
   return out;
+}
+
+// Until somebody has written to the FIFO, or opened and closed it; signals do not end it. Whoever opens it
+// for writing, which waits for a reader, knows then that the call is under way.
+void pause_for(const std::string& path) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (descriptor < 0) return;  // it is gone: nobody can end the pause
+  const auto end = std::chrono::steady_clock::now() + longest_wait;
+  pollfd wait{descriptor, POLLIN, 0};
+  for (;;) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now()).count();
+    if (left <= 0 || poll(&wait, 1, static_cast<int>(left)) >= 0 || errno != EINTR) break;
+  }
+  close(descriptor);
 }
 
 }  // namespace
@@ -212,6 +244,7 @@ std::uint64_t interceptor::now_us() {
 std::uint32_t interceptor::before(const char* function) {
   std::uint32_t code = 0;
   std::uint32_t delay_us = 0;
+  std::vector<std::string> pauses;
   {
     const std::lock_guard lock(mutex_);
     ++calls_;
@@ -223,11 +256,13 @@ std::uint32_t interceptor::before(const char* function) {
                            : rule.seen == rule.nth || (rule.forever && rule.seen > rule.nth);
       if (!hit) continue;
       delay_us += rule.delay_us;
+      if (!rule.pause.empty()) pauses.push_back(rule.pause);
       if (code == 0) code = rule.code;
     }
     if (code != 0) ++fired_;
   }
   if (delay_us != 0) std::this_thread::sleep_for(std::chrono::microseconds(delay_us));
+  for (const auto& fifo : pauses) pause_for(fifo);
   return code;
 }
 

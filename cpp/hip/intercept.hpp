@@ -30,14 +30,16 @@ struct fault_rule {
   std::uint64_t seed = 0;      ///< of the random choice
   std::uint32_t code = 0;      ///< hipError_t to return; 0: only delay
   std::uint32_t delay_us = 0;  ///< sleep before the call (or the failure), microseconds
+  std::string pause;           ///< before the call, wait until somebody has written to this FIFO or closed it
 };
 
-/// Reads rules such as "hipMemMap@3=hipErrorOutOfMemory; *@10+=999; hipMemUnmap@1=delay:250".
+/// Reads rules such as "hipMemMap@3=hipErrorOutOfMemory; *@10+=999; hipMemUnmap@1=delay:250; *@7=pause:FIFO".
 ///
 /// Rules are separated by ';'. CALL is '*' or a call of hip_calls.def, or of `more`: a rule for any other
 /// would never fire. After '@' stands N (the n-th call), N+ (the n-th and all later ones) or ~P/SEED (at
-/// random with probability P). After '=' stands an error's name or number, or delay:MILLISECONDS. Throws
-/// std::invalid_argument that quotes the part it cannot read.
+/// random with probability P). After '=' stands an error's name or number, delay:MILLISECONDS, or
+/// pause:FIFO, where FIFO is an existing one. Throws std::invalid_argument that quotes the part it cannot
+/// read.
 [[nodiscard]] std::vector<fault_rule> parse_fault_rules(std::string_view text,
                                                         std::span<const std::string_view> more = {});
 

@@ -6,6 +6,7 @@ import ctypes.util
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import types
@@ -21,6 +22,7 @@ from hipplan.machines.discover import discover
 from hipplan.machines.profiles import Machine, load_machine
 from tests.conftest import Simulator
 from tests.meddling import Making
+from tests.pauses import Pause, during
 
 OLD = "libamdhip64.so.5"
 NOT_UTF_8 = os.fsdecode(b"\xff")
@@ -332,11 +334,38 @@ def test_the_simulator_changes_machine_only_when_nothing_is_alive(sim: Simulator
     [
         *("hipMemMap", "hipMemMap@0=1", "hipMemMap@x=1", "*@1=hipErrorNoSuch", "*@1=hipSuccess", "*@~2=1"),
         *("*@1=delay:x", "hipMemMpa@1=1", "hipMallocAsync@1=1"),
+        *("*@1=pause:", "*@1=pause:no/such/file", f"*@1=pause:{__file__}", f"*@1=pause:{Path(__file__).parent}"),
     ],
 )
 def test_a_fault_rule_that_cannot_be_read_is_refused(rules: str, sim: Simulator) -> None:
     with pytest.raises(ValueError, match=r"fault rule|no HIP error"):
         sim.runtime.arm_faults(rules)
+
+
+def test_a_call_that_pauses_goes_on_when_it_is_let_go_and_not_at_a_signal(sim: Simulator, tmp_path: Path) -> None:
+    order: list[str] = []
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: None)
+
+    def act() -> None:
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGUSR1)
+        order.append("let go")
+
+    with during(sim, tmp_path, "hipMalloc@1", act):
+        buffer = Making(sim.runtime, ("create device buffer", "b", 0, 0, 4096))
+        order.append("made")
+    signal.signal(signal.SIGUSR1, before)
+    buffer.give_back()
+
+    assert order == ["let go", "made"]
+
+
+def test_a_pause_whose_fifo_has_gone_is_none(sim: Simulator, tmp_path: Path) -> None:
+    """Nobody could end it."""
+    pause = Pause(tmp_path, "hipMalloc@1")
+    sim.runtime.arm_faults(pause.rule)
+    pause.fifo.unlink()
+    Making(sim.runtime, ("create device buffer", "b", 0, 0, 4096)).give_back()
 
 
 def test_a_trace_has_a_line_per_call(sim: Simulator, tmp_path: Path) -> None:
