@@ -7,12 +7,12 @@ import json
 import multiprocessing
 import os
 import signal
-import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from tests.conftest import ROOT
+from tests.pauses import LONG_S, wait_until
 
 QUICKSTART = str(ROOT / "plans" / "quickstart.yaml")
 _context = multiprocessing.get_context("forkserver")
@@ -43,26 +43,19 @@ class Command:
         with contextlib.suppress(ProcessLookupError):  # on a busy machine it may have ended
             os.kill(self.process.pid, number)
 
-    def wait(self, timeout_s: float = 300) -> int:
+    def wait(self, timeout_s: float = LONG_S) -> int:
         """The exit code; negative: the signal that killed it."""
         self.process.join(timeout_s)
         assert self.process.exitcode is not None, f"still running: {self.err}"
         code: int = self.process.exitcode
         return code
 
-    def wait_for_calls(self, count: int) -> None:
-        """Until the trace has so many lines: the next call is under way, or will be soon."""
-        self._until(lambda: len(self._text("trace").splitlines()) >= count, f"{count} calls")
-
-    def wait_for_call(self, function: str) -> None:
-        """Until the first call of a function is done."""
-        self._until(lambda: f'"{function}"' in self._text("trace"), function)
-
     def wait_for_err(self, text: str) -> None:
-        self._until(lambda: text in self.err, text)
+        def said() -> bool:
+            assert self.process.is_alive() or text in self.err, f"ended before {text!r}: {self.err}"
+            return text in self.err
 
-    def calls(self) -> list[str]:
-        return [json.loads(line)["call"] for line in self._text("trace").splitlines()]
+        wait_until(said, text)
 
     def alive(self) -> dict[str, list[Any]]:
         """What the simulator's ledger held when the command had returned, by noun."""
@@ -81,13 +74,6 @@ class Command:
     def _text(self, name: str) -> str:
         path = self.folder / name
         return path.read_text() if path.exists() else ""
-
-    def _until(self, reached: Any, what: str, timeout_s: float = 300) -> None:
-        end = time.monotonic() + timeout_s
-        while not reached():
-            assert time.monotonic() < end, f"waited for {what}: {self.err}"
-            assert self.process.is_alive() or reached(), f"ended before {what}: {self.err}"
-            time.sleep(0.005)
 
 
 def _main(

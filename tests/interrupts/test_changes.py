@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from tests.faults.change import facts, owned, writable
 from tests.faults.test_changes import ONE, OTHER, become
 from tests.faults.test_every_call import program_of
 from tests.interrupts.test_library import interrupt_at
+from tests.pauses import LONG_S, during, interrupt, wait_until
 
 PLACES = 250
 
@@ -95,42 +95,42 @@ def test_an_exception_between_any_two_steps_rolls_back_and_goes_on(sim: Simulato
             assert (facts(sim, layout), sim.alive()) == (before, alive)
 
 
-def test_a_signal_while_a_device_is_waited_for_is_answered_at_once(sim: Simulator) -> None:
+def test_a_signal_while_a_device_is_waited_for_is_answered_at_once(sim: Simulator, tmp_path: Path) -> None:
     """Before anything is taken out nothing is lost by not waiting."""
+    answered = threading.Event()
+
+    def act() -> None:
+        interrupt()
+        assert answered.wait(LONG_S)
+
     with run(program_of(ONE), sim.runtime) as layout:
         before = facts(sim, layout)
-        sim.runtime.arm_faults("hipDeviceSynchronize@1=delay:700")
-        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
-        with pytest.raises(KeyboardInterrupt):
-            become(OTHER)(layout)
-        timer.join()
-        sim.runtime.arm_faults("")
+        with during(sim, tmp_path, "hipDeviceSynchronize@1", act):
+            with pytest.raises(KeyboardInterrupt):
+                become(OTHER)(layout)
+            answered.set()
         assert facts(sim, layout) == before
 
 
 def test_a_device_that_a_change_waits_for_is_told_of(
-    sim: Simulator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    sim: Simulator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HIPPLAN_IDLE_NOTICE", "0.1")
-    with run(program_of(ONE), sim.runtime) as layout:
-        sim.runtime.arm_faults("hipDeviceSynchronize@1=delay:500")
+    told = "device 'gpu.0' is still busy after 0.1 s; the change waits for it"
+
+    def act() -> None:
+        wait_until(lambda: caplog.text, told)
+
+    with run(program_of(ONE), sim.runtime) as layout, during(sim, tmp_path, "hipDeviceSynchronize@1", act):
         become(OTHER)(layout)
 
-    assert [one.getMessage() for one in caplog.records][:1] == [
-        "device 'gpu.0' is still busy after 0.1 s; the change waits for it"
-    ]
+    assert [one.getMessage() for one in caplog.records][:1] == [told]
 
 
-def test_a_signal_while_things_are_given_back_is_raised_when_they_are(sim: Simulator) -> None:
+def test_a_signal_while_things_are_given_back_is_raised_when_they_are(sim: Simulator, tmp_path: Path) -> None:
     with run(program_of(ONE), sim.runtime) as layout:
-        sim.runtime.arm_faults("hipHostFree@1=delay:500")
-        timer = threading.Timer(0.25, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
-        with pytest.raises(KeyboardInterrupt):
+        with during(sim, tmp_path, "hipHostFree@1", interrupt), pytest.raises(KeyboardInterrupt):
             become(OTHER)(layout)
-        timer.join()
-        sim.runtime.arm_faults("")
         assert "staging" not in layout
         assert {key for key in sim.alive() if key[0] != "stream"} == owned(sim, layout)
         assert layout.drift() == []

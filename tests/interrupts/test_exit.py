@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.interrupts.test_library import at_exit
+from tests.pauses import Pause
 
 
 def test_what_a_dropped_layout_left_behind_is_told_at_exit(tmp_path: Path) -> None:
@@ -51,17 +52,17 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 @pytest.mark.parametrize("where", ["hipDeviceSynchronize", "hipMemUnmap"])
 def test_a_child_that_a_handler_forks_while_its_parent_gives_back_goes_on_without(where: str, tmp_path: Path) -> None:
+    pause = Pause(tmp_path, f"{where}@1")
     err, trace = at_exit(tmp_path, f"""
 layout = hipplan.apply(QUICKSTART, runtime="sim")
-layout.runtime.arm_faults("{where}@1=delay:400")
+layout.runtime.arm_faults({pause.rule!r})
 children = []
 signal.signal(signal.SIGINT, lambda number, frame: children.append(os.fork()))
-interrupt_after(0.2)
 layout.close()
 if children == [0]:
     os._exit(42)
 assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 42
-""")  # fmt: skip
+""", inside=pause)  # fmt: skip
 
     assert "Traceback" not in err
     for made, given_back in (("hipMemCreate", "hipMemRelease"), ("hipMemMap", "hipMemUnmap")):
@@ -70,21 +71,23 @@ assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 42
 
 @pytest.mark.skipif("HIPPLAN_SANITIZER" in os.environ, reason="sanitizers need address space of their own")
 def test_where_no_thread_can_be_had_others_run_while_a_device_is_waited_for(tmp_path: Path) -> None:
-    _, trace = at_exit(tmp_path, """
+    pause = Pause(tmp_path, "hipDeviceSynchronize@1")
+    _, trace = at_exit(tmp_path, f"""
 import resource
 layout = hipplan.apply(QUICKSTART, runtime="sim")
 ticks = []
 def tick():
-    while not layout.closed:
+    writer = os.open({str(pause.fifo)!r}, os.O_WRONLY)
+    for _ in range(5):  # never, if the wait kept the interpreter
         ticks.append(1)
         time.sleep(0.01)
+    os.close(writer)
 threading.Thread(target=tick).start()
-layout.runtime.arm_faults("hipDeviceSynchronize@1=delay:1000")
+layout.runtime.arm_faults({pause.rule!r})
 used = int(open("/proc/self/statm").read().split()[0]) * 4096
 resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 20), resource.RLIM_INFINITY))  # a thread takes 8 MiB
-before = len(ticks)
 layout.close()
-assert len(ticks) - before > 3, len(ticks) - before  # none, if the wait kept the interpreter
+assert len(ticks) == 5
 """)  # fmt: skip
 
     assert trace.count('"hipMemRelease"') == 4

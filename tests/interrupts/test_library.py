@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -27,6 +27,7 @@ from hipplan.layout.record import Recorder
 from hipplan.layout.run import run
 from hipplan.machines.runtimes import choose
 from tests.conftest import ROOT, Simulator
+from tests.pauses import LONG_S, Pause, during, interrupt, wait_until
 
 QUICKSTART = ROOT / "plans" / "quickstart.yaml"
 PACKAGE = str(ROOT / "hipplan")
@@ -103,19 +104,15 @@ def test_a_storm_of_signals_loses_nothing() -> None:
 
 
 @pytest.mark.parametrize("then", ["apply", "close"])
-def test_an_interrupt_of_what_waited_for_a_view_goes_on(then: str, sim: Simulator) -> None:
+def test_an_interrupt_of_what_waited_for_a_view_goes_on(then: str, sim: Simulator, tmp_path: Path) -> None:
     layout, other = (hipplan.apply(QUICKSTART, runtime="sim") for _ in range(2))
     view = memoryview(layout["staging"])
     assert layout.close(force=True).kept
     view.release()
     del view
-    sim.runtime.arm_faults(f"hipDeviceSynchronize@{1 if then == 'apply' else 3}=delay:400")
-    timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
+    call = f"hipDeviceSynchronize@{1 if then == 'apply' else 3}"
+    with during(sim, tmp_path, call, interrupt), pytest.raises(KeyboardInterrupt):
         hipplan.apply(QUICKSTART, runtime="sim") if then == "apply" else other.close()
-    timer.join()
-    sim.runtime.arm_faults("")
     other.close()
     assert sim.alive() == set()
 
@@ -139,43 +136,35 @@ def test_what_the_body_raises_goes_on_even_if_something_leaks(sim: Simulator, ca
     sim.free_everything()
 
 
-def test_an_interrupt_in_close_is_raised_when_all_is_given_back(sim: Simulator, caplog: Any) -> None:
+def test_an_interrupt_in_close_is_raised_when_all_is_given_back(sim: Simulator, caplog: Any, tmp_path: Path) -> None:
     layout = hipplan.apply(QUICKSTART, runtime="sim")
-    sim.runtime.arm_faults("hipMemUnmap@1=delay:1000")
-    timer = threading.Timer(0.15, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
+    with during(sim, tmp_path, "hipMemUnmap@1", interrupt), pytest.raises(KeyboardInterrupt):
         layout.close()
-    timer.join()
 
     assert layout.closed
     assert "still giving memory back: please wait" in caplog.text
     assert sim.alive() == set()
 
 
-def test_an_interrupt_ends_a_row_of_slow_calls_in_the_midst(sim: Simulator) -> None:
+def test_an_interrupt_ends_a_row_of_slow_calls_in_the_midst(sim: Simulator, tmp_path: Path) -> None:
     allocations = {"a": {"device": "gpu", "size": "2MiB", "count": 100}}
     plan = {"hipplan": 1, "devices": {"gpu": {"ordinal": 0}}, "allocations": allocations}
     program = prepare(load(plan), choose("sim"), None)
-    sim.runtime.arm_faults("hipMemCreate@1+=delay:20")  # two seconds in all
-    timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
+    trace = tmp_path / "trace"
+    sim.runtime.trace_to(str(trace))
+    with during(sim, tmp_path, "hipMemCreate@5", interrupt), pytest.raises(KeyboardInterrupt):
         run(program, sim.runtime)
-    timer.join()
+    sim.runtime.trace_to("")
 
-    assert sim.runtime.calls_counted() < 100  # the roll back's too
+    assert trace.read_text().count('"hipMemCreate"') < 100
     assert sim.alive() == set()
 
 
-def test_an_interrupt_in_close_does_not_hide_what_leaked(sim: Simulator) -> None:
+def test_an_interrupt_in_close_does_not_hide_what_leaked(sim: Simulator, tmp_path: Path) -> None:
     layout = hipplan.apply(QUICKSTART, runtime="sim")
-    sim.runtime.arm_faults("hipFree@1=hipErrorUnknown; hipMemUnmap@1=delay:300")  # a leak before the interrupt
-    timer = threading.Timer(0.15, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt) as caught:
+    leak = "hipFree@1=hipErrorUnknown"  # before the interrupt
+    with during(sim, tmp_path, "hipMemUnmap@1", interrupt, leak), pytest.raises(KeyboardInterrupt) as caught:
         layout.close()
-    timer.join()
 
     assert isinstance(caught.value.__cause__, hipplan.LeakError)
     assert "'table'" in str(caught.value.__cause__)
@@ -184,38 +173,44 @@ def test_an_interrupt_in_close_does_not_hide_what_leaked(sim: Simulator) -> None
 
 
 def test_what_was_given_up_on_does_not_make_anybody_wait_when_it_is_dropped(
-    sim: Simulator, monkeypatch: pytest.MonkeyPatch
+    sim: Simulator, monkeypatch: pytest.MonkeyPatch, caplog: Any, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HIPPLAN_IDLE_NOTICE", "0.1")
     layout = hipplan.apply(QUICKSTART, runtime="sim")
     before = sim.alive()
-    sim.runtime.arm_faults("hipDeviceSynchronize@1=delay:2000")
-    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt) as caught:
-        layout.close()
-    timer.join()
-    told = caught.value.__cause__
-    assert isinstance(told, hipplan.LeakError) and "HP411" in str(told)
-    caught.value.__traceback__ = told.__traceback__ = None
-    del layout, caught, told
-    gc.collect()
+    dropped = threading.Event()
 
-    assert sim.alive() == before  # the end of the journal would have waited for the device, and then given all back
+    def act() -> None:
+        wait_until(lambda: "is still busy" in caplog.text, "the word that the device is busy")
+        interrupt()
+        assert dropped.wait(LONG_S)
+
+    with during(sim, tmp_path, "hipDeviceSynchronize@1", act):
+        with pytest.raises(KeyboardInterrupt) as caught:
+            layout.close()
+        told = caught.value.__cause__
+        assert isinstance(told, hipplan.LeakError) and "HP411" in str(told)
+        caught.value.__traceback__ = told.__traceback__ = None
+        del layout, caught, told
+        gc.collect()  # the end of the layout would wait for the device, and then give all back
+        dropped.set()
+
+    assert sim.alive() == before
     sim.free_everything()
 
 
 def test_only_where_an_interrupt_is_heard_it_is_asked_for(
-    sim: Simulator, monkeypatch: pytest.MonkeyPatch, caplog: Any
+    sim: Simulator, monkeypatch: pytest.MonkeyPatch, caplog: Any, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HIPPLAN_IDLE_NOTICE", "0.1")
     layout = hipplan.apply(QUICKSTART, runtime="sim")
-    sim.runtime.arm_faults("hipDeviceSynchronize@1=delay:500")
-    closing = threading.Thread(target=layout.close)
-    closing.start()
-    closing.join()
+    told = "device 'gpu.0' is still busy after 0.1 s"
+    with during(sim, tmp_path, "hipDeviceSynchronize@1", lambda: wait_until(lambda: caplog.text, told)):
+        closing = threading.Thread(target=layout.close)
+        closing.start()
+        closing.join()
 
-    assert "device 'gpu.0' is still busy after 0.1 s" in caplog.text
+    assert told in caplog.text
     assert "Interrupt to" not in caplog.text
     assert layout.closed
 
@@ -252,31 +247,34 @@ def test_a_program_that_never_closes_gives_back_when_it_ends(tmp_path: Path) -> 
         assert text.count(f'"{made}"') == text.count(f'"{given_back}"') > 0
 
 
-def at_exit(tmp_path: Path, code: str) -> tuple[str, str]:
-    """stderr and trace of a program that ends with code 0."""
-    trace = tmp_path / "trace"
+def at_exit(tmp_path: Path, code: str, inside: Pause | None = None, after: str = "") -> tuple[str, str]:
+    """stderr and trace of a program that ends with code 0.
+
+    It gets ^C inside a driver call, or after it has said something.
+    """
+    trace, err = tmp_path / "trace", tmp_path / "err"
     begin = f"""
-import hipplan, os, signal, subprocess, sys, threading, time
+import hipplan, os, signal, sys, threading, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
 QUICKSTART = {str(QUICKSTART)!r}
-def interrupt_after(*times_s):
-    wait = "".join(f"sleep {{s}}; kill -INT {{os.getpid()}} 2>/dev/null; " for s in times_s)
-    subprocess.Popen(["sh", "-c", wait])
 """
     environment = {**os.environ, "HIPSIM_TRACE": str(trace), "HIPPLAN_IDLE_NOTICE": "0.2"}
-    done = subprocess.run(
-        [sys.executable, "-c", begin + code], env=environment, capture_output=True, text=True, timeout=600
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stderr, trace.read_text()
+    with err.open("w") as file:
+        process = subprocess.Popen([sys.executable, "-c", begin + code], env=environment, stderr=file)
+    if inside or after:
+        with inside.under_way() if inside else nullcontext():
+            wait_until(lambda: after in err.read_text(), after)
+            process.send_signal(signal.SIGINT)
+    assert process.wait(600) == 0, err.read_text()
+    return err.read_text(), trace.read_text()
 
 
 def test_an_interrupt_at_exit_ends_no_closing(tmp_path: Path) -> None:
-    err, trace = at_exit(tmp_path, """
+    pause = Pause(tmp_path, "hipMemUnmap@1")
+    err, trace = at_exit(tmp_path, f"""
 kept = [hipplan.apply(QUICKSTART, runtime="sim") for _ in range(3)]
-kept[0].runtime.arm_faults("hipMemUnmap@1=delay:1200")
-interrupt_after(0.5)
-""")  # fmt: skip
+kept[0].runtime.arm_faults({pause.rule!r})
+""", inside=pause)  # fmt: skip
 
     assert "still giving memory back" in err
     assert "Traceback" not in err
@@ -284,14 +282,14 @@ interrupt_after(0.5)
 
 
 def test_a_device_that_a_thread_waits_for_at_exit_can_be_given_up_on(tmp_path: Path) -> None:
-    err, trace = at_exit(tmp_path, """
+    pause = Pause(tmp_path, "hipDeviceSynchronize@1")
+    err, trace = at_exit(tmp_path, f"""
 layout, other = [hipplan.apply(QUICKSTART, runtime="sim") for _ in range(2)]
-layout.runtime.arm_faults("hipDeviceSynchronize@1=delay:10000")
+layout.runtime.arm_faults({pause.rule!r})
 closing = threading.Thread(target=layout.close, daemon=True)
 closing.start()
-time.sleep(0.2)
-interrupt_after(0.8)
-""")  # fmt: skip
+os.open({str(pause.fifo)!r}, os.O_WRONLY)  # the thread waits now, and nobody lets it go
+""", after="is still busy")  # fmt: skip
 
     assert "did not become idle: giving up on it" in err
     assert trace.count('"hipMemRelease"') == 4  # the other one's
@@ -299,16 +297,19 @@ interrupt_after(0.8)
 
 def test_a_thread_in_a_driver_call_does_not_crash_the_end_of_the_interpreter(tmp_path: Path) -> None:
     """Up to Python 3.13 the interpreter ends threads that ask for the GIL by then, by unwinding them."""
-    err, _ = at_exit(tmp_path, """
+    pause = Pause(tmp_path, "hipMemCreate@1")
+    err, _ = at_exit(tmp_path, f"""
 from hipplan.machines.runtimes import choose
 runtime = choose("sim").runtime
+runtime.arm_faults({pause.rule!r})
+threading.Thread(target=hipplan.apply, args=(QUICKSTART,), kwargs={{"runtime": "sim"}}, daemon=True).start()
 class Slow:
-    def __del__(self, sleep=time.sleep):
-        sleep(1.0)
-slow = Slow()  # the interpreter is at its end for so long
-runtime.arm_faults("hipMemCreate@1=delay:500")
-threading.Thread(target=hipplan.apply, args=(QUICKSTART,), kwargs={"runtime": "sim"}, daemon=True).start()
-time.sleep(0.2)
+    def __init__(self):
+        self.writer = os.open({str(pause.fifo)!r}, os.O_WRONLY)  # the thread is in the call now
+    def __del__(self, close=os.close, sleep=time.sleep):
+        close(self.writer)
+        sleep(1.0)  # the interpreter is at its end for so long
+slow = Slow()
 """)  # fmt: skip
 
     assert "terminate" not in err

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
-import time
-from collections.abc import Callable
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.interrupts.commands import QUICKSTART, Command
+from tests.pauses import Pause
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 APPLY = ("apply", QUICKSTART, "--once", "--runtime", "sim")
@@ -18,20 +19,12 @@ STEPS = 22
 every_signal = pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
 
 
-def before_the(call: str, calls: list[str], nth: int = 1) -> int:
-    """How many calls precede the nth of a function."""
-    return [at for at, name in enumerate(calls) if name == call][nth - 1]
-
-
-@pytest.fixture(scope="module")
-def calls(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The driver calls of an undisturbed apply, in order."""
-    command = Command(tmp_path_factory.mktemp("undisturbed"), *APPLY)
+def test_the_command_that_is_not_disturbed(tmp_path: Path) -> None:
+    command = Command(tmp_path, *APPLY)
 
     assert command.wait() == 0
     assert command.alive() == {}
     assert f"{STEPS} steps" in command.out
-    return command.calls()
 
 
 @every_signal
@@ -44,53 +37,44 @@ def test_a_signal_at_every_step_boundary_rolls_back(number: signal.Signals, tmp_
         assert "Traceback" not in command.err
 
 
-def slow_enough(during: Callable[[int, Path], Command], said: str, code: int, folder: Path) -> Command:
-    """A run whose slow call was under way when the signal came: on a busy machine a short one may be over by then."""
-    for delay_ms in (400, 4_000, 40_000):
-        command = during(delay_ms, folder / str(delay_ms))
-        ended = command.wait()
-        if said in command.err:
-            assert (ended, command.alive()) == (code, {}), command.err
-            return command
-    pytest.fail(f"nobody said '{said}': {command.err}")
+def signalled_in(
+    call: str, numbers: Collection[signal.Signals], folder: Path, said: str = "", faults: str = "", **named: Any
+) -> Command:
+    """A run that gets signals inside a driver call, and has ended. said: what it says before that call goes on."""
+    pause = Pause(folder, call)
+    command = Command(folder / "run", *APPLY, faults=f"{pause.rule}; {faults}", **named)
+    with pause.under_way():
+        for number in numbers:
+            command.send(number)
+        command.wait_for_err(said)
+    command.wait()
+    assert command.alive() == {}, command.err
+    return command
 
 
 @every_signal
-def test_a_signal_inside_a_slow_call_is_answered_and_rolls_back(
-    number: signal.Signals, calls: list[str], tmp_path: Path
-) -> None:
-    def during(delay_ms: int, folder: Path) -> Command:
-        command = Command(folder, *APPLY, faults=f"hipMemMap@1=delay:{delay_ms}")
-        command.wait_for_calls(before_the("hipMemMap", calls))
-        time.sleep(delay_ms / 4_000)  # the slow call has begun
-        command.send(number)
-        return command
+def test_a_signal_inside_a_slow_call_is_answered_and_rolls_back(number: signal.Signals, tmp_path: Path) -> None:
+    command = signalled_in("hipMemMap@1", [number], tmp_path)
 
-    slow_enough(during, "stopping when the driver call under way is done", 128 + number, tmp_path)
+    assert command.wait() == 128 + number
+    assert "stopping when the driver call under way is done" in command.err
 
 
 def test_a_signal_during_roll_back_is_answered_and_does_not_abandon_it(tmp_path: Path) -> None:
-    def during(delay_ms: int, folder: Path) -> Command:
-        faults = f"hipMemUnmap@1=delay:{delay_ms}"
-        command = Command(folder, *APPLY, at_step=(8, signal.SIGINT), faults=faults)
-        command.wait_for_call("hipDeviceSynchronize")  # roll back has begun, and its first undo is slow
-        command.send(signal.SIGINT)
-        command.send(signal.SIGTERM)
-        return command
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    command = signalled_in("hipMemUnmap@1", numbers, tmp_path, at_step=(8, signal.SIGINT))
 
-    command = slow_enough(during, "SIGTERM: still giving memory back", 130, tmp_path)
+    assert command.wait() == 130
+    assert "SIGTERM: still giving memory back" in command.err
     assert "SIGINT: still giving memory back: please wait, stopping now would lose memory" in command.err
 
 
 def test_a_signal_during_a_roll_back_that_an_error_began_is_answered(tmp_path: Path) -> None:
-    def during(delay_ms: int, folder: Path) -> Command:
-        faults = f"hipMemMap@2=hipErrorOutOfMemory; hipMemUnmap@1=delay:{delay_ms}"
-        command = Command(folder, *APPLY, faults=faults)
-        command.wait_for_call("hipDeviceSynchronize")
-        command.send(signal.SIGTERM)
-        return command
+    error = "hipMemMap@2=hipErrorOutOfMemory"
+    command = signalled_in("hipMemUnmap@1", [signal.SIGTERM], tmp_path, faults=error)
 
-    slow_enough(during, "SIGTERM: still giving memory back", 4, tmp_path)
+    assert command.wait() == 4
+    assert "SIGTERM: still giving memory back" in command.err
 
 
 @every_signal
@@ -116,22 +100,17 @@ def test_what_was_ignored_when_the_command_began_stays_ignored(tmp_path: Path) -
     assert command.alive() == {}
 
 
-def test_a_signal_in_the_last_step_is_heard(calls: list[str], tmp_path: Path) -> None:
+def test_a_signal_in_the_last_step_is_heard(tmp_path: Path) -> None:
     command = Command(tmp_path, *APPLY, at_step=(STEPS - 1, signal.SIGTERM))
 
     assert command.wait() == 143
 
 
-def test_a_signal_while_a_device_is_waited_for_is_answered_and_not_obeyed(calls: list[str], tmp_path: Path) -> None:
-    def during(delay_ms: int, folder: Path) -> Command:
-        faults = f"hipDeviceSynchronize@1=delay:{delay_ms}"
-        command = Command(folder, *APPLY, faults=faults, variables={"HIPPLAN_IDLE_NOTICE": "3600"})
-        command.wait_for_calls(before_the("hipDeviceSynchronize", calls))
-        time.sleep(delay_ms / 4_000)
-        command.send(signal.SIGINT)
-        return command
+def test_a_signal_while_a_device_is_waited_for_is_answered_and_not_obeyed(tmp_path: Path) -> None:
+    said, patient = "still waiting for device 'gpu.0'", {"HIPPLAN_IDLE_NOTICE": "3600"}
+    command = signalled_in("hipDeviceSynchronize@1", [signal.SIGINT], tmp_path, said, variables=patient)
 
-    slow_enough(during, "still waiting for device 'gpu.0'", 130, tmp_path)
+    assert command.wait() == 130
 
 
 def test_a_device_that_never_becomes_idle_is_told_of_and_given_up_on_request(tmp_path: Path) -> None:
