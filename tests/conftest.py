@@ -23,6 +23,8 @@ sys.dont_write_bytecode = False
 
 ROOT = Path(__file__).parents[1]
 PLANS = sorted((ROOT / "plans").glob("*.yaml"))
+WHOLE = "HIPPLAN_WHOLE" in os.environ
+"""Whether sweeps have their whole length, as in `make reliability`; else a part (CONTRIBUTING.md)."""
 
 not_under_tsan = pytest.mark.skipif(
     "thread" in os.environ.get("HIPPLAN_SANITIZER", ""), reason="ThreadSanitizer keeps these addresses for itself"

@@ -1,6 +1,6 @@
 """Runs what shows that nothing is lost, prints the counts, and with --write puts them into docs/reliability.md.
 
-python tools/reliability.py                    faults, properties, interrupts and the soak on this build
+python tools/reliability.py                    faults, properties, interrupts, limits and the soak on this build
 python tools/reliability.py --sanitizer thread the suite on a build with a sanitizer (`make sanitize` builds it)
 """
 
@@ -32,6 +32,8 @@ NOT_SURVIVED = "-fno-sanitize-recover=undefined"
 finds a defect in."""
 DIED = 66
 NOT_SANITIZED = ("tests/hardware", "tests/cuda")
+LONGER = ("tests/faults", "tests/interrupts", "tests/cli/test_limits.py")
+"""What has a longer run than the one in `make test`."""
 TIMED = ("expansion_is_bounded", "placed_in_seconds", "refused_quickly")
 """Tests that bound a time, which a sanitizer multiplies."""
 
@@ -61,8 +63,8 @@ def main() -> int:
 
 
 def _plain(given: argparse.Namespace) -> dict[str, str]:
-    environment = os.environ | {"HIPPLAN_EXAMPLES": str(given.examples), "HIPPLAN_EVERY_CODE": "1"}
-    ran = _pytest(["tests/faults", "tests/interrupts", f"--hypothesis-seed={given.seed}"], environment)
+    environment = os.environ | {"HIPPLAN_EXAMPLES": str(given.examples), "HIPPLAN_WHOLE": "1"}
+    ran = _pytest([*LONGER, f"--hypothesis-seed={given.seed}"], environment)
     arguments = ["--cycles", str(given.cycles), "--failed", str(given.failed), "--seed", str(given.seed)]
     soaked = subprocess.run(
         [sys.executable, "-m", "tests.faults.soak", *arguments], cwd=ROOT, capture_output=True, text=True

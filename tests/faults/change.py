@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from hipplan.errors import ApplyError, HipplanError, LeakError
 from hipplan.layout.layout import Layout
@@ -73,8 +73,9 @@ class Change(Phase):
             # Where all calls fail for ever, what the rights are now cannot even be asked.
             lost = ("current device could not be set back", *(["rights of a mapping"] if lasting else []))
             assert all(any(words in line for words in lost) for line in changed)
+            said = str(error)
             for name in error.leaks:
-                assert f"'{name}'" in str(error)
+                assert f"'{name}'" in said
         if undone:
             assert isinstance(error, ApplyError)
             assert error.diagnostics[0].code == "HP401"
@@ -100,16 +101,41 @@ class Change(Phase):
 
 def facts(sim: Simulator, layout: Layout) -> Facts:
     """Addresses, handles, rights, and the bytes at the beginning of everything: by kind of fact, then by what it is."""
-    state, devices = layout._holding.state, layout.program.devices.values()
-    mapped = [step for step in layout.program.steps if isinstance(step, steps.Map)]
+    state, devices, names = layout._holding.state, layout.program.devices.values(), names_of(layout.program)
     return {
-        "address": {r.name: layout[r.name].address for r in layout.program.resources},
-        "handle": {
-            s.name: state.handle_of(s.name) for s in layout.program.steps if isinstance(s, steps.CreateAllocation)
-        },
-        "access": {s.name: [sim.runtime.access(d, state.address_of(s.name)) for d in devices] for s in mapped},
+        "address": {name: layout[name].address for name in names.all},
+        "handle": {name: state.handle_of(name) for name in names.made},
+        "access": {name: [sim.runtime.access(d, state.address_of(name)) for d in devices] for name in names.mapped},
         "bytes": {key: sim.read(address, PATTERN_BYTES) for key, address in writable(layout)},
     }
+
+
+class Names(NamedTuple):
+    """What a program speaks of; looked up once for the hundreds of layouts of a sweep."""
+
+    program: Program
+    all: list[str]
+    made: list[str]
+    mapped: list[str]
+    writable: list[tuple[str, str]]
+    """(allocation or "", mapping or buffer)"""
+
+
+_known: dict[int, Names] = {}
+
+
+def names_of(program: Program) -> Names:
+    if id(program) not in _known or _known[id(program)].program is not program:
+        _known.clear()
+        made = {s.name: s.device for s in program.steps if isinstance(s, steps.CreateAllocation)}
+        mapped = [s for s in program.steps if isinstance(s, steps.Map)]
+        rights = {s.name: dict(s.rights) for s in program.steps if isinstance(s, steps.SetAccess)}
+        can = [(s.allocation, s.name) for s in mapped if rights.get(s.name, {}).get(made.get(s.allocation, -2)) == "rw"]
+        can += [("", s.name) for s in program.steps if isinstance(s, _BUFFERS) and not s.name.startswith(STAGING)]
+        _known[id(program)] = Names(
+            program, [r.name for r in program.resources], [*made], [s.name for s in mapped], can
+        )
+    return _known[id(program)]
 
 
 def writable(layout: Layout) -> list[tuple[Any, int]]:
@@ -117,13 +143,9 @@ def writable(layout: Layout) -> list[tuple[Any, int]]:
     bytes (#contents.0) has none of its own."""
     state = layout._holding.state
     found: dict[Any, int] = {}
-    rights = {s.name: dict(s.rights) for s in layout.program.steps if isinstance(s, steps.SetAccess)}
-    owners = {s.name: s.device for s in layout.program.steps if isinstance(s, steps.CreateAllocation)}
-    for step in layout.program.steps:
-        if isinstance(step, steps.Map) and rights.get(step.name, {}).get(owners.get(step.allocation, -2)) == "rw":
-            found.setdefault(("handle", state.handle_of(step.allocation)), state.address_of(step.name))
-        elif isinstance(step, _BUFFERS) and not step.name.startswith(STAGING):
-            found["address", state.address_of(step.name)] = state.address_of(step.name)
+    for allocation, name in names_of(layout.program).writable:
+        address = state.address_of(name)
+        found.setdefault(("handle", state.handle_of(allocation)) if allocation else ("address", address), address)
     return list(found.items())
 
 

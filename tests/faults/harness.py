@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -22,7 +21,7 @@ from hipplan.layout.layout import Layout
 from hipplan.layout.run import run
 from hipplan.machines.profiles import load_machine, sim_profile
 from hipplan.program.program import Program
-from tests.conftest import Key, Simulator, keys_of
+from tests.conftest import WHOLE, Key, Simulator, keys_of
 
 CODES = {
     "hipErrorOutOfMemory": 2,
@@ -31,9 +30,6 @@ CODES = {
     "hipErrorNotSupported": 801,
     "hipErrorUnknown": 999,
 }
-EVERY_CODE = "HIPPLAN_EVERY_CODE" in os.environ
-"""Whether each call fails with each code in each sweep. Else those that hipplan treats alike, all but NotReady, take
-turns: over both modes and both releases a call fails with each of them."""
 ONCE, FOR_EVER = "", "+"
 RETRIES = 6
 """How often a call that says NotReady is made again."""
@@ -113,19 +109,40 @@ def calls_of(phase: Phase, to: Path) -> list[str]:
     return [json.loads(line)["call"] for line in to.read_text().splitlines()] if to.exists() else []
 
 
+def chosen(calls: list[str]) -> list[tuple[int, str]]:
+    """The calls to fail, by number: all of them, or the first and the last of those that come after the same call.
+
+    So each kind of call fails in each place that it has in a plan, but not for each of the hundred alike.
+    """
+    numbered = list(enumerate(calls, 1))
+    if WHOLE:
+        return numbered
+    places: dict[tuple[str, str], list[int]] = {}
+    for n, call in numbered:
+        places.setdefault((calls[n - 2] if n > 1 else "", call), []).append(n)
+    ends = {n for alike in places.values() for n in (alike[0], alike[-1])}
+    return [(n, call) for n, call in numbered if n in ends]
+
+
 def sweep(phase: Phase, calls: list[str], code: str, mode: str) -> None:
     """Fails each of the calls in turn, for ever with mode FOR_EVER."""
-    for n, call in enumerate(calls, 1):
+    for n, call in chosen(calls):
         _fail(phase, n, call, code, mode)
 
 
 def sweep_codes(phase: Phase, calls: list[str], mode: str) -> None:
-    """Fails each of the calls in turn, with each code that hipplan may treat otherwise."""
+    """Fails each of the calls in turn, with each code that hipplan may treat otherwise.
+
+    Unless the sweep is whole, those that it treats alike, all but NotReady, take turns: over both modes and both
+    releases a call fails with each of them. NotReady has one mode a release then.
+    """
     alike = [code for code in CODES if code != "hipErrorNotReady"]
-    turn = 2 * (phase.sim.runtime.version >= 7_03_00000) + (mode == FOR_EVER)
-    for n, call in enumerate(calls, 1):
-        _fail(phase, n, call, "hipErrorNotReady", mode)
-        for code in alike if EVERY_CODE else [alike[(n + turn) % len(alike)]]:
+    later = phase.sim.runtime.version >= 7_03_00000
+    turn = 2 * later + (mode == FOR_EVER)
+    for n, call in chosen(calls):
+        if WHOLE or later == (mode == ONCE):
+            _fail(phase, n, call, "hipErrorNotReady", mode)
+        for code in alike if WHOLE else [alike[(n + turn) % len(alike)]]:
             _fail(phase, n, call, code, mode)
 
 
@@ -136,8 +153,12 @@ def _fail(phase: Phase, n: int, call: str, code: str, mode: str) -> None:
 
 
 def sweep_undo(phase: Phase, calls: list[str], code: str) -> None:
-    """Fails each call of the act, and for each of them every call of the undo: the first error stays first."""
-    for n, call in enumerate(calls, 1):
+    """Fails each call of the act, and for each of them every call of the undo: the first error stays first.
+
+    Unless the sweep is whole, each kind of call fails once in the act.
+    """
+    last = {call: n for n, call in enumerate(calls, 1)}  # of each kind of call, where most is to be undone
+    for n, call in enumerate(calls, 1) if WHOLE else zip(last.values(), last, strict=True):
         calls_made = _calls_until_undone(phase, n, code)
         for m in range(n + 1, calls_made + 1):
             inject(phase, f"*@{n}={code}; *@{m}=hipErrorUnknown", call, code)
@@ -247,8 +268,9 @@ class Apply(Phase):
         assert error.call == call or (call == SETS_BACK and lasting)
         assert {one.code for one in more} <= {"HP403", "HP406"}
         assert error.exit_code == (5 if error.leaks or error.not_as_it_was else 4)
+        said = str(error)
         for name in error.leaks:
-            assert f"'{name}'" in str(error)
+            assert f"'{name}'" in said
 
 
 class Verify(Phase):

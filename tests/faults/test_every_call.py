@@ -21,7 +21,7 @@ from hipplan.layout.run import run
 from hipplan.machines.runtimes import choose
 from hipplan.program.program import Program
 from hipplan.show import render_json
-from tests.conftest import PLANS, Simulator
+from tests.conftest import PLANS, WHOLE, Simulator
 from tests.faults import generated
 from tests.faults.harness import (
     CODES,
@@ -41,8 +41,8 @@ from tests.faults.harness import (
     sweep_undo,
 )
 
-SEEDS = range(24)
-AT_LEAST = 10_000
+SEEDS = range(24 if WHOLE else 12)
+AT_LEAST = 30_000 if WHOLE else 5_000
 QUICKSTART = next(path for path in PLANS if path.stem == "quickstart")
 SHARED = {"hipplan": 1, "allocations": {"shared": {"device": "gpu.0", "size": "2MiB", "shareable": "posix_fd"}}}
 SHARED["devices"] = {"gpu": {"count": 2}}
