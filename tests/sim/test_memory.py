@@ -178,3 +178,34 @@ def test_an_element_may_lie_over_the_end_of_a_piece(hip: Hip, before_the_end: in
         assert hip.read(at, 8) == b"\x11\x22\x33\x44" * 2
         assert hip.hipMemsetD16(at, 0x2211, 3) == SUCCESS
         assert hip.read(at, 6) == b"\x11\x22" * 3
+
+
+def test_what_nobody_wrote_is_not_copied(script: Script) -> None:
+    source = """
+def of_the_simulator():
+    return sum(os.stat(f"/proc/self/fd/{n}").st_blocks * 512 for n in os.listdir("/proc/self/fd")
+               if os.path.islink(f"/proc/self/fd/{n}") and "memfd:hipsim-" in os.readlink(f"/proc/self/fd/{n}"))
+G = 1 << 30
+a, b = hip.get("hipMalloc", c_void_p, 32 * G), hip.get("hipMalloc", c_void_p, 32 * G)
+hip.hipMemset(a + 5 * G + 77, 1, 4096)
+hip.hipMemset(b + 7 * G + 55, 2, 1 << 20)
+hip.hipMemset(b + 9 * G, 3, 100)
+for to, source, size in ((b + 3, a + 3, 32 * G - 3), (b + 4096 + 77, a, 31 * G), (b, a, 32 * G)):
+    assert hip.hipMemcpy(to, source, size, 4) == 0
+    print(of_the_simulator() >> 20, hip.read(to + 5 * G, 16384) == hip.read(source + 5 * G, 16384))
+    print(set(hip.read(b + 7 * G, 2 << 20)), set(hip.read(b + 9 * G, 100)), len(hip.read(b + 5 * G, 16384).strip(b"\\0")))
+"""
+    got = script(source, HIPSIM_PROFILE="device.0.memory=137438953472\ndevice.0.vmm=1\n")
+
+    assert got.stdout.splitlines() == ["0 True", "{0} {0} 4096"] * 3, got.stderr
+
+
+def test_what_nobody_wrote_is_zero_in_a_copy_where_the_kernel_takes_no_pages_back(script: Script) -> None:
+    source = f"""{KERNEL}
+refuse("fallocate")
+with hip.buffer({SIZE}) as a, hip.buffer({SIZE}) as b:
+    hip.hipMemset(a + 8192, 5, 1)
+    hip.hipMemset(b, 7, {SIZE})
+    print(hip.hipMemcpy(b, a, {SIZE}, 4), hip.read(b, {SIZE}) == bytes(8192) + b"\\5" + bytes({SIZE} - 8193))
+"""
+    assert script(source).stdout.strip() == "0 True"

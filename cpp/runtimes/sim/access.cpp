@@ -36,6 +36,38 @@ part part_at(const machine& m, std::uintptr_t address, std::uint64_t bytes) {
   return {nullptr, address, bytes};
 }
 
+void copy_written(const part& to, const part& from, std::uint64_t bytes) {
+  std::vector<std::byte> bounce(std::min<std::uint64_t>(bytes, bounce_bytes));
+  for (std::uint64_t done = 0; done < bytes; done += bounce.size()) {
+    const auto step = std::min<std::uint64_t>(bytes - done, bounce.size());
+    from.file->read(from.offset + done, bounce.data(), step);
+    to.file->write(to.offset + done, bounce.data(), step);
+  }
+}
+
+part behind(const part& all, std::uint64_t bytes) {
+  return {all.file, all.offset + bytes, all.bytes - bytes};
+}
+
+// What nobody wrote is zero, and takes no memory in the copy either.
+void copy_between_files(const part& to, const part& from, std::uint64_t bytes) {
+  const auto end = from.offset + bytes;
+  for (auto at = from.offset; at < end;) {
+    const auto done = at - from.offset;
+    const auto written = from.file->written_from(at, end);
+    const auto target = to.offset + done;
+    if (written > at && to.file->written_from(target, target + (written - at)) < target + (written - at) &&
+        !to.file->discard(target, written - at)) {
+      copy_written(behind(to, done), behind(from, done), written - at);
+    }
+    at = from.file->unwritten_from(written, end);
+    if (written < at) {
+      const auto before = written - from.offset;
+      copy_written(behind(to, before), behind(from, before), at - written);
+    }
+  }
+}
+
 void copy_part(const part& to, const part& from, std::uint64_t bytes) {
   if (!to.file && !from.file) {
     copy_host(to.offset, from.offset, bytes);
@@ -44,12 +76,7 @@ void copy_part(const part& to, const part& from, std::uint64_t bytes) {
   } else if (!from.file) {
     to.file->write(to.offset, reinterpret_cast<void*>(from.offset), bytes);
   } else {
-    std::vector<std::byte> bounce(std::min<std::uint64_t>(bytes, bounce_bytes));
-    for (std::uint64_t done = 0; done < bytes; done += bounce.size()) {
-      const auto step = std::min<std::uint64_t>(bytes - done, bounce.size());
-      from.file->read(from.offset + done, bounce.data(), step);
-      to.file->write(to.offset + done, bounce.data(), step);
-    }
+    copy_between_files(to, from, bytes);
   }
 }
 

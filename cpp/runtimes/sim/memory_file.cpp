@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <new>
 #include <string_view>
@@ -127,6 +128,18 @@ void memory_file::write(std::uint64_t offset, const void* from, std::size_t byte
     offset += static_cast<std::uint64_t>(done);
     bytes -= static_cast<std::size_t>(done);
   }
+}
+
+std::uint64_t memory_file::written_from(std::uint64_t offset, std::uint64_t end) const noexcept {
+  const auto found = lseek(descriptor_, static_cast<off_t>(offset), SEEK_DATA);
+  if (found < 0)
+    return errno == ENXIO ? end : offset;  // a kernel that does not tell: all of it, for all we know
+  return std::min(static_cast<std::uint64_t>(found), end);
+}
+
+std::uint64_t memory_file::unwritten_from(std::uint64_t offset, std::uint64_t end) const noexcept {
+  const auto found = lseek(descriptor_, static_cast<off_t>(offset), SEEK_HOLE);
+  return found < 0 ? end : std::min(static_cast<std::uint64_t>(found), end);
 }
 
 bool memory_file::discard(std::uint64_t offset, std::uint64_t bytes) noexcept {

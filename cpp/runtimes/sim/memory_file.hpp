@@ -42,6 +42,10 @@ class memory_file {
 
   void read(std::uint64_t offset, void* to, std::size_t bytes) const;
   void write(std::uint64_t offset, const void* from, std::size_t bytes);
+  /// Where the next bytes are that somebody wrote, from an offset on; `end` if there are none before it.
+  [[nodiscard]] std::uint64_t written_from(std::uint64_t offset, std::uint64_t end) const noexcept;
+  /// Where they end.
+  [[nodiscard]] std::uint64_t unwritten_from(std::uint64_t offset, std::uint64_t end) const noexcept;
   /// Gives the pages back to the kernel; they read as zero afterwards. False: the kernel refused.
   bool discard(std::uint64_t offset, std::uint64_t bytes) noexcept;
 
