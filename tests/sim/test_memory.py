@@ -193,11 +193,12 @@ hip.hipMemset(b + 9 * G, 3, 100)
 for to, source, size in ((b + 3, a + 3, 32 * G - 3), (b + 4096 + 77, a, 31 * G), (b, a, 32 * G)):
     assert hip.hipMemcpy(to, source, size, 4) == 0
     print(of_the_simulator() >> 20, hip.read(to + 5 * G, 16384) == hip.read(source + 5 * G, 16384))
-    print(set(hip.read(b + 7 * G, 2 << 20)), set(hip.read(b + 9 * G, 100)), len(hip.read(b + 5 * G, 16384).strip(b"\\0")))
+    others = hip.read(b + 7 * G, 2 << 20) + hip.read(b + 9 * G, 100)
+    print(set(others), len(hip.read(b + 5 * G, 16384).strip(b"\\0")))
 """
     got = script(source, HIPSIM_PROFILE="device.0.memory=137438953472\ndevice.0.vmm=1\n")
 
-    assert got.stdout.splitlines() == ["0 True", "{0} {0} 4096"] * 3, got.stderr
+    assert got.stdout.splitlines() == ["0 True", "{0} 4096"] * 3, got.stderr
 
 
 def test_what_nobody_wrote_is_zero_in_a_copy_where_the_kernel_takes_no_pages_back(script: Script) -> None:
