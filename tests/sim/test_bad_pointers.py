@@ -1,66 +1,59 @@
-"""Pointers and handles that are none, into every call: an answer, and never the end of the process."""
+"""Arguments that the program cannot read are an error, not the end of the process."""
 
 from __future__ import annotations
 
+import ctypes
+import mmap
+import threading
+from collections.abc import Iterator
+from ctypes import byref, c_int, c_size_t, c_void_p
+
 import pytest
 
-from .conftest import Script
+from ..conformance.hip import INVALID_VALUE, SUCCESS, Hip, prop
 
-NOWHERE = ("0x1000", "0x5123000000000000", "0xfffffffffffff000")
-
-COPIES = """
-device, freed = hip.get("hipMalloc", c_void_p, 8192), hip.get("hipMalloc", c_void_p, 8192)
-hip.hipFree(freed)
-own = ctypes.addressof(ctypes.create_string_buffer(8192))
-for known in (hip.get("hipHostMalloc", c_void_p, 8192, 0), hip.get("hipMallocManaged", c_void_p, 8192, 1), device, own):
-    for bad in (freed, {nowhere}):
-        for size in (1, 4096, 2**62):
-            assert hip.hipMemcpy(known, bad, size, 4) == 1, (known, bad, size)
-            assert hip.hipMemcpy(bad, known, size, 4) == 1, (known, bad, size)
-            assert hip.hipMemset(bad, 1, size) == 1
-print("alive")
-"""
-
-ARGUMENTS = """
-for bad in ({nowhere}):
-    handle, device = c_void_p(), hip.get("hipMalloc", c_void_p, 4096)
-    assert hip.hipMemImportFromShareableHandle(byref(handle), bad, 1) == 1
-    assert hip.hipMemRelease(bad) == hip.hipMemMap(bad, 4096, 0, bad, 0) == hip.hipMemUnmap(bad, 4096) == 1
-    assert hip.hipMalloc(bad, 4096) == hip.hipMemGetInfo(bad, None) == hip.hipHostGetFlags(bad, device) == 1
-    assert hip.hipMemCreate(byref(handle), 4096, bad, 0) == hip.hipMemSetAccess(device, 4096, bad, 1) == 1
-    assert hip.hipPointerGetAttributes(bad, device) == hip.hipPointerSetAttribute(bad, 6, device) == 1
-    assert hip.hipStreamSynchronize(bad) != 0 and hip.hipEventQuery(bad) != 0
-print("alive")
-"""
+PROT_NONE = 0
 
 
-@pytest.mark.parametrize("source", [COPIES, ARGUMENTS], ids=["copies", "arguments"])
-def test_what_is_no_pointer_and_no_handle_is_invalid(source: str, script: Script) -> None:
-    done = script(source.format(nowhere=", ".join(NOWHERE)))
-    assert done.stdout.split() == ["alive"], done.stderr
+@pytest.fixture
+def last_readable() -> Iterator[int]:
+    """The end of a page with nothing that can be read behind it."""
+    pages = mmap.mmap(-1, 2 * mmap.PAGESIZE)
+    begin = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+    protect = ctypes.CDLL(None, use_errno=True).mprotect
+    assert protect(c_void_p(begin + mmap.PAGESIZE), c_size_t(mmap.PAGESIZE), PROT_NONE) == 0
+    yield begin + mmap.PAGESIZE
+    assert protect(c_void_p(begin + mmap.PAGESIZE), c_size_t(mmap.PAGESIZE), 3) == 0
 
 
-@pytest.mark.parametrize(("option", "code"), [("", 0), ("option.gpu_fault_aborts=1", -6)])
-def test_a_gpu_that_would_fault_can_end_the_process_as_on_hardware(option: str, code: int, script: Script) -> None:
-    source = f"""
-simulator.configure("device.0.name=x\\n{option}")
-place = hip.get("hipMemAddressReserve", c_void_p, 4096, 0, None, 0)
-with hip.allocation(4096) as handle, hip.mapping(place, 4096, handle):
-    print(hip.write(place, b"x"), flush=True)
-"""
-    done = script(source)
-    assert done.returncode == code
-    assert done.stdout.split() == (["700"] if code == 0 else [])
-    assert ("Memory access fault by GPU" in done.stderr) == (code != 0)
+def test_a_struct_that_ends_where_nothing_can_be_read_is_invalid(hip: Hip, last_readable: int) -> None:
+    wanted = prop(0)
+    size = ctypes.sizeof(wanted)
+    for inside in (size, size - 1, 8, 1, 0):
+        place = last_readable - inside
+        ctypes.memmove(place, byref(wanted), inside)
+        granularity = c_size_t()
+        code = hip.hipMemGetAllocationGranularity(byref(granularity), c_void_p(place), 0)
+        assert code == (SUCCESS if inside == size else INVALID_VALUE), inside
 
 
-def test_overlapping_host_memory_is_copied_as_memmove_does(script: Script) -> None:
-    source = """
-size = 3 << 20
-here = ctypes.create_string_buffer(bytes(i % 251 for i in range(size)), size)
-whole = here.raw
-at = ctypes.addressof(here)
-assert hip.hipMemcpy(at + 5, at, size - 5, 4) == 0 and here.raw[5:] == whole[:-5]
-assert hip.hipMemcpy(at, at + 5, size - 5, 4) == 0 and here.raw[: size - 5] == whole[:-5]
-"""
-    assert script(source).returncode == 0
+def test_an_answer_cannot_go_where_nothing_is(hip: Hip, last_readable: int) -> None:
+    for place in (last_readable, last_readable - 2, 8, 2**47, 2**64 - 4):
+        assert hip.hipGetDeviceCount(c_void_p(place)) == INVALID_VALUE, hex(place)
+    assert hip.hipGetDeviceCount(c_void_p(last_readable - 4)) == SUCCESS
+
+
+def test_each_thread_has_a_stack_of_its_own(hip: Hip, last_readable: int) -> None:
+    """What is on another thread's is asked of the kernel."""
+    codes: list[int] = []
+
+    def ask() -> None:
+        count = c_int()
+        codes.append(hip.hipGetDeviceCount(byref(count)))
+        codes.append(hip.hipGetDeviceCount(c_void_p(last_readable)))
+
+    for _ in range(2):
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()
+    assert codes == [SUCCESS, INVALID_VALUE] * 2

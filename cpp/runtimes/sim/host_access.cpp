@@ -1,11 +1,14 @@
 #include "host_access.hpp"
 
+#include <pthread.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "memory_file.hpp"
@@ -26,17 +29,48 @@ ssize_t move(transfer how, void* local, std::uintptr_t remote, std::size_t bytes
   return done < 0 && errno == EFAULT ? 0 : done;
 }
 
+// The calling thread's stack, [low, high); nothing where nobody knows.
+std::pair<std::uintptr_t, std::uintptr_t> own_stack() noexcept {
+  pthread_attr_t attributes;
+  if (pthread_getattr_np(pthread_self(), &attributes) != 0) return {0, 0};
+  void* low = nullptr;
+  std::size_t bytes = 0;
+  const bool known = pthread_attr_getstack(&attributes, &low, &bytes) == 0;
+  pthread_attr_destroy(&attributes);
+  const auto begin = reinterpret_cast<std::uintptr_t>(low);
+  return known ? std::pair(begin, begin + bytes) : std::pair(std::uintptr_t{0}, std::uintptr_t{0});
+}
+
+// Whether it lies in what the callers have of the thread's stack, which is there as long as they are.
+bool is_on_stack(std::uintptr_t address, std::size_t bytes) noexcept {
+  static thread_local const auto stack = own_stack();
+  const auto [low, high] = stack;
+  const auto here = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
+  return low <= here && here <= address && address < high && bytes <= high - address;
+}
+
+// Whether the CPU can read the eight bytes at a multiple of eight. The kernel looks at the signals of a mask
+// before it looks at what to do with them, which is nothing that there is: no call is quicker.
+bool is_word_readable(std::uintptr_t address) noexcept {
+  constexpr int nothing = -1;
+  constexpr std::size_t mask_bytes = 8;
+  return syscall(SYS_rt_sigprocmask, nothing, address, nullptr, mask_bytes) == 0 || errno != EFAULT;
+}
+
 }  // namespace
 
 bool is_readable(std::uintptr_t address, std::size_t bytes) noexcept {
-  char sink[64];
-  for (std::size_t at = 0; at < bytes; at += sizeof sink) {
-    const auto step = std::min(sizeof sink, bytes - at);
-    const auto done = move(process_vm_readv, sink, address + at, step);
-    if (done < 0) return true;
-    if (static_cast<std::size_t>(done) < step) return false;
-  }
-  return true;
+  if (bytes == 0 || is_on_stack(address, bytes)) return true;  // as answers mostly are: nobody need be asked
+  constexpr std::uintptr_t page = 4096;
+  constexpr std::uintptr_t word = 8;
+  const auto last = address + (bytes - 1);
+  if (last < address) return false;
+  const int before = errno;
+  bool readable = is_word_readable(address / word * word);
+  for (auto at = address / page + 1; readable && at <= last / page; ++at)
+    readable = is_word_readable(at * page);
+  errno = before;
+  return readable;
 }
 
 void read_host(std::uintptr_t from, void* to, std::size_t bytes) {
