@@ -31,25 +31,24 @@ class Expanded:
         self.budget = root.budget
         """What is left for what becomes of it."""
         self._root = root
-        self._spans: dict[tuple[int, Path, bool], Span | None] = {}
+        self._spans: dict[tuple[Path, bool], Span | None] = {}
         """Where things were written: of a counted one it is asked thousands of times."""
         self._origins: dict[Path, tuple[Source, Path, str]] = {}
 
     def span(self, path: Sequence[Hashable], *, key: bool = False) -> Span | None:
         """The place the user wrote; for a repeated thing with the repetition it comes from."""
         path = tuple(path)
+        if (path, key) not in self._spans:
+            self._spans[path, key] = self._find(path, key)
+        return self._spans[path, key]
+
+    def _find(self, path: Path, key: bool) -> Span | None:
         for length in range(len(path) if self._origins else 0, 0, -1):
             if path[:length] in self._origins:
                 source, origin, expansion = self._origins[path[:length]]
-                span = self._written(source, (*origin, *path[length:]), key)
+                span = source.span((*origin, *path[length:]), key=key)
                 return span.repeated(expansion) if span and expansion else span
-        return self._written(self._root, path, key)
-
-    def _written(self, source: Source, path: Path, key: bool) -> Span | None:
-        place = (id(source), path, key)
-        if place not in self._spans:
-            self._spans[place] = source.span(path, key=key)
-        return self._spans[place]
+        return self._root.span(path, key=key)
 
     def came_from(self, path: Path, source: Source, origin: Path, expansion: str) -> None:
         if path != origin or source is not self._root or expansion:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from hipplan.errors import ApplyError, Diagnostic
-from hipplan.program.steps import CPU_ORDINAL, Reserve, Step
+from hipplan.program.steps import CPU_ORDINAL, Reserve, Step, step_data
 from hipplan.units import format_size
 
 Rights = tuple[tuple[int, str], ...]
 """(ordinal or CPU_ORDINAL, right), as in SetAccess."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@step_data
 class ChangeAccess(Step):
     """Other rights on a mapping that stays."""
 
@@ -29,7 +27,7 @@ class ChangeAccess(Step):
         return told + (", for the whole range" if self.together else "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@step_data
 class ChangeAdvice(Step):
     """Other advice for a part of a managed buffer that stays."""
 
@@ -46,7 +44,7 @@ class ChangeAdvice(Step):
         return f"{called} ({_who(device)}), {format_size(self.size)} at +{format_size(self.offset)}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@step_data
 class TakeOut(Step):
     """Unmaps a mapping of the layout as it was, in whose place something else is to be mapped."""
 
@@ -62,7 +60,7 @@ class TakeOut(Step):
         return f"{self.allocation} makes room"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@step_data
 class ReserveBeside(Reserve):
     """More addresses for a reservation that is full, right behind it."""
 
@@ -71,7 +69,7 @@ class ReserveBeside(Reserve):
     """Bytes from the base of what it follows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@step_data
 class CopyBytes(Step):
     """The bytes of memory that is made anew, through a second place where both are mapped for this."""
 

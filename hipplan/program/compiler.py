@@ -27,7 +27,7 @@ from hipplan.language.objects import (
     sound,
 )
 from hipplan.machines.profiles import FALLBACK_GRANULARITY, Machine, load_machine
-from hipplan.program import contents, pieces, preflight, regions, steps
+from hipplan.program import contents, pieces, preflight, ranges, regions, steps
 from hipplan.program.content_steps import staging_of
 from hipplan.program.devices import place, selectors
 from hipplan.program.difference import Difference
@@ -78,7 +78,7 @@ def _planned(plan: LoadedPlan | PlanSource, machine: Machine | str | os.PathLike
         ranges_told=all(device.concurrent_managed for device in machine.devices),
         regions=building.regions,
     )
-    preflight.check(plan, machine, devices, program.resources, findings)
+    preflight.check(plan, machine, devices, program.steps, findings)
     if findings.errors:
         raise MachineError(findings.all)
     return replace(program, warnings=tuple(in_order((*plan.warnings, *findings.warnings))))
@@ -106,6 +106,7 @@ class _Compiler:
         self.machine = machine
         self.devices = devices
         self.findings = findings
+        self._granularities: dict[tuple[str, str], int] = {}
         self.regions = regions.lay_out(plan, lambda device: self.granularity(device, "recommended"), findings)
         self.plan = replace(plan, objects=regions.lowered(plan.objects, self.regions))
         self.steps: list[steps.Step] = []
@@ -154,10 +155,12 @@ class _Compiler:
 
     def granularity(self, device: str, which: str) -> int:
         """Bytes; of the device, or of host memory, which ROCm hands out in pages."""
-        if device == HOST:
-            return self.machine.host_granularity or PAGE
-        known = self.machine.devices[self.devices[device]]
-        return getattr(known, f"granularity_{which}") or FALLBACK_GRANULARITY
+        if (device, which) not in self._granularities:
+            known = None if device == HOST else self.machine.devices[self.devices[device]]
+            own = getattr(known, f"granularity_{which}", None)
+            of_host = self.machine.host_granularity or PAGE
+            self._granularities[device, which] = of_host if known is None else own or FALLBACK_GRANULARITY
+        return self._granularities[device, which]
 
     def _allocation(self, allocation: ResolvedAllocation) -> None:
         spec = allocation.spec
@@ -165,7 +168,7 @@ class _Compiler:
         self.padded[allocation.name] = size
         span = self.plan.span(*allocation.path)
         if allocation.path[0] == "allocations":  # of a region its range is told
-            preflight.check_size(allocation.name, size, "padding", span, self.findings)
+            ranges.check_size(allocation.name, size, "padding", span, self.findings)
         if spec.bind is not None:
             self.steps.append(
                 steps.ImportAllocation(
@@ -203,7 +206,7 @@ class _Compiler:
         exact = spec.address_policy == "exact"
         slack = round_up(alignment, step) if alignment > PAGE and not exact else 0
         span = self.plan.span(*reservation.path)
-        preflight.check_size(reservation.name, size + slack, "padding and alignment", span, self.findings)
+        ranges.check_size(reservation.name, size + slack, "padding and alignment", span, self.findings)
         self.steps.append(
             steps.Reserve(
                 name=reservation.name,
@@ -216,7 +219,7 @@ class _Compiler:
                 origin=span,
             )
         )
-        preflight.check_range(self.plan, reservation, placed, size, step, self.findings)
+        ranges.check_range(self.plan, reservation, placed, size, step, self.findings)
         for mapping, at, mapped in placed:
             self.steps += self._mapping(reservation.name, mapping, at, mapped)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hipplan.errors import ApplyError, Diagnostic, Span
 from hipplan.files.tensorfiles import FileProblem, Files, Wanted
 from hipplan.language.findings import in_order
-from hipplan.program.steps import CPU_ORDINAL, Step
+from hipplan.program.steps import CPU_ORDINAL, Step, step_data
 from hipplan.units import PAGE, format_size, round_up
 
 STREAMS = 4
@@ -45,7 +45,7 @@ class Part:
     """Who moves the bytes; CPU_ORDINAL: the CPU may do it itself."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@step_data
 class Fill(Step):
     call = "hipMemsetAsync"
     parts: tuple[Part, ...]
@@ -58,7 +58,7 @@ class Fill(Step):
         return f"{format_size(sum(part.size for part in self.parts))} of {self.value}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@step_data
 class Copy(Step):
     call = "hipMemcpyAsync"
     source: str
@@ -82,7 +82,7 @@ class Taken:
     origin: Span | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@step_data
 class LoadFiles(Step):
     """Several loads that nothing stands between are one step, so that all devices load at the same time."""
 

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 
-from hipplan.errors import Diagnostic, Span
+from hipplan.errors import Diagnostic
 from hipplan.language.findings import Findings
 from hipplan.language.loader import LoadedPlan
 from hipplan.language.model import ManagedBuffer, PinnedBuffer, RegisteredBuffer
-from hipplan.language.objects import HOST, ResolvedAllocation, ResolvedMapping, ResolvedRegion, ResolvedReservation
+from hipplan.language.objects import HOST, ResolvedAllocation, ResolvedMapping, ResolvedRegion
 from hipplan.machines.profiles import Machine, MachineDevice
 from hipplan.program import steps
 from hipplan.program.difference import Difference
 from hipplan.program.program import descriptors_of
-from hipplan.program.resources import Resource
 from hipplan.units import about_size, format_size
 
-Placed = tuple[ResolvedMapping, int, int]
-
-_ON_DEVICES = (steps.CreateAllocation, steps.CreateDeviceBuffer)
-_ON_HOST = (steps.CreateAllocation, steps.CreatePinnedBuffer, steps.RegisterBuffer, steps.CreateManagedBuffer)
+Taking = (
+    steps.CreateAllocation
+    | steps.CreateDeviceBuffer
+    | steps.CreatePinnedBuffer
+    | steps.RegisterBuffer
+    | steps.CreateManagedBuffer
+)
+"""Steps that may take memory which is free before."""
 
 OPEN_FILES_MARGIN = 64
 """Descriptors left for everything else in the process."""
@@ -30,10 +34,10 @@ PADDING_SHARE = 8
 
 
 def check(
-    plan: LoadedPlan, machine: Machine, devices: dict[str, int], resources: Sequence[Resource], findings: Findings
+    plan: LoadedPlan, machine: Machine, devices: dict[str, int], made: Sequence[steps.Step], findings: Findings
 ) -> None:
-    """Every rule that looks at the whole plan."""
-    rules = _Rules(plan, machine, devices, resources, findings)
+    """Every rule that looks at the whole plan. made: all of its steps."""
+    rules = _Rules(plan, machine, devices, made, findings)
     rules.requirements()
     rules.capacity()
     rules.host_memory()
@@ -48,16 +52,13 @@ def check(
 
 def check_peak(way: Difference, machine: Machine, findings: Findings) -> None:
     """HP301, HP303, HP308: what a change needs while what goes is still there. machine: as if nothing of it were."""
-    held = way.old.bytes_by_device()
-    before = {way.old.devices[name]: size for name, size in held.items()}
-    made = [step for step in (*way.additions, *way.changes) if isinstance(step, _ON_DEVICES)]
+    there, made = _taken(way.old.steps, machine), _taken((*way.additions, *way.changes), machine)
     for name, ordinal in way.new.devices.items():
-        device = machine.devices[ordinal]
-        coming = [s for s in made if s.device == ordinal and getattr(s, "location", "device") == "device"]
-        more = sum(step.size for step in coming)
+        device, coming = machine.devices[ordinal], made[ordinal]
+        before, more = (sum(step.size for step in some) for some in (there[ordinal], coming))
         if device.memory is None or not coming:
             continue
-        short = device.in_use + before.get(ordinal, 0) + more - device.memory
+        short = device.in_use + before + more - device.memory
         if short > 0:
             largest = max(coming, key=lambda step: step.size)
             findings.add(
@@ -65,23 +66,20 @@ def check_peak(way: Difference, machine: Machine, findings: Findings) -> None:
                     "HP301",
                     f"{name} needs {about_size(short)} more than is free while the old and the new are there together",
                     largest.origin,
-                    why=f"{about_size(before.get(ordinal, 0))} of the layout are there until the end, "
+                    why=f"{about_size(before)} of the layout are there until the end, "
                     f"{about_size(more)} come; '{largest.name}' is the largest",
                     hint="remove in one update and add in the next, or close the layout and apply the plan",
                 )
             )
-    _check_host_peak(way, machine, findings)
-    count = descriptors_of((*way.old.steps, *made))
+    _check_host_peak(there[steps.CPU_ORDINAL], made[steps.CPU_ORDINAL], machine, findings)
+    count = descriptors_of((*way.old.steps, *way.additions, *way.changes))
     limit = machine.limits.open_files
     if machine.runtime == "amd" and limit and count + OPEN_FILES_MARGIN > limit:
         summary = f"the allocations, old and new together, need {count} file descriptors; the limit is {limit}"
         findings.add(Diagnostic("HP308", summary, hint="remove in one update and add in the next"))
 
 
-def _check_host_peak(way: Difference, machine: Machine, findings: Findings) -> None:
-    created = {step.name: step for step in (*way.additions, *way.changes) if isinstance(step, _ON_HOST)}
-    there = [r for r in way.old.resources if _takes_host_memory(r, machine, way.old.devices)]
-    coming = [r for r in way.new.resources if r.name in created and _takes_host_memory(r, machine, way.new.devices)]
+def _check_host_peak(there: Sequence[Taking], coming: Sequence[Taking], machine: Machine, findings: Findings) -> None:
     before, more = (sum(one.size for one in some) for some in (there, coming))
     if machine.host_memory is None or not coming or before + more <= machine.host_memory:
         return
@@ -91,7 +89,7 @@ def _check_host_peak(way: Difference, machine: Machine, findings: Findings) -> N
             "HP303",
             f"the old and the new together need {format_size(before + more)} of host memory, the host has "
             f"{format_size(machine.host_memory)}",
-            created[largest.name].origin,
+            largest.origin,
             why=f"{format_size(before)} of the layout are there until the end, {format_size(more)} come; "
             f"'{largest.name}' is the largest",
             hint="remove in one update and add in the next, or close the layout and apply the plan",
@@ -99,71 +97,25 @@ def _check_host_peak(way: Difference, machine: Machine, findings: Findings) -> N
     )
 
 
-def _takes_host_memory(resource: Resource, machine: Machine, devices: Mapping[str, int]) -> bool:
-    if resource.kind == "managed":  # pages that cannot migrate on a fault are the host's
-        return machine.runtime != "cuda" and machine.devices[devices[resource.device]].xnack is False
-    return resource.device == HOST and resource.kind != "mapping" and not resource.imported
+def _taken(some: Iterable[steps.Step], machine: Machine) -> dict[int, list[Taking]]:
+    """The steps that take memory, by the ordinal of what they take it of."""
+    taken: dict[int, list[Taking]] = defaultdict(list)
+    for step in some:
+        if isinstance(step, steps.CreateAllocation):
+            taken[step.device if step.location == "device" else steps.CPU_ORDINAL].append(step)
+        elif isinstance(step, steps.CreateDeviceBuffer):
+            taken[step.device].append(step)
+        elif isinstance(step, steps.CreateManagedBuffer):
+            if machine.runtime != "cuda" and machine.devices[step.device].xnack is False:
+                taken[steps.CPU_ORDINAL].append(step)  # pages that cannot migrate on a fault are the host's
+        elif isinstance(step, (steps.CreatePinnedBuffer, steps.RegisterBuffer)):
+            taken[steps.CPU_ORDINAL].append(step)
+    return taken
 
 
-def check_size(name: str, size: int, padding: str, span: Span | None, findings: Findings) -> None:
-    """HP302: more bytes than 64 bits count. padding: what the plan's own number was made larger by."""
-    if size >= 2**64:
-        summary = f"'{name}' is too large: {format_size(size)} with its {padding}"
-        why = "sizes and addresses have 64 bits: less than 16384PiB"
-        findings.add(Diagnostic("HP302", summary, span, why=why, hint="make it smaller"))
-
-
-def check_range(
-    plan: LoadedPlan,
-    reservation: ResolvedReservation,
-    placed: Sequence[Placed],
-    size: int,
-    step: int,
-    findings: Findings,
-) -> None:
-    """One reservation: places and sizes against the granularity, and overlap once padded (HP302)."""
-    spec, path = reservation.spec, reservation.path
-    if spec.address is not None and spec.address % step:
-        findings.add(_misaligned(f"the address of '{reservation.name}'", spec.address, step,
-                                 plan.span(*path, "address")))  # fmt: skip
-    before_end, before_name = 0, ""
-    for mapping, at, mapped in sorted(placed, key=lambda one: one[1]):
-        span = plan.span(*mapping.path, "at")
-        if at % step:
-            findings.add(_misaligned(f"mapping '{mapping.name}'", at, step, span))
-        elif at < before_end:
-            findings.add(
-                Diagnostic(
-                    "HP302",
-                    f"mapping '{mapping.name}' begins inside '{before_name}' once that is padded",
-                    span,
-                    why=f"'{before_name}' ends at {format_size(before_end)} after rounding up",
-                    hint=f"use {format_size(before_end)}, or leave `at` out",
-                )
-            )
-        elif at + mapped > size:
-            findings.add(
-                Diagnostic(
-                    "HP302",
-                    f"mapping '{mapping.name}' ends past '{reservation.name}' once it is padded",
-                    span,
-                    why=f"it ends at {format_size(at + mapped)}, the reservation at {format_size(size)}",
-                    hint=f"reserve at least {format_size(at + mapped)}",
-                )
-            )
-        before_end, before_name = at + mapped, mapping.name
-
-
-def _misaligned(what: str, value: int, step: int, span: Span | None) -> Diagnostic:
-    below = value // step * step
-    return Diagnostic(
-        "HP302",
-        f"{what} cannot start at {format_size(value)}",
-        span,
-        label=f"not a multiple of {format_size(step)}",
-        why=f"memory is mapped in steps of {format_size(step)} (minimum granularity)",
-        hint=f"use {format_size(below)} or {format_size(below + step)}",
-    )
+def _who(shared: ResolvedMapping | ResolvedRegion) -> list[str]:
+    """Who has a right."""
+    return [who for who, right in shared.access.items() if right != "none"]
 
 
 class _Rules:
@@ -172,14 +124,15 @@ class _Rules:
         plan: LoadedPlan,
         machine: Machine,
         devices: dict[str, int],
-        resources: Sequence[Resource],
+        made: Sequence[steps.Step],
         findings: Findings,
     ) -> None:
         self.plan = plan
         self.objects = plan.objects
         self.machine = machine
         self.devices = devices
-        self.resources = resources
+        self.made = made
+        self.taken = _taken(made, machine)
         self.findings = findings
 
     def add(self, code: str, summary: str, *path: object, why: str = "", hint: str = "") -> None:
@@ -209,20 +162,16 @@ class _Rules:
 
     def capacity(self) -> None:
         """HP301: device memory, padding and what is in use counted."""
-        by_device: dict[str, list[Resource]] = {name: [] for name in self.devices}
-        for resource in self.resources:
-            if resource.takes_memory and resource.device in by_device:
-                by_device[resource.device].append(resource)
-        for name, taken in by_device.items():
-            there = self.device(name)
+        for name, ordinal in self.devices.items():
+            there, taken = self.machine.devices[ordinal], self.taken[ordinal]
             if there.memory is None:
                 continue
-            needed = sum(resource.size for resource in taken)
+            needed = sum(step.size for step in taken)
             free = max(0, there.memory - there.in_use)
             if needed <= free:
                 continue
-            largest = max(taken, key=lambda resource: resource.size)
-            noun = "allocations" if largest.kind == "allocation" else "buffers"
+            largest = max(taken, key=lambda step: step.size)
+            noun = "allocations" if isinstance(largest, steps.CreateAllocation) else "buffers"
             path = getattr(self.objects, noun)[largest.name].path
             self.add(
                 "HP301",
@@ -238,13 +187,13 @@ class _Rules:
         """HP303: memory of the host."""
         if self.machine.host_memory is None:
             return
-        taken = [resource for resource in self.resources if _takes_host_memory(resource, self.machine, self.devices)]
-        needed = sum(resource.size for resource in taken)
+        taken = self.taken[steps.CPU_ORDINAL]
+        needed = sum(step.size for step in taken)
         if needed > self.machine.host_memory:
             paths = {one.name: one.path for one in self.objects.allocations.values()}
             paths |= {one.name: one.path for one in self.objects.buffers.values()}
-            lanes = sum(resource.size for resource in taken if resource.name not in paths)
-            largest = max((r for r in taken if r.name in paths), key=lambda resource: resource.size, default=None)
+            lanes = sum(step.size for step in taken if step.name not in paths)
+            largest = max((s for s in taken if s.name in paths), key=lambda step: step.size, default=None)
             self.add(
                 "HP303",
                 f"the plan needs {format_size(needed)} of host memory, the host has "
@@ -293,20 +242,24 @@ class _Rules:
 
     def access(self) -> None:
         """HP307: access to a mapping for a device that does not reach its memory."""
+        too_far: dict[tuple[int, str], list[str]] = {}  # thousands of mappings have one access in common
         for reservation in self.objects.reservations.values():
             for mapping in reservation.mappings:
                 owner = self.objects.allocations[mapping.allocation].device
-                for who, right in mapping.access.items():
-                    if HOST in (who, owner) or right == "none":
-                        continue
-                    if not self.machine.can_access(self.devices[who], self.devices[owner]):
-                        self.add(
-                            "HP307",
-                            f"{who} cannot be given access to '{mapping.name}' on {owner}",
-                            *mapping.path,
-                            why=f"{self.machine.name} has no link from {who} to {owner}",
-                            hint="leave the device out of access",
-                        )
+                place = id(mapping.access), owner
+                if place not in too_far:
+                    too_far[place] = [who for who in _who(mapping) if not self._reaches(who, owner)]
+                for who in too_far[place]:
+                    self.add(
+                        "HP307",
+                        f"{who} cannot be given access to '{mapping.name}' on {owner}",
+                        *mapping.path,
+                        why=f"{self.machine.name} has no link from {who} to {owner}",
+                        hint="leave the device out of access",
+                    )
+
+    def _reaches(self, who: str, owner: str) -> bool:
+        return HOST in (who, owner) or self.machine.can_access(self.devices[who], self.devices[owner])
 
     def descriptors(self) -> None:
         """HP308: AMD's runtime takes a file descriptor for each allocation."""
@@ -324,12 +277,12 @@ class _Rules:
 
     def padding(self) -> None:
         """HP254, a warning: what the granularity adds, by line of the plan."""
-        lines: dict[tuple[object, ...], list[Resource]] = {}
-        for resource in self.resources:
-            if resource.kind == "allocation":
-                lines.setdefault(self.objects.allocations[resource.name].path, []).append(resource)
+        lines: dict[tuple[object, ...], list[steps.CreateAllocation | steps.ImportAllocation]] = {}
+        for step in self.made:
+            if isinstance(step, (steps.CreateAllocation, steps.ImportAllocation)):
+                lines.setdefault(self.objects.allocations[step.name].path, []).append(step)
         for path, made in lines.items():
-            waste, taken = sum(one.waste for one in made), sum(one.size for one in made)
+            waste, taken = sum(one.size - one.asked for one in made), sum(one.size for one in made)
             if waste < max(PADDING_MIN, taken / PADDING_SHARE):
                 continue
             several = f"{len(made)} allocations of" if len(made) > 1 else "an allocation of"
@@ -391,8 +344,9 @@ class _Rules:
                      *mapping.path, why=why, hint="leave host out of access")  # fmt: skip
 
     def _shared_release(self, shared: ResolvedMapping | ResolvedRegion, version: tuple[int, ...]) -> None:
-        may = [device for device, right in shared.access.items() if right != "none"]
-        if len(may) > 1 and version and version < (6, 3) and self.machine.runtime != "cuda":
+        if not version or version >= (6, 3) or self.machine.runtime == "cuda":
+            return
+        if len(may := _who(shared)) > 1:
             self.add("HP309", f"{' and '.join(may[:2])} cannot both have access to '{shared.name}' on "
                      f"{self.machine.name}", *shared.path, hint="give one device access, or update ROCm",
                      why="before HIP 6.3 hipMemSetAccess for one device takes all others' rights away")  # fmt: skip

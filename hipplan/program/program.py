@@ -14,7 +14,15 @@ from hipplan.program.inventory import resources_of
 from hipplan.program.regions import PlacedRegion
 from hipplan.program.resources import Resource
 from hipplan.program.rows import MAKES, slots_of
-from hipplan.program.steps import CreateAllocation, ImportAllocation, Map, RegisterBuffer, SetAccess, Step
+from hipplan.program.steps import (
+    CreateAllocation,
+    CreateDeviceBuffer,
+    ImportAllocation,
+    Map,
+    RegisterBuffer,
+    SetAccess,
+    Step,
+)
 
 _READ_TOGETHER = frozenset({CreateAllocation, Map, SetAccess})
 
@@ -106,9 +114,12 @@ class Program:
     def bytes_by_device(self) -> dict[str, int]:
         """Device memory that the plan takes, padding included, what is imported left out, by device name."""
         out = dict.fromkeys(self.devices, 0)
-        for resource in self.resources:
-            if resource.takes_memory and resource.device in out:
-                out[resource.device] += resource.size
+        names = {ordinal: name for name, ordinal in self.devices.items()}
+        for step in self.steps:
+            if isinstance(step, CreateDeviceBuffer) or (
+                isinstance(step, CreateAllocation) and step.location == "device"
+            ):
+                out[names[step.device]] += step.size
         return out
 
 

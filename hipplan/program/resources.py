@@ -41,8 +41,3 @@ class Resource:
     def waste(self) -> int:
         """Bytes that are only padding."""
         return self.size - self.asked
-
-    @property
-    def takes_memory(self) -> bool:
-        """Of the device it is on: memory that is free before it is made."""
-        return self.kind in ("allocation", "device") and not self.imported

@@ -7,10 +7,21 @@ teardown give back what was made, latest first.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from hipplan.errors import Span
 from hipplan.units import format_size
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**_: Any) -> Any:
+        """Python 3.10 has none, and only type checkers look at it."""
+        return lambda decorator: decorator
+
+
+_Kind = TypeVar("_Kind")
 
 PIECE_SIGN = "/"
 """Piece 1 of 'weights' is called 'weights/1', and piece 0 'weights': as no name of a plan is (pieces.py)."""
@@ -19,7 +30,14 @@ CPU_ORDINAL = -1
 """The ordinal that stands for the CPU: hipCpuDeviceId."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def step_data(kind: type[_Kind]) -> type[_Kind]:
+    """A dataclass that nobody changes: mypy says so. A frozen one takes three times as long to make, and programs have
+    thousands."""
+    return dataclass(slots=True, kw_only=True, unsafe_hash=True)(kind)
+
+
+@step_data
 class Step:
     """What every step has: the plan's name for the object, and the place in the plan that asked for it."""
 
@@ -36,10 +54,10 @@ class Step:
 
 def whole_name(name: str) -> str:
     """What a plan calls that of which this is a piece."""
-    return name.partition(PIECE_SIGN)[0]
+    return name.partition(PIECE_SIGN)[0] if PIECE_SIGN in name else name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@step_data
 class EnablePeer(Step):
     call = "hipDeviceEnablePeerAccess"
     device: int
@@ -49,7 +67,7 @@ class EnablePeer(Step):
         return f"device {self.device} may reach device {self.peer}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@step_data
 class CreateAllocation(Step):
     call = "hipMemCreate"
     device: int
@@ -70,7 +88,7 @@ class CreateAllocation(Step):
         return f"{format_size(self.size)} on {where}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@step_data
 class ImportAllocation(Step):
     call = "hipMemImportFromShareableHandle"
     bind: str
@@ -83,7 +101,7 @@ class ImportAllocation(Step):
         return f"{format_size(self.size)} from the caller's descriptor '{self.bind}'"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@step_data
 class Reserve(Step):
     call = "hipMemAddressReserve"
     size: int
@@ -101,7 +119,7 @@ class Reserve(Step):
         return f"{format_size(self.size)} of addresses{at}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@step_data
 class Map(Step):
     call = "hipMemMap"
     reservation: str
@@ -114,7 +132,7 @@ class Map(Step):
         return f"{format_size(self.size)} of {self.allocation} at +{format_size(self.offset)}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@step_data
 class SetAccess(Step):
     call = "hipMemSetAccess"
     rights: tuple[tuple[int, str], ...]
@@ -127,7 +145,7 @@ class SetAccess(Step):
         return ", ".join(who) + (", for all that is mapped in the range by then" if self.together else "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@step_data
 class CreateStream(Step):
     call = "hipStreamCreateWithFlags"
     device: int
@@ -136,7 +154,7 @@ class CreateStream(Step):
         return f"on device {self.device}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@step_data
 class CreateDeviceBuffer(Step):
     call = "hipMalloc"
     device: int
@@ -146,7 +164,7 @@ class CreateDeviceBuffer(Step):
         return f"{format_size(self.size)} on device {self.device}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@step_data
 class CreatePinnedBuffer(Step):
     call = "hipHostMalloc"
     device: int
@@ -158,7 +176,7 @@ class CreatePinnedBuffer(Step):
         return f"{format_size(self.size)} on the host, device {self.device} current"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@step_data
 class RegisterBuffer(Step):
     call = "hipHostRegister"
     device: int
@@ -178,7 +196,7 @@ class RegisterBuffer(Step):
         return f"{format_size(self.size) if self.size else 'all'} {origin}, device {self.device} current"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@step_data
 class CreateManagedBuffer(Step):
     call = "hipMallocManaged"
     device: int
@@ -190,7 +208,7 @@ class CreateManagedBuffer(Step):
         return f"{format_size(self.size)} for host and devices"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@step_data
 class Advise(Step):
     call = "hipMemAdvise"
     advice: str
@@ -203,7 +221,7 @@ class Advise(Step):
         return f"{self.advice} ({whom}), {format_size(self.size)} at +{format_size(self.offset)}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@step_data
 class Prefetch(Step):
     call = "hipMemPrefetchAsync"
     device: int
@@ -219,7 +237,7 @@ class Prefetch(Step):
         return f"{format_size(self.size)} at +{format_size(self.offset)} to {to}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@step_data
 class AttachStream(Step):
     call = "hipStreamAttachMemAsync"
     stream: str
@@ -232,7 +250,7 @@ class AttachStream(Step):
         return f"{self.mode} to stream {self.stream}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@step_data
 class AwaitStream(Step):
     """Waits until what was enqueued has happened. `name` is the stream's; empty: the null stream of `on`."""
 

@@ -14,7 +14,9 @@ from ..conformance.sim import TWO_DEVICES, library_path
 from .conftest import ROOT
 
 CLIENTS = Path(__file__).parent / "clients"
-LAUNCH = "import sys; from hipplan.machines import simulator; sys.exit(simulator.run(sys.argv[2:], sys.argv[1] or None))"
+LAUNCH = (
+    "import sys; from hipplan.machines import simulator; sys.exit(simulator.run(sys.argv[2:], sys.argv[1] or None))"
+)
 
 
 def launched(*command: str, profile: str = TWO_DEVICES, **variables: str) -> subprocess.CompletedProcess[str]:

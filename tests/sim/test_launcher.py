@@ -80,7 +80,9 @@ signal.signal({int(number)}, got)
 print("ready", flush=True)
 while True: time.sleep(0.01)
 """
-    launch = f"import sys; from hipplan.machines import simulator; sys.exit(simulator.run([sys.executable, '-c', {source!r}]))"
+    launch = (
+        f"import sys; from hipplan.machines.simulator import run; sys.exit(run([sys.executable, '-c', {source!r}]))"
+    )
     launcher = subprocess.Popen(
         [PYTHON, "-c", launch], env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True
     )

@@ -1,0 +1,75 @@
+"""Places and sizes within one reservation, once they are padded for a machine (HP302)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hipplan.errors import Diagnostic, Span
+from hipplan.language.findings import Findings
+from hipplan.language.loader import LoadedPlan
+from hipplan.language.objects import ResolvedMapping, ResolvedReservation
+from hipplan.units import format_size
+
+Placed = tuple[ResolvedMapping, int, int]
+"""A mapping, its offset and its padded size in bytes."""
+
+
+def check_size(name: str, size: int, padding: str, span: Span | None, findings: Findings) -> None:
+    """HP302: more bytes than 64 bits count. padding: what the plan's own number was made larger by."""
+    if size >= 2**64:
+        summary = f"'{name}' is too large: {format_size(size)} with its {padding}"
+        why = "sizes and addresses have 64 bits: less than 16384PiB"
+        findings.add(Diagnostic("HP302", summary, span, why=why, hint="make it smaller"))
+
+
+def check_range(
+    plan: LoadedPlan,
+    reservation: ResolvedReservation,
+    placed: Sequence[Placed],
+    size: int,
+    step: int,
+    findings: Findings,
+) -> None:
+    """One reservation: places and sizes against the granularity, and overlap once padded (HP302)."""
+    spec, path = reservation.spec, reservation.path
+    if spec.address is not None and spec.address % step:
+        findings.add(_misaligned(f"the address of '{reservation.name}'", spec.address, step,
+                                 plan.span(*path, "address")))  # fmt: skip
+    before_end, before_name = 0, ""
+    for mapping, at, mapped in sorted(placed, key=lambda one: one[1]):
+        if at % step:
+            span = plan.span(*mapping.path, "at")
+            findings.add(_misaligned(f"mapping '{mapping.name}'", at, step, span))
+        elif at < before_end:
+            findings.add(
+                Diagnostic(
+                    "HP302",
+                    f"mapping '{mapping.name}' begins inside '{before_name}' once that is padded",
+                    plan.span(*mapping.path, "at"),
+                    why=f"'{before_name}' ends at {format_size(before_end)} after rounding up",
+                    hint=f"use {format_size(before_end)}, or leave `at` out",
+                )
+            )
+        elif at + mapped > size:
+            findings.add(
+                Diagnostic(
+                    "HP302",
+                    f"mapping '{mapping.name}' ends past '{reservation.name}' once it is padded",
+                    plan.span(*mapping.path, "at"),
+                    why=f"it ends at {format_size(at + mapped)}, the reservation at {format_size(size)}",
+                    hint=f"reserve at least {format_size(at + mapped)}",
+                )
+            )
+        before_end, before_name = at + mapped, mapping.name
+
+
+def _misaligned(what: str, value: int, step: int, span: Span | None) -> Diagnostic:
+    below = value // step * step
+    return Diagnostic(
+        "HP302",
+        f"{what} cannot start at {format_size(value)}",
+        span,
+        label=f"not a multiple of {format_size(step)}",
+        why=f"memory is mapped in steps of {format_size(step)} (minimum granularity)",
+        hint=f"use {format_size(below)} or {format_size(below + step)}",
+    )
