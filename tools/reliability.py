@@ -32,8 +32,6 @@ NOT_SURVIVED = "-fno-sanitize-recover=undefined"
 finds a defect in."""
 DIED = 66
 NOT_SANITIZED = ("tests/hardware", "tests/cuda")
-LONGER = ("tests/faults", "tests/interrupts", "tests/cli/test_limits.py")
-"""What has a longer run than the one in `make test`."""
 TIMED = ("expansion_is_bounded", "placed_in_seconds", "refused_quickly")
 """Tests that bound a time, which a sanitizer multiplies."""
 
@@ -64,7 +62,7 @@ def main() -> int:
 
 def _plain(given: argparse.Namespace) -> dict[str, str]:
     environment = os.environ | {"HIPPLAN_EXAMPLES": str(given.examples), "HIPPLAN_WHOLE": "1"}
-    ran = _pytest([*LONGER, f"--hypothesis-seed={given.seed}"], environment)
+    ran = _pytest([*_longer(), f"--hypothesis-seed={given.seed}"], environment)
     arguments = ["--cycles", str(given.cycles), "--failed", str(given.failed), "--seed", str(given.seed)]
     soaked = subprocess.run(
         [sys.executable, "-m", "tests.faults.soak", *arguments], cwd=ROOT, capture_output=True, text=True
@@ -88,6 +86,13 @@ def _plain(given: argparse.Namespace) -> dict[str, str]:
         or f"nothing (resident memory by {grown['resident_bytes']:+,} bytes, mappings by {grown['mappings']:+})",
         "outcome": "clean" if ran["code"] == "0" and soaked.returncode == 0 else "failed",
     }
+
+
+def _longer() -> list[str]:
+    """Faults, interrupts, and every other test that has only a part of its length in `make test`."""
+    found = [path for path in (ROOT / "tests").rglob("test_*.py") if "WHOLE" in path.read_text()]
+    folders = [ROOT / "tests" / name for name in ("faults", "interrupts")]
+    return [*map(str, folders), *sorted(str(one) for one in found if one.parent not in folders)]
 
 
 def _sanitized(given: argparse.Namespace) -> dict[str, str]:

@@ -109,17 +109,18 @@ def calls_of(phase: Phase, to: Path) -> list[str]:
     return [json.loads(line)["call"] for line in to.read_text().splitlines()] if to.exists() else []
 
 
-def chosen(calls: list[str]) -> list[tuple[int, str]]:
+def chosen(calls: list[str], everywhere: bool = True) -> list[tuple[int, str]]:
     """The calls to fail, by number: all of them, or the first and the last of those that come after the same call.
 
-    So each kind of call fails in each place that it has in a plan, but not for each of the hundred alike.
+    So each kind of call fails in each place that it has in a plan, but not for each of the hundred alike. With
+    everywhere=False its first and last place will do.
     """
     numbered = list(enumerate(calls, 1))
     if WHOLE:
         return numbered
     places: dict[tuple[str, str], list[int]] = {}
     for n, call in numbered:
-        places.setdefault((calls[n - 2] if n > 1 else "", call), []).append(n)
+        places.setdefault((calls[n - 2] if n > 1 and everywhere else "", call), []).append(n)
     ends = {n for alike in places.values() for n in (alike[0], alike[-1])}
     return [(n, call) for n, call in numbered if n in ends]
 

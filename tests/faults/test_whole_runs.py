@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import itertools
+import json
 import os
 import re
 import select
@@ -22,7 +22,7 @@ from hipplan.cli import main
 from hipplan.errors import HipplanError
 from hipplan.processes import verifying
 from tests.conftest import ROOT, Simulator
-from tests.faults.harness import FOR_EVER, ONCE
+from tests.faults.harness import FOR_EVER, ONCE, chosen
 
 PLAN = """
 hipplan: 1
@@ -65,20 +65,26 @@ def files(tmp_path: Path) -> dict[str, str]:
     return {"plan": str(tmp_path / "plan.yaml"), "other": str(tmp_path / "other.yaml"), "folder": str(tmp_path)}
 
 
-def each_call(sim: Simulator, mode: str, act: Callable[[str], None], begin: Callable[[], None] = lambda: None) -> int:
-    """Fails the first call of `act`, the second, ... until none fails; how many did."""
-    for nth in itertools.count(1):
+def each_call(
+    sim: Simulator, trace: Path, mode: str, act: Callable[[str], None], begin: Callable[[], None] = lambda: None
+) -> int:
+    """Fails the calls of `act` in turn, those that are `chosen`; how many it makes."""
+    begin()
+    trace.unlink(missing_ok=True)
+    sim.runtime.trace_to(str(trace))
+    act("nothing")
+    sim.runtime.trace_to("")
+    calls = [json.loads(line)["call"] for line in trace.read_text().splitlines()]
+    for nth, _ in chosen(calls, everywhere=False):
         begin()
         rule = f"*@{nth}{mode}=hipErrorUnknown"
         sim.runtime.arm_faults(rule)
         act(rule)
-        fired = sim.runtime.faults_fired()
+        assert sim.runtime.faults_fired(), f"{rule}: that call was never made"
         sim.runtime.arm_faults("")
         _core.take_leaks()
         ctypes.CDLL(sim.runtime.path).hipSetDevice(0)
-        if not fired:
-            return nth - 1
-    raise AssertionError
+    return len(calls)
 
 
 @pytest.mark.parametrize("what", COMMANDS)
@@ -99,7 +105,7 @@ def test_a_command_fails_with_a_code_and_words_of_ours(
     def begin() -> None:
         quick.free_everything()
 
-    assert each_call(quick, mode, act, begin) >= 5
+    assert each_call(quick, Path(files["folder"], "trace"), mode, act, begin) >= 5
     quick.free_everything()
 
 
@@ -141,7 +147,7 @@ def test_what_verify_cannot_read_back_is_told_and_the_layout_stays(
             assert "Traceback" not in said
             assert (quick.alive(), layout.closed) == (there, False)
 
-        assert each_call(quick, mode, act) >= 5
+        assert each_call(quick, tmp_path / "trace", mode, act) >= 5
         assert layout.drift() == []
 
 
@@ -179,7 +185,7 @@ LIBRARY: dict[str, Callable[[hipplan.Layout], object]] = {
 
 
 @pytest.mark.parametrize("what", LIBRARY)
-def test_a_call_of_the_library_raises_what_is_ours(what: str, quick: Simulator) -> None:
+def test_a_call_of_the_library_raises_what_is_ours(what: str, quick: Simulator, tmp_path: Path) -> None:
     layouts: list[hipplan.Layout] = []
 
     def begin() -> None:
@@ -199,9 +205,10 @@ def test_a_call_of_the_library_raises_what_is_ours(what: str, quick: Simulator) 
             assert error.exit_code in (3, 4, 5), f"{rule}: {error}"
             assert layouts or quick.alive() == set(), f"{rule}: {error}"
 
-    assert each_call(quick, ONCE, act, begin) >= 3
+    assert each_call(quick, tmp_path / "trace", ONCE, act, begin) >= 3
     while layouts:
         layouts.pop().close()
+    quick.free_everything()
 
 
 def test_a_library_that_does_not_tell_its_version_is_no_runtime(files: dict[str, str]) -> None:

@@ -13,14 +13,14 @@ from hipplan import _core
 from hipplan.layout.layout import Layout
 from hipplan.layout.run import run
 from hipplan.program.steps import Step
-from tests.conftest import Simulator
+from tests.conftest import WHOLE, Simulator
 from tests.faults.change import facts, owned, writable
 from tests.faults.test_changes import ONE, OTHER, become
 from tests.faults.test_every_call import program_of
 from tests.interrupts.test_library import interrupt_at
 from tests.pauses import LONG_S, during, interrupt, wait_until
 
-PLACES = 250
+PLACES = 250 if WHOLE else 80
 
 
 def look_at_everything(layout: Layout) -> None:

@@ -26,7 +26,7 @@ from hipplan.layout.prepare import prepare
 from hipplan.layout.record import Recorder
 from hipplan.layout.run import run
 from hipplan.machines.runtimes import choose
-from tests.conftest import ROOT, Simulator
+from tests.conftest import ROOT, WHOLE, Simulator
 from tests.pauses import LONG_S, Pause, during, interrupt, wait_until
 
 QUICKSTART = ROOT / "plans" / "quickstart.yaml"
@@ -60,7 +60,11 @@ def interrupt_at(instruction: int) -> Iterator[list[int]]:
 
 # What is interrupted with a record open closes it unasked, with a ResourceWarning.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize(("recorded", "places"), [(False, 1000), (True, 400)], ids=["plain", "recorded"])
+@pytest.mark.parametrize(
+    ("recorded", "places"),
+    [(False, 1000), (True, 400)] if WHOLE else [(False, 300), (True, 150)],
+    ids=["plain", "recorded"],
+)
 def test_an_interrupt_at_any_instruction_loses_nothing(
     recorded: bool, places: int, sim: Simulator, tmp_path: Path
 ) -> None:

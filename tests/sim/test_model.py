@@ -28,6 +28,7 @@ from ..conformance.hip import (
     prop,
 )
 from ..conformance.sim import PERSONALITIES, Simulator
+from ..conftest import WHOLE
 
 PAGE = 4096
 PAGES_PER_DEVICE = 64
@@ -334,7 +335,10 @@ def test_the_simulator_answers_as_the_model_does(hip: Hip) -> None:
     SimulatorAgainstModel.hip = hip
     case = SimulatorAgainstModel.TestCase
     case.settings = settings(
-        max_examples=150, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
+        max_examples=150 if WHOLE else 60,
+        stateful_step_count=60,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
     )
     case().runTest()
 

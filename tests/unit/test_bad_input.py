@@ -25,11 +25,13 @@ from hipplan.errors import PlanError, ProfileError
 from hipplan.files.tensorfiles import FileProblem, open_file
 from hipplan.language.loader import load
 from hipplan.machines.profiles import load_machine, machine_names
-from tests.conftest import ROOT
+from tests.conftest import ROOT, WHOLE
 
 PLANS = sorted((ROOT / "plans").rglob("*.yaml"))
 PROFILES = [ROOT / "hipplan" / "machines" / f"{name}.yaml" for name in machine_names()]
-anything = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+anything = settings(
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150 if WHOLE else 60
+)
 
 
 def told(*arguments: str) -> tuple[int, str]:
@@ -322,7 +324,7 @@ def _nodes(document: Any) -> list[Any]:
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: str(path.stem))
 def test_mutated_plans(path: Path, tmp_path: Path) -> None:
     good = yaml.safe_load(path.read_text())
-    for seed in range(8 if path.stem.startswith("llama") else 30):  # of thousands of objects
+    for seed in range(30 if WHOLE else 10):  # of thousands of objects
         (tmp_path / "plan.yaml").write_text(yaml.safe_dump(mutated(good, random.Random(seed)), allow_unicode=True))
         fine("validate", str(tmp_path / "plan.yaml"), "--machine", "sim-2")
 
@@ -331,7 +333,7 @@ def test_mutated_plans(path: Path, tmp_path: Path) -> None:
 def test_mutated_profiles(path: Path, tmp_path: Path) -> None:
     good = yaml.safe_load(path.read_text())
     plan = str(ROOT / "plans" / "quickstart.yaml")
-    for seed in range(20):
+    for seed in range(20 if WHOLE else 7):
         (tmp_path / "box.yaml").write_text(yaml.safe_dump(mutated(good, random.Random(seed))))
         code, said = told("validate", plan, "--machine", str(tmp_path / "box.yaml"))
         assert code in (0, 2, 3), said

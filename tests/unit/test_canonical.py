@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hipplan.errors import PlanError
 from hipplan.language.canonical import canonical
 from hipplan.language.source import load_yaml
-from tests.conftest import ROOT
+from tests.conftest import ROOT, WHOLE
 
 PLANS = sorted((ROOT / "plans").rglob("*.yaml"))
 
@@ -197,7 +197,7 @@ def places_of_comments(text: str) -> tuple[list[str], dict[str, int]]:
     return [str(token.value) for token in tokens], places
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300 if WHOLE else 100, deadline=None)
 @given(plan_texts())
 def test_formatting_keeps_data_and_comments_and_changes_nothing_the_second_time(text: str) -> None:
     try:

@@ -20,6 +20,7 @@ from hipplan.errors import Diagnostic, HipplanError, PlanError
 from hipplan.language.loader import load
 from hipplan.language.model import PlanModel, Requires
 from hipplan.language.model.describe import field_docs
+from tests.conftest import WHOLE
 
 ROOT = Path(__file__).parents[2]
 PLANS = sorted((ROOT / "plans").glob("*.yaml"))
@@ -374,7 +375,7 @@ OF_A_WHOLE_FILE = {"HP010", "HP014"}
 
 
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: str(path.stem))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50 if WHOLE else 20, deadline=None)
 @given(data=st.data())
 def test_a_mutated_plan_is_good_or_gives_diagnostics_at_places(path: Path, data: st.DataObject) -> None:
     plan = data.draw(_mutations(yaml.safe_load(path.read_text())))

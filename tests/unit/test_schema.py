@@ -18,6 +18,7 @@ from hipplan.errors import HipplanError
 from hipplan.language.loader import load
 from hipplan.machines.profiles import machine_names
 from hipplan.show.schema import machine_schema, plan_schema
+from tests.conftest import WHOLE
 
 jsonschema = pytest.importorskip("jsonschema")
 ROOT = Path(__file__).parents[2]
@@ -127,7 +128,7 @@ def changed(draw: st.DrawFn, plan: Any) -> Any:
 
 
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: str(path.stem))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40 if WHOLE else 15, deadline=None)
 @given(data=st.data())
 def test_schema_and_models_agree_up_to_what_a_schema_cannot_say(path: Path, data: st.DataObject) -> None:
     plan = data.draw(changed(yaml.safe_load(path.read_text())))
@@ -156,7 +157,7 @@ TREES = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300 if WHOLE else 100, deadline=None)
 @given(tree=st.dictionaries(st.sampled_from([*SCHEMA["properties"]]), st.dictionaries(st.just("a"), TREES), max_size=3))
 def test_schema_and_models_agree_on_any_tree(tree: dict[str, Any]) -> None:
     plan = {**tree, "hipplan": 1}

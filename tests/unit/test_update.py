@@ -26,7 +26,7 @@ from hipplan.program import steps
 from hipplan.program.compiler import compile_change
 from hipplan.program.difference import Difference
 from hipplan.program.pieces import whole_name
-from tests.conftest import ROOT, Simulator
+from tests.conftest import ROOT, WHOLE, Simulator
 from tests.faults.change import facts, writable
 from tests.faults.harness import as_release
 
@@ -139,7 +139,7 @@ def release(request: pytest.FixtureRequest, sim: Simulator) -> Iterator[str]:
         yield request.param
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80 if WHOLE else 30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(old=plans(), new=plans())
 def test_any_plan_becomes_any_other_and_back(old: Any, new: Any, sim: Simulator, release: str) -> None:
     nothing = sim.alive()
