@@ -20,32 +20,35 @@ SIM = ("--machine", "sim-2")
 
 @contextmanager
 def piped(*line: object) -> Iterator[str]:
-    """What a shell makes of <(line): the name of a pipe that a program writes to."""
+    """What a shell makes of <(line): the name of a pipe that a program writes to; one that other processes know too."""
     writer = subprocess.Popen([*map(str, line)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert writer.stdout is not None
-    os.set_inheritable(writer.stdout.fileno(), True)
     try:
-        yield f"/dev/fd/{writer.stdout.fileno()}"
+        yield f"/proc/{os.getpid()}/fd/{writer.stdout.fileno()}"
     finally:
         writer.stdout.close()
         writer.kill()
         writer.wait()
 
 
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=600, close_fds=False)
+def test_a_plan_may_come_from_a_pipe_of_a_shell() -> None:
+    line = command("validate", "/dev/stdin")
+    with piped("cat", QUICKSTART) as plan, Path(plan).open() as stdin:
+        shell = ["bash", "-c", '"$0" -m hipplan validate <(cat "$1")', line[0], str(QUICKSTART)]
+        for done in (subprocess.run(one, stdin=stdin, capture_output=True, text=True) for one in (line, shell)):
+            assert done.returncode == 0, done.stderr
 
 
-def test_a_plan_a_lock_and_a_profile_may_come_from_pipes() -> None:
+def test_a_plan_a_lock_and_a_profile_may_come_from_pipes(hipplan: Run) -> None:
     profile = ROOT / "hipplan" / "machines" / "sim-2.yaml"
-    lock = run("lock", QUICKSTART, *SIM).stdout
+    lock = hipplan("lock", QUICKSTART, *SIM).stdout
     with piped("cat", QUICKSTART) as plan, piped("cat", profile) as machine, piped("printf", "%s", lock) as locked:
-        checked = run("lock", plan, "--machine", machine, "--check", locked)
+        checked = hipplan("lock", plan, "--machine", machine, "--check", locked)
 
     assert checked.returncode == 0, checked.stderr
     for verb, *more in (("validate",), ("fmt",), ("fmt", "--check"), ("preview", *SIM)):
         with piped("cat", QUICKSTART) as plan:
-            done = run(verb, *more, plan)
+            done = hipplan(verb, *more, plan)
         assert done.returncode == 0, (verb, done.stderr)
 
 
@@ -54,10 +57,10 @@ def test_a_plan_a_lock_and_a_profile_may_come_from_pipes() -> None:
     [("validate",), ("fmt",), ("lock", QUICKSTART, *SIM, "--check"), ("preview", QUICKSTART, "--machine")],
     ids=lambda line: line[0],
 )
-def test_what_never_ends_is_too_large(line: tuple[object, ...]) -> None:
+def test_what_never_ends_is_too_large(line: tuple[object, ...], hipplan: Run) -> None:
     with piped("yes", "a: 1") as endless:
         for name in ("/dev/zero", endless):
-            done = run(*line, name)
+            done = hipplan(*line, name)
             assert done.returncode == 2
             assert f"error[HP009]: {name} is larger than 64 MiB" in done.stderr
 

@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterator
 from ctypes import c_char, c_int, c_size_t, c_ubyte, c_uint, c_ulonglong, c_ushort, c_void_p
 from typing import Any
 
-import pytest
-
 KIB = 1024
 MIB = 1024 * KIB
 PIECE = 2 * MIB
@@ -132,6 +130,8 @@ class Hip:
         if not name.startswith("hip"):
             raise AttributeError(name)
         if not hasattr(self.library, name) and not hasattr(self.library, "hipsim_configure"):
+            import pytest  # not above: scripts without pytest start in half the time
+
             pytest.skip(f"this runtime does not export {name}")  # libhipcuda has only what hipplan calls
         function: Callable[..., int] = getattr(self.library, name)
         return function
