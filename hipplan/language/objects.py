@@ -9,7 +9,16 @@ from collections.abc import Container, Hashable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hipplan.language.model import Allocation, Buffer, Content, DeviceSelector, ManagedBuffer, Region, Reservation
+from hipplan.language.model import (
+    OWNER,
+    Allocation,
+    Buffer,
+    Content,
+    DeviceSelector,
+    ManagedBuffer,
+    Region,
+    Reservation,
+)
 
 Path = tuple[Hashable, ...]
 HOST = "host"
@@ -103,7 +112,22 @@ class ResolvedRegion(NamedTuple):
     devices: tuple[str, ...]
     """Who holds its memory, in order."""
     access: dict[str, str]
+    """As of a mapping: who may use memory that is another device's."""
     path: Path
+
+    @property
+    def differs(self) -> bool:
+        """Whether who may use memory depends on the device that holds it."""
+        return OWNER in (self.spec.access or {})
+
+    def own(self, holder: str) -> str:
+        """What a device may do with the memory that it holds."""
+        written = self.spec.access or {}
+        return written.get(holder, written[OWNER]) if OWNER in written else self.access.get(holder, "none")
+
+    def access_to(self, holder: str) -> dict[str, str]:
+        """Who may use the memory that this device holds."""
+        return {**self.access, holder: self.own(holder)} if self.differs else self.access
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,8 +161,9 @@ class Layout:
         """New memory under the same addresses: of a region, a reservation, one mapping, or wherever an allocation is.
 
         device: where the new memory is; left out, where the old is. keep_bytes: the bytes come along, else nobody
-        knows them. Access stays as it is. No kernel may use the memory meanwhile. Raises ApplyError: HP420 it is
-        imported, or it failed and was rolled back; LayoutInUse (HP409) while views of it are out; LeakError.
+        knows them. Access stays as it is; where the plan says `owner`, that is then the new device. No kernel may use
+        the memory meanwhile. Raises ApplyError: HP420 it is imported, or it failed and was rolled back; LayoutInUse
+        (HP409) while views of it are out; LeakError.
         """
         return update.remap(self._holding, name, device, keep_bytes)
 

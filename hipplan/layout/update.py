@@ -11,7 +11,7 @@ from hipplan.layout.holding import Holding
 from hipplan.layout.state import State
 from hipplan.layout.transaction import OnStep, Transaction
 from hipplan.layout.undo import give_back
-from hipplan.program import contents, extend, pieces, remake, resize
+from hipplan.program import contents, extend, pieces, remake, resize, sealing
 from hipplan.program.alterations import refuse
 from hipplan.program.content_steps import Staging
 from hipplan.program.difference import Difference
@@ -90,12 +90,12 @@ def remap(holding: Holding, name: str, device: str | None, keep_bytes: bool) -> 
 
 def seal(holding: Holding, name: str) -> Difference:
     """layout.seal()."""
-    return _become(holding, lambda program, _: remake.sealed(program, name))
+    return _become(holding, lambda program, _: sealing.sealed(program, name))
 
 
 def unseal(holding: Holding, name: str) -> Difference:
     """layout.unseal()."""
-    return _become(holding, lambda program, _: remake.unsealed(program, name))
+    return _become(holding, lambda program, _: sealing.unsealed(program, name))
 
 
 def make_lanes(holding: Holding, staging: Staging) -> Difference:

@@ -279,6 +279,8 @@ class Piece(_core.Window):
             why = {
                 "reservation": "is only addresses; take its mappings, or a region's tensors",
                 "mapping": "gives nobody access",
+                "region": "gives nobody access to all of it; take a tensor or mapping in one device's part",
+                "tensor": "gives nobody access to all of it",
             }.get(self.kind, f"has no address: it is of the kind {self.kind}")
             raise BufferError(f"'{self.name}' {why}")
 

@@ -254,8 +254,7 @@ class _Compiler:
             )
         ]
         if id(mapping.access) not in self._rights:  # thousands have one in common
-            given = ((self.ordinal(who), right) for who, right in mapping.access.items() if right != "none")
-            self._rights[id(mapping.access)] = tuple(given)
+            self._rights[id(mapping.access)] = steps.rights_of(mapping.access, self.devices)
         if rights := self._rights[id(mapping.access)]:
             made.append(steps.SetAccess(name=mapping.name, rights=rights, origin=span))
         return made

@@ -11,11 +11,8 @@ from hipplan.language.objects import HOST
 from hipplan.program import steps
 from hipplan.program.alterations import ReserveBeside, Rights
 from hipplan.program.regions import PlacedRegion, mapping_of
-from hipplan.program.resources import Resource
+from hipplan.program.resources import Access, Resource
 from hipplan.program.steps import CPU_ORDINAL, whole_name
-
-Access = tuple[tuple[str, str], ...]
-"""(device name, right) of each who has one."""
 
 
 def resources_of(
@@ -71,8 +68,9 @@ class _Inventory:
 
     def reservation(self, step: steps.Reserve) -> Iterator[Resource]:
         if step.name in self.regions:
-            access = self.access(mapping_of(step.name, 0))
-            yield from self.regions[step.name].resources(access)
+            placed = self.regions[step.name]
+            access = {device: mapping_of(step.name, number) for number, (device, _) in enumerate(placed.chunks)}
+            yield from placed.resources({device: self.access(mapping) for device, mapping in access.items()})
             return
         more = self.more[step.name]
         asked, size = step.asked + more, step.size + more

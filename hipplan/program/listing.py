@@ -12,7 +12,7 @@ from hipplan.program.alterations import ChangeAdvice, CopyBytes
 from hipplan.program.content_steps import ContentStep, Fill, LoadFiles
 from hipplan.program.program import Program
 from hipplan.program.regions import memory_of
-from hipplan.program.resources import Resource
+from hipplan.program.resources import Access, Resource
 from hipplan.program.way import Way, key_of
 from hipplan.units import format_size
 
@@ -205,15 +205,20 @@ def _mapped(program: Program, reservation: str) -> int:
     return sum(one.size for one in program.resources if one.kind == "mapping" and one.inside == reservation)
 
 
-def _rights(resource: Resource, program: Program) -> dict[int | str, str]:
-    return {program.devices.get(who, who): right for who, right in resource.access}
+def _rights(resource: Resource, program: Program) -> tuple[object, ...]:
+    """To compare: who may use what, by the numbers of devices."""
+
+    def numbered(access: Access) -> dict[int | str, str]:
+        return {program.devices.get(who, who): right for who, right in access}
+
+    by_holder = {program.devices[holder]: numbered(access) for holder, access in resource.access_by_holder}
+    return numbered(resource.access), by_holder
 
 
 def _access(resource: Resource, program: Program | None = None) -> str:
     """program: to say the numbers of devices too."""
     numbers = {name: f" (device {ordinal})" for name, ordinal in program.devices.items()} if program else {}
-    told = (f"{who}{numbers.get(who, '')}: {right}" for who, right in resource.access)
-    return "(" + (", ".join(told) or "nobody") + ")"
+    return f"({resource.access_text(lambda who: who + numbers.get(who, ''))})"
 
 
 def _size(resource: Resource) -> str:

@@ -305,7 +305,9 @@ def _refusal(program: Program, step: Map, why: str) -> Diagnostic:
         step.origin,
         why=f"its mappings have different sizes, and different rights or holes between them: HIP 7.0 to 7.2 needs "
         f"pieces of one size there; {why}",
-        hint="give each mapping a reservation of its own, or make the sizes multiples of a larger common one",
+        hint="add chunk: 2MiB to the region, so that all its pieces have one size"
+        if step.reservation in program.regions
+        else "give each mapping a reservation of its own, or make the sizes multiples of a larger common one",
     )
 
 

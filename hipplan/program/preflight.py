@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from hipplan.errors import Diagnostic
 from hipplan.language.findings import Findings
 from hipplan.language.loader import LoadedPlan
 from hipplan.language.model import ManagedBuffer, PinnedBuffer, RegisteredBuffer
-from hipplan.language.objects import HOST, ResolvedAllocation, ResolvedMapping, ResolvedRegion
+from hipplan.language.objects import HOST, ResolvedAllocation, ResolvedMapping
 from hipplan.machines.profiles import Machine, MachineDevice
 from hipplan.program import steps
 from hipplan.program.difference import Difference
@@ -113,9 +113,9 @@ def _taken(some: Iterable[steps.Step], machine: Machine) -> dict[int, list[Takin
     return taken
 
 
-def _who(shared: ResolvedMapping | ResolvedRegion) -> list[str]:
+def _who(mapping: ResolvedMapping) -> list[str]:
     """Who has a right."""
-    return [who for who, right in shared.access.items() if right != "none"]
+    return [who for who, right in mapping.access.items() if right != "none"]
 
 
 class _Rules:
@@ -243,20 +243,30 @@ class _Rules:
     def access(self) -> None:
         """HP307: access to a mapping for a device that does not reach its memory."""
         too_far: dict[tuple[int, str], list[str]] = {}  # thousands of mappings have one access in common
-        for reservation in self.objects.reservations.values():
+        for name, mapping, holder in self._mappings():
+            place = id(mapping.access), holder
+            if place not in too_far:
+                too_far[place] = [who for who in _who(mapping) if not self._reaches(who, holder)]
+            for who in too_far[place]:
+                self.add(
+                    "HP307",
+                    f"{who} cannot be given access to '{name}' on {holder}",
+                    *mapping.path,
+                    why=f"{self.machine.name} has no link from {who} to {holder}",
+                    hint="leave the device out of access",
+                )
+
+    def _mappings(self) -> Iterator[tuple[str, ResolvedMapping, str]]:
+        """(name, mapping, device that holds it), the chunks of a region once a device, by the region's name."""
+        for name, reservation in self.objects.reservations.items():
+            told = set()
             for mapping in reservation.mappings:
-                owner = self.objects.allocations[mapping.allocation].device
-                place = id(mapping.access), owner
-                if place not in too_far:
-                    too_far[place] = [who for who in _who(mapping) if not self._reaches(who, owner)]
-                for who in too_far[place]:
-                    self.add(
-                        "HP307",
-                        f"{who} cannot be given access to '{mapping.name}' on {owner}",
-                        *mapping.path,
-                        why=f"{self.machine.name} has no link from {who} to {owner}",
-                        hint="leave the device out of access",
-                    )
+                holder = self.objects.allocations[mapping.allocation].device
+                if name not in self.objects.regions:
+                    yield mapping.name, mapping, holder
+                elif holder not in told:
+                    told.add(holder)
+                    yield name, mapping, holder
 
     def _reaches(self, who: str, owner: str) -> bool:
         return HOST in (who, owner) or self.machine.can_access(self.devices[who], self.devices[owner])
@@ -297,11 +307,8 @@ class _Rules:
         version = self.machine.version
         for allocation in self.objects.allocations.values():
             self._allocation_release(allocation, version)
-        for reservation in self.objects.reservations.values():
-            for mapping in reservation.mappings:
-                self._mapping_release(mapping, version)
-        for region in self.objects.regions.values():
-            self._shared_release(region, version)
+        for name, mapping, holder in self._mappings():
+            self._mapping_release(name, mapping, holder, version)
         for buffer in self.objects.buffers.values():
             if isinstance(buffer.spec, PinnedBuffer) and buffer.spec.uncached and version and version < (7, 0):
                 self.add("HP309", "uncached pinned memory needs HIP 7.0", *buffer.path, "uncached")
@@ -330,23 +337,19 @@ class _Rules:
             self.add("HP309", f"'{allocation.name}' cannot be shared on {self.machine.name}", *path, "shareable",
                      why="sharing through a file descriptor works since HIP 6.2")  # fmt: skip
 
-    def _mapping_release(self, mapping: ResolvedMapping, version: tuple[int, ...]) -> None:
-        owner = self.objects.allocations[mapping.allocation].device
+    def _mapping_release(self, name: str, mapping: ResolvedMapping, holder: str, version: tuple[int, ...]) -> None:
         cuda = self.machine.runtime == "cuda"
-        self._shared_release(mapping, version)
         if cuda and not mapping.whole:
-            self.add("HP309", f"'{mapping.name}' maps a part of '{mapping.allocation}'",
+            self.add("HP309", f"'{name}' maps a part of '{mapping.allocation}'",
                      *mapping.path, "size", why="CUDA maps whole allocations only",
                      hint="make the allocation as large as the mapping")  # fmt: skip
-        if mapping.access.get(HOST, "none") != "none" and owner != HOST and (cuda or (version and version < (7, 2))):
+        if mapping.access.get(HOST, "none") != "none" and holder != HOST and (cuda or (version and version < (7, 2))):
             why = "CUDA gives it host-located memory only" if cuda else "before HIP 7.2 only host-located memory can be"
-            self.add("HP309", f"the host cannot be given access to '{mapping.name}' on {owner}",
+            self.add("HP309", f"the host cannot be given access to '{name}' on {holder}",
                      *mapping.path, why=why, hint="leave host out of access")  # fmt: skip
-
-    def _shared_release(self, shared: ResolvedMapping | ResolvedRegion, version: tuple[int, ...]) -> None:
-        if not version or version >= (6, 3) or self.machine.runtime == "cuda":
+        if not version or version >= (6, 3) or cuda:
             return
-        if len(may := _who(shared)) > 1:
-            self.add("HP309", f"{' and '.join(may[:2])} cannot both have access to '{shared.name}' on "
-                     f"{self.machine.name}", *shared.path, hint="give one device access, or update ROCm",
+        if len(may := _who(mapping)) > 1:
+            self.add("HP309", f"{' and '.join(may[:2])} cannot both have access to '{name}' on {holder}",
+                     *mapping.path, hint="give one device access, or update ROCm",
                      why="before HIP 6.3 hipMemSetAccess for one device takes all others' rights away")  # fmt: skip

@@ -7,7 +7,7 @@ mappings (name[0], ...), so that whatever knows those nouns knows regions: prefl
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -20,7 +20,7 @@ from hipplan.language.loader import LoadedPlan
 from hipplan.language.model import Allocation, Reservation, Tensor
 from hipplan.language.objects import Objects, ResolvedAllocation, ResolvedMapping, ResolvedRegion, ResolvedReservation
 from hipplan.plain import shown_number
-from hipplan.program.resources import Resource
+from hipplan.program.resources import Access, Resource, everywhere
 from hipplan.units import format_size, round_up
 
 Needed = tuple[str, Tensor, int, int]
@@ -57,10 +57,6 @@ class PlacedRegion:
         return sum(size for _, size in self.chunks)
 
     @cached_property
-    def access(self) -> tuple[tuple[str, str], ...]:
-        return tuple((who, right) for who, right in self.region.access.items() if right != "none")
-
-    @cached_property
     def _parts(self) -> list[tuple[str, int, int]]:
         return list(self.parts())
 
@@ -82,19 +78,35 @@ class PlacedRegion:
         holders = self.region.devices
         return holders[number % len(holders)], self.chunks[0][1]
 
-    def resources(self, access: tuple[tuple[str, str], ...]) -> Iterator[Resource]:
-        """The region itself and its tensors, as a user sees them. access: (device name, right) of who has one now."""
-        name = self.region.name
+    def resources(self, access: Mapping[str, Access]) -> Iterator[Resource]:
+        """The region itself and its tensors, as a user sees them.
+
+        access: of each device that holds a chunk, who may use its memory now.
+        """
+        name, first = self.region.name, self.region.devices[0]
+        differ = len(set(access.values())) > 1
+        common: dict[tuple[str, ...], Access] = {}
+
+        def to_all(held: tuple[tuple[str, int], ...]) -> Access:
+            """What each may do with all of the bytes that some devices hold."""
+            if not differ:
+                return next(iter(access.values()))
+            holders = tuple(device for device, _ in held)
+            if holders not in common:
+                common[holders] = everywhere(access[device] for device in holders)
+            return common[holders]
+
+        whole = self._held(0, self.mapped)
         yield Resource(
             name=name,
             kind="region",
-            device=self.region.devices[0],
+            device=first,
             asked=self.asked,
             size=self.mapped,
-            access=access,
-            held_by=self._held(0, self.mapped),
+            access=to_all(whole),
+            access_by_holder=tuple(access.items()) if differ else (),
+            held_by=whole,
         )
-        first = self.region.devices[0]
         for tensor in self.tensors:
             held = self._held(tensor.offset, tensor.size)
             yield Resource(
@@ -103,7 +115,7 @@ class PlacedRegion:
                 device=held[0][0] if held else first,
                 asked=tensor.size,
                 size=tensor.size,
-                access=access,
+                access=to_all(held),
                 inside=name,
                 offset=tensor.offset,
                 dtype=tensor.dtype,
@@ -164,14 +176,13 @@ def lowered(objects: Objects, regions: dict[str, PlacedRegion]) -> Objects:
         spec, path = placed.region.spec, placed.region.path
         mappings = []
         at = 0
+        access = {device: placed.region.access_to(device) for device, _ in placed.chunks}
         kinds = {one: Allocation.model_construct(device=one[0], size=one[1]) for one in set(placed.chunks)}
         for number, (device, size) in enumerate(placed.chunks):
             memory = memory_of(name, number)
             allocations[memory] = ResolvedAllocation(memory, kinds[device, size], device, path)
             mappings.append(
-                ResolvedMapping(
-                    mapping_of(name, number), memory, at, number > 0, size, True, placed.region.access, path
-                )
+                ResolvedMapping(mapping_of(name, number), memory, at, number > 0, size, True, access[device], path)
             )
             at += size
         range_ = Reservation.model_construct(size=spec.reserve, alignment=spec.alignment)
@@ -201,8 +212,7 @@ def _lay_out(
             if tensor.device in needs:
                 needs[tensor.device] = round_up(needs[tensor.device], multiple) + size
         asked = sum(needs.values())
-        ask(len(needs))
-        chunks = [(device, round_up(max(need, 1), step)) for device, need in needs.items()]
+        chunks = _parts_for(needs, round_up(spec.chunk, step) if spec.chunk else 0, step, ask)
     else:
         asked = 0
         for _, _, multiple, size in tensors:
@@ -210,6 +220,16 @@ def _lay_out(
         chunks = _chunks(region, asked, step, ask)
     bare = PlacedRegion(region, tuple(chunks), asked, ())
     return replace(bare, tensors=tuple(_place(bare, tensors, plan, findings)))
+
+
+def _parts_for(needs: Mapping[str, int], chunk: int, step: int, ask: Callable[[int], None]) -> list[tuple[str, int]]:
+    """Each device's own part, in chunks or in one piece; none is empty."""
+    if not chunk:
+        ask(len(needs))
+        return [(device, round_up(max(need, 1), step)) for device, need in needs.items()]
+    counts = {device: -(-max(need, 1) // chunk) for device, need in needs.items()}
+    ask(sum(counts.values()))
+    return [(device, chunk) for device, count in counts.items() for _ in range(count)]
 
 
 def _chunks(region: ResolvedRegion, size: int, step: int, ask: Callable[[int], None]) -> list[tuple[str, int]]:

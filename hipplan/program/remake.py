@@ -1,37 +1,19 @@
-"""Programs in which mapped memory is sealed against writing, or made anew under the same addresses. Pure."""
+"""Programs in which mapped memory is made anew under the same addresses. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 
 from hipplan.errors import suggest
-from hipplan.language.objects import HOST
 from hipplan.program import pieces, steps
 from hipplan.program.alterations import CopyBytes, before, refuse
 from hipplan.program.difference import Difference
 from hipplan.program.program import Program
-from hipplan.program.regions import PlacedRegion, memory_of
+from hipplan.program.regions import PlacedRegion, mapping_of, memory_of
 from hipplan.program.resize import require
-from hipplan.program.resources import Resource
-
-Access = tuple[tuple[str, str], ...]
-"""(device name, right) of each who has one."""
-
-
-def sealed(program: Program, name: str) -> Program:
-    """Nobody may write a region, a reservation's mappings or one mapping: rw becomes r. ApplyError (HP420)."""
-    mappings = _mappings(program, name)
-    before = {one.name: one.access for one in mappings if one.name not in program.sealed}
-    now = {name: tuple((who, "r") for who, _ in access) for name, access in before.items()}
-    return replace(_with_access(program, now), sealed={**program.sealed, **before})
-
-
-def unsealed(program: Program, name: str) -> Program:
-    """What was sealed has its access again. ApplyError (HP420)."""
-    again = {one.name: program.sealed[one.name] for one in _mappings(program, name) if one.name in program.sealed}
-    rest = {mapping: access for mapping, access in program.sealed.items() if mapping not in again}
-    return replace(_with_access(program, again), sealed=rest)
+from hipplan.program.resources import Access
+from hipplan.program.sealing import mappings_of, with_access
 
 
 def remapped(program: Program, name: str, *, device: str | None, keep_bytes: bool) -> Difference:
@@ -42,7 +24,7 @@ def remapped(program: Program, name: str, *, device: str | None, keep_bytes: boo
     """
     there, program = program, pieces.as_planned(program)
     kind = require(program, name, "region", "reservation", "mapping", "allocation")
-    names = _allocation(program, name) if kind == "allocation" else {one.memory for one in _mappings(program, name)}
+    names = _allocation(program, name) if kind == "allocation" else {one.memory for one in mappings_of(program, name)}
     old = {step.name: step for step in program.steps if step.name in names and not isinstance(step, steps.SetAccess)}
     imported = next((one for one, step in old.items() if not isinstance(step, steps.CreateAllocation)), None)
     if imported is not None:
@@ -52,38 +34,12 @@ def remapped(program: Program, name: str, *, device: str | None, keep_bytes: boo
     return replace(way, carries=tuple(_carries(way, pieces.named(there, names)))) if keep_bytes else way
 
 
-def _mappings(program: Program, name: str) -> list[Resource]:
-    """The mappings that a name means. ApplyError (HP420)."""
-    kind = require(program, name, "region", "reservation", "mapping", "allocation")
-    mappings = [one for one in program.resources if one.kind == "mapping"]
-    if kind == "mapping":
-        (one,) = (one for one in mappings if one.name == name)
-        if one.inside in program.regions:
-            raise refuse(f"'{name}' is a piece of the region '{one.inside}'", hint=f"name '{one.inside}'")
-        return [one]
-    if kind == "allocation":
-        raise refuse(f"'{name}' is memory without an address", hint="name its mapping or reservation")
-    return [one for one in mappings if one.inside == name]
-
-
 def _allocation(program: Program, name: str) -> set[str]:
     """It alone. ApplyError (HP420): it is a piece of a region."""
     inside = next((one.inside for one in program.resources if one.memory == name and one.inside in program.regions), "")
     if inside:
         raise refuse(f"'{name}' is a piece of the region '{inside}'", hint=f"name '{inside}'")
     return {name}
-
-
-def _with_access(program: Program, access: dict[str, Access]) -> Program:
-    """With other access for these mappings."""
-    ordinals = program.devices | {HOST: steps.CPU_ORDINAL}
-
-    def stepped(step: steps.Step) -> steps.Step:
-        if not isinstance(step, steps.SetAccess) or step.name not in access:
-            return step
-        return replace(step, rights=tuple((ordinals[who], right) for who, right in access[step.name]))
-
-    return replace(program, steps=tuple(map(stepped, program.steps)))
 
 
 def _moved(program: Program, names: set[str], device: str) -> Program:
@@ -101,7 +57,29 @@ def _moved(program: Program, names: set[str], device: str) -> Program:
             return replace(step, device=ordinal, location="device")
         return step
 
-    return replace(program, steps=tuple(map(stepped, program.steps)), regions=regions)
+    moved = replace(program, steps=tuple(map(stepped, program.steps)), regions=regions)
+    owned = dict(_to_owner(regions[name] for name in regions if regions[name] is not program.regions[name]))
+    return _with_owner(moved, owned) if owned else moved
+
+
+def _to_owner(moved: Iterable[PlacedRegion]) -> Iterator[tuple[str, Access]]:
+    """(mapping, who may use it) of regions whose access says what the owner may do, which is another one now."""
+    for placed in moved:
+        if placed.region.differs:
+            for number, (device, _) in enumerate(placed.chunks):
+                access = placed.region.access_to(device).items()
+                given = tuple((who, right) for who, right in access if right != "none")
+                yield mapping_of(placed.region.name, number), given
+
+
+def _with_owner(program: Program, access: Mapping[str, Access]) -> Program:
+    """With this access, which what is sealed gets when it is unsealed."""
+    sealed = {mapping: access.get(mapping, before) for mapping, before in program.sealed.items()}
+    now = {
+        mapping: tuple((who, "r") for who, _ in given) if mapping in sealed else given
+        for mapping, given in access.items()
+    }
+    return replace(with_access(program, now), sealed=sealed)
 
 
 def _on(placed: PlacedRegion, device: str) -> PlacedRegion:

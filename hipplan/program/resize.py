@@ -138,11 +138,11 @@ def _with_chunks(program: Program, made: PlacedRegion) -> Program:
 
 
 def _more(program: Program, was: PlacedRegion, made: PlacedRegion) -> Iterator[steps.Step]:
-    """The steps of each new chunk, like those of the first one."""
+    """The steps of each new chunk, like those of the first one; its rights are those to its own holder's memory."""
     name = made.region.name
-    first, mapped = memory_of(name, 0), mapping_of(name, 0)
-    create, place = find(program, steps.CreateAllocation, first), find(program, steps.Map, mapped)
-    access = next((s for s in program.steps if type(s) is steps.SetAccess and s.name == mapped), None)
+    create = find(program, steps.CreateAllocation, memory_of(name, 0))
+    place = find(program, steps.Map, mapping_of(name, 0))
+    rights = {device: steps.rights_of(made.region.access_to(device), program.devices) for device, _ in made.chunks}
     at = was.mapped
     for number in range(len(was.chunks), len(made.chunks)):
         device, size = made.chunks[number]
@@ -150,6 +150,6 @@ def _more(program: Program, was: PlacedRegion, made: PlacedRegion) -> Iterator[s
         ordinal = program.devices.get(device, create.device)
         yield replace(create, name=memory, device=ordinal, size=size, asked=size)
         yield replace(place, name=mapping, allocation=memory, offset=at, size=size, asked=size)
-        if access is not None:
-            yield replace(access, name=mapping)
+        if given := rights[device]:
+            yield steps.SetAccess(name=mapping, rights=given, origin=place.origin)
         at += size

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+
+Access = tuple[tuple[str, str], ...]
+"""(device name, right) of each who has one."""
+
+
+def everywhere(several: Iterable[Access]) -> Access:
+    """What each may do everywhere, where these are the rights of one place each."""
+    first, *rest = map(dict, several)
+    for other in rest:
+        first = {who: min(right, other[who]) for who, right in first.items() if who in other}  # "r" is before "rw"
+    return tuple(first.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,8 +30,10 @@ class Resource:
     """Bytes the plan asked for."""
     size: int = 0
     """Bytes it takes: asked, padded."""
-    access: tuple[tuple[str, str], ...] = ()
-    """(device name, right) of a mapping, region or tensor."""
+    access: Access = ()
+    """Of a mapping, region or tensor: what each may do with all of its bytes."""
+    access_by_holder: tuple[tuple[str, Access], ...] = ()
+    """(device, who may use its memory) of a region, where that differs from device to device."""
     inside: str = ""
     """The reservation a mapping lies in, the region a tensor lies in."""
     offset: int = 0
@@ -36,6 +50,29 @@ class Resource:
     """Of a tensor."""
     held_by: tuple[tuple[str, int], ...] = ()
     """(device, bytes) of a region or tensor over several devices."""
+
+    def access_text(self, show: Callable[[str], str] = str) -> str:
+        """Who may do what, for people. show: what to call a device."""
+        if not self.access_by_holder:
+            return ", ".join(f"{show(who)}: {right}" for who, right in self.access) or "nobody"
+        own, elsewhere = self._own_and_elsewhere()
+        if len(set(own.values())) == 1 and len({elsewhere.get(who, "none") for who in own}) == 1:
+            told = {"owner": next(iter(own.values())), "others": elsewhere.get(next(iter(own)), "none")}
+            told |= {show(who): right for who, right in elsewhere.items() if who not in own}
+        else:
+            told = {f"{show(who)} in its part": right for who, right in own.items()}
+            told |= {show(who) + " elsewhere" * (who in own): right for who, right in elsewhere.items()}
+        return ", ".join(f"{who}: {right}" for who, right in told.items())
+
+    def _own_and_elsewhere(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Of each device that holds a part, its right there; of each device, its right on all that others hold."""
+        own = {holder: dict(access).get(holder, "none") for holder, access in self.access_by_holder}
+        rights: dict[str, list[str]] = {}
+        for holder, access in self.access_by_holder:
+            for who, right in access:
+                if who != holder:
+                    rights.setdefault(who, []).append(right)
+        return own, {who: min(some) for who, some in rights.items()}
 
     @property
     def waste(self) -> int:

@@ -6,6 +6,7 @@ teardown give back what was made, latest first.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -143,6 +144,12 @@ class SetAccess(Step):
     def describe(self) -> str:
         who = (f"{'host' if o == CPU_ORDINAL else f'device {o}'}: {right}" for o, right in self.rights)
         return ", ".join(who) + (", for all that is mapped in the range by then" if self.together else "")
+
+
+def rights_of(access: Mapping[str, str], ordinals: Mapping[str, int]) -> tuple[tuple[int, str], ...]:
+    """Of each that a plan gives any, as of SetAccess. ordinals: of the plan's devices."""
+    given = ((who, right) for who, right in access.items() if right != "none")
+    return tuple((ordinals.get(who, CPU_ORDINAL), right) for who, right in given)
 
 
 @step_data

@@ -173,7 +173,7 @@ def resources_table(resources: Sequence[Resource], layout: Layout | None = None)
 
 def _access(resource: Resource) -> str:
     if resource.kind in ("mapping", "region", "tensor"):
-        return ", ".join(f"{who}: {right}" for who, right in resource.access) or "nobody"
+        return resource.access_text()
     if resource.kind == "device":
         return f"{resource.device}, and its peers"
     return "host and devices" if resource.kind in ("managed", "pinned", "registered") else ""

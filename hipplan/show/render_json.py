@@ -67,6 +67,8 @@ def resource_json(resource: Resource) -> dict[str, Any]:
         }
     if resource.kind == "region":
         out |= {"access": dict(resource.access)}
+        if resource.access_by_holder:
+            out |= {"access_by_holder": {holder: dict(access) for holder, access in resource.access_by_holder}}
     if resource.kind == "mapping":
         out |= {
             "access": dict(resource.access),

@@ -75,13 +75,17 @@ def _import(r: random.Random, out: dict[str, Any], folder: Path) -> None:
 def _region(r: random.Random, out: dict[str, Any], folder: Path) -> None:
     tensors = {"a": {"dtype": "bf16", "shape": [1024, 512]}, "b": {"dtype": "f32", "shape": [r.randint(1, 900_000)]}}
     region: dict[str, Any] = {"tensors": tensors}
-    match r.choice(["one", "grows", "interleave", "blocks"]):
+    match r.choice(["one", "grows", "interleave", "blocks", "owners"]):
         case "one":
             region |= {"device": _device(r), "access": {"gpu.0": "rw", "gpu.1": "r"}}
         case "grows":
             region |= {"device": _device(r), "chunk": "2MiB", "reserve": "64MiB", "size": "6MiB"}
         case "interleave":
             region |= {"devices": ["gpu.*"], "spread": "interleave", "chunk": "2MiB", "size": "8MiB"}
+        case "owners":  # in parts of unequal sizes
+            tensors["a"]["device"], tensors["b"]["device"] = DEVICES
+            access = {"owner": "rw", "others": r.choice(["none", "r"])}
+            region |= {"devices": ["gpu.*"], "access": access, "chunk": "1MiB"}
         case _:
             region |= {"devices": ["gpu.0", "gpu.1"]}
     out["regions"] = {"weights": region}

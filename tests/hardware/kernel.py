@@ -1,9 +1,10 @@
 """A kernel of PyTorch's on one device over an address, whoever owns the memory behind it.
 
-    python -m tests.hardware.kernel DEVICE OWNER none|r|rw read|write
+    python -m tests.hardware.kernel DEVICE OWNER none|r|rw|others read|write
 
-As a program: makes memory on one device, gives another one a right (none, r, rw), lets that one read or write it
-with a kernel, and prints `done SUM` or `refused`. A refused kernel ends the process's context, hence a program.
+As a program: makes memory on one device, gives another one a right (none, r, rw; as one of the `others` of a region
+over both), lets that one read or write it with a kernel, and prints `done SUM` or `refused`. A refused kernel ends the
+process's context, hence a program.
 """
 
 from __future__ import annotations
@@ -54,6 +55,9 @@ def main() -> None:
             }
         },
     }
+    if right == "others":
+        both = {"devices": [f"gpu.{owner}", f"gpu.{device}"], "access": {"owner": "rw", "others": "r"}, "size": 4 * MIB}
+        plan = {key: plan[key] for key in ("hipplan", "devices")} | {"regions": {"range": both}}
     layout = hipplan.apply(plan)
     address = layout["range"].address
     assert address is not None

@@ -49,6 +49,8 @@ def test_each_device_adds_to_memory_of_each(kernels: Machine) -> None:
         ("r", "write", "refused"),
         ("none", "read", "refused"),
         ("none", "write", "refused"),
+        ("others", "read", f"done {3 * 2 * MIB}"),
+        ("others", "write", "refused"),
     ],
 )
 def test_a_device_does_what_it_may_and_nothing_else(right: str, does: str, answer: str, kernels: Machine) -> None:

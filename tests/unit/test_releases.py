@@ -99,7 +99,7 @@ def release(request: pytest.FixtureRequest, sim: Simulator, monkeypatch: pytest.
     sim.runtime.configure(sim_profile(load_machine("sim-2")))
 
 
-SHARED_RIGHTS = {"aml-areas", "quickstart", "virtual-memory"}
+SHARED_RIGHTS = {"aml-areas", "expert-parallel", "quickstart", "virtual-memory"}
 """Plans in which two devices have rights on one mapping."""
 
 

@@ -21,10 +21,12 @@ from hipplan.language.model.buffers import (
 from hipplan.language.model.contents import Content
 from hipplan.language.model.devices import DeviceSelector, PeerLink, Requires, Stream
 from hipplan.language.model.plan import Plan
-from hipplan.language.model.regions import Region, Tensor
+from hipplan.language.model.regions import OTHERS, OWNER, Region, Tensor
 from hipplan.language.model.virtual import Access, Allocation, Mapping, Reservation
 
 __all__ = [
+    "OTHERS",
+    "OWNER",
     "Access",
     "Advice",
     "Allocation",

@@ -11,6 +11,11 @@ from hipplan.language.model.base import AutoSize, Name, PlanModel, Size, Steps, 
 from hipplan.language.model.virtual import Access
 from hipplan.units import BYTES_MAX, format_size
 
+OWNER = "owner"
+"""In the access of a region: the device that holds the memory."""
+OTHERS = "others"
+"""In the access of a region: its devices but the owner."""
+
 TENSOR_ALIGNMENT = 256
 """What every tensor's offset is a multiple of unless it says more: what hipMalloc and cudaMalloc promise."""
 
@@ -139,9 +144,11 @@ class Region(PlanModel):
     """
 
     access: Access | None = None
-    """Who may use the memory. Left out: the devices that hold it, for reading and writing.
+    """Who may use the memory. Left out: the devices that hold it, for reading and writing. Over several devices `owner`
+    is the one that holds the bytes in question, and `others` are the rest of the region's devices; a device outside of
+    the region is named. What is more exact wins: patterns first, then owner and others, last a device by its name.
 
-    Errors: HP201 no such device; HP104 not none, r or rw.
+    Errors: HP201 no such device; HP104 not none, r or rw; HP107 owner where there is one device, others without owner.
     Source: hipMemSetAccess.
     """
 
@@ -171,8 +178,19 @@ class Region(PlanModel):
             why = "it says how much each step is"
             hint = f"add chunk: {format_size(self._fair_chunk())}"
             raise refuse("HP107", "interleaving and growing need a chunk", why=why, hint=hint)
+        self._owners()
         self._open_tensors()
         return self
+
+    def _owners(self) -> None:
+        """Words for devices that hold parts, where there are parts."""
+        words = [word for word in (OWNER, OTHERS) if word in (self.access or {})]
+        if words and self.devices is None:
+            hint = f"name the device: access: {{{self.device or 'gpu.0'}: rw}}"
+            raise refuse("HP107", f"'{words[0]}' is for a region over several devices", at="access", hint=hint)
+        if words == [OTHERS]:
+            hint = "add owner: rw, or owner: none if that is meant"
+            raise refuse("HP107", "'others' does not say what the device itself may do", at="access", hint=hint)
 
     def _fair_chunk(self) -> int:
         """Bytes of a chunk with which each device gets some of what is mapped: a power of two, 2MiB to 1GiB."""

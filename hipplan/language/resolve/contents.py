@@ -11,6 +11,7 @@ from hipplan.language.objects import HOST, Path, ResolvedBuffer, ResolvedContent
 from hipplan.language.resolve.names import Names
 from hipplan.units import format_size
 
+_RIGHTS = ("none", "r", "rw")
 _HAVE_BYTES = ("buffers", "regions", "reservations")
 
 
@@ -25,14 +26,16 @@ def resolve_contents(
     if not plan.contents:
         return ()
     access = {one.name: one.access for some in reservations.values() for one in some.mappings}
-    access |= {name: region.access for name, region in regions.items()}
+    anywhere = {name: _anywhere(region) for name, region in regions.items()}
+    access |= anywhere
     dtypes: dict[str, str] = dict.fromkeys((*buffers, *access), "")
     sizes = {name: _size(buffer) for name, buffer in buffers.items()}
     for name, region in regions.items():
         for short, tensor in region.spec.tensors.items():
             dtypes[f"{name}.{short}"] = tensor.dtype
             sizes[f"{name}.{short}"] = 0 if -1 in tensor.shape else tensor.bytes_least
-            access[f"{name}.{short}"] = region.access
+            own = tensor.device if tensor.device in region.devices else None
+            access[f"{name}.{short}"] = region.access_to(own) if own else anywhere[name]
     whole = {one.name: some.path for some in reservations.values() for one in some.mappings}
     whole |= {f"{name}.{short}": region.path for name, region in regions.items() for short in region.spec.tensors}
     whole |= {name: region.path for name, region in regions.items()}
@@ -62,6 +65,13 @@ def resolve_contents(
             names.report("HP213", f"'{name}' cannot be written", path, key=True, why=why, hint="remove read_only")
         out.append(ResolvedContent(name, spec, path))
     return tuple(out)
+
+
+def _anywhere(region: ResolvedRegion) -> dict[str, str]:
+    """The most that each may do with some part of a region: the machine decides which bytes lie in which."""
+    own = {holder: region.own(holder) for holder in region.devices} if region.differs else {}
+    more = {who: max(right, region.access.get(who, right), key=_RIGHTS.index) for who, right in own.items()}
+    return region.access | more
 
 
 def _size(buffer: ResolvedBuffer) -> int:

@@ -7,12 +7,17 @@ from collections.abc import Iterable, Iterator
 from itertools import permutations
 from typing import Literal
 
-from hipplan.language.model import Access, DeviceSelector, ManagedBuffer, PeerLink, Plan
+from hipplan.language.model import OTHERS, OWNER, Access, DeviceSelector, ManagedBuffer, PeerLink, Plan
 from hipplan.language.objects import HOST, Path, ResolvedDevice, ResolvedPeer, bare_uuid
 from hipplan.language.resolve.names import Names, families
 
 ORDINAL_MAX = 1023
 _ORDINAL = re.compile(r"(?:(?:cuda|hip|rocm|amd|gpu):?)?([0-9]{1,4})|cuda|hip|rocm")
+_WORDS = {
+    HOST: "the CPU",
+    OWNER: "the device that holds a part of a region",
+    OTHERS: "the other devices of a region",
+}
 _DEFAULT_NAME = re.compile(r"gpu\.(0|[1-9][0-9]{0,3})")
 
 
@@ -125,9 +130,10 @@ class Devices:
                 taken.add(free)
             self.all[name] = ResolvedDevice(name, selector, ordinal, path)
         self._check_twins()
-        if HOST in selectors:
-            at = ("devices", HOST)
-            self._names.report("HP106", "host cannot be the name of a device", at, key=True, why="it means the CPU")
+        for word, meaning in _WORDS.items():
+            if word in selectors:
+                told = f"{word} cannot be the name of a device"
+                self._names.report("HP106", told, ("devices", word), key=True, why=f"it means {meaning}")
 
     def _check_twins(self) -> None:
         """Two names of one device, as far as the plan alone shows it. A machine shows the rest (HP310)."""
@@ -162,6 +168,8 @@ class Devices:
 
         def known() -> Iterator[str]:
             yield from (f"{family}.*" for family in self._families) if name.endswith(".*") else (*self.all, HOST)
+            if path[0] == "regions" and "access" in path:
+                yield from (OWNER, OTHERS)
 
         self._names.missing(
             "HP201", "devices", name, path, known, key=key, hint=hint, otherwise=lambda: self._meant(name)
@@ -171,6 +179,8 @@ class Devices:
         """For who names a device as PyTorch does, or by its number alone."""
         if name == "cpu":
             return "the CPU is called host"
+        if name in (OWNER, OTHERS):
+            return f"{name} is for the access of regions over several devices"
         if name in ("all", "*") and self._families:
             return f"write {next(iter(self._families))}.* for all devices of that name"
         if not (number := _ORDINAL.fullmatch(name)):

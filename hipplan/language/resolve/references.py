@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
+from hipplan.language.model import OTHERS, OWNER
 from hipplan.language.objects import Path
 from hipplan.language.resolve.devices import Devices
 from hipplan.language.resolve.mappings import Mappings
@@ -53,7 +54,8 @@ def check_references(
         devices.location(name, path)
     for path, several in _found(left_out, _FAMILIES):
         if isinstance(several, dict):
-            devices.access(dict.fromkeys(_names_in(several), "none"), path)
+            words = (OWNER, OTHERS) if path[0] == "regions" else ()
+            devices.access({name: "none" for name in _names_in(several) if name not in words}, path)
         elif isinstance(several, list) and len(list(_names_in(several))) == len(several):
             devices.several(several, path)
     for path, name in _texts(left_out, _ALLOCATIONS):

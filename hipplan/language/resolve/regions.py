@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hipplan.language.model import Region
+from hipplan.language.model import OTHERS, OWNER, Region
 from hipplan.language.objects import Path, ResolvedRegion
 from hipplan.language.resolve.devices import Devices
 from hipplan.language.resolve.names import Names
@@ -16,8 +16,7 @@ def resolve_region(name: str, spec: Region, path: Path, names: Names, devices: D
         holders = devices.several(spec.devices, (*path, "devices"))
     else:
         holders = (devices.device(spec.device, (*path, "device")),)
-    own = spec.access
-    access = dict.fromkeys(holders, "rw") if own is None else devices.access(own, (*path, "access"))
+    access = _access(spec, holders, (*path, "access"), devices)
     if spec.reserve is not None and spec.size != "auto" and spec.reserve < spec.size:
         names.report(
             "HP206",
@@ -33,6 +32,18 @@ def resolve_region(name: str, spec: Region, path: Path, names: Names, devices: D
     if spec.size != "auto" and not any(tensor.device for tensor in spec.tensors.values()):
         _check_room(name, spec, path, names)
     return ResolvedRegion(name, spec, holders, access, path)
+
+
+def _access(spec: Region, holders: tuple[str, ...], path: Path, devices: Devices) -> dict[str, str]:
+    """Who may use memory of the region that another device holds."""
+    if spec.access is None:
+        return dict.fromkeys(holders, "rw")
+    named = {name: right for name, right in spec.access.items() if name not in (OWNER, OTHERS)}
+    given = devices.access(named, path)
+    if OTHERS not in spec.access:
+        return given
+    given = given | dict.fromkeys(holders, spec.access[OTHERS])
+    return given | {name: right for name, right in named.items() if name in given}
 
 
 def _check_room(region: str, spec: Region, path: Path, names: Names) -> None:

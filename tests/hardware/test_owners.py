@@ -1,0 +1,64 @@
+"""A region over two devices, of which each writes its own part and reads the other's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import hipplan
+from hipplan.errors import ApplyError
+from tests.hardware.machine import MIB, Machine, pattern
+
+SIZE = 4 * MIB
+
+
+def plan(machine: Machine, **region: Any) -> dict[str, Any]:
+    parts = {f"of.{n}": {"dtype": "u8", "shape": [SIZE // 2], "device": f"gpu.{n}"} for n in (0, 1)}
+    over = {"devices": ["gpu.*"], "access": {"owner": "rw", "others": "r"}, "tensors": parts}
+    return {"hipplan": 1, "devices": {"gpu": {"count": 2}}, "regions": {"experts": over | region}}
+
+
+def test_each_device_writes_its_part_and_both_read_all(pair: Machine) -> None:
+    with hipplan.apply(plan(pair), runtime=pair.wanted) as layout:
+        for device in (0, 1):
+            address = layout[f"experts.of.{device}"].address
+            assert address is not None
+            data = pattern(SIZE // 2, device)
+            pair.write_by(device, address, data)
+            assert [pair.read_by(reader, address, len(data)) == data for reader in (0, 1)] == [True, True]
+        rights = [
+            [layout.runtime.access(device, layout[f"experts[{n}]"].address or 0) for device in (0, 1)] for n in (0, 1)
+        ]
+        assert rights == [[3, 1], [1, 3]]
+        assert layout.drift() == []
+
+
+def test_contents_growth_and_a_change_of_rights(pair: Machine) -> None:
+    room = {"spread": "interleave", "chunk": "2MiB", "reserve": "64MiB", "size": "4MiB"}
+    tensors = {"pages": {"dtype": "u8", "shape": [-1]}}
+    made = plan(pair, **room, tensors=tensors) | {"contents": {"experts.pages": {"value": 7}}}
+    with hipplan.apply(made, runtime=pair.wanted) as layout:
+        layout.grow("experts", to="8MiB")
+        base = layout["experts"].address
+        assert base is not None
+        rights = [layout.runtime.access(device, base + 6 * MIB) for device in (0, 1)]
+        assert rights == [1, 3]  # the fourth chunk is the second device's
+        assert pair.read_by(0, base + 2 * MIB, 64) == b"\7" * 64
+        layout.fill("experts.pages", 9)
+        assert [pair.read_by(reader, base + 6 * MIB, 64) for reader in (0, 1)] == [b"\x09" * 64] * 2
+        everybody = plan(pair, **room | {"size": "8MiB"}, tensors=tensors, access={"gpu.*": "rw"})
+        assert "owner: rw, others: r" in str(layout.update(everybody))
+        assert layout.drift() == []
+
+
+@pytest.mark.parametrize("code", ["hipErrorOutOfMemory", "hipErrorUnknown"])
+def test_rights_that_are_refused_part_way_leave_nothing(code: str, pair: Machine) -> None:
+    everybody = plan(pair, access={"gpu.*": "rw"})
+    with hipplan.apply(plan(pair), runtime=pair.wanted) as layout:
+        pair.runtime.arm_faults(f"hipMemSetAccess@2={code}")
+        with pytest.raises(ApplyError, match="hipMemSetAccess"):
+            layout.update(everybody)
+        assert pair.runtime.faults_fired() == 1
+        pair.disarm()
+        assert layout.drift() == []
