@@ -1,5 +1,6 @@
 // What HIP can tell, as methods of the runtime.
 #include "bindings.hpp"
+#include "core/numa.hpp"
 #include "core/queries.hpp"
 #include "core/words.hpp"
 
@@ -121,6 +122,11 @@ std::string word_of(const std::string& what, std::uint64_t number) {
 }  // namespace
 
 void bind_queries(py::module_& module) {
+  module.def(
+      "page_nodes", [](std::uintptr_t address, std::size_t size) { return page_nodes(address, size); },
+      py::arg("address"), py::arg("size"), no_gil(),
+      "NUMA node -> how many pages of a range are on it, of those that are there and that the kernel tells "
+      "of.");
   module.def("word_of", &word_of, py::arg("what"), py::arg("number"),
              "A number of HIP's as plans say it; the number as text where they have no word. ValueError.");
   py::class_<allocation_properties>(module, "AllocationProperties", "What hipMemCreate is asked for.")

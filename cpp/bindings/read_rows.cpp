@@ -166,7 +166,7 @@ decltype(row::what) reader::one<create_device_buffer>(reader&, fields& from) {
 }
 template <>
 decltype(row::what) reader::one<create_pinned_buffer>(reader&, fields& from) {
-  return create_pinned_buffer{from.device(), from.number(), from.flags(pinned_words)};
+  return create_pinned_buffer{from.device(), from.number(), from.flags(pinned_words), from.integer()};
 }
 template <>
 decltype(row::what) reader::one<register_buffer>(reader&, fields& from) {

@@ -1,5 +1,6 @@
 #include "buffer.hpp"
 
+#include "numa.hpp"
 #include "scoped_device.hpp"
 
 namespace hipplan {
@@ -40,8 +41,9 @@ void device_buffer::release() {
 
 std::string device_buffer::identify() const { return describe("device", *this); }
 
-void pinned_buffer::make(device_id device, unsigned int flags) {
+void pinned_buffer::make(device_id device, unsigned int flags, int numa_node) {
   const scoped_device current(runtime(), device);
+  const near_node place(numa_node);
   void* pointer = nullptr;
   const auto result = runtime().hipHostMalloc(&pointer, size_bytes(), flags);
   runtime().check(result, "hipHostMalloc", [&] {

@@ -52,8 +52,9 @@ class pinned_buffer : public buffer {
  public:
   using buffer::buffer;
   /// device: current during the call, which decides the context (and the NUMA node where asked for).
-  /// flags: hipHostMalloc*. Throws hip_error: hipErrorOutOfMemory, hipErrorInvalidValue.
-  void make(device_id device, unsigned int flags);
+  /// flags: hipHostMalloc*. numa_node: where the memory is to come from, if it can; -1: the runtime says.
+  /// Throws hip_error: hipErrorOutOfMemory, hipErrorInvalidValue.
+  void make(device_id device, unsigned int flags, int numa_node);
   pinned_buffer(pinned_buffer&&) noexcept = default;
   ~pinned_buffer() { destroy(*this); }
   void release();

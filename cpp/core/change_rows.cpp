@@ -61,7 +61,8 @@ void change::make(const row& next) {
             empty(std::type_identity<device_buffer>{}, create.device, create.size_bytes).make();
           },
           [&](const create_pinned_buffer& create) {
-            empty(std::type_identity<pinned_buffer>{}, create.size_bytes).make(create.device, create.flags);
+            empty(std::type_identity<pinned_buffer>{}, create.size_bytes)
+                .make(create.device, create.flags, create.numa_node);
           },
           [&](const register_buffer& given) {
             const auto at = std::ranges::find(bound_, done_, &binding::row);

@@ -3,18 +3,17 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <system_error>
 #include <utility>
 
+#include "numa.hpp"
+
 namespace hipplan {
 namespace {
 
-constexpr int mpol_bind = 2;        // linux/mempolicy.h, which not every libc brings
 constexpr int map_huge_shift = 26;  // linux/mman.h
-constexpr unsigned long nodes_max = 1024;
 
 [[noreturn]] void fail(const std::string& what) {
   throw std::system_error(errno, std::generic_category(), what);
@@ -57,15 +56,6 @@ struct descriptor {
     if (value >= 0) close(value);
   }
 };
-
-void bind_to_node(void* address, std::size_t size_bytes, int node) {
-  unsigned long mask[nodes_max / (8 * sizeof(unsigned long))] = {};
-  mask[static_cast<unsigned>(node) / (8 * sizeof(unsigned long))] |=
-      1UL << (static_cast<unsigned>(node) % (8 * sizeof(unsigned long)));
-  if (syscall(SYS_mbind, address, size_bytes, mpol_bind, mask, nodes_max, 0) != 0) {
-    fail("mbind to NUMA node " + std::to_string(node));
-  }
-}
 
 }  // namespace
 

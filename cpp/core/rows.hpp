@@ -59,6 +59,7 @@ struct create_pinned_buffer {
   device_id device;
   std::size_t size_bytes;
   unsigned flags;
+  int numa_node;  ///< -1: wherever the runtime takes it from
 };
 struct register_buffer {
   device_id device;

@@ -166,11 +166,14 @@ def _(step: steps.CreatePinnedBuffer, state: State) -> Iterator[Check]:
         # Of the other flags runtimes do not tell, and they may set more than was asked.
         have = asked.intersection(state.runtime.host_flags(state.address_of(step.name)))
         yield Check(step.name, "flags", ", ".join(sorted(asked)), ", ".join(sorted(have)) or "none")
+    if step.near:
+        yield from _pages(step.name, step.numa_node, state)
 
 
 @read_back.register
 def _(step: steps.RegisterBuffer, state: State) -> Iterator[Check]:
     yield from _pointer(step.name, state, "host")
+    yield from _pages(step.name, step.numa_node, state)
 
 
 @read_back.register
@@ -181,6 +184,14 @@ def _(step: steps.CreateManagedBuffer, state: State) -> Iterator[Check]:
 def _pointer(name: str, state: State, kind: str) -> Iterator[Check]:
     have = state.runtime.pointer_attributes(state.address_of(name))
     yield Check(name, "kind", kind, have.kind)
+
+
+def _pages(name: str, node: int, state: State) -> Iterator[Check]:
+    """Of memory that is to be on a node: where its pages are, of those that the kernel tells of."""
+    found = _core.page_nodes(state.address_of(name), state.size_of(name)) if node >= 0 else {}
+    if found:
+        others = [f"{counted(pages, 'page')} on {one}" for one, pages in sorted(found.items()) if one != node]
+        yield Check(name, "NUMA node", str(node), ", ".join(others) or str(node))
 
 
 def _location(kind: str, ordinal: int) -> str:

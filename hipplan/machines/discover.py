@@ -25,7 +25,7 @@ def discover(chosen: Chosen, wanted: Callable[[Machine], Container[int]] | None 
     runtime = chosen.runtime
     with _told():
         count = runtime.device_count()
-        devices = [_device(runtime, ordinal) for ordinal in range(count)]
+        devices = [_device(chosen, ordinal) for ordinal in range(count)]
         links = [
             _link(runtime, a, b) for a in range(count) for b in range(count) if a != b and runtime.can_access_peer(a, b)
         ]
@@ -69,7 +69,11 @@ def _machine(chosen: Chosen, devices: list[MachineDevice], links: list[Link]) ->
     )
 
 
-def _device(runtime: _core.Runtime, ordinal: int) -> MachineDevice:
+def _device(chosen: Chosen, ordinal: int) -> MachineDevice:
+    runtime, simulated = chosen.runtime, chosen.machine
+    pci = runtime.pci_bus_id(ordinal).lower()
+    known = simulated.devices[ordinal : ordinal + 1] if simulated else []
+
     def flag(attribute: str) -> bool | None:
         value = runtime.device_attribute(ordinal, attribute)
         return None if value is None else bool(value)
@@ -78,7 +82,8 @@ def _device(runtime: _core.Runtime, ordinal: int) -> MachineDevice:
         name=runtime.device_name(ordinal),
         arch=runtime.device_arch(ordinal) or None,
         uuid=_uuid(runtime.device_uuid(ordinal)),
-        pci=runtime.pci_bus_id(ordinal).lower() or None,
+        pci=pci or None,
+        numa_node=next((one.numa_node for one in known), None) if chosen.kind == "sim" else _numa_node(pci),
         multiprocessors=runtime.device_attribute(ordinal, "multiprocessors") or None,
         vmm=flag("vmm") or False,  # an attribute that is not known means no
         managed=flag("managed"),
@@ -87,6 +92,15 @@ def _device(runtime: _core.Runtime, ordinal: int) -> MachineDevice:
         host_visible=bool(flag("large_bar") or flag("integrated")),
         integrated=flag("integrated"),
     )
+
+
+def _numa_node(pci: str) -> int | None:
+    """None where the kernel does not tell, as in a virtual machine without nodes."""
+    try:
+        node = int(Path(f"/sys/bus/pci/devices/{pci}/numa_node").read_text())
+    except (OSError, ValueError):
+        return None
+    return node if node >= 0 else None
 
 
 def _with_memory(runtime: _core.Runtime, ordinal: int, device: MachineDevice) -> MachineDevice:

@@ -68,6 +68,10 @@ class MachineDevice(PlanModel):
     pci: Annotated[str, Field(pattern=r"^[0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]$")] | None = None
     """Where it sits. A profile of a kind of machine has none. Source: hipDeviceGetPCIBusId."""
 
+    numa_node: Annotated[int, Field(ge=0, le=1023)] | None = None
+    """The NUMA node of the host that it is next to. A profile of a kind of machine has none. Source:
+    /sys/bus/pci/devices."""
+
     memory: Size | None = None
     """Device memory. Unit: bytes. Source: hipDeviceTotalMem."""
 
@@ -339,7 +343,7 @@ def sim_profile(machine: Machine) -> str:
         for key, value in device:
             if value is None and key.startswith("granularity"):
                 value = FALLBACK_GRANULARITY
-            if value is None or key in ("concurrent_managed", "shareable_posix_fd"):
+            if value is None or key in ("concurrent_managed", "shareable_posix_fd", "numa_node"):
                 continue
             shown = value.removeprefix("GPU-").replace("-", "").rjust(32, "0") if key == "uuid" else value
             lines.append(f"device.{ordinal}.{key}={int(shown) if isinstance(shown, bool) else shown}")

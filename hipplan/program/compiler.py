@@ -17,7 +17,7 @@ from hipplan.errors import MachineError, printable
 from hipplan.language.budget import no_garbage_collection
 from hipplan.language.findings import Findings, in_order
 from hipplan.language.loader import LoadedPlan, PlanSource, loaded
-from hipplan.language.model import DeviceBuffer, ManagedBuffer, PinnedBuffer, RegisteredBuffer
+from hipplan.language.model import Anonymous, DeviceBuffer, ManagedBuffer, PinnedBuffer, RegisteredBuffer
 from hipplan.language.objects import (
     HOST,
     ResolvedAllocation,
@@ -145,7 +145,7 @@ class _Compiler:
             return
         resources = resources_of(self.steps, self.regions, self.devices)
         filling = contents.lower(self.plan, resources, self.devices, self.machine, self.findings)
-        self.steps += [*contents.lanes(staging_of(filling)), *filling]
+        self.steps += [*contents.lanes(staging_of(filling), self.machine), *filling]
 
     def ordinal(self, device: str) -> int:
         return steps.CPU_ORDINAL if device == HOST else self.devices[device]
@@ -270,12 +270,24 @@ class _Compiler:
             self.steps.append(steps.CreateDeviceBuffer(size=spec.size, **common))
         elif isinstance(spec, PinnedBuffer):
             flags = _pinned_flags(spec)
-            self.steps.append(steps.CreatePinnedBuffer(size=spec.size, flags=flags, **common))
+            self.steps.append(self._pinned(spec, flags, common))
         elif isinstance(spec, RegisteredBuffer):
             size = spec.anonymous.size if spec.anonymous else spec.size or 0
-            self.steps.append(_register(spec, size, self.plan.source_name, common))
+            node = self._numa_node(spec.anonymous, common["device"])
+            self.steps.append(_register(spec, size, node, self.plan.source_name, common))
         else:
             self._managed(buffer, spec, common)
+
+    def _pinned(self, spec: PinnedBuffer, flags: tuple[str, ...], common: dict[str, Any]) -> steps.CreatePinnedBuffer:
+        node, near = self._numa_node(spec, common["device"]), spec.numa is not None
+        return steps.CreatePinnedBuffer(size=spec.size, flags=flags, numa_node=node, near=near, **common)
+
+    def _numa_node(self, spec: PinnedBuffer | Anonymous | None, device: int) -> int:
+        """-1: it is not for the plan to say, or nobody knows it."""
+        if spec is None:
+            return -1
+        wanted = self.machine.devices[device].numa_node if spec.numa else getattr(spec, "numa_node", None)
+        return -1 if wanted is None else wanted
 
     def _managed(self, buffer: ResolvedBuffer, spec: ManagedBuffer, common: dict[str, Any]) -> None:
         self.steps.append(steps.CreateManagedBuffer(size=spec.size, attach=spec.attach, **common))
@@ -325,7 +337,9 @@ class _Compiler:
             self.enqueued[stream, on] = None
 
 
-def _register(spec: RegisteredBuffer, size: int, document: str, common: dict[str, Any]) -> steps.RegisterBuffer:
+def _register(
+    spec: RegisteredBuffer, size: int, node: int, document: str, common: dict[str, Any]
+) -> steps.RegisterBuffer:
     fresh = spec.anonymous
     return steps.RegisterBuffer(
         size=size,
@@ -333,7 +347,7 @@ def _register(spec: RegisteredBuffer, size: int, document: str, common: dict[str
         file=str(PurePath(document).parent / spec.file) if spec.file else "",
         bind=spec.bind or "",
         read_only=spec.read_only,
-        numa_node=-1 if fresh is None or fresh.numa_node is None else fresh.numa_node,
+        numa_node=node,
         huge_pages="none" if fresh is None else fresh.huge_pages,
         **common,
     )

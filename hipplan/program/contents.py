@@ -179,10 +179,12 @@ def _meets(resource: Resource, names: Set[str], shared: Set[str]) -> bool:
     return mapped_twice or resource.name in shared or _shared(resource) in names
 
 
-def lanes(staging: Staging) -> Iterator[Step]:
-    """What moves bytes to and from devices: pinned memory and streams."""
+def lanes(staging: Staging, machine: Machine | None) -> Iterator[Step]:
+    """What moves bytes to and from devices: pinned memory near each, where that is known, and streams."""
     for device, size in sorted(staging.items()):
-        yield CreatePinnedBuffer(name=staging_name(device), device=device, size=size, flags=("portable",))
+        known = machine.devices[device].numa_node if machine is not None else None
+        node, flags = -1 if known is None else known, ("portable",)
+        yield CreatePinnedBuffer(name=staging_name(device), device=device, size=size, flags=flags, numa_node=node)
         for number in range(STREAMS):
             yield CreateStream(name=stream_name(device, number), device=device)
 
@@ -194,7 +196,7 @@ def with_lanes(program: Program, staging: Staging) -> Program:
     if not larger:
         return program
     program = without_lanes(program, larger.keys())
-    return replace(program, steps=(*program.steps, *lanes(larger)))
+    return replace(program, steps=(*program.steps, *lanes(larger, program.measured)))
 
 
 def with_lanes_of(old: Program, program: Program) -> Program:

@@ -48,6 +48,7 @@ def check(
     rules.descriptors()
     rules.releases()
     rules.padding()
+    rules.numa()
 
 
 def check_peak(way: Difference, machine: Machine, findings: Findings) -> None:
@@ -301,6 +302,19 @@ class _Rules:
             why = f"{several} {format_size(made[0].asked)} {take}"
             span, hint = self.plan.span(*path, "size"), "use fewer, larger ones, or a region with tensors in it"
             self.findings.add(Diagnostic("HP254", summary, span, why=why, hint=hint, severity="warning"))
+
+    def numa(self) -> None:
+        """HP256, a warning: memory near a device that nobody knows the place of."""
+        for buffer in self.objects.buffers.values():
+            anonymous = isinstance(buffer.spec, RegisteredBuffer)
+            spec = buffer.spec.anonymous if isinstance(buffer.spec, RegisteredBuffer) else buffer.spec
+            if getattr(spec, "numa", None) is None or self.device(buffer.device).numa_node is not None:
+                continue
+            path = (*buffer.path, *(("anonymous",) if anonymous else ()), "numa")
+            summary = f"nobody knows the NUMA node of {buffer.device}, so '{buffer.name}' may be on any"
+            why = f"{self.machine.name} has no numa_node for it; a virtual machine may have none"
+            span = self.plan.span(*path)
+            self.findings.add(Diagnostic("HP256", summary, span, why=why, severity="warning"))
 
     def releases(self) -> None:
         """HP309: what this HIP release, or CUDA, does not do."""

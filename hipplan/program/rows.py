@@ -92,6 +92,7 @@ _ROWS: dict[type[steps.Step], Callable[[Any, Slots, Any], Row]] = {
         s.device,
         s.size,
         s.flags,
+        s.numa_node,
     ),
     steps.RegisterBuffer: lambda s, slots, old: (
         "register buffer",

@@ -178,9 +178,14 @@ class CreatePinnedBuffer(Step):
     size: int
     flags: tuple[str, ...] = ()
     """Those of hipHostMalloc."""
+    numa_node: int = -1
+    """Where the memory is to come from, if it can; -1: the runtime says."""
+    near: bool = False
+    """The plan asks for that node, so it is read back."""
 
     def describe(self) -> str:
-        return f"{format_size(self.size)} on the host, device {self.device} current"
+        place = f"NUMA node {self.numa_node}" if self.near and self.numa_node >= 0 else "the host"
+        return f"{format_size(self.size)} on {place}, device {self.device} current"
 
 
 @step_data

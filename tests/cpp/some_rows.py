@@ -55,7 +55,7 @@ def device_buffer(slot: int, name: str = "device", device: int = 0, size: int = 
 
 
 def pinned(slot: int, size: int = MIB) -> Row:
-    return "create pinned buffer", "pinned", slot, 0, size, ()
+    return "create pinned buffer", "pinned", slot, 0, size, (), -1
 
 
 def registered(slot: int, size: int = MIB, file: str = "", *, bound: bool = False) -> Row:

@@ -66,7 +66,9 @@ def test_a_figure_has_a_source_or_is_said_to_be_unknown(name: str) -> None:
     figures |= {"host_memory": machine.host_memory, "hip_version": machine.hip_version}
     unknown = {note.split(":")[0] for note in machine.unknown}
 
-    assert {figure for figure, value in figures.items() if value is None} <= unknown | {"devices.uuid", "devices.pci"}
+    assert {figure for figure, value in figures.items() if value is None} <= unknown | {
+        f"devices.{one}" for one in ("uuid", "pci", "numa_node")
+    }
     known = {figure for figure, value in figures.items() if value is not None} - {"devices.integrated"}
     assert known <= sources
 

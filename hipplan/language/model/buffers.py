@@ -207,8 +207,19 @@ class PinnedBuffer(_Buffer):
     Source: hipHostMallocNumaUser.
     """
 
+    numa: Literal["near"] | None = None
+    """`near`: on the NUMA node of the buffer's device, and read back page by page. Left out: where the runtime takes
+    it from; AMD's takes the nearest node by itself.
+
+    Errors: HP107 together with numa_user. HP256, a warning: nobody knows the device's node.
+    Source: set_mempolicy(MPOL_PREFERRED) before hipHostMalloc, move_pages.
+    """
+
     @model_validator(mode="after")
-    def _one_coherency(self) -> Self:
+    def _one_node_and_coherency(self) -> Self:
+        if self.numa is not None and self.numa_user:
+            why = "numa_user follows the caller's policy, wherever that leads"
+            raise refuse("HP107", "numa and numa_user exclude each other", at="numa", why=why, hint="keep one")
         if self.uncached and self.coherent is not None:
             raise refuse(
                 "HP107",
@@ -230,9 +241,17 @@ class Anonymous(PlanModel):
     """
 
     numa_node: Annotated[int, Field(ge=0, le=1023)] | None = None
-    """The NUMA node whose memory it is. Left out: the kernel chooses.
+    """The NUMA node whose memory it is; read back page by page. Left out: the kernel chooses.
 
-    Source: mbind(MPOL_BIND).
+    Errors: HP107 together with numa.
+    Source: mbind(MPOL_BIND), move_pages.
+    """
+
+    numa: Literal["near"] | None = None
+    """`near`: the NUMA node of the buffer's device.
+
+    Errors: HP107 together with numa_node. HP256, a warning: nobody knows the device's node.
+    Source: mbind(MPOL_BIND), move_pages.
     """
 
     huge_pages: Literal["none", "transparent", "2MiB", "1GiB"] = "none"
@@ -240,6 +259,12 @@ class Anonymous(PlanModel):
 
     Source: madvise(MADV_HUGEPAGE), mmap(MAP_HUGETLB).
     """
+
+    @model_validator(mode="after")
+    def _one_node(self) -> Self:
+        if self.numa is not None and self.numa_node is not None:
+            raise refuse("HP107", "numa and numa_node both say which node", at="numa", hint="keep one")
+        return self
 
 
 class RegisteredBuffer(_Buffer):
@@ -305,11 +330,8 @@ class RegisteredBuffer(_Buffer):
     def _one_origin(self) -> Self:
         said = [key for key in ("file", "bind", "anonymous") if getattr(self, key) is not None]
         if not said:
-            raise refuse(
-                "HP107",
-                "registered memory must come from somewhere",
-                hint="add file:, bind: or anonymous:",
-            )
+            hint = "add file:, bind: or anonymous:"
+            raise refuse("HP107", "registered memory must come from somewhere", hint=hint)
         if len(said) > 1:
             raise refuse(
                 "HP107",

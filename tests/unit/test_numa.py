@@ -1,0 +1,155 @@
+"""Host memory near its device, read back page by page; and of exactly the size that was asked for."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hipplan
+from hipplan import ApplyError, PlanError, _core
+from hipplan.machines.profiles import Machine, load_machine
+from hipplan.program import steps
+from tests.conftest import Simulator
+
+NOWHERE = 1023
+"""A node that no machine here has."""
+NEAR: dict[str, Any] = {
+    "p": {"kind": "pinned", "device": "gpu.1", "size": 100_000, "numa": "near"},
+    "f": {"kind": "registered", "device": "gpu.1", "anonymous": {"size": 100_000, "numa": "near"}},
+}
+
+
+def plan(**buffers: Any) -> dict[str, Any]:
+    return {"hipplan": 1, "devices": {"gpu": {"count": 2}}, "buffers": buffers}
+
+
+def on_nodes(*nodes: int | None) -> Machine:
+    machine = load_machine("sim-2")
+    known = zip(machine.devices, nodes, strict=True)
+    return machine.model_copy(update={"devices": [one.model_copy(update={"numa_node": node}) for one, node in known]})
+
+
+def told() -> bool:
+    """Whether this kernel says where a page is."""
+    here = ctypes.create_string_buffer(b"x" * 4096)
+    return bool(_core.page_nodes(ctypes.addressof(here), 4096))
+
+
+needs_nodes = pytest.mark.skipif(not told(), reason="the kernel does not tell where pages are")
+
+
+def policy() -> int:
+    mode = ctypes.c_int(-1)
+    number = {"x86_64": 239, "aarch64": 236}[platform.machine()]
+    assert ctypes.CDLL(None).syscall(number, ctypes.byref(mode), None, 0, None, 0) == 0
+    return mode.value
+
+
+def test_near_is_the_node_of_the_buffers_device() -> None:
+    program = hipplan.compile(hipplan.load(plan(**NEAR)), on_nodes(0, 3))
+    kinds = steps.CreatePinnedBuffer, steps.RegisterBuffer
+    made = {step.name: step for step in program.steps if isinstance(step, kinds)}
+
+    assert {name: step.numa_node for name, step in made.items()} == {"p": 3, "f": 3}
+    assert "NUMA node 3" in made["p"].describe()
+    assert not program.warnings
+
+
+def test_what_moves_bytes_is_near_its_device_where_that_is_known() -> None:
+    buffers = {f"b{n}": {"kind": "device", "device": f"gpu.{n}", "size": "1MiB"} for n in (0, 1)}
+    document = plan(**buffers) | {"contents": {name: {"file": "f"} for name in buffers}}
+    program = hipplan.compile(hipplan.load(document), on_nodes(2, None))
+    pinned = [step.numa_node for step in program.steps if isinstance(step, steps.CreatePinnedBuffer)]
+
+    assert pinned == [2, -1]
+
+
+def test_a_node_that_nobody_knows_is_a_warning() -> None:
+    program = hipplan.compile(hipplan.load(plan(**NEAR)), on_nodes(0, None))
+
+    assert [(one.code, one.summary.split("'")[1]) for one in program.warnings] == [("HP256", "p"), ("HP256", "f")]
+    assert {step.numa_node for step in program.steps if hasattr(step, "numa_node")} == {-1}
+
+
+@pytest.mark.parametrize(
+    "buffer",
+    [
+        {"kind": "pinned", "size": 4096, "numa": "near", "numa_user": True},
+        {"kind": "registered", "anonymous": {"size": 4096, "numa": "near", "numa_node": 0}},
+    ],
+)
+def test_only_one_key_says_which_node(buffer: dict[str, Any]) -> None:
+    with pytest.raises(PlanError) as caught:
+        hipplan.load(plan(b=buffer))
+    assert [one.code for one in caught.value.diagnostics] == ["HP107"]
+
+
+@pytest.mark.parametrize("value", ["far", 0, True])
+def test_there_is_no_other_word_than_near(value: object) -> None:
+    with pytest.raises(PlanError) as caught:
+        hipplan.load(plan(b={"kind": "pinned", "size": 4096, "numa": value}))
+    assert [one.code for one in caught.value.diagnostics] == ["HP104"]
+
+
+def touch(layout: hipplan.Layout, name: str) -> None:
+    """The simulator's memory has no pages before."""
+    memoryview(layout[name].view("u8"))[:] = bytes(layout[name].nbytes)
+
+
+@needs_nodes
+def test_every_page_is_read_back(sim: Simulator) -> None:
+    document = plan(**NEAR, e={"kind": "registered", "anonymous": {"size": 8192, "numa_node": 0}})
+    before = policy()
+    with hipplan.apply(document, runtime="sim", machine=on_nodes(None, 0)) as layout:
+        assert policy() == before
+        for name in "pfe":
+            touch(layout, name)
+        found = {one.name: (one.desired, one.current) for one in layout.verify() if one.what == "NUMA node"}
+
+    assert found == dict.fromkeys("pfe", ("0", "0"))
+
+
+@needs_nodes
+def test_pages_on_another_node_are_told(sim: Simulator) -> None:
+    with hipplan.apply(plan(p=NEAR["p"]), runtime="sim", machine=on_nodes(None, NOWHERE)) as layout:
+        touch(layout, "p")
+        (wrong,) = layout.verify().mismatches()
+
+    assert (wrong.name, wrong.what, wrong.desired, wrong.current) == ("p", "NUMA node", str(NOWHERE), "25 pages on 0")
+
+
+def test_a_node_that_is_not_there_rolls_back_what_is_bound_to_it(sim: Simulator) -> None:
+    with pytest.raises(ApplyError, match=f"mbind to NUMA node {NOWHERE}"):
+        hipplan.apply(plan(p=NEAR["p"], f=NEAR["f"]), runtime="sim", machine=on_nodes(None, NOWHERE))
+    assert sim.alive() == set()
+
+
+def test_what_moves_bytes_is_made_all_the_same(sim: Simulator) -> None:
+    document = plan(b={"kind": "device", "size": 4096}) | {"contents": {"b": {"value": 1}}}
+    with hipplan.apply(document, runtime="sim", machine=on_nodes(NOWHERE, NOWHERE)) as layout:
+        assert not layout.verify().mismatches()
+
+
+@pytest.mark.parametrize("size", [1, 4097, 33 * 2**20 + 1])
+def test_pinned_and_registered_memory_is_as_large_as_asked(size: int, sim: Simulator) -> None:
+    buffers = {"p": {"kind": "pinned", "size": size}, "r": {"kind": "registered", "anonymous": {"size": size}}}
+    with hipplan.apply(plan(**buffers), runtime="sim") as layout:
+        sizes = {int(one["address"], 16): one["size"] for one in sim.ledger()["buffers"]}
+
+        assert {sizes[layout[name].address] for name in buffers} == {size}
+        assert {layout[name].nbytes for name in buffers} == {size}
+
+
+def test_a_profile_tells_the_node(tmp_path: Path) -> None:
+    path = tmp_path / "m.yaml"
+    path.write_text(hipplan.machines.profiles.to_yaml(on_nodes(1, None)))
+    again = load_machine(path)
+
+    assert [one.numa_node for one in again.devices] == [1, None]
+    path.write_text(path.read_text().replace("numa_node: 1", "numa_node: -1"))
+    with pytest.raises(hipplan.ProfileError):
+        load_machine(path)
