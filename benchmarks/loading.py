@@ -51,6 +51,7 @@ SHAPES = {
 }
 """A layer, much as an 8-billion parameter model has it, in 2 bytes an element."""
 FILE_MAX = 2**30
+DISK_MAX = 2 * 2**30
 
 
 def checkpoint(folder: Path, size: int) -> tuple[Path, list[Path], int]:
@@ -372,7 +373,7 @@ def main() -> None:
             if count <= chosen.runtime.device_count():
                 results[f"to {count}"] = to_devices(chosen, count, paths, given.rounds)
         results["save"] = saving(chosen, paths, given.rounds)
-        on_disk = checkpoint(disk, size) if given.disk else paths
+        on_disk = checkpoint(disk, min(size, DISK_MAX)) if given.disk else paths
         results["from disk"] = from_disk(chosen, on_disk, given.rounds)
         results["remap"] = remapping(chosen, min(size, 4 * 2**30), given.rounds, folder)
         results["pinned"] = pinned_sizes(chosen)

@@ -13,6 +13,7 @@ from rich.text import Text
 from hipplan.errors import printable
 from hipplan.layout.record import Record
 from hipplan.program import listing
+from hipplan.program.contents import lanes_of
 from hipplan.program.program import Program
 from hipplan.program.resources import Resource
 from hipplan.program.steps import Step
@@ -194,11 +195,13 @@ def devices_text(program: Program, *, here: bool) -> str:
 
 
 def totals(program: Program) -> str:
-    """Device memory by device, and what padding costs."""
+    """Device memory by device, what padding costs, and what is pinned for contents."""
     parts = [f"{name} {about_size(size)}" for name, size in program.bytes_by_device().items() if size]
     waste = sum(r.waste for r in program.resources if r.kind in ("allocation", "device", "region"))
     padding = f", {about_size(waste)} of it padding" if waste else ""
-    return f"device memory: {', '.join(parts) or 'none'}{padding}"
+    pinned = sum(lanes_of(program).values())
+    moving = f"; pinned to move bytes: {about_size(pinned)}" if pinned else ""
+    return f"device memory: {', '.join(parts) or 'none'}{padding}{moving}"
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

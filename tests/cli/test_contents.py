@@ -248,3 +248,16 @@ def test_a_dtype_that_nobody_here_knows(tmp_path: Path) -> None:
     file = write(tmp_path / "m.safetensors", a=("F4", [4]))
     with pytest.raises(library.PlanError, match="there is no dtype 'F4'"):
         plan_of(str(file))
+
+
+def test_preview_says_how_much_is_pinned_to_move_bytes(hipplan: Run, tmp_path: Path) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text(
+        "hipplan: 1\ndevices: {gpu: {count: 2}}\n"
+        "buffers: {a: {kind: device, size: 8GiB}, b: {kind: device, device: gpu.1, size: 1MiB}}\n"
+        "contents: {a: {file: a.bin}, b: {file: b.bin}}\n"
+    )
+    done = hipplan("preview", path, "--machine", "sim-2")
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.rstrip().endswith("device memory: gpu.0 8GiB, gpu.1 1MiB; pinned to move bytes: 65MiB")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from hipplan.layout.layout import Layout
 from hipplan.program.content_steps import STAGING_MAX
 from hipplan.program.contents import staging_name
 from tests.conftest import Simulator
+from tests.pauses import during, interrupt
 
 KIB, MIB = 2**10, 2**20
 RNG = numpy.random.default_rng(7)
@@ -183,3 +187,81 @@ def test_what_is_read_only_as_staging_is_refused(sim: Simulator) -> None:
     filler.fill("x", 0, 4096, 16, b"\0")
     with pytest.raises(ValueError, match="no lane for device 0"):
         filler.run()
+
+
+@contextmanager
+def many_lanes(sim: Simulator, folder: Path) -> Iterator[tuple[Layout, Callable[[], _core.Filler], bytes]]:
+    """A layout, and what loads 6 MiB to each of two devices with several threads each."""
+    data = RNG.bytes(6 * MIB)
+    (folder / "f").write_bytes(data)
+    document = two_buffers(len(data))
+    for device in (0, 1):
+        document["buffers"][f"p{device}"] = {"kind": "pinned", "device": f"gpu.{device}", "size": 4 * MIB}
+    document["streams"] = {f"s{device}": {"device": f"gpu.{device}"} for device in (0, 1)}
+    with hipplan.apply(document, runtime="sim") as layout, (folder / "f").open("rb") as file:
+
+        def loading() -> _core.Filler:
+            filler = _core.Filler(layout.runtime, 8)
+            for device in (0, 1):
+                stream = layout._holding.state.stream_of(f"s{device}")
+                filler.add_device(device, [stream], layout[f"p{device}"].address or 0, 4 * MIB)
+                to = layout[f"b{device}"].address or 0
+                filler.load("b", device, to, len(data), file.fileno(), 0, len(data), len(data), 0)
+            return filler
+
+        yield layout, loading, data
+
+
+@pytest.mark.parametrize("forever", ["", "+"])
+def test_whichever_call_of_many_threads_fails_it_is_told_and_all_have_ended(
+    forever: str, sim: Simulator, tmp_path: Path
+) -> None:
+    with many_lanes(sim, tmp_path) as (layout, loading, data):
+        for n in count(1):
+            sim.runtime.arm_faults(f"*@{n}{forever}=hipErrorUnknown")
+            try:
+                loading().run()
+            except _core.HipError as error:
+                assert error.code == 999
+            fired = sim.runtime.faults_fired()
+            sim.runtime.arm_faults("")
+            if not fired:
+                break
+        assert n > 2 * 12  # a copy and a wait of each piece, on each device
+        assert [read(sim, layout, f"b{device}") for device in (0, 1)] == [data, data]
+
+
+def test_whichever_call_fails_when_more_is_pinned_the_layout_stays_as_it_was(sim: Simulator, tmp_path: Path) -> None:
+    data = RNG.bytes(6 * MIB)
+    (tmp_path / "f").write_bytes(data)
+    with hipplan.apply(two_buffers(len(data)), runtime="sim") as layout:
+        layout.fill("b0", 1)
+        before = sim.alive()
+        for n in count(1):
+            sim.runtime.arm_faults(f"*@{n}=hipErrorOutOfMemory")
+            failed = False
+            try:
+                layout.load("b0", tmp_path / "f")
+            except (ApplyError, hipplan.LeakError):
+                failed = True
+            fired = sim.runtime.faults_fired()
+            sim.runtime.arm_faults("")
+            if not fired:
+                break
+            assert layout[staging_name(0)].nbytes in ((64 * KIB, MIB) if failed else (MIB,))
+            assert layout[staging_name(0)].nbytes == MIB or sim.alive() == before
+        assert n > 10
+        assert read(sim, layout, "b0") == data
+    assert not [key for key in sim.alive() if key in before]
+
+
+def test_an_interrupt_amid_a_copy_ends_the_others_and_rolls_back(sim: Simulator, tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(bytes(64 * MIB))
+    document = two_buffers(64 * MIB) | {"contents": {name: {"file": str(tmp_path / "f")} for name in ("b0", "b1")}}
+    program = hipplan.compile(hipplan.load(document), hipplan.machine("sim-2"))
+    seen: list[int] = []
+    with during(sim, tmp_path, "hipMemcpyAsync@3", interrupt), pytest.raises(KeyboardInterrupt):
+        hipplan.layout.run.run(program, sim.runtime, on_bytes=lambda done, total: seen.append(done))
+
+    assert sim.alive() == set()
+    assert max(seen, default=0) < 2 * 64 * MIB
