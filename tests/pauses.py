@@ -76,6 +76,10 @@ def during(sim: Simulator, folder: Path, call: str, act: Callable[[], object], m
     assert wrong == []
 
 
-def interrupt() -> None:
-    """^C for this process: its main thread has it before it runs on."""
-    os.kill(os.getpid(), signal.SIGINT)
+def interrupt(number: int = signal.SIGINT) -> None:
+    """A signal for this process: its main thread has it before it runs on."""
+    os.kill(os.getpid(), number)
+
+
+def alarm() -> None:
+    interrupt(signal.SIGALRM)

@@ -15,6 +15,7 @@ import hipplan as library
 from hipplan.language.checkpoints import plan_of
 from tests.cli.conftest import Run, command
 from tests.conftest import ROOT
+from tests.pauses import Pause
 
 DATA = ROOT / "plans" / "data"
 
@@ -97,11 +98,11 @@ def test_a_signal_stops_a_load_and_rolls_back(tmp_path: Path) -> None:
         file.truncate(2**30)
     plan = tmp_path / "plan.yaml"
     plan.write_text("hipplan: 1\nbuffers: {b: {kind: device, size: 1GiB}}\ncontents: {b: {file: zeros.bin}}\n")
-    ledger, trace = tmp_path / "ledger.json", tmp_path / "trace"
+    ledger, trace, pause = tmp_path / "ledger.json", tmp_path / "trace", Pause(tmp_path, "hipMemcpyAsync@2")
     env = {
         "HIPSIM_LEDGER_AT_EXIT": str(ledger),
         "HIPSIM_TRACE": str(trace),
-        "HIPSIM_FAIL": "hipMemcpyAsync@1+=delay:50",
+        "HIPSIM_FAIL": pause.rule,
     }
     process = subprocess.Popen(
         command("apply", plan, "--runtime", "sim", "--once"),
@@ -109,9 +110,8 @@ def test_a_signal_stops_a_load_and_rolls_back(tmp_path: Path) -> None:
         text=True,
         env={**__import__("os").environ, **env},
     )
-    while not (trace.exists() and "hipMemcpyAsync" in trace.read_text()):
-        assert process.poll() is None
-    process.send_signal(signal.SIGTERM)
+    with pause.under_way():
+        process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=600)
 
     assert process.returncode == 143

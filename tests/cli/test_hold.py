@@ -13,6 +13,7 @@ import pytest
 
 from tests.cli.conftest import command
 from tests.conftest import ROOT
+from tests.pauses import Pause
 
 QUICKSTART = ROOT / "plans" / "quickstart.yaml"
 
@@ -46,11 +47,10 @@ def test_a_signal_tears_a_held_layout_down(number: int, code: int, tmp_path: Pat
 
 
 def test_a_signal_between_steps_rolls_back(tmp_path: Path) -> None:
-    ledger, trace = tmp_path / "ledger.json", tmp_path / "trace"
-    process = start(HIPSIM_LEDGER_AT_EXIT=str(ledger), HIPSIM_TRACE=str(trace), HIPSIM_FAIL="hipMemMap@1=delay:1500")
-    while not (trace.exists() and "hipMemAddressReserve" in trace.read_text()):
-        assert process.poll() is None
-    process.send_signal(signal.SIGINT)
+    ledger, trace, pause = tmp_path / "ledger.json", tmp_path / "trace", Pause(tmp_path, "hipMemMap@1")
+    process = start(HIPSIM_LEDGER_AT_EXIT=str(ledger), HIPSIM_TRACE=str(trace), HIPSIM_FAIL=pause.rule)
+    with pause.under_way():
+        process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=600)
     called = [json.loads(line)["call"] for line in trace.read_text().splitlines()]
 

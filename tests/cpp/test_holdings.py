@@ -7,6 +7,7 @@ import gc
 import signal
 import threading
 import weakref
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +28,7 @@ from tests.cpp.some_rows import (
     snapshot_of,
     waiting,
 )
+from tests.pauses import alarm, during
 
 
 def lease(holdings: _core.Holdings, slot: int, size: int = MIB) -> _core.Lease:
@@ -262,13 +264,15 @@ def give_up_on(holdings: _core.Holdings) -> tuple[_core.GivingBack, _core.UndoRe
     return work, report
 
 
-def test_a_wait_that_was_given_up_on_leaves_everything(sim: Simulator) -> None:
+def test_a_wait_that_was_given_up_on_leaves_everything(sim: Simulator, tmp_path: Path) -> None:
     holdings = holding(sim.runtime, [row.device_buffer(0), row.stream(1)])
     holdings.retired.set_devices([("gpu", 0)])
     holdings.close(False)
     before = sim.alive()
-    sim.runtime.arm_faults("hipDeviceSynchronize@1=delay:300")
-    work, report = give_up_on(holdings)
+    given_up = threading.Event()
+    with during(sim, tmp_path, "hipDeviceSynchronize@1", given_up.wait):
+        work, report = give_up_on(holdings)
+        given_up.set()
 
     assert (work.finished, work.given_up, work.given_up_on) == (True, True, "gpu")
     assert [name for _, name, _ in work.left] == ["device", "stream"]
@@ -279,26 +283,27 @@ def test_a_wait_that_was_given_up_on_leaves_everything(sim: Simulator) -> None:
     sim.free_everything()
 
 
-def test_a_change_outlives_that_its_holdings_were_given_up_on(sim: Simulator) -> None:
+def test_a_change_outlives_that_its_holdings_were_given_up_on(sim: Simulator, tmp_path: Path) -> None:
     """Somebody gives up on a device while a change is undecided; nothing may crash then."""
-    for decide in (lambda change: change.commit(None), lambda change: change.roll_back()):
+    for number, decide in enumerate((lambda change: change.commit(None), lambda change: change.roll_back())):
+        (folder := tmp_path / str(number)).mkdir()
+        given_up = threading.Event()
         holdings = holding(sim.runtime, [row.stream(0)])
         holdings.retired.set_devices([("gpu", 0)])
         change = begin(holdings, [row.stream(0)], 1)
-        sim.runtime.arm_faults("hipDeviceSynchronize@1=delay:300")
-        assert give_up_on(holdings)[0].given_up
-        decide(change)
+        with during(sim, folder, "hipDeviceSynchronize@1", given_up.wait):
+            assert give_up_on(holdings)[0].given_up
+            decide(change)
+            given_up.set()
         holdings.close(False)
         give_back(holdings)
         del change, holdings
         gc.collect()
-    sim.runtime.arm_faults("")
 
 
-def test_slow_calls_behind_quick_ones_do_not_keep_a_signal_waiting(sim: Simulator) -> None:
+def test_slow_calls_behind_quick_ones_do_not_keep_a_signal_waiting(sim: Simulator, tmp_path: Path) -> None:
     streams = [row.stream(slot) for slot in range(40)]  # slow to give back, and the last to be
     holdings = holding(sim.runtime, [*streams, *(row.device_buffer(slot, size=4096) for slot in range(40, 170))])
-    sim.runtime.arm_faults("; ".join(f"hipStreamDestroy@{n}=delay:10" for n in range(1, len(streams) + 1)))
     holdings.close(False)
     left = []
 
@@ -306,9 +311,9 @@ def test_slow_calls_behind_quick_ones_do_not_keep_a_signal_waiting(sim: Simulato
         left.append(len(holdings.retired.contents()))
 
     before = signal.signal(signal.SIGALRM, note)
-    signal.setitimer(signal.ITIMER_REAL, 0.02)  # far less than all the slow ones take
     try:
-        give_back(holdings)
+        with during(sim, tmp_path, "hipStreamDestroy@1", alarm, "hipStreamDestroy@2+=delay:10"):
+            give_back(holdings)
     finally:
         signal.signal(signal.SIGALRM, before)
 
@@ -316,9 +321,10 @@ def test_slow_calls_behind_quick_ones_do_not_keep_a_signal_waiting(sim: Simulato
     assert not holdings.retired.any
 
 
-def test_what_a_handler_raises_while_things_are_given_back_is_kept_until_the_end(sim: Simulator) -> None:
+def test_what_a_handler_raises_while_things_are_given_back_is_kept_until_the_end(
+    sim: Simulator, tmp_path: Path
+) -> None:
     holdings = holding(sim.runtime, [row.stream(slot) for slot in range(20)])
-    sim.runtime.arm_faults("hipStreamDestroy@1+=delay:5")
     holdings.close(False)
 
     def stop(number: int, frame: object) -> None:
@@ -327,9 +333,9 @@ def test_what_a_handler_raises_while_things_are_given_back_is_kept_until_the_end
     told = []
     work, report = _core.GivingBack(holdings.retired, 60.0), _core.UndoReport()
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, 0.02)
     try:
-        interrupt = work.run(report, lambda device: None, lambda: told.append(1))
+        with during(sim, tmp_path, "hipStreamDestroy@1", alarm):
+            interrupt = work.run(report, lambda device: None, lambda: told.append(1))
     finally:
         signal.signal(signal.SIGALRM, before)
 
@@ -364,10 +370,9 @@ def test_a_close_from_another_thread_during_a_change_rolls_it_back(sim: Simulato
     given.append(1)
 
 
-def test_what_a_handler_raised_does_not_keep_what_gave_back(sim: Simulator) -> None:
+def test_what_a_handler_raised_does_not_keep_what_gave_back(sim: Simulator, tmp_path: Path) -> None:
     """Its traceback leads to the frame that has the other."""
     holdings = holding(sim.runtime, [row.stream(slot) for slot in range(20)])
-    sim.runtime.arm_faults("hipStreamDestroy@1+=delay:5")
     holdings.close(False)
     raised = []
 
@@ -382,9 +387,9 @@ def test_what_a_handler_raised_does_not_keep_what_gave_back(sim: Simulator) -> N
 
     before = signal.signal(signal.SIGALRM, stop)
     gc.disable()
-    signal.setitimer(signal.ITIMER_REAL, 0.02)
     try:
-        gone = give_back_interrupted()
+        with during(sim, tmp_path, "hipStreamDestroy@1", alarm):
+            gone = give_back_interrupted()
         assert (len(raised), gone()) == (1, None)
     finally:
         gc.enable()

@@ -16,6 +16,7 @@ from hipplan import _core
 from tests.conftest import Simulator
 from tests.cpp import some_rows as row
 from tests.cpp.some_rows import MAPPED, MIB, SIZE, begin, close, give_back, holding, nothing, snapshot_of
+from tests.pauses import alarm, during
 
 
 def test_a_failed_row_says_all_and_what_was_made_before_it_goes(sim: Simulator) -> None:
@@ -287,18 +288,16 @@ def test_driver_calls_release_the_gil(sim: Simulator) -> None:
     assert any(ticks_during(delay_ms) >= 10 for delay_ms in (400, 4_000, 20_000))
 
 
-def test_a_signal_is_heard_between_slow_calls(sim: Simulator) -> None:
+def test_a_signal_is_heard_between_slow_calls(sim: Simulator, tmp_path: Path) -> None:
     holdings = nothing(sim.runtime)
     change = _core.Change(holdings, _core.Rows([row.stream(slot) for slot in range(40)]), slots=40)
-    sim.runtime.arm_faults("hipStreamCreateWithFlags@1+=delay:10")
 
     def stop(number: int, frame: object) -> None:
         raise TimeoutError
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, 0.02)  # far less than all of them take
     try:
-        with pytest.raises(TimeoutError):
+        with during(sim, tmp_path, "hipStreamCreateWithFlags@2", alarm), pytest.raises(TimeoutError):
             row.advance(change, 40)
     finally:
         signal.signal(signal.SIGALRM, before)

@@ -21,6 +21,7 @@ from hipplan.machines.runtimes import choose
 from hipplan.program.program import Program
 from tests.conftest import PLANS, Simulator
 from tests.faults.harness import RELEASES, as_release
+from tests.pauses import alarm, during
 
 MANY = {
     "hipplan": 1,
@@ -126,7 +127,7 @@ def test_a_batch_of_slow_calls_goes_on_where_it_stopped(sim: Simulator, tmp_path
     assert calls(sim, made, None, tmp_path / "slow") == expected
 
 
-def test_what_a_signals_handler_raises_is_no_step_s(sim: Simulator) -> None:
+def test_what_a_signals_handler_raises_is_no_step_s(sim: Simulator, tmp_path: Path) -> None:
     """An OSError would else be taken for a file's of the last step that was made by itself."""
 
     def handler(number: int, frame: Any) -> None:
@@ -134,37 +135,32 @@ def test_what_a_signals_handler_raises_is_no_step_s(sim: Simulator) -> None:
 
     made = program(MANY)
     before = signal.signal(signal.SIGALRM, handler)
-    sim.runtime.arm_faults("hipMemMap@20+=delay:20")
-    signal.setitimer(signal.ITIMER_REAL, 0.2)
     try:
-        with pytest.raises(TimeoutError, match="mine"):
+        with during(sim, tmp_path, "hipMemMap@20", alarm), pytest.raises(TimeoutError, match="mine"):
             run(made, sim.runtime)
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert sim.alive() == set()
 
 
-def test_a_handler_that_forks_leaves_the_making_to_the_parent(sim: Simulator) -> None:
+def test_a_handler_that_forks_leaves_the_making_to_the_parent(sim: Simulator, tmp_path: Path) -> None:
     children: list[int] = []
 
     def handler(number: int, frame: Any) -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0)
         children.append(os.fork())
 
     made = program(MANY)
     before = signal.signal(signal.SIGALRM, handler)
-    sim.runtime.arm_faults("hipMemMap@20=delay:300")
-    signal.setitimer(signal.ITIMER_REAL, 0.1)
-    try:
-        run(made, sim.runtime).close()
-        code = 1
-    except RuntimeError as error:
-        code = 0 if "a signal's handler has forked" in str(error) else 2
-    finally:
-        if children == [0]:
-            os._exit(code)
-        signal.signal(signal.SIGALRM, before)
+    with during(sim, tmp_path, "hipMemMap@20", alarm):
+        try:
+            run(made, sim.runtime).close()
+            code = 1
+        except RuntimeError as error:
+            code = 0 if "a signal's handler has forked" in str(error) else 2
+        finally:
+            if children == [0]:
+                os._exit(code)
+    signal.signal(signal.SIGALRM, before)
     assert os.waitpid(children[0], 0)[1] == 0
     assert code == 1  # the parent has made and closed it
     assert sim.alive() == set()
