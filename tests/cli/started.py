@@ -21,7 +21,7 @@ from pathlib import Path
 from time import process_time
 from typing import Any, NamedTuple, TextIO
 
-OURS = ("HIPPLAN_", "HIPSIM_", "HIP_", "ROCR_", "ROCM_", "COLUMNS", "LINES", "TERM", "NO_COLOR", "FORCE_COLOR")
+OURS = ("HIPPLAN_", "HIPSIM_", "HIP_", "ROCR_", "ROCM_", "XDG_RUNTIME_DIR", "COLUMNS", "LINES", "TERM", "NO_COLOR", "FORCE_COLOR")
 """Variables that are read when a command runs. With others that differ Python itself may start differently."""
 
 STREAMS = ("stdin", "stdout", "stderr")

@@ -134,11 +134,11 @@ def test_an_address_that_is_taken_rolls_back(sim: Simulator, locked: Path) -> No
         assert sim.alive() == before
 
 
-TEN_PROCESSES = """
+PROCESSES = """
 import ctypes, mmap, os, sys
 import hipplan.api, hipplan.layout.layout, hipplan.layout.prepare, hipplan.processes.verifying, hipplan.program.lock
 hipplan.program.lock.Locked(sys.argv[2]).hold(hipplan.compile(hipplan.load(sys.argv[1]), hipplan.machine("sim-2")))
-for _ in range(10):
+for _ in range(25):
     if os.fork() == 0:
         with hipplan.apply(sys.argv[1], runtime="sim", locked=sys.argv[2]) as layout:
             told = [layout[name].address for name in ("first", "own", "aligned")]
@@ -151,20 +151,20 @@ print(ctypes.addressof(ctypes.c_char.from_buffer(mmap.mmap(-1, 4096))))
 
 @not_under_tsan
 def test_a_hundred_processes_get_the_same_addresses(locked: Path, tmp_path: Path) -> None:
-    """Ten times ten, because starting takes the time; the kernel moves everything else about in each ten."""
+    """Four times 25, because starting takes the time; the kernel moves everything else about in each 25."""
     plan = tmp_path / "plan.yaml"
     plan.write_text(PLAN)
-    command = [sys.executable, "-c", TEN_PROCESSES, str(plan), str(locked)]
+    command = [sys.executable, "-c", PROCESSES, str(plan), str(locked)]
 
-    def ten(_: int) -> list[str]:
+    def several(_: int) -> list[str]:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
     with ThreadPoolExecutor(2) as pool:
-        told = list(pool.map(ten, range(10)))
+        told = list(pool.map(several, range(4)))
     wanted = " ".join(map(hex, Locked(locked).lock.addresses.values()))
 
     assert [line for *lines, _ in told for line in lines] == [wanted] * 100
-    assert len({elsewhere for *_, elsewhere in told}) > 5
+    assert len({elsewhere for *_, elsewhere in told}) > 2
 
 
 def test_another_plan_is_told(locked: Path, tmp_path: Path) -> None:
