@@ -6,6 +6,8 @@ and the imports cost, most of a short command, is paid once. What is about the s
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import gc
 import io
 import json
@@ -21,7 +23,19 @@ from pathlib import Path
 from time import process_time
 from typing import Any, NamedTuple, TextIO
 
-OURS = ("HIPPLAN_", "HIPSIM_", "HIP_", "ROCR_", "ROCM_", "XDG_RUNTIME_DIR", "COLUMNS", "LINES", "TERM", "NO_COLOR", "FORCE_COLOR")
+OURS = (
+    "HIPPLAN_",
+    "HIPSIM_",
+    "HIP_",
+    "ROCR_",
+    "ROCM_",
+    "XDG_RUNTIME_DIR",
+    "COLUMNS",
+    "LINES",
+    "TERM",
+    "NO_COLOR",
+    "FORCE_COLOR",
+)
 """Variables that are read when a command runs. With others that differ Python itself may start differently."""
 
 STREAMS = ("stdin", "stdout", "stderr")
@@ -177,7 +191,21 @@ def main() -> None:
     from hipplan.cli import command
 
     if serve(socket.socket(fileno=int(sys.argv[1]))):
-        command()
+        try:
+            command()
+        except SystemExit as end:
+            _end(end)
+
+
+def _end(end: SystemExit) -> None:
+    """As Python does it, exit handlers first; only the modules are not cleared, which takes as long as the command."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    assert isinstance(end.code, int)
+    ctypes.CDLL(None).exit(end.code)
 
 
 if __name__ == "__main__":
