@@ -265,3 +265,35 @@ def test_an_interrupt_amid_a_copy_ends_the_others_and_rolls_back(sim: Simulator,
 
     assert sim.alive() == set()
     assert max(seen, default=0) < 2 * 64 * MIB
+
+
+@pytest.mark.parametrize("processors", [2, 16])
+def test_bytes_pass_through_the_pinned_memory_of_two_devices_in_both_directions(
+    processors: int, sim: Simulator, tmp_path: Path
+) -> None:
+    """As on AMD between devices that have no right to one another's memory: each copies its own alone."""
+    size, room = 8 * MIB + 48, (4 * MIB, 3 * MIB)
+    document = two_buffers(size)
+    document["buffers"] |= {
+        f"{name}{device}": {"kind": kind, "device": f"gpu.{device}", "size": length}
+        for device in (0, 1)
+        for name, kind, length in (("t", "device", size), ("p", "pinned", room[device]), ("h", "pinned", size))
+    }
+    document["streams"] = {f"s{device}": {"device": f"gpu.{device}"} for device in (0, 1)}
+    data = [RNG.bytes(size), RNG.bytes(size), RNG.bytes(size)]
+    with hipplan.apply(document, runtime="sim", machine="sim-2-unlinked") as layout:
+        at = {name: layout[name].address or 0 for name in document["buffers"]}
+        for name, one in zip(("b0", "b1", "h0"), data, strict=True):
+            sim.write(at[name], one)
+        filler = _core.Filler(layout.runtime, processors)
+        for device in (0, 1):
+            stream = layout._holding.state.stream_of(f"s{device}")
+            filler.add_device(device, [stream], at[f"p{device}"], room[device])
+        filler.copy("x", 0, at["t0"], 1, at["b1"], size, True)
+        filler.copy("x", 1, at["t1"], 0, at["b0"], size, True)
+        filler.copy("x", -1, at["h1"], 1, at["b1"], size, True)
+        filler.run()
+        filler.copy("x", 1, at["b1"], -1, at["h0"], size, True)
+        filler.run()
+
+        assert [read(sim, layout, name) for name in ("t0", "t1", "h1", "b1")] == [data[1], data[0], data[1], data[2]]
