@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from typing_extensions import Self
@@ -53,9 +52,7 @@ class Interrupts:
         self._previous = {number: signal.signal(number, self._note) for number in heard}
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._wakeup)
@@ -69,17 +66,12 @@ class Interrupts:
 
     def wait(self, server: Server | None) -> int:
         """Sleeps until a signal comes; its number. Whoever asks the server meanwhile is answered."""
+        from hipplan.processes.messages import serve_until
+
         self._waiting = True
-        ready = select.poll()  # not select(): descriptors beyond 1023 are usual where each allocation costs one
-        for descriptor in (self._read, *(server.files() if server else ())):
-            ready.register(descriptor, select.POLLIN)
         while not self.number:
-            limit_s = server.wait_s() if server else None
-            ready.poll(None if limit_s is None else 1000 * limit_s)
-            with contextlib.suppress(BlockingIOError):
-                os.read(self._read, 4096)
-            if server is not None:
-                server.serve()
+            serve_until(self._read, server)
+            os.read(self._read, 4096)
         self._waiting = False
         return self.number
 

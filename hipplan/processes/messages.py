@@ -11,6 +11,7 @@ import contextlib
 import errno
 import os
 import secrets
+import select
 import selectors
 import socket
 import stat
@@ -21,7 +22,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
-from types import TracebackType
 from typing import Any
 
 from typing_extensions import Self
@@ -82,9 +82,7 @@ class Server:
             self._open = undo.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         for client in list(self._clients.values()):
             self._drop(client)
         self._open.close()
@@ -101,9 +99,9 @@ class Server:
         with contextlib.suppress(OSError):
             os.unlink(self.name, dir_fd=self._folder)
 
-    def files(self) -> list[int]:
+    def fileno(self) -> int:
         """Readable when serve() has something to do."""
-        return [self._ready.fileno()]
+        return self._ready.fileno()
 
     def wait_s(self) -> float | None:
         """After how many seconds serve() has something to do even so; None if never."""
@@ -173,6 +171,19 @@ class Server:
         self._ready.unregister(client.connection)
         del self._clients[client.connection.fileno()]
         client.connection.close()
+
+
+def serve_until(stop: int, server: Server | None) -> None:
+    """Sleeps until the descriptor `stop` can be read, and answers meanwhile whoever asks the server."""
+    ready = select.poll()  # not select(): descriptors beyond 1023 are usual where each allocation costs one
+    for descriptor in (stop, *([server.fileno()] if server else [])):
+        ready.register(descriptor, select.POLLIN)
+    while True:
+        limit_s = server.wait_s() if server else None
+        if any(descriptor == stop for descriptor, _ in ready.poll(None if limit_s is None else 1000 * limit_s)):
+            return
+        if server is not None:
+            server.serve()
 
 
 def packed(message: Message) -> bytes:

@@ -10,7 +10,6 @@ import contextlib
 import datetime
 import logging
 import os
-import select
 import shlex
 import signal
 import sys
@@ -18,6 +17,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from hipplan import _core
@@ -146,24 +146,14 @@ class _Thread:
             self._stopped, self._stop = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
             undo.callback(os.close, self._stopped)
             undo.callback(os.close, self._stop)
-            self._thread = threading.Thread(target=self._serve, name="hipplan verify", daemon=True)
+            serve = partial(messages.serve_until, self._stopped, self._server)
+            self._thread = threading.Thread(target=serve, name="hipplan verify", daemon=True)
             before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _OWN_FAULTS)
             try:
                 self._thread.start()
             finally:
                 signal.pthread_sigmask(signal.SIG_SETMASK, before)
             self._open = undo.pop_all()
-
-    def _serve(self) -> None:
-        ready = select.poll()  # not select(): descriptors beyond 1023 are usual where each allocation costs one
-        for descriptor in (self._stopped, *self._server.files()):
-            ready.register(descriptor, select.POLLIN)
-        while True:
-            limit_s = self._server.wait_s()
-            came = ready.poll(None if limit_s is None else 1000 * limit_s)
-            if any(descriptor == self._stopped for descriptor, _ in came):
-                return
-            self._server.serve()
 
     def stop(self) -> None:
         """While the runtime still stands: an answer that is being made is waited for."""

@@ -156,7 +156,7 @@ class Clock:
 
 def serve(server: messages.Server) -> None:
     """Until there is nothing to do without waiting."""
-    while select.select(server.files(), [], [], 0)[0]:
+    while select.select([server], [], [], 0)[0]:
         server.serve()
 
 
@@ -228,7 +228,7 @@ def test_who_comes_when_no_descriptor_is_left_waits_and_keeps_nobody_busy(
     with contextlib.ExitStack() as after, messages.Server(lambda request: {"said": "yes"}) as server:
         after.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
         client = after.enter_context(connected(server, folder))
-        (ready,) = server.files()
+        ready = server.fileno()
         client.sendall(ASKED)
         client.settimeout(10)
         filled = []

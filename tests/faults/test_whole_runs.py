@@ -116,7 +116,7 @@ def answering(layout: hipplan.Layout) -> Iterator[None]:
 
     def serve() -> None:
         while not ended.is_set():
-            select.select(server.files(), (), (), 0.01)
+            select.select([server], (), (), 0.01)
             server.serve()
 
     verifying.hold(layout)
