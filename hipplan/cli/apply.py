@@ -25,23 +25,19 @@ from hipplan.cli.arguments import (
     Parser,
     WrongUsage,
     format_option,
-    include_option,
-    machine_option,
     not_empty,
     not_over,
     plan_file,
     quiet_option,
-    runtime_option,
     show_warnings,
-    source_of,
-    strict_option,
     tell_failure,
+    tell_notice,
 )
 from hipplan.cli.interrupts import Interrupted, Interrupts
 from hipplan.cli.progress import Bars
 from hipplan.cli.signals import at_end
-from hipplan.cli.variables import ambient_vars, given_vars, vars_option
-from hipplan.errors import ApplyError, LeakError, printable, suggest
+from hipplan.cli.variables import load_plan, plan_options
+from hipplan.errors import ApplyError, LeakError, suggest
 from hipplan.files import strict_json
 from hipplan.files.output import check_replacing
 
@@ -66,17 +62,12 @@ def declare(parser: Parser) -> None:
     parser.add_argument("--locked", metavar="LOCK", type=not_empty, help=about)
     about = "write down each step, with its time and result, as JSON lines"
     parser.add_argument("--record", metavar="FILE", help=about)
-    machine_option(parser)
-    runtime_option(parser)
-    vars_option(parser)
-    include_option(parser)
-    strict_option(parser)
+    plan_options(parser)
     quiet_option(parser)
     format_option(parser)
 
 
 def run(given: Namespace) -> int:
-    from hipplan.language.loader import load
     from hipplan.layout.prepare import prepare
     from hipplan.layout.record import recording
     from hipplan.machines.profiles import load_machine
@@ -90,21 +81,17 @@ def run(given: Namespace) -> int:
     not_over(written, given.file, given.locked, given.machine, *given.var_file)
     for _, file in saves:
         check_replacing(file, "--save:")
-    plan = load(
-        source_of(given.file), given_vars(given), ambient=ambient_vars(), include_anywhere=given.include_anywhere
-    )
+    plan = load_plan(given.file, given)
     not_over(written, *plan.files)
     profile = load_machine(given.machine) if given.machine else None
     lock = None if given.locked is None else Locked(given.locked)
     with recording(given.record, plan) as record, at_end(_recorded(record, plan)):
         chosen = choose(given.runtime, profile)
-        if chosen.notice:
-            print(printable(f"notice: {chosen.notice}"), file=sys.stderr)
+        tell_notice(chosen.notice)
         program = prepare(plan, chosen, profile)
         if lock is not None:
             program = lock.hold(program, profile)
-            if notice := lock.notice(program, profile):
-                print(printable(f"notice: {notice}"), file=sys.stderr)
+            tell_notice(lock.notice(program, profile))
         show_warnings(program.warnings, given)
         _check_saves(saves, program)
         return _apply(program, chosen, given, record, saves)

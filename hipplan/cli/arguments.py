@@ -138,12 +138,6 @@ def quiet_option(parser: Parser) -> None:
     parser.add_argument("-q", "--quiet", action="store_true", help="print errors and warnings only")
 
 
-def strict_option(parser: Parser) -> None:
-    """--strict, as given.strict."""
-    about = "treat warnings as errors: exit code 2, and nothing is done"
-    parser.add_argument("--strict", action="store_true", help=about)
-
-
 def as_errors(warnings: Iterable[Diagnostic]) -> list[Diagnostic]:
     """Warnings as --strict has them."""
     return [replace(one, severity="error", notes=(*one.notes, "--strict: a warning is an error")) for one in warnings]
@@ -156,10 +150,10 @@ def show_warnings(warnings: Sequence[Diagnostic], given: argparse.Namespace) -> 
     show(warnings)
 
 
-def include_option(parser: Parser) -> None:
-    """--include-anywhere, as given.include_anywhere."""
-    about = "let the plan include files from outside its own folder"
-    parser.add_argument("--include-anywhere", action="store_true", help=about)
+def tell_notice(text: str) -> None:
+    """What the user should know, on standard error; nothing where the text is empty."""
+    if text:
+        print(printable(f"notice: {text}"), file=sys.stderr)
 
 
 def not_over(outputs: Sequence[tuple[str, str | None]], *inputs: str | None) -> None:
@@ -219,6 +213,22 @@ def print_document(text: str) -> None:
     else:
         buffer.write(text.encode())
         buffer.flush()
+
+
+def output_option(parser: Parser, metavar: str) -> None:
+    """-o, as given.output: see write_output."""
+    about = "the file to write (default: standard output)"
+    parser.add_argument("-o", "--output", metavar=metavar, default="-", help=about)
+
+
+def write_output(output: str, text: str, what: str) -> None:
+    """Writes a document to the file of --output, or to standard output for `-`. Raises PlanError (HP413)."""
+    if output == "-":
+        print_document(text)
+        return
+    from hipplan.files.output import write_document
+
+    write_document(output, text, what)
 
 
 def source_of(file: str) -> str | IO[bytes]:

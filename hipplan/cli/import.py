@@ -15,9 +15,8 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from hipplan.cli.arguments import Parser, WrongUsage, not_empty, not_over, print_document
+from hipplan.cli.arguments import Parser, WrongUsage, not_empty, not_over, output_option, write_output
 from hipplan.errors import printable
-from hipplan.files.output import write_document
 
 
 def declare(parser: Parser) -> None:
@@ -26,9 +25,7 @@ def declare(parser: Parser) -> None:
         "source", metavar="FILE", type=not_empty, help="model.safetensors, or model.safetensors.index.json"
     )
     parser.add_argument("--tp", type=int, default=1, metavar="N", help="tensor parallel over N devices (default: 1)")
-    parser.add_argument(
-        "-o", "--output", default="-", metavar="PLAN", help="the file to write (default: standard output)"
-    )
+    output_option(parser, "PLAN")
 
 
 def run(given: Namespace) -> int:
@@ -39,10 +36,7 @@ def run(given: Namespace) -> int:
     not_over([("--output", given.output)], given.source)
     folder = Path() if given.output == "-" else Path(given.output).parent
     text, whole, split = plan_of(given.source, given.tp, str(folder))
-    if given.output == "-":
-        print_document(text)
-    else:
-        write_document(given.output, text, "the plan")
+    write_output(given.output, text, "the plan")
     if whole:
         few = ", ".join([*whole[:3], *["..."] * (len(whole) > 3)])
         told = f"warning: {given.tp} does not divide {len(whole)} of {len(whole) + split} tensors that would be split"

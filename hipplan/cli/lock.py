@@ -17,44 +17,32 @@ from argparse import Namespace
 from hipplan.cli.arguments import (
     Parser,
     WrongUsage,
-    include_option,
-    machine_option,
     not_empty,
     not_over,
+    output_option,
     plan_file,
-    print_document,
     quiet_option,
-    runtime_option,
     show_warnings,
-    source_of,
-    strict_option,
+    write_output,
 )
-from hipplan.cli.variables import ambient_vars, given_vars, vars_option
+from hipplan.cli.variables import load_plan, plan_options
 from hipplan.errors import ExitCode, printable
-from hipplan.files.output import write_document
 
 
 def declare(parser: Parser) -> None:
     plan_file(parser)
-    parser.add_argument(
-        "-o", "--output", metavar="LOCK", default="-", help="the file to write (default: standard output)"
-    )
+    output_option(parser, "LOCK")
     parser.add_argument(
         "--check", metavar="LOCK", type=not_empty, help="write nothing; say whether this lock still fits"
     )
     about = "the address of the first reservation, as 0x680000000000 (default: one that follows from the plan's name)"
     parser.add_argument("--address-base", metavar="ADDRESS", help=about)
-    machine_option(parser)
-    runtime_option(parser)
-    vars_option(parser)
-    include_option(parser)
-    strict_option(parser)
+    plan_options(parser)
     quiet_option(parser)
 
 
 def run(given: Namespace) -> int:
     from hipplan.cli.measured import machine_of
-    from hipplan.language.loader import load
     from hipplan.program.compiler import compile as compile_plan
     from hipplan.program.lock import Locked, lock, to_yaml
 
@@ -62,9 +50,7 @@ def run(given: Namespace) -> int:
         raise WrongUsage("--check writes nothing and chooses no address: leave --output and --address-base out")
     not_over([("--output", given.output)], given.file, given.machine, *given.var_file)
     base = _address(given.address_base)
-    plan = load(
-        source_of(given.file), given_vars(given), ambient=ambient_vars(), include_anywhere=given.include_anywhere
-    )
+    plan = load_plan(given.file, given)
     not_over([("--output", given.output)], *plan.files)
     program = compile_plan(plan, machine_of(given))
     show_warnings(program.warnings, given)
@@ -73,11 +59,7 @@ def run(given: Namespace) -> int:
         if not given.quiet:
             print(printable(f"{given.check}: this is what {program.name} becomes on {program.machine}"))
         return ExitCode.OK
-    text = to_yaml(lock(program, base))
-    if given.output == "-":
-        print_document(text)
-    else:
-        write_document(given.output, text, "the lock")
+    write_output(given.output, to_yaml(lock(program, base)), "the lock")
     return ExitCode.OK
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 
-from hipplan.cli.arguments import WrongUsage
-from hipplan.errors import printable
+from hipplan.cli.arguments import WrongUsage, tell_notice
 from hipplan.machines.profiles import Machine, load_machine
 
 
@@ -23,6 +21,5 @@ def measured(runtime: str | None) -> Machine:
     from hipplan.machines.runtimes import choose
 
     chosen = choose(runtime)
-    if chosen.notice:
-        print(printable(f"notice: {chosen.notice}"), file=sys.stderr)
+    tell_notice(chosen.notice)
     return discover(chosen)

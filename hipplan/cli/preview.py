@@ -15,19 +15,8 @@ import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from hipplan.cli.arguments import (
-    Parser,
-    WrongUsage,
-    format_option,
-    include_option,
-    machine_option,
-    plan_file,
-    runtime_option,
-    show_warnings,
-    source_of,
-    strict_option,
-)
-from hipplan.cli.variables import ambient_vars, given_vars, vars_option
+from hipplan.cli.arguments import Parser, WrongUsage, format_option, plan_file, show_warnings
+from hipplan.cli.variables import load_plan, plan_options, vars_option
 from hipplan.errors import ExitCode
 from hipplan.files import strict_json
 from hipplan.plain import counted
@@ -39,11 +28,7 @@ if TYPE_CHECKING:
 
 def declare(parser: Parser) -> None:
     plan_file(parser)
-    machine_option(parser)
-    runtime_option(parser)
-    vars_option(parser)
-    include_option(parser)
-    strict_option(parser)
+    plan_options(parser)
     parser.add_argument("--from", dest="old", metavar="OLD", help="show the changes from this plan to FILE: + ~ -")
     vars_option(parser, "from-", "the plan OLD")
     about = "with --from: exit with 6 if there are changes, 0 if there are none"
@@ -60,7 +45,6 @@ def run(given: Namespace) -> int:
 
 def _preview(given: Namespace) -> int:
     from hipplan.cli.measured import machine_of
-    from hipplan.language.loader import load
     from hipplan.program import pieces
     from hipplan.program.compiler import compile as compile_plan
     from hipplan.show import render, render_json
@@ -69,18 +53,10 @@ def _preview(given: Namespace) -> int:
         raise WrongUsage("only one of the two plans can be standard input")
     if given.old is None and (given.from_var or given.from_var_file or given.detailed_exitcode):
         raise WrongUsage("--from-var, --from-var-file and --detailed-exitcode need --from")
-    plan = load(
-        source_of(given.file), given_vars(given), ambient=ambient_vars(), include_anywhere=given.include_anywhere
-    )
+    plan = load_plan(given.file, given)
     profile = machine_of(given)
     if given.old is not None:
-        old = load(
-            source_of(given.old),
-            given_vars(given, "from-"),
-            ambient=ambient_vars(),
-            include_anywhere=given.include_anywhere,
-        )
-        changes = _preview_change(old, plan, profile, given)
+        changes = _preview_change(load_plan(given.old, given, "from-"), plan, profile, given)
         return ExitCode.CHANGES if changes and given.detailed_exitcode else 0
     program = compile_plan(plan, profile)
     if given.format != "json" or given.strict:

@@ -21,17 +21,14 @@ from hipplan.cli.arguments import (
     Parser,
     as_errors,
     format_option,
-    include_option,
     is_folder,
-    machine_option,
     plan_files,
     plans_named,
     quiet_option,
     source_of,
-    strict_option,
 )
 from hipplan.cli.start import without_plugins
-from hipplan.cli.variables import ambient_vars, given_vars, vars_option
+from hipplan.cli.variables import ambient_vars, given_vars, plan_options
 from hipplan.errors import (
     DIAGNOSTICS_MAX,
     Diagnostic,
@@ -52,10 +49,7 @@ if TYPE_CHECKING:
 
 def declare(parser: Parser) -> None:
     plan_files(parser)
-    machine_option(parser)
-    vars_option(parser)
-    include_option(parser)
-    strict_option(parser)
+    plan_options(parser, runtime=False)
     quiet_option(parser)
     format_option(parser, "github", "sarif")
 

@@ -1,4 +1,4 @@
-"""Variables of a plan, as the command line takes them: --var, --var-file and HIPPLAN_VAR_name.
+"""A plan and its variables, as the command line takes them: FILE, --var, --var-file and HIPPLAN_VAR_name.
 
 The nearest to the command wins: --var before --var-file, a later file before an earlier one, and all of them before
 the environment. A variable of the environment that a plan does not declare is not meant for that plan.
@@ -9,14 +9,37 @@ from __future__ import annotations
 import os
 from argparse import Namespace
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hipplan.cli.arguments import Parser, WrongUsage, not_empty
+from hipplan.cli.arguments import Parser, WrongUsage, machine_option, not_empty, runtime_option, source_of
 from hipplan.errors import Diagnostic, PlanError, is_text
 from hipplan.language.findings import in_order
 
+if TYPE_CHECKING:
+    from hipplan.language.loader import LoadedPlan
+
 ENVIRONMENT = "HIPPLAN_VAR_"
 """What the name of an environment variable begins with that sets a variable of a plan."""
+
+
+def plan_options(parser: Parser, *, runtime: bool = True) -> None:
+    """What each verb takes that loads a plan for a machine. runtime: the machine may be this one, measured."""
+    machine_option(parser)
+    if runtime:
+        runtime_option(parser)
+    vars_option(parser)
+    about = "let the plan include files from outside its own folder"
+    parser.add_argument("--include-anywhere", action="store_true", help=about)
+    about = "treat warnings as errors: exit code 2, and nothing is done"
+    parser.add_argument("--strict", action="store_true", help=about)
+
+
+def load_plan(file: str, given: Namespace, which: str = "") -> LoadedPlan:
+    """The plan of a file, with what the options set. which: as of vars_option(). Raises PlanError, WrongUsage."""
+    from hipplan.language.loader import load
+
+    variables = given_vars(given, which)
+    return load(source_of(file), variables, ambient=ambient_vars(), include_anywhere=given.include_anywhere)
 
 
 def vars_option(parser: Parser, which: str = "", of: str = "the plan") -> None:
