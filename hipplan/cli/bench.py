@@ -10,13 +10,13 @@ Examples:
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from hipplan.cli.arguments import Parser, WrongUsage, format_option, runtime_option
+from hipplan.cli.arguments import Parser, WrongUsage, format_option, runtime_option, tell_notice
 from hipplan.cli.interrupts import Interrupted, Interrupts
-from hipplan.errors import ExitCode, printable
+from hipplan.cli.progress import Bars
+from hipplan.errors import ExitCode
 from hipplan.files import strict_json
 
 if TYPE_CHECKING:
@@ -48,8 +48,7 @@ def run(given: Namespace) -> int:
     if not 1 <= given.repeats <= REPEATS_MAX:
         raise WrongUsage(f"--repeats: from 1 to {REPEATS_MAX}")
     chosen = choose(given.runtime)
-    if chosen.notice:
-        print(printable(f"notice: {chosen.notice}"), file=sys.stderr)
+    tell_notice(chosen.notice)
     try:
         wanted = parse_size(given.size or ("16MiB" if chosen.kind == "sim" else "256MiB"))
     except ValueError as error:
@@ -57,11 +56,11 @@ def run(given: Namespace) -> int:
     if wanted <= 0:
         raise WrongUsage("--size: nothing to copy")
     try:
-        with Interrupts(hurry) as interrupts, _progress(chosen.runtime.device_count() ** 2) as advance:
+        with Interrupts(hurry) as interrupts, Bars() as bars:
 
             def between(done: int, total: int) -> None:
                 interrupts.check()
-                advance(done, total)
+                bars.show("copying", done, total, f"{done} of {total}")
 
             matrix = measure(chosen, wanted, given.repeats, given.compare, between)
     except Interrupted as interrupted:
@@ -95,37 +94,9 @@ def _rounded(figure: float) -> str:
 
 
 def _grid(matrix: Matrix, title: str, text: Callable[[Cell], str]) -> None:
-    from rich import box
-    from rich.table import Table
+    from hipplan.show.render import fitted_table
 
-    from hipplan.show import render
-
-    out = render.console()
-    out.print(f"\n{title}")  # a table's own title is wrapped to the table's width
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     count = len(matrix.devices)
-    table.add_column("from \\ to")
-    for to in range(count):
-        table.add_column(str(to), justify="right")
-    for source in range(count):
-        row = matrix.cells[source * count : (source + 1) * count]
-        table.add_row(str(source), *(text(cell) for cell in row))
-    out.print(table)
-
-
-def _progress(total: int) -> Any:
-    """A progress bar on a terminal."""
-    from contextlib import nullcontext
-
-    if not sys.stderr.isatty():
-        return nullcontext(lambda done, _total: None)
-    from contextlib import contextmanager
-
-    from hipplan.cli.progress import progress
-
-    @contextmanager
-    def bar() -> Any:
-        with progress("copying", total) as advance:
-            yield lambda done, _total: advance(done)
-
-    return bar()
+    columns = ["from \\ to", *(f">{to}" for to in range(count))]
+    rows = [[str(source), *map(text, matrix.cells[source * count : (source + 1) * count])] for source in range(count)]
+    print(f"\n{title}{fitted_table(columns, rows)}", end="")

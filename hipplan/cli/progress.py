@@ -1,25 +1,11 @@
-"""A progress bar on stderr."""
+"""Progress bars on stderr."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from typing_extensions import Self
-
-
-@contextmanager
-def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Gives a function to call with how many are done."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda done: bar.update(task, completed=done)
-
 
 STEPS_MIN = 200
 BYTES_MIN = 64 * 2**20
@@ -42,13 +28,14 @@ class Bars:
 
     def steps(self, done: int, total: int) -> None:
         if total >= STEPS_MIN:
-            self._show("applying", done, total, f"{done} of {total}")
+            self.show("applying", done, total, f"{done} of {total}")
 
     def bytes(self, what: str, done: int, total: int) -> None:
         if total >= BYTES_MIN:
-            self._show(what, done, total, f"{done / 1e9:.1f} of {total / 1e9:.1f} GB")
+            self.show(what, done, total, f"{done / 1e9:.1f} of {total / 1e9:.1f} GB")
 
-    def _show(self, what: str, done: int, total: int, shown: str) -> None:
+    def show(self, what: str, done: int, total: int, shown: str) -> None:
+        """The bar of this name. shown: the figures beside it."""
         if not sys.stderr.isatty():
             return
         if self._bars is None:

@@ -75,7 +75,7 @@ def holders_text(holders: Sequence[Mapping[str, Any]]) -> str:
             rows.append((process, layout["plan"], about_size(layout["bytes"]), layout["since"], one["command"]))
     if not rows:
         return "no process of this user holds a layout"
-    return _table((">process", "plan", ">memory", "since", "command"), rows)
+    return fitted_table((">process", "plan", ">memory", "since", "command"), rows)
 
 
 def record_parts(record: Record) -> Iterator[Text]:
@@ -109,7 +109,7 @@ def _record_part(events: Sequence[Mapping[str, Any]], steps: Sequence[Mapping[st
         for n, event in enumerate(steps, first)
     ]
     if rows:
-        yield Text(_table((">", "call", "name", "", ">us", "result"), rows))
+        yield Text(fitted_table((">", "call", "name", "", ">us", "result"), rows))
     for event in events:
         match event["event"]:
             case "verify":
@@ -136,11 +136,12 @@ def _line(text: str, style: str = "") -> Text:
 
 def steps_table(steps: Iterable[Step]) -> str:
     columns = (">step", "call", "name", "")
-    return _table(columns, [(str(n), step.call, step.name, step.describe()) for n, step in enumerate(steps, 1)])
+    return fitted_table(columns, [(str(n), step.call, step.name, step.describe()) for n, step in enumerate(steps, 1)])
 
 
 def difference_table(lines: Iterable[listing.Line]) -> Text:
-    table = Text(_table(("", "kind", "name", ""), [(line.sign, line.kind, line.name, line.what) for line in lines]))
+    rows = [(line.sign, line.kind, line.name, line.what) for line in lines]
+    table = Text(fitted_table(("", "kind", "name", ""), rows))
     for sign, colour in {"+": "green", "~": "yellow", "-": "red"}.items():
         table.highlight_regex(rf"(?m)^\{sign}", colour)
     return table
@@ -169,7 +170,7 @@ def resources_table(resources: Sequence[Resource], layout: Layout | None = None)
         if layout:
             row.append(verified.get(resource.name, ""))
         rows.append(row)
-    return _table(columns, rows)
+    return fitted_table(columns, rows)
 
 
 def _access(resource: Resource) -> str:
@@ -204,5 +205,6 @@ def totals(program: Program) -> str:
     return f"device memory: {', '.join(parts) or 'none'}{padding}{moving}"
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def fitted_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """As tables.table(), no wider than the terminal."""
     return table(columns, rows, console().width if sys.stdout.isatty() else None)
