@@ -149,8 +149,8 @@ def to_devices(chosen: Chosen, count: int, paths: tuple[Path, list[Path], int], 
         try:
             for name, work in library(chosen, files) if count == 1 else ():
                 variants[name] = clocked(work)
-        except ImportError as error:
-            missing.append(f"{error.name}: {error}")
+        except (ImportError, OSError, RuntimeError) as error:
+            missing.append(str(error))
         variants |= made.enter_context(reading(driver, files, shares, small))
         variants["pinned copy, nothing read"] = _pinned_copy(driver, layout, total // count, made)
         took = side_by_side(variants, rounds, warm=1)

@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 import hipplan
@@ -96,3 +97,43 @@ def test_copies_between_all_pairs(machine: Machine, data: bytes, tmp_path: Path)
                 layout.copy(source, to)
                 layout.save(to, tmp_path / "back.bin")
                 assert (tmp_path / "back.bin").read_bytes() == data[:size], (source, to)
+
+
+def test_columns_go_to_every_device_at_once_and_what_is_pinned_grows(machine: Machine, tmp_path: Path) -> None:
+    """Rows of 4 KiB: one part for each device, and then the whole to each of them."""
+    machine.wavers()
+    rows, columns = 8 * 1024, 4096
+    array = numpy.random.default_rng(5).integers(0, 256, (rows, columns * machine.count), "u1")
+    numpy.save(tmp_path / "columns.npy", array)
+    path = str(tmp_path / "columns.npy")
+    devices = range(machine.count)
+    part = {"dtype": "u8", "shape": [rows, columns]}
+    whole = {"dtype": "u8", "shape": list(array.shape)}
+    document = {
+        "hipplan": 1,
+        "devices": {"gpu": {"count": machine.count}},
+        "regions": {f"r{n}": {"device": f"gpu.{n}", "tensors": {"part": part, "whole": whole}} for n in devices},
+        "contents": {f"r{n}.part": {"file": path, "part": n, "parts": machine.count} for n in devices},
+    }
+    with hipplan.apply(document, runtime=machine.wanted) as layout:
+        for n in devices:
+            layout.load(f"r{n}.whole", path)
+            layout.save(f"r{n}.part", tmp_path / "part.npy")
+            layout.save(f"r{n}.whole", tmp_path / "whole.npy")
+            assert (numpy.load(tmp_path / "part.npy") == array[:, columns * n : columns * (n + 1)]).all()
+            assert (numpy.load(tmp_path / "whole.npy") == array).all()
+
+
+def test_host_memory_near_its_device_is_read_back(machine: Machine) -> None:
+    """Where the kernel tells nodes; a virtual machine may have none."""
+    machine.wavers()
+    size = 3 * MIB + 4096
+    near: dict[str, Any] = {
+        "pinned": {"kind": "pinned", "size": size, "numa": "near"},
+        "fresh": {"kind": "registered", "anonymous": {"size": size, "numa": "near"}},
+    }
+    with hipplan.apply({"hipplan": 1, "buffers": near}, runtime=machine.wanted) as layout:
+        assert [layout[name].nbytes for name in near] == [size, size]
+        known = [step.numa_node for step in layout.program.steps if hasattr(step, "numa_node")]
+        told = {one.name for one in layout.checks if one.what == "NUMA node"}
+        assert told == set() if set(known) == {-1} else not layout.verify().mismatches()
