@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from hipplan.errors import PlanError
@@ -60,6 +60,12 @@ def _positive_size(value: Any, more: str = "") -> int:
     return size
 
 
+def _power_of_two(alignment: int) -> int:
+    if alignment & (alignment - 1):
+        raise refuse("HP105", "the alignment is not a power of two", hint="use 4KiB or 2MiB")
+    return alignment
+
+
 def _auto_or_size(value: Any) -> Any:
     """One validator, for pydantic tells of each branch of a union."""
     return value if isinstance(value, str) and value == "auto" else _positive_size(value, ", or auto")
@@ -75,6 +81,9 @@ Offset = Annotated[int, BeforeValidator(_size), WithJsonSchema(_size_schema(0))]
 
 Size = Annotated[int, BeforeValidator(_positive_size), WithJsonSchema(_size_schema(1))]
 """Bytes, at least 1; a number or a text such as 64MiB."""
+
+Alignment = Annotated[Size, AfterValidator(_power_of_two)]
+"""What an address or an offset is a multiple of. Unit: bytes."""
 
 _AUTO: dict[str, Any] = {"const": "auto", "type": "string"}
 AutoSize = Annotated[

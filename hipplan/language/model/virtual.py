@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
-from hipplan.language.model.base import Count, Offset, PlanModel, Size, Steps, refuse
+from hipplan.language.model.base import Alignment, Count, Offset, PlanModel, Size, Steps, refuse
 
 Right = Literal["none", "r", "rw"]
 Access = dict[str, Right]
@@ -141,7 +141,7 @@ class Reservation(PlanModel):
     Source: hipMemAddressReserve(size).
     """
 
-    alignment: Size | None = None
+    alignment: Alignment | None = None
     """The address is a multiple of this. Unit: bytes, a power of two. Left out: what the runtime gives.
 
     Errors: HP105 not a power of two.
@@ -186,6 +186,4 @@ class Reservation(PlanModel):
                 at="address_policy",
                 hint="add address: 0x...",
             )
-        if self.alignment is not None and self.alignment & (self.alignment - 1):
-            raise refuse("HP105", "the alignment is not a power of two", at="alignment", hint="use 2MiB")
         return self
