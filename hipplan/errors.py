@@ -7,7 +7,7 @@ This file imports nothing of hipplan, so every other file may import it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import IntEnum
 from itertools import islice, takewhile
 from typing import Any, ClassVar
@@ -87,28 +87,11 @@ class Diagnostic:
         return render_diagnostic(self)
 
     def to_json(self) -> dict[str, Any]:
-        span = self.span
-        return {
-            "code": self.code,
-            "severity": self.severity,
-            "summary": self.summary,
-            "label": self.label,
-            "why": self.why,
-            "hint": self.hint,
-            "notes": list(self.notes),
-            "left_out": self.left_out,
-            "span": None
-            if span is None
-            else {
-                "file": span.file,
-                "line": span.line,
-                "column": span.column,
-                "end_line": span.end_line,
-                "end_column": span.end_column,
-                "expansion": span.expansion,
-                "path": span.path,
-            },
-        }
+        """All of it, but for the line of the plan that a reader has at hand."""
+        out = asdict(self) | {"notes": [*self.notes]}
+        if out["span"] is not None:
+            del out["span"]["text"]
+        return out
 
 
 def at_most(found: Iterable[Diagnostic], most: int = DIAGNOSTICS_MAX) -> tuple[Diagnostic, ...]:

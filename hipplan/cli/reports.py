@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -70,18 +70,10 @@ def _escaped(text: str, more: str = "") -> str:
 
 def _message(diagnostic: Diagnostic) -> str:
     """All that a diagnostic says but its place, a line each."""
-    return "\n".join(_sentences(diagnostic))
-
-
-def _sentences(diagnostic: Diagnostic) -> Iterator[str]:
-    yield diagnostic.summary + (f" ({diagnostic.label})" if diagnostic.label else "")
-    if diagnostic.span and diagnostic.span.expansion:
-        yield f"in: {diagnostic.span.expansion}"
-    if diagnostic.why:
-        yield f"why: {diagnostic.why}"
-    if diagnostic.hint:
-        yield f"hint: {diagnostic.hint}"
-    yield from diagnostic.notes
+    summary = diagnostic.summary + (f" ({diagnostic.label})" if diagnostic.label else "")
+    expansion = diagnostic.span.expansion if diagnostic.span else ""
+    named = {"in": expansion, "why": diagnostic.why, "hint": diagnostic.hint}
+    return "\n".join([summary, *(f"{name}: {text}" for name, text in named.items() if text), *diagnostic.notes])
 
 
 def _rule(code: str) -> dict[str, Any]:

@@ -83,16 +83,18 @@ def program_json(program: Program) -> dict[str, Any]:
     """For strict_json.pieces: the lists are made as they are written, and once."""
     return {
         "format_version": FORMAT_VERSION,
-        "plan": program.name,
-        "digest": program.digest,
-        "machine": program.machine,
-        "devices": program.devices,
-        "selectors": program.selectors,
+        **_identity(program),
         "bytes_by_device": program.bytes_by_device(),
         "steps": map(step_json, program.steps),
         "resources": map(resource_json, program.resources),
         "warnings": [warning.to_json() for warning in program.warnings],
     }
+
+
+def _identity(program: Program) -> dict[str, Any]:
+    """Which plan it is of, for which machine."""
+    keys = ("digest", "machine", "devices", "selectors")
+    return {"plan": program.name} | {key: getattr(program, key) for key in keys}
 
 
 def difference_json(way: Difference) -> dict[str, Any]:
@@ -105,14 +107,7 @@ def difference_json(way: Difference) -> dict[str, Any]:
         "from": {"plan": way.old.name, "digest": way.old.digest},
         "machine": way.new.machine,
         "changes": (
-            {
-                "sign": line.sign,
-                "kind": line.kind,
-                "name": line.name,
-                "what": line.what,
-                "origin": None if line.origin is None else str(line.origin),
-            }
-            for line in listing.lines(way)
+            _told(line) | {"origin": None if line.origin is None else str(line.origin)} for line in listing.lines(way)
         ),
         "steps": map(step_json, (*way.additions, *way.changes, *way.contents)),
         "note": listing.note(way),
@@ -134,11 +129,7 @@ def layout_json(layout: Layout) -> dict[str, Any]:
     return {
         "format_version": FORMAT_VERSION,
         "event": "applied",
-        "plan": program.name,
-        "digest": program.digest,
-        "machine": program.machine,
-        "devices": program.devices,
-        "selectors": program.selectors,
+        **_identity(program),
         "visibility": visibility(),
         "runtime": layout.runtime.path,
         "notice": layout.notice,
