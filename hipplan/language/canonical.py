@@ -13,6 +13,7 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
@@ -32,41 +33,33 @@ _HEADER = re.compile(r"[|>]-?[ \t]*\r?\n?")
 Path = tuple[Hashable, ...]
 
 
+@dataclass(slots=True, eq=False)
 class Item:
     """One entry of a mapping or a list, with the comments that are about it."""
 
-    __slots__ = (
-        "above",
-        "behind",
-        "behind_column",
-        "below",
-        "blank",
-        "flows",
-        "items",
-        "key",
-        "parent",
-        "start",
-        "value",
-    )
+    key: yaml.ScalarNode | None
+    value: yaml.Node
+    parent: Item | None
+    items: list[Item] = field(default_factory=list)
+    above: list[str] = field(default_factory=list)
+    """Comments on the lines before it; an empty text is an empty line."""
+    behind: str = ""
+    """The comment on its first line."""
+    behind_column: int = 0
+    """Where that comment began: it stays there if there is room, so that columns of comments stay columns."""
+    below: list[str] = field(default_factory=list)
+    """Comments after the last of its items, which are about nothing that follows."""
+    blank: bool = False
+    """An empty line stands before it."""
 
-    def __init__(self, key: yaml.ScalarNode | None, value: yaml.Node, parent: Item | None) -> None:
-        self.key = key
-        self.value = value
-        self.parent = parent
-        self.items: list[Item] = []
-        self.start = (key or value).start_mark
-        self.above: list[str] = []
-        """Comments on the lines before it; an empty text is an empty line."""
-        self.behind = ""
-        """The comment on its first line."""
-        self.behind_column = 0
-        """Where that comment began: it stays there if there is room, so that columns of comments stay columns."""
-        self.flows = isinstance(value, yaml.CollectionNode) and bool(value.flow_style)
-        """It is written as {...} or [...]."""
-        self.below: list[str] = []
-        """Comments after the last of its items, which are about nothing that follows."""
-        self.blank = False
-        """An empty line stands before it."""
+    @property
+    def start(self) -> yaml.Mark:
+        return (self.key or self.value).start_mark
+
+    @property
+    def flows(self) -> bool:
+        """Whether it is written as {...} or [...]."""
+        return isinstance(self.value, yaml.CollectionNode) and bool(self.value.flow_style)
 
     @property
     def column(self) -> int:
@@ -100,7 +93,7 @@ class Item:
 
     @property
     def commented(self) -> bool:
-        return bool(self.below) or any(one.above or one.behind or one.commented for one in self.items)
+        return bool(self.below) or any(item.above or item.behind or item.commented for item in self.items)
 
 
 def canonical(source: Source) -> str:

@@ -92,26 +92,22 @@ def _tensor(entry: Entry, ranks: int, name: str, file: str) -> _Tensor:
     if not entry.name:
         why = f"its {entry.dtype} tensor of the shape {list(entry.shape)} has none"
         raise PlanError(Diagnostic("HP421", "a plan cannot load a tensor without a name", why=why, hint="name it"))
-    split = _split(entry)
-    shape = list(entry.shape)
-    if ranks > 1 and split:
-        if shape[split == "columns"] % ranks:
-            return _Tensor(name, entry, tuple(shape), "", shape[split == "columns"])
-        shape[split == "columns"] //= ranks
-        return _Tensor(name, entry, tuple(shape), split)
-    return _Tensor(name, entry, tuple(shape), "")
+    split = _split(entry) if ranks > 1 else ""
+    if not split:
+        return _Tensor(name, entry, entry.shape, "")
+    shape, dimension = list(entry.shape), int(split == "columns")
+    if shape[dimension] % ranks:
+        return _Tensor(name, entry, entry.shape, "", shape[dimension])
+    shape[dimension] //= ranks
+    return _Tensor(name, entry, tuple(shape), split)
 
 
 def _split(entry: Entry) -> str:
     """rows, columns, or empty for whole, by the name."""
     *_, module, what = ("", "", *entry.name.split("."))
-    for names, kinds, dimension, split in (
-        (BY_ROWS, ("weight", "bias"), 0, "rows"),
-        (BY_COLUMNS, ("weight",), 1, "columns"),
-    ):
-        if module in names and what in kinds and len(entry.shape) > dimension:
-            return split
-    return ""
+    if module in BY_ROWS and what in ("weight", "bias") and entry.shape:
+        return "rows"
+    return "columns" if module in BY_COLUMNS and what == "weight" and len(entry.shape) > 1 else ""
 
 
 def _names(entries: Sequence[Entry]) -> Iterator[str]:

@@ -92,26 +92,21 @@ class _Parser:
         self.next()
 
     def next(self) -> None:
-        found = _token(self.text, self.at)
-        if found is None:
+        token = _token(self.text, self.at)
+        if token is None:
             rest = self.text[self.at :].lstrip(" ")
             self.start = len(self.text) - len(rest)
             if not rest:
                 raise ExpressionError("HP020", "$( without its )", self.begin, 2, hint="close it with )")
-            fraction = _FRACTION.match(rest)
-            if fraction is not None:
-                raise ExpressionError(
-                    "HP020",
-                    f"{fraction[0]} is not a whole number",
-                    self.start,
-                    len(fraction[0]),
-                    _as_ratio(fraction[0]),
-                )
+            if fraction := _FRACTION.match(rest):
+                summary, hint = f"{fraction[0]} is not a whole number", _as_ratio(fraction[0])
+                raise ExpressionError("HP020", summary, self.start, len(fraction[0]), hint)
             hint = "divide with //, which leaves the rest out" if rest[0] == "/" else _HOLDS
             raise ExpressionError("HP020", f"'{rest[0]}' has no meaning in an expression", self.start, hint=hint)
-        self.kind, self.token, self.start, self.at = found
+        self.kind, self.token, self.start, self.at = token
 
     def whole(self) -> Value:
+        """What stands before the closing parenthesis, which is then the token."""
         value = self.sum()
         if self.token != ")":
             raise self.unexpected()
@@ -147,7 +142,11 @@ class _Parser:
             if self.depth > NESTING_MAX:
                 raise ExpressionError("HP020", f"nested deeper than {NESTING_MAX} levels", start)
             self.next()
-            value = self.negated(start) if token == "-" else self.parenthesised()
+            if token == "-":
+                value: Value = -self.number(self.atom(), start)
+            else:
+                value = self.whole()
+                self.next()
             self.depth -= 1
             return value
         if kind == "op":
@@ -155,16 +154,6 @@ class _Parser:
         if kind == "name" and self.text.startswith("(", self.at):
             raise ExpressionError("HP021", f"there is no function '{token[:60]}'", start, len(token), _HOLDS)
         value = self.lookup(token, start) if kind == "name" else self.literal(kind, token, start)
-        self.next()
-        return value
-
-    def negated(self, start: int) -> int:
-        return -self.number(self.atom(), start)
-
-    def parenthesised(self) -> Value:
-        value = self.sum()
-        if self.token != ")":
-            raise self.unexpected()
         self.next()
         return value
 
@@ -189,12 +178,8 @@ class _Parser:
                 pass
         if isinstance(value, (bool, str)):
             shown = str(value).lower() if isinstance(value, bool) else repr(value[:40])
-            raise ExpressionError(
-                "HP022",
-                f"{shown} is not a number",
-                place,
-                hint="only numbers and sizes can be calculated with",
-            )
+            hint = "only numbers and sizes can be calculated with"
+            raise ExpressionError("HP022", f"{shown} is not a number", place, hint=hint)
         return value
 
     def bounded(self, value: int, place: int) -> int:
