@@ -56,11 +56,12 @@ def _told() -> Iterator[None]:
 
 def _machine(chosen: Chosen, devices: list[MachineDevice], links: list[Link]) -> Machine:
     runtime, simulated = chosen.runtime, chosen.machine
+    here = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return Machine(
         name=simulated.name if simulated else os.uname().nodename,
         hip_version=version_text(runtime.version),
         runtime=chosen.kind,
-        host_memory=simulated.host_memory if simulated else _host_memory(),
+        host_memory=simulated.host_memory if simulated else here,
         host_granularity=_host_granularity(runtime) if any(device.vmm for device in devices) else None,
         devices=devices,
         links=links,
@@ -126,14 +127,9 @@ def _uuid(raw: bytes) -> str | None:
 
 
 def _link(runtime: _core.Runtime, source: int, target: int) -> Link:
-    told = runtime.link(source, target)
-    if told is None:
-        return Link(source=source, target=target)
-    return Link(source=source, target=target, type=_link_type(told[0]), hops=told[1])
-
-
-def _link_type(called: str) -> LinkType:
-    return cast("LinkType", called) if called in get_args(LinkType) else "unknown"
+    kind, hops = runtime.link(source, target) or ("unknown", None)
+    known = cast("LinkType", kind) if kind in get_args(LinkType) else "unknown"
+    return Link(source=source, target=target, type=known, hops=hops)
 
 
 def _host_granularity(runtime: _core.Runtime) -> int | None:
@@ -142,10 +138,6 @@ def _host_granularity(runtime: _core.Runtime) -> int | None:
         return runtime.granularity(_core.AllocationProperties(0, location="host"), False)
     except _core.HipError:
         return None
-
-
-def _host_memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _open_files() -> int | None:

@@ -317,12 +317,8 @@ def diff(a: Machine, b: Machine) -> list[tuple[str, Any, Any]]:
 
 
 def _figures(machine: Machine) -> dict[str, Any]:
-    figures: dict[str, Any] = {
-        "hip_version": machine.hip_version,
-        "runtime": machine.runtime,
-        "host_memory": machine.host_memory,
-        "host_granularity": machine.host_granularity,
-    }
+    own = ("hip_version", "runtime", "host_memory", "host_granularity")
+    figures: dict[str, Any] = {figure: getattr(machine, figure) for figure in own}
     figures |= {f"limits.{key}": value for key, value in machine.limits}
     for ordinal, device in enumerate(machine.devices):
         figures |= {f"devices.{ordinal}.{key}": value for key, value in device}
