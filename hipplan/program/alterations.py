@@ -71,10 +71,12 @@ class ReserveBeside(Reserve):
 
 @step_data
 class CopyBytes(Step):
-    """The bytes of memory that is made anew, through a second place where both are mapped for this."""
+    """The bytes of memory that is made anew, to a second place where it is mapped for this."""
 
     call = "hipMemcpyPeer"
     source: str
+    in_place: bool
+    """The source is a mapping of the layout as it was, not one that is made for this."""
     source_device: int
     target: str
     target_device: int

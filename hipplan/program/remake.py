@@ -89,9 +89,11 @@ def _on(placed: PlacedRegion, device: str) -> PlacedRegion:
 
 
 def _carries(way: Difference, names: Set[str]) -> Iterator[steps.Step]:
-    """For each allocation: both mapped at a place of their own, readable by their devices, then copied."""
+    """For each allocation: both where their devices may read and write them, then copied. The old one mostly is so
+    already; else it is mapped a second time, as the new one is in any case."""
     machine = way.new.measured
     new = {step.name: step for step in way.new.steps if isinstance(step, steps.CreateAllocation)}
+    in_place = _Places(way.old)
     for was in way.old.steps:
         if not isinstance(was, steps.CreateAllocation) or was.name not in names:
             continue
@@ -101,18 +103,42 @@ def _carries(way: Difference, names: Set[str]) -> Iterator[steps.Step]:
             and machine.can_access(was.device, now.device)
             and machine.can_access(now.device, was.device)
         )
-        place = f"{name} (copy)"
-        yield steps.Reserve(name=place, size=2 * size, asked=2 * size, alignment=0, slack=0, address=0, exact=False)
-        source, target = f"{name} (copied from)", f"{name} (copied to)"
-        for piece, at, memory, device in ((source, 0, before(name), was.device), (target, size, name, now.device)):
+        who = {one: {was.device, now.device} if both else {one} for one in (was.device, now.device)}
+        place, there = f"{name} (copy)", in_place.readable(was, who[was.device])
+        mapped = [(f"{name} (copied to)", name, now.device)]
+        if there is None:
+            mapped.append((f"{name} (copied from)", before(name), was.device))
+        taken = len(mapped) * size
+        yield steps.Reserve(name=place, size=taken, asked=taken, alignment=0, slack=0, address=0, exact=False)
+        for number, (piece, memory, device) in enumerate(mapped):
+            at = number * size
             yield steps.Map(name=piece, reservation=place, allocation=memory, offset=at, size=size, asked=size)
-            who = sorted({was.device, now.device}) if both else [device]
-            yield steps.SetAccess(name=piece, rights=tuple((one, "rw") for one in who))
+            yield steps.SetAccess(name=piece, rights=tuple((one, "rw") for one in sorted(who[device])))
         yield CopyBytes(
             name=name,
-            source=source,
+            source=mapped[-1][0] if there is None else there,
+            in_place=there is not None,
             source_device=was.device,
-            target=target,
+            target=mapped[0][0],
             target_device=now.device,
             size=size,
         )
+
+
+class _Places:
+    """Where a program has its allocations mapped as a whole."""
+
+    def __init__(self, program: Program) -> None:
+        self._maps: dict[str, list[steps.Map]] = {}
+        for step in program.steps:
+            if isinstance(step, steps.Map):
+                self._maps.setdefault(step.allocation, []).append(step)
+        self._rights = {step.name: dict(step.rights) for step in program.steps if isinstance(step, steps.SetAccess)}
+
+    def readable(self, allocation: steps.CreateAllocation, devices: Set[int]) -> str | None:
+        """A mapping that all of the devices may read."""
+        for found in self._maps.get(allocation.name, ()):
+            rights = self._rights.get(found.name, {})
+            if found.size == allocation.size and all("r" in rights.get(device, "") for device in devices):
+                return found.name
+        return None

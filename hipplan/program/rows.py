@@ -174,7 +174,7 @@ _ROWS: dict[type[steps.Step], Callable[[Any, Slots, Any], Row]] = {
         s.name,
         slots[s.target],
         s.target_device,
-        slots[s.source],
+        old(s.source) if s.in_place else slots[s.source],
         s.source_device,
         s.size,
     ),
@@ -206,7 +206,7 @@ class ChangeRows:
         for step in todo:
             if isinstance(step, MAKES) and step.name not in self.slots:
                 self.slots[step.name] = self._next()
-            elif isinstance(step, CopyBytes):
+            elif isinstance(step, CopyBytes) and not step.in_place:
                 self.slots.setdefault(before(step.name), self._from_old(step.name))
         return rows_of(todo, self.slots, self._from_old)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -258,3 +260,37 @@ def test_imported_memory_is_not_made_anew(layout: Layout, sim: Simulator) -> Non
             with pytest.raises(ApplyError, match="'theirs' is imported"):
                 second.grow("r", by="2MiB")
     os.close(descriptor)
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "sealed", "maps"),
+    [
+        ("cache", None, False, 3 + 3),
+        ("cache", None, True, 3 + 3),
+        ("cache", "gpu.1", False, 3 + 3),
+        ("full", None, False, 2 + 2),
+        ("twice", None, False, 2 + 1),
+        ("twice", "gpu.0", False, 2 + 2),
+    ],
+)
+def test_what_is_copied_is_read_where_it_is_if_its_device_may(
+    name: str, device: str | None, sealed: bool, maps: int, layout: Layout, sim: Simulator, tmp_path: Path
+) -> None:
+    """Else it is mapped a second time; what is new always is."""
+    size = places(layout, name)[-1][0] + places(layout, name)[-1][1]
+    data = numpy.random.default_rng(1).bytes(size if name != "twice" else size // 2)
+    address = layout[name].address or 0
+    sim.write(address, data)
+    if sealed:
+        layout.seal(name)
+    layout.runtime.trace_to(str(tmp_path / "trace"))
+    try:
+        layout.remap(name, device=device)
+    finally:
+        layout.runtime.trace_to("")
+    calls = [json.loads(line)["call"] for line in (tmp_path / "trace").read_text().splitlines()]
+
+    assert calls.count("hipMemMap") == maps
+    if (name, device) == ("twice", "gpu.0"):
+        address += len(data)  # where that one may read
+    assert sim.read(address, len(data)) == data
