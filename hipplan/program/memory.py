@@ -97,6 +97,11 @@ class Memory:
         """Whether memory is moved by none but the device that holds it."""
         return self._machine is not None and self._machine.runtime != "cuda"
 
+    @property
+    def read_by_copies(self) -> str:
+        """The right that a device needs on what it copies from: since 7.0 HIP makes r into rw there, for good."""
+        return "rw" if self._machine is not None and self._machine.version >= (7, 0) else "r"
+
     def reaches(self, part: Part, ordinal: int, right: str) -> bool:
         """Whether a device may use a part that another one moves."""
         kind = self.by_name[part.object].kind if part.object in self.by_name else ""

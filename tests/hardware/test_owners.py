@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import hipplan
 from hipplan.errors import ApplyError
+from hipplan.layout.layout import Layout
 from tests.hardware.machine import MIB, Machine, pattern
 
 SIZE = 4 * MIB
@@ -19,19 +21,36 @@ def plan(machine: Machine, **region: Any) -> dict[str, Any]:
     return {"hipplan": 1, "devices": {"gpu": {"count": 2}}, "regions": {"experts": over | region}}
 
 
+def rights(layout: Layout, name: str) -> list[int]:
+    return [layout.runtime.access(device, layout[name].address or 0) for device in (0, 1)]
+
+
 def test_each_device_writes_its_part_and_both_read_all(pair: Machine) -> None:
     with hipplan.apply(plan(pair), runtime=pair.wanted) as layout:
+        assert [rights(layout, f"experts[{part}]") for part in (0, 1)] == [[3, 1], [1, 3]]
+        assert layout.drift() == []
         for device in (0, 1):
             address = layout[f"experts.of.{device}"].address
             assert address is not None
             data = pattern(SIZE // 2, device)
             pair.write_by(device, address, data)
             assert [pair.read_by(reader, address, len(data)) == data for reader in (0, 1)] == [True, True]
-        rights = [
-            [layout.runtime.access(device, layout[f"experts[{n}]"].address or 0) for device in (0, 1)] for n in (0, 1)
-        ]
-        assert rights == [[3, 1], [1, 3]]
+
+
+def test_what_hipplan_moves_leaves_the_rights_as_they_are(pair: Machine, tmp_path: Path) -> None:
+    """A plain hipMemcpy of HIP 7.0 or later opens what it reads to the device that copies."""
+    made = plan(pair)
+    made["regions"]["all"] = {"device": "gpu.1", "access": {"gpu.*": "rw"}, "size": SIZE // 2}
+    with hipplan.apply(made, runtime=pair.wanted) as layout:
+        layout.fill("experts.of.0", 5)
+        layout.copy("experts.of.0", "all")
+        layout.copy("all", "experts.of.1")
+        layout.save("experts", tmp_path / "experts.safetensors")
+        layout.load("experts", tmp_path / "experts.safetensors")
         assert layout.drift() == []
+        address = layout["experts.of.1"].address
+        assert address is not None
+        assert pair.read_by(1, address, SIZE // 2) == b"\5" * (SIZE // 2)
 
 
 def test_contents_growth_and_a_change_of_rights(pair: Machine) -> None:
@@ -42,8 +61,7 @@ def test_contents_growth_and_a_change_of_rights(pair: Machine) -> None:
         layout.grow("experts", to="8MiB")
         base = layout["experts"].address
         assert base is not None
-        rights = [layout.runtime.access(device, base + 6 * MIB) for device in (0, 1)]
-        assert rights == [1, 3]  # the fourth chunk is the second device's
+        assert rights(layout, "experts[3]") == [1, 3]  # the fourth chunk is the second device's
         assert pair.read_by(0, base + 2 * MIB, 64) == b"\7" * 64
         layout.fill("experts.pages", 9)
         assert [pair.read_by(reader, base + 6 * MIB, 64) for reader in (0, 1)] == [b"\x09" * 64] * 2
