@@ -59,6 +59,7 @@ CODES: dict[str, str] = {
     "HP254": "memory that is only padding",
     "HP255": "access that no mapping takes",
     "HP256": "memory near a device whose place is not known",
+    "HP257": "a seal on memory that nothing fills",
     "HP301": "more device memory than is free",
     "HP302": "a place, size or address that the granularity does not allow",
     "HP303": "more host memory than the machine has",

@@ -204,6 +204,7 @@ def _report(layout: Layout, as_json: bool) -> None:
     from hipplan.layout.undo import retried_text
     from hipplan.machines.runtimes import version_of
     from hipplan.plain import counted
+    from hipplan.program.difference import from_nothing
     from hipplan.show import render, render_json
 
     if as_json:
@@ -211,8 +212,9 @@ def _report(layout: Layout, as_json: bool) -> None:
         return
     program = layout.program
     checks = f"{counted(len(layout.checks), 'check')} passed" if layout.checks else "not verified"
+    steps = counted(len(from_nothing(program).all_steps), "step")
     where = f"{program.machine}, {version_of(layout.runtime)}"
-    render.tell(f"{program.name}: applied on {where}; {counted(len(program.steps), 'step')}, {checks}", style="bold")
+    render.tell(f"{program.name}: applied on {where}; {steps}, {checks}", style="bold")
     render.tell(render.devices_text(program, here=True))
     print(render.resources_table(program.resources, layout))
     print(render.totals(program))

@@ -47,6 +47,7 @@ def _preview(given: Namespace) -> int:
     from hipplan.cli.measured import machine_of
     from hipplan.program import pieces
     from hipplan.program.compiler import compile as compile_plan
+    from hipplan.program.difference import from_nothing
     from hipplan.show import render, render_json
 
     if given.old == given.file == "-":
@@ -64,10 +65,10 @@ def _preview(given: Namespace) -> int:
     if given.format == "json":
         sys.stdout.writelines(strict_json.pieces(render_json.program_json(program)))
         return 0
-    steps = counted(len(program.steps), "step")
-    render.tell(f"{program.name} on {program.machine}: {steps}, nothing done", style="bold")
+    steps = from_nothing(program).all_steps
+    render.tell(f"{program.name} on {program.machine}: {counted(len(steps), 'step')}, nothing done", style="bold")
     render.tell(render.devices_text(program, here=not given.machine))
-    print(render.steps_table(program.steps))
+    print(render.steps_table(steps))
     print(render.resources_table(program.resources))
     print(render.totals(program))
     if note := pieces.note(program):
@@ -89,7 +90,7 @@ def _preview_change(old: LoadedPlan, new: LoadedPlan, profile: Machine, given: N
     if given.format == "json":
         sys.stdout.writelines(strict_json.pieces(render_json.difference_json(found)))
         return bool(lines)
-    steps = (*found.additions, *found.changes, *found.contents)
+    steps = found.all_steps
     heading = f"{found.old.source} -> {found.new.source} on {found.new.machine}: {listing.summary(lines)}, nothing done"
     render.tell(heading, style="bold")
     if lines:

@@ -24,6 +24,7 @@ from hipplan.errors import Diagnostic, PlanError, RecordError, reason_of
 from hipplan.files import strict_json
 from hipplan.files.strict_json import FORMAT_VERSION
 from hipplan.language.source import load_yaml
+from hipplan.program.difference import from_nothing
 from hipplan.program.program import Program
 from hipplan.program.steps import Step
 
@@ -83,7 +84,7 @@ class Recorder:
             vars=program.variables,
             machine=machine,
             runtime=runtime,
-            steps=len(program.steps),
+            steps=len(from_nothing(program).all_steps),
         )
 
     def refused(self, plan: LoadedPlan, error: BaseException) -> None:

@@ -1,8 +1,9 @@
 """From one program to another, as a transaction: apply, update, grow, shrink, remap, seal and unseal.
 
-Order: what is new is made and read back; then what stays is altered, and read back; then contents. Then the decision
-falls, natively, and what is left over, of the old or of the new, is given back last. Until the decision a failure
-leaves the layout as it was: addresses, access, and bytes but those that contents were writing.
+Order: what is new is made and read back; then what stays is altered, and read back; then contents; then what they
+filled is sealed where the plan says so, and read back. Then the decision falls, natively, and what is left over, of the
+old or of the new, is given back last. Until the decision a failure leaves the layout as it was: addresses, access, and
+bytes but those that contents were writing.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class Transaction:
         self._callbacks = Callbacks()
         self._hint = ""
         """What to do about the driver call that failed."""
-        self._total = sum(map(len, (way.additions, way.carries, way.changes, way.contents)))
+        self._total = len(way.all_steps)
         self._change: _core.Change | None = None
         self._checks: Sequence[Check] = ()
 
@@ -118,6 +119,7 @@ class Transaction:
             check_files(self.way.contents, files)
             self._make()
             self._fill(files)
+        self._seal()
 
     def _make(self) -> None:
         way, old = self.way, self.old
@@ -125,15 +127,23 @@ class Transaction:
         rows = self._begin(altering)
         self._advance(way.additions)
         if self._check and (way.additions or not altering):
-            made = replace(way.new, steps=way.additions) if old.program.steps else way.new
-            self._read_back(made, None if altering else rows)
+            made = replace(way.filling, steps=way.additions) if old.program.steps else way.filling
+            self._read_back(made, None if altering or way.seals else rows)
         if altering:
             if way.takes_out:  # hipMemUnmap does not wait by itself
                 self._step = next(step for step in way.changes if isinstance(step, TakeOut))
                 wait_until_idle(old.runtime, _devices_of_both(way))
             self._advance(altering)
             if self._check:
-                self._read_back(replace(way.new, steps=way.to_read_back()))
+                self._read_back(replace(way.filling, steps=way.to_read_back(way.filling)))
+
+    def _seal(self) -> None:
+        way = self.way
+        if way.seals:
+            self._advance(way.seals)
+            if self._check:
+                touched = replace(way.new, steps=way.to_read_back(way.new))
+                self._read_back(touched if self.old.program.steps else way.new)
 
     def commit(self) -> Undone:
         """The change counts from here on; then gives back what it replaces. Raises ValueError where the layout was
@@ -171,9 +181,9 @@ class Transaction:
         way, holdings = self.way, self.holdings
         holdings.retired.set_devices([*_devices_of_both(way).items()])
         slots, timed = len(way.new.slots), self._record is not None
-        if altering or self.old.program.steps:
+        if altering or way.seals or self.old.program.steps:
             made = ChangeRows(way.new.slots, self.old.program.slots)
-            rows = _core.Rows([*made.rows(way.additions), *made.rows(altering)])
+            rows = _core.Rows([*made.rows(way.additions), *made.rows(altering), *made.rows(way.seals)])
             same, kept = way.kept_slots()
             kept += made.kept
             self._change = _core.Change(holdings, rows, slots, made.extra, same, kept, timed)

@@ -27,10 +27,10 @@ from hipplan.language.objects import (
     sound,
 )
 from hipplan.machines.profiles import FALLBACK_GRANULARITY, Machine, load_machine
-from hipplan.program import contents, pieces, preflight, ranges, regions, steps
+from hipplan.program import contents, pieces, preflight, ranges, regions, sealing, steps
 from hipplan.program.content_steps import staging_of
 from hipplan.program.devices import place, selectors
-from hipplan.program.difference import Difference
+from hipplan.program.difference import Difference, sealed_after
 from hipplan.program.inventory import resources_of
 from hipplan.program.program import Program
 from hipplan.units import PAGE, round_up
@@ -81,6 +81,7 @@ def _planned(plan: LoadedPlan | PlanSource, machine: Machine | str | os.PathLike
     preflight.check(plan, machine, devices, program.steps, findings)
     if findings.errors:
         raise MachineError(findings.all)
+    program = sealing.sealed_ranges(program, {one.name for one in plan.objects.reservations.values() if one.spec.seal})
     return replace(program, warnings=tuple(in_order((*plan.warnings, *findings.warnings))))
 
 
@@ -91,9 +92,12 @@ def compile_change(old: Program, plan: LoadedPlan, machine: Machine, renewed: Se
     """
     new = contents.with_lanes_of(old, _planned(plan, machine, old.current_device))
     found = pieces.lead(old, new, renewed, fills=True)
-    wider = contents.with_lanes(new, staging_of(found.contents))  # only for what is loaded
-    if wider is not new:
-        found = pieces.lead(old, wider, renewed, fills=True)
+    ready = contents.with_lanes(sealing.opened(new, found.contents), staging_of(found.contents))
+    if ready is not new:  # what is filled, and it alone, is open and has lanes
+        found = pieces.lead(old, ready, renewed, fills=True)
+    if ready.sealed != new.sealed:
+        found = sealed_after(found, sealing.resealed(found.new, new.sealed))
+        pieces.require_sure(found)
     findings = Findings()
     preflight.check_peak(found, machine, findings)
     if findings.errors:

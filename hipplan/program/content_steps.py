@@ -3,7 +3,7 @@ nothing of theirs to undo; what they work with, pinned memory and streams, are s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from hipplan.errors import ApplyError, Diagnostic, Span
@@ -143,6 +143,16 @@ def _staged(step: ContentStep) -> dict[int, int]:
             for _, part in load.pieces:
                 add(part, staged=True)
     return found
+
+
+def written_by(step: ContentStep) -> Iterator[Part]:
+    """The memory that a step puts bytes into."""
+    if isinstance(step, Fill):
+        yield from step.parts
+    elif isinstance(step, Copy):
+        yield from (to for to, _ in step.pairs)
+    else:
+        yield from (part for load in step.loads for _, part in load.pieces)
 
 
 def check_files(steps: Iterable[Step], files: Files) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import fields, replace
 from operator import attrgetter, is_
 
-from hipplan.program import advice, steps
+from hipplan.program import advice, sealing, steps
 from hipplan.program.alterations import ChangeAccess, Rights, TakeOut
 from hipplan.program.content_steps import ContentStep
 from hipplan.program.contents import of_new
@@ -58,10 +58,11 @@ def difference(old: Program, new: Program, renewed: Set[str] = frozenset(), *, f
 
 def from_nothing(new: Program) -> Difference:
     """All of a program: what an apply does."""
-    return Difference(
+    opened = sealing.opened(new, new.contents)
+    way = Difference(
         old=new.nothing,
-        new=new,
-        additions=new.making,
+        new=opened,
+        additions=opened.making,
         changes=(),
         gone=(),
         released=(),
@@ -70,6 +71,12 @@ def from_nothing(new: Program) -> Difference:
         changed=frozenset(),
         contents=new.contents,
     )
+    return way if opened is new else sealed_after(way, new)
+
+
+def sealed_after(way: Difference, sealed: Program) -> Difference:
+    """The same way, and at its end what contents wrote is sealed. sealed: the program then."""
+    return replace(way, new=sealed, opened=way.new, seals=tuple(sealing.seals(way.new, sealed)))
 
 
 def _only_more(old: Program, new: Program) -> Difference | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,11 +16,14 @@ from hipplan.program.steps import CPU_ORDINAL, whole_name
 
 
 def resources_of(
-    all_steps: Sequence[steps.Step], regions: Mapping[str, PlacedRegion], devices: Mapping[str, int]
+    all_steps: Sequence[steps.Step],
+    regions: Mapping[str, PlacedRegion],
+    devices: Mapping[str, int],
+    sealed: Container[str] = (),
 ) -> tuple[Resource, ...]:
-    """In the order of the steps. devices: the plan's names -> ordinals."""
+    """In the order of the steps. devices: the plan's names -> ordinals. sealed: mappings."""
     found: dict[str, Resource] = {}
-    for resource in _Inventory(all_steps, regions, devices).resources():
+    for resource in _Inventory(all_steps, regions, devices, sealed).resources():
         known = found.get(resource.name)
         found[resource.name] = resource if known is None else replace(known, size=known.size + resource.size)
     return tuple(found.values())
@@ -28,10 +31,15 @@ def resources_of(
 
 class _Inventory:
     def __init__(
-        self, all_steps: Sequence[steps.Step], regions: Mapping[str, PlacedRegion], devices: Mapping[str, int]
+        self,
+        all_steps: Sequence[steps.Step],
+        regions: Mapping[str, PlacedRegion],
+        devices: Mapping[str, int],
+        sealed: Container[str],
     ) -> None:
         self.steps = all_steps
         self.regions = regions
+        self.sealed = sealed
         self.names = {ordinal: name for name, ordinal in devices.items()} | {CPU_ORDINAL: HOST}
         self.rights = {step.name: step.rights for step in all_steps if type(step) is steps.SetAccess}
         self.beside = {step.name: step for step in all_steps if type(step) is ReserveBeside}
@@ -70,7 +78,8 @@ class _Inventory:
         if step.name in self.regions:
             placed = self.regions[step.name]
             access = {device: mapping_of(step.name, number) for number, (device, _) in enumerate(placed.chunks)}
-            yield from placed.resources({device: self.access(mapping) for device, mapping in access.items()})
+            sealed = mapping_of(step.name, 0) in self.sealed
+            yield from placed.resources({device: self.access(one) for device, one in access.items()}, sealed=sealed)
             return
         more = self.more[step.name]
         asked, size = step.asked + more, step.size + more
@@ -85,6 +94,7 @@ class _Inventory:
             asked=step.asked,
             size=step.size,
             access=self.access(step.name),
+            sealed=whole_name(step.name) in self.sealed,
             inside=step.reservation if beside is None else beside.follows,
             offset=step.offset if beside is None else beside.at + step.offset,
             memory=whole_name(step.allocation),

@@ -212,7 +212,7 @@ def _rights(resource: Resource, program: Program) -> tuple[object, ...]:
         return {program.devices.get(who, who): right for who, right in access}
 
     by_holder = {program.devices[holder]: numbered(access) for holder, access in resource.access_by_holder}
-    return numbered(resource.access), by_holder
+    return numbered(resource.access), by_holder, resource.sealed
 
 
 def _access(resource: Resource, program: Program | None = None) -> str:

@@ -20,9 +20,9 @@ from operator import is_
 
 from hipplan.errors import Diagnostic, MachineError
 from hipplan.language.findings import Findings, in_order
-from hipplan.machines.profiles import Machine
 from hipplan.program.difference import Difference, difference
 from hipplan.program.program import Program
+from hipplan.program.resources import Access
 from hipplan.program.steps import (
     PIECE_SIGN,
     CreateAllocation,
@@ -32,15 +32,11 @@ from hipplan.program.steps import (
     Step,
     whole_name,
 )
-from hipplan.program.sure_access import Rights, rights_of, unsure
+from hipplan.program.sure_access import Rights, concerned, rights_of, unsure
 from hipplan.units import format_size
 
 MOST, MOST_OF_ALL = 1024, 8192
 """Pieces that ranges may be cut into, together with those that share memory with them; and those of a program."""
-
-
-def concerned(machine: Machine | None) -> bool:
-    return machine is not None and machine.runtime != "cuda" and (7, 0) <= machine.version < (7, 3)
 
 
 def fitted(program: Program, findings: Findings, old: Program | None = None) -> Program:
@@ -98,12 +94,18 @@ def lead(old: Program, planned: Program, renewed: Set[str] = frozenset(), *, fil
         planned_way = difference(as_planned(old), planned, renewed)
         renewed = renewed | _made_anew(planned_way)
     found = difference(old, new, named(old, renewed) | named(new, renewed), fills=fills)
-    for place in unsure(found):
-        raise MachineError(_no_way(place, found))
+    require_sure(found)
     if planned_way is not None:
         for place in _recut(found, planned_way):
             raise MachineError(_no_way(place, found))
     return found
+
+
+def require_sure(way: Difference) -> None:
+    """Raises MachineError (HP309): this release may refuse a step, or what takes it back."""
+    if concerned(way.new.measured):
+        for place in unsure(way):
+            raise MachineError(_no_way(place, way))
 
 
 def named(program: Program, names: Set[str]) -> frozenset[str]:
@@ -119,7 +121,7 @@ def growth_step(program: Program, reservation: str) -> int:
     if not concerned(program.measured) or len(maps) < 2 or len({step.size for step in maps}) > 1:
         return 0
     whole = not any(PIECE_SIGN in step.name for step in maps)
-    return 0 if whole and _is_alike(maps, rights_of(program)) else maps[0].size
+    return 0 if whole and _is_alike(maps, _rights(program)) else maps[0].size
 
 
 def note(program: Program) -> str:
@@ -132,10 +134,15 @@ def note(program: Program) -> str:
     return f"because of {_release(program)}: {', '.join(told)}" if told else ""
 
 
-def _is_alike(maps: list[Map], rights: Mapping[str, Rights]) -> bool:
+def _rights(program: Program) -> dict[str, tuple[Rights, Access]]:
+    """Mapping -> who may use it, now and when it is not sealed any more; without those that nobody may."""
+    return {name: (now, program.sealed.get(whole_name(name), ())) for name, now in rights_of(program).items()}
+
+
+def _is_alike(maps: list[Map], rights: Mapping[str, object]) -> bool:
     """One range without a hole, with the same rights all over."""
     placed = sorted(maps, key=lambda step: step.offset)
-    return len({rights.get(step.name, frozenset()) for step in maps}) == 1 and all(
+    return len({rights.get(step.name) for step in maps}) == 1 and all(
         one.offset + one.size == other.offset for one, other in pairwise(placed)
     )
 
@@ -145,7 +152,7 @@ class _Arrangement:
 
     def __init__(self, program: Program, old: Program | None) -> None:
         self.program = program
-        self.rights = rights_of(program)
+        self.rights = _rights(program)
         self.mapped = {step.name: step for step in program.steps if isinstance(step, Map)}
         self.ranges: dict[str, list[Map]] = {}
         self.users: dict[str, set[str]] = {}

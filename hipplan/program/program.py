@@ -47,7 +47,8 @@ class Program:
     measured: Machine | None = None
     """The machine it is made for."""
     steps: tuple[Step, ...]
-    """All that is to be done, in order: the only place that says so."""
+    """All that is to be done, in order: the only place that says so. What is sealed is made open where contents are to
+    come in, and sealed behind them (sealing.py)."""
     warnings: tuple[Diagnostic, ...] = ()
     host_visible: frozenset[str] = frozenset()
     """Devices whose memory the CPU may touch through its address."""
@@ -70,7 +71,7 @@ class Program:
     @cached_property
     def resources(self) -> tuple[Resource, ...]:
         """The objects as people and reports see them, by way of the steps and regions."""
-        return resources_of(self.steps, self.regions, self.devices)
+        return resources_of(self.steps, self.regions, self.devices, self.sealed)
 
     @cached_property
     def contents(self) -> tuple[ContentStep, ...]:

@@ -78,7 +78,7 @@ class PlacedRegion:
         holders = self.region.devices
         return holders[number % len(holders)], self.chunks[0][1]
 
-    def resources(self, access: Mapping[str, Access]) -> Iterator[Resource]:
+    def resources(self, access: Mapping[str, Access], *, sealed: bool = False) -> Iterator[Resource]:
         """The region itself and its tensors, as a user sees them.
 
         access: of each device that holds a chunk, who may use its memory now.
@@ -105,6 +105,7 @@ class PlacedRegion:
             size=self.mapped,
             access=to_all(whole),
             access_by_holder=tuple(access.items()) if differ else (),
+            sealed=sealed,
             held_by=whole,
         )
         for tensor in self.tensors:
@@ -116,6 +117,7 @@ class PlacedRegion:
                 asked=tensor.size,
                 size=tensor.size,
                 access=to_all(held),
+                sealed=sealed,
                 inside=name,
                 offset=tensor.offset,
                 dtype=tensor.dtype,
@@ -185,7 +187,7 @@ def lowered(objects: Objects, regions: dict[str, PlacedRegion]) -> Objects:
                 ResolvedMapping(mapping_of(name, number), memory, at, number > 0, size, True, access[device], path)
             )
             at += size
-        range_ = Reservation.model_construct(size=spec.reserve, alignment=spec.alignment)
+        range_ = Reservation.model_construct(size=spec.reserve, alignment=spec.alignment, seal=spec.seal)
         reservations[name] = ResolvedReservation(name, range_, tuple(mappings), path)
     return replace(objects, allocations=allocations, reservations=reservations)
 

@@ -34,6 +34,8 @@ class Resource:
     """Of a mapping, region or tensor: what each may do with all of its bytes."""
     access_by_holder: tuple[tuple[str, Access], ...] = ()
     """(device, who may use its memory) of a region, where that differs from device to device."""
+    sealed: bool = False
+    """Nobody may write it before it is unsealed."""
     inside: str = ""
     """The reservation a mapping lies in, the region a tensor lies in."""
     offset: int = 0
@@ -53,16 +55,18 @@ class Resource:
 
     def access_text(self, show: Callable[[str], str] = str) -> str:
         """Who may do what, for people. show: what to call a device."""
+        told = ", ".join(f"{who}: {right}" for who, right in self._told(show).items()) or "nobody"
+        return told + ", sealed" * self.sealed
+
+    def _told(self, show: Callable[[str], str]) -> dict[str, str]:
         if not self.access_by_holder:
-            return ", ".join(f"{show(who)}: {right}" for who, right in self.access) or "nobody"
+            return {show(who): right for who, right in self.access}
         own, elsewhere = self._own_and_elsewhere()
         if len(set(own.values())) == 1 and len({elsewhere.get(who, "none") for who in own}) == 1:
             told = {"owner": next(iter(own.values())), "others": elsewhere.get(next(iter(own)), "none")}
-            told |= {show(who): right for who, right in elsewhere.items() if who not in own}
-        else:
-            told = {f"{show(who)} in its part": right for who, right in own.items()}
-            told |= {show(who) + " elsewhere" * (who in own): right for who, right in elsewhere.items()}
-        return ", ".join(f"{who}: {right}" for who, right in told.items())
+            return told | {show(who): right for who, right in elsewhere.items() if who not in own}
+        told = {f"{show(who)} in its part": right for who, right in own.items()}
+        return told | {show(who) + " elsewhere" * (who in own): right for who, right in elsewhere.items()}
 
     def _own_and_elsewhere(self) -> tuple[dict[str, str], dict[str, str]]:
         """Of each device that holds a part, its right there; of each device, its right on all that others hold."""

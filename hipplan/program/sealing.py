@@ -1,30 +1,87 @@
-"""Programs in which other devices may use what is mapped: sealed against writing, and not any more. Pure."""
+"""Programs in which what is mapped is sealed against writing, or not any more. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 
 from hipplan.program import steps
-from hipplan.program.alterations import refuse
+from hipplan.program.alterations import ChangeAccess, refuse
+from hipplan.program.content_steps import ContentStep, Part, written_by
 from hipplan.program.program import Program
 from hipplan.program.resize import require
 from hipplan.program.resources import Access, Resource
+from hipplan.program.sure_access import concerned
 
 
 def sealed(program: Program, name: str) -> Program:
     """Nobody may write a region, a reservation's mappings or one mapping: rw becomes r. ApplyError (HP420)."""
-    mappings = mappings_of(program, name)
-    before = {one.name: one.access for one in mappings if one.name not in program.sealed}
-    now = {name: tuple((who, "r") for who, _ in access) for name, access in before.items()}
-    return replace(with_access(program, now), sealed={**program.sealed, **before})
+    before = {one.name: one.access for one in mappings_of(program, name) if one.name not in program.sealed}
+    return _closed(program, before)
+
+
+def sealed_ranges(program: Program, names: Set[str]) -> Program:
+    """As a plan says it of regions and reservations."""
+    if not names:
+        return program
+    return _closed(program, {one.name: one.access for one in program.resources if one.inside in names and one.memory})
 
 
 def unsealed(program: Program, name: str) -> Program:
     """What was sealed has its access again. ApplyError (HP420)."""
-    again = {one.name: program.sealed[one.name] for one in mappings_of(program, name) if one.name in program.sealed}
-    rest = {mapping: access for mapping, access in program.sealed.items() if mapping not in again}
-    return replace(with_access(program, again), sealed=rest)
+    names = {one.name for one in mappings_of(program, name)}
+    return _open(program, {mapping: access for mapping, access in program.sealed.items() if mapping in names})
+
+
+def opened(program: Program, contents: Iterable[ContentStep]) -> Program:
+    """With what these contents write not sealed yet. Mappings of unequal sizes in one range are opened together where
+    HIP 7.0 to 7.2 may give them their rights together."""
+    if not program.sealed:
+        return program
+    written = _Written(part for step in contents for part in written_by(step))
+    mappings = [one for one in program.resources if one.memory]
+    sizes: dict[str, set[int]] = {}
+    for one in mappings if concerned(program.measured) else ():
+        sizes.setdefault(one.inside, set()).add(one.size)
+
+    def is_written(one: Resource) -> bool:
+        alone = len(sizes.get(one.inside, ())) < 2
+        return written.touches(one.inside, one.offset, one.size) if alone else written.touches(one.inside)
+
+    again = [one.name for one in mappings if one.name in program.sealed and is_written(one)]
+    return _open(program, {name: program.sealed[name] for name in again}) if again else program
+
+
+class _Written:
+    """Which bytes contents write, of each object."""
+
+    def __init__(self, parts: Iterable[Part]) -> None:
+        self._ends: dict[str, list[int]] = {}
+        self._starts: dict[str, list[int]] = {}
+        for part in sorted(parts, key=lambda part: part.offset):
+            ends, starts = self._ends.setdefault(part.object, []), self._starts.setdefault(part.object, [])
+            starts.append(part.offset)
+            ends.append(max(part.offset + part.size, ends[-1] if ends else 0))
+
+    def touches(self, name: str, start: int = 0, size: int = 2**64) -> bool:
+        """Whether they write some of a range of bytes."""
+        before_end = bisect_left(self._starts.get(name, ()), start + size)
+        return before_end > 0 and self._ends[name][before_end - 1] > start
+
+
+def resealed(opened: Program, sealed: Mapping[str, Access]) -> Program:
+    """What opened() gave, sealed. sealed: mapping -> who may use it when it is not."""
+    return _closed(opened, {mapping: access for mapping, access in sealed.items() if mapping not in opened.sealed})
+
+
+def seals(opened: Program, sealed: Program) -> Iterator[ChangeAccess]:
+    """The steps from the one to the other."""
+    for was, now in zip(opened.steps, sealed.steps, strict=True):
+        if isinstance(was, steps.SetAccess) and isinstance(now, steps.SetAccess) and was.rights != now.rights:
+            yield ChangeAccess(
+                name=now.name, now=now.rights, before=was.rights, together=now.together, origin=now.origin
+            )
 
 
 def mappings_of(program: Program, name: str) -> list[Resource]:
@@ -39,6 +96,16 @@ def mappings_of(program: Program, name: str) -> list[Resource]:
     if kind == "allocation":
         raise refuse(f"'{name}' is memory without an address", hint="name its mapping or reservation")
     return [one for one in mappings if one.inside == name]
+
+
+def _closed(program: Program, before: Mapping[str, Access]) -> Program:
+    now = {name: tuple((who, "r") for who, _ in access) for name, access in before.items()}
+    return replace(with_access(program, now), sealed={**program.sealed, **before})
+
+
+def _open(program: Program, again: Mapping[str, Access]) -> Program:
+    rest = {mapping: access for mapping, access in program.sealed.items() if mapping not in again}
+    return replace(with_access(program, again), sealed=rest)
 
 
 def with_access(program: Program, access: Mapping[str, Access]) -> Program:

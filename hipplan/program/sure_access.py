@@ -9,12 +9,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 
+from hipplan.machines.profiles import Machine
 from hipplan.program.alterations import ChangeAccess, TakeOut
 from hipplan.program.program import Program
 from hipplan.program.steps import Map, Reserve, SetAccess, Step
 from hipplan.program.way import Way
 
 Rights = frozenset[tuple[int, str]]
+
+
+def concerned(machine: Machine | None) -> bool:
+    """Whether it has such a release."""
+    return machine is not None and machine.runtime != "cuda" and (7, 0) <= machine.version < (7, 3)
 
 
 def rights_of(program: Program) -> dict[str, Rights]:
@@ -75,7 +81,7 @@ def unsure(way: Way) -> Iterator[Step]:
     ranges = _Ranges(way.old)
     before = {step.name: (step.reservation, step.offset) for step in way.old.steps if isinstance(step, Map)}
     now = {step.name: (step.reservation, step.offset) for step in way.new.steps if isinstance(step, Map)}
-    for step in (*way.additions, *way.carries, *way.changes):
+    for step in way.all_steps:
         if isinstance(step, Reserve):
             ranges.begin(step.name)
         elif isinstance(step, Map):

@@ -81,6 +81,20 @@ class Way:
     """Steps between additions and changes that bring bytes over; what they make goes at the end."""
     contents: tuple[ContentStep, ...] = ()
     """Steps that fill what is new, when everything else is there and read back: nothing takes bytes back."""
+    opened: Program | None = None
+    """`new` while contents come in, where that is not the same: what they write is not sealed yet."""
+    seals: tuple[ChangeAccess, ...] = ()
+    """Steps that seal it, last of all."""
+
+    @property
+    def filling(self) -> Program:
+        """What is there while contents come in."""
+        return self.opened or self.new
+
+    @property
+    def all_steps(self) -> tuple[steps.Step, ...]:
+        """In order."""
+        return (*self.additions, *self.carries, *self.changes, *self.contents, *self.seals)
 
     @property
     def takes_out(self) -> bool:
@@ -100,10 +114,11 @@ class Way:
         stays = (step.name for step in self.new.steps if key_of(step) in self.kept) if self.kept else ()
         return 0, [(new[name], old[self.renamed.get(name, name)]) for name in stays]
 
-    def to_read_back(self) -> tuple[steps.Step, ...]:
-        """Steps of `new` that say how everything touched should be now."""
+    def to_read_back(self, program: Program) -> tuple[steps.Step, ...]:
+        """Steps that say how everything touched should be now. program: `filling`, and at the end `new`."""
         made = {id(step) for step in (*self.additions, *self.changes)}
-        found = [s for s in self.new.steps if id(s) in made or s.name in self.changed]
+        touched = self.changed.union(step.name for step in self.seals)
+        found = [s for s in program.steps if id(s) in made or s.name in touched]
         silent = [s.name for s in self.changes if isinstance(s, ChangeAccess)]
         heard = {step.name for step in found if isinstance(step, steps.SetAccess)}
         return (*found, *(steps.SetAccess(name=name, rights=()) for name in silent if name not in heard))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hipplan.files.strict_json import FORMAT_VERSION
 from hipplan.program import listing
+from hipplan.program.difference import from_nothing
 from hipplan.program.program import Program
 from hipplan.program.resources import Resource
 from hipplan.program.steps import Step
@@ -69,6 +70,8 @@ def resource_json(resource: Resource) -> dict[str, Any]:
         out |= {"access": dict(resource.access)}
         if resource.access_by_holder:
             out |= {"access_by_holder": {holder: dict(access) for holder, access in resource.access_by_holder}}
+    if resource.sealed:
+        out |= {"sealed": True}
     if resource.kind == "mapping":
         out |= {
             "access": dict(resource.access),
@@ -85,7 +88,7 @@ def program_json(program: Program) -> dict[str, Any]:
         "format_version": FORMAT_VERSION,
         **_identity(program),
         "bytes_by_device": program.bytes_by_device(),
-        "steps": map(step_json, program.steps),
+        "steps": map(step_json, from_nothing(program).all_steps),
         "resources": map(resource_json, program.resources),
         "warnings": [warning.to_json() for warning in program.warnings],
     }
@@ -109,7 +112,7 @@ def difference_json(way: Difference) -> dict[str, Any]:
         "changes": (
             _told(line) | {"origin": None if line.origin is None else str(line.origin)} for line in listing.lines(way)
         ),
-        "steps": map(step_json, (*way.additions, *way.changes, *way.contents)),
+        "steps": map(step_json, way.all_steps),
         "note": listing.note(way),
         "given_back": [step.name for step in reversed(way.released)],
         "warnings": [warning.to_json() for warning in way.new.warnings],
@@ -133,7 +136,7 @@ def layout_json(layout: Layout) -> dict[str, Any]:
         "visibility": visibility(),
         "runtime": layout.runtime.path,
         "notice": layout.notice,
-        "steps": len(program.steps),
+        "steps": len(from_nothing(program).all_steps),
         "retries": layout.retries,
         "bytes_by_device": program.bytes_by_device(),
         "resources": resources,

@@ -86,6 +86,9 @@ def _region(r: random.Random, out: dict[str, Any], folder: Path) -> None:
             tensors["a"]["device"], tensors["b"]["device"] = DEVICES
             access = {"owner": "rw", "others": r.choice(["none", "r"])}
             region |= {"devices": ["gpu.*"], "access": access, "chunk": "1MiB"}
+            if r.random() < 0.5:
+                region["seal"] = True
+                out["contents"] = {"weights.a": {"value": 1.5}}
         case _:
             region |= {"devices": ["gpu.0", "gpu.1"]}
     out["regions"] = {"weights": region}

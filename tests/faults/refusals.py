@@ -67,6 +67,17 @@ PLANS: dict[str, Plan] = {
     },
     "managed": MANAGED,
     "contents": {**REGION, "contents": {"hot": {"value": 7}}},
+    "sealed": {
+        "regions": {
+            "hot": {
+                "devices": ["gpu.0", "gpu.1"],
+                "access": {"owner": "rw", "others": "r"},
+                "size": "4MiB",
+                "seal": True,
+            }
+        },
+        "contents": {"hot": {"value": 7}},
+    },
 }
 """By kind of object; together they take every kind of step."""
 

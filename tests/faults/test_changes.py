@@ -93,6 +93,28 @@ contents: {{hot: {{value: 7}}, linked: {{value: 1.5, dtype: f32}}}}
 """
 FILLED_HERE = FILLED.format(device=0, other=1, size="2MiB")
 
+SEALED = """
+hipplan: 1
+devices: {{gpu: {{count: 2}}}}
+regions:
+  hot:
+    devices: [gpu.*]
+    spread: interleave
+    size: {size}
+    chunk: 2MiB
+    reserve: 16MiB
+    seal: {seal}
+    access: {access}
+    tensors: {{a: {{dtype: u8, shape: [{rows}]}}, b: {{dtype: u8, shape: [-1]}}}}
+contents: {{hot.a: {{value: 1}}, hot.b: {{value: 2}}}}
+"""
+OWNERS = "{owner: rw, others: r}"
+SEALED_HERE = SEALED.format(size="4MiB", seal="true", access=OWNERS, rows=4096)
+OPEN_HERE = SEALED.format(size="4MiB", seal="false", access="{gpu.*: rw}", rows=4096)
+SEALED_LONGER = SEALED.format(size="8MiB", seal="true", access=OWNERS, rows=4096)
+SEALED_OTHERWISE = SEALED.format(size="4MiB", seal="true", access=OWNERS, rows=8192)
+OWNED = SEALED.format(size="4MiB", seal="false", access=OWNERS, rows=4096)
+
 Act = Callable[[Layout], Any]
 
 
@@ -124,6 +146,10 @@ ACTS: dict[str, tuple[str, Callable[[], Act]]] = {
     "remap to another device": (ONE, lambda: lambda layout: layout.remap("hot", device="gpu.1")),
     "remap without the bytes": (ONE, lambda: lambda layout: layout.remap("model", keep_bytes=False)),
     "seal": (ONE, lambda: lambda layout: layout.seal("model")),
+    "update and seal what grows": (SEALED_HERE, lambda: become(SEALED_LONGER)),
+    "update and fill what is sealed": (SEALED_HERE, lambda: become(SEALED_OTHERWISE)),
+    "update to owners": (OPEN_HERE, lambda: become(OWNED)),
+    "remap to one owner": (OWNED, lambda: lambda layout: layout.remap("hot", device="gpu.1")),
 }
 
 

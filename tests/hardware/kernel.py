@@ -1,10 +1,10 @@
 """A kernel of PyTorch's on one device over an address, whoever owns the memory behind it.
 
-    python -m tests.hardware.kernel DEVICE OWNER none|r|rw|others read|write
+    python -m tests.hardware.kernel DEVICE OWNER none|r|rw|others|sealed read|write
 
 As a program: makes memory on one device, gives another one a right (none, r, rw; as one of the `others` of a region
-over both), lets that one read or write it with a kernel, and prints `done SUM` or `refused`. A refused kernel ends the
-process's context, hence a program.
+over both; rw until the plan seals it), lets that one read or write it with a kernel, and prints `done SUM` or
+`refused`. A refused kernel ends the process's context, hence a program.
 """
 
 from __future__ import annotations
@@ -58,10 +58,14 @@ def main() -> None:
     if right == "others":
         both = {"devices": [f"gpu.{owner}", f"gpu.{device}"], "access": {"owner": "rw", "others": "r"}, "size": 4 * MIB}
         plan = {key: plan[key] for key in ("hipplan", "devices")} | {"regions": {"range": both}}
+    if right == "sealed":
+        plan["reservations"]["range"] |= {"access": {"gpu.*": "rw"}, "seal": True}
+        plan["contents"] = {"range[0]": {"value": 3}}
     layout = hipplan.apply(plan)
     address = layout["range"].address
     assert address is not None
-    layout.runtime.fill(address, 3, 2 * MIB)
+    if right != "sealed":
+        layout.runtime.fill(address, 3, 2 * MIB)
     view = tensor(device, address, 2 * MIB)
     try:
         if writes:

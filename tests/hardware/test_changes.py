@@ -142,6 +142,25 @@ def test_sealed_memory_keeps_its_bytes_and_everybody_may_only_read(machine: Mach
         machine.write_by(0, base, b"again")
 
 
+def test_a_plan_seals_what_it_fills(machine: Machine) -> None:
+    sealed = plan(machine, contents={"cache.pages": {"value": 7}, "r[0]": {"value": 8}})
+    sealed["regions"]["cache"]["seal"] = sealed["reservations"]["r"]["seal"] = True
+    with apply(machine, sealed) as layout:
+        devices = layout.program.devices.values()
+        for name, value in (("cache", b"\7"), ("r", b"\x08")):
+            assert {machine.runtime.access(device, at(layout, name)) for device in devices} == {1}
+            assert machine.read_by(0, at(layout, name), 4 * MIB) == value * (4 * MIB)
+        assert layout.drift() == []
+        sealed["regions"]["cache"]["size"] = "16MiB"
+        layout.update(sealed)
+        assert machine.read_by(0, at(layout, "cache") + 8 * MIB, 8 * MIB) == b"\7" * (8 * MIB)
+        assert {machine.runtime.access(device, at(layout, "cache") + 8 * MIB) for device in devices} == {1}
+        layout.unseal("cache")
+        assert machine.runtime.access(0, at(layout, "cache")) == 3
+        machine.write_by(0, at(layout, "cache"), b"again")
+        assert layout.drift() == []
+
+
 @pytest.mark.parametrize("code", CODES)
 def test_a_call_that_fails_leaves_the_old_or_the_new(code: str, machine: Machine) -> None:
     """Every call of an update, once each."""

@@ -51,6 +51,8 @@ def test_each_device_adds_to_memory_of_each(kernels: Machine) -> None:
         ("none", "write", "refused"),
         ("others", "read", f"done {3 * 2 * MIB}"),
         ("others", "write", "refused"),
+        ("sealed", "read", f"done {3 * 2 * MIB}"),
+        ("sealed", "write", "refused"),
     ],
 )
 def test_a_device_does_what_it_may_and_nothing_else(right: str, does: str, answer: str, kernels: Machine) -> None:

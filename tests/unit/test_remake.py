@@ -181,7 +181,7 @@ def test_sealed_memory_is_read_only_for_everybody_until_it_is_unsealed(layout: L
     view = layout["cache.head"].__dlpack__(max_version=(1, 0))  # does not stand in the way
     way = layout.seal("cache")
 
-    assert str(way) == "~ region cache: access (gpu.0: rw, gpu.1: r) -> (gpu.0: r, gpu.1: r)"
+    assert str(way) == "~ region cache: access (gpu.0: rw, gpu.1: r) -> (gpu.0: r, gpu.1: r, sealed)"
     assert access_of(layout, "cache") == [1, 1]
     assert layout["cache.pages"].read_only
     assert {c.current for c in layout.checks if c.what.startswith("access")} == {"r"}

@@ -150,6 +150,13 @@ class Region(PlanModel):
     Source: hipMemSetAccess.
     """
 
+    seal: bool = False
+    """Nobody may write it once its contents are in: rw becomes r, for all, read back. layout.unseal() opens it again.
+
+    Errors: HP257 a warning: nothing fills it.
+    Source: hipMemSetAccess.
+    """
+
     tensors: dict[Name, Tensor] = {}
     """Named arrays, placed in the order written; layout["region.tensor"] is one. The same plan gives the same places,
     and one more tensor at the end moves none.

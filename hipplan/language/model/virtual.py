@@ -169,6 +169,14 @@ class Reservation(PlanModel):
     Source: hipMemSetAccess, per mapping and device.
     """
 
+    seal: bool = False
+    """Nobody may write what it maps once its contents are in: rw becomes r, for all, read back. layout.unseal() opens
+    it again.
+
+    Errors: HP257 a warning: nothing fills it.
+    Source: hipMemSetAccess.
+    """
+
     mappings: Steps[Mapping] = []
     """What is placed in the range, in order of calls.
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from hipplan.errors import Diagnostic
 from hipplan.language.model import DeviceBuffer, Plan
-from hipplan.language.objects import Objects, Path
+from hipplan.language.objects import Objects, Path, ResolvedRegion, ResolvedReservation
 from hipplan.language.resolve.names import Names
 
 
 def warn_of_unused(objects: Objects, plan: Plan, names: Names) -> None:
-    """Allocations that nothing maps, mappings nobody may access, access that nobody is given, idle peer links."""
+    """Allocations that nothing maps, mappings nobody may access, access that nobody is given, idle peer links, seals on
+    what nothing fills."""
     told: set[Path] = set()
 
     def warn(code: str, summary: str, path: Path, why: str, hint: str) -> None:
@@ -40,3 +43,20 @@ def warn_of_unused(objects: Objects, plan: Plan, names: Names) -> None:
         if link.peer not in reached:
             why = "peer links are for buffers of kind device; mappings say access"
             warn("HP252", f"no buffer on '{link.peer}' for a peer to reach", link.path, why, "remove the link")
+    filled = set(_filled(objects))
+    ranges: list[ResolvedRegion | ResolvedReservation] = [*objects.regions.values(), *objects.reservations.values()]
+    for one in ranges:
+        if one.spec.seal and one.name not in filled:
+            why = "nobody can write it then: its bytes stay what they happen to be"
+            summary = f"'{one.name}' is sealed, and nothing fills it"
+            warn("HP257", summary, (*one.path, "seal"), why, "add contents for it, or remove seal")
+
+
+def _filled(objects: Objects) -> Iterator[str]:
+    """Regions and reservations that contents write; imported memory was filled by who made it."""
+    tensors = {f"{name}.{short}": name for name, region in objects.regions.items() for short in region.spec.tensors}
+    for content in objects.contents:
+        yield tensors.get(content.name, content.name.partition("[")[0])
+    for name, reservation in objects.reservations.items():
+        if any(objects.allocations[one.allocation].spec.bind is not None for one in reservation.mappings):
+            yield name
