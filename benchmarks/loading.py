@@ -66,6 +66,8 @@ def checkpoint(folder: Path, size: int) -> tuple[Path, list[Path], int]:
         end = 0
         while end < FILE_MAX and total < size:
             for name, shape in SHAPES.items():
+                if total >= size:
+                    break
                 many = int(numpy.prod(shape)) * 2
                 header[f"layers.{layer}.{name}"] = {"dtype": "F16", "shape": shape, "data_offsets": [end, end + many]}
                 end += many
