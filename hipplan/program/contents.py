@@ -70,7 +70,7 @@ def _may_copy_at_once(memory: Memory, to: Part, from_: Part) -> bool:
         return True
     if CPU_ORDINAL in (to.device, from_.device):
         return False  # up to 6.4 the device that the host memory was pinned with copies
-    return memory.reaches(to, from_.device, "rw") and memory.reaches(from_, to.device, memory.read_by_copies)
+    return memory.reaches(to, from_.device, "rw") and memory.opens_no_more(from_, to.device)
 
 
 def _by_one_device(to: Part, from_: Part, *, managed_first: bool) -> tuple[Part, Part]:

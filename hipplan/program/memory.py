@@ -97,10 +97,9 @@ class Memory:
         """Whether memory is moved by none but the device that holds it."""
         return self._machine is not None and self._machine.runtime != "cuda"
 
-    @property
-    def read_by_copies(self) -> str:
-        """The right that a device needs on what it copies from: since 7.0 HIP makes r into rw there, for good."""
-        return "rw" if self._machine is not None and self._machine.version >= (7, 0) else "r"
+    def opens_no_more(self, part: Part, ordinal: int) -> bool:
+        """Whether a device may copy from a part that another one moves, and has no other right than before then."""
+        return self.reaches(part, ordinal, right_to_copy_from(self._machine))
 
     def reaches(self, part: Part, ordinal: int, right: str) -> bool:
         """Whether a device may use a part that another one moves."""
@@ -144,6 +143,11 @@ class Memory:
             return
         for mapping, at, size in self._under(part.object, part.offset, part.size):
             yield mapping.memory, cut(part, at - part.offset, size)
+
+
+def right_to_copy_from(machine: Machine | None) -> str:
+    """What a device must have on another's memory to copy from it: since 7.0 HIP makes r into rw by that, for good."""
+    return "r" if machine is None or machine.runtime == "cuda" or machine.version < (7, 0) else "rw"
 
 
 class Refused(Exception):

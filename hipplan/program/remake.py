@@ -9,6 +9,7 @@ from hipplan.errors import suggest
 from hipplan.program import pieces, steps
 from hipplan.program.alterations import CopyBytes, before, refuse
 from hipplan.program.difference import Difference
+from hipplan.program.memory import right_to_copy_from
 from hipplan.program.program import Program
 from hipplan.program.regions import PlacedRegion, mapping_of, memory_of
 from hipplan.program.resize import require
@@ -104,7 +105,7 @@ def _carries(way: Difference, names: Set[str]) -> Iterator[steps.Step]:
             and machine.can_access(now.device, was.device)
         )
         who = {one: {was.device, now.device} if both else {one} for one in (was.device, now.device)}
-        place, there = f"{name} (copy)", in_place.readable(was, who[was.device])
+        place, there = f"{name} (copy)", in_place.readable(was, who[was.device], right_to_copy_from(machine))
         mapped = [(f"{name} (copied to)", name, now.device)]
         if there is None:
             mapped.append((f"{name} (copied from)", before(name), was.device))
@@ -135,10 +136,11 @@ class _Places:
                 self._maps.setdefault(step.allocation, []).append(step)
         self._rights = {step.name: dict(step.rights) for step in program.steps if isinstance(step, steps.SetAccess)}
 
-    def readable(self, allocation: steps.CreateAllocation, devices: Set[int]) -> str | None:
-        """A mapping that all of the devices may read."""
+    def readable(self, allocation: steps.CreateAllocation, devices: Set[int], right: str) -> str | None:
+        """A mapping that all of the devices may read. right: what those must have that do not hold it."""
+        needed = {device: "r" if device == allocation.device else right for device in devices}
         for found in self._maps.get(allocation.name, ()):
             rights = self._rights.get(found.name, {})
-            if found.size == allocation.size and all("r" in rights.get(device, "") for device in devices):
+            if found.size == allocation.size and all(one in rights.get(device, "") for device, one in needed.items()):
                 return found.name
         return None

@@ -80,3 +80,19 @@ def test_rights_that_are_refused_part_way_leave_nothing(code: str, pair: Machine
         assert pair.runtime.faults_fired() == 1
         pair.disarm()
         assert layout.drift() == []
+
+
+@pytest.mark.parametrize("seal", [False, True])
+def test_a_remap_that_fails_leaves_the_rights_as_they_were(seal: bool, pair: Machine) -> None:
+    read = {"device": "gpu.0", "size": "8MiB", "chunk": "4MiB", "access": {"gpu.0": "rw", "gpu.1": "r"}, "seal": seal}
+    made = {"hipplan": 1, "devices": {"gpu": {"count": 2}}, "regions": {"r": read}, "contents": {"r": {"value": 7}}}
+    with hipplan.apply(made, runtime=pair.wanted) as layout:
+        pair.runtime.arm_faults("hipMemcpyPeer@2=hipErrorUnknown")
+        with pytest.raises(ApplyError, match="hipMemcpyPeer"):
+            layout.remap("r", device="gpu.1")
+        assert pair.runtime.faults_fired() == 1
+        pair.disarm()
+        assert layout.drift() == []
+        layout.remap("r", device="gpu.1")
+        assert rights(layout, "r") == ([1, 1] if seal else [3, 1])
+        assert layout.drift() == []
