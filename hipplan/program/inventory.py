@@ -54,9 +54,8 @@ class _Inventory:
     def resources(self) -> Iterator[Resource]:
         """Of memory in several pieces, one for each."""
         for step in self.steps:
-            see = _KINDS.get(type(step))
-            if see is not None:
-                yield from see(self, step)
+            if step.makes:
+                yield from _SPECIAL.get(step.makes, _Inventory.other)(self, step)
 
     def access(self, mapping: str) -> Access:
         """Thousands of mappings have one in common."""
@@ -100,37 +99,16 @@ class _Inventory:
             memory=whole_name(step.allocation),
         )
 
-    def peer(self, step: steps.EnablePeer) -> Iterator[Resource]:
-        yield Resource(name=step.name, kind="peer", device=self.names[step.device])
-
-    def stream(self, step: steps.CreateStream) -> Iterator[Resource]:
-        yield Resource(name=step.name, kind="stream", device=self.names[step.device])
-
-    def device_buffer(self, step: steps.CreateDeviceBuffer) -> Iterator[Resource]:
-        yield self._buffer(step, "device", self.names[step.device])
-
-    def pinned(self, step: steps.CreatePinnedBuffer) -> Iterator[Resource]:
-        yield self._buffer(step, "pinned", HOST)
-
-    def registered(self, step: steps.RegisterBuffer) -> Iterator[Resource]:
-        yield replace(self._buffer(step, "registered", HOST), read_only=step.read_only)
-
-    def managed(self, step: steps.CreateManagedBuffer) -> Iterator[Resource]:
-        yield self._buffer(step, "managed", self.names[step.device])
-
-    def _buffer(self, step: Any, kind: str, device: str) -> Resource:
-        return Resource(name=step.name, kind=kind, device=device, asked=step.size, size=step.size)
+    def other(self, step: Any) -> Iterator[Resource]:
+        """A peer link, a stream or a buffer."""
+        device = HOST if step.makes in ("pinned", "registered") else self.names[step.device]
+        size, read_only = getattr(step, "size", 0), getattr(step, "read_only", False)
+        yield Resource(name=step.name, kind=step.makes, device=device, asked=size, size=size, read_only=read_only)
 
 
-_KINDS: dict[type[steps.Step], Any] = {
-    steps.EnablePeer: _Inventory.peer,
-    steps.CreateAllocation: _Inventory.allocation,
-    steps.ImportAllocation: _Inventory.allocation,
-    steps.Reserve: _Inventory.reservation,
-    steps.Map: _Inventory.mapping,
-    steps.CreateStream: _Inventory.stream,
-    steps.CreateDeviceBuffer: _Inventory.device_buffer,
-    steps.CreatePinnedBuffer: _Inventory.pinned,
-    steps.RegisterBuffer: _Inventory.registered,
-    steps.CreateManagedBuffer: _Inventory.managed,
+_SPECIAL: dict[str, Any] = {
+    "allocation": _Inventory.allocation,
+    "reservation": _Inventory.reservation,
+    "mapping": _Inventory.mapping,
 }
+"""By what a step makes."""

@@ -13,7 +13,7 @@ from hipplan.program.content_steps import ContentStep
 from hipplan.program.inventory import resources_of
 from hipplan.program.regions import PlacedRegion
 from hipplan.program.resources import Resource
-from hipplan.program.rows import MAKES, slots_of
+from hipplan.program.rows import slots_of
 from hipplan.program.steps import (
     CreateAllocation,
     CreateDeviceBuffer,
@@ -98,7 +98,7 @@ class Program:
     def goes_on_from(self, other: Program, more: tuple[Step, ...]) -> None:
         """Takes over what is known of a program that this one goes on from: growing costs the same however much there
         is. more: the steps that came, none of which takes what the caller passes."""
-        slots = enumerate((step.name for step in more if isinstance(step, MAKES)), len(other.slots))
+        slots = enumerate((step.name for step in more if step.makes), len(other.slots))
         vars(self)["slots"] = {**other.slots, **{name: slot for slot, name in slots}}
         vars(self)["bindings"] = other.bindings
         vars(self)["contents"] = other.contents

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from typing import TypeVar
 
 from hipplan.errors import suggest_or_list
@@ -17,14 +16,6 @@ from hipplan.units import SizeError, format_size, parse_size
 
 Size = int | str
 AnyStep = TypeVar("AnyStep", bound=steps.Step)
-
-_KINDS: dict[type[steps.Step], str] = {
-    steps.CreateAllocation: "allocation",
-    steps.ImportAllocation: "allocation",
-    steps.Reserve: "reservation",
-    steps.Map: "mapping",
-}
-
 
 CHUNKS_MAX = LIMITS["steps"] // 3
 """Of one region, as a plan may have: memory, mapping and rights are a step each."""
@@ -103,16 +94,12 @@ def find(program: Program, kind: type[AnyStep], name: str) -> AnyStep:
 
 def require(program: Program, name: str, *kinds: str) -> str:
     """Of which of these kinds something is. Raises ApplyError (HP420) if there is none of that name."""
-    kind = "region" if name in program.regions else next(filter(None, map(partial(_kind, name), program.steps)), "")
+    made = (step.makes for step in program.steps if step.name == name and step.makes)
+    kind = "region" if name in program.regions else next(made, "")
     if kind in kinds:
         return kind
     known = [one.name for one in program.resources if one.kind in kinds]
     raise refuse(f"there is no {' or '.join(kinds)} '{name}' to change", hint=suggest_or_list(name, known))
-
-
-def _kind(name: str, step: steps.Step) -> str:
-    """Of what a step makes, if that is its name."""
-    return _KINDS.get(type(step), "") if step.name == name else ""
 
 
 def require_unsealed(program: Program, mapping: str) -> None:

@@ -6,6 +6,7 @@ A row is (operation, name, slot, fields ...). The slot is what it fills or alter
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from typing import Any
 
 from hipplan.program import steps
@@ -15,24 +16,10 @@ Row = tuple[Any, ...]
 Slots = Mapping[str, int]
 """Name -> slot."""
 
-MAKES = (
-    steps.EnablePeer,
-    steps.CreateAllocation,
-    steps.ImportAllocation,
-    steps.Reserve,
-    steps.Map,
-    steps.CreateStream,
-    steps.CreateDeviceBuffer,
-    steps.CreatePinnedBuffer,
-    steps.RegisterBuffer,
-    steps.CreateManagedBuffer,
-)
-"""Steps that fill a slot; those of one program are numbered in its order."""
-
 
 def slots_of(program_steps: Iterable[steps.Step]) -> dict[str, int]:
     """The slot of each object."""
-    return {step.name: slot for slot, step in enumerate(step for step in program_steps if isinstance(step, MAKES))}
+    return {step.name: slot for slot, step in enumerate(step for step in program_steps if step.makes)}
 
 
 def rows_of(todo: Iterable[steps.Step], slots: Slots, old: Callable[[str], int] | None = None) -> list[Row]:
@@ -41,143 +28,75 @@ def rows_of(todo: Iterable[steps.Step], slots: Slots, old: Callable[[str], int] 
     return [_ROWS[type(step)](step, slots, old) for step in todo]
 
 
-def _reserve(step: steps.Reserve, slots: Slots, old: Any) -> Row:
-    sizes = step.size, step.alignment, step.slack
-    return "reserve", step.name, slots[step.name], *sizes, step.address, step.exact
-
-
 def _taken_first(rights: Rights) -> Rights:
     """What is taken away comes first: HIP gives one after the other, and before 6.3 with each takes what the others
     have."""
     return tuple(sorted(rights, key=lambda one: one[1] != "none"))
 
 
+def _fields(operation: str, *fields: str) -> Callable[[Any, Slots, Any], Row]:
+    """Makes the rows of steps that name no other object: fields of the step."""
+    values = attrgetter("name", *fields)
+
+    def row(step: steps.Step, slots: Slots, old: Any) -> Row:
+        name, *more = values(step)
+        return (operation, name, slots[name], *more)
+
+    return row
+
+
+def _register(s: steps.RegisterBuffer, slots: Slots, old: Any) -> Row:
+    memory = s.device, s.size, s.flags, s.file, bool(s.bind), s.read_only, s.numa_node, s.huge_pages
+    return "register buffer", s.name, slots[s.name], *memory
+
+
+def _allocation(s: steps.CreateAllocation, slots: Slots, old: Any) -> Row:
+    return "create allocation", s.name, slots[s.name], s.size, s.device, s.type, s.location, s.shareable
+
+
+def _map(s: steps.Map, slots: Slots, old: Any) -> Row:
+    return "map", s.name, slots[s.name], slots[s.reservation], s.offset, slots[s.allocation], s.size
+
+
+def _prefetch(s: steps.Prefetch, slots: Slots, old: Any) -> Row:
+    stream = slots[s.stream] if s.stream else -1
+    return "prefetch", s.name, slots[s.name], s.offset, s.size, s.device, stream, s.on
+
+
+def _change_access(s: ChangeAccess, slots: Slots, old: Any) -> Row:
+    return "set access", s.name, slots[s.name], _taken_first(s.now), _taken_first(s.before), s.together
+
+
+def _take_out(s: TakeOut, slots: Slots, old: Any) -> Row:
+    return "unmap", s.name, old(s.name), old(s.reservation), old(s.allocation), s.rights, s.together
+
+
+def _copy(s: CopyBytes, slots: Slots, old: Any) -> Row:
+    source = old(s.source) if s.in_place else slots[s.source]
+    return "copy", s.name, slots[s.target], s.target_device, source, s.source_device, s.size
+
+
 _ROWS: dict[type[steps.Step], Callable[[Any, Slots, Any], Row]] = {
-    steps.EnablePeer: lambda s, slots, old: ("link peer", s.name, slots[s.name], s.device, s.peer),
-    steps.CreateAllocation: lambda s, slots, old: (
-        "create allocation",
-        s.name,
-        slots[s.name],
-        s.size,
-        s.device,
-        s.type,
-        s.location,
-        s.shareable,
-    ),
-    steps.ImportAllocation: lambda s, slots, old: ("import allocation", s.name, slots[s.name], s.size),
-    steps.Reserve: _reserve,
-    ReserveBeside: _reserve,
-    steps.Map: lambda s, slots, old: (
-        "map",
-        s.name,
-        slots[s.name],
-        slots[s.reservation],
-        s.offset,
-        slots[s.allocation],
-        s.size,
-    ),
+    steps.EnablePeer: _fields("link peer", "device", "peer"),
+    steps.CreateAllocation: _allocation,
+    steps.ImportAllocation: _fields("import allocation", "size"),
+    steps.Reserve: _fields("reserve", "size", "alignment", "slack", "address", "exact"),
+    ReserveBeside: _fields("reserve", "size", "alignment", "slack", "address", "exact"),
+    steps.Map: _map,
     steps.SetAccess: lambda s, slots, old: ("set access", s.name, slots[s.name], s.rights, None, s.together),
-    steps.CreateStream: lambda s, slots, old: ("create stream", s.name, slots[s.name], s.device),
-    steps.CreateDeviceBuffer: lambda s, slots, old: (
-        "create device buffer",
-        s.name,
-        slots[s.name],
-        s.device,
-        s.size,
-    ),
-    steps.CreatePinnedBuffer: lambda s, slots, old: (
-        "create pinned buffer",
-        s.name,
-        slots[s.name],
-        s.device,
-        s.size,
-        s.flags,
-        s.numa_node,
-    ),
-    steps.RegisterBuffer: lambda s, slots, old: (
-        "register buffer",
-        s.name,
-        slots[s.name],
-        s.device,
-        s.size,
-        s.flags,
-        s.file,
-        bool(s.bind),
-        s.read_only,
-        s.numa_node,
-        s.huge_pages,
-    ),
-    steps.CreateManagedBuffer: lambda s, slots, old: (
-        "create managed buffer",
-        s.name,
-        slots[s.name],
-        s.device,
-        s.size,
-        s.attach,
-    ),
-    steps.Advise: lambda s, slots, old: (
-        "advise",
-        s.name,
-        slots[s.name],
-        s.offset,
-        s.size,
-        (s.advice, s.device),
-        None,
-    ),
-    steps.Prefetch: lambda s, slots, old: (
-        "prefetch",
-        s.name,
-        slots[s.name],
-        s.offset,
-        s.size,
-        s.device,
-        slots[s.stream] if s.stream else -1,
-        s.on,
-    ),
-    steps.AttachStream: lambda s, slots, old: (
-        "attach stream",
-        s.name,
-        slots[s.name],
-        slots[s.stream],
-        s.mode,
-        s.on,
-    ),
+    steps.CreateStream: _fields("create stream", "device"),
+    steps.CreateDeviceBuffer: _fields("create device buffer", "device", "size"),
+    steps.CreatePinnedBuffer: _fields("create pinned buffer", "device", "size", "flags", "numa_node"),
+    steps.RegisterBuffer: _register,
+    steps.CreateManagedBuffer: _fields("create managed buffer", "device", "size", "attach"),
+    steps.Advise: lambda s, slots, old: ("advise", s.name, slots[s.name], s.offset, s.size, (s.advice, s.device), None),
+    steps.Prefetch: _prefetch,
+    steps.AttachStream: lambda s, slots, old: ("attach stream", s.name, slots[s.name], slots[s.stream], s.mode, s.on),
     steps.AwaitStream: lambda s, slots, old: ("await stream", s.name, slots[s.name] if s.name else -1, s.on),
-    ChangeAccess: lambda s, slots, old: (
-        "set access",
-        s.name,
-        slots[s.name],
-        _taken_first(s.now),
-        _taken_first(s.before),
-        s.together,
-    ),
-    ChangeAdvice: lambda s, slots, old: (
-        "advise",
-        s.name,
-        slots[s.name],
-        s.offset,
-        s.size,
-        s.now,
-        s.before,
-    ),
-    TakeOut: lambda s, slots, old: (
-        "unmap",
-        s.name,
-        old(s.name),
-        old(s.reservation),
-        old(s.allocation),
-        s.rights,
-        s.together,
-    ),
-    CopyBytes: lambda s, slots, old: (
-        "copy",
-        s.name,
-        slots[s.target],
-        s.target_device,
-        old(s.source) if s.in_place else slots[s.source],
-        s.source_device,
-        s.size,
-    ),
+    ChangeAccess: _change_access,
+    ChangeAdvice: _fields("advise", "offset", "size", "now", "before"),
+    TakeOut: _take_out,
+    CopyBytes: _copy,
 }
 """Fields in the order in which cpp/bindings/read_rows.cpp reads them."""
 
@@ -204,7 +123,7 @@ class ChangeRows:
     def rows(self, todo: Iterable[steps.Step]) -> list[Row]:
         todo = list(todo)
         for step in todo:
-            if isinstance(step, MAKES) and step.name not in self.slots:
+            if step.makes and step.name not in self.slots:
                 self.slots[step.name] = self._next()
             elif isinstance(step, CopyBytes) and not step.in_place:
                 self.slots.setdefault(before(step.name), self._from_old(step.name))

@@ -44,6 +44,8 @@ class Step:
 
     call: ClassVar[str]
     """The HIP function this step calls."""
+    makes: ClassVar[str] = ""
+    """The kind of object that it makes; empty where it makes none."""
 
     name: str
     origin: Span | None = None
@@ -61,6 +63,7 @@ def whole_name(name: str) -> str:
 @step_data
 class EnablePeer(Step):
     call = "hipDeviceEnablePeerAccess"
+    makes = "peer"
     device: int
     peer: int
 
@@ -71,6 +74,7 @@ class EnablePeer(Step):
 @step_data
 class CreateAllocation(Step):
     call = "hipMemCreate"
+    makes = "allocation"
     device: int
     size: int
     """Bytes, padded to the granularity."""
@@ -92,6 +96,7 @@ class CreateAllocation(Step):
 @step_data
 class ImportAllocation(Step):
     call = "hipMemImportFromShareableHandle"
+    makes = "allocation"
     bind: str
     device: int
     """Where the plan says that the memory is: nobody asks the descriptor."""
@@ -105,6 +110,7 @@ class ImportAllocation(Step):
 @step_data
 class Reserve(Step):
     call = "hipMemAddressReserve"
+    makes = "reservation"
     size: int
     asked: int
     alignment: int
@@ -123,6 +129,7 @@ class Reserve(Step):
 @step_data
 class Map(Step):
     call = "hipMemMap"
+    makes = "mapping"
     reservation: str
     allocation: str
     offset: int
@@ -155,6 +162,7 @@ def rights_of(access: Mapping[str, str], ordinals: Mapping[str, int]) -> tuple[t
 @step_data
 class CreateStream(Step):
     call = "hipStreamCreateWithFlags"
+    makes = "stream"
     device: int
 
     def describe(self) -> str:
@@ -164,6 +172,7 @@ class CreateStream(Step):
 @step_data
 class CreateDeviceBuffer(Step):
     call = "hipMalloc"
+    makes = "device"
     device: int
     size: int
 
@@ -174,6 +183,7 @@ class CreateDeviceBuffer(Step):
 @step_data
 class CreatePinnedBuffer(Step):
     call = "hipHostMalloc"
+    makes = "pinned"
     device: int
     size: int
     flags: tuple[str, ...] = ()
@@ -191,6 +201,7 @@ class CreatePinnedBuffer(Step):
 @step_data
 class RegisterBuffer(Step):
     call = "hipHostRegister"
+    makes = "registered"
     device: int
     size: int
     """Bytes; 0: all of the file or of the caller's memory."""
@@ -211,6 +222,7 @@ class RegisterBuffer(Step):
 @step_data
 class CreateManagedBuffer(Step):
     call = "hipMallocManaged"
+    makes = "managed"
     device: int
     size: int
     attach: str

@@ -8,23 +8,11 @@ from functools import cached_property
 from typing import TypeAlias
 
 from hipplan.program import steps
-from hipplan.program.alterations import ChangeAccess, ReserveBeside
+from hipplan.program.alterations import ChangeAccess
 from hipplan.program.content_steps import ContentStep
 from hipplan.program.program import Program
 
 Key: TypeAlias = tuple[object, ...]
-
-_KINDS: dict[type[steps.Step], str] = {
-    steps.CreateAllocation: "allocation",
-    steps.ImportAllocation: "allocation",
-    steps.Reserve: "reservation",
-    ReserveBeside: "reservation",
-    steps.CreateStream: "stream",
-    steps.CreateDeviceBuffer: "device",
-    steps.CreatePinnedBuffer: "pinned",
-    steps.RegisterBuffer: "registered",
-    steps.CreateManagedBuffer: "managed",
-}
 
 
 def key_of(step: steps.Step) -> Key | None:
@@ -33,8 +21,7 @@ def key_of(step: steps.Step) -> Key | None:
         return "mapping", step.reservation, step.offset
     if isinstance(step, steps.EnablePeer):
         return "peer", step.device, step.peer
-    kind = _KINDS.get(type(step))
-    return (kind, step.name) if kind else None
+    return (step.makes, step.name) if step.makes else None
 
 
 class KeysOf(Set[Key]):
