@@ -27,6 +27,7 @@ void bind_filler(py::module_& module) {
           [](filler& self, int device, const std::vector<std::uintptr_t>& streams, std::uintptr_t staging,
              std::size_t size) {
             std::vector<hip::hipStream_t> handles;
+            handles.reserve(streams.size());
             for (const auto one : streams) handles.push_back(reinterpret_cast<hip::hipStream_t>(one));
             self.add_device(device_id{device}, std::move(handles), staging, size);
           },

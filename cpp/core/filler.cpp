@@ -83,6 +83,7 @@ std::vector<lane_memory> filler::lanes_to(const way& to, std::size_t count_max, 
   const auto piece_bytes =
       room / page_bytes > 0 ? room / page_bytes * page_bytes : room / element_bytes * element_bytes;
   std::vector<lane_memory> out;
+  out.reserve(count);
   for (std::size_t number = 0; number < count; ++number) {
     out.push_back({to.device, to.streams[number % to.streams.size()], to.staging + number * 2 * piece_bytes,
                    piece_bytes, lends ? std::make_shared<std::mutex>() : nullptr});

@@ -3,26 +3,25 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <memory>
+#include <fstream>
 #include <thread>
 
 namespace hipplan {
 namespace {
 
 /// The two numbers of a file: quota and period, in microseconds. 0: there is no limit, or it is not told.
-unsigned paid_for(const char* path) noexcept {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path, "re"), std::fclose);
+unsigned paid_for(const char* path) {
+  std::ifstream file(path);
   long long quota = 0;
   long long period = 0;
-  if (!file || std::fscanf(file.get(), "%lld %lld", &quota, &period) != 2) return 0;  // "max 100000"
+  if (!(file >> quota >> period)) return 0;  // "max 100000"
   if (quota <= 0 || period <= 0) return 0;
   return static_cast<unsigned>(std::min<long long>((quota + period - 1) / period, 1 << 16));
 }
 
 }  // namespace
 
-unsigned usable_processors() noexcept {
+unsigned usable_processors() {
   unsigned count = std::max(1U, std::thread::hardware_concurrency());
   cpu_set_t mine;  // 1024 processors; of larger machines the kernel refuses to tell
   if (sched_getaffinity(0, sizeof mine, &mine) == 0) {
