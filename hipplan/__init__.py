@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from hipplan.errors import (
         ApplyError,
         Diagnostic,
+        GroupError,
+        GroupInDoubt,
         HeldError,
         HipplanError,
         LayoutInUse,
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from hipplan.program.compiler import compile  # noqa: A004
     from hipplan.program.difference import Difference
     from hipplan.program.program import Program
+    from hipplan.ranks.groups import Group, group
 
 __version__ = "0.1.0"
 
@@ -51,6 +54,9 @@ __all__ = [
     "ApplyError",
     "Diagnostic",
     "Difference",
+    "Group",
+    "GroupError",
+    "GroupInDoubt",
     "HeldError",
     "HipError",
     "HipplanError",
@@ -69,11 +75,13 @@ __all__ = [
     "SettingError",
     "apply",
     "compile",
+    "group",
     "load",
     "machine",
 ]
 _WHERE = {
     "Difference": "program.difference",
+    "Group": "ranks.groups",
     "HipError": "_core",
     "Layout": "layout.layout",
     "LoadedPlan": "language.loader",
@@ -82,6 +90,7 @@ _WHERE = {
     "Program": "program.program",
     "apply": "api",
     "compile": "program.compiler",
+    "group": "ranks.groups",
     "load": "language.loader",
     "machine": "machines.profiles:load_machine",
 }

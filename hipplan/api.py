@@ -15,9 +15,12 @@ from hipplan.layout.record import recording
 from hipplan.layout.run import run
 from hipplan.layout.transaction import OnStep
 from hipplan.machines.profiles import Machine, load_machine
-from hipplan.machines.runtimes import choose
+from hipplan.machines.runtimes import Chosen, choose
 from hipplan.processes.verifying import answer_in_thread
 from hipplan.program.lock import Locked
+from hipplan.program.program import Program
+from hipplan.ranks.agreement import agreeing
+from hipplan.ranks.groups import Group
 
 log = logging.getLogger("hipplan")
 
@@ -35,6 +38,8 @@ def apply(
     record: str | os.PathLike[str] | None = None,
     locked: str | os.PathLike[str] | None = None,
     answer: bool = True,
+    group: Group | None = None,
+    timeout: float = 60.0,
 ) -> Layout:
     """Applies a plan: everything is made, read back and handed out, or nothing is.
 
@@ -49,34 +54,42 @@ def apply(
     on_bytes: called while the plan's contents are moved, with the bytes done and the bytes of the step; likewise.
     answer: `hipplan verify` in another process of this user may ask what is held, and whether it is as planned; a
     thread of this process answers.
+    group: the ranks that apply together (hipplan.group): each its own plan, and all of them commit or none does. The
+    plan's variables rank, ranks and local_rank have this rank's values, where it declares them.
+    timeout: with a group, how many seconds a rank that is ready waits for the others.
     verify: read back from the driver what was made, and compare; False leaves that out.
 
     Raises PlanError (the plan is invalid, or not what is locked), MachineError (this machine cannot hold it, or is
     not what is locked), RuntimeUnavailable,
-    ApplyError (rolled back; `leaks` names what could not be), RecordError (the record cannot be written).
+    ApplyError (rolled back; `leaks` names what could not be), RecordError (the record cannot be written). With a group
+    also GroupError (another rank failed or did not answer; rolled back) and GroupInDoubt (what was decided cannot be
+    read).
     """
-    known = loaded(plan, vars)
-    profile = None if machine is None else load_machine(machine)
-    lock = None if locked is None else Locked(locked)
-    with recording(record, known) as recorder:
-        chosen = choose(runtime, profile)
-        program = prepare(known, chosen, profile)
-        if lock is not None:
-            program = lock.hold(program, profile)
-            if told := lock.notice(program, profile):
-                log.warning("%s", told)
-        if chosen.notice:
-            log.warning("%s", chosen.notice)
-        layout = run(
-            program,
-            chosen.runtime,
-            bind=bind,
-            on_step=on_step,
-            on_bytes=on_bytes,
-            check=verify,
-            notice=chosen.notice,
-            record=recorder,
-        )
+    with agreeing(group, timeout) as agreement:
+        known = loaded(plan, vars, None if group is None else group.variables)
+        profile = None if machine is None else load_machine(machine)
+        lock = None if locked is None else Locked(locked)
+        with recording(record, known) as recorder:
+            chosen = choose(runtime, profile)
+            program = _prepared(known, chosen, profile, lock)
+            if agreement is not None:
+                agreement.hello(program.name)
+            layout = run(
+                program, chosen.runtime, bind=bind, on_step=on_step, on_bytes=on_bytes, check=verify,
+                notice=chosen.notice, record=recorder, vote=None if agreement is None else agreement.vote,
+            )  # fmt: skip
     if answer:
         answer_in_thread(layout)
     return layout
+
+
+def _prepared(plan: LoadedPlan, chosen: Chosen, profile: Machine | None, lock: Locked | None) -> Program:
+    """The program for this machine, and in the log what is to be said of it."""
+    program = prepare(plan, chosen, profile)
+    notices = [chosen.notice]
+    if lock is not None:
+        program = lock.hold(program, profile)
+        notices.append(lock.notice(program, profile))
+    for notice in filter(None, notices):
+        log.warning("%s", notice)
+    return program

@@ -95,4 +95,9 @@ CODES: dict[str, str] = {
     "HP414": "a file that is no record",
     "HP415": "an environment variable with a wrong value",
     "HP420": "a change that this layout cannot make",
+    "HP430": "a rank that failed",
+    "HP431": "a rank that does not answer",
+    "HP432": "a group in doubt",
+    "HP433": "ranks that do not fit together",
+    "HP434": "a group that cannot be used",
 }

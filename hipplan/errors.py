@@ -6,7 +6,7 @@ This file imports nothing of hipplan, so every other file may import it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from itertools import islice, takewhile
@@ -23,6 +23,7 @@ class ExitCode(IntEnum):
     ROLLED_BACK = 4
     LEAKED = 5
     CHANGES = 6
+    IN_DOUBT = 7
     HUNG_UP = 129
     INTERRUPTED = 130
     TERMINATED = 143
@@ -260,6 +261,33 @@ class RecordError(HipplanError):
     """A record cannot be written, or a file is no record."""
 
     exit_code = ExitCode.INVALID
+
+
+class GroupError(HipplanError):
+    """Another rank failed or did not answer, so no rank of the group keeps anything: this one has undone its part."""
+
+    exit_code = ExitCode.ROLLED_BACK
+
+
+class GroupInDoubt(HipplanError):
+    """This rank was ready, and cannot read whether its group commits. What it made is there, and nobody can use it."""
+
+    exit_code = ExitCode.IN_DOUBT
+
+    def __init__(self, diagnostics: Diagnostic | Iterable[Diagnostic]) -> None:
+        super().__init__(diagnostics)
+        self.give_back: Callable[[], Any] | None = None
+        """Gives back what was made, once (hipplan.layout.transaction)."""
+
+    def close(self) -> None:
+        """Gives back what this rank has made, whatever the others do. A second call does nothing.
+
+        Raises LeakError: something could not be given back.
+        """
+        give_back, self.give_back = self.give_back, None
+        undone = give_back() if give_back is not None else None
+        if undone is not None and undone.failures:
+            raise LeakError(undone.diagnostics(), undone=undone)
 
 
 class HeldError(HipplanError):

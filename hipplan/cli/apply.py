@@ -3,15 +3,17 @@
 The contents of the plan are loaded first; --save writes memory to files before the tear down.
 While it is held, `hipplan verify` in another process reads it back; `hipplan replay` shows what --record wrote.
 --machine names the machine that the simulator simulates.
+--group applies together with other ranks, all or none: within torchrun, or over a fresh folder that all of them see.
 --format json prints JSON documents, one a line: when applied, when torn down, and one for an error.
 Exit code: 0 done, 2 invalid plan, 3 the machine cannot hold it, 4 failed and rolled back, 5 something could not be
-given back, 129, 130 and 143 interrupted by SIGHUP, ^C and SIGTERM.
+given back, 7 it cannot be read whether the group commits, 129, 130 and 143 interrupted by SIGHUP, ^C and SIGTERM.
 
 Examples:
   hipplan apply plan.yaml
   hipplan apply plan.yaml --once --runtime sim
   hipplan apply plan.yaml --locked plan.lock --record apply.jsonl
   hipplan apply plan.yaml --once --save weights=weights.safetensors
+  hipplan apply plan.yaml --group /scratch/run-17
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from hipplan.cli.arguments import (
     not_over,
     plan_file,
     quiet_option,
+    seconds,
     show_warnings,
     tell_failure,
     tell_notice,
@@ -49,6 +52,8 @@ if TYPE_CHECKING:
     from hipplan.layout.record import Recorder
     from hipplan.machines.runtimes import Chosen
     from hipplan.program.program import Program
+    from hipplan.ranks.agreement import Agreement
+    from hipplan.ranks.groups import Group
 
 
 def declare(parser: Parser) -> None:
@@ -62,17 +67,17 @@ def declare(parser: Parser) -> None:
     parser.add_argument("--locked", metavar="LOCK", type=not_empty, help=about)
     about = "write down each step, with its time and result, as JSON lines"
     parser.add_argument("--record", metavar="FILE", help=about)
+    about = "apply together with other ranks, all or none: torch (within torchrun), or a fresh folder that all see"
+    parser.add_argument("--group", metavar="torch|DIR", type=not_empty, help=about)
+    about = "with --group: seconds that a rank which is ready waits for the others (default: 60)"
+    parser.add_argument("--timeout", metavar="S", type=seconds, default=60.0, help=about)
     plan_options(parser)
     quiet_option(parser)
     format_option(parser)
 
 
 def run(given: Namespace) -> int:
-    from hipplan.layout.prepare import prepare
-    from hipplan.layout.record import recording
-    from hipplan.machines.profiles import load_machine
-    from hipplan.machines.runtimes import choose
-    from hipplan.program.lock import Locked
+    from hipplan.ranks.agreement import agreeing
 
     if given.record == "-":
         raise WrongUsage("--record: standard output has the report; name a file (./- or /dev/stderr, if need be)")
@@ -81,7 +86,36 @@ def run(given: Namespace) -> int:
     not_over(written, given.file, given.locked, given.machine, *given.var_file)
     for _, file in saves:
         check_replacing(file, "--save:")
-    plan = load_plan(given.file, given)
+    group = _group(given)
+    with agreeing(group, given.timeout) as agreement:
+        return _prepared(given, saves, written, group, agreement)
+
+
+def _group(given: Namespace) -> Group | None:
+    """Raises SettingError; the ranks but the first are quiet."""
+    if given.group is None:
+        return None
+    from hipplan.ranks.groups import group
+
+    found = group(given.group)
+    given.quiet = given.quiet or found.rank > 0
+    return found
+
+
+def _prepared(
+    given: Namespace,
+    saves: list[tuple[str, str]],
+    written: list[tuple[str, str]],
+    group: Group | None,
+    agreement: Agreement | None,
+) -> int:
+    from hipplan.layout.prepare import prepare
+    from hipplan.layout.record import recording
+    from hipplan.machines.profiles import load_machine
+    from hipplan.machines.runtimes import choose
+    from hipplan.program.lock import Locked
+
+    plan = load_plan(given.file, given, of_rank=None if group is None else group.variables)
     not_over(written, *plan.files)
     profile = load_machine(given.machine) if given.machine else None
     lock = None if given.locked is None else Locked(given.locked)
@@ -94,7 +128,9 @@ def run(given: Namespace) -> int:
             tell_notice(lock.notice(program, profile))
         show_warnings(program.warnings, given)
         _check_saves(saves, program)
-        return _apply(program, chosen, given, record, saves)
+        if agreement is not None:
+            agreement.hello(program.name)
+        return _apply(program, chosen, given, record, saves, agreement)
 
 
 def _recorded(record: Recorder | None, plan: LoadedPlan) -> Callable[[int], None]:
@@ -106,7 +142,12 @@ def _recorded(record: Recorder | None, plan: LoadedPlan) -> Callable[[int], None
 
 
 def _apply(
-    program: Program, chosen: Chosen, given: Namespace, record: Recorder | None, saves: list[tuple[str, str]]
+    program: Program,
+    chosen: Chosen,
+    given: Namespace,
+    record: Recorder | None,
+    saves: list[tuple[str, str]],
+    agreement: Agreement | None,
 ) -> int:
     from hipplan.layout.run import run as apply
     from hipplan.layout.undo import hurry
@@ -132,8 +173,11 @@ def _apply(
                     check=given.verify,
                     notice=chosen.notice,
                     record=record,
+                    vote=None if agreement is None else agreement.vote,
                 )
         except Interrupted as interrupted:
+            if agreement is not None:
+                agreement.fail(interrupted)
             print(f"{interrupted}: rolled back", file=sys.stderr)
             cause = interrupted.__cause__
             if isinstance(cause, Exception):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -69,6 +70,17 @@ def not_empty(text: str) -> str:
     if not text:
         raise argparse.ArgumentTypeError("is empty")
     return text
+
+
+def seconds(text: str) -> float:
+    """A time that is waited at most."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= 86400:
+        raise argparse.ArgumentTypeError(f"is no time of more than 0 and at most 86400 seconds: {text[:40]!r}")
+    return value
 
 
 def plan_file(parser: Parser) -> None:

@@ -36,7 +36,8 @@ VERBS = {
 
 ABOUT = "One YAML plan for a GPU experiment's memory: checked without a GPU, applied all or nothing."
 _EXIT_CODES = """Exit codes: 0 done, 1 a bug, 2 usage or invalid plan, 3 machine or runtime cannot hold it,
-4 failed and rolled back, 5 something leaked, 6 something differs, 129/130/143 interrupted."""
+4 failed and rolled back, 5 something leaked, 6 something differs, 7 a group in doubt,
+129/130/143 interrupted."""
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)

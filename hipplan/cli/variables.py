@@ -34,12 +34,14 @@ def plan_options(parser: Parser, *, runtime: bool = True) -> None:
     parser.add_argument("--strict", action="store_true", help=about)
 
 
-def load_plan(file: str, given: Namespace, which: str = "") -> LoadedPlan:
-    """The plan of a file, with what the options set. which: as of vars_option(). Raises PlanError, WrongUsage."""
+def load_plan(file: str, given: Namespace, which: str = "", of_rank: Mapping[str, Any] | None = None) -> LoadedPlan:
+    """The plan of a file, with what the options set. which: as of vars_option(). of_rank: values for those variables
+    that the plan declares and nothing else sets. Raises PlanError, WrongUsage."""
     from hipplan.language.loader import load
 
     variables = given_vars(given, which)
-    return load(source_of(file), variables, ambient=ambient_vars(), include_anywhere=given.include_anywhere)
+    ambient = {**(of_rank or {}), **ambient_vars()}
+    return load(source_of(file), variables, ambient=ambient, include_anywhere=given.include_anywhere)
 
 
 def vars_option(parser: Parser, which: str = "", of: str = "the plan") -> None:

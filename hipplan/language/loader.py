@@ -154,10 +154,15 @@ def _with_given(diagnostic: Diagnostic, given: Mapping[str, Any]) -> Diagnostic:
     return replace(diagnostic, notes=(*diagnostic.notes, *notes))
 
 
-def loaded(plan: LoadedPlan | PlanSource, vars: Mapping[str, Any] | None = None) -> LoadedPlan:  # noqa: A002
-    """Of a plan that may be loaded already. Raises as load() does, and TypeError for vars that come too late."""
+def loaded(
+    plan: LoadedPlan | PlanSource,
+    vars: Mapping[str, Any] | None = None,  # noqa: A002
+    ambient: Mapping[str, Any] | None = None,
+) -> LoadedPlan:
+    """Of a plan that may be loaded already, without ambient then. Raises as load() does, and TypeError for vars that
+    come too late."""
     if not isinstance(plan, LoadedPlan):
-        return load(plan, vars)
+        return load(plan, vars, ambient=ambient)
     if vars:
         raise TypeError("vars are for a plan that is not loaded yet: give them to hipplan.load()")
     return plan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from hipplan import _core
@@ -30,8 +30,9 @@ def run(
     check: bool = True,
     notice: str = "",
     record: Recorder | None = None,
+    vote: Callable[[], None] | None = None,
 ) -> Layout:
-    """Makes every step, reads back, and hands out the layout. Raises as Transaction.run() does."""
+    """Makes every step, reads back, and hands out the layout. vote and errors: as of Transaction."""
     if (interrupt := give_back_waiting()) is not None:
         raise interrupt
     if record is not None:
@@ -49,6 +50,7 @@ def run(
         on_bytes=on_bytes,
         check=check,
         record=record,
+        vote=vote,
     )
     try:
         making.run()

@@ -15,13 +15,14 @@ from time import perf_counter_ns
 from typing import Any, NoReturn
 
 from hipplan import _core
-from hipplan.errors import ApplyError, Diagnostic, LayoutInUse, LeakError
+from hipplan.errors import ApplyError, Diagnostic, GroupError, GroupInDoubt, LayoutInUse, LeakError
 from hipplan.files.tensorfiles import Files
 from hipplan.layout.bound import bound, still_needed
 from hipplan.layout.checks import Check
 from hipplan.layout.leases import in_use
 from hipplan.layout.mover import Callbacks, Mover, OnBytes
 from hipplan.layout.record import Recorder
+from hipplan.layout.signals_wait import signals_wait
 from hipplan.layout.state import State
 from hipplan.layout.undo import Undone, give_back, retried_text, tell_leaks, wait_until_idle
 from hipplan.layout.verify import native_rows, verify
@@ -66,8 +67,10 @@ class Transaction:
         on_bytes: OnBytes | None = None,
         check: bool = True,
         record: Recorder | None = None,
+        vote: Callable[[], None] | None = None,
     ) -> None:
-        """bind: what the caller passes by name, besides what it passed before."""
+        """bind: what the caller passes by name, besides what it passed before. vote: called when all is made and read
+        back, just before the decision; what it raises rolls back, but GroupInDoubt leaves all as it is, undecided."""
         self.holdings = holdings
         self.way = way
         self.old: State = holdings.state
@@ -79,6 +82,7 @@ class Transaction:
         self._on_bytes = on_bytes
         self._check = check
         self._record = record
+        self._vote = vote
         self._number = 0
         """Of the step under way, from 0."""
         self._step: Step | None = None
@@ -101,7 +105,15 @@ class Transaction:
                 self.prepare()
             finally:
                 self.retries = _core.thread_retries() - before
-            undone = self.commit()
+            if self._vote is None:
+                undone = self.commit()
+            else:
+                with signals_wait():  # between a yes and the commit nothing may come
+                    self._vote()
+                    undone = self.commit()
+        except GroupInDoubt as doubt:
+            doubt.give_back = self.roll_back
+            raise
         except BaseException as error:
             self._stopped(error)
         leaked = LeakError(undone.diagnostics(), undone=undone) if undone.failures else None
@@ -282,7 +294,7 @@ class Transaction:
             if self._record is not None:
                 self._record.failed(error)
             undone = self.roll_back()
-            if isinstance(error, LayoutInUse):
+            if isinstance(error, (LayoutInUse, GroupError)):
                 raise error
             if isinstance(error, Exception) and self.holdings.closed:
                 raise ValueError("the layout is closed")

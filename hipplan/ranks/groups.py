@@ -1,0 +1,120 @@
+"""Groups: which ranks there are, which one this is, and what they agree over."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from hipplan.errors import Diagnostic, SettingError, reason_of
+from hipplan.plain import number
+from hipplan.ranks.stores import FolderStore, Store, TorchStore
+
+_RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
+_SIZE = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
+_LOCAL = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
+"""What torchrun, Open MPI, MPICH and Slurm call them."""
+RANKS_MAX = 65536
+
+
+class Group:
+    """The ranks that apply plans together. Every rank makes its own, over the same store.
+
+    All ranks make the same calls in the same order, as with every collective.
+    """
+
+    def __init__(self, store: Store, rank: int, size: int, local_rank: int | None = None) -> None:
+        """Raises SettingError (HP434) for a rank that the group does not have."""
+        if not 0 < size <= RANKS_MAX or not 0 <= rank < size:
+            raise _refused(f"there is no rank {rank} of {size}", "ranks count from 0 to the size of the group less 1")
+        self.store = store
+        self.rank = rank
+        self.size = size
+        self.local_rank = rank if local_rank is None else local_rank
+        self._calls = 0
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<hipplan.Group: rank {self.rank} of {self.size}>"
+
+    def next_call(self) -> int:
+        """The number of the call that begins, the same in all ranks."""
+        with self._lock:
+            self._calls += 1
+            return self._calls
+
+    @property
+    def variables(self) -> dict[str, int]:
+        """Values for those variables of these names that a plan declares."""
+        return {"rank": self.rank, "ranks": self.size, "local_rank": self.local_rank}
+
+
+def group(
+    over: Any = "torch", rank: int | None = None, size: int | None = None, *, local_rank: int | None = None
+) -> Group:
+    """The group that this process is a rank of.
+
+    over: a folder that all ranks see, fresh for each run; or "torch", for the store of torchrun; or a Store of
+    torch.distributed.
+    rank, size, local_rank: left out, from what torchrun, mpirun or srun set in the environment.
+
+    Raises SettingError (HP434): it cannot be used, or nothing says which rank this is.
+    """
+    rank = _number(_RANK, "rank") if rank is None else number(rank)
+    size = _number(_SIZE, "size") if size is None else number(size)
+    if local_rank is None:
+        local_rank = next((int(os.environ[name]) for name in _LOCAL if os.environ.get(name, "").isdecimal()), None)
+    if isinstance(over, str) and over == "torch":
+        over = _torchrun_store(size)
+    if isinstance(over, (str, os.PathLike)):
+        try:
+            store: Store = FolderStore(over)
+        except OSError as error:
+            raise _refused(f"the folder {os.fspath(over)!r} cannot be used", reason_of(error)) from None
+    elif callable(getattr(over, "compare_set", None)):
+        store = TorchStore(over, f"hipplan/{_run_id(os.environ)}/")
+    else:
+        raise _refused(f"{type(over).__name__} is no group", 'give a folder, "torch", or a Store of torch.distributed')
+    return Group(store, rank, size, local_rank)
+
+
+def _number(names: tuple[str, ...], what: str) -> int:
+    for name in names:
+        text = os.environ.get(name, "")
+        if text.isdecimal() and len(text) < 10:
+            return int(text)
+        if text:
+            raise _refused(f"the environment variable {name} is no number: {text[:40]!r}", f"it gives the {what}")
+    why = f"none of {', '.join(names)} is set"
+    hint = "start it with torchrun, mpirun or srun"
+    raise _refused(f"nothing says the {what} of this process in its group", why, hint)
+
+
+def _torchrun_store(size: int) -> Any:
+    """A connection to the store that torchrun serves."""
+    try:
+        connected = import_module("torch.distributed").TCPStore
+    except ImportError as error:
+        raise _refused("the group torch needs PyTorch", str(error), "install torch, or use a folder") from None
+    address, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
+    if not address or not port.isdecimal():
+        raise _refused("the group torch needs torchrun", "MASTER_ADDR and MASTER_PORT are not set", "use torchrun")
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":  # one that a rank serves would end with that rank
+        why = "its agent serves no store that outlives the ranks (TORCHELASTIC_USE_AGENT_STORE)"
+        raise _refused("the group torch needs torchrun", why, "use torchrun, or give a Store or a folder")
+    try:
+        return connected(address, int(port), size, is_master=False)
+    except Exception as error:  # torch has no class for all that can go wrong with a connection
+        raise _refused(f"the store at {address}:{port} cannot be reached", str(error).splitlines()[0]) from None
+
+
+def _run_id(environment: Mapping[str, str]) -> str:
+    """A store may serve several runs: torchrun starts its ranks again when one fails."""
+    names = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
+    return "-".join(environment.get(name, "0") for name in names)
+
+
+def _refused(summary: str, why: str, hint: str = "") -> SettingError:
+    return SettingError(Diagnostic("HP434", summary, why=why, hint=hint))

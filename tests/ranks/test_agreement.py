@@ -1,0 +1,258 @@
+"""Ranks that apply together: all commit or none does, whatever fails wherever. Each rank is a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import WHOLE
+from tests.ranks.workers import Outcome, Task, Workers
+
+MIB = 2**20
+PLAN = """
+hipplan: 1
+vars: {rank: 0, ranks: 1, local_rank: 0}
+regions:
+  part: {size: $((rank + 1) * 2MiB), chunk: 2MiB}
+buffers:
+  area: {kind: pinned, size: 1MiB}
+contents:
+  area: {value: $(rank + 1)}
+"""
+SHORT_S = 0.3
+"""How long ranks wait for one that does not come."""
+OPERATIONS = 4
+"""On the store, of each rank in a run where all is well; of rank 0 more. test_all_ranks_commit holds that."""
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Workers]:
+    made = Workers()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Any]:
+    numbers = count()
+    return lambda: str(tmp_path / f"group-{next(numbers)}")
+
+
+def tasks(size: int, folder: str, **more: Any) -> list[Task]:
+    return [Task(PLAN, folder, rank, size, **more) for rank in range(size)]
+
+
+def results(outcomes: list[Outcome | None]) -> list[str]:
+    assert all(one is None or one.left == 0 for one in outcomes), outcomes
+    return ["killed" if one is None else one.result for one in outcomes]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_all_ranks_commit(workers: Workers, folder: Any, size: int) -> None:
+    outcomes = workers.run(*tasks(size, folder()))
+
+    assert results(outcomes) == ["committed"] * size
+    for rank, outcome in enumerate(outcomes):
+        assert outcome is not None
+        assert outcome.sizes["part"] == 2 * MIB * (rank + 1)
+        assert outcome.operations == (2 * (2 + size) if rank == 0 else OPERATIONS)
+
+
+def test_one_group_serves_many_calls(workers: Workers, folder: Any) -> None:
+    assert results(workers.run(*tasks(3, folder(), calls=5))) == ["committed"] * 3
+
+
+@pytest.mark.parametrize("size", [2, 3, 4] if WHOLE else [2, 3])
+def test_each_driver_call_of_each_rank_fails_in_turn(workers: Workers, folder: Any, size: int) -> None:
+    calls = [one.driver_calls for one in workers.run(*tasks(size, folder())) if one is not None]
+    failed = 0
+    for rank in range(size):
+        for call in range(1, calls[rank] + 1, 1 if WHOLE or size == 2 else 3):
+            some = tasks(size, folder())
+            some[rank].faults = f"*@{call}=2"
+            outcomes = workers.run(*some)
+            said = results(outcomes)
+            if said == ["committed"] * size:
+                continue  # a call whose failure does not matter
+            failed += 1
+            assert "committed" not in said, (rank, call, said)
+            for other, outcome in enumerate(outcomes):
+                assert outcome is not None
+                if other != rank:
+                    assert outcome.codes == ("HP430",), (call, outcome)
+                    assert f"rank {rank} failed" in outcome.text
+    assert failed > 3 * size
+
+
+def test_the_others_hear_which_call_of_which_rank_failed_and_where(workers: Workers, folder: Any) -> None:
+    some = tasks(3, folder())
+    some[1].faults = "hipMemMap@2=2"
+    outcomes = workers.run(*some)
+    assert results(outcomes) == ["GroupError", "ApplyError", "GroupError"]
+    for outcome in (outcomes[0], outcomes[2]):
+        assert outcome is not None
+        assert "rank 1 failed" in outcome.text
+        assert "<text>:5" in outcome.text or ":5:" in outcome.text
+        assert "hipMemMap" in outcome.text
+
+
+@pytest.mark.parametrize(
+    ("plan", "code"),
+    [
+        (PLAN.replace("2MiB}", "oops}"), "HP013"),
+        ("hipplan: 1\nbuffers: {b: {kind: device, size: 900GiB}}", "HP301"),
+        ("hipplan: 2\n", "HP108"),
+    ],
+)
+def test_the_others_hear_of_a_plan_that_cannot_be_used(workers: Workers, folder: Any, plan: str, code: str) -> None:
+    some = tasks(2, folder())
+    some[1].plan = plan
+    outcomes = workers.run(*some)
+
+    assert outcomes[0] is not None
+    assert (outcomes[0].result, outcomes[0].codes) == ("GroupError", ("HP430",))
+    assert code in outcomes[0].text
+    assert outcomes[0].left == 0
+
+
+@pytest.mark.parametrize("missing", [0, 1, 2])
+def test_a_rank_that_never_comes_is_named(workers: Workers, folder: Any, missing: int) -> None:
+    some = tasks(3, folder(), timeout=SHORT_S)
+    del some[missing]
+    outcomes = workers.run(*some)
+
+    assert results(outcomes) == ["GroupError"] * 2
+    for outcome in outcomes:
+        assert outcome is not None
+        assert outcome.codes == ("HP431",)
+        assert f"rank {missing} did not answer within 0.3 s" in outcome.text
+
+
+def positions(size: int) -> list[tuple[int, int, bool]]:
+    """(rank, operation, whether after it) of each place where a rank can be."""
+    return [
+        (rank, at, after)
+        for rank in range(size)
+        for at in range(1, (2 * (2 + size) if rank == 0 else OPERATIONS) + 1)
+        for after in (False, True)
+    ]
+
+
+@pytest.mark.parametrize("size", [2, 3, 4] if WHOLE else [2])
+def test_a_rank_is_killed_at_each_message(workers: Workers, folder: Any, size: int) -> None:
+    """The others decide alike: at the end of all, some commit, and nobody is left waiting."""
+    seen = set()
+    for rank, at, after in positions(size):
+        some = tasks(size, folder(), timeout=SHORT_S)
+        some[rank].does, some[rank].at, some[rank].after = "kill", at, after
+        outcomes = workers.run(*some)
+        said = results(outcomes)
+        assert said.pop(rank) == "killed"
+        assert len(set(said)) == 1, (rank, at, after, said)
+        assert set(said) <= {"committed", "GroupError"}
+        seen.add(said[0])
+    assert seen == {"committed", "GroupError"}
+
+
+@pytest.mark.parametrize("size", [2, 3] if WHOLE else [2])
+def test_a_rank_stops_at_each_message_and_goes_on_when_the_others_are_done(
+    workers: Workers, folder: Any, size: int
+) -> None:
+    for rank, at, after in positions(size):
+        some = tasks(size, folder(), timeout=SHORT_S)
+        some[rank].does, some[rank].at, some[rank].after = "stop", at, after
+        said = results(workers.run(*some, resume=True))
+        assert len(set(said)) == 1, (rank, at, after, said)
+
+
+def test_a_store_that_is_lost_before_the_vote_rolls_back_and_after_it_leaves_a_doubt(
+    workers: Workers, folder: Any
+) -> None:
+    for rank, at, after in positions(2):
+        some = tasks(2, folder(), timeout=SHORT_S)
+        some[rank].does, some[rank].at, some[rank].after = "lose", at, after
+        outcomes = workers.run(*some)
+        results(outcomes)
+        outcome = outcomes[rank]
+        assert outcome is not None
+        votes = at > (2 + 2 if rank == 0 else 2)
+        assert outcome.result == ("GroupInDoubt" if votes else "GroupError"), (rank, at, after, outcome)
+        assert outcome.codes == (("HP432",) if votes else ("HP434",))
+        assert (outcome.alive > 0) == votes  # what was made is there until it is closed
+
+
+def test_an_interrupt_between_the_vote_and_the_decision_waits(workers: Workers, folder: Any) -> None:
+    """All have committed by then; the one that was interrupted gives its part back."""
+    for rank, at in ((0, 8), (1, 3), (1, 4)):
+        some = tasks(2, folder())
+        some[rank].does, some[rank].at, some[rank].after = "interrupt", at, False
+        said = results(workers.run(*some))
+        assert said.pop(rank) == "KeyboardInterrupt"
+        assert said == ["committed"]
+
+
+def test_an_interrupt_before_the_vote_ends_it_for_all(workers: Workers, folder: Any) -> None:
+    some = tasks(3, folder())
+    some[1].does, some[1].at = "interrupt", 2
+    outcomes = workers.run(*some)
+    assert results(outcomes) == ["GroupError", "KeyboardInterrupt", "GroupError"]
+    assert outcomes[0] is not None
+    assert "KeyboardInterrupt" in outcomes[0].text
+
+
+def test_a_folder_of_another_run_is_refused(workers: Workers, folder: Any) -> None:
+    used = folder()
+    assert results(workers.run(*tasks(2, used))) == ["committed"] * 2
+    outcomes = workers.run(*tasks(2, used))
+    assert results(outcomes) == ["GroupError"] * 2
+    for outcome in outcomes:
+        assert outcome is not None
+        assert outcome.codes == ("HP434",)
+        assert "fresh folder" in outcome.text
+
+
+def test_another_version_of_hipplan_is_refused(workers: Workers, folder: Any) -> None:
+    some = tasks(3, folder())
+    some[2].version = "9.9"
+    outcomes = workers.run(*some)
+    assert results(outcomes) == ["GroupError"] * 3
+    for outcome in outcomes:
+        assert outcome is not None
+        assert outcome.codes == ("HP433",)
+        assert "9.9" in outcome.text
+
+
+def test_another_size_of_the_group_is_refused(workers: Workers, folder: Any) -> None:
+    some = tasks(2, folder(), timeout=SHORT_S)
+    some[1].size = 3
+    outcomes = workers.run(*some)
+    assert results(outcomes) == ["GroupError"] * 2
+
+
+HOSTILE = [
+    b"",
+    b"[]",
+    b"\xff",
+    b"{}",
+    b"[" * 100_000,
+    b'{"all": 3}',
+    b'{"failed": "x", "what": 1}',
+    b'{"missing": []}',
+    b'{"attempt": "", "all": [{"attempt": ""}, 1]}',
+    b'{"attempt": "x", "all": [{}, {}]}',
+    b"9" * 5000,
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: repr(text[:24]))
+@pytest.mark.parametrize("key", ["1.hello.end", "1.hello.1"])
+def test_what_is_no_message_is_refused(workers: Workers, folder: Any, key: str, text: bytes) -> None:
+    place = Path(folder())
+    place.mkdir()
+    (place / key).write_bytes(text)
+    outcomes = workers.run(*tasks(2, str(place), timeout=SHORT_S))
+    assert results(outcomes) == ["GroupError"] * 2

@@ -1,0 +1,203 @@
+"""Ranks as processes that are used again: each has a simulator of its own, and applies plans when told to."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["hipplan.api", "hipplan.ranks.groups", "tests.conftest", "tests.ranks.workers"])
+WAIT_S = 120.0
+"""For a worker that is stuck; nothing waits so long where all is well."""
+
+
+@dataclass
+class Task:
+    """One apply of one rank."""
+
+    plan: Any
+    folder: str
+    rank: int
+    size: int
+    timeout: float = WAIT_S
+    faults: str = ""
+    version: str = ""
+    at: int = 0
+    """At which operation on the store something happens, from 1: counted before it, or after it if `after`."""
+    after: bool = False
+    does: str = ""
+    """kill, stop, interrupt, lose (the store), die (the process ends with an exception)."""
+    calls: int = 1
+    port: int = 0
+    """Of a TCPStore on this host that is the group's store instead of the folder."""
+
+
+@dataclass
+class Outcome:
+    """What became of it."""
+
+    result: str
+    """committed, or the class of the exception."""
+    codes: tuple[str, ...] = ()
+    text: str = ""
+    alive: int = 0
+    """Objects of the ledger while it was held, or in doubt."""
+    left: int = 0
+    """At the end."""
+    operations: int = 0
+    """On the store."""
+    driver_calls: int = 0
+    """Of the apply."""
+    sizes: dict[str, int] = field(default_factory=dict)
+
+
+class _Meddling:
+    """A store in which something happens at one operation."""
+
+    def __init__(self, store: Any, task: Task) -> None:
+        self._store = store
+        self._task = task
+        self._last = ""
+        self.operations = 0
+
+    def first(self, key: str, value: bytes) -> bytes:
+        with self._meddled():
+            found: bytes = self._store.first(key, value)
+        return found
+
+    def get(self, key: str, until: float) -> bytes | None:
+        if until == 0.0 or key == self._last:  # a look in between, or again: there may be any number
+            look: bytes | None = self._store.get(key, until)
+            return look
+        self._last = key
+        with self._meddled():
+            found: bytes | None = self._store.get(key, until)
+        return found
+
+    @contextlib.contextmanager
+    def _meddled(self) -> Iterator[None]:
+        self.operations += 1
+        if self.operations == self._task.at and not self._task.after:
+            self._meddle()
+        yield
+        if self.operations == self._task.at and self._task.after:
+            self._meddle()
+
+    def _meddle(self) -> None:
+        from hipplan.ranks.stores import StoreLost
+
+        match self._task.does:
+            case "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "stop":
+                os.kill(os.getpid(), signal.SIGSTOP)
+            case "interrupt":
+                signal.raise_signal(signal.SIGINT)
+            case "lose":
+                raise StoreLost("the store is gone")
+
+
+def _done(task: Task) -> Outcome:
+    import hipplan
+    import hipplan.ranks.agreement as agreement
+    from hipplan.errors import GroupInDoubt, HipplanError
+    from tests.conftest import Simulator
+
+    agreement.SLACK_S = 0.1
+    agreement.__version__ = task.version or hipplan.__version__  # type: ignore[attr-defined]
+    sim = Simulator()
+    sim.runtime.arm_faults(task.faults or "*@1000000000=1")  # which never comes, but counts
+    group = hipplan.group(_over(task), task.rank, task.size)
+    group.store = store = _Meddling(group.store, task)  # type: ignore[assignment]
+    outcome = Outcome("")
+    try:
+        for _ in range(task.calls):
+            with hipplan.apply(task.plan, runtime="sim", group=group, timeout=task.timeout, answer=False) as layout:
+                outcome.result = "committed"
+                outcome.alive = len(sim.alive())
+                outcome.driver_calls = sim.runtime.calls_counted()
+                outcome.sizes = {name: layout[name].size for name in layout}
+    except GroupInDoubt as doubt:
+        outcome.alive = len(sim.alive())
+        outcome.result, outcome.codes, outcome.text = "GroupInDoubt", _codes(doubt), str(doubt)
+        doubt.close()
+        doubt.close()
+    except HipplanError as error:
+        outcome.result, outcome.codes, outcome.text = type(error).__name__, _codes(error), str(error)
+    except BaseException as error:
+        outcome.result = type(error).__name__
+    sim.runtime.arm_faults("")
+    outcome.left, outcome.operations = len(sim.alive()), store.operations
+    sim.free_everything()
+    return outcome
+
+
+def _over(task: Task) -> Any:
+    if not task.port:
+        return task.folder
+    from torch.distributed import TCPStore
+
+    return TCPStore("127.0.0.1", task.port, None, False)
+
+
+def _codes(error: Any) -> tuple[str, ...]:
+    return tuple(one.code for one in error.diagnostics)
+
+
+def _work(pipe: Any) -> None:
+    with contextlib.suppress(EOFError):
+        while True:
+            pipe.send(_done(pipe.recv()))
+
+
+class Workers:
+    """Processes for the ranks 0, 1, ...; one that was killed is started anew when it is needed."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Any, Any]] = {}
+
+    def run(self, *tasks: Task, resume: bool = False) -> list[Outcome | None]:
+        """All at the same time; None of one that was killed. resume: one that was stopped goes on when all others are
+        done."""
+        for task in tasks:
+            self._pipe(task.rank).send(task)
+        order = sorted(tasks, key=lambda task: task.does == "stop")
+        found: dict[int, Outcome | None] = {}
+        for task in order:
+            if task.does == "stop" and resume:
+                os.kill(self._known[task.rank][0].pid, signal.SIGCONT)
+            found[task.rank] = self._answer(task.rank)
+        return [found[task.rank] for task in tasks]
+
+    def close(self) -> None:
+        for process, pipe in self._known.values():
+            pipe.close()
+            process.kill()
+            process.join()
+
+    def _pipe(self, rank: int) -> Any:
+        if rank not in self._known:
+            ours, theirs = _context.Pipe()
+            process = _context.Process(target=_work, args=(theirs,), daemon=True)
+            process.start()
+            theirs.close()
+            self._known[rank] = process, ours
+        return self._known[rank][1]
+
+    def _answer(self, rank: int) -> Outcome | None:
+        process, pipe = self._known[rank]
+        try:
+            if not pipe.poll(WAIT_S):
+                process.kill()
+                raise AssertionError(f"rank {rank} hangs")
+            outcome: Outcome = pipe.recv()
+        except EOFError:
+            process.join()
+            del self._known[rank]
+            return None
+        return outcome
