@@ -213,6 +213,20 @@ def reason_of(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
+class Problem(Exception):
+    """The words of a diagnostic, raised by who does not know the place in the plan."""
+
+    def __init__(self, code: str, summary: str, *, why: str = "", hint: str = "") -> None:
+        super().__init__(summary)
+        self.code = code
+        self.summary = summary
+        self.why = why
+        self.hint = hint
+
+    def diagnostic(self, span: Span | None = None) -> Diagnostic:
+        return Diagnostic(self.code, self.summary, span, why=self.why, hint=self.hint)
+
+
 class HipplanError(Exception):
     """The root of everything hipplan raises on purpose. Its text is its rendered diagnostics."""
 

@@ -17,7 +17,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from hipplan.errors import Suggestions, reason_of
+from hipplan.errors import Problem, Suggestions, reason_of
 from hipplan.files import strict_json
 from hipplan.files.dtypes import BY_NAME, by_typestr
 from hipplan.units import format_size
@@ -27,16 +27,9 @@ HEADER_MAX = 100_000_000
 TENSORS_MAX = 250_000
 
 
-class FileProblem(Exception):
-    """A file that cannot be used: the words of a diagnostic."""
-
-    def __init__(self, code: str, summary: str, *, why: str = "", hint: str = "") -> None:
-        super().__init__(summary)
-        self.code = code
-        """HP405: it is not there or not readable. HP422: it is not what its name says. HP421: it does not fit."""
-        self.summary = summary
-        self.why = why
-        self.hint = hint
+class FileProblem(Problem):
+    """A file that cannot be used. HP405: it is not there or not readable; HP422: it is not what its name says; HP421:
+    it does not fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,29 +346,27 @@ def _fit(wanted: Wanted, entry: Entry, path: str) -> tuple[int, int, int]:
         return entry.offset, entry.size, entry.size
     if entry.shape == wanted.shape:
         return entry.offset, entry.size, entry.size
-    differ = [n for n, (a, b) in enumerate(zip(entry.shape, wanted.shape, strict=False)) if a != b]
-    if (
-        len(entry.shape) != len(wanted.shape)
-        or len(differ) != 1
-        or wanted.parts == 1
-        or entry.shape[differ[0]] != wanted.shape[differ[0]] * wanted.parts
-    ):
-        split = f", or that {wanted.parts} times in one dimension" if wanted.parts > 1 else ""
+    dimension, parts = _split(entry.shape, wanted.shape)
+    if wanted.parts == 1 or parts != wanted.parts:
         why = f"'{wanted.name}' has the shape {list(wanted.shape)}"
-        hint = _part_hint(entry.shape, wanted.shape) if wanted.parts == 1 else ""
-        raise FileProblem("HP421", f"{of} has the shape {list(entry.shape)}", why=f"{why}{split}", hint=hint)
+        hint = ""
+        if wanted.parts > 1:
+            why += f", or that {wanted.parts} times in one dimension"
+        elif parts > 1:
+            hint = f"for one of its {parts} parts say parts: {parts} and part: 0 to {parts - 1}"
+        raise FileProblem("HP421", f"{of} has the shape {list(entry.shape)}", why=why, hint=hint)
     item = entry.size // prod(entry.shape)
-    row = prod(wanted.shape[differ[0] :]) * item
-    return entry.offset + wanted.part * row, row, row * wanted.parts
+    row = prod(wanted.shape[dimension:]) * item
+    return entry.offset + wanted.part * row, row, row * parts
 
 
-def _part_hint(there: Sequence[int], wanted: Sequence[int]) -> str:
-    """What takes one share of a tensor that is whole times as large in one dimension; empty for other shapes."""
-    differ = [(a, b) for a, b in zip(there, wanted, strict=False) if a != b]
-    if len(there) != len(wanted) or len(differ) != 1 or not differ[0][1] or differ[0][0] % differ[0][1]:
-        return ""
-    parts = differ[0][0] // differ[0][1]
-    return f"for one of its {parts} parts say parts: {parts} and part: 0 to {parts - 1}" if parts > 1 else ""
+def _split(there: Sequence[int], wanted: Sequence[int]) -> tuple[int, int]:
+    """(dimension, parts) of a tensor that is so many times as large in one dimension; 0 parts for other shapes."""
+    differ = [n for n, (a, b) in enumerate(zip(there, wanted, strict=False)) if a != b]
+    if len(there) != len(wanted) or len(differ) != 1:
+        return 0, 0
+    large, small = there[differ[0]], wanted[differ[0]]
+    return differ[0], large // small if small and large % small == 0 else 0
 
 
 def _fit_bytes(wanted: Wanted, entry: Entry, of: str) -> tuple[int, int, int]:

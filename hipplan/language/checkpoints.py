@@ -71,8 +71,7 @@ def plan_of(source: str, ranks: int = 1, folder: str = ".") -> Imported:
     try:
         found = [(file.path, entry) for file, entry in files.entries(source)]
     except FileProblem as problem:
-        told = Diagnostic(problem.code, problem.summary, why=problem.why, hint=problem.hint)
-        raise PlanError(told) from None
+        raise PlanError(problem.diagnostic()) from None
     finally:
         files.close()
     if not any(entry.size for _, entry in found):

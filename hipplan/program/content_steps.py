@@ -102,7 +102,7 @@ class LoadFiles(Step):
             try:
                 files.rows(load.wanted)
             except FileProblem as problem:
-                told = Diagnostic(problem.code, problem.summary, load.origin, why=problem.why, hint=problem.hint)
+                told = problem.diagnostic(load.origin)
                 found.setdefault((told.code, told.summary), told)
         return in_order(found.values())
 

@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 
-from hipplan.errors import Diagnostic, Span
+from hipplan.errors import Problem
 from hipplan.machines.profiles import Machine
 from hipplan.program.content_steps import Part
 from hipplan.program.resources import Resource
@@ -150,15 +150,8 @@ def right_to_copy_from(machine: Machine | None) -> str:
     return "r" if machine is None or machine.runtime == "cuda" or machine.version < (7, 0) else "rw"
 
 
-class Refused(Exception):
+class Refused(Problem):
     """Contents that a program cannot have."""
-
-    def __init__(self, code: str, summary: str, *, why: str = "", hint: str = "") -> None:
-        super().__init__(summary)
-        self.code, self.summary, self.why, self.hint = code, summary, why, hint
-
-    def diagnostic(self, span: Span | None = None) -> Diagnostic:
-        return Diagnostic(self.code, self.summary, span, why=self.why, hint=self.hint)
 
 
 def _joined(parts: Iterable[Part]) -> Iterator[Part]:
