@@ -16,33 +16,22 @@ from contextlib import contextmanager
 from hipplan.errors import Diagnostic, PlanError, Span
 from hipplan.plain import shown_number
 
-LIMITS = {
-    "values": 750_000,
-    "repeated values": 100_000,
-    "repetitions": 15_000,
-    "characters": 8_000_000,
-    "characters of expressions": 1_000_000,
-    "objects": 25_000,
-    "links": 100_000,
-    "characters of rights": 12_000_000,
-    "steps": 40_000,
-    "pieces": 20_000,
-    "mistakes": 100_000,
+_EQUAL_THINGS = "use count: for equal things, or fewer of them"
+_COUNTED = {
+    "values": (750_000, _EQUAL_THINGS),
+    "repeated values": (100_000, _EQUAL_THINGS),
+    "repetitions": (15_000, _EQUAL_THINGS),
+    "characters": (8_000_000, "use shorter texts, or fewer of them"),
+    "characters of expressions": (1_000_000, "work it out once, under vars:"),
+    "objects": (25_000, "use fewer, larger ones"),
+    "links": (100_000, "name the devices that need it"),
+    "characters of rights": (12_000_000, "name the devices that need it, or use fewer tensors"),
+    "steps": (40_000, "use fewer, larger pieces"),
+    "pieces": (20_000, "use larger chunks"),
+    "mistakes": (100_000, ""),
 }
+LIMITS = {kind: most for kind, (most, _) in _COUNTED.items()}
 """What is counted -> how many of it one document has at most."""
-
-_HINTS = {
-    "values": "use count: for equal things, or fewer of them",
-    "repeated values": "use count: for equal things, or fewer of them",
-    "repetitions": "use count: for equal things, or fewer of them",
-    "characters": "use shorter texts, or fewer of them",
-    "characters of expressions": "work it out once, under vars:",
-    "objects": "use fewer, larger ones",
-    "links": "name the devices that need it",
-    "characters of rights": "name the devices that need it, or use fewer tensors",
-    "steps": "use fewer, larger pieces",
-    "pieces": "use larger chunks",
-}
 
 
 class Budget:
@@ -63,17 +52,11 @@ class Budget:
         if count <= left:
             self.left[kind] = left - count
             return
-        limit = LIMITS[kind]
+        limit, hint = _COUNTED[kind]
         before = f", {limit - left:,} of which are taken" if left < limit else ""
-        raise PlanError(
-            Diagnostic(
-                "HP023",
-                f"{who} asks for {shown_number(count)} {kind}",
-                span(),
-                why=f"the limit of one document is {limit:,} {kind}{before}",
-                hint=_HINTS[kind],
-            )
-        )
+        why = f"the limit of one document is {limit:,} {kind}{before}"
+        summary = f"{who} asks for {shown_number(count)} {kind}"
+        raise PlanError(Diagnostic("HP023", summary, span(), why=why, hint=hint))
 
 
 @contextmanager
