@@ -250,7 +250,7 @@ class Transaction:
         if self._record is not None:
             self._record.verified(len(checks), wrong, perf_counter_ns() - began)
         if wrong:
-            raise ApplyError([_mismatch(one.name, one.what, one.desired, one.current) for one in wrong])
+            raise ApplyError([_mismatch(check) for check in wrong])
 
     def _fill(self, files: Files) -> None:
         mover = Mover(self._state, files, self._on_bytes, self._callbacks)
@@ -328,7 +328,8 @@ class Transaction:
             found = [self._driver_failure(error, notes)]
             call, code = error.call, error.code
         elif isinstance(error, ApplyError):
-            found = [*error.diagnostics[:-1], _with_notes(error.diagnostics[-1], notes)]
+            *others, last = error.diagnostics
+            found = [*others, replace(last, notes=(*last.notes, *notes))]
             call, code = "", 0
         elif isinstance(error, (OSError, ValueError)) and step is not None and not callers_own:  # a file to register
             found = [Diagnostic("HP405", f"'{step.name}': {error}", step.origin, notes=notes)]
@@ -384,13 +385,6 @@ def _devices_of_both(way: Difference) -> dict[str, int]:
     return out
 
 
-def _mismatch(name: str, what: str, desired: str, current: str) -> Diagnostic:
-    return Diagnostic(
-        "HP402",
-        f"'{name}' is not as the plan says: {what}",
-        notes=(f"- desired: {desired}", f"+ current: {current}"),
-    )
-
-
-def _with_notes(diagnostic: Diagnostic, notes: tuple[str, ...]) -> Diagnostic:
-    return replace(diagnostic, notes=(*diagnostic.notes, *notes))
+def _mismatch(check: Check) -> Diagnostic:
+    notes = f"- desired: {check.desired}", f"+ current: {check.current}"
+    return Diagnostic("HP402", f"'{check.name}' is not as the plan says: {check.what}", notes=notes)

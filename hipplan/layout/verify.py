@@ -6,7 +6,7 @@ One function per kind of step. A check says what was compared; success is observ
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property, singledispatch
+from functools import cached_property
 from itertools import islice
 from typing import overload
 
@@ -134,34 +134,37 @@ def _access(step: steps.SetAccess, program: Program, values: Iterator[int]) -> I
         yield Check(step.name, f"access of {name}", desired.get(ordinal, "none"), word_of("access", current))
 
 
-@singledispatch
 def read_back(step: steps.Step, state: State) -> Iterator[Check]:
     """What HIP can tell about one step. Of a stream, a peer link or a wait it can tell nothing."""
-    return iter(())
+    match step:
+        case steps.Reserve(alignment=alignment) if alignment:
+            rest = state.address_of(step.name) % alignment
+            yield Check(step.name, f"address modulo {alignment}", "0", str(rest))
+        case steps.CreateDeviceBuffer():
+            yield from _device_buffer(step, state)
+        case steps.CreatePinnedBuffer():
+            yield from _pinned(step, state)
+        case steps.RegisterBuffer():
+            yield _kind(step.name, "host", state)
+            yield from _pages(step.name, step.numa_node, state)
+        case steps.CreateManagedBuffer():
+            yield _kind(step.name, "managed", state)
 
 
-@read_back.register
-def _(step: steps.Reserve, state: State) -> Iterator[Check]:
-    if step.alignment:
-        rest = state.address_of(step.name) % step.alignment
-        yield Check(step.name, f"address modulo {step.alignment}", "0", str(rest))
-
-
-@read_back.register
-def _(step: steps.CreateDeviceBuffer, state: State) -> Iterator[Check]:
-    yield from _pointer(step.name, state, "device")
-    have = state.runtime.pointer_attributes(state.address_of(step.name))
+def _device_buffer(step: steps.CreateDeviceBuffer, state: State) -> Iterator[Check]:
+    yield _kind(step.name, "device", state)
+    address = state.address_of(step.name)
+    have = state.runtime.pointer_attributes(address)
     yield Check(step.name, "device", str(step.device), str(have.device))
-    base, size = state.runtime.address_range_of(state.address_of(step.name))
-    desired = f"{step.size} at {state.address_of(step.name):#x}"
+    base, size = state.runtime.address_range_of(address)
+    desired = f"{step.size} at {address:#x}"
     # A runtime may round the size up; then what is there contains what was asked for.
-    yield Check(step.name, "range", desired, desired if size >= step.size and base == state.address_of(step.name)
-                else f"{size} at {base:#x}")  # fmt: skip
+    current = desired if size >= step.size and base == address else f"{size} at {base:#x}"
+    yield Check(step.name, "range", desired, current)
 
 
-@read_back.register
-def _(step: steps.CreatePinnedBuffer, state: State) -> Iterator[Check]:
-    yield from _pointer(step.name, state, "host")
+def _pinned(step: steps.CreatePinnedBuffer, state: State) -> Iterator[Check]:
+    yield _kind(step.name, "host", state)
     if asked := _TOLD_FLAGS.intersection(step.flags):
         # Of the other flags runtimes do not tell, and they may set more than was asked.
         have = asked.intersection(state.runtime.host_flags(state.address_of(step.name)))
@@ -170,20 +173,8 @@ def _(step: steps.CreatePinnedBuffer, state: State) -> Iterator[Check]:
         yield from _pages(step.name, step.numa_node, state)
 
 
-@read_back.register
-def _(step: steps.RegisterBuffer, state: State) -> Iterator[Check]:
-    yield from _pointer(step.name, state, "host")
-    yield from _pages(step.name, step.numa_node, state)
-
-
-@read_back.register
-def _(step: steps.CreateManagedBuffer, state: State) -> Iterator[Check]:
-    yield from _pointer(step.name, state, "managed")
-
-
-def _pointer(name: str, state: State, kind: str) -> Iterator[Check]:
-    have = state.runtime.pointer_attributes(state.address_of(name))
-    yield Check(name, "kind", kind, have.kind)
+def _kind(name: str, kind: str, state: State) -> Check:
+    return Check(name, "kind", kind, state.runtime.pointer_attributes(state.address_of(name)).kind)
 
 
 def _pages(name: str, node: int, state: State) -> Iterator[Check]:
