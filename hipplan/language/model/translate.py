@@ -321,11 +321,8 @@ def _named(path: Path) -> str:
 
 def fields_at(model: type[BaseModel], data: Any, path: Path) -> list[str]:
     """The keys that the object at `path` may have: what "did you mean" chooses from."""
-    annotation: Any = model
-    for step in path:
-        data = _get(data, step)
-        annotation = _step_into(annotation, step)
-    for candidate in _models(annotation):
+    data = _below(data, path)
+    for candidate in _models_at(model, path):
         kinds = get_args(candidate.model_fields["kind"].annotation) if "kind" in candidate.model_fields else ()
         if not kinds or (isinstance(data, dict) and data.get("kind") in kinds):
             return list(candidate.model_fields)
@@ -334,33 +331,31 @@ def fields_at(model: type[BaseModel], data: Any, path: Path) -> list[str]:
 
 def _fields_of_any(model: type[BaseModel], path: Path) -> list[str]:
     """The keys that an object at `path` may have, whatever its kind."""
-    annotation: Any = model
-    for step in path:
-        annotation = _step_into(annotation, step)
-    return list(dict.fromkeys(field for candidate in _models(annotation) for field in candidate.model_fields))
+    return list(dict.fromkeys(field for candidate in _models_at(model, path) for field in candidate.model_fields))
 
 
 def _of_other_kinds(model: type[BaseModel], path: Path, known: list[str]) -> dict[str, str]:
     """The keys that objects of other kinds of the same noun have, and those kinds."""
-    annotation: Any = model
-    for step in path[:-1]:
-        annotation = _step_into(annotation, step)
     found: dict[str, list[str]] = {}
-    for candidate in _models(annotation):
+    for candidate in _models_at(model, path[:-1]):
         for field in candidate.model_fields:
             if "kind" in candidate.model_fields and field not in known:
                 found.setdefault(field, []).extend(get_args(candidate.model_fields["kind"].annotation))
     return {field: " or ".join(kinds) for field, kinds in found.items()}
 
 
-def _below(data: Any, path: Path) -> Any:
+def _below(data: Any, path: tuple[Any, ...]) -> Any:
     for step in path:
-        data = _get(data, step)
+        data = data[step] if isinstance(data, (dict, list)) else None
     return data
 
 
-def _get(data: Any, step: Any) -> Any:
-    return data[step] if isinstance(data, (dict, list)) else None
+def _models_at(model: type[BaseModel], path: Path) -> list[type[BaseModel]]:
+    """The models of what may stand at a path."""
+    annotation: Any = model
+    for step in path:
+        annotation = _step_into(annotation, step)
+    return _models(annotation)
 
 
 def _step_into(annotation: Any, step: Hashable) -> Any:
