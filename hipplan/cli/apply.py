@@ -21,6 +21,7 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hipplan.cli.arguments import (
@@ -45,8 +46,6 @@ from hipplan.files import strict_json
 from hipplan.files.output import check_replacing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hipplan.language.loader import LoadedPlan
     from hipplan.layout.layout import Layout
     from hipplan.layout.record import Recorder
@@ -119,7 +118,7 @@ def _prepared(
     not_over(written, *plan.files)
     profile = load_machine(given.machine) if given.machine else None
     lock = None if given.locked is None else Locked(given.locked)
-    with recording(given.record, plan) as record, at_end(_recorded(record, plan)):
+    with recording(given.record, plan) as record, at_end(partial(_record_end, record, plan)):
         chosen = choose(given.runtime, profile)
         tell_notice(chosen.notice)
         program = prepare(plan, chosen, profile)
@@ -133,12 +132,9 @@ def _prepared(
         return _apply(program, chosen, given, record, saves, agreement)
 
 
-def _recorded(record: Recorder | None, plan: LoadedPlan) -> Callable[[int], None]:
-    def ended(number: int) -> None:
-        if record is not None:
-            record.refused(plan, Interrupted(number))
-
-    return ended
+def _record_end(record: Recorder | None, plan: LoadedPlan, signal_number: int) -> None:
+    if record is not None:
+        record.refused(plan, Interrupted(signal_number))
 
 
 def _apply(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,6 +13,7 @@ from rich.text import Text
 
 from hipplan.errors import printable
 from hipplan.layout.record import Record
+from hipplan.plain import counted
 from hipplan.program import listing
 from hipplan.program.contents import lanes_of
 from hipplan.program.program import Program
@@ -182,10 +184,8 @@ def _access(resource: Resource) -> str:
 
 
 def _verified(layout: Layout) -> dict[str, str]:
-    counted: dict[str, int] = {}
-    for check in layout.checks:
-        counted[check.name] = counted.get(check.name, 0) + 1
-    return {name: f"{count} check{'s' if count > 1 else ''}" for name, count in counted.items()}
+    counts = Counter(check.name for check in layout.checks)
+    return {name: counted(count, "check") for name, count in counts.items()}
 
 
 def devices_text(program: Program, *, here: bool) -> str:
