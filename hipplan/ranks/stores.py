@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-_POLL_FIRST_S, _POLL_LAST_S = 0.0002, 0.02
+_PAUSE_FIRST_S, _PAUSE_LAST_S, _PAUSE_SHARE = 0.0002, 0.02, 50
+"""A wait is longer by one part in so many of what it is, and by no more than the last."""
 _NOTHING = "hipplan: nothing is there"
 _READ_MAX = 1 << 24
 """Bytes: 64,000 ranks say less."""
@@ -112,11 +113,11 @@ class TorchStore:
 
 def _attempts(until: float) -> Iterator[None]:
     """At once, then again and again, with growing pauses, until a monotonic time."""
-    pause = _POLL_FIRST_S
+    began = time.monotonic()
     while True:
         yield
-        left = until - time.monotonic()
-        if left <= 0:
+        now = time.monotonic()
+        if now >= until:
             return
-        time.sleep(min(pause, left))
-        pause = min(2 * pause, _POLL_LAST_S)
+        pause = min(max(_PAUSE_FIRST_S, (now - began) / _PAUSE_SHARE), _PAUSE_LAST_S)
+        time.sleep(min(pause, until - now))

@@ -51,7 +51,7 @@ def results(outcomes: list[Outcome | None]) -> list[str]:
     return ["killed" if one is None else one.result for one in outcomes]
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4])
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 64] if WHOLE else [1, 2, 3, 4])
 def test_all_ranks_commit(workers: Workers, folder: Any, size: int) -> None:
     outcomes = workers.run(*tasks(size, folder()))
 
