@@ -82,7 +82,10 @@ def main() -> None:
     alone = statistics.median(slowest["alone"])
     medians = {name: statistics.median(seen) for name, seen in slowest.items()}
     print(f"{given.ranks} ranks, the slowest of each round; ms, medians of {given.rounds}")
-    table(["", "ms", "more than alone"], [[name, took, took - alone] for name, took in medians.items()])
+    table(
+        ["", "ms", "more than alone", "ratio"],
+        [[name, took, took - alone, took / alone] for name, took in medians.items()],
+    )
     keep(given.json, "ranks", chosen, {"ranks": given.ranks, "ms": medians})
 
 
