@@ -7,7 +7,6 @@ import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
@@ -27,6 +26,7 @@ from hipplan.layout.transfers import Moves
 from hipplan.layout.undo import Undone, give_back_waiting
 from hipplan.layout.verify import Checks, verify
 from hipplan.layout.views import Piece
+from hipplan.program import remake, sealing
 from hipplan.program.alterations import refuse
 from hipplan.program.difference import Difference
 from hipplan.program.memory import Memory
@@ -165,7 +165,11 @@ class Layout:
         the memory meanwhile. Raises ApplyError: HP420 it is imported, or it failed and was rolled back; LayoutInUse
         (HP409) while views of it are out; LeakError.
         """
-        return update.remap(self._holding, name, device, keep_bytes)
+
+        def way(state: State) -> Difference:
+            return remake.remapped(state.program, name, device=device, keep_bytes=keep_bytes)
+
+        return update.change(self._holding, way)
 
     def seal(self, name: str) -> Difference:
         """Nobody may write a region, a reservation or one mapping any more; read back from the driver.
@@ -173,11 +177,11 @@ class Layout:
         Views that are out stay; writing through them faults. unseal() and update() give every device its rights back.
         On ROCm a copy (hipMemcpy) into it faults too. Raises ApplyError: rolled back.
         """
-        return update.seal(self._holding, name)
+        return update.become(self._holding, lambda program, _: sealing.sealed(program, name))
 
     def unseal(self, name: str) -> Difference:
         """Takes seal() back. Raises ApplyError: rolled back."""
-        return update.unseal(self._holding, name)
+        return update.become(self._holding, lambda program, _: sealing.unsealed(program, name))
 
     def export(self, name: str) -> int:
         """A new file descriptor of an allocation, for another process to bind; the caller closes it.
@@ -314,9 +318,7 @@ class Layout:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             self.close()
         except (LeakError, LayoutInUse) as unclosed:

@@ -230,7 +230,10 @@ def _tell_interrupted() -> None:
 
 
 def _tell_busy(device: str) -> None:
-    log.warning(_STILL_BUSY, device, _patience_s(), _how_to_give_up())
+    text = "device '%s' is still busy after %g s; its memory cannot be given back before it is idle"
+    if threading.current_thread() is threading.main_thread():  # no other one hears an interrupt
+        text += ". Interrupt to give up on it"
+    log.warning(text, device, _patience_s())
 
 
 def _patience_s() -> float:
@@ -241,10 +244,4 @@ def _patience_s() -> float:
         return IDLE_NOTICE_S
 
 
-def _how_to_give_up() -> str:
-    """Only the main thread hears an interrupt."""
-    return ". Interrupt to give up on it" if threading.current_thread() is threading.main_thread() else ""
-
-
 _LOOK_S = 0.05
-_STILL_BUSY = "device '%s' is still busy after %g s; its memory cannot be given back before it is idle%s"

@@ -11,7 +11,7 @@ from hipplan.layout.holding import Holding
 from hipplan.layout.state import State
 from hipplan.layout.transaction import OnStep, Transaction
 from hipplan.layout.undo import give_back
-from hipplan.program import contents, extend, pieces, remake, resize, sealing
+from hipplan.program import contents, extend, pieces, resize
 from hipplan.program.alterations import refuse
 from hipplan.program.content_steps import Staging
 from hipplan.program.difference import Difference
@@ -64,7 +64,7 @@ def grow(holding: Holding, name: str, by: Size | None, to: Size | None) -> Diffe
         step = pieces.growth_step(state.program, name)
         return extend.grown(program, name, _addresses(state, name), by=by, to=to, step=step)
 
-    return _become(holding, grown)
+    return become(holding, grown)
 
 
 def shrink(holding: Holding, name: str, by: Size | None, to: Size | None) -> Difference:
@@ -75,32 +75,17 @@ def shrink(holding: Holding, name: str, by: Size | None, to: Size | None) -> Dif
             return resize.shrunk(program, name, by=by, to=to)
         return extend.shrunk(program, name, _addresses(state, name), by=by, to=to)
 
-    return _become(holding, shrunk)
+    return become(holding, shrunk)
 
 
-def _become(holding: Holding, other: Callable[[Program, State], Program]) -> Difference:
+def become(holding: Holding, other: Callable[[Program, State], Program]) -> Difference:
     """other: the program to become, of that which the layout has, with its memory in one piece each."""
     return change(holding, lambda state: pieces.lead(state.program, other(pieces.as_planned(state.program), state)))
 
 
-def remap(holding: Holding, name: str, device: str | None, keep_bytes: bool) -> Difference:
-    """layout.remap()."""
-    return change(holding, lambda state: remake.remapped(state.program, name, device=device, keep_bytes=keep_bytes))
-
-
-def seal(holding: Holding, name: str) -> Difference:
-    """layout.seal()."""
-    return _become(holding, lambda program, _: sealing.sealed(program, name))
-
-
-def unseal(holding: Holding, name: str) -> Difference:
-    """layout.unseal()."""
-    return _become(holding, lambda program, _: sealing.unsealed(program, name))
-
-
 def make_lanes(holding: Holding, staging: Staging) -> Difference:
     """What moves bytes to and from devices, which stays with the layout."""
-    return _become(holding, lambda program, _: contents.with_lanes(program, staging))
+    return become(holding, lambda program, _: contents.with_lanes(program, staging))
 
 
 def _addresses(state: State, name: str) -> extend.Addresses:

@@ -252,21 +252,15 @@ _NO_DEVICE: dict[Family, tuple[str, str]] = {
 
 
 def _with_devices(runtime: _core.Runtime, kind: Family) -> _core.Runtime:
-    if count_devices(runtime, kind):
-        return runtime
+    try:
+        if runtime.device_count():
+            return runtime
+    except _core.HipError as error:
+        summary = f"the {kind} runtime does not start: {error.name}"
+        raise RuntimeUnavailable(Diagnostic("HP407", summary, why=str(error))) from None
     summary, where = _NO_DEVICE[kind]
     hint = f"look at {where}" + ("" if kind == "sim" else "; --runtime sim needs no GPU")
     raise RuntimeUnavailable(Diagnostic("HP407", runtime.message or summary, why=f"{runtime.path} says so", hint=hint))
-
-
-def count_devices(runtime: _core.Runtime, kind: str) -> int:
-    """Devices a runtime has; RuntimeUnavailable if it cannot even be asked."""
-    try:
-        return runtime.device_count()
-    except _core.HipError as error:
-        raise RuntimeUnavailable(
-            Diagnostic("HP407", f"the {kind} runtime does not start: {error.name}", why=str(error))
-        ) from None
 
 
 def described(runtime: _core.Runtime) -> dict[str, str]:
