@@ -31,8 +31,7 @@ class ExitCode(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A piece of source text. Lines and columns count from 1; the end column is the one after the last
-    character."""
+    """A piece of source text. Lines and columns count from 1; the end column is the one after the last character."""
 
     file: str
     line: int

@@ -279,8 +279,7 @@ class _Expander:
     # each
 
     def _repeat(self, value: Any, scope: Scope, place: _Place) -> Iterator[tuple[str, Scope, str, Any]]:
-        """(suffix of the name, scope, what this repetition is, the thing without each) for each
-        repetition."""
+        """(suffix of the name, scope, what this repetition is, the thing without each) for each repetition."""
         if not isinstance(value, dict) or "each" not in value:
             yield "", scope, "", value
             return

@@ -25,8 +25,7 @@ HOST = "host"
 
 
 class ResolvedDevice(NamedTuple):
-    """A device by its name in the plan. `ordinal` is None if uuid, pci or current chooses it on the
-    machine."""
+    """A device by its name in the plan. `ordinal` is None if uuid, pci or current chooses it on the machine."""
 
     name: str
     selector: DeviceSelector
@@ -95,8 +94,7 @@ class ResolvedStream(NamedTuple):
 
 
 class ResolvedBuffer(NamedTuple):
-    """`device` is where a device buffer is; for the other kinds the device that is current during the
-    call."""
+    """`device` is where a device buffer is; for the other kinds the device that is current during the call."""
 
     name: str
     spec: Buffer

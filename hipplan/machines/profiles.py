@@ -76,8 +76,7 @@ class MachineDevice(PlanModel):
     """Device memory. Unit: bytes. Source: hipDeviceTotalMem."""
 
     in_use: Offset = 0
-    """What was not free when it was measured, or what is known to be taken. Unit: bytes. Source:
-    hipMemGetInfo."""
+    """What was not free when it was measured, or what is known to be taken. Unit: bytes. Source: hipMemGetInfo."""
 
     multiprocessors: Annotated[int, Field(ge=1, lt=2**31)] | None = None
     """Compute units. Source: hipDeviceAttributeMultiprocessorCount."""
@@ -95,22 +94,19 @@ class MachineDevice(PlanModel):
     """Page faults on the device are on. Source: hipDeviceAttributePageableMemoryAccess."""
 
     host_visible: bool | None = None
-    """The host may touch device memory through its address. Source: hipDeviceProp_t.isLargeBar, integrated
-    devices."""
+    """The host may touch device memory through its address. Source: hipDeviceProp_t.isLargeBar, integrated devices."""
 
     integrated: bool | None = None
     """Shares its memory with the host. Source: hipDeviceAttributeIntegrated."""
 
     granularity_minimum: Granule | None = None
-    """What the size of an allocation must be a multiple of. Unit: bytes. Source:
-    hipMemGetAllocationGranularity."""
+    """What the size of an allocation must be a multiple of. Unit: bytes. Source: hipMemGetAllocationGranularity."""
 
     granularity_recommended: Granule | None = None
     """What it better is a multiple of. Unit: bytes. Source: hipMemGetAllocationGranularity."""
 
     shareable_posix_fd: bool | None = None
-    """Allocations can be exported as file descriptors (HIP 6.2 and later). Source:
-    hipMemExportToShareableHandle."""
+    """Allocations can be exported as file descriptors (HIP 6.2 and later). Source: hipMemExportToShareableHandle."""
 
 
 class Link(PlanModel):

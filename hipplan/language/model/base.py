@@ -13,10 +13,8 @@ from hipplan.units import SizeError, parse_size
 class PlanModel(BaseModel):
     """Unknown keys are errors, nothing is converted quietly, nothing changes after reading."""
 
-    # pydantic could take the docstrings of fields itself (use_attribute_docstrings), but it parses the
-    # source anew at
-    # each start, a tenth of the time `validate` takes. hipplan/model/describe.py does it when somebody
-    # wants to read.
+    # pydantic could take the docstrings of fields itself (use_attribute_docstrings), but it parses the source anew at
+    # each start, a tenth of the time `validate` takes. describe.py does it when somebody wants to read.
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 

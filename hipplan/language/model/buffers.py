@@ -103,8 +103,7 @@ class Prefetch(PlanModel):
 
 
 class AttachTo(PlanModel):
-    """Tie a managed buffer to a stream (hipStreamAttachMemAsync). HIP accepts it and, on AMD, does nothing
-    with it."""
+    """Tie a managed buffer to a stream (hipStreamAttachMemAsync). HIP accepts it and, on AMD, does nothing with it."""
 
     stream: str
     """Which stream of the plan.
@@ -348,8 +347,7 @@ class RegisteredBuffer(_Buffer):
 
 
 class ManagedBuffer(_Buffer):
-    """Memory that host and devices share under one address, moved by advice, prefetch and touch
-    (hipMallocManaged)."""
+    """Memory that host and devices share under one address, moved by advice, prefetch and touch (hipMallocManaged)."""
 
     kind: Literal["managed"]
     """managed."""

@@ -1,5 +1,4 @@
-"""The docstrings of the models' fields: for the reference and the JSON schema. Read from the source, on
-demand."""
+"""The docstrings of the models' fields: for the reference and the JSON schema. Read from the source, on demand."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Virtual memory management: allocations without address, reservations without memory, mappings between
-them."""
+"""Virtual memory management: allocations without address, reservations without memory, mappings between them."""
 
 from typing import Annotated, Literal
 
@@ -98,8 +97,7 @@ class Allocation(PlanModel):
 
 
 class Mapping(PlanModel):
-    """One allocation placed in a reservation (hipMemMap). Without access nobody can use it, not even its
-    own device."""
+    """One allocation placed in a reservation (hipMemMap). Without access nobody can use it, not even its own device."""
 
     allocation: str
     """Which allocation, or `name.*` for all of a counted one, in order, back to back.
