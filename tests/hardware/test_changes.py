@@ -143,6 +143,7 @@ def test_sealed_memory_keeps_its_bytes_and_everybody_may_only_read(machine: Mach
 
 
 def test_a_plan_seals_what_it_fills(machine: Machine) -> None:
+    machine.wavers()
     sealed = plan(machine, contents={"cache.pages": {"value": 7}, "r[0]": {"value": 8}})
     sealed["regions"]["cache"]["seal"] = sealed["reservations"]["r"]["seal"] = True
     with apply(machine, sealed) as layout:

@@ -71,5 +71,5 @@ def test_the_command_under_torchrun(tmp_path: Path, faults: str) -> None:
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
     done = subprocess.run(line, capture_output=True, text=True, env={**environment, "HIPSIM_FAIL": faults})
 
-    assert done.stdout.count('"undone"') == (0 if faults else 4), done.stderr
+    assert done.stdout.count('"torn down"') == (0 if faults else 4), done.stderr
     assert (done.returncode == 0) == (not faults)
