@@ -76,9 +76,9 @@ class _Inventory:
     def reservation(self, step: steps.Reserve) -> Iterator[Resource]:
         if step.name in self.regions:
             placed = self.regions[step.name]
-            access = {device: mapping_of(step.name, number) for number, (device, _) in enumerate(placed.chunks)}
-            sealed = mapping_of(step.name, 0) in self.sealed
-            yield from placed.resources({device: self.access(one) for device, one in access.items()}, sealed=sealed)
+            chunk_of = {device: number for number, (device, _) in enumerate(placed.chunks)}
+            access = {device: self.access(mapping_of(step.name, number)) for device, number in chunk_of.items()}
+            yield from placed.resources(access, sealed=mapping_of(step.name, 0) in self.sealed)
             return
         more = self.more[step.name]
         asked, size = step.asked + more, step.size + more

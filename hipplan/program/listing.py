@@ -117,7 +117,7 @@ def _line(resource: Resource, way: Way, old: _Side, new: _Side, filled: Set[str]
     if was is None:
         if resource.kind == "tensor" and resource.inside not in way.old.regions:
             return None  # told with its region
-        return Line("+", resource.kind, resource.name, _size(resource), span)
+        return Line("+", resource.kind, resource.name, _size(resource) + ", sealed" * resource.sealed, span)
     if resource.kind == "tensor":
         what = _moved(was, resource, resource.name in filled)
     elif _kept(resource, way, new):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from hipplan.errors import Span
+from hipplan.language.objects import HOST
 from hipplan.units import format_size
 
 if TYPE_CHECKING:
@@ -154,9 +155,9 @@ class SetAccess(Step):
 
 
 def rights_of(access: Mapping[str, str], ordinals: Mapping[str, int]) -> tuple[tuple[int, str], ...]:
-    """Of each that a plan gives any, as of SetAccess. ordinals: of the plan's devices."""
+    """Of each that a plan gives any, as of SetAccess. ordinals: of the plan's devices; KeyError for another."""
     given = ((who, right) for who, right in access.items() if right != "none")
-    return tuple((ordinals.get(who, CPU_ORDINAL), right) for who, right in given)
+    return tuple((CPU_ORDINAL if who == HOST else ordinals[who], right) for who, right in given)
 
 
 @step_data

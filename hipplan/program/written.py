@@ -49,7 +49,11 @@ def read(text: str | bytes) -> Program:
         types = get_type_hints(Program)
         program = Program(steps=made, **{name: _read(types[name], one) for name, one in data.items()})
         rows_of(program.making, program.slots)  # what a step names is there
-        len(program.resources)
+        mapped = {one.name for one in program.resources if one.memory}
+        if unknown := program.sealed.keys() - mapped:
+            raise ValueError(f"{min(unknown)} is sealed and not mapped")
+        for access in program.sealed.values():
+            steps.rights_of(dict(access), program.devices)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise PlanError(Diagnostic("HP028", "this is not a program", why=_reason(error)[:_WHY_MAX])) from None
     return program

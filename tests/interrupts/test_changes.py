@@ -15,7 +15,7 @@ from hipplan.layout.run import run
 from hipplan.program.steps import Step
 from tests.conftest import WHOLE, Simulator
 from tests.faults.change import facts, owned, writable
-from tests.faults.test_changes import ONE, OTHER, become
+from tests.faults.test_changes import ONE, OTHER, SEALED_HERE, SEALED_LONGER, become
 from tests.faults.test_every_call import program_of
 from tests.interrupts.test_library import interrupt_at
 from tests.pauses import LONG_S, during, interrupt, wait_until
@@ -30,17 +30,19 @@ def look_at_everything(layout: Layout) -> None:
             _core.Lease(layout[name])
 
 
-@pytest.mark.parametrize("what", ["update", "grow", "shrink", "remap"])
+ACTS: dict[str, tuple[str, Any]] = {
+    "update": (ONE, lambda: become(OTHER)),
+    "update and seal": (SEALED_HERE, lambda: become(SEALED_LONGER)),
+    "grow": (ONE, lambda: lambda layout: layout.grow("hot", to="6MiB")),
+    "shrink": (ONE, lambda: lambda layout: layout.shrink("hot", to="2MiB")),
+    "remap": (ONE, lambda: lambda layout: layout.remap("hot")),
+}
+
+
+@pytest.mark.parametrize("what", ACTS)
 def test_an_interrupt_at_any_instruction_leaves_the_old_or_the_new(what: str, sim: Simulator) -> None:
-    program = program_of(ONE)
-    to_other = become(OTHER)
-    acts: dict[str, Any] = {
-        "update": to_other,
-        "grow": lambda layout: layout.grow("hot", to="6MiB"),
-        "shrink": lambda layout: layout.shrink("hot", to="2MiB"),
-        "remap": lambda layout: layout.remap("hot"),
-    }
-    act = acts[what]
+    source, made = ACTS[what]
+    program, act = program_of(source), made()
     for _ in range(2):  # the second time, all that is remembered is there
         with run(program, sim.runtime) as layout, interrupt_at(0) as counted:
             act(layout)

@@ -17,7 +17,7 @@ from hipplan.layout.prepare import prepare
 from hipplan.layout.run import run
 from hipplan.machines.profiles import load_machine
 from hipplan.machines.runtimes import choose
-from hipplan.program import lock, written
+from hipplan.program import listing, lock, written
 from hipplan.program.compiler import compile_change
 from hipplan.program.steps import Step
 from hipplan.show import render_json
@@ -245,6 +245,9 @@ def test_a_preview_shows_the_calls_that_are_made(sim: Simulator) -> None:
     ]  # fmt: skip
     sealed = [one["name"] for one in render_json.program_json(program)["resources"] if one.get("sealed")]
     assert sealed == ["r", "r[0]", "r[1]"]
+    nothing = hipplan.compile(hipplan.load({"hipplan": 1}), machine=load_machine("sim-2"))
+    (line,) = listing.lines(compile_change(nothing, hipplan.load(plan()), load_machine("sim-2")))
+    assert str(line) == "+ region r: 4MiB, sealed"
     grown = compile_change(program, hipplan.load(plan(size="6MiB")), load_machine("sim-2"))
     calls = [step["call"] for step in render_json.difference_json(grown)["steps"]]
     assert calls.index("hipMemsetAsync") < len(calls) - 1 - calls[::-1].index("hipMemSetAccess")
@@ -260,6 +263,14 @@ def test_a_sealed_program_is_locked_recorded_and_written(sim: Simulator, tmp_pat
         assert rights(layout, "r[0]") == ["r", "r"]
         assert bytes_of(sim, layout, "r") == [7]
         assert written.read(written.write(layout.program)).sealed == layout.program.sealed != {}
+
+
+@pytest.mark.parametrize("sealed", [{"x": []}, {"r[0]": [["gpu.9", "rw"]]}, {"r[0]": "rw"}], ids=str)
+def test_a_written_program_with_another_seal_is_refused(sealed: dict[str, Any]) -> None:
+    program = hipplan.compile(hipplan.load(plan()), machine=load_machine("sim-2"))
+    text = json.loads(written.write(program)) | {"sealed": sealed}
+    with pytest.raises(hipplan.PlanError, match="HP028"):
+        written.read(json.dumps(text))
 
 
 @pytest.mark.parametrize("version", ["7.0.51831", "7.2.53211", "7.3.0"])
