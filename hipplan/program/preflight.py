@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from hipplan.errors import Diagnostic
 from hipplan.language.findings import Findings
@@ -55,24 +55,17 @@ def check_peak(way: Difference, machine: Machine, findings: Findings) -> None:
     """HP301, HP303, HP308: what a change needs while what goes is still there. machine: as if nothing of it were."""
     there, made = _taken(way.old.steps, machine), _taken((*way.additions, *way.changes), machine)
     for name, ordinal in way.new.devices.items():
-        device, coming = machine.devices[ordinal], made[ordinal]
-        before, more = (sum(step.size for step in some) for some in (there[ordinal], coming))
-        if device.memory is None or not coming:
-            continue
-        short = device.in_use + before + more - device.memory
-        if short > 0:
-            largest = max(coming, key=lambda step: step.size)
-            findings.add(
-                Diagnostic(
-                    "HP301",
-                    f"{name} needs {about_size(short)} more than is free while the old and the new are there together",
-                    largest.origin,
-                    why=f"{about_size(before)} of the layout are there until the end, "
-                    f"{about_size(more)} come; '{largest.name}' is the largest",
-                    hint="remove in one update and add in the next, or close the layout and apply the plan",
-                )
-            )
-    _check_host_peak(there[steps.CPU_ORDINAL], made[steps.CPU_ORDINAL], machine, findings)
+        device, both = machine.devices[ordinal], _bytes(there[ordinal]) + _bytes(made[ordinal])
+        short = 0 if device.memory is None else device.in_use + both - device.memory
+        if made[ordinal] and short > 0:
+            summary = f"{name} needs {about_size(short)} more than is free while the old and the new are there together"
+            findings.add(_too_much("HP301", summary, there[ordinal], made[ordinal], about_size))
+    on_host, coming = there[steps.CPU_ORDINAL], made[steps.CPU_ORDINAL]
+    both = _bytes(on_host) + _bytes(coming)
+    if machine.host_memory is not None and coming and both > machine.host_memory:
+        room = format_size(machine.host_memory)
+        summary = f"the old and the new together need {format_size(both)} of host memory, the host has {room}"
+        findings.add(_too_much("HP303", summary, on_host, coming, format_size))
     count = descriptors_of((*way.old.steps, *way.additions, *way.changes))
     limit = machine.limits.open_files
     if machine.runtime == "amd" and limit and count + OPEN_FILES_MARGIN > limit:
@@ -80,22 +73,19 @@ def check_peak(way: Difference, machine: Machine, findings: Findings) -> None:
         findings.add(Diagnostic("HP308", summary, hint="remove in one update and add in the next"))
 
 
-def _check_host_peak(there: Sequence[Taking], coming: Sequence[Taking], machine: Machine, findings: Findings) -> None:
-    before, more = (sum(one.size for one in some) for some in (there, coming))
-    if machine.host_memory is None or not coming or before + more <= machine.host_memory:
-        return
-    largest = max(coming, key=lambda one: one.size)
-    findings.add(
-        Diagnostic(
-            "HP303",
-            f"the old and the new together need {format_size(before + more)} of host memory, the host has "
-            f"{format_size(machine.host_memory)}",
-            largest.origin,
-            why=f"{format_size(before)} of the layout are there until the end, {format_size(more)} come; "
-            f"'{largest.name}' is the largest",
-            hint="remove in one update and add in the next, or close the layout and apply the plan",
-        )
-    )
+def _bytes(some: Iterable[Taking]) -> int:
+    return sum(step.size for step in some)
+
+
+def _too_much(
+    code: str, summary: str, there: Sequence[Taking], coming: Sequence[Taking], shown: Callable[[int], str]
+) -> Diagnostic:
+    """Of one place, where what is there stays until what comes is there too."""
+    largest = max(coming, key=lambda step: step.size)
+    stay, come = shown(_bytes(there)), shown(_bytes(coming))
+    why = f"{stay} of the layout are there until the end, {come} come; '{largest.name}' is the largest"
+    hint = "remove in one update and add in the next, or close the layout and apply the plan"
+    return Diagnostic(code, summary, largest.origin, why=why, hint=hint)
 
 
 def _taken(some: Iterable[steps.Step], machine: Machine) -> dict[int, list[Taking]]:
