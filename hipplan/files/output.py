@@ -65,7 +65,10 @@ def write_document(path: str, text: str, what: str, *, in_place: bool = False) -
     in_place: what was read from there is replaced. Otherwise a pipe or a device is written to, as a shell does.
     """
     try:
-        with _into(path) if _is_stream(path) and not in_place else _replacing_whole(path) as descriptor:
+        if _is_stream(path) and not in_place:
+            Path(path).write_bytes(text.encode())
+            return
+        with _replacing_whole(path) as descriptor:
             left = memoryview(text.encode())
             while left:
                 left = left[os.write(descriptor, left) :]
@@ -121,15 +124,6 @@ def _remove_if_stale(part: str) -> None:
         if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             Path(part).unlink()
-    finally:
-        os.close(descriptor)
-
-
-@contextlib.contextmanager
-def _into(path: str) -> Iterator[int]:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        yield descriptor
     finally:
         os.close(descriptor)
 
