@@ -133,6 +133,13 @@ def test_a_seal_is_true_or_false(wrong: Any) -> None:
         hipplan.load(plan(seal=wrong))
 
 
+def test_other_words_for_it_are_told_its_name() -> None:
+    data = plan()
+    data["regions"]["r"]["frozen"] = data["regions"]["r"].pop("seal")
+    with pytest.raises(hipplan.PlanError, match=r"HP101(?s:.*)write seal:"):
+        hipplan.load(data)
+
+
 def test_a_failure_of_contents_or_of_the_seal_rolls_all_back(sim: Simulator, tmp_path: Path) -> None:
     (tmp_path / "short.bin").write_bytes(bytes(100))
     before = sim.alive()

@@ -23,6 +23,7 @@ _KEYS = {
     **dict.fromkeys(("fill", "init", "fill_value"), ("value",)),
     **dict.fromkeys(("path", "filename", "load"), ("file",)),
     **dict.fromkeys(("permissions", "rights", "flags"), ("access",)),
+    **dict.fromkeys(("readonly", "frozen", "immutable", "freeze"), ("seal",)),
     **dict.fromkeys(("variables", "locals", "parameters", "params", "values"), ("vars",)),
     **dict.fromkeys(("align", "alignment_bytes"), ("alignment",)),
 }
