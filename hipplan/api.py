@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from hipplan.language.loader import LoadedPlan, PlanSource, loaded
@@ -77,6 +78,7 @@ def apply(
             layout = run(
                 program, chosen.runtime, bind=bind, on_step=on_step, on_bytes=on_bytes, check=verify,
                 notice=chosen.notice, record=recorder, vote=None if agreement is None else agreement.vote,
+                together=partial(agreeing, group, timeout),
             )  # fmt: skip
     if answer:
         answer_in_thread(layout)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from typing import Protocol
 
 from hipplan import _core
 from hipplan.errors import LayoutInUse, suggest_or_list
@@ -19,11 +22,27 @@ from hipplan.machines.family import family_of
 _FORKED = "a layout of the parent process: a forked child cannot use it"
 
 
+class Agreement(Protocol):
+    """What the ranks of a group say to each other about one change (hipplan.ranks.agreement)."""
+
+    def hello(self, what: str) -> None:
+        """Raises GroupError: not all take part."""
+
+    def vote(self) -> None:
+        """Raises GroupError: nobody commits; GroupInDoubt."""
+
+
+Together = Callable[[], AbstractContextManager[Agreement | None]]
+"""Begins an agreement on a change, whose ranks hear of what is raised within; on nothing where there is no group."""
+
+
 class Holding:
     """The memory of one layout."""
 
-    def __init__(self, native: _core.Holdings, record: Recorder | None) -> None:
+    def __init__(self, native: _core.Holdings, record: Recorder | None, together: Together | None = None) -> None:
         self.native = native
+        self.together: Together = together or nullcontext
+        """With whom it is changed."""
         self.record = record
         """Who writes down what is done."""
         self.lock = threading.RLock()  # a signal's handler may close what its thread is closing

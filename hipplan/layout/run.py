@@ -7,7 +7,7 @@ from typing import Any
 
 from hipplan import _core
 from hipplan.layout.bound import bindings
-from hipplan.layout.holding import Holding
+from hipplan.layout.holding import Holding, Together
 from hipplan.layout.layout import Layout
 from hipplan.layout.mover import OnBytes
 from hipplan.layout.record import Recorder
@@ -31,8 +31,10 @@ def run(
     notice: str = "",
     record: Recorder | None = None,
     vote: Callable[[], None] | None = None,
+    together: Together | None = None,
 ) -> Layout:
-    """Makes every step, reads back, and hands out the layout. vote and errors: as of Transaction."""
+    """Makes every step, reads back, and hands out the layout. vote and errors: as of Transaction. together: how the
+    layout's changes are agreed on."""
     if (interrupt := give_back_waiting()) is not None:
         raise interrupt
     if record is not None:
@@ -58,4 +60,4 @@ def run(
         if record is not None:
             record.end()
         raise
-    return Layout(Holding(holdings, record), notice, making.retries)
+    return Layout(Holding(holdings, record, together), notice, making.retries)

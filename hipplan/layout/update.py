@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
+from hipplan.errors import GroupInDoubt
 from hipplan.layout.bound import bindings
 from hipplan.layout.holding import Holding
 from hipplan.layout.state import State
 from hipplan.layout.transaction import OnStep, Transaction
-from hipplan.layout.undo import give_back
+from hipplan.layout.undo import Undone, give_back
 from hipplan.program import contents, extend, pieces, resize
 from hipplan.program.alterations import refuse
 from hipplan.program.content_steps import Staging
@@ -28,13 +31,15 @@ def change(
     bind: Mapping[str, Any] | None = None,
     on_step: OnStep | None = None,
     check: bool = True,
+    alone: bool = False,
 ) -> Difference:
     """Goes the way from what the layout is. One at a time: waits for a change that another thread makes.
 
-    way: what to do, of the layout as it is then. Raises ApplyError after rolling back, LayoutInUse with nothing
-    changed, LeakError if the layout has changed but something could not be given back.
+    way: what to do, of the layout as it is then. alone: without the other ranks of the layout's group. Raises
+    ApplyError after rolling back, LayoutInUse with nothing changed, LeakError if the layout has changed but something
+    could not be given back; of a group also GroupError and GroupInDoubt.
     """
-    with holding.lock:
+    with holding.lock, nullcontext() if alone else holding.together() as agreement:
         holding.require_open()
         holdings = holding.native
         if holdings.changing:
@@ -51,8 +56,27 @@ def change(
         record = None if difference.empty else holding.record
         if record is not None:
             record.changed(difference.in_a_line())
-        Transaction(holdings, difference, bind=bindings(bind), on_step=on_step, check=check, record=record).run()
+        vote = None
+        if agreement is not None:
+            agreement.hello(difference.in_a_line())
+            vote = agreement.vote
+        transaction = Transaction(
+            holdings, difference, bind=bindings(bind), on_step=on_step, check=check, record=record, vote=vote
+        )
+        try:
+            transaction.run()
+        except GroupInDoubt as doubt:
+            doubt.give_back = partial(_abandon, holding, transaction)
+            raise
     return difference
+
+
+def _abandon(holding: Holding, transaction: Transaction) -> Undone:
+    """What this rank has of a layout about which its group is in doubt is given back, change and all."""
+    with holding.lock:
+        for failure in transaction.roll_back().diagnostics():
+            log.error("%s", failure)
+        return holding.close(True)
 
 
 def grow(holding: Holding, name: str, by: Size | None, to: Size | None) -> Difference:
@@ -78,14 +102,16 @@ def shrink(holding: Holding, name: str, by: Size | None, to: Size | None) -> Dif
     return become(holding, shrunk)
 
 
-def become(holding: Holding, other: Callable[[Program, State], Program]) -> Difference:
+def become(holding: Holding, other: Callable[[Program, State], Program], *, alone: bool = False) -> Difference:
     """other: the program to become, of that which the layout has, with its memory in one piece each."""
-    return change(holding, lambda state: pieces.lead(state.program, other(pieces.as_planned(state.program), state)))
+    return change(
+        holding, lambda state: pieces.lead(state.program, other(pieces.as_planned(state.program), state)), alone=alone
+    )
 
 
 def make_lanes(holding: Holding, staging: Staging) -> Difference:
     """What moves bytes to and from devices, which stays with the layout."""
-    return become(holding, lambda program, _: contents.with_lanes(program, staging))
+    return become(holding, lambda program, _: contents.with_lanes(program, staging), alone=True)
 
 
 def _addresses(state: State, name: str) -> extend.Addresses:

@@ -17,7 +17,7 @@ PLAN = """
 hipplan: 1
 vars: {rank: 0, ranks: 1, local_rank: 0}
 regions:
-  part: {size: $((rank + 1) * 2MiB), chunk: 2MiB}
+  part: {size: $((rank + 1) * 2MiB), chunk: 2MiB, reserve: 64MiB}
 buffers:
   area: {kind: pinned, size: 1MiB}
 contents:
@@ -103,7 +103,7 @@ def test_the_others_hear_which_call_of_which_rank_failed_and_where(workers: Work
 @pytest.mark.parametrize(
     ("plan", "code"),
     [
-        (PLAN.replace("2MiB}", "oops}"), "HP013"),
+        (PLAN.replace("1MiB}", "oops}"), "HP013"),
         ("hipplan: 1\nbuffers: {b: {kind: device, size: 900GiB}}", "HP301"),
         ("hipplan: 2\n", "HP108"),
     ],
@@ -256,3 +256,62 @@ def test_what_is_no_message_is_refused(workers: Workers, folder: Any, key: str, 
     (place / key).write_bytes(text)
     outcomes = workers.run(*tasks(2, str(place), timeout=SHORT_S))
     assert results(outcomes) == ["GroupError"] * 2
+
+
+def test_ranks_grow_together(workers: Workers, folder: Any) -> None:
+    outcomes = workers.run(*tasks(3, folder(), grow="4MiB"))
+    assert results(outcomes) == ["grown"] * 3
+    for rank, outcome in enumerate(outcomes):
+        assert outcome is not None
+        assert outcome.sizes["part"] == (rank + 1) * 2 * MIB + 4 * MIB
+
+
+@pytest.mark.parametrize("size", [2, 3] if WHOLE else [2])
+def test_each_driver_call_of_a_change_fails_in_each_rank(workers: Workers, folder: Any, size: int) -> None:
+    """All layouts stay as they were, and are closed as usual."""
+    calls = [one.driver_calls for one in workers.run(*tasks(size, folder(), grow="4MiB")) if one is not None]
+    failed = 0
+    for rank in range(size):
+        for call in range(1, calls[rank] + 1):
+            some = tasks(size, folder(), grow="4MiB")
+            some[rank].grow_faults = f"*@{call}=2"
+            outcomes = workers.run(*some)
+            said = results(outcomes)
+            if said == ["grown"] * size:
+                continue  # a call whose failure does not matter
+            failed += 1
+            for other, outcome in enumerate(outcomes):
+                assert outcome is not None
+                assert outcome.sizes["part"] == (other + 1) * 2 * MIB, (rank, call)
+                assert outcome.result == ("ApplyError" if other == rank else "GroupError")
+    assert failed > 3 * size
+
+
+def test_a_change_that_one_rank_cannot_make_is_made_by_none(workers: Workers, folder: Any) -> None:
+    some = tasks(2, folder(), grow="4MiB")
+    some[1].grow = "8EiB"
+    outcomes = workers.run(*some)
+    assert results(outcomes) == ["GroupError", "ApplyError"]
+    assert outcomes[0] is not None
+    assert "HP420" in outcomes[0].text
+
+
+def test_a_rank_that_is_killed_during_a_change_is_missed(workers: Workers, folder: Any) -> None:
+    seen = set()
+    for at in range(OPERATIONS + 1, 2 * OPERATIONS + 1):
+        some = tasks(3, folder(), timeout=SHORT_S, grow="4MiB")
+        some[2].does, some[2].at = "kill", at
+        said = results(workers.run(*some))
+        assert said.pop() == "killed"
+        assert len(set(said)) == 1, (at, said)
+        seen.add(said[0])
+    assert seen == {"grown", "GroupError"}
+
+
+def test_a_doubt_about_a_change_gives_the_whole_layout_back(workers: Workers, folder: Any) -> None:
+    some = tasks(2, folder(), timeout=SHORT_S, grow="4MiB")
+    some[1].does, some[1].at, some[1].after = "lose", 2 * OPERATIONS, False
+    outcomes = workers.run(*some)
+    assert results(outcomes) == ["grown", "GroupInDoubt"]
+    assert outcomes[1] is not None
+    assert outcomes[1].codes == ("HP432",)

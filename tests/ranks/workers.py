@@ -33,6 +33,9 @@ class Task:
     does: str = ""
     """kill, stop, interrupt, lose (the store), die (the process ends with an exception)."""
     calls: int = 1
+    grow: str = ""
+    """By how much the region "part" grows then; a difference of the ranks' own is allowed."""
+    grow_faults: str = ""
     port: int = 0
     """Of a TCPStore on this host that is the group's store instead of the folder."""
 
@@ -121,6 +124,8 @@ def _done(task: Task) -> Outcome:
                 outcome.result = "committed"
                 outcome.alive = len(sim.alive())
                 outcome.driver_calls = sim.runtime.calls_counted()
+                if task.grow:
+                    _grow(layout, task, sim, outcome)
                 outcome.sizes = {name: layout[name].size for name in layout}
     except GroupInDoubt as doubt:
         outcome.alive = len(sim.alive())
@@ -135,6 +140,22 @@ def _done(task: Task) -> Outcome:
     outcome.left, outcome.operations = len(sim.alive()), store.operations
     sim.free_everything()
     return outcome
+
+
+def _grow(layout: Any, task: Task, sim: Any, outcome: Outcome) -> None:
+    """What it came to is the result; the layout is looked at and closed all the same, unless there is a doubt."""
+    from hipplan.errors import GroupInDoubt, HipplanError
+
+    sim.runtime.arm_faults(task.grow_faults or "*@1000000000=1")
+    try:
+        layout.grow("part", by=task.grow)
+        outcome.result = "grown"
+    except GroupInDoubt:
+        raise
+    except HipplanError as error:
+        outcome.result, outcome.codes, outcome.text = type(error).__name__, _codes(error), str(error)
+    outcome.driver_calls = sim.runtime.calls_counted()
+    sim.runtime.arm_faults("")
 
 
 def _over(task: Task) -> Any:
