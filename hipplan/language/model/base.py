@@ -24,6 +24,14 @@ def refuse(code: str, message: str, *, at: str = "", why: str = "", hint: str = 
     return PydanticCustomError(code, "{message}", context)
 
 
+def written(model: PlanModel, keys: tuple[str, ...], what: str) -> list[str]:
+    """Those of the keys that say something, one at most. Refuses two (HP107). what: what each of them says."""
+    found = [key for key in keys if getattr(model, key) is not None and getattr(model, key) is not False]
+    if len(found) > 1:
+        raise refuse("HP107", f"{found[0]} and {found[1]} both {what}", at=found[1], hint="keep one")
+    return found
+
+
 def _within_steps(value: Any, info: ValidationInfo) -> Any:
     """Before pydantic looks at the items: it keeps more than a kilobyte of each that is wrong."""
     try:

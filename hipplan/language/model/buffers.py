@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
-from hipplan.language.model.base import Count, FilePath, Offset, PlanModel, Size, Steps, refuse
+from hipplan.language.model.base import Count, FilePath, Offset, PlanModel, Size, Steps, refuse, written
 
 
 class ByteRange(PlanModel):
@@ -327,17 +327,9 @@ class RegisteredBuffer(_Buffer):
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
-        said = [key for key in ("file", "bind", "anonymous") if getattr(self, key) is not None]
-        if not said:
+        if not written(self, ("file", "bind", "anonymous"), "say where the memory comes from"):
             hint = "add file:, bind: or anonymous:"
             raise refuse("HP107", "registered memory must come from somewhere", hint=hint)
-        if len(said) > 1:
-            raise refuse(
-                "HP107",
-                f"{said[0]} and {said[1]} both say where the memory comes from",
-                at=said[1],
-                hint="keep one",
-            )
         if self.anonymous is not None and self.size is not None:
             raise refuse("HP107", "the size stands in anonymous already", at="size", hint="remove size")
         if self.bind is not None and self.count is not None:

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
-from hipplan.language.model.base import Count, PlanModel, refuse
+from hipplan.language.model.base import Count, PlanModel, refuse, written
 
 _COMPARE = {
     ">=": operator.ge,
@@ -114,22 +114,10 @@ class DeviceSelector(PlanModel):
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
-        said = [key for key in ("ordinal", "uuid", "pci") if getattr(self, key) is not None]
-        said += ["current"] if self.current else []
-        if len(said) > 1:
-            raise refuse(
-                "HP107",
-                f"{said[0]} and {said[1]} both choose the device",
-                at=said[1],
-                hint="keep one of them",
-            )
-        if self.count is not None and said and said[0] != "ordinal":
-            raise refuse(
-                "HP107",
-                f"{said[0]} names one device, count asks for several",
-                at="count",
-                hint="leave count out",
-            )
+        chosen_by = written(self, ("ordinal", "uuid", "pci", "current"), "choose the device")
+        if self.count is not None and chosen_by and chosen_by != ["ordinal"]:
+            summary = f"{chosen_by[0]} names one device, count asks for several"
+            raise refuse("HP107", summary, at="count", hint="leave count out")
         return self
 
 
