@@ -71,28 +71,16 @@ class Allocation(PlanModel):
     """
 
     @model_validator(mode="after")
-    def _node_of_the_host(self) -> Self:
+    def _consistent(self) -> Self:
         if self.numa_node is not None and self.device != "host":
             why = "a GPU's memory has no NUMA node of its own"
             raise refuse("HP107", "numa_node is for device: host", at="numa_node", why=why, hint="add device: host")
-        return self
-
-    @model_validator(mode="after")
-    def _import(self) -> Self:
         if self.bind is not None and self.shareable == "none":
-            raise refuse(
-                "HP107",
-                "an imported allocation must say how it is shared",
-                at="bind",
-                hint="add shareable: posix_fd",
-            )
+            summary = "an imported allocation must say how it is shared"
+            raise refuse("HP107", summary, at="bind", hint="add shareable: posix_fd")
         if self.bind is not None and self.count is not None:
-            raise refuse(
-                "HP107",
-                "one descriptor cannot become several allocations",
-                at="count",
-                hint="use each: with a bind of its own",
-            )
+            hint = "use each: with a bind of its own"
+            raise refuse("HP107", "one descriptor cannot become several allocations", at="count", hint=hint)
         return self
 
 
