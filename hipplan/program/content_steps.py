@@ -125,23 +125,12 @@ def staging_of(steps: Iterable[ContentStep]) -> Staging:
 
 def _staged(step: ContentStep) -> dict[int, int]:
     """Device -> bytes that pass through pinned memory; 0 for a device that moves its bytes without it."""
+    staged = step.staged if isinstance(step, Copy) else isinstance(step, LoadFiles)
+    read = [source for _, source in step.pairs] if isinstance(step, Copy) else []
     found: dict[int, int] = {}
-
-    def add(part: Part, staged: bool) -> None:
+    for part in (*written_by(step), *read):
         if part.device != CPU_ORDINAL:
             found[part.device] = found.get(part.device, 0) + part.size * staged
-
-    if isinstance(step, Fill):
-        for part in step.parts:
-            add(part, staged=False)
-    elif isinstance(step, Copy):
-        for pair in step.pairs:
-            for part in pair:
-                add(part, step.staged)
-    else:
-        for load in step.loads:
-            for _, part in load.pieces:
-                add(part, staged=True)
     return found
 
 
