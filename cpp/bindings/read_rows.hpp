@@ -1,4 +1,5 @@
-// Rows from Python: a tuple each, (operation, name, slot, numbers ...), as hipplan/program/rows.py makes them.
+// Rows from Python: a tuple each, (operation, name, slot, numbers ...), as hipplan/program/rows.py makes
+// them.
 #pragma once
 
 #include "bindings.hpp"

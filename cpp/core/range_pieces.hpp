@@ -12,8 +12,9 @@ namespace hipplan {
 class range_pieces {
  public:
   /// HIP 7.0 to 7.2 add the sizes of a range's pieces in the order of heap addresses, and refuse a
-  /// hipMemSetAccess whose size no sum meets. hipplan/program/pieces.py finds the calls that are always accepted; for
-  /// one of them it must be known where all that is mapped lies, which is kept on these releases only.
+  /// hipMemSetAccess whose size no sum meets. hipplan/program/pieces.py finds the calls that are always
+  /// accepted; for one of them it must be known where all that is mapped lies, which is kept on these
+  /// releases only.
   [[nodiscard]] static bool sums_in_any_order(const hip::runtime& runtime) noexcept {
     return runtime.version() >= 70000000 && runtime.version() < 70300000;
   }
