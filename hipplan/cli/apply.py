@@ -86,7 +86,7 @@ def run(given: Namespace) -> int:
     for _, file in saves:
         check_replacing(file, "--save:")
     group = _group(given)
-    with agreeing(group, given.timeout) as agreement:
+    with agreeing(group, given.timeout) as agreement, at_end(partial(_tell_others, agreement)):
         return _prepared(given, saves, written, group, agreement)
 
 
@@ -130,6 +130,11 @@ def _prepared(
         if agreement is not None:
             agreement.hello(program.name)
         return _apply(program, chosen, given, record, saves, agreement)
+
+
+def _tell_others(agreement: Agreement | None, signal_number: int) -> None:
+    if agreement is not None:
+        agreement.fail(Interrupted(signal_number))
 
 
 def _record_end(record: Recorder | None, plan: LoadedPlan, signal_number: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Protocol
@@ -28,7 +28,7 @@ class Agreement(Protocol):
     def hello(self, what: str) -> None:
         """Raises GroupError: not all take part."""
 
-    def vote(self) -> None:
+    def vote(self, came: Sequence[int]) -> None:
         """Raises GroupError: nobody commits; GroupInDoubt."""
 
 

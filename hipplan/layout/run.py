@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from hipplan import _core
@@ -12,7 +12,7 @@ from hipplan.layout.layout import Layout
 from hipplan.layout.mover import OnBytes
 from hipplan.layout.record import Recorder
 from hipplan.layout.state import State
-from hipplan.layout.transaction import OnProgress, OnStep, Transaction
+from hipplan.layout.transaction import OnProgress, OnStep, Transaction, Vote
 from hipplan.layout.undo import give_back_waiting
 from hipplan.machines.runtimes import described
 from hipplan.program.difference import from_nothing
@@ -30,7 +30,7 @@ def run(
     check: bool = True,
     notice: str = "",
     record: Recorder | None = None,
-    vote: Callable[[], None] | None = None,
+    vote: Vote | None = None,
     together: Together | None = None,
 ) -> Layout:
     """Makes every step, reads back, and hands out the layout. vote and errors: as of Transaction. together: how the

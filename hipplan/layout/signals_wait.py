@@ -5,20 +5,21 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import FrameType
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextlib.contextmanager
-def signals_wait() -> Iterator[None]:
-    """Python's handlers of ^C, SIGTERM and SIGHUP run at the end of the block, each once, as if they came then.
+def signals_wait() -> Iterator[Sequence[int]]:
+    """Python's handlers of ^C, SIGTERM and SIGHUP run at the end of the block, each once, as if they came then. Yields
+    those that have come by now.
 
     Handlers run in the main thread alone, so in any other nothing is to be done.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield ()
         return
     came: list[int] = []
 
@@ -31,7 +32,7 @@ def signals_wait() -> Iterator[None]:
     try:
         for number in replaced:
             signal.signal(number, note)
-        yield
+        yield came
     finally:
         for number, handler in replaced.items():
             signal.signal(number, handler)

@@ -39,6 +39,10 @@ OnStep = Callable[[int, Step], None]
 OnProgress = Callable[[int, int], None]
 """Called every few milliseconds with how many steps are done, and how many there are. What it raises rolls back."""
 
+Vote = Callable[[Sequence[int]], None]
+"""Returns when all ranks of a group commit. What it raises rolls back, but GroupInDoubt leaves all as it is, undecided.
+It gets the signals that have come meanwhile, as they come."""
+
 _HINTS = {
     "hipErrorInvalidValue": "this runtime refuses the arguments; `hipplan machine` shows what it can do",
     "hipErrorNotSupported": "this runtime lacks the feature; see docs/hardware.md",
@@ -67,10 +71,10 @@ class Transaction:
         on_bytes: OnBytes | None = None,
         check: bool = True,
         record: Recorder | None = None,
-        vote: Callable[[], None] | None = None,
+        vote: Vote | None = None,
     ) -> None:
         """bind: what the caller passes by name, besides what it passed before. vote: called when all is made and read
-        back, just before the decision; what it raises rolls back, but GroupInDoubt leaves all as it is, undecided."""
+        back, just before the decision."""
         self.holdings = holdings
         self.way = way
         self.old: State = holdings.state
@@ -108,8 +112,8 @@ class Transaction:
             if self._vote is None:
                 undone = self.commit()
             else:
-                with signals_wait():  # between a yes and the commit nothing may come
-                    self._vote()
+                with signals_wait() as came:  # between a yes and the commit nothing may come
+                    self._vote(came)
                     undone = self.commit()
         except GroupInDoubt as doubt:
             doubt.give_back = self.roll_back

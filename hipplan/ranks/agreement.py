@@ -12,8 +12,9 @@ import contextlib
 import hashlib
 import logging
 import secrets
+import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hipplan import __version__
@@ -78,11 +79,12 @@ class Agreement:
         self._attempt = hashlib.sha256("".join(str(said["nonce"]) for said in everybody).encode()).hexdigest()
         self._round = "vote"
 
-    def vote(self) -> None:
-        """This rank can commit; returns when all do. Raises GroupError: none does (HP430, HP431); GroupInDoubt
-        (HP432): what was decided cannot be read."""
+    def vote(self, came: Sequence[int] = ()) -> None:
+        """This rank can commit; returns when all do. came: signals; the first that comes ends the vote in vain, unless
+        it is decided already. Raises GroupError: none does (HP430, HP431); GroupInDoubt (HP432): what was decided
+        cannot be read."""
         try:
-            self._end_of_round({"ready": True})
+            self._end_of_round({"ready": True}, came)
         except StoreLost as lost:
             summary = f"rank {self._group.rank} cannot read what its group has decided"
             hint = "close() gives back what this rank has made, whatever the others do"
@@ -101,7 +103,7 @@ class Agreement:
     def _key(self, name: object) -> str:
         return f"{self._call}/{self._round}/{name}"
 
-    def _end_of_round(self, mine: Said) -> list[Said]:
+    def _end_of_round(self, mine: Said, came: Sequence[int] = ()) -> list[Said]:
         """What everybody says. Raises GroupError where the round was aborted, StoreLost."""
         group, store = self._group, self._group.store
         written = self._written(mine)
@@ -109,13 +111,27 @@ class Agreement:
             raise StoreLost("another process has spoken for this rank: each run needs a fresh folder or store")
         until = time.monotonic() + self._timeout_s
         if group.rank == 0:
-            decided = store.first(self._key("end"), self._collected(until))
+            decided = store.first(self._key("end"), self._collected(until, came))
         else:
-            found = store.get(self._key("end"), until + SLACK_S)
-            decided = found if found is not None else store.first(self._key("end"), self._written(self._in_vain([0])))
+            decided = self._awaited(until + SLACK_S, came)
         return self._read(decided)
 
-    def _collected(self, until: float) -> bytes:
+    def _awaited(self, until: float, came: Sequence[int]) -> bytes:
+        """What ends the round, which rank 0 writes; this rank does so if it waits in vain or is interrupted."""
+        store, key = self._group.store, self._key("end")
+        while True:
+            found = store.get(key, min(until, time.monotonic() + _LOOK_S))
+            if found is not None:
+                return found
+            if came:
+                return store.first(key, self._written(self._interrupted(came)))
+            if time.monotonic() >= until:
+                return store.first(key, self._written(self._in_vain([0])))
+
+    def _interrupted(self, came: Sequence[int]) -> Said:
+        return {"failed": self._group.rank, "what": signal.Signals(came[0]).name}
+
+    def _collected(self, until: float, came: Sequence[int]) -> bytes:
         """What all ranks say; or what ends the round without it."""
         said: list[Said] = []
         missing: list[int] = []
@@ -127,6 +143,8 @@ class Agreement:
                 ended = self._group.store.get(self._key("end"), 0.0)  # somebody failed meanwhile
                 if ended is not None:
                     return ended
+                if came:
+                    return self._written(self._interrupted(came))
             if value is None:
                 missing.append(rank)
             else:
@@ -168,7 +186,7 @@ class Agreement:
 
 
 _LOOK_S = 0.05
-"""How often rank 0 looks whether another rank has ended the round while it waits for one."""
+"""How often a rank that waits looks whether a signal has come, and rank 0 whether another rank has ended the round."""
 
 
 def _parsed(value: bytes) -> Said:

@@ -185,14 +185,20 @@ def test_a_store_that_is_lost_before_the_vote_rolls_back_and_after_it_leaves_a_d
         assert (outcome.alive > 0) == votes  # what was made is there until it is closed
 
 
-def test_an_interrupt_between_the_vote_and_the_decision_waits(workers: Workers, folder: Any) -> None:
+def test_an_interrupt_after_the_decision_waits_until_it_is_carried_out(workers: Workers, folder: Any) -> None:
     """All have committed by then; the one that was interrupted gives its part back."""
-    for rank, at in ((0, 8), (1, 3), (1, 4)):
-        some = tasks(2, folder())
-        some[rank].does, some[rank].at, some[rank].after = "interrupt", at, False
-        said = results(workers.run(*some))
-        assert said.pop(rank) == "KeyboardInterrupt"
-        assert said == ["committed"]
+    some = tasks(2, folder())
+    some[0].does, some[0].at = "interrupt", 2 * (2 + 2)
+    assert results(workers.run(*some)) == ["KeyboardInterrupt", "committed"]
+
+
+@pytest.mark.parametrize("at", [3, 4])
+def test_an_interrupt_before_the_decision_ends_the_vote_for_all(workers: Workers, folder: Any, at: int) -> None:
+    """At once: rank 0, which would decide, is stopped, and the deadline is far away."""
+    some = tasks(2, folder())
+    some[0].does, some[0].at = "stop", 2 * (2 + 2)
+    some[1].does, some[1].at = "interrupt", at
+    assert results(workers.run(*some, resume=True)) == ["GroupError", "KeyboardInterrupt"]
 
 
 def test_an_interrupt_before_the_vote_ends_it_for_all(workers: Workers, folder: Any) -> None:

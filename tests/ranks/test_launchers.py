@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from tests.pauses import wait_until
 from tests.ranks.test_agreement import PLAN
 
 MPIRUN = shutil.which("mpirun") or ""
@@ -35,3 +37,26 @@ def test_the_command_under_mpirun(tmp_path: Path, faults: str) -> None:
         assert done.returncode == 4
     else:
         assert (done.returncode, sorted(events)) == (0, ["applied"] * 4 + ["torn down"] * 4), done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_command_that_is_interrupted_while_it_waits_tells_the_others(tmp_path: Path, number: int) -> None:
+    """Rank 1 of 3 waits for rank 0, which comes later and need not wait for its deadline to hear of it."""
+    plan, folder = tmp_path / "plan.yaml", tmp_path / "group"
+    plan.write_text(PLAN)
+    line = [sys.executable, "-m", "hipplan", "apply", str(plan), "--once", "--runtime", "sim", "--group", str(folder)]
+
+    def rank(number: int) -> subprocess.Popen[str]:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "RANK": str(number), "WORLD_SIZE": "3"}
+        return subprocess.Popen([*line, "--timeout", "3600"], stderr=subprocess.PIPE, text=True, env=environment)
+
+    first = rank(1)
+    wait_until((folder / "1.hello.1").exists, "rank 1 waits")
+    first.send_signal(number)
+    first.communicate()
+    second = rank(0)
+    _, err = second.communicate()
+
+    assert (first.returncode, second.returncode) == (128 + number, 4)
+    assert "rank 1 failed" in err
+    assert signal.Signals(number).name in err
