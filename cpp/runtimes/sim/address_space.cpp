@@ -53,7 +53,11 @@ void address_space::release(std::uintptr_t address, std::uint64_t bytes) {
     munmap(reinterpret_cast<void*>(address), bytes);
     return;
   }
-  add_free(address, bytes);
+  try {
+    add_free(address, bytes);
+  } catch (const std::bad_alloc&) {
+    return;  // nobody gets these addresses again, of which there are plenty
+  }
 }
 
 bool address_space::overlaps(std::uintptr_t address, std::uint64_t bytes) const {
@@ -129,8 +133,13 @@ void address_space::add_free(std::uintptr_t address, std::uint64_t bytes) {
       remove_free(previous);
     }
   }
-  free_[address] = bytes;
-  free_by_size_.insert({bytes, address});
+  const auto place = free_.insert_or_assign(address, bytes).first;
+  try {
+    free_by_size_.insert({bytes, address});
+  } catch (...) {
+    free_.erase(place);  // the two hold the same ranges, also where there is no memory for one of them
+    throw;
+  }
 }
 
 void address_space::remove_free(std::map<std::uintptr_t, std::uint64_t>::iterator range) {
