@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from functools import partial
+from contextlib import nullcontext
 from typing import Any
 
 from hipplan.language.loader import LoadedPlan, PlanSource, loaded
@@ -20,7 +20,7 @@ from hipplan.machines.runtimes import Chosen, choose
 from hipplan.processes.verifying import answer_in_thread
 from hipplan.program.lock import Locked
 from hipplan.program.program import Program
-from hipplan.ranks.agreement import agreeing
+from hipplan.ranks.agreement import Ranks
 from hipplan.ranks.groups import Group
 
 log = logging.getLogger("hipplan")
@@ -66,19 +66,20 @@ def apply(
     also GroupError (another rank failed or did not answer; rolled back) and GroupInDoubt (what was decided cannot be
     read).
     """
-    with agreeing(group, timeout) as agreement:
-        known = loaded(plan, vars, None if group is None else group.variables)
+    ranks = None if group is None else Ranks(group, timeout)
+    with nullcontext() if ranks is None else ranks.agreeing("apply") as agreement:
+        known = loaded(plan, vars, None if ranks is None else ranks.variables)
         profile = None if machine is None else load_machine(machine)
         lock = None if locked is None else Locked(locked)
         with recording(record, known) as recorder:
             chosen = choose(runtime, profile)
             program = _prepared(known, chosen, profile, lock)
             if agreement is not None:
-                agreement.hello(program.name)
+                agreement.hello()
             layout = run(
                 program, chosen.runtime, bind=bind, on_step=on_step, on_bytes=on_bytes, check=verify,
                 notice=chosen.notice, record=recorder, vote=None if agreement is None else agreement.vote,
-                together=partial(agreeing, group, timeout),
+                ranks=ranks,
             )  # fmt: skip
     if answer:
         answer_in_thread(layout)

@@ -277,9 +277,22 @@ class RecordError(HipplanError):
 
 
 class GroupError(HipplanError):
-    """Another rank failed or did not answer, so no rank of the group keeps anything: this one has undone its part."""
+    """Another rank failed or did not answer, so no rank of the group keeps anything: this one has undone its part, but
+    for what `leaks` names."""
 
-    exit_code = ExitCode.ROLLED_BACK
+    def __init__(self, diagnostics: Diagnostic | Iterable[Diagnostic], *, undone: Any = None) -> None:
+        super().__init__(diagnostics)
+        self.undone = undone
+        """What was given back and what was not; None if all was, or nothing had been made."""
+
+    @property
+    def leaks(self) -> tuple[str, ...]:
+        """Names of what could not be given back."""
+        return () if self.undone is None else tuple(self.undone.leaks)
+
+    @property
+    def exit_code(self) -> ExitCode:  # type: ignore[override]  # an instance knows better than its class
+        return ExitCode.LEAKED if self.leaks else ExitCode.ROLLED_BACK
 
 
 class GroupInDoubt(HipplanError):
@@ -299,8 +312,11 @@ class GroupInDoubt(HipplanError):
         """
         give_back, self.give_back = self.give_back, None
         undone = give_back() if give_back is not None else None
-        if undone is not None and undone.failures:
-            raise LeakError(undone.diagnostics(), undone=undone)
+        leaked = LeakError(undone.diagnostics(), undone=undone) if undone is not None and undone.failures else None
+        if undone is not None and undone.interrupt is not None:
+            raise undone.interrupt from leaked
+        if leaked is not None:
+            raise leaked
 
 
 class HeldError(HipplanError):

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -46,13 +46,14 @@ from hipplan.files import strict_json
 from hipplan.files.output import check_replacing
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hipplan.language.loader import LoadedPlan
     from hipplan.layout.layout import Layout
     from hipplan.layout.record import Recorder
     from hipplan.machines.runtimes import Chosen
     from hipplan.program.program import Program
-    from hipplan.ranks.agreement import Agreement
-    from hipplan.ranks.groups import Group
+    from hipplan.ranks.agreement import Agreement, Ranks
 
 
 def declare(parser: Parser) -> None:
@@ -76,8 +77,6 @@ def declare(parser: Parser) -> None:
 
 
 def run(given: Namespace) -> int:
-    from hipplan.ranks.agreement import agreeing
-
     if given.record == "-":
         raise WrongUsage("--record: standard output has the report; name a file (./- or /dev/stderr, if need be)")
     saves = _saves(given.save)
@@ -85,27 +84,30 @@ def run(given: Namespace) -> int:
     not_over(written, given.file, given.locked, given.machine, *given.var_file)
     for _, file in saves:
         check_replacing(file, "--save:")
-    group = _group(given)
-    with agreeing(group, given.timeout) as agreement, at_end(partial(_tell_others, agreement)):
-        return _prepared(given, saves, written, group, agreement)
+    ranks = _ranks(given)
+    if ranks is not None and saves:
+        raise WrongUsage("--save: all ranks would write the same file; use layout.save() with names of their own")
+    with ranks.agreeing("apply") if ranks else nullcontext() as agreement, at_end(partial(_tell_others, agreement)):
+        return _prepared(given, saves, written, ranks, agreement)
 
 
-def _group(given: Namespace) -> Group | None:
+def _ranks(given: Namespace) -> Ranks | None:
     """Raises SettingError; the ranks but the first are quiet."""
     if given.group is None:
         return None
+    from hipplan.ranks.agreement import Ranks
     from hipplan.ranks.groups import group
 
     found = group(given.group)
     given.quiet = given.quiet or found.rank > 0
-    return found
+    return Ranks(found, given.timeout)
 
 
 def _prepared(
     given: Namespace,
     saves: list[tuple[str, str]],
     written: list[tuple[str, str]],
-    group: Group | None,
+    ranks: Ranks | None,
     agreement: Agreement | None,
 ) -> int:
     from hipplan.layout.prepare import prepare
@@ -114,7 +116,7 @@ def _prepared(
     from hipplan.machines.runtimes import choose
     from hipplan.program.lock import Locked
 
-    plan = load_plan(given.file, given, of_rank=None if group is None else group.variables)
+    plan = load_plan(given.file, given, of_rank=None if ranks is None else ranks.variables)
     not_over(written, *plan.files)
     profile = load_machine(given.machine) if given.machine else None
     lock = None if given.locked is None else Locked(given.locked)
@@ -128,7 +130,7 @@ def _prepared(
         show_warnings(program.warnings, given)
         _check_saves(saves, program)
         if agreement is not None:
-            agreement.hello(program.name)
+            agreement.hello()
         return _apply(program, chosen, given, record, saves, agreement)
 
 
@@ -166,6 +168,14 @@ def _apply(
                     interrupts.check()
                     bars.bytes("filling memory", done, total)
 
+                def voted(deliver: Callable[[], None]) -> BaseException | None:
+                    def look() -> None:
+                        deliver()
+                        interrupts.check()
+
+                    assert agreement is not None
+                    return agreement.vote(look)
+
                 layout = apply(
                     program,
                     chosen.runtime,
@@ -174,7 +184,7 @@ def _apply(
                     check=given.verify,
                     notice=chosen.notice,
                     record=record,
-                    vote=None if agreement is None else agreement.vote,
+                    vote=None if agreement is None else voted,
                 )
         except Interrupted as interrupted:
             if agreement is not None:

@@ -159,12 +159,18 @@ def loaded(
     vars: Mapping[str, Any] | None = None,  # noqa: A002
     ambient: Mapping[str, Any] | None = None,
 ) -> LoadedPlan:
-    """Of a plan that may be loaded already, without ambient then. Raises as load() does, and TypeError for vars that
-    come too late."""
+    """Of a plan that may be loaded already.
+
+    Raises as load() does, and TypeError for vars that come too late, as ambient does where the plan has another value.
+    """
     if not isinstance(plan, LoadedPlan):
         return load(plan, vars, ambient=ambient)
     if vars:
         raise TypeError("vars are for a plan that is not loaded yet: give them to hipplan.load()")
+    for name, value in (ambient or {}).items():
+        if plan.plan.vars.get(name, value) != value:
+            why = f"the plan is loaded already, with {name}: {plan.plan.vars[name]}, and this rank has {value}"
+            raise TypeError(f"{why}: give the path or text of the plan, or load it with vars={{'{name}': {value}}}")
     return plan
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Protocol
 
@@ -19,30 +20,40 @@ from hipplan.layout.undo import Undone, give_back
 from hipplan.layout.views import Piece
 from hipplan.machines.family import family_of
 
+log = logging.getLogger("hipplan")
+
 _FORKED = "a layout of the parent process: a forked child cannot use it"
 
 
 class Agreement(Protocol):
     """What the ranks of a group say to each other about one change (hipplan.ranks.agreement)."""
 
-    def hello(self, what: str) -> None:
+    def hello(self) -> None:
         """Raises GroupError: not all take part."""
 
-    def vote(self, came: Sequence[int]) -> None:
-        """Raises GroupError: nobody commits; GroupInDoubt."""
+    def vote(self, look: Callable[[], None]) -> BaseException | None:
+        """As Vote of together.py."""
 
 
-Together = Callable[[], AbstractContextManager[Agreement | None]]
-"""Begins an agreement on a change, whose ranks hear of what is raised within; on nothing where there is no group."""
+class Ranks(Protocol):
+    """With whom a layout is changed (hipplan.ranks.agreement)."""
+
+    @property
+    def variables(self) -> dict[str, int]:
+        """Of the plan, where it declares them."""
+
+    def agreeing(self, call: str) -> AbstractContextManager[Agreement]:
+        """An agreement whose ranks hear of what is raised within."""
 
 
 class Holding:
     """The memory of one layout."""
 
-    def __init__(self, native: _core.Holdings, record: Recorder | None, together: Together | None = None) -> None:
+    def __init__(self, native: _core.Holdings, record: Recorder | None, ranks: Ranks | None = None) -> None:
         self.native = native
-        self.together: Together = together or nullcontext
-        """With whom it is changed."""
+        self.ranks = ranks
+        self.in_doubt: Callable[[], Undone] | None = None
+        """Rolls back a change of which nobody knows whether the ranks commit."""
         self.record = record
         """Who writes down what is done."""
         self.lock = threading.RLock()  # a signal's handler may close what its thread is closing
@@ -75,6 +86,8 @@ class Holding:
             raise ValueError(f"this is {_FORKED}")
         if self.native.closed:
             raise ValueError("the layout is closed")
+        if self.in_doubt is not None:
+            raise ValueError("the group of this layout is in doubt: it can only be closed")
 
     def is_changed_here(self) -> bool:
         """Whether this thread is in the middle of a change: called by on_step, or in a signal's handler."""
@@ -103,7 +116,7 @@ class Holding:
             resource = state.resources[name]
         except KeyError:
             raise KeyError(f"the layout has no '{name}'; {suggest_or_list(name, state.resources)}") from None
-        if self.native.closed or self.is_forked:
+        if self.native.closed or self.is_forked or self.in_doubt is not None:
             raise self._refusal(name)
         if resource.kind == "registered" and not resource.size:
             size = state.size_of(name)  # all of a file: the plan need not know how much that is
@@ -114,11 +127,20 @@ class Holding:
     def _refusal(self, name: str) -> _core.LeaseRefused:
         if self.is_forked:
             return _core.LeaseRefused(f"'{name}' is of {_FORKED}")
+        if self.in_doubt is not None:
+            return _core.LeaseRefused(f"'{name}' is of a layout whose group is in doubt: it can only be closed")
         return _core.LeaseRefused(f"'{name}' is closed: its memory was given back")
+
+    def settle(self) -> Undone:
+        """Rolls back what is in doubt. The layout can only be closed all the same."""
+        with self.lock:
+            return Undone(0) if self.in_doubt is None else self.in_doubt()
 
     def close(self, force: bool) -> Undone:
         """Gives everything back, for who has the lock. Raises LayoutInUse (HP409), with nothing changed, while it is
         looked at; force: then what is looked at stays, and waits."""
+        for failure in self.settle().diagnostics():
+            log.error("%s", failure)
         if (holders := self.native.close(force)) and not force:
             hint = "delete the arrays and tensors made from it first, or close(force=True)"
             raise LayoutInUse(in_use(holders, hint))

@@ -131,12 +131,13 @@ class Layout:
         from hipplan.language.loader import loaded
         from hipplan.layout.prepare import prepare_change
 
-        wanted = loaded(plan, vars)
+        ranks = self._holding.ranks
 
         def way(state: State) -> Difference:
+            wanted = loaded(plan, vars, None if ranks is None else ranks.variables)
             return prepare_change(state.program, wanted, self.runtime, rebound(state, bindings(bind)))
 
-        return update.change(self._holding, way, bind=bind, on_step=on_step, check=verify)
+        return update.change(self._holding, "update", way, bind=bind, on_step=on_step, check=verify)
 
     def grow(self, name: str, *, by: int | str | None = None, to: int | str | None = None) -> Difference:
         """Maps more memory at the end of a region or reservation; its address does not change, and views stay valid.
@@ -169,7 +170,7 @@ class Layout:
         def way(state: State) -> Difference:
             return remake.remapped(state.program, name, device=device, keep_bytes=keep_bytes)
 
-        return update.change(self._holding, way)
+        return update.change(self._holding, "remap", way)
 
     def seal(self, name: str) -> Difference:
         """Nobody may write a region, a reservation or one mapping any more; read back from the driver.
@@ -177,11 +178,11 @@ class Layout:
         Views that are out stay; writing through them faults. unseal() and update() give every device its rights back.
         On ROCm a copy (hipMemcpy) into it faults too. Raises ApplyError: rolled back.
         """
-        return update.become(self._holding, lambda program, _: sealing.sealed(program, name))
+        return update.become(self._holding, "seal", lambda program, _: sealing.sealed(program, name))
 
     def unseal(self, name: str) -> Difference:
         """Takes seal() back. Raises ApplyError: rolled back."""
-        return update.become(self._holding, lambda program, _: sealing.unsealed(program, name))
+        return update.become(self._holding, "unseal", lambda program, _: sealing.unsealed(program, name))
 
     def export(self, name: str) -> int:
         """A new file descriptor of an allocation, for another process to bind; the caller closes it.

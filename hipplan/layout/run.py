@@ -7,12 +7,13 @@ from typing import Any
 
 from hipplan import _core
 from hipplan.layout.bound import bindings
-from hipplan.layout.holding import Holding, Together
+from hipplan.layout.holding import Holding, Ranks
 from hipplan.layout.layout import Layout
 from hipplan.layout.mover import OnBytes
 from hipplan.layout.record import Recorder
 from hipplan.layout.state import State
-from hipplan.layout.transaction import OnProgress, OnStep, Transaction, Vote
+from hipplan.layout.together import Vote
+from hipplan.layout.transaction import OnProgress, OnStep, Transaction
 from hipplan.layout.undo import give_back_waiting
 from hipplan.machines.runtimes import described
 from hipplan.program.difference import from_nothing
@@ -31,10 +32,10 @@ def run(
     notice: str = "",
     record: Recorder | None = None,
     vote: Vote | None = None,
-    together: Together | None = None,
+    ranks: Ranks | None = None,
 ) -> Layout:
-    """Makes every step, reads back, and hands out the layout. vote and errors: as of Transaction. together: how the
-    layout's changes are agreed on."""
+    """Makes every step, reads back, and hands out the layout. vote and errors: as of Transaction. ranks: with whom the
+    layout is changed."""
     if (interrupt := give_back_waiting()) is not None:
         raise interrupt
     if record is not None:
@@ -60,4 +61,4 @@ def run(
         if record is not None:
             record.end()
         raise
-    return Layout(Holding(holdings, record, together), notice, making.retries)
+    return Layout(Holding(holdings, record, ranks), notice, making.retries)

@@ -5,36 +5,62 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import Any
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextlib.contextmanager
-def signals_wait() -> Iterator[Sequence[int]]:
-    """Python's handlers of ^C, SIGTERM and SIGHUP run at the end of the block, each once, as if they came then. Yields
-    those that have come by now.
+def signals_wait() -> Iterator[Callable[[], None]]:
+    """Python's handlers of ^C, SIGTERM and SIGHUP run at the end of the block, each once, as if they came then; or when
+    what is yielded is called, which raises what they raise.
 
     Handlers run in the main thread alone, so in any other nothing is to be done.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield ()
+        yield lambda: None
         return
-    came: list[int] = []
+    came: dict[signal.Signals, None] = {}
 
     def note(number: int, frame: FrameType | None) -> None:
-        came.append(number)
+        came[signal.Signals(number)] = None
 
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
-    # One that is ignored stays so; one that was not set from Python cannot be put back.
-    replaced = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
+    def deliver() -> None:
+        while came:
+            number = next(iter(came))
+            del came[number]
+            handler = before[number]
+            if not callable(handler):  # SIG_DFL, which ends the process: what is under way ends first
+                came[number] = None
+                raise InterruptedError(number.name)
+            handler(number, None)
+
+    before = {number: handler for number in _SIGNALS if _can_be_put_back(handler := signal.getsignal(number))}
     try:
-        for number in replaced:
+        for number in before:
             signal.signal(number, note)
-        yield came
+        yield deliver
     finally:
-        for number, handler in replaced.items():
+        _put_back([*before.items()])
+        for number in came:
+            signal.raise_signal(number)
+
+
+def _put_back(handlers: list[tuple[signal.Signals, Any]]) -> None:
+    """Each, also where one that is put back raises at once.
+
+    Not by an ExitStack: its frame and what a call raises make a circle, which would hold the layout's memory.
+    """
+    if handlers:
+        number, handler = handlers.pop()
+        try:
             signal.signal(number, handler)
-        for heard in dict.fromkeys(came):
-            signal.raise_signal(heard)
+        finally:
+            _put_back(handlers)
+
+
+def _can_be_put_back(handler: object) -> bool:
+    """One that is ignored stays so; one that was not set from Python cannot be put back."""
+    return handler not in (signal.SIG_IGN, None)

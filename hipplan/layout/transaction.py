@@ -22,8 +22,8 @@ from hipplan.layout.checks import Check
 from hipplan.layout.leases import in_use
 from hipplan.layout.mover import Callbacks, Mover, OnBytes
 from hipplan.layout.record import Recorder
-from hipplan.layout.signals_wait import signals_wait
 from hipplan.layout.state import State
+from hipplan.layout.together import Vote, decide_together
 from hipplan.layout.undo import Undone, give_back, retried_text, tell_leaks, wait_until_idle
 from hipplan.layout.verify import native_rows, verify
 from hipplan.machines.family import family_of
@@ -38,10 +38,6 @@ OnStep = Callable[[int, Step], None]
 """Called before each step with its number from 0. What it raises rolls back. Each step is made by itself then."""
 OnProgress = Callable[[int, int], None]
 """Called every few milliseconds with how many steps are done, and how many there are. What it raises rolls back."""
-
-Vote = Callable[[Sequence[int]], None]
-"""Returns when all ranks of a group commit. What it raises rolls back, but GroupInDoubt leaves all as it is, undecided.
-It gets the signals that have come meanwhile, as they come."""
 
 _HINTS = {
     "hipErrorInvalidValue": "this runtime refuses the arguments; `hipplan machine` shows what it can do",
@@ -109,12 +105,9 @@ class Transaction:
                 self.prepare()
             finally:
                 self.retries = _core.thread_retries() - before
-            if self._vote is None:
-                undone = self.commit()
-            else:
-                with signals_wait() as came:  # between a yes and the commit nothing may come
-                    self._vote(came)
-                    undone = self.commit()
+            if self._vote is not None:
+                decide_together(self._vote, self._decide)
+            undone = self.commit()
         except GroupInDoubt as doubt:
             doubt.give_back = self.roll_back
             raise
@@ -164,11 +157,13 @@ class Transaction:
     def commit(self) -> Undone:
         """The change counts from here on; then gives back what it replaces. Raises ValueError where the layout was
         closed meanwhile."""
-        change = self._started
-        state = replace(self._state, checks=self._checks)
-        if not change.commit(state):
-            raise ValueError("the layout is closed" if self.holdings.closed else "the change was rolled back")
+        if not self._started.committed:
+            self._decide()
         return self._give_back(self.way.new.devices)
+
+    def _decide(self) -> None:
+        if not self._started.commit(replace(self._state, checks=self._checks)):
+            raise ValueError("the layout is closed" if self.holdings.closed else "the change was rolled back")
 
     def roll_back(self) -> Undone:
         """Everything is as it was before; gives back what was made."""
@@ -298,7 +293,9 @@ class Transaction:
             if self._record is not None:
                 self._record.failed(error)
             undone = self.roll_back()
-            if isinstance(error, (LayoutInUse, GroupError)):
+            if isinstance(error, GroupError) and undone.failures:
+                raise GroupError([*error.diagnostics, *undone.diagnostics()], undone=undone)
+            if isinstance(error, (LayoutInUse, GroupError)) and undone.interrupt is None:
                 raise error
             if isinstance(error, Exception) and self.holdings.closed:
                 raise ValueError("the layout is closed")

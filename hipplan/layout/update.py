@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
-from functools import partial
+from contextlib import ExitStack
 from typing import Any
 
 from hipplan.errors import GroupInDoubt
@@ -13,7 +12,7 @@ from hipplan.layout.bound import bindings
 from hipplan.layout.holding import Holding
 from hipplan.layout.state import State
 from hipplan.layout.transaction import OnStep, Transaction
-from hipplan.layout.undo import Undone, give_back
+from hipplan.layout.undo import give_back
 from hipplan.program import contents, extend, pieces, resize
 from hipplan.program.alterations import refuse
 from hipplan.program.content_steps import Staging
@@ -26,21 +25,24 @@ log = logging.getLogger("hipplan")
 
 def change(
     holding: Holding,
+    call: str,
     way: Callable[[State], Difference],
     *,
     bind: Mapping[str, Any] | None = None,
     on_step: OnStep | None = None,
     check: bool = True,
-    alone: bool = False,
 ) -> Difference:
     """Goes the way from what the layout is. One at a time: waits for a change that another thread makes.
 
-    way: what to do, of the layout as it is then. alone: without the other ranks of the layout's group. Raises
-    ApplyError after rolling back, LayoutInUse with nothing changed, LeakError if the layout has changed but something
-    could not be given back; of a group also GroupError and GroupInDoubt.
+    call: what the ranks of the layout's group do together; empty: this one does it alone. way: what to do, of the
+    layout as it is then.
+
+    Raises ApplyError after rolling back, LayoutInUse with nothing changed, LeakError if the layout has changed but
+    something could not be given back; of a group also GroupError and GroupInDoubt.
     """
-    with holding.lock, nullcontext() if alone else holding.together() as agreement:
+    with holding.lock, ExitStack() as group:
         holding.require_open()
+        agreement = group.enter_context(holding.ranks.agreeing(call)) if holding.ranks and call else None
         holdings = holding.native
         if holdings.changing:
             raise refuse("the layout is being changed already", why="a change cannot begin inside of another one")
@@ -58,7 +60,7 @@ def change(
             record.changed(difference.in_a_line())
         vote = None
         if agreement is not None:
-            agreement.hello(difference.in_a_line())
+            agreement.hello()
             vote = agreement.vote
         transaction = Transaction(
             holdings, difference, bind=bindings(bind), on_step=on_step, check=check, record=record, vote=vote
@@ -66,17 +68,9 @@ def change(
         try:
             transaction.run()
         except GroupInDoubt as doubt:
-            doubt.give_back = partial(_abandon, holding, transaction)
+            holding.in_doubt, doubt.give_back = transaction.roll_back, holding.settle
             raise
     return difference
-
-
-def _abandon(holding: Holding, transaction: Transaction) -> Undone:
-    """What this rank has of a layout about which its group is in doubt is given back, change and all."""
-    with holding.lock:
-        for failure in transaction.roll_back().diagnostics():
-            log.error("%s", failure)
-        return holding.close(True)
 
 
 def grow(holding: Holding, name: str, by: Size | None, to: Size | None) -> Difference:
@@ -88,7 +82,7 @@ def grow(holding: Holding, name: str, by: Size | None, to: Size | None) -> Diffe
         step = pieces.growth_step(state.program, name)
         return extend.grown(program, name, _addresses(state, name), by=by, to=to, step=step)
 
-    return become(holding, grown)
+    return become(holding, "grow", grown)
 
 
 def shrink(holding: Holding, name: str, by: Size | None, to: Size | None) -> Difference:
@@ -99,19 +93,21 @@ def shrink(holding: Holding, name: str, by: Size | None, to: Size | None) -> Dif
             return resize.shrunk(program, name, by=by, to=to)
         return extend.shrunk(program, name, _addresses(state, name), by=by, to=to)
 
-    return become(holding, shrunk)
+    return become(holding, "shrink", shrunk)
 
 
-def become(holding: Holding, other: Callable[[Program, State], Program], *, alone: bool = False) -> Difference:
+def become(holding: Holding, call: str, other: Callable[[Program, State], Program]) -> Difference:
     """other: the program to become, of that which the layout has, with its memory in one piece each."""
-    return change(
-        holding, lambda state: pieces.lead(state.program, other(pieces.as_planned(state.program), state)), alone=alone
-    )
+
+    def way(state: State) -> Difference:
+        return pieces.lead(state.program, other(pieces.as_planned(state.program), state))
+
+    return change(holding, call, way)
 
 
 def make_lanes(holding: Holding, staging: Staging) -> Difference:
     """What moves bytes to and from devices, which stays with the layout."""
-    return become(holding, lambda program, _: contents.with_lanes(program, staging), alone=True)
+    return become(holding, "", lambda program, _: contents.with_lanes(program, staging))
 
 
 def _addresses(state: State, name: str) -> extend.Addresses:

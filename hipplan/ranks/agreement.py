@@ -11,158 +11,216 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import math
 import secrets
-import signal
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from hipplan import __version__
 from hipplan.errors import Diagnostic, GroupError, GroupInDoubt, HipplanError
 from hipplan.files import strict_json
+from hipplan.plain import number
 from hipplan.ranks.groups import Group
-from hipplan.ranks.stores import StoreLost
+from hipplan.ranks.stores import Look, StoreLost
 
 log = logging.getLogger("hipplan")
 
 SLACK_S = 1.0
-"""How much longer than rank 0 the others wait, so that one rank ends a round in vain and not all at once."""
+"""How much longer than rank 0 the others wait, so that one rank ends a round in vain and not all at once; and how much
+longer a store that does not answer is asked again."""
+_AGAIN_S = 0.05
 _TEXT_MAX = 2000
+_HELLO, _VOTE, _OVER = "hello", "vote", ""
 
 Said = dict[str, Any]
+_Answer = TypeVar("_Answer")
 
 
-@contextlib.contextmanager
-def agreeing(group: Group | None, timeout_s: float) -> Iterator[Agreement | None]:
-    """An agreement whose ranks hear of what is raised within; None where there is no group."""
-    if group is None:
-        yield None
-        return
-    agreement = Agreement(group, timeout_s)
-    with agreement.telling():
-        yield agreement
+class Ranks:
+    """A group whose ranks apply a plan, and change its layouts, together."""
+
+    def __init__(self, group: Group, timeout_s: float) -> None:
+        """timeout_s: how long a rank that is ready waits for the others, in each round.
+
+        Raises TypeError, ValueError.
+        """
+        if not isinstance(group, Group):
+            raise TypeError(f"group is what hipplan.group() returns, not {type(group).__name__}")
+        timeout = number(timeout_s)
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+            raise TypeError(f"timeout is a number of seconds, not {type(timeout).__name__}")
+        if not math.isfinite(timeout) or timeout <= 0:
+            raise ValueError(f"timeout is more than 0 seconds, not {timeout}")
+        self.group = group
+        self.timeout_s = float(timeout)
+
+    @property
+    def variables(self) -> dict[str, int]:
+        """Of the plan, where it declares them."""
+        return self.group.variables
+
+    @contextlib.contextmanager
+    def agreeing(self, call: str) -> Iterator[Agreement]:
+        """An agreement whose ranks hear of what is raised within. call: what all of them are about to do."""
+        agreement = Agreement(self, call)
+        try:
+            yield agreement
+        except GroupInDoubt:
+            raise
+        except BaseException as error:
+            agreement.fail(error)
+            raise
 
 
 class Agreement:
     """One call that all ranks of a group make."""
 
-    def __init__(self, group: Group, timeout_s: float) -> None:
-        """timeout_s: how long a rank that is ready waits for the others, in each round."""
-        self._group = group
-        self._timeout_s = timeout_s
-        self._call = f"{group.next_call()}"
-        self._round = "hello"
+    def __init__(self, ranks: Ranks, call: str) -> None:
+        self._group = ranks.group
+        self._timeout_s = ranks.timeout_s
+        self._number = ranks.group.next_call()
+        self._what = call
+        self._nonce = secrets.token_hex(16)
+        self._round = _HELLO
         self._attempt = ""
         """Of the nonces of all ranks: a message of another run has another one."""
 
-    @contextlib.contextmanager
-    def telling(self) -> Iterator[None]:
-        """What is raised within, before this rank has voted, is told to the others, who give up at once."""
-        try:
-            yield
-        except (GroupError, GroupInDoubt):
-            raise
-        except BaseException as error:
-            self.fail(error)
-            raise
-
-    def hello(self, plan: str) -> None:
+    def hello(self) -> None:
         """Raises GroupError: a rank cannot take part (HP430), did not come (HP431), or does not fit (HP433)."""
-        mine = {"nonce": secrets.token_hex(16), "hipplan": __version__, "plan": plan, "size": self._group.size}
-        with self._reaching():
-            everybody = self._end_of_round(mine)
-        for key, what in (("hipplan", "version of hipplan"), ("size", "size of the group")):
+        mine = {"nonce": self._nonce, "hipplan": __version__, "call": self._what, "size": self._group.size}
+        try:
+            everybody = self._end_of_round(mine, lambda: False)
+        except StoreLost as lost:
+            raise GroupError(Diagnostic("HP434", "the group cannot be reached", why=str(lost))) from None
+        self._round = _VOTE
+        for key, what in (("size", "size of the group"), ("hipplan", "version of hipplan"), ("call", "call")):
             for rank, said in enumerate(everybody):
                 if said.get(key) != mine[key]:
                     why = f"rank {rank} has {said.get(key)}, rank {self._group.rank} {mine[key]}"
                     raise GroupError(Diagnostic("HP433", f"the ranks do not have the same {what}", why=why))
-        self._attempt = hashlib.sha256("".join(str(said["nonce"]) for said in everybody).encode()).hexdigest()
-        self._round = "vote"
+        self._attempt = hashlib.sha256("".join(str(said.get("nonce")) for said in everybody).encode()).hexdigest()
 
-    def vote(self, came: Sequence[int] = ()) -> None:
-        """This rank can commit; returns when all do. came: signals; the first that comes ends the vote in vain, unless
-        it is decided already. Raises GroupError: none does (HP430, HP431); GroupInDoubt (HP432): what was decided
-        cannot be read."""
+    def vote(self, look: Callable[[], None]) -> BaseException | None:
+        """This rank can commit; returns when all do. look: called now and then; what it raises ends the vote in vain,
+        and is raised; where all have decided to commit by then it is returned.
+
+        Raises GroupError: none does (HP430, HP431); GroupInDoubt (HP432): what was decided cannot be read.
+        """
+        raised: list[BaseException] = []
+
+        def ends() -> bool:
+            try:
+                look()
+            except BaseException as error:
+                raised.append(error)
+            return bool(raised)
+
+        look()  # nothing has been said yet
         try:
-            self._end_of_round({"ready": True}, came)
-        except StoreLost as lost:
+            self._vote(ends, raised)
+            return raised[0] if raised else None
+        finally:
+            self._round = _OVER
+            raised.clear()  # a circle with its traceback would hold the layout's memory until a garbage collection
+
+    def _vote(self, ends: Look, raised: Sequence[BaseException]) -> None:
+        try:
+            self._end_of_round({"ready": True}, ends, raised)
+        except GroupError:
+            if raised:
+                raise raised[0] from None
+            raise
+        except Exception as error:  # whatever it is, the others may have heard the yes
             summary = f"rank {self._group.rank} cannot read what its group has decided"
             hint = "close() gives back what this rank has made, whatever the others do"
-            raise GroupInDoubt(Diagnostic("HP432", summary, why=str(lost), hint=hint)) from None
-        finally:
-            self._round = ""
-
-    @contextlib.contextmanager
-    def _reaching(self) -> Iterator[None]:
-        try:
-            yield
-        except StoreLost as lost:
-            why = str(lost)
-            raise GroupError(Diagnostic("HP434", "the group cannot be reached", why=why)) from None
-
-    def _key(self, name: object) -> str:
-        return f"{self._call}/{self._round}/{name}"
-
-    def _end_of_round(self, mine: Said, came: Sequence[int] = ()) -> list[Said]:
-        """What everybody says. Raises GroupError where the round was aborted, StoreLost."""
-        group, store = self._group, self._group.store
-        written = self._written(mine)
-        if store.first(self._key(group.rank), written) != written:
-            raise StoreLost("another process has spoken for this rank: each run needs a fresh folder or store")
-        until = time.monotonic() + self._timeout_s
-        if group.rank == 0:
-            decided = store.first(self._key("end"), self._collected(until, came))
-        else:
-            decided = self._awaited(until + SLACK_S, came)
-        return self._read(decided)
-
-    def _awaited(self, until: float, came: Sequence[int]) -> bytes:
-        """What ends the round, which rank 0 writes; this rank does so if it waits in vain or is interrupted."""
-        store, key = self._group.store, self._key("end")
-        while True:
-            found = store.get(key, min(until, time.monotonic() + _LOOK_S))
-            if found is not None:
-                return found
-            if came:
-                return store.first(key, self._written(self._interrupted(came)))
-            if time.monotonic() >= until:
-                return store.first(key, self._written(self._in_vain([0])))
-
-    def _interrupted(self, came: Sequence[int]) -> Said:
-        return {"failed": self._group.rank, "what": signal.Signals(came[0]).name}
-
-    def _collected(self, until: float, came: Sequence[int]) -> bytes:
-        """What all ranks say; or what ends the round without it."""
-        said: list[Said] = []
-        missing: list[int] = []
-        for rank in range(self._group.size):
-            while True:
-                value = self._group.store.get(self._key(rank), min(until, time.monotonic() + _LOOK_S))
-                if value is not None or time.monotonic() >= until:
-                    break
-                ended = self._group.store.get(self._key("end"), 0.0)  # somebody failed meanwhile
-                if ended is not None:
-                    return ended
-                if came:
-                    return self._written(self._interrupted(came))
-            if value is None:
-                missing.append(rank)
-            else:
-                said.append(_parsed(value))
-        return self._written(self._in_vain(missing) if missing else {"all": said})
-
-    def _in_vain(self, missing: list[int]) -> Said:
-        return {"missing": missing, "by": self._group.rank, "after": self._timeout_s}
+            doubt = GroupInDoubt(Diagnostic("HP432", summary, why=str(error), hint=hint))
+            raise doubt from (raised[0] if raised else None)
 
     def fail(self, error: BaseException) -> None:
         """Tells the others, who give up at once; nothing once this rank has voted. Raises nothing: the error is on its
         way already."""
-        if not self._round:
-            return
+        failed = {"failed": self._group.rank, "nonce": self._nonce, **_told(error)}
         try:
-            self._group.store.first(self._key("end"), self._written({"failed": self._group.rank, **_told(error)}))
+            while self._round:
+                # Its own key, too: a folder that is used again must not tell of this failure.
+                self._group.store.first(self._key(self._group.rank), self._written(failed))
+                ended = _parsed(self._group.store.first(self._key("end"), self._written(failed)))
+                # A round that ended well is over, so the others hear of it in the next.
+                self._round = _VOTE if "all" in ended and self._round == _HELLO else _OVER
         except StoreLost as lost:
             log.warning("the other ranks wait for their deadline: %s", lost)
+
+    def _key(self, name: object) -> str:
+        return f"{self._number}/{self._round}/{name}"
+
+    def _end_of_round(self, mine: Said, ends: Look, raised: Sequence[BaseException] = ()) -> list[Said]:
+        """What everybody says. ends: whether this rank ends the round in vain, for what it has `raised`.
+
+        Raises GroupError where the round was aborted, StoreLost.
+        """
+        group = self._group
+        written, until = self._written(mine), time.monotonic() + self._timeout_s
+        if self._first(self._key(group.rank), written, until) != written:
+            raise StoreLost("another process has spoken for this rank: each run needs a fresh folder or store")
+        if group.rank == 0:
+            proposed = self._collected(until, ends, raised)
+        else:
+            until += SLACK_S
+            found = self._get(self._key("end"), until, ends)
+            if found is not None:
+                return self._read(found)
+            proposed = self._interrupted(raised[0]) if raised else self._in_vain([0])
+        return self._read(self._first(self._key("end"), self._written(proposed), until))
+
+    def _collected(self, until: float, ends: Look, raised: Sequence[BaseException]) -> Said:
+        """What all ranks say; or what ends the round without it."""
+        store, said, missing = self._group.store, list[Said](), list[int]()
+        ended: list[bytes] = []
+
+        def over() -> bool:
+            """Whether somebody has failed meanwhile, or a look ends the wait."""
+            value = store.get(self._key("end"), 0.0, lambda: False)
+            if value is not None:
+                ended.append(value)
+            return value is not None or ends()
+
+        for rank in range(self._group.size):
+            value = self._get(self._key(rank), until, over)
+            if ended:
+                return _parsed(ended[0])
+            if raised:
+                return self._interrupted(raised[0])
+            if value is None:
+                missing.append(rank)
+                continue
+            message = _parsed(value)
+            if "failed" in message:  # which that rank is about to write as the end
+                return message
+            said.append(message)
+        return self._in_vain(missing) if missing else {"all": said}
+
+    def _first(self, key: str, value: bytes, until: float) -> bytes:
+        return self._persistently(lambda: self._group.store.first(key, value), until)
+
+    def _get(self, key: str, until: float, look: Look) -> bytes | None:
+        return self._persistently(lambda: self._group.store.get(key, until, look), until)
+
+    def _persistently(self, ask: Callable[[], _Answer], until: float) -> _Answer:
+        """A store that cannot be reached for a moment is asked again."""
+        while True:
+            try:
+                return ask()
+            except StoreLost:
+                if time.monotonic() >= until + SLACK_S:
+                    raise
+            time.sleep(_AGAIN_S)
+
+    def _in_vain(self, missing: list[int]) -> Said:
+        return {"missing": missing, "by": self._group.rank, "after": self._timeout_s}
+
+    def _interrupted(self, error: BaseException) -> Said:
+        return {"failed": self._group.rank, "nonce": self._nonce, **_told(error)}
 
     def _written(self, said: Said) -> bytes:
         return strict_json.dumps({"attempt": self._attempt, **said}).encode()
@@ -171,22 +229,22 @@ class Agreement:
         ended = _parsed(value)
         try:
             if "failed" in ended:
+                if ended["failed"] == self._group.rank and ended.get("nonce") != self._nonce:
+                    raise ValueError("it is of another run")
                 raise GroupError(_failure(ended))
             if "missing" in ended:
                 raise GroupError(_silence(ended))
             everybody = ended["all"]
-            if ended["attempt"] != self._attempt or len(everybody) != self._group.size:
+            if ended["attempt"] != self._attempt or not isinstance(everybody, list):
                 raise ValueError("it is of another run")
             if any(said["attempt"] != self._attempt for said in everybody):
                 raise ValueError("a rank's message is of another run")
-        except (ValueError, TypeError, LookupError) as error:
+            if self._round == _VOTE and [said["ready"] for said in everybody] != [True] * self._group.size:
+                raise ValueError("not all ranks are ready")
+        except (ValueError, TypeError, LookupError, OverflowError) as error:
             raise StoreLost(f"what stands in the group's store is no message of this run: {error}") from None
         found: list[Said] = everybody
         return found
-
-
-_LOOK_S = 0.05
-"""How often a rank that waits looks whether a signal has come, and rank 0 whether another rank has ended the round."""
 
 
 def _parsed(value: bytes) -> Said:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
+from datetime import timedelta
 from importlib import import_module
 from typing import Any
 
@@ -17,6 +18,8 @@ _SIZE = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 _LOCAL = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 """What torchrun, Open MPI, MPICH and Slurm call them."""
 RANKS_MAX = 65536
+_CONNECT_S = 30.0
+"""How long torchrun's store may take to answer at first."""
 
 
 class Group:
@@ -27,6 +30,9 @@ class Group:
 
     def __init__(self, store: Store, rank: int, size: int, local_rank: int | None = None) -> None:
         """Raises SettingError (HP434) for a rank that the group does not have."""
+        for what, value in (("rank", rank), ("size", size), ("local_rank", local_rank)):
+            if isinstance(value, bool) or not isinstance(value, (int, type(None))):
+                raise TypeError(f"{what} is a whole number, not {value!r}"[:200])
         if not 0 < size <= RANKS_MAX or not 0 <= rank < size:
             raise _refused(f"there is no rank {rank} of {size}", "ranks count from 0 to the size of the group less 1")
         self.store = store
@@ -35,12 +41,20 @@ class Group:
         self.local_rank = rank if local_rank is None else local_rank
         self._calls = 0
         self._lock = threading.Lock()
+        self._process = os.getpid()
 
     def __repr__(self) -> str:
         return f"<hipplan.Group: rank {self.rank} of {self.size}>"
 
     def next_call(self) -> int:
-        """The number of the call that begins, the same in all ranks."""
+        """The number of the call that begins, the same in all ranks.
+
+        Raises SettingError (HP434) in a forked child, which must not speak for its parent.
+        """
+        if os.getpid() != self._process:
+            raise _refused(
+                "this is a forked child of a rank", "it would speak for its parent", "make a group of its own"
+            )
         with self._lock:
             self._calls += 1
             return self._calls
@@ -62,25 +76,28 @@ def group(
 
     Raises SettingError (HP434): it cannot be used, or nothing says which rank this is.
     """
-    rank = _number(_RANK, "rank") if rank is None else number(rank)
-    size = _number(_SIZE, "size") if size is None else number(size)
-    if local_rank is None:
-        local_rank = next((int(os.environ[name]) for name in _LOCAL if os.environ.get(name, "").isdecimal()), None)
+    rank = _from_environment(_RANK, "rank") if rank is None else number(rank)
+    size = _from_environment(_SIZE, "size") if size is None else number(size)
+    if local_rank is None and any(os.environ.get(name) for name in _LOCAL):
+        local_rank = _from_environment(_LOCAL, "local rank")
     if isinstance(over, str) and over == "torch":
         over = _torchrun_store(size)
     if isinstance(over, (str, os.PathLike)):
         try:
+            if not os.fspath(over):
+                raise ValueError("its name is empty")
             store: Store = FolderStore(over)
-        except OSError as error:
-            raise _refused(f"the folder {os.fspath(over)!r} cannot be used", reason_of(error)) from None
+        except (OSError, ValueError) as error:
+            hint = "give a folder of your own that all ranks see, fresh for each run"
+            raise _refused(f"the folder {os.fspath(over)!r} cannot be used", reason_of(error), hint) from None
     elif callable(getattr(over, "compare_set", None)):
         store = TorchStore(over, f"hipplan/{_run_id(os.environ)}/")
     else:
         raise _refused(f"{type(over).__name__} is no group", 'give a folder, "torch", or a Store of torch.distributed')
-    return Group(store, rank, size, local_rank)
+    return Group(store, rank, size, None if local_rank is None else number(local_rank))
 
 
-def _number(names: tuple[str, ...], what: str) -> int:
+def _from_environment(names: tuple[str, ...], what: str) -> int:
     for name in names:
         text = os.environ.get(name, "")
         if text.isdecimal() and len(text) < 10:
@@ -105,9 +122,9 @@ def _torchrun_store(size: int) -> Any:
         why = "its agent serves no store that outlives the ranks (TORCHELASTIC_USE_AGENT_STORE)"
         raise _refused("the group torch needs torchrun", why, "use torchrun, or give a Store or a folder")
     try:
-        return connected(address, int(port), size, is_master=False)
+        return connected(address, int(port), size, is_master=False, timeout=timedelta(seconds=_CONNECT_S))
     except Exception as error:  # torch has no class for all that can go wrong with a connection
-        raise _refused(f"the store at {address}:{port} cannot be reached", str(error).splitlines()[0]) from None
+        raise _refused(f"the store at {address}:{port} cannot be reached", str(error)[:200]) from None
 
 
 def _run_id(environment: Mapping[str, str]) -> str:

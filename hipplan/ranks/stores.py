@@ -8,16 +8,25 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
 _PAUSE_FIRST_S, _PAUSE_LAST_S, _PAUSE_SHARE = 0.0002, 0.02, 50
 """A wait is longer by one part in so many of what it is, and by no more than the last."""
+_LOOK_S = 0.05
+"""How often a wait looks whether it is to end."""
 _NOTHING = "hipplan: nothing is there"
+_STORE_WAITS_S = 5.0
+"""How long one operation on torch's store may take: C++ code waits for it, which nothing interrupts."""
 _READ_MAX = 1 << 24
 """Bytes: 64,000 ranks say less."""
+
+Look = Callable[[], bool]
+"""Called now and then during a wait; true ends it, and what it raises does."""
 
 
 class StoreLost(Exception):
@@ -30,19 +39,22 @@ class Store(Protocol):
     def first(self, key: str, value: bytes) -> bytes:
         """Writes a value if none is there. Returns what is there: the same for everybody who ever asks."""
 
-    def get(self, key: str, until: float) -> bytes | None:
-        """Waits for a value until a monotonic time; None if there is none by then."""
+    def get(self, key: str, until: float, look: Look) -> bytes | None:
+        """Waits for a value until a monotonic time, or until look() ends the wait; None if there is none by then."""
 
 
 class FolderStore:
     """A folder that all ranks see, on one host or on a shared file system: a value is a file, made by link()."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        """Raises OSError if it cannot be made or written."""
-        self._folder = Path(folder)
-        self._folder.mkdir(parents=True, exist_ok=True)
+        """Raises OSError if it cannot be made or written, or if others may write there, ValueError for no path."""
+        self._folder = Path(folder).absolute()  # the process may change its own
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        about = self._folder.stat()
+        if about.st_uid != os.getuid() or about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise PermissionError(1, "other users may write there, and could speak for a rank")
         if not os.access(self._folder, os.W_OK | os.X_OK):
-            raise PermissionError(13, "it cannot be written", str(folder))
+            raise PermissionError(13, "it cannot be written")
 
     def first(self, key: str, value: bytes) -> bytes:
         place = self._place(key)
@@ -57,10 +69,10 @@ class FolderStore:
                 part.unlink(missing_ok=True)
         return value
 
-    def get(self, key: str, until: float) -> bytes | None:
+    def get(self, key: str, until: float, look: Look) -> bytes | None:
         place = self._place(key)
-        with _lost():
-            for _ in _attempts(until):
+        for _ in _attempts(until, look):
+            with _lost():
                 try:
                     return _read(place)
                 except FileNotFoundError:
@@ -81,7 +93,12 @@ def _lost() -> Iterator[None]:
 
 
 def _read(place: Path) -> bytes:
-    with place.open("rb") as file:
+    """Of a file of this user's; whatever else stands there is not waited for."""
+    descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode) or about.st_uid != os.getuid():
+            raise StoreLost(f"{str(place)!r} is no file of this user's")
         return file.read(_READ_MAX)
 
 
@@ -91,14 +108,16 @@ class TorchStore:
     def __init__(self, store: Any, prefix: str) -> None:
         self._store = store
         self._prefix = prefix
+        with contextlib.suppress(Exception):  # not every kind of store has one
+            store.set_timeout(timedelta(seconds=_STORE_WAITS_S))
 
     def first(self, key: str, value: bytes) -> bytes:
         return self._compare_set(key, "", value.decode())  # "": if there is none
 
-    def get(self, key: str, until: float) -> bytes | None:
+    def get(self, key: str, until: float, look: Look) -> bytes | None:
         # Store.wait() would be one operation, but a TCPStore of torch 1 is of no use after a wait in vain. A value that
         # nobody expects is never set: what is there comes back, or else that value.
-        for _ in _attempts(until):
+        for _ in _attempts(until, look):
             value = self._compare_set(key, _NOTHING, _NOTHING)
             if value != _NOTHING.encode():
                 return value
@@ -111,13 +130,17 @@ class TorchStore:
             raise StoreLost(f"the store of torch.distributed does not answer: {error}") from None
 
 
-def _attempts(until: float) -> Iterator[None]:
-    """At once, then again and again, with growing pauses, until a monotonic time."""
-    began = time.monotonic()
+def _attempts(until: float, look: Look) -> Iterator[None]:
+    """At once, then again and again, with growing pauses, until a monotonic time or until look() ends it."""
+    began = looked = time.monotonic()
     while True:
         yield
         now = time.monotonic()
         if now >= until:
             return
+        if now - looked >= _LOOK_S:
+            looked = now
+            if look():
+                return
         pause = min(max(_PAUSE_FIRST_S, (now - began) / _PAUSE_SHARE), _PAUSE_LAST_S)
         time.sleep(min(pause, until - now))

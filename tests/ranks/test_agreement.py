@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import hipplan
 from tests.conftest import WHOLE
 from tests.ranks.workers import Outcome, Task, Workers
 
@@ -266,7 +268,7 @@ def test_what_is_no_message_is_refused(workers: Workers, folder: Any, key: str, 
 
 def test_ranks_grow_together(workers: Workers, folder: Any) -> None:
     outcomes = workers.run(*tasks(3, folder(), grow="4MiB"))
-    assert results(outcomes) == ["grown"] * 3
+    assert results(outcomes) == ["changed"] * 3
     for rank, outcome in enumerate(outcomes):
         assert outcome is not None
         assert outcome.sizes["part"] == (rank + 1) * 2 * MIB + 4 * MIB
@@ -283,7 +285,7 @@ def test_each_driver_call_of_a_change_fails_in_each_rank(workers: Workers, folde
             some[rank].grow_faults = f"*@{call}=2"
             outcomes = workers.run(*some)
             said = results(outcomes)
-            if said == ["grown"] * size:
+            if said == ["changed"] * size:
                 continue  # a call whose failure does not matter
             failed += 1
             for other, outcome in enumerate(outcomes):
@@ -311,13 +313,150 @@ def test_a_rank_that_is_killed_during_a_change_is_missed(workers: Workers, folde
         assert said.pop() == "killed"
         assert len(set(said)) == 1, (at, said)
         seen.add(said[0])
-    assert seen == {"grown", "GroupError"}
+    assert seen == {"changed", "GroupError"}
 
 
 def test_a_doubt_about_a_change_gives_the_whole_layout_back(workers: Workers, folder: Any) -> None:
     some = tasks(2, folder(), timeout=SHORT_S, grow="4MiB")
     some[1].does, some[1].at, some[1].after = "lose", 2 * OPERATIONS, False
     outcomes = workers.run(*some)
-    assert results(outcomes) == ["grown", "GroupInDoubt"]
+    assert results(outcomes) == ["changed", "GroupInDoubt"]
     assert outcomes[1] is not None
     assert outcomes[1].codes == ("HP432",)
+
+
+def test_an_update_has_the_rank_s_own_variables(workers: Workers, folder: Any) -> None:
+    """The same plan changes nothing, in any rank."""
+    outcomes = workers.run(*tasks(2, folder(), update=PLAN))
+    assert results(outcomes) == ["changed"] * 2
+    for rank, outcome in enumerate(outcomes):
+        assert outcome is not None
+        assert outcome.sizes["part"] == (rank + 1) * 2 * MIB
+
+
+def test_a_plan_to_become_that_is_wrong_in_one_rank_is_told(workers: Workers, folder: Any) -> None:
+    some = tasks(2, folder(), update=PLAN)
+    some[1].update = PLAN.replace("1MiB}", "oops}")
+    outcomes = workers.run(*some)
+    assert results(outcomes) == ["GroupError", "PlanError"]
+    assert outcomes[0] is not None
+    assert "HP013" in outcomes[0].text
+
+
+def test_ranks_that_make_different_calls_are_refused(workers: Workers, folder: Any) -> None:
+    some = tasks(2, folder(), grow="2MiB")
+    some[1].grow, some[1].update = "", PLAN
+    outcomes = workers.run(*some)
+    assert results(outcomes) == ["GroupError"] * 2
+    for outcome in outcomes:
+        assert outcome is not None
+        assert outcome.codes == ("HP433",)
+        assert "grow" in outcome.text
+
+
+def test_what_cannot_be_given_back_after_another_rank_s_failure_is_named(workers: Workers, folder: Any) -> None:
+    some = tasks(2, folder())
+    some[0].faults = "hipMemRelease@1+=1"
+    some[1].faults = "hipMemGetAccess@1=2"
+    outcome, other = workers.run(*some)
+    assert outcome is not None
+    assert other is not None
+    assert (outcome.result, outcome.codes[0], other.result) == ("GroupError", "HP430", "ApplyError")
+    assert set(outcome.codes[1:]) == {"HP403"}
+    assert outcome.exit_code == 5
+    assert outcome.left > 0
+
+
+def test_a_folder_in_which_a_run_failed_is_refused(workers: Workers, folder: Any) -> None:
+    used = folder()
+    wrong = [Task(PLAN.replace("1MiB}", "oops}"), used, rank, 2) for rank in range(2)]
+    workers.run(*wrong)
+    outcomes = workers.run(*tasks(2, used))
+    assert results(outcomes) == ["GroupError"] * 2
+    for outcome in outcomes:
+        assert outcome is not None
+        assert outcome.codes == ("HP434",)
+        assert "HP013" not in outcome.text
+
+
+@pytest.mark.parametrize("key", ["1.hello.end", "1.vote.end", "1.hello.1"])
+def test_what_is_no_file_in_the_folder_is_not_waited_for(workers: Workers, folder: Any, key: str) -> None:
+    place = Path(folder())
+    place.mkdir()
+    os.mkfifo(place / key)
+    outcomes = workers.run(*tasks(2, str(place), timeout=SHORT_S))
+    assert set(results(outcomes)) <= {"GroupError", "GroupInDoubt"}
+
+
+def test_a_folder_that_others_may_write_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    with pytest.raises(hipplan.SettingError, match="other users may write there"):
+        hipplan.group(tmp_path, 0, 1)
+
+
+def test_a_forked_child_does_not_speak_for_its_parent(tmp_path: Path) -> None:
+    group = hipplan.group(tmp_path / "group", 0, 1)
+    child = os.fork()
+    if child == 0:
+        try:
+            hipplan.apply(PLAN, runtime="sim", group=group)
+        except hipplan.SettingError:
+            os._exit(7)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert [*(tmp_path / "group").iterdir()] == []
+
+
+def test_a_plan_that_is_loaded_already_must_have_the_rank_s_variables(tmp_path: Path) -> None:
+    group = hipplan.group(tmp_path / "group", 0, 2)
+    with pytest.raises(TypeError, match=r"vars={'ranks': 2}"):
+        hipplan.apply(hipplan.load(PLAN), runtime="sim", group=group)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), "5", None, True])
+def test_a_timeout_that_is_none_is_refused_before_anything_is_said(tmp_path: Path, timeout: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="timeout"):
+        hipplan.apply(PLAN, runtime="sim", group=hipplan.group(tmp_path, 0, 1), timeout=timeout)
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("", 0, 1), {}),
+        (("nul\0", 0, 1), {}),
+        ((3.5, 0, 1), {}),
+        (("x", 2, 2), {}),
+        (("x", -1, 2), {}),
+        (("x", 0, 10**9), {}),
+        (("x", 1.5, 2), {}),
+        (("x", True, 2), {}),
+        (("x", "0", 2), {}),
+        (("x", 0, 2), {"local_rank": "y"}),
+        (("/proc/version", 0, 1), {}),
+    ],
+    ids=repr,
+)
+def test_a_group_that_cannot_be_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: Any, named: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((hipplan.SettingError, TypeError)):
+        hipplan.group(*arguments, **named)
+
+
+@pytest.mark.parametrize("value", ["x", "-1", "1.5", "9" * 5000, "1" * 12])
+@pytest.mark.parametrize("name", ["RANK", "WORLD_SIZE", "LOCAL_RANK"])
+def test_a_rank_in_the_environment_that_is_none_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, value: str
+) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    monkeypatch.setenv(name, value)
+    with pytest.raises(hipplan.SettingError, match=name):
+        hipplan.group(tmp_path)
+
+
+def test_a_group_is_what_group_returns() -> None:
+    with pytest.raises(TypeError, match=r"hipplan.group\(\)"):
+        hipplan.apply(PLAN, runtime="sim", group="folder")  # type: ignore[arg-type]

@@ -36,6 +36,8 @@ class Task:
     grow: str = ""
     """By how much the region "part" grows then; a difference of the ranks' own is allowed."""
     grow_faults: str = ""
+    update: Any = None
+    """A plan that the layout becomes."""
     port: int = 0
     """Of a TCPStore on this host that is the group's store instead of the folder."""
 
@@ -48,6 +50,7 @@ class Outcome:
     """committed, or the class of the exception."""
     codes: tuple[str, ...] = ()
     text: str = ""
+    exit_code: int = 0
     alive: int = 0
     """Objects of the ledger while it was held, or in doubt."""
     left: int = 0
@@ -65,21 +68,24 @@ class _Meddling:
     def __init__(self, store: Any, task: Task) -> None:
         self._store = store
         self._task = task
-        self._last = ""
+        self._lost: Exception | None = None
         self.operations = 0
 
     def first(self, key: str, value: bytes) -> bytes:
+        if self._lost:
+            raise self._lost
         with self._meddled():
             found: bytes = self._store.first(key, value)
         return found
 
-    def get(self, key: str, until: float) -> bytes | None:
-        if until == 0.0 or key == self._last:  # a look in between, or again: there may be any number
-            look: bytes | None = self._store.get(key, until)
-            return look
-        self._last = key
+    def get(self, key: str, until: float, look: Any) -> bytes | None:
+        if self._lost:
+            raise self._lost
+        if until == 0.0:  # a look in between, of which there may be any number
+            there: bytes | None = self._store.get(key, until, look)
+            return there
         with self._meddled():
-            found: bytes | None = self._store.get(key, until)
+            found: bytes | None = self._store.get(key, until, look)
         return found
 
     @contextlib.contextmanager
@@ -102,7 +108,8 @@ class _Meddling:
             case "interrupt":
                 signal.raise_signal(signal.SIGINT)
             case "lose":
-                raise StoreLost("the store is gone")
+                self._lost = StoreLost("the store is gone")
+                raise self._lost
 
 
 def _done(task: Task) -> Outcome:
@@ -124,8 +131,8 @@ def _done(task: Task) -> Outcome:
                 outcome.result = "committed"
                 outcome.alive = len(sim.alive())
                 outcome.driver_calls = sim.runtime.calls_counted()
-                if task.grow:
-                    _grow(layout, task, sim, outcome)
+                if task.grow or task.update is not None:
+                    _change(layout, task, sim, outcome)
                 outcome.sizes = {name: layout[name].size for name in layout}
     except GroupInDoubt as doubt:
         outcome.alive = len(sim.alive())
@@ -134,6 +141,7 @@ def _done(task: Task) -> Outcome:
         doubt.close()
     except HipplanError as error:
         outcome.result, outcome.codes, outcome.text = type(error).__name__, _codes(error), str(error)
+        outcome.exit_code = int(error.exit_code)
     except BaseException as error:
         outcome.result = type(error).__name__
     sim.runtime.arm_faults("")
@@ -142,14 +150,17 @@ def _done(task: Task) -> Outcome:
     return outcome
 
 
-def _grow(layout: Any, task: Task, sim: Any, outcome: Outcome) -> None:
+def _change(layout: Any, task: Task, sim: Any, outcome: Outcome) -> None:
     """What it came to is the result; the layout is looked at and closed all the same, unless there is a doubt."""
     from hipplan.errors import GroupInDoubt, HipplanError
 
     sim.runtime.arm_faults(task.grow_faults or "*@1000000000=1")
     try:
-        layout.grow("part", by=task.grow)
-        outcome.result = "grown"
+        if task.update is None:
+            layout.grow("part", by=task.grow)
+        else:
+            layout.update(task.update)
+        outcome.result = "changed"
     except GroupInDoubt:
         raise
     except HipplanError as error:
