@@ -130,7 +130,7 @@ def become(source: Any, bind: Mapping[str, Any] | None = None) -> Act:
         ways.append(compile_change(state.program, loaded, machine))
         return ways[-1]
 
-    return lambda layout: change(layout._holding, way, bind=bind)
+    return lambda layout: change(layout._holding, "", way, bind=bind)
 
 
 ACTS: dict[str, tuple[str, Callable[[], Act]]] = {

@@ -187,7 +187,7 @@ def test_a_change_cannot_begin_inside_of_a_change(sim: Simulator) -> None:
             return difference(state.program, resize.grown(state.program, "cache", by=1))
 
         with pytest.raises(ApplyError, match="being changed already"):
-            change(layout._holding, way, on_step=lambda number, step: layout.grow("cache", by=1))  # type: ignore[arg-type,return-value]
+            change(layout._holding, "", way, on_step=lambda number, step: layout.grow("cache", by=1))  # type: ignore[arg-type,return-value]
         assert layout["cache"].size == 4 * MIB
         layout.grow("cache", by=1)
 
