@@ -16,6 +16,12 @@ from tests.conftest import ROOT
 from tests.pauses import wait_until
 from tests.ranks.test_agreement import PLAN
 
+
+def _path() -> dict[str, str]:
+    """The repository's hipplan first."""
+    return {"PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+
+
 MPIRUN = shutil.which("mpirun") or ""
 
 
@@ -28,7 +34,7 @@ def test_the_command_under_mpirun(tmp_path: Path, faults: str) -> None:
     line = [MPIRUN, "-n", "4", "--oversubscribe", "--allow-run-as-root", sys.executable, "-m", "hipplan"]
     line += ["apply", str(plan), "--once", "--runtime", "sim", "--group", str(tmp_path / "group"), "--format", "json"]
     environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
-    environment |= {"PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}", "HIPSIM_FAIL": faults}
+    environment |= {**_path(), "HIPSIM_FAIL": faults}
     done = subprocess.run(line, capture_output=True, text=True, env=environment)
 
     events = re.findall('"event": "([^"]*)"', done.stdout)  # mpirun may put lines of several ranks together
@@ -47,7 +53,7 @@ def test_a_command_that_is_interrupted_while_it_waits_tells_the_others(tmp_path:
     line = [sys.executable, "-m", "hipplan", "apply", str(plan), "--once", "--runtime", "sim", "--group", str(folder)]
 
     def rank(number: int) -> subprocess.Popen[str]:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "RANK": str(number), "WORLD_SIZE": "3"}
+        environment = {**os.environ, **_path(), "RANK": str(number), "WORLD_SIZE": "3"}
         return subprocess.Popen([*line, "--timeout", "3600"], stderr=subprocess.PIPE, text=True, env=environment)
 
     first = rank(1)

@@ -54,7 +54,7 @@ def test_a_rank_that_is_killed_is_missed_over_a_tcp_store(workers: Workers, stor
 
 
 def test_a_tcp_store_that_goes_away_leaves_a_doubt(workers: Workers, store: Any) -> None:
-    some = tasks(2, store)
+    some = tasks(2, store, timeout=5.0)
     some[1].does, some[1].at, some[1].after = "lose", 3, True
     outcome = workers.run(*some)[1]
     assert outcome is not None
