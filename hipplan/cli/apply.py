@@ -168,14 +168,6 @@ def _apply(
                     interrupts.check()
                     bars.bytes("filling memory", done, total)
 
-                def voted(deliver: Callable[[], None]) -> BaseException | None:
-                    def look() -> None:
-                        deliver()
-                        interrupts.check()
-
-                    assert agreement is not None
-                    return agreement.vote(look)
-
                 layout = apply(
                     program,
                     chosen.runtime,
@@ -184,7 +176,7 @@ def _apply(
                     check=given.verify,
                     notice=chosen.notice,
                     record=record,
-                    vote=None if agreement is None else voted,
+                    vote=None if agreement is None else partial(_vote, agreement, interrupts),
                 )
         except Interrupted as interrupted:
             if agreement is not None:
@@ -204,6 +196,15 @@ def _apply(
             _tear_down(layout, as_json, given.quiet)
     # Also of a signal that came after the last step: whoever sent it is told that it was heard.
     return code or (128 + interrupts.number if interrupts.number else 0)
+
+
+def _vote(agreement: Agreement, interrupts: Interrupts, deliver: Callable[[], None]) -> BaseException | None:
+    def look() -> None:
+        deliver()
+        interrupts.check()
+
+    late = agreement.vote(look)
+    return None if isinstance(late, Interrupted) else late  # it ends the holding instead
 
 
 def _saves(given: list[str]) -> list[tuple[str, str]]:

@@ -9,13 +9,18 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_END = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+"""Those that end a process which does not handle them."""
+_SIGNALS = {signal.Signals(number) for number in signal.valid_signals() if number < signal.SIGRTMIN} - {
+    signal.SIGKILL,
+    signal.SIGSTOP,
+}
 
 
 @contextlib.contextmanager
 def signals_wait() -> Iterator[Callable[[], None]]:
-    """Python's handlers of ^C, SIGTERM and SIGHUP run at the end of the block, each once, as if they came then; or when
-    what is yielded is called, which raises what they raise.
+    """Python's handlers of signals run at the end of the block, each once, as if they came then; or when what is
+    yielded is called, which raises what they raise.
 
     Handlers run in the main thread alone, so in any other nothing is to be done.
     """
@@ -37,7 +42,7 @@ def signals_wait() -> Iterator[Callable[[], None]]:
                 raise InterruptedError(number.name)
             handler(number, None)
 
-    before = {number: handler for number in _SIGNALS if _can_be_put_back(handler := signal.getsignal(number))}
+    before = {number: handler for number in _SIGNALS if _is_held(number, handler := signal.getsignal(number))}
     try:
         for number in before:
             signal.signal(number, note)
@@ -61,6 +66,6 @@ def _put_back(handlers: list[tuple[signal.Signals, Any]]) -> None:
             _put_back(handlers)
 
 
-def _can_be_put_back(handler: object) -> bool:
+def _is_held(number: signal.Signals, handler: object) -> bool:
     """One that is ignored stays so; one that was not set from Python cannot be put back."""
-    return handler not in (signal.SIG_IGN, None)
+    return callable(handler) or (handler is signal.SIG_DFL and number in _END)

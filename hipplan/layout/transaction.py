@@ -294,8 +294,10 @@ class Transaction:
                 self._record.failed(error)
             undone = self.roll_back()
             if isinstance(error, GroupError) and undone.failures:
-                raise GroupError([*error.diagnostics, *undone.diagnostics()], undone=undone)
-            if isinstance(error, (LayoutInUse, GroupError)) and undone.interrupt is None:
+                error = GroupError([*error.diagnostics, *undone.diagnostics()], undone=undone)
+            if isinstance(error, (LayoutInUse, GroupError)):
+                if undone.interrupt is not None:
+                    raise undone.interrupt from error
                 raise error
             if isinstance(error, Exception) and self.holdings.closed:
                 raise ValueError("the layout is closed")

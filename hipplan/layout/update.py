@@ -41,8 +41,10 @@ def change(
     something could not be given back; of a group also GroupError and GroupInDoubt.
     """
     with holding.lock, ExitStack() as group:
-        holding.require_open()
+        if holding.is_forked:
+            holding.require_open()  # which speaks for nobody
         agreement = group.enter_context(holding.ranks.agreeing(call)) if holding.ranks and call else None
+        holding.require_open()
         holdings = holding.native
         if holdings.changing:
             raise refuse("the layout is being changed already", why="a change cannot begin inside of another one")

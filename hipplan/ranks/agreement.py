@@ -131,17 +131,14 @@ class Agreement:
             if raised:
                 raise raised[0] from None
             raise
-        except Exception as error:  # whatever it is, the others may have heard the yes
-            summary = f"rank {self._group.rank} cannot read what its group has decided"
-            hint = "close() gives back what this rank has made, whatever the others do"
-            doubt = GroupInDoubt(Diagnostic("HP432", summary, why=str(error), hint=hint))
-            raise doubt from (raised[0] if raised else None)
+        except BaseException as error:  # whatever it is, the others may have heard the yes
+            raise _doubt(self._group.rank, error) from (raised[0] if raised else None)
 
     def fail(self, error: BaseException) -> None:
         """Tells the others, who give up at once; nothing once this rank has voted. Raises nothing: the error is on its
         way already."""
-        failed = {"failed": self._group.rank, "nonce": self._nonce, **_told(error)}
         try:
+            failed = self._interrupted(error)
             while self._round:
                 # Its own key, too: a folder that is used again must not tell of this failure.
                 self._group.store.first(self._key(self._group.rank), self._written(failed))
@@ -170,7 +167,7 @@ class Agreement:
             found = self._get(self._key("end"), until, ends)
             if found is not None:
                 return self._read(found)
-            proposed = self._interrupted(raised[0]) if raised else self._in_vain([0])
+            proposed = self._interrupted(raised[0]) if raised else self._in_vain(self._silent() or [0])
         return self._read(self._first(self._key("end"), self._written(proposed), until))
 
     def _collected(self, until: float, ends: Look, raised: Sequence[BaseException]) -> Said:
@@ -200,19 +197,25 @@ class Agreement:
             said.append(message)
         return self._in_vain(missing) if missing else {"all": said}
 
+    def _silent(self) -> list[int]:
+        """Ranks that have said nothing in this round."""
+        store = self._group.store
+        said = (store.get(self._key(rank), 0.0, lambda: False) for rank in range(self._group.size))
+        return [rank for rank, value in enumerate(said) if value is None]
+
     def _first(self, key: str, value: bytes, until: float) -> bytes:
-        return self._persistently(lambda: self._group.store.first(key, value), until)
+        return self._persistently(lambda: self._group.store.first(key, value), until, lambda: False)
 
     def _get(self, key: str, until: float, look: Look) -> bytes | None:
-        return self._persistently(lambda: self._group.store.get(key, until, look), until)
+        return self._persistently(lambda: self._group.store.get(key, until, look), until, look)
 
-    def _persistently(self, ask: Callable[[], _Answer], until: float) -> _Answer:
+    def _persistently(self, ask: Callable[[], _Answer], until: float, look: Look) -> _Answer:
         """A store that cannot be reached for a moment is asked again."""
         while True:
             try:
                 return ask()
             except StoreLost:
-                if time.monotonic() >= until + SLACK_S:
+                if time.monotonic() >= until + SLACK_S or look():
                     raise
             time.sleep(_AGAIN_S)
 
@@ -257,10 +260,23 @@ def _parsed(value: bytes) -> Said:
     return said
 
 
+def _doubt(rank: int, error: BaseException) -> GroupInDoubt:
+    summary = f"rank {rank} cannot read what its group has decided"
+    hint = "close() gives back what this rank has made, whatever the others do"
+    return GroupInDoubt(Diagnostic("HP432", summary, why=_text_of(error), hint=hint))
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)[:_TEXT_MAX]
+    except Exception:  # a class of the caller's that cannot be written
+        return "an error without a text"
+
+
 def _told(error: BaseException) -> Said:
     """An error for other ranks: its first diagnostic, without the text of the plan."""
     if not isinstance(error, HipplanError) or not error.diagnostics:
-        return {"what": f"{type(error).__name__}: {error}"[:_TEXT_MAX]}
+        return {"what": f"{type(error).__name__}: {_text_of(error)}"}
     first = error.diagnostics[0]
     notes = [note[:_TEXT_MAX] for note in first.notes[:4] if note.startswith("driver:")]
     return {"code": first.code, "what": first.summary, "at": str(first.span or ""), "why": first.why, "notes": notes}

@@ -18,8 +18,8 @@ _SIZE = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 _LOCAL = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 """What torchrun, Open MPI, MPICH and Slurm call them."""
 RANKS_MAX = 65536
-_CONNECT_S = 30.0
-"""How long torchrun's store may take to answer at first."""
+_CONNECT_S, _ANSWER_S = 30.0, 5.0
+"""How long torchrun's store may take to answer at first, and later: C++ code waits for it, which nothing interrupts."""
 
 
 class Group:
@@ -122,7 +122,9 @@ def _torchrun_store(size: int) -> Any:
         why = "its agent serves no store that outlives the ranks (TORCHELASTIC_USE_AGENT_STORE)"
         raise _refused("the group torch needs torchrun", why, "use torchrun, or give a Store or a folder")
     try:
-        return connected(address, int(port), size, is_master=False, timeout=timedelta(seconds=_CONNECT_S))
+        made = connected(address, int(port), size, is_master=False, timeout=timedelta(seconds=_CONNECT_S))
+        made.set_timeout(timedelta(seconds=_ANSWER_S))
+        return made
     except Exception as error:  # torch has no class for all that can go wrong with a connection
         raise _refused(f"the store at {address}:{port} cannot be reached", str(error)[:200]) from None
 

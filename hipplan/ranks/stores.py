@@ -11,7 +11,6 @@ import secrets
 import stat
 import time
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,8 +19,6 @@ _PAUSE_FIRST_S, _PAUSE_LAST_S, _PAUSE_SHARE = 0.0002, 0.02, 50
 _LOOK_S = 0.05
 """How often a wait looks whether it is to end."""
 _NOTHING = "hipplan: nothing is there"
-_STORE_WAITS_S = 5.0
-"""How long one operation on torch's store may take: C++ code waits for it, which nothing interrupts."""
 _READ_MAX = 1 << 24
 """Bytes: 64,000 ranks say less."""
 
@@ -108,8 +105,6 @@ class TorchStore:
     def __init__(self, store: Any, prefix: str) -> None:
         self._store = store
         self._prefix = prefix
-        with contextlib.suppress(Exception):  # not every kind of store has one
-            store.set_timeout(timedelta(seconds=_STORE_WAITS_S))
 
     def first(self, key: str, value: bytes) -> bytes:
         return self._compare_set(key, "", value.decode())  # "": if there is none

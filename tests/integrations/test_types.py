@@ -18,6 +18,7 @@ import hipplan
 plan: hipplan.LoadedPlan = hipplan.load("plan.yaml", vars={"chunks": 128})
 machine: hipplan.Machine = hipplan.machine("mi300x-8")
 program: hipplan.Program = hipplan.compile(plan, machine=machine)
+ranks: hipplan.Group = hipplan.group("folder", rank=0, size=1)
 
 
 def first(layout: hipplan.Layout) -> hipplan.Piece:
@@ -25,11 +26,13 @@ def first(layout: hipplan.Layout) -> hipplan.Piece:
 
 
 try:
-    with hipplan.apply(plan, on_step=lambda number, step: print(number, step.name)) as layout:
+    with hipplan.apply(plan, on_step=lambda number, step: print(number, step.name), group=ranks) as layout:
         print(first(layout).address, layout.drift())
         changes: hipplan.Difference = layout.update(plan)
-except (hipplan.ApplyError, hipplan.LeakError) as error:
+except (hipplan.ApplyError, hipplan.GroupError, hipplan.LeakError) as error:
     print(error.leaks)
+except hipplan.GroupInDoubt as doubt:
+    doubt.close()
 except hipplan.HipError as error:
     print(error.call, error.code)
 except (

@@ -460,3 +460,33 @@ def test_a_rank_in_the_environment_that_is_none_is_named(
 def test_a_group_is_what_group_returns() -> None:
     with pytest.raises(TypeError, match=r"hipplan.group\(\)"):
         hipplan.apply(PLAN, runtime="sim", group="folder")  # type: ignore[arg-type]
+
+
+def test_another_signal_s_handler_cannot_come_between_a_yes_and_the_commit(workers: Workers, folder: Any) -> None:
+    """Slurm and users send more than ^C; here the handler ends the program."""
+    for at in (3, 4):
+        some = tasks(2, folder(), grow="2MiB")
+        some[1].does, some[1].at, some[1].after = "user signal", OPERATIONS + at, at == 3
+        said = results(workers.run(*some))
+        assert said in (["changed", "SystemExit"], ["GroupError", "SystemExit"]), said
+
+
+def test_a_layout_that_one_rank_has_closed_does_not_put_the_group_out_of_step(workers: Workers, folder: Any) -> None:
+    some = tasks(2, folder(), grow="2MiB")
+    some[1].does = "close first"
+    outcomes = workers.run(*some)
+    assert results(outcomes) == ["GroupError", "ValueError"]
+    assert outcomes[0] is not None
+    assert "closed" in outcomes[0].text
+
+
+def test_the_rank_that_is_missing_is_named_whoever_waited_first(workers: Workers, folder: Any) -> None:
+    """Rank 0 comes late, and rank 2 never."""
+    some = tasks(3, folder(), timeout=1.0)
+    del some[2]
+    some[0].plan = "slow:" + PLAN
+    outcomes = workers.run(*some)
+    assert results(outcomes) == ["GroupError"] * 2
+    for outcome in outcomes:
+        assert outcome is not None
+        assert "rank 2 did not answer" in outcome.text

@@ -6,6 +6,8 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,7 +33,7 @@ class Task:
     """At which operation on the store something happens, from 1: counted before it, or after it if `after`."""
     after: bool = False
     does: str = ""
-    """kill, stop, interrupt, lose (the store), die (the process ends with an exception)."""
+    """kill, stop, interrupt, user signal, lose (the store); or close first, before a change."""
     calls: int = 1
     grow: str = ""
     """By how much the region "part" grows then; a difference of the ranks' own is allowed."""
@@ -105,6 +107,8 @@ class _Meddling:
                 os.kill(os.getpid(), signal.SIGKILL)
             case "stop":
                 os.kill(os.getpid(), signal.SIGSTOP)
+            case "user signal":
+                signal.raise_signal(signal.SIGUSR1)
             case "interrupt":
                 signal.raise_signal(signal.SIGINT)
             case "lose":
@@ -120,6 +124,10 @@ def _done(task: Task) -> Outcome:
 
     agreement.SLACK_S = 0.1
     agreement.__version__ = task.version or hipplan.__version__  # type: ignore[attr-defined]
+    if isinstance(task.plan, str) and task.plan.startswith("slow:"):
+        task.plan = task.plan.removeprefix("slow:")
+        time.sleep(task.timeout / 2)  # the others wait meanwhile
+    signal.signal(signal.SIGUSR1, lambda number, frame: sys.exit())
     sim = Simulator()
     sim.runtime.arm_faults(task.faults or "*@1000000000=1")  # which never comes, but counts
     group = hipplan.group(_over(task), task.rank, task.size)
@@ -154,6 +162,8 @@ def _change(layout: Any, task: Task, sim: Any, outcome: Outcome) -> None:
     """What it came to is the result; the layout is looked at and closed all the same, unless there is a doubt."""
     from hipplan.errors import GroupInDoubt, HipplanError
 
+    if task.does == "close first":
+        layout.close()
     sim.runtime.arm_faults(task.grow_faults or "*@1000000000=1")
     try:
         if task.update is None:
