@@ -90,9 +90,9 @@ class Agreement:
         """Raises GroupError: a rank cannot take part (HP430), did not come (HP431), or does not fit (HP433)."""
         mine = {"nonce": self._nonce, "hipplan": __version__, "call": self._what, "size": self._group.size}
         try:
-            everybody = self._end_of_round(mine, lambda: False)
+            everybody = self._end_of_round(mine, _never)
         except StoreLost as lost:
-            raise GroupError(Diagnostic("HP434", "the group cannot be reached", why=str(lost))) from None
+            raise GroupError(Diagnostic("HP434", "the group cannot be used", why=str(lost))) from None
         self._round = _VOTE
         for key, what in (("size", "size of the group"), ("hipplan", "version of hipplan"), ("call", "call")):
             for rank, said in enumerate(everybody):
@@ -177,10 +177,11 @@ class Agreement:
 
         def over() -> bool:
             """Whether somebody has failed meanwhile, or a look ends the wait."""
-            value = store.get(self._key("end"), 0.0, lambda: False)
-            if value is not None:
-                ended.append(value)
-            return value is not None or ends()
+            with contextlib.suppress(StoreLost):  # which is for the wait itself to find out, and to bear for a moment
+                value = store.get(self._key("end"), 0.0, _never)
+                if value is not None:
+                    ended.append(value)
+            return bool(ended) or ends()
 
         for rank in range(self._group.size):
             value = self._get(self._key(rank), until, over)
@@ -198,13 +199,15 @@ class Agreement:
         return self._in_vain(missing) if missing else {"all": said}
 
     def _silent(self) -> list[int]:
-        """Ranks that have said nothing in this round."""
-        store = self._group.store
-        said = (store.get(self._key(rank), 0.0, lambda: False) for rank in range(self._group.size))
-        return [rank for rank, value in enumerate(said) if value is None]
+        """Ranks that have said nothing in this round; none where the store cannot tell, for these are only words."""
+        get = self._group.store.get
+        try:
+            return [rank for rank in range(self._group.size) if get(self._key(rank), 0.0, _never) is None]
+        except StoreLost:
+            return []
 
     def _first(self, key: str, value: bytes, until: float) -> bytes:
-        return self._persistently(lambda: self._group.store.first(key, value), until, lambda: False)
+        return self._persistently(lambda: self._group.store.first(key, value), until, _never)
 
     def _get(self, key: str, until: float, look: Look) -> bytes | None:
         return self._persistently(lambda: self._group.store.get(key, until, look), until, look)
@@ -248,6 +251,11 @@ class Agreement:
             raise StoreLost(f"what stands in the group's store is no message of this run: {error}") from None
         found: list[Said] = everybody
         return found
+
+
+def _never() -> bool:
+    """A look that ends no wait."""
+    return False
 
 
 def _parsed(value: bytes) -> Said:

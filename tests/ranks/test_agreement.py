@@ -187,6 +187,17 @@ def test_a_store_that_is_lost_before_the_vote_rolls_back_and_after_it_leaves_a_d
         assert (outcome.alive > 0) == votes  # what was made is there until it is closed
 
 
+def test_a_store_that_is_out_of_reach_for_a_moment_is_asked_again(workers: Workers, folder: Any) -> None:
+    """Also by rank 0, which looks at the end while it waits for a rank that comes late."""
+    for rank, at, after in positions(2):
+        some = tasks(2, folder())
+        some[rank].does, some[rank].at, some[rank].after = "miss", at, after
+        assert results(workers.run(*some)) == ["committed"] * 2, (rank, at, after)
+    some = tasks(2, folder(), timeout=2.0)
+    some[0].does, some[1].plan = "miss", "slow:" + PLAN
+    assert results(workers.run(*some)) == ["committed"] * 2
+
+
 def test_an_interrupt_after_the_decision_waits_until_it_is_carried_out(workers: Workers, folder: Any) -> None:
     """All have committed by then; the one that was interrupted gives its part back."""
     some = tasks(2, folder())

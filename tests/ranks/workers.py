@@ -33,7 +33,7 @@ class Task:
     """At which operation on the store something happens, from 1: counted before it, or after it if `after`."""
     after: bool = False
     does: str = ""
-    """kill, stop, interrupt, user signal, lose (the store); or close first, before a change."""
+    """kill, stop, interrupt, user signal, lose (the store), miss (it for a moment); or close first, before a change."""
     calls: int = 1
     grow: str = ""
     """By how much the region "part" grows then; a difference of the ranks' own is allowed."""
@@ -81,9 +81,13 @@ class _Meddling:
         return found
 
     def get(self, key: str, until: float, look: Any) -> bytes | None:
+        from hipplan.ranks.stores import StoreLost
+
         if self._lost:
             raise self._lost
         if until == 0.0:  # a look in between, of which there may be any number
+            if self._task.does == "miss":
+                raise StoreLost("the store is out of reach for a look")
             there: bytes | None = self._store.get(key, until, look)
             return there
         with self._meddled():
@@ -111,6 +115,8 @@ class _Meddling:
                 signal.raise_signal(signal.SIGUSR1)
             case "interrupt":
                 signal.raise_signal(signal.SIGINT)
+            case "miss":
+                raise StoreLost("the store is out of reach for a moment")
             case "lose":
                 self._lost = StoreLost("the store is gone")
                 raise self._lost
