@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hipplan.language.loader import LoadedPlan, PlanSource, loaded
 from hipplan.layout.layout import Layout
@@ -20,8 +20,10 @@ from hipplan.machines.runtimes import Chosen, choose
 from hipplan.processes.verifying import answer_in_thread
 from hipplan.program.lock import Locked
 from hipplan.program.program import Program
-from hipplan.ranks.agreement import Ranks
-from hipplan.ranks.groups import Group
+
+if TYPE_CHECKING:
+    from hipplan.ranks.agreement import Ranks
+    from hipplan.ranks.groups import Group
 
 log = logging.getLogger("hipplan")
 
@@ -66,7 +68,7 @@ def apply(
     also GroupError (another rank failed or did not answer; rolled back) and GroupInDoubt (what was decided cannot be
     read).
     """
-    ranks = None if group is None else Ranks(group, timeout)
+    ranks = None if group is None else _ranks(group, timeout)
     with nullcontext() if ranks is None else ranks.agreeing("apply") as agreement:
         known = loaded(plan, vars, None if ranks is None else ranks.variables)
         profile = None if machine is None else load_machine(machine)
@@ -84,6 +86,12 @@ def apply(
     if answer:
         answer_in_thread(layout)
     return layout
+
+
+def _ranks(group: Group, timeout: float) -> Ranks:
+    from hipplan.ranks.agreement import Ranks  # which an apply by itself need not wait for
+
+    return Ranks(group, timeout)
 
 
 def _prepared(plan: LoadedPlan, chosen: Chosen, profile: Machine | None, lock: Locked | None) -> Program:

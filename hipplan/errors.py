@@ -276,19 +276,23 @@ class RecordError(HipplanError):
     exit_code = ExitCode.INVALID
 
 
-class GroupError(HipplanError):
-    """Another rank failed or did not answer, so no rank of the group keeps anything: this one has undone its part, but
-    for what `leaks` names."""
+class _WithUndone(HipplanError):
+    """What was made was given back, but for what `leaks` names."""
 
     def __init__(self, diagnostics: Diagnostic | Iterable[Diagnostic], *, undone: Any = None) -> None:
         super().__init__(diagnostics)
         self.undone = undone
-        """What was given back and what was not; None if all was, or nothing had been made."""
+        """What was given back and what was not (hipplan.layout.undo.Undone); None if nothing is to be said of it."""
 
     @property
     def leaks(self) -> tuple[str, ...]:
         """Names of what could not be given back."""
         return () if self.undone is None else tuple(self.undone.leaks)
+
+
+class GroupError(_WithUndone):
+    """Another rank failed or did not answer, so no rank of the group keeps anything: this one has undone its part, but
+    for what `leaks` names."""
 
     @property
     def exit_code(self) -> ExitCode:  # type: ignore[override]  # an instance knows better than its class
@@ -311,12 +315,8 @@ class GroupInDoubt(HipplanError):
         Raises LeakError: something could not be given back.
         """
         give_back, self.give_back = self.give_back, None
-        undone = give_back() if give_back is not None else None
-        leaked = LeakError(undone.diagnostics(), undone=undone) if undone is not None and undone.failures else None
-        if undone is not None and undone.interrupt is not None:
-            raise undone.interrupt from leaked
-        if leaked is not None:
-            raise leaked
+        if give_back is not None:
+            give_back().raise_failures()
 
 
 class HeldError(HipplanError):
@@ -331,7 +331,7 @@ class LayoutInUse(HipplanError):
     exit_code = ExitCode.ROLLED_BACK
 
 
-class ApplyError(HipplanError):
+class ApplyError(_WithUndone):
     """Applying a plan failed. Everything was undone, but for what `leaks` and `not_as_it_was` name."""
 
     def __init__(
@@ -344,20 +344,13 @@ class ApplyError(HipplanError):
         undone: Any = None,
         not_as_it_was: tuple[str, ...] = (),
     ) -> None:
-        super().__init__(diagnostics)
+        super().__init__(diagnostics, undone=undone)
         self.step = step
         """Name of the object whose step failed."""
         self.call = call
         self.code = code
-        self.undone = undone
-        """What was given back and what was not (hipplan.layout.undo.Undone); None if nothing had been made."""
         self.not_as_it_was = not_as_it_was
         """What stays and could not be set back, a sentence each: rights, the thread's current device."""
-
-    @property
-    def leaks(self) -> tuple[str, ...]:
-        """Names of what could not be given back."""
-        return () if self.undone is None else tuple(self.undone.leaks)
 
     @property
     def exit_code(self) -> ExitCode:  # type: ignore[override]  # an instance knows better than its class
@@ -371,17 +364,7 @@ def driver_failure(error: Any, name: str = "", why: str = "") -> ApplyError:
     return ApplyError(told, step=name, call=error.call, code=error.code)
 
 
-class LeakError(HipplanError):
+class LeakError(_WithUndone):
     """Tearing down could not give something back; `leaks` names each object."""
 
     exit_code = ExitCode.LEAKED
-
-    def __init__(self, diagnostics: Diagnostic | Iterable[Diagnostic], *, undone: Any) -> None:
-        super().__init__(diagnostics)
-        self.undone = undone
-        """What was given back and what was not (hipplan.layout.undo.Undone)."""
-
-    @property
-    def leaks(self) -> tuple[str, ...]:
-        """Names of what could not be given back."""
-        return tuple(self.undone.leaks)

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
@@ -305,12 +306,8 @@ class Layout:
             holding.record.end()
         if undone.kept:
             _core.wait_for_views(holding.native.retired)
-        interrupt = give_back_waiting() or undone.interrupt
-        leaked = LeakError(undone.diagnostics(), undone=undone) if undone.failures else None
-        if interrupt is not None:
-            raise interrupt from leaked
-        if leaked is not None:
-            raise leaked
+        undone = replace(undone, interrupt=give_back_waiting() or undone.interrupt)
+        undone.raise_failures()
         return undone
 
     def __reduce_ex__(self, protocol: Any) -> Any:

@@ -15,7 +15,7 @@ from time import perf_counter_ns
 from typing import Any, NoReturn
 
 from hipplan import _core
-from hipplan.errors import ApplyError, Diagnostic, GroupError, GroupInDoubt, LayoutInUse, LeakError
+from hipplan.errors import ApplyError, Diagnostic, GroupError, GroupInDoubt, LayoutInUse
 from hipplan.files.tensorfiles import Files
 from hipplan.layout.bound import bound, still_needed
 from hipplan.layout.checks import Check
@@ -113,11 +113,7 @@ class Transaction:
             raise
         except BaseException as error:
             self._stopped(error)
-        leaked = LeakError(undone.diagnostics(), undone=undone) if undone.failures else None
-        if undone.interrupt is not None:
-            raise undone.interrupt from leaked
-        if leaked is not None:
-            raise leaked
+        undone.raise_failures()
 
     def prepare(self) -> None:
         """Makes and alters all of it, reads it back, and fills it. Raises what the first failure raises."""

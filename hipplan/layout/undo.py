@@ -15,7 +15,7 @@ from time import perf_counter_ns
 from typing import Protocol
 
 from hipplan import _core
-from hipplan.errors import Diagnostic, SettingError
+from hipplan.errors import Diagnostic, LeakError, SettingError
 from hipplan.machines.runtimes import IDLE_NOTICE_S, idle_notice_s
 
 
@@ -100,6 +100,14 @@ class Undone:
         # A range that could not even be tried, because what is mapped in it is lost, goes with the rest.
         shared += [one for one in self.failures if one.arguments.startswith("not called")]
         return [_for_all(shared), *(one.diagnostic() for one in self.failures if one not in shared)]
+
+    def raise_failures(self) -> None:
+        """Raises what interrupted it, or else LeakError, if something was not given back."""
+        leaked = LeakError(self.diagnostics(), undone=self) if self.failures else None
+        if self.interrupt is not None:
+            raise self.interrupt from leaked
+        if leaked is not None:
+            raise leaked
 
     def summary(self) -> str:
         left = f"{len(self.leaks)} left behind" if self.leaks else "nothing left behind"
