@@ -11,7 +11,8 @@
 Objects (hipplan/language/objects.py) hold `devices`, `peers`, `allocations`, `reservations`, `streams` and `buffers`.
 Each thing carries `name`, `spec` (its model) and `path` (for span), and its names are resolved: devices are
 names from `objects.devices` or "host", `count` is spread into name.0, name.1, ..., a pattern such as `kv.*`
-into one mapping each, and access is a dict of device name -> "none" | "r" | "rw".
+into one mapping each, and access is a dict of device name -> "none" | "r" | "rw". The allocations of one line are
+one thing under several names.
 
 `source` may be a path, an open stream, a text (a str with a line break), or data already in Python (a dict).
 """

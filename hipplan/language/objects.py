@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable
-from dataclasses import dataclass
+from collections.abc import Container, Hashable, Iterator
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from hipplan.language.model import (
@@ -47,15 +47,16 @@ class ResolvedPeer(NamedTuple):
 
 
 class ResolvedAllocation(NamedTuple):
-    """Physical memory: its size stands in `spec.size`, its location in `device` (a device name, or host)."""
+    """Physical memory: its size stands in `spec.size`, its location in `device` (a device name, or host). Those that
+    one line of the plan makes share it."""
 
-    name: str
     spec: Allocation
     device: str
     path: Path
 
 
-class ResolvedMapping(NamedTuple):
+@dataclass(slots=True)
+class ResolvedMapping:
     """One allocation at one place of a reservation."""
 
     name: str
@@ -85,6 +86,14 @@ class ResolvedReservation(NamedTuple):
     spec: Reservation
     mappings: tuple[ResolvedMapping, ...]
     path: Path
+
+    def lines(self) -> Iterator[ResolvedMapping]:
+        """The first mapping of each line of the plan. The others have the same size, access and path."""
+        path: Path = ()
+        for mapping in self.mappings:
+            if mapping.path is not path:
+                path = mapping.path
+                yield mapping
 
 
 class ResolvedStream(NamedTuple):
@@ -168,7 +177,7 @@ def sound(objects: Objects, devices: Container[str], wrong: Container[Path] = fr
     for name, reservation in objects.reservations.items():
         if good(reservation.path):
             mappings = [one for one in reservation.mappings if one.allocation in allocations]
-            mappings = [one._replace(access=known(one.access)) for one in mappings]
+            mappings = [replace(one, access=known(one.access)) for one in mappings]
             reservations[name] = reservation._replace(mappings=tuple(mappings))
     streams = {name: one for name, one in objects.streams.items() if good(one.path, one.device)}
     buffers = {

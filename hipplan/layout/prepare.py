@@ -7,6 +7,7 @@ from collections.abc import Set
 
 from hipplan import _core
 from hipplan.errors import Diagnostic, MachineError
+from hipplan.language.budget import no_garbage_collection
 from hipplan.language.findings import Findings
 from hipplan.language.loader import LoadedPlan
 from hipplan.layout.verify import native_rows
@@ -20,6 +21,7 @@ from hipplan.program.difference import Difference
 from hipplan.program.program import Program, descriptors_of
 
 
+@no_garbage_collection()
 def prepare(plan: LoadedPlan, chosen: Chosen, profile: Machine | None) -> Program:
     """Compiles a plan for the machine that a runtime runs on. Raises MachineError, RuntimeUnavailable."""
     if profile is not None and chosen.kind != "sim":

@@ -68,7 +68,7 @@ def changes(name: str, whole: int, before: Sequence[Advise], after: Sequence[Adv
                 alike[-1] = replace(alike[-1], size=old.end - alike[-1].offset)
                 continue
             size = old.end - old.start
-            alike.append(ChangeAdvice(name=name, offset=old.start, size=size, now=now, before=back))
+            alike.append(ChangeAdvice(name, None, offset=old.start, size=size, now=now, before=back))
     return [change for alike in found.values() for change in alike]
 
 

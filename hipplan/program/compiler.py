@@ -8,21 +8,21 @@ advice and prefetch, and last the waits for what was enqueued. Teardown is the r
 from __future__ import annotations
 
 import os
-from collections.abc import Set
+from collections.abc import Callable, Set
 from dataclasses import replace
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
-from hipplan.errors import MachineError, printable
+from hipplan.errors import MachineError, Span, printable
 from hipplan.language.budget import no_garbage_collection
 from hipplan.language.findings import Findings, in_order
 from hipplan.language.loader import LoadedPlan, PlanSource, loaded
 from hipplan.language.model import Anonymous, DeviceBuffer, ManagedBuffer, PinnedBuffer, RegisteredBuffer
 from hipplan.language.objects import (
     HOST,
+    Path,
     ResolvedAllocation,
     ResolvedBuffer,
-    ResolvedMapping,
     ResolvedReservation,
     sound,
 )
@@ -105,6 +105,17 @@ def compile_change(old: Program, plan: LoadedPlan, machine: Machine, renewed: Se
     return found
 
 
+class _Memory(NamedTuple):
+    """What the allocations of one line of the plan have in common."""
+
+    made: Callable[[str], steps.Step]
+    """Makes the step of one, by its name."""
+    size: int
+    """Bytes, padded."""
+    step: int
+    """What the place and size of its mappings must be multiples of."""
+
+
 class _Compiler:
     def __init__(self, plan: LoadedPlan, machine: Machine, devices: dict[str, int], findings: Findings) -> None:
         self.machine = machine
@@ -114,7 +125,8 @@ class _Compiler:
         self.regions = regions.lay_out(plan, lambda device: self.granularity(device, "recommended"), findings)
         self.plan = replace(plan, objects=regions.lowered(plan.objects, self.regions))
         self.steps: list[steps.Step] = []
-        self.padded: dict[str, int] = {}
+        self._memory: dict[int, _Memory] = {}
+        """By the id of a ResolvedAllocation: those of one line of the plan share it."""
         self._rights: dict[int, tuple[tuple[int, str], ...]] = {}
         """Of access that mappings share, by its id: (ordinal, right) of who has any."""
         self.enqueued: dict[tuple[str, int], None] = {}  # streams with work to wait for, in order, and their devices
@@ -126,8 +138,10 @@ class _Compiler:
             span = self.plan.span(*peer.path)
             device, other = self.devices[peer.device], self.devices[peer.peer]
             self.steps.append(steps.EnablePeer(name=name, device=device, peer=other, origin=span))
-        for allocation in objects.allocations.values():
-            self._allocation(allocation)
+        for name, allocation in objects.allocations.items():
+            if id(allocation) not in self._memory:
+                self._memory[id(allocation)] = self._alike(name, allocation)
+            self.steps.append(self._memory[id(allocation)].made(name))
         for reservation in objects.reservations.values():
             self._reservation(reservation)
         for stream in objects.streams.values():
@@ -140,7 +154,7 @@ class _Compiler:
             )
         for buffer in objects.buffers.values():
             self._buffer(buffer)
-        self.steps += [steps.AwaitStream(name=stream, on=device) for stream, device in self.enqueued]
+        self.steps += [steps.AwaitStream(stream, None, on=device) for stream, device in self.enqueued]
         self._contents()
 
     def _contents(self) -> None:
@@ -166,44 +180,41 @@ class _Compiler:
             self._granularities[device, which] = of_host if known is None else own or FALLBACK_GRANULARITY
         return self._granularities[device, which]
 
-    def _allocation(self, allocation: ResolvedAllocation) -> None:
+    def _alike(self, name: str, allocation: ResolvedAllocation) -> _Memory:
+        """What a line of the plan says of all the allocations that it makes. name: of the first."""
         spec = allocation.spec
         size = round_up(spec.size, self.granularity(allocation.device, spec.granularity))
-        self.padded[allocation.name] = size
         span = self.plan.span(*allocation.path)
         if allocation.path[0] == "allocations":  # of a region its range is told
-            ranges.check_size(allocation.name, size, "padding", span, self.findings)
+            ranges.check_size(name, size, "padding", span, self.findings)
+        step: steps.Step
         if spec.bind is not None:
-            self.steps.append(
-                steps.ImportAllocation(
-                    name=allocation.name,
-                    bind=spec.bind,
-                    device=self.ordinal(allocation.device),
-                    size=size,
-                    asked=spec.size,
-                    origin=span,
-                )
+            step = steps.ImportAllocation(
+                name=name,
+                bind=spec.bind,
+                device=self.ordinal(allocation.device),
+                size=size,
+                asked=spec.size,
+                origin=span,
             )
         else:
             on_host = allocation.device == HOST
             location = "host_numa" if spec.numa_node is not None else "host" if on_host else "device"
-            self.steps.append(
-                steps.CreateAllocation(
-                    name=allocation.name,
-                    device=(spec.numa_node or 0) if on_host else self.devices[allocation.device],
-                    size=size,
-                    asked=spec.size,
-                    type=spec.type,
-                    location=location,
-                    shareable=spec.shareable,
-                    origin=span,
-                )
+            step = steps.CreateAllocation(
+                name=name,
+                device=(spec.numa_node or 0) if on_host else self.devices[allocation.device],
+                size=size,
+                asked=spec.size,
+                type=spec.type,
+                location=location,
+                shareable=spec.shareable,
+                origin=span,
             )
+        return _Memory(steps.named(step), size, self.granularity(allocation.device, "minimum"))
 
     def _reservation(self, reservation: ResolvedReservation) -> None:
         spec = reservation.spec
-        placed = self._placed(reservation)
-        step = max([self._step_of(m) for m in reservation.mappings] or [FALLBACK_GRANULARITY])
+        placed, step = self._placed(reservation)
         end = max((at + size for _, at, size in placed), default=0)
         size = round_up(spec.size or end, step)
         alignment = max(spec.alignment, PAGE) if spec.alignment else 0  # HIP 6.1 refuses less than its granularity
@@ -224,44 +235,32 @@ class _Compiler:
             )
         )
         ranges.check_range(self.plan, reservation, placed, size, step, self.findings)
-        for mapping, at, mapped in placed:
-            self.steps += self._mapping(reservation.name, mapping, at, mapped)
+        self._map(reservation.name, placed)
 
-    def _step_of(self, mapping: ResolvedMapping) -> int:
-        """The granularity of what is mapped: what its place and size must be multiples of."""
-        allocation = self.plan.objects.allocations[mapping.allocation]
-        return self.granularity(allocation.device, "minimum")
-
-    def _placed(self, reservation: ResolvedReservation) -> list[tuple[ResolvedMapping, int, int]]:
-        """(mapping, offset, padded size) in bytes; a mapping without a place follows the one before it."""
-        out = []
-        end = 0
+    def _placed(self, reservation: ResolvedReservation) -> tuple[list[ranges.Placed], int]:
+        """(mapping, offset, padded size) in bytes, where a mapping without a place follows the one before it; and what
+        the reservation's place and size must be multiples of."""
+        allocations, out = self.plan.objects.allocations, []
+        end, multiple = 0, 0
         for mapping in reservation.mappings:
-            whole = self.padded[mapping.allocation]
-            size = whole if mapping.whole else round_up(mapping.size, self._step_of(mapping))
+            _, whole, step = self._memory[id(allocations[mapping.allocation])]
+            size = whole if mapping.whole else min(round_up(mapping.size, step), whole)
             at = end if mapping.follows else mapping.at
-            out.append((mapping, at, min(size, whole)))
-            end = at + min(size, whole)
-        return out
+            out.append((mapping, at, size))
+            end, multiple = at + size, step if step > multiple else multiple
+        return out, multiple or FALLBACK_GRANULARITY
 
-    def _mapping(self, reservation: str, mapping: ResolvedMapping, at: int, size: int) -> list[steps.Step]:
-        span = self.plan.span(*mapping.path)
-        made: list[steps.Step] = [
-            steps.Map(
-                name=mapping.name,
-                reservation=reservation,
-                allocation=mapping.allocation,
-                offset=at,
-                size=size,
-                asked=mapping.size,
-                origin=span,
-            )
-        ]
-        if id(mapping.access) not in self._rights:  # thousands have one in common
-            self._rights[id(mapping.access)] = steps.rights_of(mapping.access, self.devices)
-        if rights := self._rights[id(mapping.access)]:
-            made.append(steps.SetAccess(name=mapping.name, rights=rights, origin=span))
-        return made
+    def _map(self, reservation: str, placed: list[ranges.Placed]) -> None:
+        path: Path = ()
+        span: Span | None = None
+        for mapping, at, size in placed:
+            if mapping.path is not path:  # thousands have one in common
+                path, span = mapping.path, self.plan.span(*mapping.path)
+            self.steps.append(steps.Map(mapping.name, span, reservation, mapping.allocation, at, size, mapping.size))
+            if id(mapping.access) not in self._rights:
+                self._rights[id(mapping.access)] = steps.rights_of(mapping.access, self.devices)
+            if rights := self._rights[id(mapping.access)]:
+                self.steps.append(steps.SetAccess(mapping.name, span, rights))
 
     def _buffer(self, buffer: ResolvedBuffer) -> None:
         spec = buffer.spec

@@ -184,9 +184,9 @@ def lanes(staging: Staging, machine: Machine | None) -> Iterator[Step]:
     for device, size in sorted(staging.items()):
         known = machine.devices[device].numa_node if machine is not None else None
         node, flags = -1 if known is None else known, ("portable",)
-        yield CreatePinnedBuffer(name=staging_name(device), device=device, size=size, flags=flags, numa_node=node)
+        yield CreatePinnedBuffer(staging_name(device), None, device=device, size=size, flags=flags, numa_node=node)
         for number in range(STREAMS):
-            yield CreateStream(name=stream_name(device, number), device=device)
+            yield CreateStream(stream_name(device, number), None, device=device)
 
 
 def with_lanes(program: Program, staging: Staging) -> Program:

@@ -71,6 +71,7 @@ def grown(
     if left:
         beside = ReserveBeside(
             name=f"{name}+{len(ranges)}",
+            origin=None,
             size=left,
             asked=left,
             alignment=0,

@@ -44,7 +44,7 @@ def fitted(program: Program, findings: Findings, old: Program | None = None) -> 
 
     old: what is there already, and keeps its pieces.
     """
-    if not concerned(program.measured):
+    if not concerned(program.measured) or (old is None and not _is_uneven(program)):
         return program
     plan = _Arrangement(program, old)
     findings.extend(refused := list(plan.refused()))
@@ -270,6 +270,12 @@ def _units(program: Program) -> dict[str, int]:
         if isinstance(step, CreateAllocation) and PIECE_SIGN in step.name
     }
     return {s.name: s.size for s in program.steps if isinstance(s, CreateAllocation) and s.name in cut}
+
+
+def _is_uneven(program: Program) -> bool:
+    """Whether some reservation has mappings of several sizes."""
+    placed = {(step.reservation, step.size) for step in program.steps if isinstance(step, Map)}
+    return len(placed) > len({reservation for reservation, _ in placed})
 
 
 def _common_sizes(program: Program) -> dict[str, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from hipplan.errors import Diagnostic
 from hipplan.language.findings import Findings
@@ -24,6 +25,8 @@ Taking = (
     | steps.CreateManagedBuffer
 )
 """Steps that may take memory which is free before."""
+
+_MAPPED = frozenset({steps.Map, steps.SetAccess})
 
 OPEN_FILES_MARGIN = 64
 """Descriptors left for everything else in the process."""
@@ -92,6 +95,8 @@ def _taken(some: Iterable[steps.Step], machine: Machine) -> dict[int, list[Takin
     """The steps that take memory, by the ordinal of what they take it of."""
     taken: dict[int, list[Taking]] = defaultdict(list)
     for step in some:
+        if type(step) in _MAPPED:  # thousands, and they take none
+            continue
         if isinstance(step, steps.CreateAllocation):
             taken[step.device if step.location == "device" else steps.CPU_ORDINAL].append(step)
         elif isinstance(step, steps.CreateDeviceBuffer):
@@ -122,9 +127,12 @@ class _Rules:
         self.objects = plan.objects
         self.machine = machine
         self.devices = devices
-        self.made = made
+        self.memory: list[Any] = [step for step in made if step.makes == "allocation"]
         self.taken = _taken(made, machine)
         self.findings = findings
+        self.lines = {id(one): name for name, one in reversed(plan.objects.allocations.items())}.values()
+        """The first allocation that each line of the plan makes, which is as the others are."""
+        self.mappings = list(self._mappings())
 
     def add(self, code: str, summary: str, *path: object, why: str = "", hint: str = "") -> None:
         span = self.plan.span(*path) if path else None
@@ -181,7 +189,7 @@ class _Rules:
         taken = self.taken[steps.CPU_ORDINAL]
         needed = sum(step.size for step in taken)
         if needed > self.machine.host_memory:
-            paths = {one.name: one.path for one in self.objects.allocations.values()}
+            paths = {name: one.path for name, one in self.objects.allocations.items()}
             paths |= {one.name: one.path for one in self.objects.buffers.values()}
             lanes = sum(step.size for step in taken if step.name not in paths)
             largest = max((s for s in taken if s.name in paths), key=lambda step: step.size, default=None)
@@ -196,7 +204,7 @@ class _Rules:
 
     def virtual_memory(self) -> None:
         """HP304: a device without virtual memory management."""
-        for allocation in self.objects.allocations.values():
+        for allocation in map(self.objects.allocations.__getitem__, self.lines):
             if allocation.device != HOST and self.device(allocation.device).vmm is False:
                 self.add(
                     "HP304",
@@ -233,12 +241,10 @@ class _Rules:
 
     def access(self) -> None:
         """HP307: access to a mapping for a device that does not reach its memory."""
-        too_far: dict[tuple[int, str], list[str]] = {}  # thousands of mappings have one access in common
-        for name, mapping, holder in self._mappings():
-            place = id(mapping.access), holder
-            if place not in too_far:
-                too_far[place] = [who for who in _who(mapping) if not self._reaches(who, holder)]
-            for who in too_far[place]:
+        for name, mapping, holder in self.mappings:
+            for who in _who(mapping):
+                if self._reaches(who, holder):
+                    continue
                 self.add(
                     "HP307",
                     f"{who} cannot be given access to '{name}' on {holder}",
@@ -248,16 +254,15 @@ class _Rules:
                 )
 
     def _mappings(self) -> Iterator[tuple[str, ResolvedMapping, str]]:
-        """(name, mapping, device that holds it), the chunks of a region once a device, by the region's name."""
+        """(name, mapping, device that holds it): the first of those that lines of the plan make alike. The chunks of
+        a region go by its name."""
         for name, reservation in self.objects.reservations.items():
-            told = set()
+            told: set[tuple[int, int]] = set()
             for mapping in reservation.mappings:
-                holder = self.objects.allocations[mapping.allocation].device
-                if name not in self.objects.regions:
-                    yield mapping.name, mapping, holder
-                elif holder not in told:
-                    told.add(holder)
-                    yield name, mapping, holder
+                memory = self.objects.allocations[mapping.allocation]
+                if (id(mapping.path), id(memory)) not in told:
+                    told.add((id(mapping.path), id(memory)))
+                    yield name if name in self.objects.regions else mapping.name, mapping, memory.device
 
     def _reaches(self, who: str, owner: str) -> bool:
         return HOST in (who, owner) or self.machine.can_access(self.devices[who], self.devices[owner])
@@ -265,8 +270,7 @@ class _Rules:
     def descriptors(self) -> None:
         """HP308: AMD's runtime takes a file descriptor for each allocation."""
         limit = self.machine.limits.open_files
-        made = self.objects.allocations.values()
-        count = len(made) + sum(one.spec.shareable != "none" for one in made)
+        made, count = self.objects.allocations, descriptors_of(self.memory)
         if self.machine.runtime == "amd" and limit and count + OPEN_FILES_MARGIN > limit:
             self.add(
                 "HP308",
@@ -278,9 +282,9 @@ class _Rules:
 
     def padding(self) -> None:
         """HP254, a warning: what the granularity adds, by line of the plan."""
-        lines: dict[tuple[object, ...], list[steps.CreateAllocation | steps.ImportAllocation]] = {}
-        for step in self.made:
-            if isinstance(step, (steps.CreateAllocation, steps.ImportAllocation)):
+        lines: dict[tuple[object, ...], list[Any]] = {}
+        for step in self.memory:
+            if step.size > step.asked:
                 lines.setdefault(self.objects.allocations[step.name].path, []).append(step)
         for path, made in lines.items():
             waste, taken = sum(one.size - one.asked for one in made), sum(one.size for one in made)
@@ -309,9 +313,9 @@ class _Rules:
     def releases(self) -> None:
         """HP309: what this HIP release, or CUDA, does not do."""
         version = self.machine.version
-        for allocation in self.objects.allocations.values():
-            self._allocation_release(allocation, version)
-        for name, mapping, holder in self._mappings():
+        for name in self.lines:
+            self._allocation_release(name, self.objects.allocations[name], version)
+        for name, mapping, holder in self.mappings:
             self._mapping_release(name, mapping, holder, version)
         for buffer in self.objects.buffers.values():
             if isinstance(buffer.spec, PinnedBuffer) and buffer.spec.uncached and version and version < (7, 0):
@@ -322,7 +326,7 @@ class _Rules:
                          why="registering private memory read-only was seen not to return",
                          hint="leave read_only out")  # fmt: skip
 
-    def _allocation_release(self, allocation: ResolvedAllocation, version: tuple[int, ...]) -> None:
+    def _allocation_release(self, name: str, allocation: ResolvedAllocation, version: tuple[int, ...]) -> None:
         spec, path = allocation.spec, allocation.path
         cuda = self.machine.runtime == "cuda"
         if spec.type == "uncached" and (cuda or (version and version < (7, 0))):
@@ -338,7 +342,7 @@ class _Rules:
             return
         possible = self.device(allocation.device).shareable_posix_fd
         if possible is False or (version and version < (6, 2)):
-            self.add("HP309", f"'{allocation.name}' cannot be shared on {self.machine.name}", *path, "shareable",
+            self.add("HP309", f"'{name}' cannot be shared on {self.machine.name}", *path, "shareable",
                      why="sharing through a file descriptor works since HIP 6.2")  # fmt: skip
 
     def _mapping_release(self, name: str, mapping: ResolvedMapping, holder: str, version: tuple[int, ...]) -> None:

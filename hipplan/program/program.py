@@ -126,5 +126,5 @@ class Program:
 
 def descriptors_of(steps: Iterable[Step]) -> int:
     """File descriptors, at most: AMD's runtime takes one for each allocation, hipplan keeps one of what is shared."""
-    made = [step for step in steps if isinstance(step, (CreateAllocation, ImportAllocation))]
-    return len(made) + sum(isinstance(step, ImportAllocation) or step.shareable != "none" for step in made)
+    made: list[Any] = [step for step in steps if step.makes == "allocation"]
+    return len(made) + len([step for step in made if isinstance(step, ImportAllocation) or step.shareable != "none"])

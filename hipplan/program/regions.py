@@ -179,10 +179,13 @@ def lowered(objects: Objects, regions: dict[str, PlacedRegion]) -> Objects:
         mappings = []
         at = 0
         access = {device: placed.region.access_to(device) for device, _ in placed.chunks}
-        kinds = {one: Allocation.model_construct(device=one[0], size=one[1]) for one in set(placed.chunks)}
+        kinds = {
+            (device, size): ResolvedAllocation(Allocation.model_construct(device=device, size=size), device, path)
+            for device, size in set(placed.chunks)
+        }
         for number, (device, size) in enumerate(placed.chunks):
             memory = memory_of(name, number)
-            allocations[memory] = ResolvedAllocation(memory, kinds[device, size], device, path)
+            allocations[memory] = kinds[device, size]
             mappings.append(
                 ResolvedMapping(mapping_of(name, number), memory, at, number > 0, size, True, access[device], path)
             )

@@ -110,13 +110,14 @@ def _carries(way: Difference, names: Set[str]) -> Iterator[steps.Step]:
         if there is None:
             mapped.append((f"{name} (copied from)", before(name), was.device))
         taken = len(mapped) * size
-        yield steps.Reserve(name=place, size=taken, asked=taken, alignment=0, slack=0, address=0, exact=False)
+        yield steps.Reserve(place, None, size=taken, asked=taken, alignment=0, slack=0, address=0, exact=False)
         for number, (piece, memory, device) in enumerate(mapped):
             at = number * size
-            yield steps.Map(name=piece, reservation=place, allocation=memory, offset=at, size=size, asked=size)
-            yield steps.SetAccess(name=piece, rights=tuple((one, "rw") for one in sorted(who[device])))
+            yield steps.Map(piece, None, reservation=place, allocation=memory, offset=at, size=size, asked=size)
+            yield steps.SetAccess(piece, None, rights=tuple((one, "rw") for one in sorted(who[device])))
         yield CopyBytes(
             name=name,
+            origin=None,
             source=mapped[-1][0] if there is None else there,
             in_place=there is not None,
             source_device=was.device,

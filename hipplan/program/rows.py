@@ -19,7 +19,8 @@ Slots = Mapping[str, int]
 
 def slots_of(program_steps: Iterable[steps.Step]) -> dict[str, int]:
     """The slot of each object."""
-    return {step.name: slot for slot, step in enumerate(step for step in program_steps if step.makes)}
+    made = [step.name for step in program_steps if step.makes]
+    return dict(zip(made, range(len(made)), strict=True))
 
 
 def rows_of(todo: Iterable[steps.Step], slots: Slots, old: Callable[[str], int] | None = None) -> list[Row]:

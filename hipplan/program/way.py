@@ -108,4 +108,4 @@ class Way:
         found = [s for s in program.steps if id(s) in made or s.name in touched]
         silent = [s.name for s in self.changes if isinstance(s, ChangeAccess)]
         heard = {step.name for step in found if isinstance(step, steps.SetAccess)}
-        return (*found, *(steps.SetAccess(name=name, rights=()) for name in silent if name not in heard))
+        return (*found, *(steps.SetAccess(name, None, rights=()) for name in silent if name not in heard))

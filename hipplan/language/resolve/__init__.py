@@ -42,22 +42,25 @@ def resolve(
     """
     names = Names(span, broken, budget)
     devices = Devices(plan, names, devices_named(left_out))
-    allocations = {
-        name: ResolvedAllocation(name, spec, devices.location(spec.device, (*path, "device")), path)
-        for name, path, spec in names.spread("allocations", plan.allocations)
-    }
+    allocations: dict[str, ResolvedAllocation] = {}
+    for alike, path, spec in names.spread("allocations", plan.allocations):
+        one = ResolvedAllocation(spec, devices.location(spec.device, (*path, "device")), path)
+        allocations.update(dict.fromkeys(alike, one))
     streams = {
         name: ResolvedStream(name, devices.device(spec.device, (*path, "device")), path)
-        for name, path, spec in names.spread("streams", plan.streams)
+        for alike, path, spec in names.spread("streams", plan.streams)
+        for name in alike
     }
     mappings = Mappings(names, devices, allocations)
     reservations = {
         name: ResolvedReservation(name, spec, mappings.of(name, spec, path), path)
-        for name, path, spec in names.spread("reservations", plan.reservations)
+        for alike, path, spec in names.spread("reservations", plan.reservations)
+        for name in alike
     }
     buffers = {
         name: ResolvedBuffer(name, spec, devices.device(spec.device, (*path, "device")), path)
-        for name, path, spec in names.spread("buffers", plan.buffers)
+        for alike, path, spec in names.spread("buffers", plan.buffers)
+        for name in alike
     }
     made = {buffer.path: buffer for buffer in buffers.values()}  # of a counted one the first stands for all
     for buffer in made.values():
@@ -65,7 +68,8 @@ def resolve(
     check_bindings(buffers, names)
     regions = {
         name: resolve_region(name, spec, path, names, devices)
-        for name, path, spec in names.spread("regions", plan.regions)
+        for alike, path, spec in names.spread("regions", plan.regions)
+        for name in alike
     }
     contents = resolve_contents(plan, buffers, regions, reservations, names)
     peers = devices.peers(plan.peers)

@@ -119,16 +119,17 @@ class Devices:
             for i in range(selector.count or 1)
         }
         free = 0
-        for name, path, selector in self._names.spread("devices", selectors, {}):
-            ordinal: int | None = None
-            if selector.ordinal is not None:
-                ordinal = selector.ordinal + (int(name.rpartition(".")[2]) if selector.count else 0)
-            elif not (selector.uuid or selector.pci or selector.current):
-                while free in taken:
-                    free += 1
-                ordinal = free
-                taken.add(free)
-            self.all[name] = ResolvedDevice(name, selector, ordinal, path)
+        for alike, path, selector in self._names.spread("devices", selectors, {}):
+            for name in alike:
+                ordinal: int | None = None
+                if selector.ordinal is not None:
+                    ordinal = selector.ordinal + (int(name.rpartition(".")[2]) if selector.count else 0)
+                elif not (selector.uuid or selector.pci or selector.current):
+                    while free in taken:
+                        free += 1
+                    ordinal = free
+                    taken.add(free)
+                self.all[name] = ResolvedDevice(name, selector, ordinal, path)
         self._check_twins()
         for word, meaning in _WORDS.items():
             if word in selectors:

@@ -25,8 +25,10 @@ class Mappings:
         mappings = tuple(self._spread(name, reservation, path))
         # A pattern spreads into many mappings, but its line is told about once.
         told: set[Path] = set()
-        self._check_end(name, reservation.size, mappings, told)
-        self._check_overlaps(mappings, told)
+        if reservation.size is not None:
+            self._check_end(name, reservation.size, mappings, told)
+        if any(mapping.at is not None for mapping in reservation.mappings):  # what follows another overlaps nothing
+            self._check_overlaps(mappings, told)
         return mappings
 
     def _spread(self, name: str, reservation: Reservation, path: Path) -> Iterator[ResolvedMapping]:
@@ -36,7 +38,7 @@ class Mappings:
             where = (*path, "mappings", index)
             own = mapping.access
             access = default if own is None else self._devices.access(own, (*where, "access"))
-            at = mapping.at
+            at, all_of_it = mapping.at, mapping.size is None
             matching = self.matching(mapping.allocation, where)
             spread = f"mapping '{mapping.allocation}'"
             self._names.ask("links", len(matching) * len(access), spread, where)
@@ -49,16 +51,8 @@ class Mappings:
                 start = end if at is None else at
                 if size > whole:
                     self._too_much(allocation, size, whole, where)
-                yield ResolvedMapping(
-                    name=f"{name}[{number}]",
-                    allocation=allocation,
-                    at=start,
-                    follows=at is None and number > 0,
-                    size=size,
-                    whole=mapping.size is None,
-                    access=access,
-                    path=where,
-                )
+                follows = at is None and number > 0
+                yield ResolvedMapping(f"{name}[{number}]", allocation, start, follows, size, all_of_it, access, where)
                 end, at, number = start + size, None, number + 1
 
     def matching(self, name: str, path: Path) -> Sequence[str]:
@@ -86,10 +80,10 @@ class Mappings:
             hint="leave size out to map all of it",
         )
 
-    def _check_end(self, name: str, size: int | None, mappings: tuple[ResolvedMapping, ...], told: set[Path]) -> None:
+    def _check_end(self, name: str, size: int, mappings: tuple[ResolvedMapping, ...], told: set[Path]) -> None:
         for mapping in mappings:
             end = mapping.at + mapping.size
-            if size is not None and end > size and mapping.path not in told:
+            if end > size and mapping.path not in told:
                 told.add(mapping.path)
                 self._names.report(
                     "HP206",

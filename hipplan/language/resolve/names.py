@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import TypeVar
 
 from hipplan.errors import Diagnostic, Span, Suggestions
@@ -31,19 +32,22 @@ class Names:
 
     def spread(
         self, noun: str, things: Mapping[str, T], taken: dict[str, Path] | None = None
-    ) -> Iterator[tuple[str, Path, T]]:
-        """Each thing by its concrete names: `kv` with a count of 2 is kv.0 and kv.1."""
+    ) -> Iterator[tuple[list[str], Path, T]]:
+        """Each thing with its concrete names: `kv` with a count of 2 is kv.0 and kv.1."""
         taken = self._taken if taken is None else taken
         for written, thing in things.items():
             path = (noun, written)
             count = getattr(thing, "count", None)
+            names = [written]
             if count is not None:
                 self.ask("objects", count, f"'{written}'", (*path, "count"))
-            for name in (written,) if count is None else (f"{written}.{i}" for i in range(count)):
-                if taken.setdefault(name, path) is path:
-                    yield name, path, thing
-                else:
+                names = [f"{written}.{i}" for i in range(count)]
+            if not taken.keys().isdisjoint(names):
+                for name in filter(taken.__contains__, names):
                     self._twice(name, taken[name], path)
+                names = [name for name in names if name not in taken]
+            taken.update(dict.fromkeys(names, path))
+            yield names, path, thing
 
     def take(self, name: str, path: Path) -> None:
         """One more name that nothing else may have."""
@@ -119,11 +123,12 @@ def families_of(name: str) -> list[str]:
 def families(names: Iterable[str], budget: Budget) -> dict[str, list[str]]:
     """Family -> its members, in order: what `kv.*` stands for."""
     found: dict[str, list[str]] = {}
-    for name in names:
-        if "." in name:
-            budget.take("links", name.count("."), f"'{name}', in as many families,")
-            for family in families_of(name):
-                found.setdefault(family, []).append(name)
+    for family, members in groupby(names, lambda name: name.rpartition(".")[0]):
+        if family:
+            together, above = list(members), [*families_of(family), family]
+            budget.take("links", len(together) * len(above), f"'{together[-1]}', in as many families,")
+            for one in above:
+                found.setdefault(one, []).extend(together)
     return found
 
 

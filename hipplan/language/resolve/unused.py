@@ -21,10 +21,9 @@ def warn_of_unused(objects: Objects, plan: Plan, names: Names) -> None:
             span = names.span(path, key=True)
             names.found.add(Diagnostic(code, summary, span, why=why, hint=hint, severity="warning"))
 
-    mapped = set()
+    mapped = {mapping.allocation for some in objects.reservations.values() for mapping in some.mappings}
     for reservation in objects.reservations.values():
-        for mapping in reservation.mappings:
-            mapped.add(mapping.allocation)
+        for mapping in reservation.lines():
             if not any(right != "none" for right in mapping.access.values()):
                 why = "HIP gives a new mapping no access at all, not even to its own device"
                 summary = f"nobody may access '{mapping.allocation}' in '{reservation.name}'"
