@@ -108,6 +108,8 @@ class LoadFiles(Step):
 
 
 ContentStep = Fill | Copy | LoadFiles
+CONTENT_STEPS = (Fill, Copy, LoadFiles)
+"""The same for isinstance(), which takes four times as long to look into a union."""
 
 
 Staging = dict[int, int]

@@ -13,7 +13,7 @@ from operator import attrgetter, is_
 
 from hipplan.program import advice, sealing, steps
 from hipplan.program.alterations import ChangeAccess, Rights, TakeOut
-from hipplan.program.content_steps import ContentStep
+from hipplan.program.content_steps import CONTENT_STEPS
 from hipplan.program.contents import of_new
 from hipplan.program.listing import lines, note, summary
 from hipplan.program.program import Program
@@ -254,7 +254,7 @@ class _Comparison:
                 if (step.name, step.on) in streams:
                     at_once.append(step)
                 continue
-            if isinstance(step, ContentStep):
+            if isinstance(step, CONTENT_STEPS):
                 continue
             key = key_of(step) or self.after.of[step.name]
             if key in self.kept:

@@ -270,11 +270,13 @@ class _Rules:
     def descriptors(self) -> None:
         """HP308: AMD's runtime takes a file descriptor for each allocation."""
         limit = self.machine.limits.open_files
-        made, count = self.objects.allocations, descriptors_of(self.memory)
-        if self.machine.runtime == "amd" and limit and count + OPEN_FILES_MARGIN > limit:
+        if self.machine.runtime != "amd" or not limit:
+            return
+        count = descriptors_of(self.memory)
+        if count + OPEN_FILES_MARGIN > limit:
             self.add(
                 "HP308",
-                f"{len(made)} allocations need {count} file descriptors, the limit is {limit}",
+                f"{len(self.memory)} allocations need {count} file descriptors, the limit is {limit}",
                 "allocations",
                 why=f"each takes one, and one more if it is shared; {OPEN_FILES_MARGIN} are left for the process",
                 hint="use fewer, larger allocations, or raise the hard limit (ulimit -Hn)",

@@ -9,7 +9,7 @@ from typing import Any
 
 from hipplan.errors import Diagnostic
 from hipplan.machines.profiles import Machine
-from hipplan.program.content_steps import ContentStep
+from hipplan.program.content_steps import CONTENT_STEPS, ContentStep
 from hipplan.program.inventory import resources_of
 from hipplan.program.regions import PlacedRegion
 from hipplan.program.resources import Resource
@@ -76,14 +76,14 @@ class Program:
     @cached_property
     def contents(self) -> tuple[ContentStep, ...]:
         """Those of the steps that fill memory."""
-        return tuple(step for step in self.steps if isinstance(step, ContentStep))
+        return tuple(step for step in self.steps if isinstance(step, CONTENT_STEPS))
 
     @cached_property
     def making(self) -> tuple[Step, ...]:
         """All steps but the contents."""
         if not self.contents:
             return self.steps
-        return tuple(step for step in self.steps if not isinstance(step, ContentStep))
+        return tuple(step for step in self.steps if not isinstance(step, CONTENT_STEPS))
 
     @cached_property
     def bindings(self) -> tuple[ImportAllocation | RegisterBuffer, ...]:
