@@ -198,6 +198,8 @@ def _validate(document: Expanded) -> tuple[Plan, list[Diagnostic], dict[Path, An
 
 def _mistakes_beside(document: Expanded) -> list[Diagnostic]:
     """Of what a value that could not be filled in leaves out: what is wrong with its other keys."""
+    if not document.left_out:
+        return []
     data: dict[str, Any] = {"hipplan": 1}
     for (noun, name), value in document.left_out.items():
         data.setdefault(str(noun), {})[name] = value

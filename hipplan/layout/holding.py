@@ -16,7 +16,7 @@ from hipplan.layout.dlpack import places_of
 from hipplan.layout.leases import in_use
 from hipplan.layout.record import Recorder
 from hipplan.layout.state import State
-from hipplan.layout.undo import Undone, give_back
+from hipplan.layout.undo import NOTHING, Undone, give_back
 from hipplan.layout.views import Piece
 from hipplan.machines.family import family_of
 
@@ -134,7 +134,7 @@ class Holding:
     def settle(self) -> Undone:
         """Rolls back what is in doubt. The layout can only be closed all the same."""
         with self.lock:
-            return Undone(0) if self.in_doubt is None else self.in_doubt()
+            return NOTHING if self.in_doubt is None else self.in_doubt()
 
     def close(self, force: bool) -> Undone:
         """Gives everything back, for who has the lock. Raises LayoutInUse (HP409), with nothing changed, while it is

@@ -24,7 +24,7 @@ from hipplan.layout.state import State
 from hipplan.layout.torchpool import TorchPool
 from hipplan.layout.transaction import OnStep
 from hipplan.layout.transfers import Moves
-from hipplan.layout.undo import Undone, give_back_waiting
+from hipplan.layout.undo import NOTHING, Undone, give_back_waiting
 from hipplan.layout.verify import Checks, verify
 from hipplan.layout.views import Piece
 from hipplan.program import remake, sealing
@@ -290,14 +290,14 @@ class Layout:
         """
         holding = self._holding
         if holding.is_forked:  # nor the lock: a thread that the child has not got may hold it
-            return Undone(0)
+            return NOTHING
         if not self.closed:
             _core.expect_idle_wait()  # as early as can be: it takes longer than all that comes before the wait
         for pool in self._torch_pools.values():
             pool.trim()
         with holding.lock:
             if self.closed:
-                return Undone(0)
+                return NOTHING
             undone = holding.close(force)
         open_layouts.discard(self)
         for pool in self._torch_pools.values():
@@ -306,7 +306,8 @@ class Layout:
             holding.record.end()
         if undone.kept:
             _core.wait_for_views(holding.native.retired)
-        undone = replace(undone, interrupt=give_back_waiting() or undone.interrupt)
+        if (interrupt := give_back_waiting()) is not None:
+            undone = replace(undone, interrupt=interrupt)
         undone.raise_failures()
         return undone
 

@@ -93,6 +93,8 @@ class Transaction:
         self._total = len(way.all_steps)
         self._change: _core.Change | None = None
         self._checks: Sequence[Check] = ()
+        self._devices: Mapping[str, int] = {}
+        """That were last said to be waited for."""
 
     def run(self) -> None:
         """Raises ApplyError after rolling back: a driver call failed (HP401), what was read back differs (HP402), an
@@ -158,7 +160,7 @@ class Transaction:
         return self._give_back(self.way.new.devices)
 
     def _decide(self) -> None:
-        if not self._started.commit(replace(self._state, checks=self._checks)):
+        if not self._started.commit(self._state):
             raise ValueError("the layout is closed" if self.holdings.closed else "the change was rolled back")
 
     def roll_back(self) -> Undone:
@@ -169,8 +171,14 @@ class Transaction:
 
     def _give_back(self, devices: Mapping[str, int]) -> Undone:
         undone = give_back(self.holdings.retired, self._record)
-        self.holdings.retired.set_devices([*devices.items()])
+        self._wait_for(devices)
         return undone
+
+    def _wait_for(self, devices: Mapping[str, int]) -> None:
+        """Whatever is given back from now on."""
+        if devices != self._devices:
+            self._devices = devices
+            self.holdings.retired.set_devices([*devices.items()])
 
     @property
     def _started(self) -> _core.Change:
@@ -181,12 +189,12 @@ class Transaction:
     @property
     def _state(self) -> State:
         """What is being made."""
-        return State(self.way.new, self.old.runtime, _core.Snapshot(self._started), bindings=self._bindings)
+        return State(self.way.new, self.old.runtime, _core.Snapshot(self._started), self._checks, self._bindings)
 
     def _begin(self, altering: Sequence[Step]) -> _core.Rows:
         """Gives the rows of all that is made and altered."""
         way, holdings = self.way, self.holdings
-        holdings.retired.set_devices([*_devices_of_both(way).items()])
+        self._wait_for(_devices_of_both(way))
         slots, timed = len(way.new.slots), self._record is not None
         if altering or way.seals or self.old.program.steps:
             made = ChangeRows(way.new.slots, self.old.program.slots)

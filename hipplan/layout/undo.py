@@ -118,6 +118,10 @@ class Undone:
         )
 
 
+NOTHING = Undone(0)
+"""There was nothing to give back."""
+
+
 def retried_text(count: int) -> str:
     """For reports: how often calls were made again."""
     return f"{count} call{'s' if count > 1 else ''} made again because the driver said NotReady"
@@ -143,7 +147,7 @@ def give_back(retired: _core.Retired, record: UndoRecord | None = None) -> Undon
     The wait can be interrupted only where there is something to wait for; what was raised is then in the answer.
     """
     if not retired.any:
-        return Undone(0)
+        return NOTHING
     began = perf_counter_ns()
     owned = retired.contents() if record else []
     report = _core.UndoReport()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
@@ -44,7 +43,7 @@ class KeysOf(Set[Key]):
         return len(self._all)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@steps.step_data
 class Way:
     """From `old` to `new`, in the order it is gone."""
 
@@ -61,7 +60,7 @@ class Way:
     """Those of them that are given back at the end: all but mappings that were taken out."""
     renamed: Mapping[str, str]
     """Name in `new` -> name in `old`, where what stays is called otherwise."""
-    kept: Set[Key] = field(repr=False)
+    kept: Set[Key]
     changed: frozenset[str]
     """Names in `new` of what stays, but with other access or advice."""
     carries: tuple[steps.Step, ...] = ()
