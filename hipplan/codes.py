@@ -100,4 +100,7 @@ CODES: dict[str, str] = {
     "HP432": "a group in doubt",
     "HP433": "ranks that do not fit together",
     "HP434": "a group that cannot be used",
+    "HP440": "something that cannot sleep",
+    "HP441": "memory that sleeps",
+    "HP442": "no room to wake",
 }

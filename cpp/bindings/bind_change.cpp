@@ -123,6 +123,8 @@ void bind_snapshot(py::module_& module) {
       .def("stream_handle", &snapshot::stream_handle, py::arg("slot"), no_gil())
       .def("share", &snapshot::share, py::arg("slot"), no_gil(),
            "A new descriptor for another process. HipError, OSError.")
+      .def("shared", &snapshot::shared, py::arg("slot"), no_gil(),
+           "Whether an allocation was exported, or is imported.")
       .def(
           "read_back",
           [](const snapshot& self, const row_table_ptr& rows, const std::vector<int>& devices) {
@@ -163,9 +165,10 @@ void bind_change(py::module_& module) {
            "IndexError; "
            "RuntimeError where another change is undecided.")
       .def(
-          "bar", [](started_change& self) { return self.what->bar(); }, no_gil(),
-          "Nobody can begin to look at what goes; unless leases are on it, which are the answer. Before the "
-          "first row that unmaps.")
+          "bar", [](started_change& self, bool force) { return self.what->bar(force); },
+          py::arg("force") = false, no_gil(),
+          "Nobody can begin to look at what goes; unless leases are on it, which are the answer. force: then "
+          "neither, and nothing is the answer. Before the first row that unmaps.")
       .def(
           "bind",
           [](started_change& self, const py::dict& bound) {

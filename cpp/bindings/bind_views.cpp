@@ -88,6 +88,7 @@ void bind_pool(py::module_& module) {
       .def_property_readonly("blocks", &memory_pool::blocks)
       .def_property_readonly("used", &memory_pool::used_bytes)
       .def_property_readonly("largest_free", &memory_pool::largest_free_bytes)
+      .def("renew", &memory_pool::renew, no_gil(), "Its memory went and is there again.")
       .def("close", &memory_pool::close, no_gil(),
            "No more blocks; the slot is free when the last one is back.");
 }

@@ -53,6 +53,8 @@ class allocation : public owned {
 
   [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
   [[nodiscard]] hip::hipMemGenericAllocationHandle_t get() const noexcept { return handle_; }
+  /// Whether another process may have it: exported, or imported.
+  [[nodiscard]] bool is_shared() const noexcept { return shared_ != nullptr; }
   [[nodiscard]] std::string identify() const;
 
  private:

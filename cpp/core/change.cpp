@@ -112,7 +112,7 @@ void change::place_what_comes() {
   if (!old_ones_.owners.empty()) old_ones_.segments.push_back(segment_);
 }
 
-std::vector<leased> change::bar() {
+std::vector<leased> change::bar(bool force) {
   std::vector<std::pair<std::uintptr_t, std::size_t>> ranges;
   {
     const auto lock = home_->locked();
@@ -132,8 +132,8 @@ std::vector<leased> change::bar() {
   for (std::size_t i = 0; i < ranges.size();) {
     auto [address, size_bytes] = ranges[i++];
     while (i < ranges.size() && ranges[i].first == address + size_bytes) size_bytes += ranges[i++].second;
-    auto holders = of_->leases()->bar(address, size_bytes, false);
-    if (!holders.empty()) {
+    auto holders = of_->leases()->bar(address, size_bytes, force);
+    if (!holders.empty() && !force) {
       for (const auto& [begin, bytes] : barred_) of_->leases()->unbar(begin, bytes);
       barred_.clear();
       return holders;

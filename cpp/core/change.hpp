@@ -56,8 +56,9 @@ class change {
   ~change();
 
   /// Bars what goes for those who look at memory; what leases are on is the answer, and then nothing is
-  /// barred. Comes before the first row that unmaps: what is not mapped any more is not found.
-  [[nodiscard]] std::vector<leased> bar();
+  /// barred. force: it is all the same, and nothing is the answer: the leases stay. Comes before the first
+  /// row that unmaps: what is not mapped any more is not found.
+  [[nodiscard]] std::vector<leased> bar(bool force);
 
   /// What the caller gives for rows that say so.
   void bind(std::vector<binding> bound);

@@ -89,6 +89,12 @@ void memory_pool::give_back(void* pointer) noexcept {
   free_slot_if_done();
 }
 
+void memory_pool::renew() noexcept {
+  const auto age = book_->age();
+  const std::lock_guard lock(mutex_);
+  age_ = age;
+}
+
 void memory_pool::close() noexcept {
   {
     const std::lock_guard lock(mutex_);

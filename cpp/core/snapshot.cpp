@@ -59,6 +59,14 @@ int snapshot::share(slot_id slot) const {
   });
 }
 
+bool snapshot::shared(slot_id slot) const {
+  return with(slot, [](const held::owner& owner) {
+    const auto* const memory = std::get_if<allocation>(&owner);
+    if (!memory) throw std::out_of_range("what is in this slot is no allocation");
+    return memory->is_shared();
+  });
+}
+
 bool snapshot::has(slot_id slot) const {
   const auto lock = home_->locked();
   return slot < table_.size() && table_[slot] && table_[slot]->full();

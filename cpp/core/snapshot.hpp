@@ -70,6 +70,8 @@ class snapshot {
   [[nodiscard]] std::uintptr_t stream_handle(slot_id stream) const;
   /// See allocation::share().
   [[nodiscard]] int share(slot_id allocation) const;
+  /// Whether an allocation was exported, or is imported: others may have it mapped.
+  [[nodiscard]] bool shared(slot_id allocation) const;
   /// Whether something is there.
   [[nodiscard]] bool has(slot_id slot) const;
 

@@ -19,6 +19,8 @@ from hipplan.layout.state import State
 from hipplan.layout.undo import NOTHING, Undone, give_back
 from hipplan.layout.views import Piece
 from hipplan.machines.family import family_of
+from hipplan.program.alterations import WAKE_IT
+from hipplan.program.backups import WHERE
 
 log = logging.getLogger("hipplan")
 
@@ -54,6 +56,10 @@ class Holding:
         self.ranks = ranks
         self.in_doubt: Callable[[], Undone] | None = None
         """Rolls back a change of which nobody knows whether the ranks commit."""
+        self.on_map: dict[tuple[str, ...], Callable[[tuple[str, ...]], object]] = {}
+        """Who is to be told when what sleeps is there again, by its names."""
+        self.gives_back: set[int] = set()
+        """Devices whose memory comes back as soon as it is given back."""
         self.record = record
         """Who writes down what is done."""
         self.lock = threading.RLock()  # a signal's handler may close what its thread is closing
@@ -99,7 +105,8 @@ class Holding:
             self.lock.release()
 
     def piece(self, name: str) -> Piece:
-        """A new Piece each time. KeyError tells a near name; BufferError once the layout is closed, or in a fork."""
+        """A new Piece each time. KeyError tells a near name; BufferError while it sleeps, once the layout is closed, or
+        in a fork."""
         while True:
             age, state = self.leases.age, self.state
             try:
@@ -118,6 +125,11 @@ class Holding:
             raise KeyError(f"the layout has no '{name}'; {suggest_or_list(name, state.resources)}") from None
         if self.native.closed or self.is_forked or self.in_doubt is not None:
             raise self._refusal(name)
+        if resource.asleep:
+            where = WHERE[resource.asleep]
+            raise _core.LeaseRefused(
+                f"'{name}' sleeps: its bytes are {where}, and nothing is at its addresses; {WAKE_IT}"
+            )
         if resource.kind == "registered" and not resource.size:
             size = state.size_of(name)  # all of a file: the plan need not know how much that is
             resource = replace(resource, asked=size, size=size)

@@ -14,12 +14,13 @@ from typing_extensions import Self
 
 from hipplan import _core
 from hipplan.errors import LayoutInUse, LeakError
-from hipplan.layout import open_layouts, update
+from hipplan.layout import open_layouts, sleeping, update
 from hipplan.layout.bound import bindings, rebound
 from hipplan.layout.checks import Check
 from hipplan.layout.holding import Holding
 from hipplan.layout.mover import OnBytes
 from hipplan.layout.sharing import export
+from hipplan.layout.sleeping import Names, OnNames
 from hipplan.layout.state import State
 from hipplan.layout.torchpool import TorchPool
 from hipplan.layout.transaction import OnStep
@@ -28,7 +29,7 @@ from hipplan.layout.undo import NOTHING, Undone, give_back_waiting
 from hipplan.layout.verify import Checks, verify
 from hipplan.layout.views import Piece
 from hipplan.program import remake, sealing
-from hipplan.program.alterations import refuse
+from hipplan.program.alterations import refuse, refuse_asleep
 from hipplan.program.difference import Difference
 from hipplan.program.memory import Memory
 from hipplan.program.program import Program
@@ -173,6 +174,63 @@ class Layout:
 
         return update.change(self._holding, "remap", way)
 
+    def sleep(
+        self,
+        names: Names,
+        *,
+        to: str = "host",
+        unchanged: Names = (),
+        force: bool = False,
+        on_unmap: OnNames | None = None,
+        on_map: OnNames | None = None,
+        on_bytes: OnBytes | None = None,
+    ) -> Difference:
+        """Gives the memory of regions, reservations, mappings or allocations back; their addresses stay.
+
+        to: where the bytes go: "host" (pinned memory), "drop" (nowhere). unchanged: those of the names whose bytes are
+        still those of the copy that wake(retain=True) kept: they are not copied again. force: views and captured graphs
+        stay, and a use of them faults the GPU until wake(). on_unmap(names) is called before anything happens;
+        on_map(names) when the memory is there again: after wake(), or where this sleep failed. Work of the devices is
+        waited for; nothing new may use the memory. What sleeps already stays as it is. Raises ApplyError: no such thing
+        (HP420), it cannot sleep (HP440), or it failed and was rolled back; LayoutInUse (HP409) while views are out;
+        MachineError (HP303, HP309); LeakError: it sleeps, and something could not be given back.
+        """
+        for pool in self._torch_pools.values():
+            pool.trim()
+        return sleeping.sleep(
+            self._holding,
+            names,
+            to=to,
+            unchanged=unchanged,
+            force=force,
+            on_unmap=on_unmap,
+            on_map=on_map,
+            on_bytes=on_bytes,
+        )
+
+    def wake(self, names: Names | None = None, *, retain: bool = False, on_bytes: OnBytes | None = None) -> Difference:
+        """Takes sleep() back: new memory at the same addresses, with the same rights and the bytes of before.
+
+        names: left out, all that sleeps. retain: the copies stay for the next sleep. What was dropped has the bytes
+        that the plan's contents say, or undefined ones. Raises ApplyError: no such thing (HP420), no room (HP442), or
+        it failed and was rolled back; in each case it still sleeps, with its bytes. LeakError: it is awake, and
+        something could not be given back.
+        """
+        try:
+            return sleeping.wake(self._holding, names, retain=retain, on_bytes=on_bytes)
+        finally:
+            for pool in self._torch_pools.values():
+                pool.renew()
+
+    @property
+    def asleep(self) -> dict[str, str]:
+        """What sleeps -> where its bytes are: host, drop. A region, or an allocation."""
+        return {
+            one.name: one.asleep
+            for one in self._holding.state.resources.values()
+            if one.asleep and (one.kind == "region" or (one.kind == "allocation" and "#" not in one.name))
+        }
+
     def seal(self, name: str) -> Difference:
         """Nobody may write a region, a reservation or one mapping any more; read back from the driver.
 
@@ -270,6 +328,11 @@ class Layout:
                     moves = Moves(self._holding, [_core.Lease(piece) for piece in pieces], on_bytes)
             except KeyError as unknown:
                 raise refuse(str(unknown.args[0])) from None
+            except _core.LeaseRefused:
+                for name in names:
+                    if self.program.sleeps(name):
+                        raise refuse_asleep(name) from None
+                raise
             try:
                 self._moves_under_way = moves
                 known = {piece.name: piece.resource for piece in pieces}  # of a registered file also its size

@@ -34,11 +34,15 @@ class Callbacks:
 class Mover:
     """Does one content step, or a save, at a time."""
 
-    def __init__(self, state: State, files: Files, on_bytes: OnBytes | None, callbacks: Callbacks) -> None:
+    def __init__(
+        self, state: State, files: Files, on_bytes: OnBytes | None, callbacks: Callbacks, before: State | None = None
+    ) -> None:
+        """before: of a change, where what goes is found."""
         self.files = files
         """Those that are read."""
         self._callbacks = callbacks
         self._state = state
+        self._before = before
         self._on_bytes = on_bytes
         self._filler: _core.Filler | None = None
 
@@ -71,7 +75,10 @@ class Mover:
 
     def at(self, part: Part) -> int:
         """The address of a part."""
-        return self._state.address_of(part.object) + part.offset
+        state = self._state
+        if self._before is not None and part.object not in state.program.slots:
+            state = self._before
+        return state.address_of(part.object) + part.offset
 
     def _load_part(self, name: str, part: Part, rows: Rows, begin: int) -> None:
         """What one device takes of the bytes of some rows: from the `begin`th on."""

@@ -6,6 +6,7 @@ free in its cache and gives it back when the pool goes or its cache is emptied; 
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -75,6 +76,13 @@ class TorchPool:
         self._torch_pool = None
         if self.native.blocks:
             self._torch().cuda.empty_cache()
+
+    def renew(self) -> None:
+        """Gives out blocks again, if its memory slept and is there again."""
+        with contextlib.suppress(KeyError, BufferError):  # it is gone, or still sleeps
+            if self._placed()[:2] == self._place[:2]:
+                self._place = self._placed()
+                self.native.renew()
 
     def close(self) -> None:
         """Gives out no more blocks."""

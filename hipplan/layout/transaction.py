@@ -1,4 +1,4 @@
-"""From one program to another, as a transaction: apply, update, grow, shrink, remap, seal and unseal.
+"""From one program to another, as a transaction: apply, update, grow, shrink, remap, seal, sleep and back.
 
 Order: what is new is made and read back; then what stays is altered, and read back; then contents; then what they
 filled is sealed where the plan says so, and read back. Then the decision falls, natively, and what is left over, of the
@@ -19,6 +19,7 @@ from hipplan.errors import ApplyError, Diagnostic, GroupError, GroupInDoubt, Lay
 from hipplan.files.tensorfiles import Files
 from hipplan.layout.bound import bound, still_needed
 from hipplan.layout.checks import Check
+from hipplan.layout.failures import mismatch, taken
 from hipplan.layout.leases import in_use
 from hipplan.layout.mover import Callbacks, Mover, OnBytes
 from hipplan.layout.record import Recorder
@@ -28,11 +29,11 @@ from hipplan.layout.undo import Undone, give_back, retried_text, tell_leaks, wai
 from hipplan.layout.verify import native_rows, verify
 from hipplan.machines.family import family_of
 from hipplan.machines.shortages import shortage
-from hipplan.program.alterations import ReserveBeside, TakeOut, refuse
+from hipplan.program.alterations import TakeOut
 from hipplan.program.content_steps import check_files
 from hipplan.program.difference import Difference
 from hipplan.program.rows import ChangeRows
-from hipplan.program.steps import Reserve, Step
+from hipplan.program.steps import Step
 
 OnStep = Callable[[int, Step], None]
 """Called before each step with its number from 0. What it raises rolls back. Each step is made by itself then."""
@@ -68,9 +69,10 @@ class Transaction:
         check: bool = True,
         record: Recorder | None = None,
         vote: Vote | None = None,
+        force: bool = False,
     ) -> None:
         """bind: what the caller passes by name, besides what it passed before. vote: called when all is made and read
-        back, just before the decision."""
+        back, just before the decision. force: what is looked at may go, too."""
         self.holdings = holdings
         self.way = way
         self.old: State = holdings.state
@@ -83,6 +85,7 @@ class Transaction:
         self._check = check
         self._record = record
         self._vote = vote
+        self._force = force
         self._number = 0
         """Of the step under way, from 0."""
         self._step: Step | None = None
@@ -121,11 +124,17 @@ class Transaction:
         """Makes and alters all of it, reads it back, and fills it. Raises what the first failure raises."""
         if not self.way.contents:
             self._make()
+            self._alter()
             return
         with contextlib.closing(Files()) as files:
             check_files(self.way.contents, files)
             self._make()
-            self._fill(files)
+            if self.way.saves:
+                wait_until_idle(self.old.runtime, _devices_of_both(self.way))
+                self._fill(files)
+            self._alter()
+            if not self.way.saves:
+                self._fill(files)
         self._seal()
 
     def _make(self) -> None:
@@ -136,6 +145,10 @@ class Transaction:
         if self._check and (way.additions or not altering):
             made = replace(way.filling, steps=way.additions) if old.program.steps else way.filling
             self._read_back(made, None if altering or way.seals else rows)
+
+    def _alter(self) -> None:
+        way, old = self.way, self.old
+        altering = (*way.carries, *way.changes)
         if altering:
             if way.takes_out:  # hipMemUnmap does not wait by itself
                 self._step = next(step for step in way.changes if isinstance(step, TakeOut))
@@ -205,7 +218,7 @@ class Transaction:
         else:
             rows = native_rows(way.new)
             self._change = _core.Change(holdings, rows, slots, timed=timed)
-        if holders := self._change.bar():
+        if holders := self._change.bar(self._force):
             raise LayoutInUse(in_use(holders, "delete the arrays and tensors made from it first"))
         if way.new.bindings:
             gone = {step.name for step in way.gone}
@@ -229,7 +242,7 @@ class Transaction:
                 if change.failed:
                     self._step = steps[change.done - begin]
                 if isinstance(error, _core.AddressTaken) and self._step is not None:
-                    raise _taken(self._step, error.address) from None
+                    raise taken(self._step, error.address) from None
                 raise
             finally:
                 self._number = first + change.done - begin
@@ -253,10 +266,10 @@ class Transaction:
         if self._record is not None:
             self._record.verified(len(checks), wrong, perf_counter_ns() - began)
         if wrong:
-            raise ApplyError([_mismatch(check) for check in wrong])
+            raise ApplyError([mismatch(check) for check in wrong])
 
     def _fill(self, files: Files) -> None:
-        mover = Mover(self._state, files, self._on_bytes, self._callbacks)
+        mover = Mover(self._state, files, self._on_bytes, self._callbacks, self.old)
         for step in self.way.contents:
             self._tell(step)
             self._step = step
@@ -364,25 +377,6 @@ class Transaction:
         return Diagnostic("HP401", summary, origin, why=error.subject, hint=self._hint, notes=(driver, where, *notes))
 
 
-def _taken(step: Step, address: int) -> ApplyError:
-    """HP404, or HP420 for what grows: an address that is asked for exactly cannot be had."""
-    if isinstance(step, ReserveBeside):
-        why = f"something else is at {step.address:#x}, right behind what it has"
-        hint = f"give '{step.follows}' a larger size in the plan"
-        return refuse(f"'{step.follows}' cannot grow where it is", why=why, hint=hint)
-    wanted = step.address if isinstance(step, Reserve) else 0
-    return ApplyError(
-        Diagnostic(
-            "HP404",
-            f"'{step.name}' cannot be at {wanted:#x}: it is taken, or out of reach",
-            step.origin,
-            why=f"HIP placed it at {address:#x}, and exactly that address is asked for",
-            hint="choose another address, or address_policy: prefer; "
-            "if a lock has chosen it, lock again with --address-base",
-        )
-    )
-
-
 def _devices_of_both(way: Difference) -> dict[str, int]:
     """Devices to wait for: those of the old program that the new one does not name come along."""
     out = dict(way.new.devices)
@@ -390,8 +384,3 @@ def _devices_of_both(way: Difference) -> dict[str, int]:
         if ordinal not in out.values():
             out[name if name not in out else f"{name} (before)"] = ordinal
     return out
-
-
-def _mismatch(check: Check) -> Diagnostic:
-    notes = f"- desired: {check.desired}", f"+ current: {check.current}"
-    return Diagnostic("HP402", f"'{check.name}' is not as the plan says: {check.what}", notes=notes)

@@ -10,6 +10,7 @@ from typing import Any
 from hipplan.errors import GroupInDoubt
 from hipplan.layout.bound import bindings
 from hipplan.layout.holding import Holding
+from hipplan.layout.mover import OnBytes
 from hipplan.layout.state import State
 from hipplan.layout.transaction import OnStep, Transaction
 from hipplan.layout.undo import give_back
@@ -30,12 +31,14 @@ def change(
     *,
     bind: Mapping[str, Any] | None = None,
     on_step: OnStep | None = None,
+    on_bytes: OnBytes | None = None,
     check: bool = True,
+    force: bool = False,
 ) -> Difference:
     """Goes the way from what the layout is. One at a time: waits for a change that another thread makes.
 
     call: what the ranks of the layout's group do together; empty: this one does it alone. way: what to do, of the
-    layout as it is then.
+    layout as it is then. force: views of what goes stay, and look at nothing.
 
     Raises ApplyError after rolling back, LayoutInUse with nothing changed, LeakError if the layout has changed but
     something could not be given back; of a group also GroupError and GroupInDoubt.
@@ -65,7 +68,15 @@ def change(
             agreement.hello()
             vote = agreement.vote
         transaction = Transaction(
-            holdings, difference, bind=bindings(bind), on_step=on_step, check=check, record=record, vote=vote
+            holdings,
+            difference,
+            bind=bindings(bind),
+            on_step=on_step,
+            on_bytes=on_bytes,
+            check=check,
+            record=record,
+            vote=vote,
+            force=force,
         )
         try:
             transaction.run()

@@ -109,7 +109,8 @@ def _described(layout: Layout, since: float) -> Message:
         "machine": program.machine,
         "runtime": layout.runtime.path,
         "since": begun.isoformat(timespec="seconds"),
-        "bytes": sum(one.size for one in program.resources if one.kind in _MEMORY and not one.imported),
+        "asleep": layout.asleep,
+        "bytes": sum(one.size for one in program.resources if one.kind in _MEMORY and not (one.imported or one.asleep)),
     }
 
 

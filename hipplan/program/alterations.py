@@ -10,6 +10,9 @@ Rights = tuple[tuple[int, str], ...]
 """(ordinal or CPU_ORDINAL, right), as in SetAccess."""
 
 
+WAKE_IT = "wake() it first"
+
+
 @step_data
 class ChangeAccess(Step):
     """Other rights on a mapping that stays."""
@@ -94,6 +97,12 @@ def before(allocation: str) -> str:
 def refuse(summary: str, *, why: str = "", hint: str = "") -> ApplyError:
     """HP420: a change that this layout cannot make. Nothing has happened."""
     return ApplyError(Diagnostic("HP420", summary, why=why, hint=hint))
+
+
+def refuse_asleep(name: str, why: str = "") -> ApplyError:
+    """HP441: a use of what sleeps."""
+    why = why or "its memory was given back; only its addresses are kept"
+    return ApplyError(Diagnostic("HP441", f"'{name}' sleeps, or something in it", why=why, hint=WAKE_IT))
 
 
 def _who(ordinal: int) -> str:

@@ -27,7 +27,7 @@ from hipplan.language.objects import (
     sound,
 )
 from hipplan.machines.profiles import FALLBACK_GRANULARITY, Machine, load_machine
-from hipplan.program import contents, pieces, preflight, ranges, regions, sealing, steps
+from hipplan.program import contents, pieces, preflight, ranges, regions, sealing, sleeping, steps
 from hipplan.program.content_steps import staging_of
 from hipplan.program.devices import place, selectors
 from hipplan.program.difference import Difference, sealed_after
@@ -90,8 +90,10 @@ def compile_change(old: Program, plan: LoadedPlan, machine: Machine, renewed: Se
 
     Raises MachineError: the machine cannot hold the plan, or not both of them while one becomes the other.
     """
-    new = contents.with_lanes_of(old, _planned(plan, machine, old.current_device))
+    planned = _planned(plan, _as_if_awake(machine, old), old.current_device)
+    new = sleeping.carried_over(old, contents.with_lanes_of(old, planned))
     found = pieces.lead(old, new, renewed, fills=True)
+    sleeping.require_places(found)
     ready = contents.with_lanes(sealing.opened(new, found.contents), staging_of(found.contents))
     if ready is not new:  # what is filled, and it alone, is open and has lanes
         found = pieces.lead(old, ready, renewed, fills=True)
@@ -103,6 +105,16 @@ def compile_change(old: Program, plan: LoadedPlan, machine: Machine, renewed: Se
     if findings.errors:
         raise MachineError(findings.all)
     return found
+
+
+def _as_if_awake(machine: Machine, program: Program) -> Machine:
+    """For a plan that speaks of what sleeps, too: it has the room of that."""
+    more = sleeping.bytes_asleep(program)
+    devices = [
+        device.model_copy(update={"in_use": max(0, device.in_use - more.get(ordinal, 0))})
+        for ordinal, device in enumerate(machine.devices)
+    ]
+    return machine.model_copy(update={"devices": devices}) if any(more.values()) else machine
 
 
 class _Memory(NamedTuple):

@@ -49,11 +49,15 @@ class Difference(Way):
         return not self.empty or bool(lines(self))  # a tensor may lie elsewhere without a driver call
 
 
-def difference(old: Program, new: Program, renewed: Set[str] = frozenset(), *, fills: bool = False) -> Difference:
+def difference(
+    old: Program, new: Program, renewed: Set[str] = frozenset(), *, fills: bool = False, unmaps: bool = False
+) -> Difference:
     """Compares. renewed: names of what is to be made anew though nothing about it differs. fills: so is what the
-    new one's contents say of new memory."""
+    new one's contents say of new memory. unmaps: mappings that go are taken out while that can be taken back, too."""
     more = None if renewed or fills else _only_more(old, new)
-    return more if more is not None else _Comparison(old, _on_old_ranges(old, new, renewed), renewed).result(fills)
+    if more is not None:
+        return more
+    return _Comparison(old, _on_old_ranges(old, new, renewed), renewed).result(fills, unmaps)
 
 
 def from_nothing(new: Program) -> Difference:
@@ -166,8 +170,8 @@ class _Comparison:
                 self.kept.add(key)
         self.kept |= {key for key, step in late if step.name not in renewed and self._stays(key, step)}
 
-    def result(self, fills: bool) -> Difference:
-        taken_out, waiting = self._places()
+    def result(self, fills: bool, unmaps: bool) -> Difference:
+        taken_out, waiting = self._places(unmaps)
         changed: list[steps.Step] = []
         for key in self.after.made:
             if key in self.kept:
@@ -194,7 +198,8 @@ class _Comparison:
         )
 
     def _memory_stays(self, name: str) -> bool:
-        return self.after.of[name] in self.kept
+        key = self.after.of.get(name)  # none of what sleeps, whose bytes wait
+        return key is None or key in self.kept
 
     def _same(self, key: Key, step: steps.Step) -> bool:
         there = self.before.made.get(key)
@@ -210,8 +215,9 @@ class _Comparison:
         streams = all(("stream", one.stream) in self.kept for one in attached if isinstance(one, steps.AttachStream))
         return streams and self._same(key, step) and _all_alike(attached, was)
 
-    def _places(self) -> tuple[list[TakeOut], set[str]]:
-        """Mappings to take out because others come in their place, and the names of those others."""
+    def _places(self, unmaps: bool) -> tuple[list[TakeOut], set[str]]:
+        """Mappings to take out because others come in their place, and the names of those others. unmaps: all that
+        go."""
         going: dict[str, list[steps.Map]] = {}
         for key, step in self.before.made.items():
             if isinstance(step, steps.Map) and key not in self.kept and ("reservation", step.reservation) in self.kept:
@@ -219,8 +225,7 @@ class _Comparison:
         for some in going.values():
             some.sort(key=lambda one: one.offset)
         starts = {name: [one.offset for one in some] for name, some in going.items()}
-        out: dict[str, TakeOut] = {}
-        offsets: dict[str, int] = {}
+        out = {one.name: one for some in going.values() for one in some} if unmaps else {}
         waiting = set()
         for key, step in self.after.made.items():
             if not isinstance(step, steps.Map) or key in self.kept or step.reservation not in going:
@@ -232,17 +237,19 @@ class _Comparison:
                     break
                 if one.offset + one.size > step.offset:
                     waiting.add(step.name)
-                    offsets[one.name] = one.offset
-                    out[one.name] = TakeOut(
-                        name=one.name,
-                        reservation=one.reservation,
-                        allocation=one.allocation,
-                        rights=self.before.rights.get(one.name, ()),
-                        together=one.name in self.before.together,
-                        origin=step.origin,
-                    )
+                    out[one.name] = replace(one, origin=step.origin)
         # From the end, so that what is mapped in a range mostly has no hole (pieces.py), also on the way back.
-        return sorted(out.values(), key=lambda one: offsets[one.name], reverse=True), waiting
+        return [*map(self._taken_out, sorted(out.values(), key=attrgetter("offset"), reverse=True))], waiting
+
+    def _taken_out(self, step: steps.Map) -> TakeOut:
+        return TakeOut(
+            name=step.name,
+            reservation=step.reservation,
+            allocation=step.allocation,
+            rights=self.before.rights.get(step.name, ()),
+            together=step.name in self.before.together,
+            origin=step.origin,
+        )
 
     def _additions(self, waiting: set[str]) -> tuple[list[steps.Step], list[steps.Step]]:
         """The steps for what is new: those that can be made at once, and those that wait for their place."""

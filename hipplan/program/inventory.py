@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from hipplan.language.objects import HOST
 from hipplan.program import steps
 from hipplan.program.alterations import ReserveBeside, Rights
-from hipplan.program.regions import PlacedRegion, mapping_of
+from hipplan.program.backups import Backup
+from hipplan.program.regions import PlacedRegion, mapping_of, memory_of
 from hipplan.program.resources import Access, Resource
 from hipplan.program.steps import CPU_ORDINAL, whole_name
 
@@ -20,13 +21,22 @@ def resources_of(
     regions: Mapping[str, PlacedRegion],
     devices: Mapping[str, int],
     sealed: Container[str] = (),
+    sleeping: Sequence[steps.Step] = (),
+    backups: Mapping[str, Backup] | None = None,
 ) -> tuple[Resource, ...]:
-    """In the order of the steps. devices: the plan's names -> ordinals. sealed: mappings."""
+    """In the order of the steps. devices: the plan's names -> ordinals. sealed: mappings. sleeping, backups: as of the
+    program."""
     found: dict[str, Resource] = {}
-    for resource in _Inventory(all_steps, regions, devices, sealed).resources():
+    asleep = {name: backups[name].to for name in sleeping_memory(sleeping)} if backups else {}
+    for resource in _Inventory((*all_steps, *sleeping), regions, devices, sealed, asleep).resources():
         known = found.get(resource.name)
         found[resource.name] = resource if known is None else replace(known, size=known.size + resource.size)
     return tuple(found.values())
+
+
+def sleeping_memory(sleeping: Iterable[steps.Step]) -> set[str]:
+    """The allocations that sleep, as a plan calls them. sleeping: of a program."""
+    return {whole_name(step.name) for step in sleeping if isinstance(step, steps.CreateAllocation)}
 
 
 class _Inventory:
@@ -36,10 +46,13 @@ class _Inventory:
         regions: Mapping[str, PlacedRegion],
         devices: Mapping[str, int],
         sealed: Container[str],
+        asleep: Mapping[str, str],
     ) -> None:
         self.steps = all_steps
         self.regions = regions
         self.sealed = sealed
+        self.asleep = asleep
+        """Allocation -> where its bytes are."""
         self.names = {ordinal: name for name, ordinal in devices.items()} | {CPU_ORDINAL: HOST}
         self.rights = {step.name: step.rights for step in all_steps if type(step) is steps.SetAccess}
         self.beside = {step.name: step for step in all_steps if type(step) is ReserveBeside}
@@ -71,14 +84,24 @@ class _Inventory:
         self.holder[step.name] = device
         name = whole_name(step.name)
         asked, size = step.asked, step.size
-        yield Resource(name=name, kind="allocation", device=device, asked=asked, size=size, imported=imported)
+        yield Resource(
+            name=name,
+            kind="allocation",
+            device=device,
+            asked=asked,
+            size=size,
+            imported=imported,
+            asleep=self.asleep.get(name, ""),
+        )
 
     def reservation(self, step: steps.Reserve) -> Iterator[Resource]:
         if step.name in self.regions:
             placed = self.regions[step.name]
             chunk_of = {device: number for number, (device, _) in enumerate(placed.chunks)}
             access = {device: self.access(mapping_of(step.name, number)) for device, number in chunk_of.items()}
-            yield from placed.resources(access, sealed=mapping_of(step.name, 0) in self.sealed)
+            asleep = self.asleep.get(memory_of(step.name, 0), "")
+            made = placed.resources(access, sealed=mapping_of(step.name, 0) in self.sealed)
+            yield from (replace(one, asleep=asleep) for one in made) if asleep else made
             return
         more = self.more[step.name]
         asked, size = step.asked + more, step.size + more
@@ -94,6 +117,7 @@ class _Inventory:
             size=step.size,
             access=self.access(step.name),
             sealed=whole_name(step.name) in self.sealed,
+            asleep=self.asleep.get(whole_name(step.allocation), ""),
             inside=step.reservation if beside is None else beside.follows,
             offset=step.offset if beside is None else beside.at + step.offset,
             memory=whole_name(step.allocation),

@@ -9,6 +9,7 @@ from pathlib import PurePath
 from hipplan.errors import Span
 from hipplan.program import steps
 from hipplan.program.alterations import ChangeAdvice, CopyBytes
+from hipplan.program.backups import DROP, WHERE
 from hipplan.program.content_steps import ContentStep, Fill, LoadFiles
 from hipplan.program.program import Program
 from hipplan.program.regions import memory_of
@@ -91,8 +92,9 @@ class _Side:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.made = {step.name: key for step in program.steps if (key := key_of(step)) is not None}
-        self.spans = {step.name: step.origin for step in program.steps}
+        everything = (*program.steps, *program.sleeping)
+        self.made = {step.name: key for step in everything if (key := key_of(step)) is not None}
+        self.spans = {step.name: step.origin for step in everything}
         self.by_key = {self.key(resource): resource for resource in program.resources}
 
     def key(self, resource: Resource) -> tuple[object, ...]:
@@ -120,6 +122,8 @@ def _line(resource: Resource, way: Way, old: _Side, new: _Side, filled: Set[str]
         return Line("+", resource.kind, resource.name, _size(resource) + ", sealed" * resource.sealed, span)
     if resource.kind == "tensor":
         what = _moved(was, resource, resource.name in filled)
+    elif was.asleep or resource.asleep:
+        what = _slept(was, resource, way)
     elif _kept(resource, way, new):
         what = ", ".join((*_anew(was, resource, way), *_details(was, resource, way)))
     elif resource.kind in ("region", "reservation"):
@@ -128,6 +132,16 @@ def _line(resource: Resource, way: Way, old: _Side, new: _Side, filled: Set[str]
         sizes = _sizes(was, resource)
         what = f"is made anew{sizes and f', {sizes}'}{_moves(was, resource)}{_bytes(resource, way)}"
     return Line("~", resource.kind, resource.name, what, span) if what else None
+
+
+def _slept(was: Resource, now: Resource, way: Way) -> str:
+    """Memory that falls asleep or wakes; a mapping of it is told with it."""
+    if now.kind == "mapping" or bool(was.asleep) == bool(now.asleep):
+        return ""
+    if now.asleep:
+        return f"falls asleep, {_size(now)}, its bytes are {WHERE[now.asleep]}"
+    comes_back = was.asleep != DROP or now.name in _filled(way)
+    return f"wakes, {_size(now)}, {'with' if comes_back else 'without'} its bytes"
 
 
 def _anew(was: Resource, now: Resource, way: Way) -> Iterator[str]:

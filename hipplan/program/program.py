@@ -9,6 +9,7 @@ from typing import Any
 
 from hipplan.errors import Diagnostic
 from hipplan.machines.profiles import Machine
+from hipplan.program.backups import Backup
 from hipplan.program.content_steps import CONTENT_STEPS, ContentStep
 from hipplan.program.inventory import resources_of
 from hipplan.program.regions import PlacedRegion
@@ -60,18 +61,32 @@ class Program:
     sealed: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     """Mappings that nobody may write for now -> who could before: (device name, right)."""
 
+    sleeping: tuple[Step, ...] = ()
+    """What made the memory and mappings that sleep, and makes them again when they wake (sleeping.py)."""
+    backups: Mapping[str, Backup] = field(default_factory=dict)
+    """Allocation -> where its bytes are while it sleeps, or were and may be again."""
+
     def __repr__(self) -> str:
         return f"<hipplan.Program '{self.name}' for {self.machine}: {len(self.steps)} steps>"
 
     @cached_property
     def nothing(self) -> Program:
         """The program without all of it: what its layout is before an apply."""
-        return replace(self, steps=(), regions={}, sealed={})
+        return replace(self, steps=(), regions={}, sealed={}, sleeping=(), backups={})
 
     @cached_property
     def resources(self) -> tuple[Resource, ...]:
         """The objects as people and reports see them, by way of the steps and regions."""
-        return resources_of(self.steps, self.regions, self.devices, self.sealed)
+        return resources_of(self.steps, self.regions, self.devices, self.sealed, self.sleeping, self.backups)
+
+    @cached_property
+    def asleep(self) -> dict[str, str]:
+        """What sleeps -> where its bytes are (backups.py): allocations, mappings, regions and tensors."""
+        return {one.name: one.asleep for one in self.resources if one.asleep} if self.sleeping else {}
+
+    def sleeps(self, name: str) -> bool:
+        """Whether something does, or something in it."""
+        return any(one.asleep and name in (one.name, one.inside) for one in self.resources if self.sleeping)
 
     @cached_property
     def contents(self) -> tuple[ContentStep, ...]:

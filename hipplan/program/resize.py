@@ -9,7 +9,7 @@ from typing import TypeVar
 from hipplan.errors import suggest_or_list
 from hipplan.language.budget import LIMITS
 from hipplan.program import steps
-from hipplan.program.alterations import refuse
+from hipplan.program.alterations import refuse, refuse_asleep
 from hipplan.program.program import Program
 from hipplan.program.regions import PlacedRegion, mapping_of, memory_of, resized
 from hipplan.units import SizeError, format_size, parse_size
@@ -93,10 +93,14 @@ def find(program: Program, kind: type[AnyStep], name: str) -> AnyStep:
 
 
 def require(program: Program, name: str, *kinds: str) -> str:
-    """Of which of these kinds something is. Raises ApplyError (HP420) if there is none of that name."""
-    made = (step.makes for step in program.steps if step.name == name and step.makes)
+    """Of which of these kinds something is. Raises ApplyError if there is none of that name (HP420), or it sleeps, or
+    something in it does (HP441)."""
+    everything = (*program.steps, *program.sleeping)
+    made = (step.makes for step in everything if step.name == name and step.makes)
     kind = "region" if name in program.regions else next(made, "")
     if kind in kinds:
+        if program.sleeps(name):
+            raise refuse_asleep(name)
         return kind
     known = [one.name for one in program.resources if one.kind in kinds]
     raise refuse(f"there is no {' or '.join(kinds)} '{name}' to change", hint=suggest_or_list(name, known))

@@ -36,6 +36,8 @@ class Resource:
     """(device, who may use its memory) of a region, where that differs from device to device."""
     sealed: bool = False
     """Nobody may write it before it is unsealed."""
+    asleep: str = ""
+    """Its memory has gone and its addresses have not: where its bytes are (backups.py); empty of what is there."""
     inside: str = ""
     """The reservation a mapping lies in, the region a tensor lies in."""
     offset: int = 0
@@ -56,7 +58,7 @@ class Resource:
     def access_text(self, show: Callable[[str], str] = str) -> str:
         """Who may do what, for people. show: what to call a device."""
         told = ", ".join(f"{who}: {right}" for who, right in self._told(show).items()) or "nobody"
-        return told + ", sealed" * self.sealed
+        return told + ", sealed" * self.sealed + ", asleep" * bool(self.asleep)
 
     def _told(self, show: Callable[[str], str]) -> dict[str, str]:
         if not self.access_by_holder:

@@ -34,6 +34,11 @@ def unsealed(program: Program, name: str) -> Program:
     return _open(program, {mapping: access for mapping, access in program.sealed.items() if mapping in names})
 
 
+def all_open(program: Program) -> Program:
+    """Nothing is sealed."""
+    return _open(program, program.sealed) if program.sealed else program
+
+
 def opened(program: Program, contents: Iterable[ContentStep]) -> Program:
     """With what these contents write not sealed yet. Mappings of unequal sizes in one range are opened together where
     HIP 7.0 to 7.2 may give them their rights together."""

@@ -72,6 +72,9 @@ class Way:
     seals: tuple[ChangeAccess, ...] = ()
     """Steps that seal it, last of all."""
 
+    saves: bool = False
+    """Contents copy what goes: they come before the changes, and when the devices are idle, which may be writing it."""
+
     @property
     def filling(self) -> Program:
         """What is there while contents come in."""
@@ -80,6 +83,8 @@ class Way:
     @property
     def all_steps(self) -> tuple[steps.Step, ...]:
         """In order."""
+        if self.saves:
+            return (*self.additions, *self.contents, *self.carries, *self.changes, *self.seals)
         return (*self.additions, *self.carries, *self.changes, *self.contents, *self.seals)
 
     @property

@@ -16,11 +16,13 @@ from hipplan.errors import Diagnostic, PlanError
 from hipplan.files import strict_json
 from hipplan.program import alterations, content_steps, steps
 from hipplan.program.program import Program
-from hipplan.program.rows import rows_of
+from hipplan.program.rows import rows_of, slots_of
 
 VERSION = 1
 _KEY = "hipplan_program"
 _WHY_MAX = 200
+_OF_STEPS = ("steps", "sleeping")
+"""Fields of a program that hold steps."""
 _STEPS = {
     kind.__name__: kind
     for module in (steps, alterations, content_steps)
@@ -32,8 +34,8 @@ _STEPS = {
 def write(program: Program) -> str:
     """As read() reads it."""
     data = {one.name: getattr(program, one.name) for one in fields(program)}
-    data |= {"steps": ({"step": type(step).__name__, **_plain(step)} for step in program.steps)}
-    written = {key: one if key == "steps" else _plain(one) for key, one in data.items()}
+    data |= {of: ({"step": type(step).__name__, **_plain(step)} for step in data[of]) for of in _OF_STEPS}
+    written = {key: one if key in _OF_STEPS else _plain(one) for key, one in data.items()}
     return "".join(strict_json.pieces({_KEY: VERSION, **written}))
 
 
@@ -45,10 +47,13 @@ def read(text: str | bytes) -> Program:
             raise ValueError(f"it has no {_KEY}")
         if data.pop(_KEY) != VERSION:
             raise ValueError(f"only version {VERSION} can be read")
-        made = tuple(_read(_STEPS[one.pop("step")], one) for one in data.pop("steps"))
+        made: dict[str, Any] = {
+            of: tuple(map(_read_step, data.pop(of))) for of in _OF_STEPS if of in data or of == "steps"
+        }
         types = get_type_hints(Program)
-        program = Program(steps=made, **{name: _read(types[name], one) for name, one in data.items()})
-        rows_of(program.making, program.slots)  # what a step names is there
+        program = Program(**made, **{name: _read(types[name], one) for name, one in data.items()})
+        woken = (*program.making, *program.sleeping)
+        rows_of(woken, slots_of(woken))  # what a step names is there
         mapped = {one.name for one in program.resources if one.memory}
         if unknown := program.sealed.keys() - mapped:
             raise ValueError(f"{min(unknown)} is sealed and not mapped")
@@ -57,6 +62,10 @@ def read(text: str | bytes) -> Program:
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise PlanError(Diagnostic("HP028", "this is not a program", why=_reason(error)[:_WHY_MAX])) from None
     return program
+
+
+def _read_step(data: dict[str, Any]) -> Any:
+    return _read(_STEPS[data.pop("step")], data)
 
 
 def _read(kind: Any, data: Any) -> Any:

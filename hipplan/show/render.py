@@ -26,6 +26,7 @@ from hipplan.units import about_size, format_size
 
 if TYPE_CHECKING:
     from hipplan.layout.layout import Layout
+    from hipplan.layout.views import Piece
 
 
 class _Console(Console):
@@ -165,14 +166,17 @@ def resources_table(resources: Sequence[Resource], layout: Layout | None = None)
             format_size(resource.size) if sized else "",
         ]
         if layout:
-            piece = layout[resource.name]
-            other = f", to devices {piece.device_pointer:#x}" if piece.device_pointer != piece.address else ""
-            row.append("" if piece.address is None else f"{piece.address:#x}{other}")
+            row.append("" if resource.asleep else _address(layout[resource.name]))
         row.append(_access(resource))
         if layout:
             row.append(verified.get(resource.name, ""))
         rows.append(row)
     return fitted_table(columns, rows)
+
+
+def _address(piece: Piece) -> str:
+    other = f", to devices {piece.device_pointer:#x}" if piece.device_pointer != piece.address else ""
+    return "" if piece.address is None else f"{piece.address:#x}{other}"
 
 
 def _access(resource: Resource) -> str:

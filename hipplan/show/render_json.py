@@ -72,6 +72,8 @@ def resource_json(resource: Resource) -> dict[str, Any]:
             out |= {"access_by_holder": {holder: dict(access) for holder, access in resource.access_by_holder}}
     if resource.sealed:
         out |= {"sealed": True}
+    if resource.asleep:
+        out |= {"asleep": resource.asleep}
     if resource.kind == "mapping":
         out |= {
             "access": dict(resource.access),
@@ -123,7 +125,7 @@ def layout_json(layout: Layout) -> dict[str, Any]:
     program = layout.program
     resources = []
     for resource in program.resources:
-        address = layout[resource.name].address
+        address = None if resource.asleep else layout[resource.name].address
         shown = None if address is None else f"{address:#x}"
         told = resource_json(resource) | {"address": shown}
         if resource.kind in ("pinned", "registered"):

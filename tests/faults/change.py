@@ -26,20 +26,30 @@ class Change(Phase):
     keeps = True
 
     def __init__(
-        self, sim: Simulator, program: Program, act: Callable[[Layout], Any], bind: Mapping[str, Any] | None = None
+        self,
+        sim: Simulator,
+        program: Program,
+        act: Callable[[Layout], Any],
+        bind: Mapping[str, Any] | None = None,
+        first: Callable[[Layout], Any] | None = None,
     ) -> None:
+        """first: a change before it, in which no call fails."""
         super().__init__(sim)
         self.program = program
         self.change = act
         self.bind = bind or {}
+        self.first = first
 
     def begin(self) -> Layout:
         self.others = self.sim.alive()
         layout = run(self.program, self.sim.runtime, bind=self.bind)
-        for number, (_, address) in enumerate(writable(layout)):
-            self.sim.fill(address, number % 251 + 1, PATTERN_BYTES)
+        self.written = {address: number % 251 + 1 for number, (_, address) in enumerate(writable(layout))}
+        for address, value in self.written.items():
+            self.sim.fill(address, value, PATTERN_BYTES)
+        if self.first is not None:
+            self.first(layout)
         self.before = facts(self.sim, layout)
-        self.layout = layout
+        self.layout, self.old = layout, layout.program
         return layout
 
     def act(self, state: Layout) -> None:
@@ -79,7 +89,7 @@ class Change(Phase):
         if undone:
             assert isinstance(error, ApplyError)
             assert error.diagnostics[0].code == "HP401"
-            assert state.program is self.program
+            assert state.program is self.old
         if any(failure.is_change for failure in failures):
             return  # it says so itself: the layout is not as it was
         # Where a managed buffer was prefetched to last is the one thing that nobody can take back.
@@ -133,7 +143,7 @@ def names_of(program: Program) -> Names:
         can = [(s.allocation, s.name) for s in mapped if rights.get(s.name, {}).get(made.get(s.allocation, -2)) == "rw"]
         can += [("", s.name) for s in program.steps if isinstance(s, _BUFFERS) and not s.name.startswith(STAGING)]
         _known[id(program)] = Names(
-            program, [r.name for r in program.resources], [*made], [s.name for s in mapped], can
+            program, [r.name for r in program.resources if not r.asleep], [*made], [s.name for s in mapped], can
         )
     return _known[id(program)]
 

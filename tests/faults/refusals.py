@@ -84,11 +84,19 @@ PLANS: dict[str, Plan] = {
 _TABLE: dict[str, Any] = MANAGED["buffers"]["table"]
 OTHER_ADVICE = {**MANAGED, "buffers": {"table": {**_TABLE, "advice": [{"advise": "read_mostly"}]}}}
 
+
+def _sleep_and_wake(layout: Layout) -> None:
+    layout.sleep("hot", to="drop")
+    layout.wake()
+
+
 CHANGES: dict[str, tuple[Plan, Callable[[], Act]]] = {
     "grow": (REGION, lambda: lambda layout: layout.grow("hot", by="4MiB")),
     "shrink": (REGION, lambda: lambda layout: layout.shrink("hot", by="2MiB")),
     "grow beside": (FULL, lambda: lambda layout: layout.grow("full", by="4MiB")),
     "remap": (REGION, lambda: lambda layout: layout.remap("hot")),
+    "sleep": (REGION, lambda: lambda layout: layout.sleep("hot")),
+    "sleep and wake": (REGION, lambda: _sleep_and_wake),
     "seal": (MAPPED, lambda: lambda layout: layout.seal("r")),
     "update": (MAPPED, lambda: become(complete(PLANS["peer links"] | REGION))),
     "other advice": (MANAGED, lambda: become(complete(OTHER_ADVICE))),

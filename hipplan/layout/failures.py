@@ -1,0 +1,33 @@
+"""What stops a change, but for a call that the driver refuses, in words."""
+
+from __future__ import annotations
+
+from hipplan.errors import ApplyError, Diagnostic
+from hipplan.layout.checks import Check
+from hipplan.program.alterations import ReserveBeside, refuse
+from hipplan.program.steps import Reserve, Step
+
+
+def taken(step: Step, address: int) -> ApplyError:
+    """HP404, or HP420 for what grows: an address that is asked for exactly cannot be had."""
+    if isinstance(step, ReserveBeside):
+        why = f"something else is at {step.address:#x}, right behind what it has"
+        hint = f"give '{step.follows}' a larger size in the plan"
+        return refuse(f"'{step.follows}' cannot grow where it is", why=why, hint=hint)
+    wanted = step.address if isinstance(step, Reserve) else 0
+    return ApplyError(
+        Diagnostic(
+            "HP404",
+            f"'{step.name}' cannot be at {wanted:#x}: it is taken, or out of reach",
+            step.origin,
+            why=f"HIP placed it at {address:#x}, and exactly that address is asked for",
+            hint="choose another address, or address_policy: prefer; "
+            "if a lock has chosen it, lock again with --address-base",
+        )
+    )
+
+
+def mismatch(check: Check) -> Diagnostic:
+    """HP402: what was read back."""
+    notes = f"- desired: {check.desired}", f"+ current: {check.current}"
+    return Diagnostic("HP402", f"'{check.name}' is not as the plan says: {check.what}", notes=notes)

@@ -1,0 +1,171 @@
+"""Sleep and wake of a live layout: what only the driver knows of whether they can be had, and who is told of them."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TypeVar
+
+from hipplan import _core
+from hipplan.errors import ApplyError, Diagnostic, MachineError, driver_failure
+from hipplan.language.findings import Findings
+from hipplan.layout import update
+from hipplan.layout.holding import Holding
+from hipplan.layout.mover import OnBytes
+from hipplan.layout.probe import gives_back_at_once
+from hipplan.layout.state import State
+from hipplan.machines.family import family_of
+from hipplan.plain import called
+from hipplan.program import preflight, sleeping, steps
+from hipplan.program.alterations import refuse
+from hipplan.program.backups import DROP, HOST
+from hipplan.program.difference import Difference
+from hipplan.units import format_size
+
+log = logging.getLogger("hipplan")
+
+Answer = TypeVar("Answer")
+Names = str | Iterable[str]
+OnNames = Callable[[tuple[str, ...]], object]
+"""Called with the names that the caller of sleep gave."""
+
+
+def sleep(
+    holding: Holding,
+    names: Names,
+    *,
+    to: str,
+    unchanged: Names,
+    force: bool,
+    on_unmap: OnNames | None,
+    on_map: OnNames | None,
+    on_bytes: OnBytes | None,
+) -> Difference:
+    """layout.sleep()."""
+    wanted, same = listed(names), listed(unchanged)
+    if to not in (HOST, DROP):
+        raise ValueError(f"to is 'host' or 'drop', not {to!r}")
+    told: list[State] = []
+
+    def way(state: State) -> Difference:
+        found = sleeping.falls_asleep(state.program, wanted, to=to, unchanged=same)
+        if not found.empty:
+            _require_alone(state, found)
+            _require_host_memory(found)
+            _require_given_back(holding, state, found)
+            if on_unmap is not None:
+                told.append(state)
+                on_unmap(wanted)
+                if holding.state is not state:
+                    raise refuse("the layout was changed in on_unmap", hint="change it before sleep()")
+        return found
+
+    if on_map is not None:
+        holding.on_map[wanted] = on_map
+    try:
+        return update.change(holding, "sleep", way, on_bytes=on_bytes, force=force)
+    except BaseException:
+        if not any(holding.state.program.sleeps(name) for name in wanted):
+            holding.on_map.pop(wanted, None)
+            if told and on_map is not None:
+                _tell_all_the_same(on_map, wanted)
+        raise
+    finally:
+        told.clear()
+
+
+def wake(holding: Holding, names: Names | None, *, retain: bool, on_bytes: OnBytes | None) -> Difference:
+    """layout.wake()."""
+    wanted = None if names is None else listed(names)
+
+    def way(state: State) -> Difference:
+        found = sleeping.wakes_up(state.program, wanted, retain=retain)
+        _require_room(state, found)
+        return found
+
+    try:
+        return update.change(holding, "wake", way, on_bytes=on_bytes)
+    finally:
+        _tell_woken(holding)
+
+
+def listed(names: Names) -> tuple[str, ...]:
+    """One name or several. Raises TypeError."""
+    some = (names,) if isinstance(names, str) else tuple(names)
+    for name in some:
+        if not isinstance(name, str):
+            raise TypeError(f"a name is text, not {called(name)}")
+    return some
+
+
+def _tell_woken(holding: Holding) -> None:
+    """Who asked for it at sleep(), of what is there again."""
+    for wanted, on_map in list(holding.on_map.items()):
+        if not any(holding.state.program.sleeps(name) for name in wanted):
+            del holding.on_map[wanted]
+            on_map(wanted)
+
+
+def _tell_all_the_same(on_map: OnNames, wanted: tuple[str, ...]) -> None:
+    try:
+        on_map(wanted)
+    except Exception as error:  # another one is on its way, and says more
+        log.error("on_map raised %s: %s", type(error).__name__, error)
+
+
+def _require_alone(state: State, way: Difference) -> None:
+    """HP440 for memory that another process may have."""
+    made = (step for step in way.gone if isinstance(step, steps.CreateAllocation) and step.shareable != "none")
+    for step in made:
+        if state.snapshot.shared(state.program.slots[step.name]):
+            why = "it was exported: a process that has its descriptor, or has it mapped, keeps the memory"
+            hint = "apply the plan anew when they have ended"
+            raise sleeping.cannot_sleep(sleeping.told_as(way.old, step.name), why, hint)
+
+
+def _require_host_memory(way: Difference) -> None:
+    """HP303."""
+    findings = Findings()
+    if way.old.measured is not None:
+        preflight.check_peak(way, way.old.measured, findings)
+    if findings.errors:
+        raise MachineError(findings.all)
+
+
+def _require_given_back(holding: Holding, state: State, way: Difference) -> None:
+    """HP440 where a release gives memory back only with its range of addresses."""
+    if family_of(state.runtime.path) == "cuda":
+        return
+    going = {step.device: step.name for step in way.gone if isinstance(step, steps.CreateAllocation)}
+    for device in sorted(going.keys() - holding.gives_back):
+        if not _asked(partial(gives_back_at_once, state.program, state.runtime, device), going[device]):
+            why = "this release gives memory back only with its range of addresses (ROCm issue 6021)"
+            raise sleeping.cannot_sleep(sleeping.told_as(way.old, going[device]), why, "close the layout instead")
+        holding.gives_back.add(device)
+
+
+def _require_room(state: State, way: Difference) -> None:
+    """HP442: somebody else has taken the memory."""
+    needed: Counter[int] = Counter()
+    for step in way.additions:
+        if isinstance(step, steps.CreateAllocation):
+            needed[step.device] += step.size
+    names = {ordinal: name for name, ordinal in way.new.devices.items()}
+    found = []
+    for device, size in sorted(needed.items()):
+        free, _ = _asked(partial(state.runtime.memory_info, device), names[device])
+        if size > free:
+            summary = f"{names[device]} lacks {format_size(size - free)} to wake: {format_size(size)} are needed"
+            hint = "all of it still sleeps, with its copies: free memory on the device, and wake again"
+            found.append(Diagnostic("HP442", summary, why=f"{format_size(free)} are free", hint=hint))
+    if found:
+        raise ApplyError(found)
+
+
+def _asked(ask: Callable[[], Answer], name: str) -> Answer:
+    try:
+        return ask()
+    except _core.HipError as error:
+        raise driver_failure(error, name, "nothing was changed") from error

@@ -1,0 +1,46 @@
+"""Where the bytes of memory are while it sleeps, and until they are needed no more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hipplan.program.steps import CreatePinnedBuffer, Step
+
+HOST, DROP, FILE = "host", "drop", "file"
+"""In pinned memory of the host; nowhere; in a file."""
+
+WHERE = {HOST: "in pinned memory of the host", DROP: "dropped", FILE: "in a file"}
+
+_PINNED = "#asleep."
+"""How the names of the pinned memory begin: as no name of a plan does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """The bytes of one allocation."""
+
+    to: str
+    """HOST, DROP or FILE."""
+    place: str = ""
+    """The pinned memory's name, or the file's path."""
+    offset: int = 0
+    """Of its first byte in there."""
+    size: int = 0
+    checked: bool = False
+    """What is in that place has a checksum, which is looked at before it is used."""
+
+
+def pinned_name(name: str, device: int, taken: set[str]) -> str:
+    """What the pinned memory is called that holds the bytes of something on one device."""
+    wanted = f"{_PINNED}{name}.{device}"
+    number = 0
+    found = wanted
+    while found in taken:
+        number += 1
+        found = f"{wanted}.{number}"
+    return found
+
+
+def is_backup(step: Step) -> bool:
+    """Whether a step makes pinned memory for bytes that sleep."""
+    return isinstance(step, CreatePinnedBuffer) and step.name.startswith(_PINNED)

@@ -1,0 +1,332 @@
+"""Programs in which memory sleeps: it has gone, with its mappings, and its addresses stay. Pure.
+
+What leads there makes the backup, copies the bytes into it, and gives the memory back when all of that is done. What
+leads back makes memory anew at the same places, with the same rights, and fills it from the backup, which goes last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from hipplan.errors import ApplyError, Diagnostic, suggest_or_list
+from hipplan.program import contents, pieces, sealing, steps
+from hipplan.program.alterations import refuse, refuse_asleep
+from hipplan.program.backups import DROP, HOST, WHERE, Backup, is_backup, pinned_name
+from hipplan.program.content_steps import ContentStep, Copy, Part, staging_of
+from hipplan.program.difference import Difference, difference, sealed_after
+from hipplan.program.inventory import sleeping_memory
+from hipplan.program.memory import Memory, Refused, cut
+from hipplan.program.program import Program
+from hipplan.program.resources import Resource
+from hipplan.program.steps import CPU_ORDINAL, whole_name
+from hipplan.program.sure_access import concerned
+
+Units = Mapping[str, Sequence[str]]
+"""What a caller names -> the allocations of it."""
+
+_KINDS = ("region", "reservation", "mapping", "allocation")
+_WITH_THEIR_ADDRESSES = {
+    "device": "hipMalloc gives its memory back only with its addresses",
+    "managed": "hipMallocManaged gives its memory back only with its addresses",
+    "pinned": "it is memory of the host",
+    "registered": "it is memory of the host",
+    "stream": "it has no memory",
+    "peer": "it has no memory",
+}
+
+
+def falls_asleep(
+    program: Program, names: Sequence[str], *, to: str = HOST, unchanged: Sequence[str] = (), checked: bool = False
+) -> Difference:
+    """What leads to the program in which these sleep. Nothing where they do already.
+
+    names: regions, reservations, mappings or allocations. to: HOST or DROP. unchanged: those of them whose bytes are
+    in the copy that was kept already. checked: the copy gets a checksum.
+    Raises ApplyError: no such thing (HP420), it cannot sleep (HP440), it sleeps elsewhere (HP441); MachineError.
+    """
+    units = _units(program, names)
+    for name, some in units.items():
+        other = next((one for one in some if program.asleep.get(one, to) != to), "")
+        if other:
+            raise refuse_asleep(name, f"its bytes are {WHERE[program.asleep[other]]}")
+    units = {name: [one for one in memory if one not in program.asleep] for name, memory in units.items()}
+    memory = {one for some in units.values() for one in some}
+    same = {one for some in _units(program, unchanged).values() for one in some}
+    moved = {} if to == DROP else _movable(program, memory)
+    new, backups = _with_backups(program, units, moved, to, checked)
+    if absent := sorted(one for one in same & memory if program.backups.get(one) != backups[one]):
+        what = f"no copy of '{told_as(program, absent[0])}' was kept"
+        raise refuse(what, why="unchanged= means what its copy has already", hint="wake(..., retain=True) keeps one")
+    going = _about(program.steps, memory)
+    new = replace(
+        new,
+        steps=tuple(step for step in new.steps if id(step) not in going),
+        sleeping=(*program.sleeping, *(step for step in program.steps if id(step) in going)),
+    )
+    bytes_out = {one: parts for one, parts in moved.items() if one not in same}
+    filled = tuple(_copies(bytes_out, backups, out=True))
+    found = difference(program, contents.with_lanes(new, staging_of(filled)), unmaps=True)
+    pieces.require_sure(found)
+    if concerned(program.measured):
+        wakes_up(found.new, names)  # what could not wake may not sleep
+    return replace(found, contents=filled, saves=bool(filled))
+
+
+def wakes_up(program: Program, names: Sequence[str] | None = None, *, retain: bool = False) -> Difference:
+    """What leads to the program in which these are awake. None: all that sleeps.
+
+    retain: the copies stay. Raises ApplyError (HP420), MachineError (HP309).
+    """
+    asleep = sleeping_memory(program.sleeping)
+    wanted = None if names is None else {one for some in _units(program, names).values() for one in some}
+    memory = asleep if wanted is None else asleep & wanted
+    new = _woken(program, memory)
+    dropped = {one for one in memory if program.backups[one].to == DROP}
+    if gone := dropped if retain else memory:
+        new = _without_unused(replace(new, backups=_all_but(new.backups, gone)))
+    filled = tuple(_copies(_movable(new, memory - dropped), program.backups, out=False))
+    if dropped:
+        filled = (*filled, *contents.of_new(program, new, lambda one: whole_name(one) not in dropped))
+    opened = contents.with_lanes(sealing.opened(new, filled), staging_of(filled))
+    found = replace(difference(program, opened), contents=filled)
+    if opened.sealed != new.sealed:
+        found = sealed_after(found, sealing.resealed(found.new, new.sealed))
+    pieces.require_sure(found)
+    return found
+
+
+def carried_over(old: Program, new: Program) -> Program:
+    """A plan's program as that of a layout in which memory sleeps: what is the same in both sleeps on.
+
+    Raises ApplyError (HP441): the plan changes something that sleeps.
+    """
+    if not old.backups:
+        return new
+    asleep = sleeping_memory(old.sleeping)
+    was, now = _told(pieces.as_planned(_woken(old, asleep))), _told(new)
+    stays = {name for name in asleep if name in now}
+    for name in sorted(stays):
+        if was[name] != now[name]:
+            raise _changed(name)
+    kept = stays | {name for name in old.backups if name not in asleep and was.get(name) == now.get(name, ())}
+    gone = _about(old.sleeping, asleep - stays)
+    sleeping = _about(new.steps, stays)
+    made = (step for step in new.steps if id(step) not in sleeping)
+    new = replace(
+        new,
+        steps=(*made, *(step for step in old.steps if is_backup(step))),
+        sleeping=tuple(step for step in old.sleeping if id(step) not in gone),
+        backups={name: backup for name, backup in old.backups.items() if name in kept},
+    )
+    return _without_unused(new)
+
+
+def require_places(way: Difference) -> None:
+    """Raises ApplyError (HP441): the addresses of something that sleeps go."""
+    for step in way.new.sleeping:
+        if isinstance(step, steps.Map) and ("reservation", step.reservation) not in way.kept:
+            raise _changed(whole_name(step.allocation))
+
+
+def bytes_asleep(program: Program) -> dict[int, int]:
+    """Bytes that the memory of each device would take more if all were awake."""
+    found = dict.fromkeys(program.devices.values(), 0)
+    for step in program.sleeping:
+        if isinstance(step, steps.CreateAllocation):
+            found[step.device] += step.size
+    return found
+
+
+def told_as(program: Program, memory: str) -> str:
+    """What people call an allocation: the region that it is a piece of."""
+    whole = whole_name(memory)
+    inside = next((one.inside for one in program.resources if one.memory == whole), "")
+    return inside if inside in program.regions else whole
+
+
+def cannot_sleep(name: str, why: str, hint: str = "") -> ApplyError:
+    """HP440."""
+    return ApplyError(Diagnostic("HP440", f"'{name}' cannot sleep", why=why, hint=hint))
+
+
+def _changed(name: str) -> ApplyError:
+    return refuse_asleep(name, "the plan changes it, or where it lies")
+
+
+def _units(program: Program, names: Sequence[str]) -> dict[str, list[str]]:
+    known = {one.name: one for one in program.resources}
+    made = {whole_name(step.name): step for step in (*program.steps, *program.sleeping) if step.makes == "allocation"}
+    found: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        if name not in known or "#contents" in name:
+            several = (one for one, resource in known.items() if resource.kind in _KINDS)
+            raise refuse(f"there is no '{name}' that could sleep", hint=suggest_or_list(name, several))
+        _require_whole(known[name], program)
+        if known[name].kind == "allocation":
+            found[name] = [name]
+        else:
+            mapped = (one for one in program.resources if one.memory and name in (one.name, one.inside))
+            found[name] = [*dict.fromkeys(one.memory for one in mapped)]
+        for memory in found[name]:
+            step = made[memory]
+            if isinstance(step, steps.ImportAllocation):
+                why = f"'{memory}' is imported: it goes when the process that made it gives it back"
+                raise cannot_sleep(name, why)
+            if isinstance(step, steps.CreateAllocation) and step.location != "device":
+                raise cannot_sleep(name, f"'{memory}' is memory of the host")
+    return found
+
+
+def _require_whole(resource: Resource, program: Program) -> None:
+    """Raises ApplyError: it is no memory that can go by itself (HP440), or only a part of a region (HP420)."""
+    inside = resource.inside
+    if resource.kind == "allocation":
+        inside = next((one.inside for one in program.resources if one.memory == resource.name), "")
+    if resource.kind != "reservation" and inside in program.regions:
+        raise refuse(f"'{resource.name}' is a piece of the region '{inside}'", hint=f"name '{inside}'")
+    if resource.kind in _WITH_THEIR_ADDRESSES:
+        hint = "put it into a region, whose addresses stay" if resource.kind == "device" else ""
+        raise cannot_sleep(resource.name, _WITH_THEIR_ADDRESSES[resource.kind], hint)
+
+
+def _about(some: Sequence[steps.Step], memory: Container[str]) -> set[int]:
+    """The steps that make these allocations, map them, and give rights to that, by id()."""
+    mapped = {step.name for step in some if isinstance(step, steps.Map) and whole_name(step.allocation) in memory}
+    return {
+        id(step)
+        for step in some
+        if (isinstance(step, (steps.CreateAllocation, steps.ImportAllocation)) and whole_name(step.name) in memory)
+        or (isinstance(step, (steps.Map, steps.SetAccess)) and step.name in mapped)
+    }
+
+
+def _told(program: Program) -> dict[str, tuple[steps.Step, ...]]:
+    """Allocation -> all that a program says of it."""
+    memory = {step.name: whole_name(step.allocation) for step in program.steps if isinstance(step, steps.Map)}
+    found: dict[str, list[steps.Step]] = {}
+    for step in program.steps:
+        if isinstance(step, (steps.CreateAllocation, steps.ImportAllocation)):
+            found.setdefault(whole_name(step.name), []).append(replace(step, origin=None))
+        elif isinstance(step, (steps.Map, steps.SetAccess)):
+            found.setdefault(memory[step.name], []).append(replace(step, origin=None))
+    return {name: tuple(some) for name, some in found.items()}
+
+
+def _movable(program: Program, memory: Container[str]) -> dict[str, tuple[Part, ...]]:
+    """Allocation -> its bytes where a device may write them, and thus read: out they go the way that they come back.
+
+    Raises ApplyError (HP440): nobody may, or not all of them.
+    """
+    opened = sealing.all_open(program)
+    reach = Memory(opened.resources, program.devices, machine=program.measured)
+    places: dict[str, list[Resource]] = {}
+    for one in opened.resources:
+        if one.kind == "allocation" and one.name in memory:
+            places[one.name] = []
+        elif one.memory in memory:
+            places.setdefault(one.memory, []).append(one)
+    return {name: _reached(name, some, reach) for name, some in places.items()}
+
+
+def _reached(name: str, mapped: Sequence[Resource], reach: Memory) -> tuple[Part, ...]:
+    hint = 'sleep(to="drop") gives the memory back without its bytes'
+    largest = max((one.size for one in mapped), default=0)
+    why = "it is mapped nowhere"
+    for one in mapped:
+        if one.size == largest:
+            try:
+                return reach.parts(one.name, "rw")
+            except Refused as refused:
+                why = refused.summary
+    raise cannot_sleep(name, f"its bytes cannot be brought back: {why}", hint)
+
+
+def _with_backups(
+    program: Program, units: Units, moved: Mapping[str, Sequence[Part]], to: str, checked: bool
+) -> tuple[Program, Mapping[str, Backup]]:
+    """With a place for the bytes of each allocation; one that was kept is used again."""
+    backups = dict(program.backups)
+    holder = {step.name: step.device for step in program.steps if isinstance(step, steps.CreateAllocation)}
+    taken = {step.name for step in program.steps}
+    made: list[steps.Step] = []
+    for unit, memory in units.items():
+        ends: dict[int, tuple[str, int]] = {}
+        for name in memory:
+            size, was = sum(part.size for part in moved.get(name, ())), backups.get(name)
+            if to == DROP:
+                backups[name] = Backup(to)
+            elif was is not None and (was.to, was.size) == (to, size):
+                backups[name] = replace(was, checked=checked)
+            else:
+                device = holder[name]
+                place, end = ends.get(device, ("", 0))
+                place = place or pinned_name(unit, device, taken)
+                taken.add(place)
+                backups[name], ends[device] = Backup(to, place, end, size, checked), (place, end + size)
+        made += _pinned(ends, program)
+    new = _without_unused(replace(program, backups=backups))
+    return replace(new, steps=(*new.steps, *made)), backups
+
+
+def _pinned(ends: Mapping[int, tuple[str, int]], program: Program) -> Iterator[steps.Step]:
+    """Pinned memory near each device."""
+    for device, (name, size) in ends.items():
+        node = program.measured.devices[device].numa_node if program.measured is not None else None
+        yield steps.CreatePinnedBuffer(
+            name=name,
+            origin=None,
+            device=device,
+            size=size,
+            flags=("portable",),
+            numa_node=-1 if node is None else node,
+        )
+
+
+def _without_unused(program: Program) -> Program:
+    """Without pinned memory that holds no bytes any more."""
+    used = {backup.place for backup in program.backups.values() if backup.to == HOST}
+    kept = tuple(step for step in program.steps if not is_backup(step) or step.name in used)
+    return program if len(kept) == len(program.steps) else replace(program, steps=kept)
+
+
+def _woken(program: Program, memory: Container[str]) -> Program:
+    """With what made these among its steps again."""
+    back = _about(program.sleeping, memory)
+    return replace(
+        program,
+        steps=(*program.steps, *(step for step in program.sleeping if id(step) in back)),
+        sleeping=tuple(step for step in program.sleeping if id(step) not in back),
+    )
+
+
+def _all_but(backups: Mapping[str, Backup], gone: Container[str]) -> dict[str, Backup]:
+    return {name: backup for name, backup in backups.items() if name not in gone}
+
+
+def _copies(moved: Mapping[str, Sequence[Part]], backups: Mapping[str, Backup], *, out: bool) -> Iterator[ContentStep]:
+    """One step for all devices, which move their bytes at the same time."""
+    pairs: list[tuple[Part, Part]] = []
+    for name, parts in moved.items():
+        backup, done = backups[name], 0
+        for part in parts:
+            _join(pairs, part, Part(backup.place, backup.offset + done, part.size, CPU_ORDINAL))
+            done += part.size
+    if pairs:
+        first, *more = moved
+        name = f"{first} and {len(more)} more" if more else first
+        both = tuple((copy, part) if out else (part, copy) for part, copy in pairs)
+        yield Copy(name=name, origin=None, source="its device" if out else "its copy", pairs=both)
+
+
+def _join(pairs: list[tuple[Part, Part]], part: Part, copy: Part) -> None:
+    """Adds a pair, as a part of the last one where both sides go on."""
+    if pairs and all(_goes_on(one, other) for one, other in zip(pairs[-1], (part, copy), strict=True)):
+        last, size = pairs[-1], pairs[-1][0].size + part.size
+        pairs[-1] = cut(last[0], 0, size), cut(last[1], 0, size)
+    else:
+        pairs.append((part, copy))
+
+
+def _goes_on(one: Part, other: Part) -> bool:
+    return (one.object, one.device, one.offset + one.size) == (other.object, other.device, other.offset)

@@ -1,0 +1,104 @@
+"""Fail every driver call of sleep and wake: awake as it was, or asleep and complete, and not a byte is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hipplan.layout.layout import Layout
+from tests.conftest import Simulator
+from tests.faults.change import PATTERN_BYTES, Change
+from tests.faults.harness import FOR_EVER, ONCE, RELEASES, Error, calls_of, failures_of, sweep_codes, sweep_undo
+from tests.faults.test_every_call import program_of, quick
+
+__all__ = ["quick"]
+
+MIB = 2**20
+PLAN = """
+hipplan: 1
+devices: {gpu: {count: 2}}
+allocations: {part: {device: gpu.0, size: 2MiB}}
+reservations:
+  twice: {size: 16MiB, mappings: [{allocation: part, access: {gpu.0: rw}}, {allocation: part, access: {gpu.1: r}}]}
+regions:
+  weights:
+    devices: [gpu.*]
+    spread: interleave
+    size: 4MiB
+    chunk: 2MiB
+    seal: true
+    access: {owner: rw, others: r}
+contents: {weights: {value: 7}}
+"""
+NAMES = ["weights", "twice"]
+
+Act = Callable[[Layout], Any]
+
+
+def sleep(**how: Any) -> Act:
+    return lambda layout: layout.sleep(NAMES, **how)
+
+
+def wake(**how: Any) -> Act:
+    return lambda layout: layout.wake(**how)
+
+
+def slept_once(layout: Layout) -> None:
+    layout.sleep(NAMES)
+    layout.wake(retain=True)
+
+
+ACTS: dict[str, tuple[Act | None, Act]] = {
+    "sleep": (None, sleep()),
+    "sleep in the copy that was kept": (slept_once, sleep(unchanged="twice")),
+    "drop": (None, sleep(to="drop")),
+    "wake": (sleep(), wake()),
+    "wake a part": (sleep(), wake(names="weights")),
+    "wake and keep the copies": (sleep(), wake(retain=True)),
+    "wake what was dropped": (sleep(to="drop"), wake()),
+}
+
+
+class Slept(Change):
+    """Whatever failed: when it is awake at last, all is where it was, with its bytes."""
+
+    def begin(self) -> Layout:
+        layout = super().begin()
+        self.was_asleep = layout.asleep
+        return layout
+
+    def check(self, state: Layout, error: Error | None, call: str, code: str, lasting: bool) -> None:
+        super().check(state, error, call, code, lasting)
+        if any(failure.is_change or failure.call == "hipMemUnmap" for failure in failures_of(error)):
+            return  # a mapping that was lost is where another one would have to come
+        dropped = "drop" in (*state.asleep.values(), *self.was_asleep.values())
+        state.wake()
+        assert (state.asleep, state.drift()) == ({}, [])
+        assert self.sim.read(state["weights"].address or 0, 4 * MIB) == b"\7" * (4 * MIB)
+        for address, value in self.written.items():
+            if not dropped or address != state["twice"].address:
+                assert self.sim.read(address, PATTERN_BYTES) == bytes([value]) * PATTERN_BYTES
+
+
+def phase(what: str, sim: Simulator) -> Change:
+    first, act = ACTS[what]
+    return Slept(sim, program_of(PLAN), act, first=first)
+
+
+@pytest.mark.parametrize("what", ACTS)
+@pytest.mark.parametrize("mode", [ONCE, FOR_EVER], ids=["once", "for ever"])
+def test_a_call_that_fails_leaves_it_awake_or_asleep(what: str, mode: str, quick: Simulator, tmp_path: Path) -> None:
+    change = phase(what, quick)
+    calls = calls_of(change, tmp_path / "trace")
+    assert len(calls) > 5
+    sweep_codes(change, calls, mode)
+
+
+@pytest.mark.parametrize("what", ACTS)
+@pytest.mark.parametrize("quick", RELEASES[-1:], indirect=True)
+def test_a_failure_in_the_roll_back_does_not_stop_the_rest(what: str, quick: Simulator, tmp_path: Path) -> None:
+    change = phase(what, quick)
+    sweep_undo(change, calls_of(change, tmp_path / "trace"), "hipErrorOutOfMemory")

@@ -1,0 +1,460 @@
+"""Memory goes, addresses stay: sleep, and wake with the bytes of before."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import hipplan
+from hipplan import _core
+from hipplan.errors import ApplyError, HipplanError, LayoutInUse
+from hipplan.layout.layout import Layout
+from hipplan.layout.run import run
+from hipplan.program.written import read, write
+from tests.conftest import Simulator
+from tests.faults.harness import as_release
+
+MIB = 2**20
+PLAN: dict[str, Any] = {
+    "hipplan": 1,
+    "devices": {"gpu": {"count": 2}},
+    "allocations": {
+        "part": {"device": "gpu.0", "size": "2MiB"},
+        "shared": {"device": "gpu.0", "size": "2MiB", "shareable": "posix_fd"},
+        "unmapped": {"device": "gpu.0", "size": "2MiB"},
+    },
+    "reservations": {
+        "twice": {
+            "size": "16MiB",
+            "mappings": [
+                {"allocation": "part", "at": 0, "access": {"gpu.0": "rw"}},
+                {"allocation": "part", "at": "8MiB", "access": {"gpu.1": "r"}},
+            ],
+        },
+        "open": {"mappings": [{"allocation": "shared", "access": {"gpu.0": "rw"}}]},
+    },
+    "regions": {
+        "weights": {
+            "devices": ["gpu.*"],
+            "spread": "interleave",
+            "size": "8MiB",
+            "chunk": "2MiB",
+            "seal": True,
+            "access": {"owner": "rw", "others": "r"},
+            "tensors": {"head": {"dtype": "f32", "shape": [1024]}},
+        },
+        "cache": {"device": "gpu.1", "size": "4MiB", "chunk": "2MiB", "reserve": "1GiB"},
+    },
+    "buffers": {
+        "plain": {"kind": "device", "size": "1MiB"},
+        "table": {"kind": "managed", "size": "1MiB"},
+        "staging": {"kind": "pinned", "size": "1MiB"},
+    },
+    "streams": {"work": {"device": "gpu.0"}},
+    "contents": {"weights": {"value": 7}},
+}
+
+
+@pytest.fixture
+def layout(sim: Simulator) -> Iterator[Layout]:
+    with hipplan.apply(PLAN, runtime="sim") as made:
+        yield made
+    assert sim.alive() == set()
+
+
+def free(layout: Layout) -> list[int]:
+    return [layout.runtime.memory_info(device)[0] for device in (0, 1)]
+
+
+def address(layout: Layout, name: str) -> int:
+    found = layout[name].address
+    assert found is not None
+    return found
+
+
+def rights(layout: Layout, name: str) -> list[int]:
+    return [layout.runtime.access(device, address(layout, name)) for device in (0, 1)]
+
+
+@pytest.mark.parametrize("release", ["6.4", "7.2.53211", "7.3.0"])
+def test_memory_goes_and_comes_back_at_the_same_addresses(sim: Simulator, release: str) -> None:
+    defects = ["set_access_sums_in_heap_order"] if release.startswith("7.2") else []
+    with as_release(sim, release, *defects), hipplan.apply(PLAN, runtime="sim") as layout:
+        names = ("weights", "twice", "twice[0]", "twice[1]", "weights.head")
+        places = {name: address(layout, name) for name in names}
+        before = free(layout), {name: rights(layout, name) for name in names[2:]}, rights(layout, "weights")
+        sim.write(places["twice"], bytes(range(256)))
+        way = layout.sleep(["weights", "twice"])
+
+        assert "~ region weights: falls asleep, 8MiB, its bytes are in pinned memory of the host" in str(way)
+        assert layout.asleep == {"weights": "host", "part": "host"}
+        assert free(layout) == [before[0][0] + 6 * MIB, before[0][1] + 4 * MIB]
+        assert layout.drift() == []
+        with pytest.raises(_core.HipError):
+            layout.runtime.access(0, places["weights"])
+
+        assert "~ region weights: wakes, 8MiB, with its bytes" in str(layout.wake())
+        assert layout.asleep == {}
+        assert {name: address(layout, name) for name in names} == places
+        assert (free(layout), {name: rights(layout, name) for name in names[2:]}, rights(layout, "weights")) == before
+        assert sim.read(places["weights"], 8 * MIB) == b"\7" * (8 * MIB)
+        assert sim.read(places["twice"], 256) == bytes(range(256))
+        assert layout.drift() == []
+        assert layout["weights"].read_only
+
+
+def test_what_sleeps_cannot_be_used(layout: Layout) -> None:
+    layout.sleep(["weights", "twice"])
+    for name in ("weights", "weights.head", "part", "twice[1]"):
+        with pytest.raises(BufferError, match=f"'{re.escape(name)}' sleeps: its bytes are in pinned memory.*wake"):
+            layout[name]
+    assert layout["twice"].address  # which is only addresses
+    uses = [
+        lambda: layout.fill("weights.head", 1.0),
+        lambda: layout.copy("twice[0]", "cache"),
+        lambda: layout.save("weights", os.devnull),
+        lambda: layout.load("twice[0]", __file__),
+        lambda: layout.grow("twice", by="2MiB"),
+        lambda: layout.shrink("weights", by="2MiB"),
+        lambda: layout.remap("part"),
+        lambda: layout.seal("twice[0]"),
+        lambda: layout.unseal("weights"),
+        lambda: layout.sleep("weights", to="drop"),
+    ]
+    for use in uses:
+        with pytest.raises(ApplyError, match=r"HP441.*sleeps") as refused:
+            use()
+        assert refused.value.exit_code == 4
+    with pytest.raises(BufferError, match="sleeps"):
+        layout.export("part")
+    with pytest.raises(BufferError, match="sleeps"), layout.torch_pool("weights"):
+        pass
+
+
+def test_once_asleep_or_awake_nothing_more_happens(layout: Layout) -> None:
+    assert not layout.wake("weights")
+    layout.sleep("weights")
+    assert not layout.sleep("weights")
+    assert layout.sleep(["weights", "twice"])
+    layout.wake("weights")
+    assert layout.asleep == {"part": "host"}
+    layout.wake()
+    assert not layout.wake()
+
+
+def test_what_is_dropped_has_the_bytes_that_the_plan_says(layout: Layout, sim: Simulator) -> None:
+    places = {name: address(layout, name) for name in ("weights", "cache")}
+    before = free(layout)
+    way = layout.sleep(["weights", "cache", "unmapped"], to="drop")
+    assert "region cache: falls asleep, 4MiB, its bytes are dropped" in str(way)
+    assert free(layout) == [before[0] + 6 * MIB, before[1] + 8 * MIB]
+    text = str(layout.wake())
+    assert "region cache: wakes, 4MiB, without its bytes" in text
+    assert "region weights: wakes, 8MiB, with its bytes" in text
+    assert sim.read(places["weights"], 8 * MIB) == b"\7" * (8 * MIB)
+    assert {name: address(layout, name) for name in places} == places
+    assert layout["weights"].read_only
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "text"),
+    [
+        ("wieghts", "HP420", "did you mean 'weights'"),
+        ("weights.head", "HP420", "piece of the region 'weights'"),
+        ("weights[0]", "HP420", "piece of the region 'weights'"),
+        ("weights#0", "HP420", "piece of the region 'weights'"),
+        ("#contents.0", "HP420", "there is no"),
+        ("plain", "HP440", "hipMalloc gives its memory back only with its addresses"),
+        ("table", "HP440", "hipMallocManaged"),
+        ("staging", "HP440", "memory of the host"),
+        ("work", "HP440", "it has no memory"),
+        ("unmapped", "HP440", "mapped nowhere"),
+    ],
+)
+def test_what_cannot_sleep_is_refused_in_a_sentence(name: str, code: str, text: str, layout: Layout) -> None:
+    before = layout.program
+    with pytest.raises(ApplyError, match=text) as refused:
+        layout.sleep(["cache", name])
+    assert refused.value.diagnostics[0].code == code
+    assert layout.program is before
+    assert layout.asleep == {}
+
+
+def test_wrong_arguments_are_pythons_own_errors(layout: Layout) -> None:
+    with pytest.raises(ValueError, match="to is"):
+        layout.sleep("weights", to="")
+    with pytest.raises(TypeError, match="a name is text"):
+        layout.sleep([1])  # type: ignore[list-item]
+
+
+def test_memory_that_another_process_may_have_is_refused(layout: Layout) -> None:
+    layout.sleep("open")  # nobody has it yet
+    layout.wake()
+    descriptor = layout.export("shared")
+    with pytest.raises(ApplyError, match=r"HP440.*'shared' cannot sleep\n.*it was exported"):
+        layout.sleep("open")
+    layout.remap("open")  # other memory
+    layout.sleep("open")
+    layout.wake()
+    os.close(descriptor)
+
+
+def test_imported_memory_is_refused(sim: Simulator) -> None:
+    given = {"given": {"bind": "it", "size": "2MiB", "shareable": "posix_fd"}}
+    theirs = {"theirs": {"mappings": [{"allocation": "given", "access": {"gpu.0": "rw"}}]}}
+    plan = {"hipplan": 1, "devices": {"gpu": {"count": 2}}, "allocations": given, "reservations": theirs}
+    with hipplan.apply(PLAN, runtime="sim") as layout:
+        descriptor = layout.export("shared")
+        with (
+            hipplan.apply(plan, runtime="sim", bind={"it": descriptor}) as other,
+            pytest.raises(ApplyError, match=r"HP440.*'theirs' cannot sleep\n.*imported"),
+        ):
+            other.sleep("theirs")
+        os.close(descriptor)
+
+
+def test_a_release_that_gives_memory_back_only_with_its_range_is_refused(sim: Simulator) -> None:
+    with (
+        as_release(sim, "7.2.53211", "free_memory_with_reservation"),
+        hipplan.apply(PLAN, runtime="sim") as layout,
+    ):
+        before = sim.alive()
+        with pytest.raises(ApplyError, match=r"HP440.*'cache' cannot sleep\n.*only with its range of addresses"):
+            layout.sleep("cache")
+        assert sim.alive() == before
+        assert layout.asleep == {}
+
+
+def test_views_that_are_out_refuse_it_unless_by_force(layout: Layout, sim: Simulator) -> None:
+    view = layout["cache"].__dlpack__(max_version=(1, 0))
+    with pytest.raises(LayoutInUse, match="'cache'"):
+        layout.sleep("cache")
+    assert layout.asleep == {}
+    layout.sleep(["weights", "cache"], force=True)
+    with pytest.raises(LayoutInUse):
+        layout.close()
+    layout.wake()
+    assert layout.leases == 1
+    layout.fill("cache", 3)
+    with pytest.raises(LayoutInUse, match="'cache'"):
+        layout.sleep("cache")
+    del view
+    layout.sleep("cache")
+    layout.wake()
+    assert sim.read(address(layout, "cache"), 4 * MIB) == b"\3" * (4 * MIB)
+
+
+def test_a_copy_that_was_kept_is_used_again(layout: Layout, sim: Simulator) -> None:
+    def pinned() -> set[Any]:
+        return {key for key in sim.alive() if key[0] == "buffer"}
+
+    place = address(layout, "cache")
+    layout.fill("cache", 1)
+    layout.fill("twice[0]", 1)  # so that there are lanes to both devices
+    before = pinned()
+    layout.sleep(["cache", "twice"])
+    copies = pinned() - before
+    layout.wake(retain=True)
+    assert pinned() == before | copies
+    layout.fill("cache", 2)
+    layout.fill("twice[0]", 2)
+    layout.sleep(["cache", "twice"], unchanged="twice")
+    assert pinned() == before | copies
+    layout.wake()
+    assert pinned() == before
+    assert sim.read(place, 4 * MIB) == b"\2" * (4 * MIB)  # what is not said to be unchanged is copied
+    assert sim.read(address(layout, "twice"), 2 * MIB) == b"\1" * (2 * MIB)  # the caller's word counts
+    with pytest.raises(ApplyError, match=r"HP420.*no copy of 'cache' was kept"):
+        layout.sleep("cache", unchanged="cache")
+
+
+def test_a_copy_that_was_kept_goes_with_a_drop_and_with_other_memory(layout: Layout, sim: Simulator) -> None:
+    layout.fill("cache", 1)
+    before = {key for key in sim.alive() if key[0] == "buffer"}
+    layout.sleep("cache")
+    layout.wake(retain=True)
+    layout.grow("cache", by="2MiB")
+    with pytest.raises(ApplyError, match="no copy of 'cache'"):
+        layout.sleep("cache", unchanged="cache")
+    layout.sleep("cache")
+    layout.wake(retain=True)
+    layout.sleep("cache", to="drop")
+    assert {key for key in sim.alive() if key[0] == "buffer"} == before
+    layout.wake()
+
+
+def test_an_update_lets_sleep_what_is_the_same(layout: Layout, sim: Simulator) -> None:
+    layout.sleep(["weights", "twice"])
+    before = free(layout)
+    assert not layout.update(PLAN)
+    more = PLAN | {"buffers": {"other": {"kind": "device", "size": "1MiB"}}}
+    assert "+ device other" in str(layout.update(more))
+    layout.grow("cache", by="2MiB")
+    assert layout.asleep == {"weights": "host", "part": "host"}
+    assert free(layout)[0] == before[0]
+    layout.update(PLAN)
+    layout.wake()
+    assert sim.read(address(layout, "weights"), 8 * MIB) == b"\7" * (8 * MIB)
+    assert layout.drift() == []
+
+
+def test_an_update_cannot_change_what_sleeps(layout: Layout) -> None:
+    layout.sleep(["weights", "twice"])
+    regions = PLAN["regions"]
+    for other in (
+        PLAN | {"regions": regions | {"weights": regions["weights"] | {"size": "16MiB"}}},
+        PLAN | {"regions": regions | {"weights": regions["weights"] | {"seal": False}}},
+        PLAN | {"regions": regions | {"weights": regions["weights"] | {"reserve": "1GiB"}}},
+        PLAN | {"reservations": PLAN["reservations"] | {"more": {"mappings": [{"allocation": "part"}]}}},
+    ):
+        before = layout.program
+        with pytest.raises(HipplanError, match=r"HP441.*sleeps"):
+            layout.update(other)
+        assert layout.program is before
+
+
+def test_an_update_takes_away_what_sleeps_with_its_copy(layout: Layout, sim: Simulator) -> None:
+    layout.sleep(["weights", "twice"])
+    allocations = {name: one for name, one in PLAN["allocations"].items() if name != "part"}
+    less = {"allocations": allocations, "regions": {"cache": PLAN["regions"]["cache"]}, "contents": {}}
+    layout.update(PLAN | less | {"reservations": {"open": PLAN["reservations"]["open"]}})
+    assert layout.asleep == {}
+    assert not layout.wake()
+    assert len([key for key in sim.alive() if key[0] == "reservation"]) == 2
+    layout.update(PLAN)
+    assert sim.read(address(layout, "weights"), MIB) == b"\7" * MIB
+
+
+def test_a_layout_is_closed_asleep(sim: Simulator) -> None:
+    with hipplan.apply(PLAN, runtime="sim") as layout:
+        layout.sleep(["weights", "cache"])
+    assert sim.alive() == set()
+
+
+def test_a_wake_that_finds_no_room_is_refused_with_the_shortfall(layout: Layout, sim: Simulator) -> None:
+    layout.sleep("cache")
+    room = free(layout)[1]
+    taken = {"regions": {"theirs": {"device": "gpu.1", "size": room - 2 * MIB}}}
+    with hipplan.apply({"hipplan": 1, "devices": {"gpu": {"count": 2}}} | taken, runtime="sim"):
+        before = sim.alive()
+        with pytest.raises(ApplyError, match=r"HP442.*gpu.1 lacks 2MiB to wake: 4MiB are needed\n.*2MiB are free"):
+            layout.wake()
+        assert sim.alive() == before
+        assert layout.asleep == {"cache": "host"}
+    layout.wake()
+
+
+def test_more_host_memory_than_there_is_is_refused(sim: Simulator) -> None:
+    machine = hipplan.machine("sim-2").model_copy(update={"host_memory": 3 * MIB})
+    program = hipplan.compile({key: value for key, value in PLAN.items() if key != "buffers"}, machine)
+    with run(program, sim.runtime) as layout:
+        with pytest.raises(hipplan.MachineError, match=r"HP303"):
+            layout.sleep("cache")
+        layout.sleep("cache", to="drop")
+
+
+class Told:
+    """What callbacks were told, in order."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, tuple[str, ...], bool]] = []
+        self.layout: Layout | None = None
+
+    def on_unmap(self, names: tuple[str, ...]) -> None:
+        assert self.layout is not None
+        self.calls.append(("unmap", names, bool(self.layout.asleep)))
+
+    def on_map(self, names: tuple[str, ...]) -> None:
+        assert self.layout is not None
+        self.calls.append(("map", names, bool(self.layout.asleep)))
+
+
+@pytest.fixture
+def told(layout: Layout) -> Told:
+    found = Told()
+    found.layout = layout
+    return found
+
+
+def test_callbacks_come_before_it_goes_and_after_it_came_back(layout: Layout, told: Told) -> None:
+    layout.sleep(["cache", "twice"], on_unmap=told.on_unmap, on_map=told.on_map)
+    layout.wake("cache")
+    layout.wake("twice")
+    layout.sleep("cache")
+    layout.wake()
+
+    assert told.calls == [("unmap", ("cache", "twice"), False), ("map", ("cache", "twice"), False)]
+
+
+def test_a_sleep_that_failed_tells_that_it_is_there(layout: Layout, told: Told, sim: Simulator) -> None:
+    sim.runtime.arm_faults("hipMemUnmap@3=hipErrorUnknown")  # the first is the probe's
+    with pytest.raises(ApplyError, match=r"HP401"):
+        layout.sleep("cache", on_unmap=told.on_unmap, on_map=told.on_map)
+    sim.runtime.arm_faults("")
+
+    assert told.calls == [("unmap", ("cache",), False), ("map", ("cache",), False)]
+    assert layout.drift() == []
+    layout.sleep("cache")
+    layout.wake()
+    assert len(told.calls) == 2
+
+
+def test_a_callback_may_let_views_go_and_its_error_goes_on(layout: Layout) -> None:
+    views = [layout["cache"].__dlpack__(max_version=(1, 0))]
+    layout.sleep("cache", on_unmap=lambda names: views.clear())
+    layout.wake()
+
+    class Stop(Exception):
+        pass
+
+    def stop(names: tuple[str, ...]) -> None:
+        raise Stop
+
+    told: list[tuple[str, ...]] = []
+    with pytest.raises(Stop):
+        layout.sleep("cache", on_unmap=stop, on_map=told.append)
+    assert (told, layout.asleep) == ([("cache",)], {})
+    with pytest.raises(ApplyError, match=r"HP420.*changed in on_unmap"):
+        layout.sleep("cache", on_unmap=lambda names: layout.grow("cache", by="2MiB"))
+
+
+def test_a_sleeping_program_is_written_and_read(layout: Layout) -> None:
+    layout.sleep("weights")
+    layout.sleep("cache", to="drop")
+    again = read(write(layout.program))
+
+    assert again == layout.program
+    assert again.asleep == layout.program.asleep
+    assert again.asleep["weights"] == "host"
+
+
+def test_a_sleeping_layout_answers_and_is_shown(layout: Layout) -> None:
+    from hipplan.processes.verifying import answer, hold
+    from hipplan.show.render import resources_table
+    from hipplan.show.render_json import layout_json
+
+    hold(layout)
+    layout.sleep("weights")
+    (said,) = (one for one in answer({"ask": "verify"})["layouts"] if one["plan"] == layout.program.name)
+    assert (said["differ"], said["asleep"]) == (0, {"weights": "host"})
+    assert "asleep" in resources_table(layout.program.resources, layout)
+    (shown,) = (one for one in [*layout_json(layout)["resources"]] if one["name"] == "weights")
+    assert (shown["asleep"], shown["address"]) == ("host", None)
+    layout.wake()
+
+
+def test_a_hundred_cycles_leave_nothing(layout: Layout, sim: Simulator) -> None:
+    layout.sleep("weights")
+    layout.wake()
+    alive, before = sim.alive(), free(layout)
+    kinds = sorted(kind for kind, _ in alive)
+    for _ in range(100):
+        layout.sleep("weights")
+        layout.wake()
+    assert sorted(kind for kind, _ in sim.alive()) == kinds
+    assert free(layout) == before
+    assert len(layout.program.steps) < 100
