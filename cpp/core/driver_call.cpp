@@ -12,7 +12,9 @@ row_outcome make_row(hip::runtime& runtime, std::span<driver_call> calls, deadli
     while (out.done < calls.size()) {
       const auto call = next;
       next = calls[std::min(out.done + 1, calls.size() - 1)];
-      out.result = call.make(runtime, calls[out.done].handle);
+      auto handle = call.handle;  // on the stack: of any other place the simulator asks the kernel
+      out.result = call.make(runtime, handle);
+      calls[out.done].handle = handle;
       if (out.result != hip::hipSuccess) [[unlikely]]
         break;
       ++out.done;

@@ -38,7 +38,8 @@ struct driver_call {
     }
     if (which == function::hipMemUnmap) return runtime.hipMemUnmap(pointer, size_bytes);
     if (which == function::hipMemRelease) return runtime.hipMemRelease(handle);
-    return runtime.hipMemCreate(&made, size_bytes, properties, 0);
+    const auto asked = *properties;
+    return runtime.hipMemCreate(&made, size_bytes, &asked, 0);
   }
 };
 
