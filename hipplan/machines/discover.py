@@ -6,6 +6,7 @@ import os
 import resource
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import cast, get_args
 
@@ -65,7 +66,7 @@ def _machine(chosen: Chosen, devices: list[MachineDevice], links: list[Link]) ->
         host_granularity=_host_granularity(runtime) if any(device.vmm for device in devices) else None,
         devices=devices,
         links=links,
-        limits=Limits(open_files=_open_files(), mappings=_mappings()),
+        limits=Limits(open_files=_open_files(), mappings=_number_in("/proc/sys/vm/max_map_count")),
         sources=[SourceNote(figure="all", source=f"measured through {printable(runtime.path)}")],
     )
 
@@ -97,11 +98,17 @@ def _device(chosen: Chosen, ordinal: int) -> MachineDevice:
 
 def _numa_node(pci: str) -> int | None:
     """None where the kernel does not tell, as in a virtual machine without nodes."""
+    node = _number_in(f"/sys/bus/pci/devices/{pci}/numa_node")
+    return node if node is not None and node >= 0 else None
+
+
+@cache
+def _number_in(path: str) -> int | None:
+    """Of the kernel's, which stays as it is: to read it takes longer than to ask a driver for all that is asked."""
     try:
-        node = int(Path(f"/sys/bus/pci/devices/{pci}/numa_node").read_text())
+        return int(Path(path).read_text())
     except (OSError, ValueError):
         return None
-    return node if node >= 0 else None
 
 
 def _with_memory(runtime: _core.Runtime, ordinal: int, device: MachineDevice) -> MachineDevice:
@@ -143,10 +150,3 @@ def _host_granularity(runtime: _core.Runtime) -> int | None:
 def _open_files() -> int | None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     return None if hard == resource.RLIM_INFINITY else hard
-
-
-def _mappings() -> int | None:
-    try:
-        return int(Path("/proc/sys/vm/max_map_count").read_text())
-    except (OSError, ValueError):
-        return None
