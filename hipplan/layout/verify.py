@@ -97,7 +97,7 @@ def verify(state: State, program: Program | None = None, rows: _core.Rows | None
     program = program or state.program
     rows = rows or native_rows(program, state.program.slots)
     readings = state.snapshot.read_back(rows, list(program.devices.values()))
-    single = program.read_singly
+    single = program.single
     told = {number: tuple(read_back(step, state)) for number, step in single}
     if program.ranges_told:
         told[len(program.steps)] = tuple(_managed_checks([step for _, step in single], state))

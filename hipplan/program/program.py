@@ -25,7 +25,7 @@ from hipplan.program.steps import (
     Step,
 )
 
-_READ_TOGETHER = frozenset({CreateAllocation, Map, SetAccess})
+_THOUSANDS = frozenset({CreateAllocation, Map, SetAccess})
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -91,7 +91,7 @@ class Program:
     @cached_property
     def contents(self) -> tuple[ContentStep, ...]:
         """Those of the steps that fill memory."""
-        return tuple(step for step in self.steps if isinstance(step, CONTENT_STEPS))
+        return tuple(step for _, step in self.single if isinstance(step, CONTENT_STEPS))
 
     @cached_property
     def making(self) -> tuple[Step, ...]:
@@ -103,7 +103,7 @@ class Program:
     @cached_property
     def bindings(self) -> tuple[ImportAllocation | RegisterBuffer, ...]:
         """Steps that take what the caller of apply passes by name."""
-        return tuple(s for s in self.steps if isinstance(s, (ImportAllocation, RegisterBuffer)) and s.bind)
+        return tuple(s for _, s in self.single if isinstance(s, (ImportAllocation, RegisterBuffer)) and s.bind)
 
     @cached_property
     def slots(self) -> dict[str, int]:
@@ -119,9 +119,9 @@ class Program:
         vars(self)["contents"] = other.contents
 
     @cached_property
-    def read_singly(self) -> tuple[tuple[int, Step], ...]:
-        """(number, step) of all but those that are read back by the thousand; a program is read back many times."""
-        return tuple((n, step) for n, step in enumerate(self.steps) if type(step) not in _READ_TOGETHER)
+    def single(self) -> tuple[tuple[int, Step], ...]:
+        """(number, step) of all but those that there are thousands of, and that are read back together."""
+        return tuple((n, step) for n, step in enumerate(self.steps) if type(step) not in _THOUSANDS)
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields alone: what is kept besides is made anew, and may need the compiled part."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 
 from hipplan.errors import Diagnostic, Span
 from hipplan.language.findings import Findings
@@ -36,7 +37,7 @@ def check_range(
         findings.add(_misaligned(f"the address of '{reservation.name}'", spec.address, step,
                                  plan.span(*path, "address")))  # fmt: skip
     before_end, before_name = 0, ""
-    for mapping, at, mapped in sorted(placed, key=lambda one: one[1]):
+    for mapping, at, mapped in sorted(placed, key=itemgetter(1)):
         if at % step:
             span = plan.span(*mapping.path, "at")
             findings.add(_misaligned(f"mapping '{mapping.name}'", at, step, span))

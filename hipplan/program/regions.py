@@ -178,17 +178,17 @@ def lowered(objects: Objects, regions: dict[str, PlacedRegion]) -> Objects:
         spec, path = placed.region.spec, placed.region.path
         mappings = []
         at = 0
-        access = {device: placed.region.access_to(device) for device, _ in placed.chunks}
         kinds = {
-            (device, size): ResolvedAllocation(Allocation.model_construct(device=device, size=size), device, path)
+            (device, size): (
+                ResolvedAllocation(Allocation.model_construct(device=device, size=size), device, path),
+                placed.region.access_to(device),
+            )
             for device, size in set(placed.chunks)
         }
-        for number, (device, size) in enumerate(placed.chunks):
-            memory = memory_of(name, number)
-            allocations[memory] = kinds[device, size]
-            mappings.append(
-                ResolvedMapping(mapping_of(name, number), memory, at, number > 0, size, True, access[device], path)
-            )
+        for number, chunk in enumerate(placed.chunks):
+            memory, (allocation, access), size = memory_of(name, number), kinds[chunk], chunk[1]
+            allocations[memory] = allocation
+            mappings.append(ResolvedMapping(mapping_of(name, number), memory, at, number > 0, size, True, access, path))
             at += size
         range_ = Reservation.model_construct(size=spec.reserve, alignment=spec.alignment, seal=spec.seal)
         reservations[name] = ResolvedReservation(name, range_, tuple(mappings), path)
