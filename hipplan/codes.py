@@ -103,4 +103,5 @@ CODES: dict[str, str] = {
     "HP440": "something that cannot sleep",
     "HP441": "memory that sleeps",
     "HP442": "no room to wake",
+    "HP443": "a copy that is not as it was",
 }

@@ -178,8 +178,9 @@ class Layout:
         self,
         names: Names,
         *,
-        to: str = "host",
+        to: str | os.PathLike[str] = "host",
         unchanged: Names = (),
+        checksum: bool = False,
         force: bool = False,
         on_unmap: OnNames | None = None,
         on_map: OnNames | None = None,
@@ -187,11 +188,12 @@ class Layout:
     ) -> Difference:
         """Gives the memory of regions, reservations, mappings or allocations back; their addresses stay.
 
-        to: where the bytes go: "host" (pinned memory), "drop" (nowhere). unchanged: those of the names whose bytes are
-        still those of the copy that wake(retain=True) kept: they are not copied again. force: views and captured graphs
-        stay, and a use of them faults the GPU until wake(). on_unmap(names) is called before anything happens;
-        on_map(names) when the memory is there again: after wake(), or where this sleep failed. Work of the devices is
-        waited for; nothing new may use the memory. What sleeps already stays as it is. Raises ApplyError: no such thing
+        to: where the bytes go: "host" (pinned memory), "drop" (nowhere) or the path of a file. unchanged: those of the
+        names whose bytes are still those of the copy that wake(retain=True) kept: they are not copied again. checksum:
+        of the copy, which wake() then looks at. force: views and captured graphs stay, and a use of them faults the
+        GPU until wake(). on_unmap(names) is called before anything happens; on_map(names) when the memory is there
+        again: after wake(), or where this sleep failed. Work of the devices is waited for; nothing new may use the
+        memory. What sleeps already stays as it is. Raises ApplyError: no such thing
         (HP420), it cannot sleep (HP440), or it failed and was rolled back; LayoutInUse (HP409) while views are out;
         MachineError (HP303, HP309); LeakError: it sleeps, and something could not be given back.
         """
@@ -202,6 +204,7 @@ class Layout:
             names,
             to=to,
             unchanged=unchanged,
+            checksum=checksum,
             force=force,
             on_unmap=on_unmap,
             on_map=on_map,
@@ -211,10 +214,10 @@ class Layout:
     def wake(self, names: Names | None = None, *, retain: bool = False, on_bytes: OnBytes | None = None) -> Difference:
         """Takes sleep() back: new memory at the same addresses, with the same rights and the bytes of before.
 
-        names: left out, all that sleeps. retain: the copies stay for the next sleep. What was dropped has the bytes
-        that the plan's contents say, or undefined ones. Raises ApplyError: no such thing (HP420), no room (HP442), or
-        it failed and was rolled back; in each case it still sleeps, with its bytes. LeakError: it is awake, and
-        something could not be given back.
+        names: left out, all that sleeps. retain: the copies, files too, stay for the next sleep. What was dropped has
+        the bytes that the plan's contents say, or undefined ones. Raises ApplyError: no such thing (HP420), no room
+        (HP442), a copy that is not as it was (HP405, HP421, HP443), or it failed and was rolled back; then it still
+        sleeps. LeakError: it is awake, and something could not be given back.
         """
         try:
             return sleeping.wake(self._holding, names, retain=retain, on_bytes=on_bytes)
@@ -224,7 +227,7 @@ class Layout:
 
     @property
     def asleep(self) -> dict[str, str]:
-        """What sleeps -> where its bytes are: host, drop. A region, or an allocation."""
+        """What sleeps -> where its bytes are: host, drop or file. A region, or an allocation."""
         return {
             one.name: one.asleep
             for one in self._holding.state.resources.values()

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 from collections.abc import Callable
 from typing import Any
 
 from hipplan import _core
+from hipplan.errors import ApplyError, Diagnostic, reason_of
+from hipplan.files.digest import digest, of_file
+from hipplan.files.output import replacing
 from hipplan.files.tensorfiles import Files, Rows
 from hipplan.layout.state import State
-from hipplan.program.content_steps import STREAMS, ContentStep, Copy, Fill, Part
+from hipplan.program.content_steps import STREAMS, ContentStep, Copy, Digest, Fill, LoadFiles, Part, Save
 from hipplan.program.contents import lanes_of, staging_name, stream_name
+from hipplan.program.steps import CPU_ORDINAL
 
 OnBytes = Callable[[int, int], None]
 """Called now and then while bytes are moved, with how many are done and how many there are. What it raises stops it."""
@@ -35,19 +41,36 @@ class Mover:
     """Does one content step, or a save, at a time."""
 
     def __init__(
-        self, state: State, files: Files, on_bytes: OnBytes | None, callbacks: Callbacks, before: State | None = None
+        self,
+        state: State,
+        files: Files,
+        on_bytes: OnBytes | None,
+        callbacks: Callbacks,
+        before: State | None = None,
+        sums: dict[str, str] | None = None,
     ) -> None:
-        """before: of a change, where what goes is found."""
+        """before: of a change, where what goes is found. sums: of a change, checksums by place."""
         self.files = files
         """Those that are read."""
         self._callbacks = callbacks
         self._state = state
         self._before = before
+        self._sums = {} if sums is None else sums
         self._on_bytes = on_bytes
         self._filler: _core.Filler | None = None
 
     def do(self, step: ContentStep) -> None:
-        """Fills, copies or loads. Raises HipError; OSError and ValueError for files that change while they are read."""
+        """Fills, copies, loads or saves. Raises HipError; ApplyError: a file cannot be written (HP413), a copy is not
+        as it was (HP443); OSError and ValueError for files that change while they are read."""
+        if isinstance(step, Save):
+            self._save(step)
+        elif isinstance(step, Digest):
+            self._digest(step)
+        else:
+            self._take(step)
+            self.run()
+
+    def _take(self, step: Fill | Copy | LoadFiles) -> None:
         if isinstance(step, Fill):
             for part in step.parts:
                 self.filler.fill(step.name, part.device, self.at(part), part.size, bytes.fromhex(step.pattern))
@@ -60,7 +83,38 @@ class Mover:
                 rows = self.files.rows(load.wanted)
                 for begin, part in load.pieces:
                     self._load_part(load.wanted.name, part, rows, begin)
-        self.run()
+
+    def _save(self, step: Save) -> None:
+        size = len(step.header) + sum(part.size for part in step.parts)
+        try:
+            with replacing(step.file) as descriptor:
+                os.posix_fallocate(descriptor, 0, max(size, 1))  # a full disk is told before the first byte
+                os.ftruncate(descriptor, size)
+                os.pwrite(descriptor, step.header, 0)
+                offset = len(step.header)
+                for part in step.parts:
+                    self.filler.save(step.name, part.device, self.at(part), part.size, descriptor, offset)
+                    offset += part.size
+                self.run()
+        except (OSError, ValueError) as error:
+            if error is self._callbacks.raised:
+                raise
+            summary = f"{step.file!r} cannot be written"
+            raise ApplyError(Diagnostic("HP413", summary, why=reason_of(error))) from None
+
+    def _digest(self, step: Digest) -> None:
+        if step.is_file:
+            with of_file(step.place) as read:
+                found = digest(read, step.size)
+        else:
+            address = self.at(Part(step.place, 0, step.size, CPU_ORDINAL))
+            bytes_there = memoryview((ctypes.c_ubyte * step.size).from_address(address))
+            found = digest(lambda at, size: bytes_there[at : at + size], step.size)
+        if step.compares and found != self._sums.get(step.place):
+            why = f"the checksum of {step.place} is another one"
+            hint = f"put {step.place} back as it was, and wake again" if step.is_file else ""
+            raise ApplyError(Diagnostic("HP443", f"the copy of '{step.name}' is not as it was", why=why, hint=hint))
+        self._sums[step.place] = found
 
     @property
     def filler(self) -> _core.Filler:

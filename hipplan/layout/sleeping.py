@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 from hipplan import _core
-from hipplan.errors import ApplyError, Diagnostic, MachineError, driver_failure
+from hipplan.errors import ApplyError, Diagnostic, MachineError, driver_failure, reason_of
 from hipplan.language.findings import Findings
 from hipplan.layout import update
 from hipplan.layout.holding import Holding
@@ -19,9 +21,10 @@ from hipplan.layout.state import State
 from hipplan.machines.family import family_of
 from hipplan.plain import called
 from hipplan.program import preflight, sleeping, steps
-from hipplan.program.alterations import refuse
-from hipplan.program.backups import DROP, HOST
+from hipplan.program.alterations import cannot_sleep, refuse
+from hipplan.program.backups import DROP, FILE, HOST, Backup
 from hipplan.program.difference import Difference
+from hipplan.program.sleeping_bytes import told_as
 from hipplan.units import format_size
 
 log = logging.getLogger("hipplan")
@@ -36,8 +39,9 @@ def sleep(
     holding: Holding,
     names: Names,
     *,
-    to: str,
+    to: str | os.PathLike[str],
     unchanged: Names,
+    checksum: bool,
     force: bool,
     on_unmap: OnNames | None,
     on_map: OnNames | None,
@@ -45,12 +49,11 @@ def sleep(
 ) -> Difference:
     """layout.sleep()."""
     wanted, same = listed(names), listed(unchanged)
-    if to not in (HOST, DROP):
-        raise ValueError(f"to is 'host' or 'drop', not {to!r}")
+    kind, file = _place(to)
     told: list[State] = []
 
     def way(state: State) -> Difference:
-        found = sleeping.falls_asleep(state.program, wanted, to=to, unchanged=same)
+        found = sleeping.falls_asleep(state.program, wanted, to=kind, file=file, unchanged=same, checked=checksum)
         if not found.empty:
             _require_alone(state, found)
             _require_host_memory(found)
@@ -76,6 +79,17 @@ def sleep(
         told.clear()
 
 
+def _place(to: str | os.PathLike[str]) -> tuple[str, str]:
+    """Where bytes go, and the path of a file. Raises ValueError, TypeError, ApplyError."""
+    if to in (HOST, DROP):
+        return str(to), ""
+    if not (path := os.fspath(to)):
+        raise ValueError("to is 'host', 'drop' or the path of a file")
+    if path.endswith((".npy", ".safetensors", ".index.json")):
+        raise refuse(f"{path} would be plain bytes, and its name says otherwise", hint="call it .bin")
+    return FILE, str(Path(path).absolute())
+
+
 def wake(holding: Holding, names: Names | None, *, retain: bool, on_bytes: OnBytes | None) -> Difference:
     """layout.wake()."""
     wanted = None if names is None else listed(names)
@@ -85,9 +99,11 @@ def wake(holding: Holding, names: Names | None, *, retain: bool, on_bytes: OnByt
         _require_room(state, found)
         return found
 
+    before = holding.state.program.backups
     try:
         return update.change(holding, "wake", way, on_bytes=on_bytes)
     finally:
+        _remove(_files_of(before) - _files_of(holding.state.program.backups))
         _tell_woken(holding)
 
 
@@ -98,6 +114,19 @@ def listed(names: Names) -> tuple[str, ...]:
         if not isinstance(name, str):
             raise TypeError(f"a name is text, not {called(name)}")
     return some
+
+
+def _files_of(backups: Mapping[str, Backup]) -> set[str]:
+    return {backup.place for backup in backups.values() if backup.to == FILE}
+
+
+def _remove(files: set[str]) -> None:
+    """Their bytes are back in memory."""
+    for file in files:
+        try:
+            Path(file).unlink()
+        except OSError as error:
+            log.warning("%s, which is needed no more, cannot be removed: %s", file, reason_of(error))
 
 
 def _tell_woken(holding: Holding) -> None:
@@ -122,7 +151,7 @@ def _require_alone(state: State, way: Difference) -> None:
         if state.snapshot.shared(state.program.slots[step.name]):
             why = "it was exported: a process that has its descriptor, or has it mapped, keeps the memory"
             hint = "apply the plan anew when they have ended"
-            raise sleeping.cannot_sleep(sleeping.told_as(way.old, step.name), why, hint)
+            raise cannot_sleep(told_as(way.old, step.name), why, hint)
 
 
 def _require_host_memory(way: Difference) -> None:
@@ -142,7 +171,7 @@ def _require_given_back(holding: Holding, state: State, way: Difference) -> None
     for device in sorted(going.keys() - holding.gives_back):
         if not _asked(partial(gives_back_at_once, state.program, state.runtime, device), going[device]):
             why = "this release gives memory back only with its range of addresses (ROCm issue 6021)"
-            raise sleeping.cannot_sleep(sleeping.told_as(way.old, going[device]), why, "close the layout instead")
+            raise cannot_sleep(told_as(way.old, going[device]), why, "close the layout instead")
         holding.gives_back.add(device)
 
 

@@ -27,6 +27,8 @@ class State:
     """What was read back last."""
     bindings: Mapping[str, Any] = field(default_factory=dict)
     """What the caller passed for the program, by name: it lives as long as it is used."""
+    sums: Mapping[str, str] = field(default_factory=dict)
+    """Checksums of bytes that wait to be woken, by where they are."""
 
     @cached_property
     def resources(self) -> dict[str, Resource]:

@@ -96,6 +96,7 @@ class Transaction:
         self._total = len(way.all_steps)
         self._change: _core.Change | None = None
         self._checks: Sequence[Check] = ()
+        self._sums = dict(self.old.sums)
         self._devices: Mapping[str, int] = {}
         """That were last said to be waited for."""
 
@@ -202,7 +203,9 @@ class Transaction:
     @property
     def _state(self) -> State:
         """What is being made."""
-        return State(self.way.new, self.old.runtime, _core.Snapshot(self._started), self._checks, self._bindings)
+        return State(
+            self.way.new, self.old.runtime, _core.Snapshot(self._started), self._checks, self._bindings, self._sums
+        )
 
     def _begin(self, altering: Sequence[Step]) -> _core.Rows:
         """Gives the rows of all that is made and altered."""
@@ -269,7 +272,7 @@ class Transaction:
             raise ApplyError([mismatch(check) for check in wrong])
 
     def _fill(self, files: Files) -> None:
-        mover = Mover(self._state, files, self._on_bytes, self._callbacks, self.old)
+        mover = Mover(self._state, files, self._on_bytes, self._callbacks, self.old, self._sums)
         for step in self.way.contents:
             self._tell(step)
             self._step = step

@@ -6,8 +6,6 @@ A failure leaves the layout as it is, and the bytes of what was being written un
 from __future__ import annotations
 
 import contextlib
-import os
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
@@ -15,10 +13,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from hipplan import _core
-from hipplan.errors import ApplyError, Diagnostic, PlanError, driver_failure, reason_of
+from hipplan.errors import ApplyError, Diagnostic, PlanError, driver_failure
 from hipplan.files import strict_json
 from hipplan.files.dtypes import BY_NAME, BYTE
-from hipplan.files.output import replacing
 from hipplan.files.tensorfiles import Files
 from hipplan.language.model import Content
 from hipplan.language.model.translate import translate
@@ -27,11 +24,10 @@ from hipplan.layout.mover import Callbacks, Mover, OnBytes
 from hipplan.layout.update import make_lanes
 from hipplan.plain import number
 from hipplan.program import contents
-from hipplan.program.content_steps import ContentStep, Staging, check_files, staging_of, staging_size
+from hipplan.program.content_steps import ContentStep, Save, Staging, check_files, staging_of
 from hipplan.program.memory import Memory, Refused
 from hipplan.program.program import Program
 from hipplan.program.resources import Resource
-from hipplan.program.steps import CPU_ORDINAL
 
 
 class Moves:
@@ -68,26 +64,8 @@ class Moves:
         """Into a new file that takes the old one's place when it is complete."""
         with self._told(name):
             header, members = _laid_out(self.memory, name, path)
-            size = len(header) + sum(one.size for one in members)
-            with self._written(path), replacing(path) as descriptor:
-                os.posix_fallocate(descriptor, 0, max(size, 1))  # a full disk is told before the first byte
-                os.ftruncate(descriptor, size)
-                os.pwrite(descriptor, header, 0)
-                self._write(descriptor, len(header), members)
-
-    def _write(self, descriptor: int, offset: int, members: Sequence[Resource]) -> None:
-        parts = [(one, self.memory.parts(one.name, "r")) for one in members]
-        moved: Counter[int] = Counter()
-        for _, cut in parts:
-            for part in cut:
-                moved[part.device] += part.size
-        staging = {device: staging_size(size) for device, size in moved.items() if device != CPU_ORDINAL}
-        mover = self._with_lanes(staging, Files())
-        for one, cut in parts:
-            for part in cut:
-                mover.filler.save(one.name, part.device, mover.at(part), part.size, descriptor, offset)
-                offset += part.size
-        mover.run()
+            parts = tuple(part for one in members for part in self.memory.parts(one.name, "r"))
+            self._do(Save(name=name, origin=None, file=path, parts=parts, header=header))
 
     def _do(self, step: ContentStep) -> None:
         with contextlib.closing(Files()) as files:
@@ -114,15 +92,6 @@ class Moves:
             if self._is_callers_own(error):
                 raise
             raise _failure(name, error) from error
-
-    @contextlib.contextmanager
-    def _written(self, path: str) -> Iterator[None]:
-        try:
-            yield
-        except (OSError, ValueError) as error:
-            if self._is_callers_own(error):
-                raise
-            raise Refused("HP413", f"{path!r} cannot be written", why=reason_of(error)) from None
 
     def _is_callers_own(self, error: BaseException) -> bool:
         return error is self._callbacks.raised

@@ -105,5 +105,10 @@ def refuse_asleep(name: str, why: str = "") -> ApplyError:
     return ApplyError(Diagnostic("HP441", f"'{name}' sleeps, or something in it", why=why, hint=WAKE_IT))
 
 
+def cannot_sleep(name: str, why: str, hint: str = "") -> ApplyError:
+    """HP440."""
+    return ApplyError(Diagnostic("HP440", f"'{name}' cannot sleep", why=why, hint=hint))
+
+
 def _who(ordinal: int) -> str:
     return "the host" if ordinal == CPU_ORDINAL else f"device {ordinal}"

@@ -29,6 +29,10 @@ class Backup:
     checked: bool = False
     """What is in that place has a checksum, which is looked at before it is used."""
 
+    def is_at(self, to: str, file: str) -> bool:
+        """file: the path, where `to` is FILE."""
+        return self.to == to and (to != FILE or self.place == file)
+
 
 def pinned_name(name: str, device: int, taken: set[str]) -> str:
     """What the pinned memory is called that holds the bytes of something on one device."""

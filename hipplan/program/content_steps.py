@@ -107,8 +107,37 @@ class LoadFiles(Step):
         return in_order(found.values())
 
 
-ContentStep = Fill | Copy | LoadFiles
-CONTENT_STEPS = (Fill, Copy, LoadFiles)
+@step_data
+class Save(Step):
+    """Bytes into a new file, which takes an old one's place when it is complete."""
+
+    call = "hipMemcpyAsync"
+    file: str
+    parts: tuple[Part, ...]
+    header: bytes = b""
+
+    def describe(self) -> str:
+        return f"{format_size(sum(part.size for part in self.parts))} to {self.file}"
+
+
+@step_data
+class Digest(Step):
+    """The checksum of bytes that wait: remembered, or compared with the one that is."""
+
+    call = "sha256"
+    place: str
+    """The pinned memory's name, or the file's path."""
+    is_file: bool
+    size: int
+    compares: bool
+
+    def describe(self) -> str:
+        where = self.place if self.is_file else "its copy"
+        return f"{format_size(self.size)} of {where}" + (", to be as it was" if self.compares else "")
+
+
+ContentStep = Fill | Copy | LoadFiles | Save | Digest
+CONTENT_STEPS = (Fill, Copy, LoadFiles, Save, Digest)
 """The same for isinstance(), which takes four times as long to look into a union."""
 
 
@@ -127,8 +156,10 @@ def staging_of(steps: Iterable[ContentStep]) -> Staging:
 
 def _staged(step: ContentStep) -> dict[int, int]:
     """Device -> bytes that pass through pinned memory; 0 for a device that moves its bytes without it."""
-    staged = step.staged if isinstance(step, Copy) else isinstance(step, LoadFiles)
-    read = [source for _, source in step.pairs] if isinstance(step, Copy) else []
+    staged = step.staged if isinstance(step, Copy) else isinstance(step, (LoadFiles, Save))
+    read: Iterable[Part] = step.parts if isinstance(step, Save) else ()
+    if isinstance(step, Copy):
+        read = (source for _, source in step.pairs)
     found: dict[int, int] = {}
     for part in (*written_by(step), *read):
         if part.device != CPU_ORDINAL:
@@ -142,7 +173,7 @@ def written_by(step: ContentStep) -> Iterator[Part]:
         yield from step.parts
     elif isinstance(step, Copy):
         yield from (to for to, _ in step.pairs)
-    else:
+    elif isinstance(step, LoadFiles):
         yield from (part for load in step.loads for _, part in load.pieces)
 
 

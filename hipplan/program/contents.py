@@ -265,6 +265,8 @@ def _left(step: ContentStep, fresh: Callable[[str, Part], Iterator[Part]]) -> Co
             for new in fresh(step.name, to)
         )
         return replace(step, pairs=pairs) if pairs else None
+    if not isinstance(step, LoadFiles):
+        return None  # of no plan
     loads = []
     for load in step.loads:
         name = load.wanted.name

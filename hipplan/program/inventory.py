@@ -34,9 +34,10 @@ def resources_of(
     return tuple(found.values())
 
 
-def sleeping_memory(sleeping: Iterable[steps.Step]) -> set[str]:
-    """The allocations that sleep, as a plan calls them. sleeping: of a program."""
-    return {whole_name(step.name) for step in sleeping if isinstance(step, steps.CreateAllocation)}
+def sleeping_memory(sleeping: Iterable[steps.Step]) -> list[str]:
+    """The allocations that sleep, as a plan calls them, each once. sleeping: of a program."""
+    made = (whole_name(step.name) for step in sleeping if isinstance(step, steps.CreateAllocation))
+    return [*dict.fromkeys(made)]
 
 
 class _Inventory:

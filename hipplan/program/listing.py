@@ -10,7 +10,7 @@ from hipplan.errors import Span
 from hipplan.program import steps
 from hipplan.program.alterations import ChangeAdvice, CopyBytes
 from hipplan.program.backups import DROP, WHERE
-from hipplan.program.content_steps import ContentStep, Fill, LoadFiles
+from hipplan.program.content_steps import ContentStep, Copy, Fill, LoadFiles
 from hipplan.program.program import Program
 from hipplan.program.regions import memory_of
 from hipplan.program.resources import Access, Resource
@@ -73,7 +73,7 @@ def _contents(program: Program) -> dict[str, object]:
                 path = PurePath(wanted.file)
                 file = path.relative_to(folder) if path.is_relative_to(folder) else path
                 found[wanted.name] = file, wanted.at, wanted.tensor, wanted.part, wanted.parts
-        else:
+        elif isinstance(step, (Fill, Copy)):
             found[step.name] = step.pattern if isinstance(step, Fill) else step.source
     return found
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from hipplan.errors import ApplyError, Diagnostic, suggest_or_list
+from hipplan.errors import ApplyError, suggest_or_list
 from hipplan.program import contents, pieces, sealing, steps
-from hipplan.program.alterations import refuse, refuse_asleep
-from hipplan.program.backups import DROP, HOST, WHERE, Backup, is_backup, pinned_name
-from hipplan.program.content_steps import ContentStep, Copy, Part, staging_of
+from hipplan.program.alterations import cannot_sleep, refuse, refuse_asleep
+from hipplan.program.backups import DROP, FILE, HOST, WHERE, Backup, is_backup, pinned_name
+from hipplan.program.content_steps import Part, staging_of
 from hipplan.program.difference import Difference, difference, sealed_after
 from hipplan.program.inventory import sleeping_memory
-from hipplan.program.memory import Memory, Refused, cut
 from hipplan.program.program import Program
 from hipplan.program.resources import Resource
-from hipplan.program.steps import CPU_ORDINAL, whole_name
+from hipplan.program.sleeping_bytes import digests, movable, moves_in, moves_out, told_as
+from hipplan.program.steps import whole_name
 from hipplan.program.sure_access import concerned
 
 Units = Mapping[str, Sequence[str]]
@@ -37,35 +37,46 @@ _WITH_THEIR_ADDRESSES = {
 
 
 def falls_asleep(
-    program: Program, names: Sequence[str], *, to: str = HOST, unchanged: Sequence[str] = (), checked: bool = False
+    program: Program,
+    names: Sequence[str],
+    *,
+    to: str = HOST,
+    file: str = "",
+    unchanged: Sequence[str] = (),
+    checked: bool = False,
 ) -> Difference:
     """What leads to the program in which these sleep. Nothing where they do already.
 
-    names: regions, reservations, mappings or allocations. to: HOST or DROP. unchanged: those of them whose bytes are
-    in the copy that was kept already. checked: the copy gets a checksum.
+    names: regions, reservations, mappings or allocations. to: HOST, DROP or FILE, which is called `file`. unchanged:
+    those of them whose bytes are in the copy that was kept already. checked: the copy gets a checksum.
     Raises ApplyError: no such thing (HP420), it cannot sleep (HP440), it sleeps elsewhere (HP441); MachineError.
     """
     units = _units(program, names)
     for name, some in units.items():
-        other = next((one for one in some if program.asleep.get(one, to) != to), "")
+        asleep = (one for one in some if one in program.asleep)
+        other = next((one for one in asleep if not program.backups[one].is_at(to, file)), "")
         if other:
             raise refuse_asleep(name, f"its bytes are {WHERE[program.asleep[other]]}")
     units = {name: [one for one in memory if one not in program.asleep] for name, memory in units.items()}
-    memory = {one for some in units.values() for one in some}
+    memory = dict.fromkeys(one for some in units.values() for one in some)
     same = {one for some in _units(program, unchanged).values() for one in some}
-    moved = {} if to == DROP else _movable(program, memory)
-    new, backups = _with_backups(program, units, moved, to, checked)
-    if absent := sorted(one for one in same & memory if program.backups.get(one) != backups[one]):
+    moved = {} if to == DROP else movable(program, memory)
+    new = _in_file(program, moved, file, checked) if to == FILE else _with_backups(program, units, moved, to, checked)
+    known = {one for one in same & memory.keys() if _is_same(program.backups.get(one), new.backups[one])}
+    if absent := sorted(same & memory.keys() - known):
         what = f"no copy of '{told_as(program, absent[0])}' was kept"
         raise refuse(what, why="unchanged= means what its copy has already", hint="wake(..., retain=True) keeps one")
+    if to == FILE and known != memory.keys():
+        known = set()  # it is written as a whole
     going = _about(program.steps, memory)
     new = replace(
         new,
         steps=tuple(step for step in new.steps if id(step) not in going),
         sleeping=(*program.sleeping, *(step for step in program.steps if id(step) in going)),
     )
-    bytes_out = {one: parts for one, parts in moved.items() if one not in same}
-    filled = tuple(_copies(bytes_out, backups, out=True))
+    known_sums = {one for one in known if program.backups[one].checked}
+    moves = moves_out({one: parts for one, parts in moved.items() if one not in known}, new)
+    filled = (*moves, *digests(memory, new, known_sums))
     found = difference(program, contents.with_lanes(new, staging_of(filled)), unmaps=True)
     pieces.require_sure(found)
     if concerned(program.measured):
@@ -80,12 +91,15 @@ def wakes_up(program: Program, names: Sequence[str] | None = None, *, retain: bo
     """
     asleep = sleeping_memory(program.sleeping)
     wanted = None if names is None else {one for some in _units(program, names).values() for one in some}
-    memory = asleep if wanted is None else asleep & wanted
+    memory = dict.fromkeys(one for one in asleep if wanted is None or one in wanted)
     new = _woken(program, memory)
     dropped = {one for one in memory if program.backups[one].to == DROP}
-    if gone := dropped if retain else memory:
+    if gone := dropped if retain else memory.keys():
         new = _without_unused(replace(new, backups=_all_but(new.backups, gone)))
-    filled = tuple(_copies(_movable(new, memory - dropped), program.backups, out=False))
+    filled = (
+        *digests(memory, program),
+        *moves_in(movable(new, [one for one in memory if one not in dropped]), program),
+    )
     if dropped:
         filled = (*filled, *contents.of_new(program, new, lambda one: whole_name(one) not in dropped))
     opened = contents.with_lanes(sealing.opened(new, filled), staging_of(filled))
@@ -103,7 +117,7 @@ def carried_over(old: Program, new: Program) -> Program:
     """
     if not old.backups:
         return new
-    asleep = sleeping_memory(old.sleeping)
+    asleep = {*sleeping_memory(old.sleeping)}
     was, now = _told(pieces.as_planned(_woken(old, asleep))), _told(new)
     stays = {name for name in asleep if name in now}
     for name in sorted(stays):
@@ -136,18 +150,6 @@ def bytes_asleep(program: Program) -> dict[int, int]:
         if isinstance(step, steps.CreateAllocation):
             found[step.device] += step.size
     return found
-
-
-def told_as(program: Program, memory: str) -> str:
-    """What people call an allocation: the region that it is a piece of."""
-    whole = whole_name(memory)
-    inside = next((one.inside for one in program.resources if one.memory == whole), "")
-    return inside if inside in program.regions else whole
-
-
-def cannot_sleep(name: str, why: str, hint: str = "") -> ApplyError:
-    """HP440."""
-    return ApplyError(Diagnostic("HP440", f"'{name}' cannot sleep", why=why, hint=hint))
 
 
 def _changed(name: str) -> ApplyError:
@@ -213,38 +215,9 @@ def _told(program: Program) -> dict[str, tuple[steps.Step, ...]]:
     return {name: tuple(some) for name, some in found.items()}
 
 
-def _movable(program: Program, memory: Container[str]) -> dict[str, tuple[Part, ...]]:
-    """Allocation -> its bytes where a device may write them, and thus read: out they go the way that they come back.
-
-    Raises ApplyError (HP440): nobody may, or not all of them.
-    """
-    opened = sealing.all_open(program)
-    reach = Memory(opened.resources, program.devices, machine=program.measured)
-    places: dict[str, list[Resource]] = {}
-    for one in opened.resources:
-        if one.kind == "allocation" and one.name in memory:
-            places[one.name] = []
-        elif one.memory in memory:
-            places.setdefault(one.memory, []).append(one)
-    return {name: _reached(name, some, reach) for name, some in places.items()}
-
-
-def _reached(name: str, mapped: Sequence[Resource], reach: Memory) -> tuple[Part, ...]:
-    hint = 'sleep(to="drop") gives the memory back without its bytes'
-    largest = max((one.size for one in mapped), default=0)
-    why = "it is mapped nowhere"
-    for one in mapped:
-        if one.size == largest:
-            try:
-                return reach.parts(one.name, "rw")
-            except Refused as refused:
-                why = refused.summary
-    raise cannot_sleep(name, f"its bytes cannot be brought back: {why}", hint)
-
-
 def _with_backups(
     program: Program, units: Units, moved: Mapping[str, Sequence[Part]], to: str, checked: bool
-) -> tuple[Program, Mapping[str, Backup]]:
+) -> Program:
     """With a place for the bytes of each allocation; one that was kept is used again."""
     backups = dict(program.backups)
     holder = {step.name: step.device for step in program.steps if isinstance(step, steps.CreateAllocation)}
@@ -266,7 +239,25 @@ def _with_backups(
                 backups[name], ends[device] = Backup(to, place, end, size, checked), (place, end + size)
         made += _pinned(ends, program)
     new = _without_unused(replace(program, backups=backups))
-    return replace(new, steps=(*new.steps, *made)), backups
+    return replace(new, steps=(*new.steps, *made))
+
+
+def _in_file(program: Program, moved: Mapping[str, Sequence[Part]], file: str, checked: bool) -> Program:
+    """With one file for the bytes of all. Raises ApplyError (HP420): it holds others that sleep."""
+    backups, end = dict(program.backups), 0
+    for name, backup in backups.items():
+        if backup.place == file and name not in moved:
+            other = told_as(program, name)
+            raise refuse(f"{file} holds the bytes of '{other}' already", hint="name another file")
+    for name, parts in moved.items():
+        size = sum(part.size for part in parts)
+        backups[name] = Backup(FILE, file, end, size, checked)
+        end += size
+    return _without_unused(replace(program, backups=backups))
+
+
+def _is_same(kept: Backup | None, wanted: Backup) -> bool:
+    return kept is not None and replace(kept, checked=wanted.checked) == wanted
 
 
 def _pinned(ends: Mapping[int, tuple[str, int]], program: Program) -> Iterator[steps.Step]:
@@ -302,31 +293,3 @@ def _woken(program: Program, memory: Container[str]) -> Program:
 
 def _all_but(backups: Mapping[str, Backup], gone: Container[str]) -> dict[str, Backup]:
     return {name: backup for name, backup in backups.items() if name not in gone}
-
-
-def _copies(moved: Mapping[str, Sequence[Part]], backups: Mapping[str, Backup], *, out: bool) -> Iterator[ContentStep]:
-    """One step for all devices, which move their bytes at the same time."""
-    pairs: list[tuple[Part, Part]] = []
-    for name, parts in moved.items():
-        backup, done = backups[name], 0
-        for part in parts:
-            _join(pairs, part, Part(backup.place, backup.offset + done, part.size, CPU_ORDINAL))
-            done += part.size
-    if pairs:
-        first, *more = moved
-        name = f"{first} and {len(more)} more" if more else first
-        both = tuple((copy, part) if out else (part, copy) for part, copy in pairs)
-        yield Copy(name=name, origin=None, source="its device" if out else "its copy", pairs=both)
-
-
-def _join(pairs: list[tuple[Part, Part]], part: Part, copy: Part) -> None:
-    """Adds a pair, as a part of the last one where both sides go on."""
-    if pairs and all(_goes_on(one, other) for one, other in zip(pairs[-1], (part, copy), strict=True)):
-        last, size = pairs[-1], pairs[-1][0].size + part.size
-        pairs[-1] = cut(last[0], 0, size), cut(last[1], 0, size)
-    else:
-        pairs.append((part, copy))
-
-
-def _goes_on(one: Part, other: Part) -> bool:
-    return (one.object, one.device, one.offset + one.size) == (other.object, other.device, other.offset)

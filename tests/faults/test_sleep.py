@@ -36,6 +36,8 @@ contents: {weights: {value: 7}}
 NAMES = ["weights", "twice"]
 
 Act = Callable[[Layout], Any]
+Acts = tuple[Act | None, Act]
+"""What comes before, in which no call fails; and what calls fail in."""
 
 
 def sleep(**how: Any) -> Act:
@@ -51,14 +53,16 @@ def slept_once(layout: Layout) -> None:
     layout.wake(retain=True)
 
 
-ACTS: dict[str, tuple[Act | None, Act]] = {
-    "sleep": (None, sleep()),
-    "sleep in the copy that was kept": (slept_once, sleep(unchanged="twice")),
-    "drop": (None, sleep(to="drop")),
-    "wake": (sleep(), wake()),
-    "wake a part": (sleep(), wake(names="weights")),
-    "wake and keep the copies": (sleep(), wake(retain=True)),
-    "wake what was dropped": (sleep(to="drop"), wake()),
+ACTS: dict[str, Callable[[Path], Acts]] = {
+    "sleep": lambda file: (None, sleep()),
+    "sleep in the copy that was kept": lambda file: (slept_once, sleep(unchanged="twice", checksum=True)),
+    "sleep in a file": lambda file: (None, sleep(to=file)),
+    "drop": lambda file: (None, sleep(to="drop")),
+    "wake": lambda file: (sleep(checksum=True), wake()),
+    "wake a part": lambda file: (sleep(), wake(names="weights")),
+    "wake and keep the copies": lambda file: (sleep(), wake(retain=True)),
+    "wake from a file": lambda file: (sleep(to=file, checksum=True), wake()),
+    "wake what was dropped": lambda file: (sleep(to="drop"), wake()),
 }
 
 
@@ -83,15 +87,15 @@ class Slept(Change):
                 assert self.sim.read(address, PATTERN_BYTES) == bytes([value]) * PATTERN_BYTES
 
 
-def phase(what: str, sim: Simulator) -> Change:
-    first, act = ACTS[what]
+def phase(what: str, sim: Simulator, folder: Path) -> Change:
+    first, act = ACTS[what](folder / "copy.bin")
     return Slept(sim, program_of(PLAN), act, first=first)
 
 
 @pytest.mark.parametrize("what", ACTS)
 @pytest.mark.parametrize("mode", [ONCE, FOR_EVER], ids=["once", "for ever"])
 def test_a_call_that_fails_leaves_it_awake_or_asleep(what: str, mode: str, quick: Simulator, tmp_path: Path) -> None:
-    change = phase(what, quick)
+    change = phase(what, quick, tmp_path)
     calls = calls_of(change, tmp_path / "trace")
     assert len(calls) > 5
     sweep_codes(change, calls, mode)
@@ -100,5 +104,5 @@ def test_a_call_that_fails_leaves_it_awake_or_asleep(what: str, mode: str, quick
 @pytest.mark.parametrize("what", ACTS)
 @pytest.mark.parametrize("quick", RELEASES[-1:], indirect=True)
 def test_a_failure_in_the_roll_back_does_not_stop_the_rest(what: str, quick: Simulator, tmp_path: Path) -> None:
-    change = phase(what, quick)
+    change = phase(what, quick, tmp_path)
     sweep_undo(change, calls_of(change, tmp_path / "trace"), "hipErrorOutOfMemory")

@@ -25,9 +25,14 @@ PLACES = 250 if WHOLE else 80
 
 def look_at_everything(layout: Layout) -> None:
     """Raises LeaseRefused where something is barred."""
-    for name in layout:
+    for name in set(layout) - layout.program.asleep.keys():
         if layout[name].address is not None:
             _core.Lease(layout[name])
+
+
+def sleep_and_wake(layout: Layout) -> None:
+    layout.sleep(["hot", "model"])
+    layout.wake()
 
 
 ACTS: dict[str, tuple[str, Any]] = {
@@ -35,6 +40,8 @@ ACTS: dict[str, tuple[str, Any]] = {
     "update and seal": (SEALED_HERE, lambda: become(SEALED_LONGER)),
     "grow": (ONE, lambda: lambda layout: layout.grow("hot", to="6MiB")),
     "shrink": (ONE, lambda: lambda layout: layout.shrink("hot", to="2MiB")),
+    "sleep": (ONE, lambda: lambda layout: layout.sleep("hot", checksum=True)),
+    "sleep and wake": (ONE, lambda: sleep_and_wake),
     "remap": (ONE, lambda: lambda layout: layout.remap("hot")),
 }
 

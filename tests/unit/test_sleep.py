@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -458,3 +461,111 @@ def test_a_hundred_cycles_leave_nothing(layout: Layout, sim: Simulator) -> None:
     assert sorted(kind for kind, _ in sim.alive()) == kinds
     assert free(layout) == before
     assert len(layout.program.steps) < 100
+
+
+def test_bytes_wait_in_a_file(layout: Layout, sim: Simulator, tmp_path: Path) -> None:
+    layout.fill("cache", 5)
+    sim.write(address(layout, "twice"), bytes(range(256)))
+    alive, before = sim.alive(), free(layout)
+    file = tmp_path / "copy.bin"
+    way = layout.sleep(["weights", "cache", "twice"], to=file)
+    assert "region cache: falls asleep, 4MiB, its bytes are in a file" in str(way)
+    assert layout.asleep == {"weights": "file", "cache": "file", "part": "file"}
+    assert file.read_bytes()[: 12 * MIB] == b"\7" * (8 * MIB) + b"\5" * (4 * MIB)
+    assert file.stat().st_size == 14 * MIB
+    assert {kind for kind, _ in sim.alive()} >= {kind for kind, _ in alive}
+    with pytest.raises(ApplyError, match=r"HP420.*holds the bytes of 'weights' already"):
+        layout.sleep("open", to=file)
+    with pytest.raises(ApplyError, match=r"HP441"):
+        layout.sleep("cache", to=tmp_path / "other.bin")
+    layout.wake("cache", retain=True)
+    layout.wake()
+    assert list(tmp_path.iterdir()) == [file]  # it has the copy of `cache`
+    assert sim.read(address(layout, "cache"), 4 * MIB) == b"\5" * (4 * MIB)
+    assert sim.read(address(layout, "weights"), 8 * MIB) == b"\7" * (8 * MIB)
+    assert sim.read(address(layout, "twice"), 256) == bytes(range(256))
+    layout.sleep("cache", to=file)
+    layout.wake()
+    assert (list(tmp_path.iterdir()), free(layout)) == ([], before)
+
+
+def test_a_file_that_was_kept_is_not_written_again(layout: Layout, sim: Simulator, tmp_path: Path) -> None:
+    file = tmp_path / "copy.bin"
+    layout.fill("cache", 5)
+    layout.sleep("cache", to=file)
+    layout.wake(retain=True)
+    written = file.stat()
+    layout.fill("cache", 6)
+    layout.sleep("cache", to=file, unchanged="cache")
+    assert file.stat() == written
+    layout.wake()
+    assert sim.read(address(layout, "cache"), 4 * MIB) == b"\5" * (4 * MIB)
+    assert not file.exists()
+
+
+def test_a_file_that_cannot_be_written_or_read_changes_nothing(layout: Layout, tmp_path: Path) -> None:
+    with pytest.raises(ApplyError, match=r"HP413.*cannot be written"):
+        layout.sleep("cache", to=tmp_path / "none" / "copy.bin")
+    with pytest.raises(ApplyError, match=r"HP420.*its name says otherwise"):
+        layout.sleep("cache", to=tmp_path / "copy.npy")
+    assert layout.asleep == {}
+    file = tmp_path / "copy.bin"
+    layout.sleep("cache", to=file)
+    file.rename(tmp_path / "elsewhere")
+    with pytest.raises(ApplyError, match=r"HP405"):
+        layout.wake()
+    file.write_bytes(bytes(MIB))
+    with pytest.raises(ApplyError, match=r"HP421.*too short"):
+        layout.wake()
+    assert layout.asleep == {"cache": "file"}
+    (tmp_path / "elsewhere").rename(file)
+    layout.wake()
+    assert layout.drift() == []
+
+
+def test_a_checksum_tells_of_bytes_that_have_changed(layout: Layout, tmp_path: Path) -> None:
+    file = tmp_path / "copy.bin"
+    layout.sleep(["cache", "weights"], to=file, checksum=True)
+    layout.sleep("twice", checksum=True)
+    with file.open("r+b") as opened:
+        opened.seek(7 * MIB)
+        was = opened.read(1)
+        opened.seek(7 * MIB)
+        opened.write(b"?")
+    layout.wake("twice")
+    for _ in range(2):
+        with pytest.raises(ApplyError, match=r"HP443.*the copy of 'cache' is not as it was"):
+            layout.wake("cache")
+        assert layout.asleep == {"cache": "file", "weights": "file"}
+    with file.open("r+b") as opened:
+        opened.seek(7 * MIB)
+        opened.write(was)
+    layout.wake()
+    assert layout.drift() == []
+
+
+def test_a_copy_that_was_kept_keeps_its_checksum(layout: Layout) -> None:
+    layout.sleep("cache", checksum=True)
+    layout.wake(retain=True)
+    layout.sleep("cache", unchanged="cache", checksum=True)
+    layout.wake(retain=True)
+    layout.sleep("cache", unchanged="cache")  # nobody asks for one any more
+    layout.wake()
+
+
+KILLED = """
+import os, sys
+import hipplan
+with hipplan.apply({"hipplan": 1, "regions": {"cache": {"size": "64MiB"}}}, runtime="sim") as layout:
+    layout.sleep("cache", to=sys.argv[1], on_bytes=lambda done, total: len(sys.argv) > 2 and os.kill(os.getpid(), 9))
+"""
+
+
+def test_a_process_that_is_killed_while_it_writes_leaves_nothing_to_the_next(tmp_path: Path) -> None:
+    file = tmp_path / "copy.bin"
+    line = [sys.executable, "-c", KILLED, file]
+    done = subprocess.run([*line, "killed"], capture_output=True, text=True)
+    assert done.returncode == -9, done.stderr
+    assert not file.exists() or file.stat().st_size == 64 * MIB
+    assert subprocess.run(line).returncode == 0
+    assert list(tmp_path.iterdir()) == [file]

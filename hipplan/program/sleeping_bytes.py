@@ -1,0 +1,135 @@
+"""The bytes of what sleeps: who moves them where, out and back. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+
+from hipplan.files.tensorfiles import Wanted
+from hipplan.program import sealing
+from hipplan.program.alterations import cannot_sleep
+from hipplan.program.backups import FILE, HOST, Backup
+from hipplan.program.content_steps import ContentStep, Copy, Digest, LoadFiles, Part, Save, Taken
+from hipplan.program.memory import Memory, Refused, cut
+from hipplan.program.program import Program
+from hipplan.program.resources import Resource
+from hipplan.program.steps import CPU_ORDINAL, whole_name
+
+
+def told_as(program: Program, memory: str) -> str:
+    """What people call an allocation: the region that it is a piece of."""
+    whole = whole_name(memory)
+    inside = next((one.inside for one in program.resources if one.memory == whole), "")
+    return inside if inside in program.regions else whole
+
+
+def movable(program: Program, memory: Iterable[str]) -> dict[str, tuple[Part, ...]]:
+    """Allocation -> its bytes where a device may write them, and thus read: out they go the way that they come back.
+
+    Raises ApplyError (HP440): nobody may, or not all of them.
+    """
+    opened = sealing.all_open(program)
+    reach = Memory(opened.resources, program.devices, machine=program.measured)
+    places: dict[str, list[Resource]] = {name: [] for name in memory}
+    for one in opened.resources:
+        if one.memory in places:
+            places[one.memory].append(one)
+    return {name: _reached(name, some, reach) for name, some in places.items()}
+
+
+def _reached(name: str, mapped: Sequence[Resource], reach: Memory) -> tuple[Part, ...]:
+    hint = 'sleep(to="drop") gives the memory back without its bytes'
+    largest = max((one.size for one in mapped), default=0)
+    why = "it is mapped nowhere"
+    for one in mapped:
+        if one.size == largest:
+            try:
+                return reach.parts(one.name, "rw")
+            except Refused as refused:
+                why = refused.summary
+    raise cannot_sleep(name, f"its bytes cannot be brought back: {why}", hint)
+
+
+def moves_out(moved: Mapping[str, Sequence[Part]], new: Program) -> Iterator[ContentStep]:
+    """Steps that copy bytes to where they wait, all devices at the same time."""
+    if moved:
+        name, first = _called(new, moved), new.backups[next(iter(moved))]
+        pairs = _pairs(moved, new.backups)
+        if first.to == HOST:
+            there = tuple((copy, part) for part, copy in pairs)
+            yield Copy(name=name, origin=None, source="its device", pairs=there)
+        else:
+            yield Save(name=name, origin=None, file=first.place, parts=tuple(part for part, _ in pairs))
+
+
+def moves_in(moved: Mapping[str, Sequence[Part]], program: Program) -> Iterator[ContentStep]:
+    """Steps that bring them back."""
+    on_host = {name: parts for name, parts in moved.items() if program.backups[name].to == HOST}
+    if on_host:
+        name, pairs = _called(program, on_host), tuple(_pairs(on_host, program.backups))
+        yield Copy(name=name, origin=None, source="its copy", pairs=pairs)
+    in_files = {name: parts for name, parts in moved.items() if name not in on_host}
+    pieces_of: dict[str, list[tuple[int, Part]]] = {}
+    for part, copy in _pairs(in_files, program.backups):
+        pieces_of.setdefault(copy.object, []).append((copy.offset, part))
+    if in_files:
+        name, loads = _called(program, in_files), []
+        for file, some in pieces_of.items():
+            size = _size_of(program, file)
+            loads.append(Taken(Wanted(name=name, size=size, asked=size, file=file), tuple(some)))
+        yield LoadFiles(name=name, origin=None, loads=tuple(loads), files=tuple(pieces_of))
+
+
+def digests(memory: Container[str], program: Program, known: Container[str] | None = None) -> Iterator[Digest]:
+    """The checksum of each place that these wait in, where one is asked for.
+
+    known: bytes that are what they were; None: all are.
+    """
+    places: dict[str, list[str]] = {}
+    for name, backup in program.backups.items():
+        if name in memory and backup.checked:
+            places.setdefault(backup.place, []).append(name)
+    for place, some in places.items():
+        compares = known is None or all(name in known for name in some)
+        yield Digest(
+            name=_called(program, some),
+            origin=None,
+            place=place,
+            is_file=program.backups[some[0]].to == FILE,
+            size=_size_of(program, place),
+            compares=compares,
+        )
+
+
+def _size_of(program: Program, place: str) -> int:
+    return max(backup.offset + backup.size for backup in program.backups.values() if backup.place == place)
+
+
+def _called(program: Program, memory: Iterable[str]) -> str:
+    """What people call several allocations."""
+    regions = {one.memory: one.inside for one in program.resources if one.inside in program.regions and one.memory}
+    first, *more = dict.fromkeys(regions.get(one, one) for one in memory)
+    return f"{first} and {len(more)} more" if more else first
+
+
+def _pairs(moved: Mapping[str, Sequence[Part]], backups: Mapping[str, Backup]) -> list[tuple[Part, Part]]:
+    """(where bytes are when they are awake, where they wait)."""
+    pairs: list[tuple[Part, Part]] = []
+    for name, parts in moved.items():
+        backup, done = backups[name], 0
+        for part in parts:
+            _join(pairs, part, Part(backup.place, backup.offset + done, part.size, CPU_ORDINAL))
+            done += part.size
+    return pairs
+
+
+def _join(pairs: list[tuple[Part, Part]], part: Part, copy: Part) -> None:
+    """Adds a pair, as a part of the last one where both sides go on."""
+    if pairs and all(_goes_on(one, other) for one, other in zip(pairs[-1], (part, copy), strict=True)):
+        last, size = pairs[-1], pairs[-1][0].size + part.size
+        pairs[-1] = cut(last[0], 0, size), cut(last[1], 0, size)
+    else:
+        pairs.append((part, copy))
+
+
+def _goes_on(one: Part, other: Part) -> bool:
+    return (one.object, one.device, one.offset + one.size) == (other.object, other.device, other.offset)
