@@ -238,6 +238,24 @@ def test_preflight_refuses(code: str, plan: dict[str, Any], on: Machine) -> None
     assert set(codes(plan, on)) == {code}
 
 
+@pytest.mark.parametrize(
+    ("code", "on"),
+    [
+        ("HP304", machine(vmm=False)),
+        ("HP307", load_machine("sim-2-unlinked")),
+        ("HP309", machine(shareable_posix_fd=False)),
+    ],
+)
+def test_what_one_line_makes_is_refused_once(code: str, on: Machine) -> None:
+    plan = {
+        **TWO,
+        "allocations": {"a": {"device": "gpu.0", "size": "2MiB", "count": 3, "shareable": "posix_fd"}},
+        "reservations": {"r": {"mappings": [{"allocation": "a.*", "access": {"gpu.1": "rw"}}]}},
+    }
+
+    assert codes(plan, on) == [code]
+
+
 def test_descriptors_are_counted_on_amd() -> None:
     few = machine(runtime="amd", limits=load_machine("sim-2").limits.model_copy(update={"open_files": 100}))
     plan = {"allocations": {"a": {"size": 4096, "count": 50}}}
