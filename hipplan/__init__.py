@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         SettingError,
     )
     from hipplan.language.loader import LoadedPlan, load
+    from hipplan.language.rank import Rank
     from hipplan.layout.layout import Layout
     from hipplan.layout.views import Piece
     from hipplan.machines.profiles import Machine
@@ -70,6 +71,7 @@ __all__ = [
     "PlanError",
     "ProfileError",
     "Program",
+    "Rank",
     "RecordError",
     "RuntimeUnavailable",
     "SettingError",
@@ -88,6 +90,7 @@ _WHERE = {
     "Machine": "machines.profiles",
     "Piece": "layout.views",
     "Program": "program.program",
+    "Rank": "language.rank",
     "apply": "api",
     "compile": "program.compiler",
     "group": "ranks.groups",

@@ -6,12 +6,13 @@ import logging
 import os
 from collections.abc import Mapping
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hipplan.language.loader import LoadedPlan, PlanSource, loaded
 from hipplan.layout.layout import Layout
 from hipplan.layout.mover import OnBytes
-from hipplan.layout.prepare import prepare
+from hipplan.layout.prepare import prepare, with_others
 from hipplan.layout.record import recording
 from hipplan.layout.run import run
 from hipplan.layout.transaction import OnStep
@@ -57,8 +58,8 @@ def apply(
     on_bytes: called while the plan's contents are moved, with the bytes done and the bytes of the step; likewise.
     answer: `hipplan verify` in another process of this user may ask what is held, and whether it is as planned; a
     thread of this process answers.
-    group: the ranks that apply together (hipplan.group): each its own plan, and all of them commit or none does. The
-    plan's variables rank, ranks and local_rank have this rank's values, where it declares them.
+    group: the ranks that apply together (hipplan.group): all of them commit, or none does. Of a plan with `ranks:` each
+    applies its own part, else its own plan.
     timeout: with a group, how many seconds a rank that is ready waits for the others.
     verify: read back from the driver what was made, and compare; False leaves that out.
 
@@ -70,19 +71,20 @@ def apply(
     """
     ranks = None if group is None else _ranks(group, timeout)
     with nullcontext() if ranks is None else ranks.agreeing("apply") as agreement:
-        known = loaded(plan, vars, None if ranks is None else ranks.variables)
+        known = loaded(plan, vars, None if agreement is None else agreement.rank)
         profile = None if machine is None else load_machine(machine)
         lock = None if locked is None else Locked(locked)
         with recording(record, known) as recorder:
             chosen = choose(runtime, profile)
             program = _prepared(known, chosen, profile, lock)
             if agreement is not None:
-                agreement.hello()
+                program = with_others(program, partial(agreement.meet, runtime=chosen.runtime))
             layout = run(
                 program, chosen.runtime, bind=bind, on_step=on_step, on_bytes=on_bytes, check=verify,
-                notice=chosen.notice, record=recorder, vote=None if agreement is None else agreement.vote,
-                ranks=ranks,
+                notice=chosen.notice, record=recorder, together=agreement, ranks=ranks,
             )  # fmt: skip
+            if agreement is not None:
+                agreement.keep_links()
     if answer:
         answer_in_thread(layout)
     return layout

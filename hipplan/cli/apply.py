@@ -34,6 +34,7 @@ from hipplan.cli.arguments import (
     quiet_option,
     seconds,
     show_warnings,
+    source_of,
     tell_failure,
     tell_notice,
 )
@@ -46,13 +47,14 @@ from hipplan.files import strict_json
 from hipplan.files.output import check_replacing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from hipplan.language.loader import LoadedPlan
     from hipplan.layout.layout import Layout
     from hipplan.layout.record import Recorder
     from hipplan.machines.runtimes import Chosen
     from hipplan.program.program import Program
+    from hipplan.program.steps import ImportAllocation
     from hipplan.ranks.agreement import Agreement, Ranks
 
 
@@ -110,13 +112,13 @@ def _prepared(
     ranks: Ranks | None,
     agreement: Agreement | None,
 ) -> int:
-    from hipplan.layout.prepare import prepare
+    from hipplan.layout.prepare import prepare, with_others
     from hipplan.layout.record import recording
     from hipplan.machines.profiles import load_machine
     from hipplan.machines.runtimes import choose
     from hipplan.program.lock import Locked
 
-    plan = load_plan(given.file, given, of_rank=None if ranks is None else ranks.variables)
+    plan = load_plan(source_of(given.file), given, None if agreement is None else agreement.rank)
     not_over(written, *plan.files)
     profile = load_machine(given.machine) if given.machine else None
     lock = None if given.locked is None else Locked(given.locked)
@@ -130,8 +132,8 @@ def _prepared(
         show_warnings(program.warnings, given)
         _check_saves(saves, program)
         if agreement is not None:
-            agreement.hello()
-        return _apply(program, chosen, given, record, saves, agreement)
+            program = with_others(program, partial(agreement.meet, runtime=chosen.runtime))
+        return _apply(program, chosen, given, record, saves, ranks, agreement)
 
 
 def _tell_others(agreement: Agreement | None, signal_number: int) -> None:
@@ -150,6 +152,7 @@ def _apply(
     given: Namespace,
     record: Recorder | None,
     saves: list[tuple[str, str]],
+    ranks: Ranks | None,
     agreement: Agreement | None,
 ) -> int:
     from hipplan.layout.run import run as apply
@@ -176,8 +179,11 @@ def _apply(
                     check=given.verify,
                     notice=chosen.notice,
                     record=record,
-                    vote=None if agreement is None else partial(_vote, agreement, interrupts),
+                    together=None if agreement is None else _Interruptible(agreement, interrupts),
+                    ranks=ranks,
                 )
+                if agreement is not None:
+                    agreement.keep_links()
         except Interrupted as interrupted:
             if agreement is not None:
                 agreement.fail(interrupted)
@@ -198,13 +204,24 @@ def _apply(
     return code or (128 + interrupts.number if interrupts.number else 0)
 
 
-def _vote(agreement: Agreement, interrupts: Interrupts, deliver: Callable[[], None]) -> BaseException | None:
-    def look() -> None:
-        deliver()
-        interrupts.check()
+class _Interruptible:
+    """An agreement whose waits end when a signal has come."""
 
-    late = agreement.vote(look)
-    return None if isinstance(late, Interrupted) else late  # it ends the holding instead
+    def __init__(self, agreement: Agreement, interrupts: Interrupts) -> None:
+        self._agreement = agreement
+        self._interrupts = interrupts
+        agreement.look = interrupts.check
+
+    def exchange(self, imports: Sequence[ImportAllocation], share: Callable[[str], int]) -> Mapping[str, int]:
+        return self._agreement.exchange(imports, share)
+
+    def vote(self, deliver: Callable[[], None]) -> BaseException | None:
+        def look() -> None:
+            deliver()
+            self._interrupts.check()
+
+        late = self._agreement.vote(look)
+        return None if isinstance(late, Interrupted) else late  # it ends the holding instead
 
 
 def _saves(given: list[str]) -> list[tuple[str, str]]:

@@ -23,6 +23,7 @@ from hipplan.cli.arguments import (
     plan_file,
     quiet_option,
     show_warnings,
+    source_of,
     write_output,
 )
 from hipplan.cli.variables import load_plan, plan_options
@@ -50,7 +51,7 @@ def run(given: Namespace) -> int:
         raise WrongUsage("--check writes nothing and chooses no address: leave --output and --address-base out")
     not_over([("--output", given.output)], given.file, given.machine, *given.var_file)
     base = _address(given.address_base)
-    plan = load_plan(given.file, given)
+    plan = load_plan(source_of(given.file), given)
     not_over([("--output", given.output)], *plan.files)
     program = compile_plan(plan, machine_of(given))
     show_warnings(program.warnings, given)

@@ -2,11 +2,13 @@
 
 With --machine no driver is touched; without it, this machine is measured through the runtime.
 With --from OLD: the changes in place that lead from a layout of that plan to this one (layout.update).
+Of a plan for ranks: a line for each rank, or with --rank all of one, with what it maps of the others.
 
 Examples:
   hipplan preview plan.yaml --machine mi300x-8
   hipplan preview new.yaml --from old.yaml --machine sim-2
   hipplan preview plan.yaml --format json
+  hipplan preview shards.yaml --ranks 8 --rank 2
 """
 
 from __future__ import annotations
@@ -16,14 +18,18 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from hipplan.cli.arguments import Parser, WrongUsage, format_option, plan_file, show_warnings
-from hipplan.cli.variables import load_plan, plan_options, vars_option
-from hipplan.errors import ExitCode
+from hipplan.cli.ranks import rank_option, ranks_option, read_again, refuse_without_ranks, together
+from hipplan.cli.variables import examine_plan, load_plan, plan_options, vars_option
+from hipplan.errors import ExitCode, PlanError
 from hipplan.files import strict_json
 from hipplan.plain import counted
 
 if TYPE_CHECKING:
-    from hipplan.language.loader import LoadedPlan
+    from collections.abc import Callable
+
+    from hipplan.language.loader import LoadedPlan, PlanSource
     from hipplan.machines.profiles import Machine
+    from hipplan.program.all_ranks import AllRanks
 
 
 def declare(parser: Parser) -> None:
@@ -33,6 +39,8 @@ def declare(parser: Parser) -> None:
     vars_option(parser, "from-", "the plan OLD")
     about = "with --from: exit with 6 if there are changes, 0 if there are none"
     parser.add_argument("--detailed-exitcode", action="store_true", help=about)
+    ranks_option(parser)
+    rank_option(parser)
     format_option(parser)
 
 
@@ -54,12 +62,22 @@ def _preview(given: Namespace) -> int:
         raise WrongUsage("only one of the two plans can be standard input")
     if given.old is None and (given.from_var or given.from_var_file or given.detailed_exitcode):
         raise WrongUsage("--from-var, --from-var-file and --detailed-exitcode need --from")
-    plan = load_plan(given.file, given)
+    read, read_old = read_again(given.file), None if given.old is None else read_again(given.old)
+    plan, errors = examine_plan(read(), given)
+    everybody = None
+    if plan.plan.ranks is None:
+        if errors:
+            raise PlanError(errors)
+        refuse_without_ranks(given)
     profile = machine_of(given)
-    if given.old is not None:
-        changes = _preview_change(load_plan(given.old, given, "from-"), plan, profile, given)
+    if plan.plan.ranks is not None:
+        everybody = _of_ranks(plan, read, profile, given)
+    if read_old is not None:
+        changes = _preview_change(plan, everybody, read_old, profile, given)
         return ExitCode.CHANGES if changes and given.detailed_exitcode else 0
-    program = compile_plan(plan, profile)
+    if everybody is not None and given.rank is None:
+        return _preview_all(everybody, given)
+    program = compile_plan(plan, profile) if everybody is None else everybody.whole(given.rank)
     if given.format != "json" or given.strict:
         show_warnings(program.warnings, given)
     if given.format == "json":
@@ -76,14 +94,56 @@ def _preview(given: Namespace) -> int:
     return 0
 
 
-def _preview_change(old: LoadedPlan, new: LoadedPlan, profile: Machine, given: Namespace) -> bool:
+def _of_ranks(plan: LoadedPlan, read: Callable[[], PlanSource], profile: Machine, given: Namespace) -> AllRanks:
+    """Raises WrongUsage for a rank that there is not."""
+    from hipplan.program.all_ranks import AllRanks, ranks_of
+
+    ranks = ranks_of(plan, given.ranks)
+    if given.rank is not None and given.rank >= len(ranks):
+        raise WrongUsage(f"--rank: there is no rank {given.rank} of {len(ranks)}")
+    return AllRanks(ranks, lambda rank: load_plan(read(), given, rank), profile)
+
+
+def _preview_all(everybody: AllRanks, given: Namespace) -> int:
+    """A line for each rank."""
+    from hipplan.show import render, render_json
+
+    programs = [everybody.whole(rank.rank) for rank in everybody.ranks]
+    if given.format != "json" or given.strict:
+        show_warnings(together([program.warnings for program in programs]), given)
+    if given.format == "json":
+        sys.stdout.writelines(strict_json.pieces(render_json.ranks_json(programs)))
+        return 0
+    first = programs[0]
+    nodes = counted(1 + max(rank.node for rank in everybody.ranks), "node")
+    heading = f"{first.name} on {first.machine}: {counted(len(programs), 'rank')} on {nodes}, nothing done"
+    render.tell(heading, style="bold")
+    print(render.ranks_table(programs))
+    return 0
+
+
+def _preview_change(
+    plan: LoadedPlan,
+    everybody: AllRanks | None,
+    read_old: Callable[[], PlanSource],
+    profile: Machine,
+    given: Namespace,
+) -> bool:
     """Prints what leads from one plan to another; whether it is anything."""
     from hipplan.program import listing
+    from hipplan.program.all_ranks import AllRanks
     from hipplan.program.compiler import compile as compile_plan
     from hipplan.program.compiler import compile_change
     from hipplan.show import render, render_json
 
-    found = compile_change(compile_plan(old, profile), new, profile)
+    if everybody is None:
+        found = compile_change(compile_plan(load_plan(read_old(), given, which="from-"), profile), plan, profile)
+    else:
+        if given.rank is None:
+            raise WrongUsage("--from: say whose changes, with --rank")
+        before = AllRanks(everybody.ranks, lambda rank: load_plan(read_old(), given, rank, "from-"), profile)
+        own = everybody.load(everybody.ranks[given.rank])
+        found = compile_change(before.whole(given.rank), own, everybody.machine, meet=everybody.meeting(given.rank))
     lines = listing.lines(found)
     if given.format != "json" or given.strict:
         show_warnings(found.new.warnings, given)

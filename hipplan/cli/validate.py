@@ -2,20 +2,22 @@
 
 Changes nothing, needs no GPU and no compiled part. A folder means the plans in it, at any depth: files named
 *.yaml or *.yml with the key `hipplan:`, except those that another plan includes.
+A plan for ranks is checked for each of them; with --machine every node is one like it.
 Exit code: 0 all good, 2 a plan is invalid, 3 a plan is good but the machine cannot hold it.
 
 Examples:
   hipplan validate plan.yaml
   hipplan validate plans/ --machine mi300x-8 --strict
   hipplan validate plan.yaml --var layers=80 --var-file sizes.yaml
+  hipplan validate plan.yaml --ranks 8 --machine h200-4
   hipplan validate plans/ --format sarif > hipplan.sarif
 """
 
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from hipplan.cli.arguments import (
     Parser,
@@ -25,10 +27,10 @@ from hipplan.cli.arguments import (
     plan_files,
     plans_named,
     quiet_option,
-    source_of,
 )
+from hipplan.cli.ranks import ranks_option, read_again, together
 from hipplan.cli.start import without_plugins
-from hipplan.cli.variables import ambient_vars, given_vars, plan_options
+from hipplan.cli.variables import examine_plan, given_vars, plan_options
 from hipplan.errors import (
     DIAGNOSTICS_MAX,
     Diagnostic,
@@ -44,12 +46,18 @@ from hipplan.show.colours import show
 
 if TYPE_CHECKING:
     from hipplan.cli.reports import Checked
+    from hipplan.language.loader import LoadedPlan, PlanSource
     from hipplan.machines.profiles import Machine
+
+
+_ORDER = (ExitCode.OK, ExitCode.MACHINE, ExitCode.INVALID)
+"""An invalid plan outweighs a machine that is too small: mend that first."""
 
 
 def declare(parser: Parser) -> None:
     plan_files(parser)
     plan_options(parser, runtime=False)
+    ranks_option(parser)
     quiet_option(parser)
     format_option(parser, "github", "sarif")
 
@@ -66,11 +74,11 @@ def run(given: Namespace) -> int:
             if given.format != "text":
                 raise
             no_profile = error  # the plans can be checked all the same
-    variables = given_vars(given)
+    given_vars(given)  # what is wrong with them is no plan's fault
     checked: list[Checked] = []
     left = DIAGNOSTICS_MAX
     for file in plans_named(given):
-        code, found = _check(file, variables, given.include_anywhere, profile)
+        code, found = _check(file, given, profile)
         if given.strict and found and code == ExitCode.OK:
             code, found = ExitCode.INVALID, as_errors(found)
         found = at_most(found, left)
@@ -85,21 +93,19 @@ def run(given: Namespace) -> int:
         print(as_text(checked), end="\n" if given.format != "github" or any(found for _, _, found in checked) else "")
     if no_profile is not None:
         raise no_profile
-    # An invalid plan outweighs a machine that is too small: mend that first.
-    order = (ExitCode.OK, ExitCode.MACHINE, ExitCode.INVALID)
-    return max((code for _, code, _ in checked), key=order.index, default=ExitCode.OK)
+    return max((code for _, code, _ in checked), key=_ORDER.index, default=ExitCode.OK)
 
 
-def _check(
-    file: str, variables: dict[str, Any], include_anywhere: bool, profile: Machine | None
-) -> tuple[ExitCode, Sequence[Diagnostic]]:
-    from hipplan.language.loader import examine
-
+def _check(file: str, given: Namespace, profile: Machine | None) -> tuple[ExitCode, Sequence[Diagnostic]]:
     if is_folder(file):
         hint = "a plan is a file named *.yaml or *.yml that says hipplan: 1"
         return ExitCode.INVALID, [Diagnostic("HP001", f"there is no plan in the folder {file}", hint=hint)]
+
     try:
-        plan, errors = examine(source_of(file), variables, ambient=ambient_vars(), include_anywhere=include_anywhere)
+        read = read_again(file)
+        plan, errors = examine_plan(read(), given)
+        if plan.plan.ranks is not None:
+            return _check_ranks(plan, read, given, profile)
     except PlanError as error:
         return ExitCode.INVALID, list(error.diagnostics)
     code, found = ExitCode.OK, list(plan.warnings)
@@ -114,6 +120,37 @@ def _check(
         more = [one for one in found if one.severity == "error"] if code != ExitCode.OK else []
         return ExitCode.INVALID, in_order([*errors, *more])
     return code, found
+
+
+def _check_ranks(
+    plan: LoadedPlan, read: Callable[[], PlanSource], given: Namespace, profile: Machine | None
+) -> tuple[ExitCode, Sequence[Diagnostic]]:
+    """As _check(), of a plan for ranks. Raises PlanError where nothing of a rank's part is left to look at."""
+    from hipplan.program.all_ranks import AllRanks, ranks_of
+
+    ranks = ranks_of(plan, given.ranks)
+    plans, wrong = [], []
+    for rank in ranks:
+        of_rank, errors = examine_plan(read(), given, rank)
+        plans.append(of_rank)
+        wrong.append(errors)
+    if any(wrong):
+        return ExitCode.INVALID, in_order(together(wrong))
+    if profile is None:
+        return ExitCode.OK, in_order(together([one.warnings for one in plans]))
+    everybody = AllRanks(ranks, lambda rank: plans[rank.rank], profile)
+    code, found = ExitCode.OK, list[Sequence[Diagnostic]]()
+    for program_of in (everybody.own, everybody.whole):  # each by itself, then what it maps of the others
+        found.clear()
+        for rank in ranks:
+            try:
+                found.append(program_of(rank.rank).warnings)
+            except (MachineError, PlanError) as error:
+                code = max(code, error.exit_code, key=_ORDER.index)
+                found.append(error.diagnostics)
+        if code != ExitCode.OK:
+            break
+    return code, in_order(together(found))
 
 
 def _show(checked: Checked, profile: Machine | None, quiet: bool) -> None:

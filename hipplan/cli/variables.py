@@ -11,12 +11,13 @@ from argparse import Namespace
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hipplan.cli.arguments import Parser, WrongUsage, machine_option, not_empty, runtime_option, source_of
+from hipplan.cli.arguments import Parser, WrongUsage, machine_option, not_empty, runtime_option
 from hipplan.errors import Diagnostic, PlanError, is_text
 from hipplan.language.findings import in_order
 
 if TYPE_CHECKING:
-    from hipplan.language.loader import LoadedPlan
+    from hipplan.language.loader import LoadedPlan, PlanSource
+    from hipplan.language.rank import Rank
 
 ENVIRONMENT = "HIPPLAN_VAR_"
 """What the name of an environment variable begins with that sets a variable of a plan."""
@@ -34,14 +35,26 @@ def plan_options(parser: Parser, *, runtime: bool = True) -> None:
     parser.add_argument("--strict", action="store_true", help=about)
 
 
-def load_plan(file: str, given: Namespace, which: str = "", of_rank: Mapping[str, Any] | None = None) -> LoadedPlan:
-    """The plan of a file, with what the options set. which: as of vars_option(). of_rank: values for those variables
-    that the plan declares and nothing else sets. Raises PlanError, WrongUsage."""
-    from hipplan.language.loader import load
+def load_plan(source: PlanSource, given: Namespace, rank: Rank | None = None, which: str = "") -> LoadedPlan:
+    """A plan, with what the options set. rank: whose part of a plan for ranks. which: as of vars_option().
 
-    variables = given_vars(given, which)
-    ambient = {**(of_rank or {}), **ambient_vars()}
-    return load(source_of(file), variables, ambient=ambient, include_anywhere=given.include_anywhere)
+    Raises PlanError, WrongUsage.
+    """
+    plan, errors = examine_plan(source, given, rank, which)
+    if errors:
+        raise PlanError(errors)
+    return plan
+
+
+def examine_plan(
+    source: PlanSource, given: Namespace, rank: Rank | None = None, which: str = ""
+) -> tuple[LoadedPlan, list[Diagnostic]]:
+    """As load_plan(), with the plan's errors beside it. Raises PlanError where nothing is left to look at."""
+    from hipplan.language.loader import examine
+    from hipplan.language.rank import Rank
+
+    variables, anywhere = given_vars(given, which), given.include_anywhere
+    return examine(source, variables, ambient=ambient_vars(), include_anywhere=anywhere, rank=rank or Rank())
 
 
 def vars_option(parser: Parser, which: str = "", of: str = "the plan") -> None:

@@ -7,8 +7,8 @@
 
 _shtab_hipplan_subparsers=(validate preview lock apply verify replay import machine fmt explain schema sim bench completion)
 
-_shtab_hipplan_validate_option_strings=(-h --help --only-plans --machine --var --var-file --include-anywhere --strict -q --quiet --format)
-_shtab_hipplan_preview_option_strings=(-h --help --machine --runtime --var --var-file --include-anywhere --strict --from --from-var --from-var-file --detailed-exitcode --format)
+_shtab_hipplan_validate_option_strings=(-h --help --only-plans --machine --var --var-file --include-anywhere --strict --ranks -q --quiet --format)
+_shtab_hipplan_preview_option_strings=(-h --help --machine --runtime --var --var-file --include-anywhere --strict --from --from-var --from-var-file --detailed-exitcode --ranks --rank --format)
 _shtab_hipplan_lock_option_strings=(-h --help -o --output --check --address-base --machine --runtime --var --var-file --include-anywhere --strict -q --quiet)
 _shtab_hipplan_apply_option_strings=(-h --help --once --save --no-verify --locked --record --group --timeout --machine --runtime --var --var-file --include-anywhere --strict -q --quiet --format)
 _shtab_hipplan_verify_option_strings=(-h --help --list --format)

@@ -153,6 +153,8 @@ _shtab_hipplan_preview_options=(
   "*--from-var[set a variable of the plan OLD\; may be repeated]:NAME=VALUE:"
   "*--from-var-file[take variables of the plan OLD from a YAML file of NAME\: VALUE\; may be repeated]:FILE:_files"
   "--detailed-exitcode[with --from\: exit with 6 if there are changes, 0 if there are none]"
+  "--ranks[of a plan for ranks\: how many there are (default\: what the plan says, else its per_node, else 1)]:N:"
+  "--rank[of a plan for ranks\: show the program of this one]:N:"
   "--format[for people, or for programs (default\: text)]:format:(text json)"
   ":the plan, or - for stdin:_files"
 )
@@ -197,6 +199,7 @@ _shtab_hipplan_validate_options=(
   "*--var-file[take variables of the plan from a YAML file of NAME\: VALUE\; may be repeated. Also from the environment\: HIPPLAN_VAR_name]:FILE:_files"
   "--include-anywhere[let the plan include files from outside its own folder]"
   "--strict[treat warnings as errors\: exit code 2, and nothing is done]"
+  "--ranks[of a plan for ranks\: how many there are (default\: what the plan says, else its per_node, else 1)]:N:"
   {-q,--quiet}"[print errors and warnings only]"
   "--format[for people, or for programs (default\: text)]:format:(text json github sarif)"
   "(*):plans, folders of plans, or - for stdin:_files"

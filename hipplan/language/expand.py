@@ -27,10 +27,11 @@ from itertools import product
 from typing import Any
 
 from hipplan.errors import Diagnostic, PlanError, Span, Suggestions
-from hipplan.language.budget import LIMITS
 from hipplan.language.expanded import Expanded, Path
 from hipplan.language.expression import ExpressionError, Value, substitute
 from hipplan.language.include import NOUNS, Documents, Entry
+from hipplan.language.rank import VARIABLES, Rank
+from hipplan.language.scalars import like, plain, size_of
 from hipplan.language.source import Source, load_yaml, within
 from hipplan.language.yaml12 import DEPTH_MAX
 from hipplan.plain import INTEGER_END, number, shown_number
@@ -41,14 +42,21 @@ _CAUSES = ("$(", "vars", "each", "include")
 _RANGE_KEYS = frozenset(("from", "count", "step"))
 
 Scope = Mapping[str, Value]
+_ALONE = Rank()
 
 
 def expand(
-    source: Any, given: Mapping[str, Any], ambient: Mapping[str, Any] | None = None, *, include_anywhere: bool = False
+    source: Any,
+    given: Mapping[str, Any],
+    ambient: Mapping[str, Any] | None = None,
+    *,
+    include_anywhere: bool = False,
+    rank: Rank = _ALONE,
 ) -> Expanded:
     """Read a document and fill in everything. Raises PlanError with all mistakes found on the way.
 
     given: values of variables, each of which the document must declare. ambient: values for those that it declares.
+    rank: whose values $(rank) and the like have, where the document is for ranks.
     """
     if isinstance(source, Mapping):
         root = Source("<data>", "", dict(source), None)
@@ -58,7 +66,7 @@ def expand(
             return Expanded(root, root.data)
     if not isinstance(root.data, dict):
         return Expanded(root, root.data)
-    return _Expander(Documents(root, include_anywhere), given, ambient or {}).run()
+    return _Expander(Documents(root, include_anywhere), given, ambient or {}, rank).run()
 
 
 class _Place:
@@ -77,14 +85,16 @@ class _Place:
 
 
 class _Expander:
-    def __init__(self, documents: Documents, given: Mapping[str, Any], ambient: Mapping[str, Any]) -> None:
+    def __init__(self, documents: Documents, given: Mapping[str, Any], ambient: Mapping[str, Any], rank: Rank) -> None:
         self.documents = documents
         self.given = {**{name: ambient[name] for name in documents.vars if name in ambient}, **given}
         self.found = documents.found
         self.budget = documents.root.budget
         self.nearest = Suggestions().nearest
         self.broken: set[Path] = set()
-        self.scope: dict[str, Value] = {}
+        self.variables: dict[str, Value] = {}
+        """Those that the document declares."""
+        self.scope: dict[str, Value] = dict(rank.variables) if "ranks" in documents.root.data else {}
         self.wrong: set[str] = set()
         """Variables whose definition is wrong: what uses one is left out without a word."""
         self.families: dict[str, list[Value]] = {}
@@ -113,9 +123,10 @@ class _Expander:
         for noun in self.documents.nouns:
             for name in [name for name in data[noun] if (noun, name) in self.broken]:
                 self.out.left_out[noun, name] = data[noun].pop(name)
-        if self.scope:
-            data["vars"] = self.scope
+        if self.variables:
+            data["vars"] = self.variables
         self.out.data = data
+        self.out.written = (*self.documents.texts, self.given)
         self.out.files = frozenset(map(str, self.documents.read))
         self.out.found = self.found
         self.out.broken = frozenset(":".join(map(str, path)) for path in self.broken)
@@ -139,20 +150,29 @@ class _Expander:
         for name, value in self.given.items():
             if name in declared:
                 place = _Place(declared[name].source, ("vars", name), ("vars", name))
-                self.scope[name] = self._number(_like(value, declared[name].value), place)
+                self._set(name, self._number(like(value, declared[name].value), place))
                 self._set_aside(name)
         for name, entry in declared.items():
             place = _Place(entry.source, ("vars", name), ("vars", name))
             if not _NAME.fullmatch(name):
                 hint = "letters, digits and _, beginning with a letter"
                 self._report("HP106", f"'{name[:60]}' cannot be a variable", place, key=True, hint=hint)
-            elif name not in self.scope and name not in self.wrong:
+            elif name in VARIABLES and "ranks" in self.documents.root.data:
+                why = f"each rank has its own $({name})"
+                hint = "rename it, or remove it"
+                self._report(
+                    "HP106", f"'{name}' cannot be a variable of a plan for ranks", place, key=True, why=why, hint=hint
+                )
+            elif name not in self.variables and name not in self.wrong:
                 value = self._walk(entry.value, self.scope, place)
                 if isinstance(value, (int, str)):
-                    self.scope[name] = value
+                    self._set(name, value)
                 else:
                     self._report("HP103", f"the variable '{name}' must be an integer, true, false or text", place)
             self._set_aside(name)
+
+    def _set(self, name: str, value: Value) -> None:
+        self.scope[name] = self.variables[name] = value
 
     def _set_aside(self, name: str) -> None:
         """A variable that was just found to be wrong: the others are good."""
@@ -160,6 +180,7 @@ class _Expander:
             self.broken.discard(("vars",))
             self.wrong.add(name)
             self.scope.pop(name, None)
+            self.variables.pop(name, None)
 
     def _find_families(self, devices: Mapping[str, Any]) -> None:
         budget = self.budget.copy()  # whoever makes the devices asks for them again
@@ -237,7 +258,7 @@ class _Expander:
                         key=True,
                     )
                 self.out.came_from((*place.path, key), place.source, (*place.origin, written), place.expansion)
-            if _plain(inner):
+            if plain(inner):
                 result[key] = inner
             else:
                 result[key] = self._walk(inner, scope, place.child(key, written))
@@ -247,7 +268,7 @@ class _Expander:
         result: list[Any] = []
         moved = False
         for index, item in enumerate(value):
-            if not moved and _plain(item):
+            if not moved and plain(item):
                 result.append(item)
                 continue
             for suffix, inner, expansion, body in self._repeat(item, scope, place.child(len(result), index)):
@@ -317,7 +338,7 @@ class _Expander:
     def _ask(self, times: int, body: Any, domains: list[list[Value]], place: _Place) -> None:
         """For all that a repetition makes; what is repeated within it asks for itself. Raises PlanError."""
         who = f"each, {shown_number(times)} times,"
-        values, characters = _size_of(body)
+        values, characters = size_of(body)
         budget = self.budget.copy()  # whoever works out a text asks for it again
         self.budget.take("repetitions", times, who, lambda: self._span(place))
         budget.take("characters of expressions", times * characters, who, lambda: self._span(place))
@@ -362,35 +383,3 @@ class _Expander:
         length = 2 if place.path[0] in NOUNS else 1
         self.broken |= {place.path[:length], place.origin[:length]}
         self.out.unfilled.update(place.path[:end] for end in range(length, len(place.path) + 1))
-
-
-def _size_of(body: Any) -> tuple[int, int]:
-    """Values of something that is repeated, itself included, and characters of its expressions; as far as anybody
-    wants to know: data of a program may hold itself."""
-    values, characters, left = 1, 0, [body]
-    while left and values <= LIMITS["values"]:
-        value = left.pop()
-        if isinstance(value, (dict, list, tuple)):
-            values += len(value)
-            left += value
-            left += value.values() if isinstance(value, dict) else ()
-        elif isinstance(value, str) and "$(" in value:
-            characters += len(value)
-    return values, characters
-
-
-def _plain(value: Any) -> bool:
-    """Nothing in it to expand."""
-    return (
-        "$(" not in value if value.__class__ is str else value.__class__ is int and -INTEGER_END < value < INTEGER_END
-    )
-
-
-def _like(value: Any, default: Any) -> Value:
-    """A value from the command line is text: it becomes what the plan's own default is."""
-    if isinstance(value, str) and isinstance(default, bool):
-        return {"true": True, "false": False}.get(value, value)
-    if isinstance(value, str) and isinstance(default, int) and re.fullmatch(r"-?[0-9]{1,20}", value):
-        return int(value)
-    value = number(value)
-    return value if isinstance(value, (int, str)) else str(value)

@@ -18,6 +18,8 @@ class Expanded:
     def __init__(self, root: Source, data: Any) -> None:
         self.name = root.name
         self.data = data
+        self.written: tuple[Any, ...] = (data,)
+        """What all of its files say before anything is filled in, and what its variables were set to."""
         self.found = Findings(root.found)
         """What is wrong with single things, which are left out of the data; the rest can still be checked."""
         self.broken: frozenset[str] = frozenset()

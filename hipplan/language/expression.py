@@ -14,6 +14,7 @@ from functools import lru_cache
 from math import gcd
 
 from hipplan.errors import Diagnostic, suggest
+from hipplan.language.rank import VARIABLES
 from hipplan.units import BYTES_MAX, SizeError, parse_size
 
 Value = int | bool | str
@@ -203,4 +204,6 @@ def _meant(name: str, scope: Mapping[str, Value], nearest: Callable[..., str]) -
     """The hint for a variable that is not defined."""
     if name in ("each", "index") or name.endswith(".index"):
         return f"$({name}) has a value only inside of what each: repeats: add each: 4 to it, or declare it under vars:"
+    if name in VARIABLES:
+        return f"$({name}) has a value in a plan for ranks: add ranks: {{}}, or declare it under vars:"
     return nearest(name, scope) or f"declare it under vars:, as {name[:60]}: 1"

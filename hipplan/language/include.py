@@ -112,6 +112,8 @@ class Documents:
         """Everything could be read: a name that nobody defines is a mistake."""
         self._anywhere = anywhere
         self._folder = _real(Path(root.name)).parent
+        self.texts: list[Any] = [root.data]
+        """What the files say, in the order in which they were read."""
         self.read: set[Path] = {_real(Path(root.name))}
         self.vars = self._gather(root)
         self.nouns = {noun: self.nouns[noun] for noun in NOUNS if noun in self.nouns}
@@ -187,6 +189,7 @@ class Documents:
         else:
             self.read.add(file)
             included = self._load(file, source, name, path)
+            self.texts.append(included and included.data)
             self.complete = self.complete and included is not None
             return included
         self.complete = False

@@ -38,11 +38,13 @@ from hipplan.language.findings import in_order
 from hipplan.language.include import NOUNS, keys_taken
 from hipplan.language.model import Plan
 from hipplan.language.objects import Objects, Path
+from hipplan.language.rank import Rank
 from hipplan.language.resolve import resolve
 from hipplan.plain import shown
 
 _EXPRESSION = re.compile(r"\$\([^$,}'\"]*")
 
+_ALONE = Rank()
 PlanSource = str | os.PathLike[str] | IO[Any] | Mapping[str, Any]
 
 
@@ -54,6 +56,8 @@ class LoadedPlan:
     objects: Objects
     warnings: tuple[Diagnostic, ...]
     _document: Expanded
+    rank: Rank = _ALONE
+    """Whose part of the plan it is."""
 
     def span(self, *path: Hashable, key: bool = False) -> Span | None:
         """Where the value (or the key) at `path` was written."""
@@ -87,6 +91,13 @@ class LoadedPlan:
         text = json.dumps(_in_their_order(self._document.data), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
+    @cached_property
+    def digest_of_all(self) -> str:
+        """sha256 of what is the same for all ranks: the document before anything is filled in, and its variables."""
+        import hashlib
+
+        return hashlib.sha256(repr(self._document.written).encode("utf-8", "surrogatepass")).hexdigest()
+
 
 def load(
     source: PlanSource,
@@ -94,12 +105,13 @@ def load(
     *,
     ambient: Mapping[str, Any] | None = None,
     include_anywhere: bool = False,
+    rank: Rank = _ALONE,
 ) -> LoadedPlan:
     """Read, expand, validate and resolve one plan. Raises PlanError with all diagnostics of all its files.
 
     The parameters are those of examine().
     """
-    plan, errors = examine(source, vars, ambient=ambient, include_anywhere=include_anywhere)
+    plan, errors = examine(source, vars, ambient=ambient, include_anywhere=include_anywhere, rank=rank)
     if errors:
         raise PlanError(errors)
     return plan
@@ -111,6 +123,7 @@ def examine(
     *,
     ambient: Mapping[str, Any] | None = None,
     include_anywhere: bool = False,
+    rank: Rank = _ALONE,
 ) -> tuple[LoadedPlan, list[Diagnostic]]:
     """One plan and its errors. Of a plan with errors the objects are those that are sound, to be compiled only to see
     what else is wrong. Raises PlanError where nothing is left to look at.
@@ -118,6 +131,7 @@ def examine(
     vars: values of the plan's variables; one that the plan does not declare is an error (HP210).
     ambient: values for those variables that the plan declares and `vars` leaves out; the others are ignored.
     include_anywhere: the plan may include files from outside its own folder.
+    rank: whose part of a plan for ranks it is; left out, that of the only rank of a group of one.
     """
     if vars is not None and not isinstance(vars, Mapping):
         raise TypeError(f"vars is a mapping of names to values, not {type(vars).__name__}")
@@ -125,13 +139,13 @@ def examine(
     set_outside = {**(ambient or {}), **given}
     try:
         with no_garbage_collection():
-            document = expand(source, given, ambient, include_anywhere=include_anywhere)
+            document = expand(source, given, ambient, include_anywhere=include_anywhere, rank=rank)
             plan, found, left_out = _validate(document)
             found += _mistakes_beside(document)
             left_out |= document.left_out
             broken = document.broken.union(":".join(map(str, (*path, "")[:2])) for path in left_out)
             try:
-                objects, more = resolve(plan, document.span, document.budget, broken, left_out)
+                objects, more = resolve(plan, document.span, document.budget, broken, left_out, rank)
             except PlanError as past:  # a limit: what was found before is wrong all the same
                 raise PlanError(in_order([*document.found, *found, *past.diagnostics])) from None
     except PlanError as error:
@@ -139,7 +153,7 @@ def examine(
     told = in_order([*document.found, *found, *more])
     errors = [_with_given(diagnostic, set_outside) for diagnostic in told if diagnostic.severity == "error"]
     warnings = tuple(diagnostic for diagnostic in told if diagnostic.severity != "error")
-    return LoadedPlan(plan, objects, warnings, document), errors
+    return LoadedPlan(plan, objects, warnings, document, rank), errors
 
 
 def _with_given(diagnostic: Diagnostic, given: Mapping[str, Any]) -> Diagnostic:
@@ -158,20 +172,18 @@ def _with_given(diagnostic: Diagnostic, given: Mapping[str, Any]) -> Diagnostic:
 def loaded(
     plan: LoadedPlan | PlanSource,
     vars: Mapping[str, Any] | None = None,  # noqa: A002
-    ambient: Mapping[str, Any] | None = None,
+    rank: Rank | None = None,
 ) -> LoadedPlan:
     """Of a plan that may be loaded already.
 
-    Raises as load() does, and TypeError for vars that come too late, as ambient does where the plan has another value.
+    Raises as load() does, and TypeError for vars that come too late, as a rank does that it was not loaded for.
     """
     if not isinstance(plan, LoadedPlan):
-        return load(plan, vars, ambient=ambient)
+        return load(plan, vars, rank=rank or _ALONE)
     if vars:
         raise TypeError("vars are for a plan that is not loaded yet: give them to hipplan.load()")
-    for name, value in (ambient or {}).items():
-        if plan.plan.vars.get(name, value) != value:
-            why = f"the plan is loaded already, with {name}: {plan.plan.vars[name]}, and this rank has {value}"
-            raise TypeError(f"{why}: give the path or text of the plan, or load it with vars={{'{name}': {value}}}")
+    if rank is not None and plan.plan.ranks is not None and plan.rank != rank:
+        raise TypeError(f"the plan is loaded already, for {plan.rank}, and this is {rank}: give its path or text")
     return plan
 
 

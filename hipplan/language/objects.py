@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Hashable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from hipplan.language.model import (
@@ -158,6 +158,8 @@ class Objects:
     buffers: dict[str, ResolvedBuffer]
     regions: dict[str, ResolvedRegion]
     contents: tuple[ResolvedContent, ...] = ()
+    mapped_by_others: dict[str, ResolvedRegion] = field(default_factory=dict)
+    """Regions with map:, whichever ranks make them, with the devices of this rank."""
 
 
 def sound(objects: Objects, devices: Container[str], wrong: Container[Path] = frozenset()) -> Objects:

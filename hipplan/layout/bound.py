@@ -41,6 +41,8 @@ def bound(steps: Sequence[Step], passed: Mapping[str, Any], there: State, gone: 
     for place, step in enumerate(steps):
         if not isinstance(step, (ImportAllocation, RegisterBuffer)) or not step.bind:
             continue
+        if isinstance(step, ImportAllocation) and step.rank >= 0:
+            continue  # which that rank sends
         try:
             if isinstance(step, ImportAllocation):
                 found[place] = _descriptor(step, passed), 0

@@ -1,4 +1,4 @@
-"""What stops a change, but for a call that the driver refuses, in words."""
+"""What stops a change, in words."""
 
 from __future__ import annotations
 
@@ -6,6 +6,17 @@ from hipplan.errors import ApplyError, Diagnostic
 from hipplan.layout.checks import Check
 from hipplan.program.alterations import ReserveBeside, refuse
 from hipplan.program.steps import Reserve, Step
+
+HINTS = {
+    "hipErrorInvalidValue": "this runtime refuses the arguments; `hipplan machine` shows what it can do",
+    "hipErrorNotSupported": "this runtime lacks the feature; see docs/hardware.md",
+    "hipErrorInsufficientDriver": "the kernel's driver is too old for this runtime: update it, or use an older ROCm",
+    "hipErrorNoDevice": "no device is visible: look at the visibility variables, and at who may open /dev/kfd",
+    "hipErrorNotInitialized": "the runtime did not start: look at `hipplan machine` and at the kernel's log",
+    "hipErrorContextAlreadyInUse": "another process has the device to itself: wait for it, or choose another device",
+    "hipErrorInvalidDevice": "look at `hipplan machine` and the visibility variables",
+}
+"""What to do about a driver call that failed so."""
 
 
 def taken(step: Step, address: int) -> ApplyError:

@@ -16,36 +16,46 @@ from hipplan.layout.dlpack import places_of
 from hipplan.layout.leases import in_use
 from hipplan.layout.record import Recorder
 from hipplan.layout.state import State
+from hipplan.layout.together import Together
 from hipplan.layout.undo import NOTHING, Undone, give_back
 from hipplan.layout.views import Piece
 from hipplan.machines.family import family_of
 from hipplan.program.alterations import WAKE_IT
 from hipplan.program.backups import WHERE
+from hipplan.program.program import Program
 
 log = logging.getLogger("hipplan")
 
 _FORKED = "a layout of the parent process: a forked child cannot use it"
 
 
-class Agreement(Protocol):
-    """What the ranks of a group say to each other about one change (hipplan.ranks.agreement)."""
+class Agreement(Together, Protocol):
+    """One change, and what comes before it."""
 
-    def hello(self) -> None:
-        """Raises GroupError: not all take part."""
+    has_met: bool
+    """Whether the ranks know of each other that they can make it."""
 
-    def vote(self, look: Callable[[], None]) -> BaseException | None:
-        """As Vote of together.py."""
+    def plans(self, program: Program | None) -> object:
+        """All ranks can make what they are to make."""
+
+    def meet(self, program: Program, runtime: _core.Runtime, old: Program | None = None) -> Program:
+        """As plans(); returns the program that also maps what other ranks make. old: what the layout is."""
 
 
 class Ranks(Protocol):
     """With whom a layout is changed (hipplan.ranks.agreement)."""
 
-    @property
-    def variables(self) -> dict[str, int]:
-        """Of the plan, where it declares them."""
-
     def agreeing(self, call: str) -> AbstractContextManager[Agreement]:
         """An agreement whose ranks hear of what is raised within."""
+
+    def lost(self) -> dict[int, str]:
+        """Of Layout.lost."""
+
+    def part(self, wait_s: float = 0.0) -> tuple[int, ...]:
+        """The layout is closed: says so to the others. Returns the ranks that still hold theirs after so long."""
+
+    def barrier(self, timeout_s: float | None = None) -> None:
+        """Of Layout.barrier()."""
 
 
 class Holding:

@@ -19,6 +19,7 @@ from hipplan.layout.bound import bindings, rebound
 from hipplan.layout.checks import Check
 from hipplan.layout.holding import Holding
 from hipplan.layout.mover import OnBytes
+from hipplan.layout.of_rank import InGroup
 from hipplan.layout.sharing import export
 from hipplan.layout.sleeping import Names, OnNames
 from hipplan.layout.state import State
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("hipplan")
 
 
-class Layout:
+class Layout(InGroup):
     """What apply() returns. Use it as a context manager, or close() it.
 
     layout["scratch"] is a Piece: its address and size, and views of its bytes for NumPy, PyTorch and CuPy.
@@ -50,7 +51,7 @@ class Layout:
     """
 
     def __init__(self, holding: Holding, notice: str = "", retries: int = 0) -> None:
-        self._holding = holding
+        super().__init__(holding)
         self.notice = notice
         """What to know about the runtime; empty if nothing."""
         self.retries = retries
@@ -133,11 +134,9 @@ class Layout:
         from hipplan.language.loader import loaded
         from hipplan.layout.prepare import prepare_change
 
-        ranks = self._holding.ranks
-
-        def way(state: State) -> Difference:
-            wanted = loaded(plan, vars, None if ranks is None else ranks.variables)
-            return prepare_change(state.program, wanted, self.runtime, rebound(state, bindings(bind)))
+        def way(state: State, meet: update.Meet) -> Difference:
+            wanted = loaded(plan, vars, state.program.rank)
+            return prepare_change(state.program, wanted, self.runtime, rebound(state, bindings(bind)), meet)
 
         return update.change(self._holding, "update", way, bind=bind, on_step=on_step, check=verify)
 
@@ -169,7 +168,7 @@ class Layout:
         (HP409) while views of it are out; LeakError.
         """
 
-        def way(state: State) -> Difference:
+        def way(state: State, _: update.Meet) -> Difference:
             return remake.remapped(state.program, name, device=device, keep_bytes=keep_bytes)
 
         return update.change(self._holding, "remap", way)
@@ -346,12 +345,14 @@ class Layout:
                 self._moves_under_way = None
                 moves.let_go()  # an exception's traceback would hold the leases
 
-    def close(self, *, force: bool = False) -> Undone:
+    def close(self, *, force: bool = False, wait: float = 0.0) -> Undone:
         """Waits for the devices, then gives everything back, latest first. A second close does nothing.
 
         Raises LayoutInUse (HP409), with nothing changed, while arrays or tensors made from this layout live.
         force: closes all the same. Mapped memory is unmapped, so a pointer used after this faults; its
         addresses, any buffer with a view, and the streams are kept until the views are let go (Undone.kept).
+        wait: of a layout whose ranks share memory, seconds to wait for the other ranks of the node to close theirs,
+        after this one is closed; those that have not are in Undone.ranks. Left out, close() waits for no other rank.
         Raises LeakError, after everything else was given back, if something could not be.
         """
         holding = self._holding
@@ -372,8 +373,10 @@ class Layout:
             holding.record.end()
         if undone.kept:
             _core.wait_for_views(holding.native.retired)
-        if (interrupt := give_back_waiting()) is not None:
-            undone = replace(undone, interrupt=interrupt)
+        held = holding.ranks.part(wait) if holding.ranks is not None else ()
+        interrupt = give_back_waiting()
+        if held or interrupt is not None:
+            undone = replace(undone, ranks=held, interrupt=interrupt or undone.interrupt)
         undone.raise_failures()
         return undone
 

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Set
+from collections.abc import Callable, Set
 
 from hipplan import _core
 from hipplan.errors import Diagnostic, MachineError
 from hipplan.language.budget import no_garbage_collection
-from hipplan.language.findings import Findings
+from hipplan.language.findings import Findings, in_order
 from hipplan.language.loader import LoadedPlan
 from hipplan.layout.verify import native_rows
 from hipplan.machines.discover import current_device, discover
 from hipplan.machines.profiles import Machine
 from hipplan.machines.runtimes import Chosen, known
+from hipplan.program import pieces
 from hipplan.program.compiler import compile as compile_plan
 from hipplan.program.compiler import compile_change
 from hipplan.program.devices import place
 from hipplan.program.difference import Difference
 from hipplan.program.program import Program, descriptors_of
+from hipplan.program.steps import ImportAllocation
 
 
 @no_garbage_collection()
@@ -28,17 +30,42 @@ def prepare(plan: LoadedPlan, chosen: Chosen, profile: Machine | None) -> Progra
         summary = f"the machine is measured with the runtime {chosen.kind}, it cannot be chosen"
         raise MachineError(Diagnostic("HP314", summary, hint="use --runtime sim, or leave --machine out"))
     current = current_device(chosen.runtime)
-    program = compile_plan(plan, _measured(plan, chosen, current), current)
-    _raise_open_files(descriptors_of(program.steps))
+    return _ready(compile_plan(plan, _measured(plan, chosen, current), current))
+
+
+def with_others(program: Program, meet: Callable[[Program], Program]) -> Program:
+    """The program that also maps what other ranks make. meet: adds it. Raises MachineError, and what meet() raises."""
+    whole = meet(pieces.as_planned(program))
+    if not program.shared:
+        return program
+    findings = Findings()
+    whole = pieces.fitted(whole, findings)
+    if findings.errors:
+        raise MachineError(in_order(findings.all))
+    return _ready(whole)
+
+
+def _ready(program: Program) -> Program:
+    imported = sum(isinstance(step, ImportAllocation) for step in program.steps)  # as they come, another one each
+    _raise_open_files(descriptors_of(program.steps) + imported)
     native_rows(program)  # now, and not within the first apply
     return program
 
 
-def prepare_change(old: Program, plan: LoadedPlan, runtime: _core.Runtime, renewed: Set[str]) -> Difference:
-    """What leads from a live program to a plan. Raises MachineError, RuntimeUnavailable."""
+def prepare_change(
+    old: Program,
+    plan: LoadedPlan,
+    runtime: _core.Runtime,
+    renewed: Set[str],
+    meet: Callable[[Program], Program] = lambda program: program,
+) -> Difference:
+    """What leads from a live program to a plan. meet: adds what other ranks make.
+
+    Raises MachineError, RuntimeUnavailable.
+    """
     chosen = known(runtime)
     machine = _without(_measured(plan, chosen, old.current_device), old)
-    found = compile_change(old, plan, machine, renewed)
+    found = compile_change(old, plan, machine, renewed, meet)
     _raise_open_files(descriptors_of(old.steps) + descriptors_of(found.new.steps))
     return found
 

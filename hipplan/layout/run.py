@@ -12,7 +12,7 @@ from hipplan.layout.layout import Layout
 from hipplan.layout.mover import OnBytes
 from hipplan.layout.record import Recorder
 from hipplan.layout.state import State
-from hipplan.layout.together import Vote
+from hipplan.layout.together import Together
 from hipplan.layout.transaction import OnProgress, OnStep, Transaction
 from hipplan.layout.undo import give_back_waiting
 from hipplan.machines.runtimes import described
@@ -31,11 +31,11 @@ def run(
     check: bool = True,
     notice: str = "",
     record: Recorder | None = None,
-    vote: Vote | None = None,
+    together: Together | None = None,
     ranks: Ranks | None = None,
 ) -> Layout:
-    """Makes every step, reads back, and hands out the layout. vote and errors: as of Transaction. ranks: with whom the
-    layout is changed."""
+    """Makes every step, reads back, and hands out the layout. together and errors: as of Transaction. ranks: with whom
+    the layout is changed."""
     if (interrupt := give_back_waiting()) is not None:
         raise interrupt
     if record is not None:
@@ -53,7 +53,7 @@ def run(
         on_bytes=on_bytes,
         check=check,
         record=record,
-        vote=vote,
+        together=together,
     )
     try:
         making.run()

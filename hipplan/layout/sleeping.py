@@ -52,7 +52,7 @@ def sleep(
     kind, file = _place(to)
     told: list[State] = []
 
-    def way(state: State) -> Difference:
+    def way(state: State, _: update.Meet) -> Difference:
         found = sleeping.falls_asleep(state.program, wanted, to=kind, file=file, unchanged=same, checked=checksum)
         if not found.empty:
             _require_alone(state, found)
@@ -94,7 +94,7 @@ def wake(holding: Holding, names: Names | None, *, retain: bool, on_bytes: OnByt
     """layout.wake()."""
     wanted = None if names is None else listed(names)
 
-    def way(state: State) -> Difference:
+    def way(state: State, _: update.Meet) -> Difference:
         found = sleeping.wakes_up(state.program, wanted, retain=retain)
         _require_room(state, found)
         return found

@@ -9,6 +9,7 @@ bytes but those that contents were writing.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter_ns
@@ -17,14 +18,14 @@ from typing import Any, NoReturn
 from hipplan import _core
 from hipplan.errors import ApplyError, Diagnostic, GroupError, GroupInDoubt, LayoutInUse
 from hipplan.files.tensorfiles import Files
-from hipplan.layout.bound import bound, still_needed
+from hipplan.layout.bound import Bound, bound, still_needed
 from hipplan.layout.checks import Check
-from hipplan.layout.failures import mismatch, taken
+from hipplan.layout.failures import HINTS, mismatch, taken
 from hipplan.layout.leases import in_use
 from hipplan.layout.mover import Callbacks, Mover, OnBytes
 from hipplan.layout.record import Recorder
 from hipplan.layout.state import State
-from hipplan.layout.together import Vote, decide_together
+from hipplan.layout.together import Together, decide_together
 from hipplan.layout.undo import Undone, give_back, retried_text, tell_leaks, wait_until_idle
 from hipplan.layout.verify import native_rows, verify
 from hipplan.machines.family import family_of
@@ -33,22 +34,12 @@ from hipplan.program.alterations import TakeOut
 from hipplan.program.content_steps import check_files
 from hipplan.program.difference import Difference
 from hipplan.program.rows import ChangeRows
-from hipplan.program.steps import Step
+from hipplan.program.steps import CreateAllocation, ImportAllocation, Step
 
 OnStep = Callable[[int, Step], None]
 """Called before each step with its number from 0. What it raises rolls back. Each step is made by itself then."""
 OnProgress = Callable[[int, int], None]
 """Called every few milliseconds with how many steps are done, and how many there are. What it raises rolls back."""
-
-_HINTS = {
-    "hipErrorInvalidValue": "this runtime refuses the arguments; `hipplan machine` shows what it can do",
-    "hipErrorNotSupported": "this runtime lacks the feature; see docs/hardware.md",
-    "hipErrorInsufficientDriver": "the kernel's driver is too old for this runtime: update it, or use an older ROCm",
-    "hipErrorNoDevice": "no device is visible: look at the visibility variables, and at who may open /dev/kfd",
-    "hipErrorNotInitialized": "the runtime did not start: look at `hipplan machine` and at the kernel's log",
-    "hipErrorContextAlreadyInUse": "another process has the device to itself: wait for it, or choose another device",
-    "hipErrorInvalidDevice": "look at `hipplan machine` and the visibility variables",
-}
 
 
 class Transaction:
@@ -68,11 +59,12 @@ class Transaction:
         on_bytes: OnBytes | None = None,
         check: bool = True,
         record: Recorder | None = None,
-        vote: Vote | None = None,
+        together: Together | None = None,
         force: bool = False,
     ) -> None:
-        """bind: what the caller passes by name, besides what it passed before. vote: called when all is made and read
-        back, just before the decision. force: what is looked at may go, too."""
+        """bind: what the caller passes by name, besides what it passed before. together: other ranks, which make the
+        same change: descriptors come from them, and the decision is that of all. force: what is looked at may go, too.
+        """
         self.holdings = holdings
         self.way = way
         self.old: State = holdings.state
@@ -84,12 +76,13 @@ class Transaction:
         self._on_bytes = on_bytes
         self._check = check
         self._record = record
-        self._vote = vote
+        self._together = together
         self._force = force
         self._number = 0
         """Of the step under way, from 0."""
         self._step: Step | None = None
         """The step under way."""
+        self._bound: Bound = {}
         self._callbacks = Callbacks()
         self._hint = ""
         """What to do about the driver call that failed."""
@@ -111,8 +104,8 @@ class Transaction:
                 self.prepare()
             finally:
                 self.retries = _core.thread_retries() - before
-            if self._vote is not None:
-                decide_together(self._vote, self._decide)
+            if self._together is not None:
+                decide_together(self._together, self._decide)
             undone = self.commit()
         except GroupInDoubt as doubt:
             doubt.give_back = self.roll_back
@@ -131,7 +124,7 @@ class Transaction:
             check_files(self.way.contents, files)
             self._make()
             if self.way.saves:
-                wait_until_idle(self.old.runtime, _devices_of_both(self.way))
+                wait_until_idle(self.old.runtime, self.way.devices_of_both)
                 self._fill(files)
             self._alter()
             if not self.way.saves:
@@ -142,7 +135,7 @@ class Transaction:
         way, old = self.way, self.old
         altering = (*way.carries, *way.changes)
         rows = self._begin(altering)
-        self._advance(way.additions)
+        self._add(way.additions)
         if self._check and (way.additions or not altering):
             made = replace(way.filling, steps=way.additions) if old.program.steps else way.filling
             self._read_back(made, None if altering or way.seals else rows)
@@ -153,10 +146,35 @@ class Transaction:
         if altering:
             if way.takes_out:  # hipMemUnmap does not wait by itself
                 self._step = next(step for step in way.changes if isinstance(step, TakeOut))
-                wait_until_idle(old.runtime, _devices_of_both(way))
+                wait_until_idle(old.runtime, way.devices_of_both)
             self._advance(altering)
             if self._check:
                 self._read_back(replace(way.filling, steps=way.to_read_back(way.filling)))
+
+    def _add(self, steps: Sequence[Step]) -> None:
+        """What is new: this rank's own, then what it maps of others."""
+        if self._together is None:
+            self._advance(steps)
+            return
+        imports = [step for step in steps if isinstance(step, ImportAllocation) and step.rank >= 0]
+        own = steps.index(imports[0]) if imports else len(steps)
+        self._advance(steps[:own])
+        making, slots = _core.Snapshot(self._started), self.way.new.slots
+        owned = {step.name: step for step in self.way.new.steps if isinstance(step, CreateAllocation)}
+
+        def share(name: str) -> int:
+            self._step = owned[name]  # where the driver refuses it
+            return making.share(slots[name])
+
+        came = self._together.exchange(imports, share)
+        try:
+            if came:
+                numbers = {step.name: number for number, step in enumerate(steps)}
+                self._started.bind({**self._bound, **{numbers[name]: (given, 0) for name, given in came.items()}})
+            self._advance(steps[own:])
+        finally:
+            for descriptor in came.values():
+                os.close(descriptor)
 
     def _seal(self) -> None:
         way = self.way
@@ -210,7 +228,7 @@ class Transaction:
     def _begin(self, altering: Sequence[Step]) -> _core.Rows:
         """Gives the rows of all that is made and altered."""
         way, holdings = self.way, self.holdings
-        self._wait_for(_devices_of_both(way))
+        self._wait_for(way.devices_of_both)
         slots, timed = len(way.new.slots), self._record is not None
         if altering or way.seals or self.old.program.steps:
             made = ChangeRows(way.new.slots, self.old.program.slots)
@@ -225,7 +243,8 @@ class Transaction:
             raise LayoutInUse(in_use(holders, "delete the arrays and tensors made from it first"))
         if way.new.bindings:
             gone = {step.name for step in way.gone}
-            self._change.bind(bound(way.additions, self._bindings, self.old, gone))
+            self._bound = bound(way.additions, self._bindings, self.old, gone)
+            self._change.bind(self._bound)
         return rows
 
     def _advance(self, steps: Sequence[Step]) -> None:
@@ -306,7 +325,7 @@ class Transaction:
                 self._give_back(self.way.new.devices)
                 raise error
             if isinstance(error, _core.HipError):
-                self._hint = _HINTS.get(error.name, "")
+                self._hint = HINTS.get(error.name, "")
                 if error.name == "hipErrorOutOfMemory":
                     size = getattr(self._step, "size", 0)
                     self._hint = shortage(error.call, size, family_of(self.old.runtime.path))
@@ -378,12 +397,3 @@ class Transaction:
             where = f"step: {self._number + 1} of {self._total}, {step.call} {step.name}: {step.describe()}"
         driver = f"driver: {error.call}({error.arguments}) -> {error.name} ({error.code})"
         return Diagnostic("HP401", summary, origin, why=error.subject, hint=self._hint, notes=(driver, where, *notes))
-
-
-def _devices_of_both(way: Difference) -> dict[str, int]:
-    """Devices to wait for: those of the old program that the new one does not name come along."""
-    out = dict(way.new.devices)
-    for name, ordinal in way.old.devices.items():
-        if ordinal not in out.values():
-            out[name if name not in out else f"{name} (before)"] = ordinal
-    return out

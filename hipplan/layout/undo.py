@@ -84,6 +84,8 @@ class Undone:
     """Changes to objects that stay, taken back."""
     retries: int = 0
     """Calls made again because the driver said NotReady."""
+    ranks: tuple[int, ...] = ()
+    """Ranks of the group that still hold what they share with this one, after close() has waited."""
     interrupt: BaseException | None = None
     """What was raised into the wait (KeyboardInterrupt): for the caller to raise when all is done."""
 
@@ -175,7 +177,7 @@ def _undone(work: _core.GivingBack, report: _core.UndoReport, interrupt: BaseExc
         for leak in report.leaks
     ]  # fmt: skip
     kept = tuple(report.kept)
-    return Undone(report.given_back, tuple(failures), kept, report.put_back, work.retried, interrupt)
+    return Undone(report.given_back, tuple(failures), kept, report.put_back, work.retried, interrupt=interrupt)
 
 
 def give_back_waiting() -> BaseException | None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from hipplan.errors import GroupInDoubt
 from hipplan.layout.bound import bindings
-from hipplan.layout.holding import Holding
+from hipplan.layout.holding import Agreement, Holding
 from hipplan.layout.mover import OnBytes
 from hipplan.layout.state import State
 from hipplan.layout.transaction import OnStep, Transaction
@@ -23,11 +24,13 @@ from hipplan.program.resize import Size, require
 
 log = logging.getLogger("hipplan")
 
+Meet = Callable[[Program], Program]
+
 
 def change(
     holding: Holding,
     call: str,
-    way: Callable[[State], Difference],
+    way: Callable[[State, Meet], Difference],
     *,
     bind: Mapping[str, Any] | None = None,
     on_step: OnStep | None = None,
@@ -38,7 +41,8 @@ def change(
     """Goes the way from what the layout is. One at a time: waits for a change that another thread makes.
 
     call: what the ranks of the layout's group do together; empty: this one does it alone. way: what to do, of the
-    layout as it is then. force: views of what goes stay, and look at nothing.
+    layout as it is then; it is given what makes a program one that also maps what other ranks make. force: views of
+    what goes stay, and look at nothing.
 
     Raises ApplyError after rolling back, LayoutInUse with nothing changed, LeakError if the layout has changed but
     something could not be given back; of a group also GroupError and GroupInDoubt.
@@ -48,34 +52,22 @@ def change(
             holding.require_open()  # which speaks for nobody
         agreement = group.enter_context(holding.ranks.agreeing(call)) if holding.ranks and call else None
         holding.require_open()
-        holdings = holding.native
-        if holdings.changing:
-            raise refuse("the layout is being changed already", why="a change cannot begin inside of another one")
-        if holdings.retired.goes:  # an interrupt stopped the end of an earlier change
-            undone = give_back(holdings.retired, holding.record)
-            for failure in undone.diagnostics():
-                log.error("%s", failure)
-            if undone.interrupt is not None:
-                raise undone.interrupt
-        if holdings.damaged:
-            raise refuse("the layout is not as it was: an earlier change could not be taken back", hint="close it")
-        difference = way(holding.state)
+        _require_at_rest(holding)
+        difference = way(holding.state, partial(_met, holding, agreement))
+        if agreement is not None and not agreement.has_met:
+            agreement.plans(None)
         record = None if difference.empty else holding.record
         if record is not None:
             record.changed(difference.in_a_line())
-        vote = None
-        if agreement is not None:
-            agreement.hello()
-            vote = agreement.vote
         transaction = Transaction(
-            holdings,
+            holding.native,
             difference,
             bind=bindings(bind),
             on_step=on_step,
             on_bytes=on_bytes,
             check=check,
             record=record,
-            vote=vote,
+            together=agreement,
             force=force,
         )
         try:
@@ -84,6 +76,28 @@ def change(
             holding.in_doubt, doubt.give_back = transaction.roll_back, holding.settle
             raise
     return difference
+
+
+def _require_at_rest(holding: Holding) -> None:
+    """Raises ApplyError (HP420): a change is under way, or was left damaged; and what interrupts the end of another."""
+    holdings = holding.native
+    if holdings.changing:
+        raise refuse("the layout is being changed already", why="a change cannot begin inside of another one")
+    if holdings.retired.goes:  # an interrupt stopped the end of an earlier change
+        undone = give_back(holdings.retired, holding.record)
+        for failure in undone.diagnostics():
+            log.error("%s", failure)
+        if undone.interrupt is not None:
+            raise undone.interrupt
+    if holdings.damaged:
+        raise refuse("the layout is not as it was: an earlier change could not be taken back", hint="close it")
+
+
+def _met(holding: Holding, agreement: Agreement | None, program: Program) -> Program:
+    """The program that also maps what other ranks make."""
+    if agreement is None:
+        return program
+    return agreement.meet(program, holding.state.runtime, holding.state.program)
 
 
 def grow(holding: Holding, name: str, by: Size | None, to: Size | None) -> Difference:
@@ -112,8 +126,8 @@ def shrink(holding: Holding, name: str, by: Size | None, to: Size | None) -> Dif
 def become(holding: Holding, call: str, other: Callable[[Program, State], Program]) -> Difference:
     """other: the program to become, of that which the layout has, with its memory in one piece each."""
 
-    def way(state: State) -> Difference:
-        return pieces.lead(state.program, other(pieces.as_planned(state.program), state))
+    def way(state: State, meet: Meet) -> Difference:
+        return pieces.lead(state.program, meet(other(pieces.as_planned(state.program), state)))
 
     return change(holding, call, way)
 

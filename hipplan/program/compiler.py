@@ -77,6 +77,12 @@ def _planned(plan: LoadedPlan | PlanSource, machine: Machine | str | os.PathLike
         host_visible=frozenset(name for name, ordinal in devices.items() if machine.devices[ordinal].host_visible),
         ranges_told=all(device.concurrent_managed for device in machine.devices),
         regions=building.regions,
+        rank=plan.rank,
+        plan_of_all="" if plan.plan.ranks is None else plan.digest_of_all,
+        shared={
+            name: regions.SharedRegion(region, plan.span(*region.path))
+            for name, region in plan.objects.mapped_by_others.items()
+        },
     )
     preflight.check(plan, machine, devices, program.steps, findings)
     if findings.errors:
@@ -85,12 +91,20 @@ def _planned(plan: LoadedPlan | PlanSource, machine: Machine | str | os.PathLike
     return replace(program, warnings=tuple(in_order((*plan.warnings, *findings.warnings))))
 
 
-def compile_change(old: Program, plan: LoadedPlan, machine: Machine, renewed: Set[str] = frozenset()) -> Difference:
+def compile_change(
+    old: Program,
+    plan: LoadedPlan,
+    machine: Machine,
+    renewed: Set[str] = frozenset(),
+    meet: Callable[[Program], Program] = lambda program: program,
+) -> Difference:
     """What leads from a program to a plan on a machine whose `in_use` does not count the program.
+
+    meet: makes of the plan's own program one that also maps what other ranks make.
 
     Raises MachineError: the machine cannot hold the plan, or not both of them while one becomes the other.
     """
-    planned = _planned(plan, _as_if_awake(machine, old), old.current_device)
+    planned = meet(_planned(plan, _as_if_awake(machine, old), old.current_device))
     new = sleeping.carried_over(old, contents.with_lanes_of(old, planned))
     found = pieces.lead(old, new, renewed, fills=True)
     sleeping.require_places(found)

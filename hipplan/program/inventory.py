@@ -81,7 +81,7 @@ class _Inventory:
     def allocation(self, step: steps.CreateAllocation | steps.ImportAllocation) -> Iterator[Resource]:
         imported = isinstance(step, steps.ImportAllocation)
         on_host = isinstance(step, steps.CreateAllocation) and step.location != "device"
-        device = HOST if on_host else self.names[step.device]
+        device = HOST if on_host else getattr(step, "holder", "") or self.names[step.device]
         self.holder[step.name] = device
         name = whole_name(step.name)
         asked, size = step.asked, step.size

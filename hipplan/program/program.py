@@ -8,11 +8,12 @@ from functools import cached_property
 from typing import Any
 
 from hipplan.errors import Diagnostic
+from hipplan.language.rank import Rank
 from hipplan.machines.profiles import Machine
 from hipplan.program.backups import Backup
 from hipplan.program.content_steps import CONTENT_STEPS, ContentStep
 from hipplan.program.inventory import resources_of
-from hipplan.program.regions import PlacedRegion
+from hipplan.program.regions import PlacedRegion, SharedRegion
 from hipplan.program.resources import Resource
 from hipplan.program.rows import slots_of
 from hipplan.program.steps import (
@@ -60,6 +61,14 @@ class Program:
     """The regions by name: what growing them needs to know."""
     sealed: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     """Mappings that nobody may write for now -> who could before: (device name, right)."""
+    rank: Rank = field(default_factory=Rank)
+    """Whose program it is, of a plan for ranks."""
+    plan_of_all: str = ""
+    """Of a plan for ranks: the digest of what is the same for all of them."""
+    shared: Mapping[str, SharedRegion] = field(default_factory=dict)
+    """Regions of the plan that one rank makes and others map, by name."""
+    parts: Mapping[str, int] = field(default_factory=dict)
+    """Regions that are other ranks' memory -> the rank (parts.py)."""
 
     sleeping: tuple[Step, ...] = ()
     """What made the memory and mappings that sleep, and makes them again when they wake (sleeping.py)."""
@@ -103,7 +112,8 @@ class Program:
     @cached_property
     def bindings(self) -> tuple[ImportAllocation | RegisterBuffer, ...]:
         """Steps that take what the caller of apply passes by name."""
-        return tuple(s for _, s in self.single if isinstance(s, (ImportAllocation, RegisterBuffer)) and s.bind)
+        binding = (s for _, s in self.single if isinstance(s, (ImportAllocation, RegisterBuffer)) and s.bind)
+        return tuple(s for s in binding if isinstance(s, RegisterBuffer) or s.rank < 0)
 
     @cached_property
     def slots(self) -> dict[str, int]:

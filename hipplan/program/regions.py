@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from operator import itemgetter
+from typing import Literal
 
 from hipplan.errors import Diagnostic, Span
 from hipplan.language.budget import Budget
@@ -39,6 +40,19 @@ class PlacedTensor:
     size: int
     open: bool
     """Follows the mapped size: one dimension is -1."""
+
+
+@dataclass(frozen=True)
+class SharedRegion:
+    """A region that one rank makes and others map, as this rank's plan has it."""
+
+    region: ResolvedRegion
+    origin: Span | None = None
+
+    @property
+    def right(self) -> str:
+        """Of those who map it."""
+        return self.region.spec.map.access if self.region.spec.map else "none"
 
 
 @dataclass(frozen=True)
@@ -178,9 +192,12 @@ def lowered(objects: Objects, regions: dict[str, PlacedRegion]) -> Objects:
         spec, path = placed.region.spec, placed.region.path
         mappings = []
         at = 0
+        shareable: Literal["none", "posix_fd"] = "none" if spec.map is None else "posix_fd"
         kinds = {
             (device, size): (
-                ResolvedAllocation(Allocation.model_construct(device=device, size=size), device, path),
+                ResolvedAllocation(
+                    Allocation.model_construct(device=device, size=size, shareable=shareable), device, path
+                ),
                 placed.region.access_to(device),
             )
             for device, size in set(placed.chunks)

@@ -25,6 +25,13 @@ def remapped(program: Program, name: str, *, device: str | None, keep_bytes: boo
     """
     there, program = program, pieces.as_planned(program)
     kind = require(program, name, "region", "reservation", "mapping", "allocation")
+    shared = next(
+        (region for region in program.shared if name.startswith((f"{region}[", f"{region}#")) or name == region), ""
+    )
+    if shared:
+        raise refuse(
+            f"'{shared}' is mapped by other ranks: its memory stays where it is", hint="close it and apply anew"
+        )
     names = _allocation(program, name) if kind == "allocation" else {one.memory for one in mappings_of(program, name)}
     old = {step.name: step for step in program.steps if step.name in names and not isinstance(step, steps.SetAccess)}
     imported = next((one for one, step in old.items() if not isinstance(step, steps.CreateAllocation)), None)
@@ -45,7 +52,7 @@ def _allocation(program: Program, name: str) -> set[str]:
 
 def _moved(program: Program, names: set[str], device: str) -> Program:
     """With these allocations on another device."""
-    if device not in program.devices:
+    if device not in program.devices or steps.RANK_SIGN in device:
         hint = suggest(device, program.devices) or f"the plan has: {', '.join(program.devices)}"
         raise refuse(f"there is no device '{device}'", hint=hint)
     ordinal = program.devices[device]

@@ -98,6 +98,8 @@ def require(program: Program, name: str, *kinds: str) -> str:
     everything = (*program.steps, *program.sleeping)
     made = (step.makes for step in everything if step.name == name and step.makes)
     kind = "region" if name in program.regions else next(made, "")
+    if name in program.parts:
+        raise refuse(f"'{name}' is memory of rank {program.parts[name]}: it is changed there, and seen here")
     if kind in kinds:
         if program.sleeps(name):
             raise refuse_asleep(name)

@@ -28,8 +28,14 @@ _Kind = TypeVar("_Kind")
 PIECE_SIGN = "/"
 """Piece 1 of 'weights' is called 'weights/1', and piece 0 'weights': as no name of a plan is (pieces.py)."""
 
+RANK_SIGN = "@"
+"""What rank 2 makes for the region 'heap', or calls the device 'gpu', is 'heap@2' and 'gpu@2' in other ranks: as no
+name of a plan is (parts.py)."""
+
 CPU_ORDINAL = -1
 """The ordinal that stands for the CPU: hipCpuDeviceId."""
+UNSEEN = -2
+"""The ordinal of a device that this process does not see, or does nothing with: another rank's."""
 
 
 @dataclass_transform(frozen_default=True)
@@ -106,12 +112,19 @@ class ImportAllocation(Step):
     call = "hipMemImportFromShareableHandle"
     makes = "allocation"
     bind: str
+    """What the caller of apply calls the descriptor; of another rank's memory, what that rank calls the allocation."""
     device: int
     """Where the plan says that the memory is: nobody asks the descriptor."""
     size: int
     asked: int
+    rank: int = -1
+    """The rank of the group that sends the descriptor; -1: the caller passes it."""
+    holder: str = ""
+    """What reports call the device of another rank."""
 
     def describe(self) -> str:
+        if self.rank >= 0:
+            return f"{format_size(self.size)} of rank {self.rank} on {self.holder}"
         return f"{format_size(self.size)} from the caller's descriptor '{self.bind}'"
 
 

@@ -88,6 +88,15 @@ class Way:
         return (*self.additions, *self.carries, *self.changes, *self.contents, *self.seals)
 
     @property
+    def devices_of_both(self) -> dict[str, int]:
+        """Devices to wait for: those of the old program that the new one does not name come along."""
+        out = dict(self.new.devices)
+        for name, ordinal in self.old.devices.items():
+            if ordinal not in out.values():
+                out[name if name not in out else f"{name} (before)"] = ordinal
+        return out
+
+    @property
     def takes_out(self) -> bool:
         """Whether something is unmapped before the end."""
         return len(self.gone) > len(self.released)

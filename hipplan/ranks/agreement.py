@@ -1,9 +1,10 @@
-"""How ranks agree: the same two rounds on success and on failure, each with a deadline.
+"""How ranks agree: the same three rounds on success and on failure, each with a deadline.
 
-hello: every rank says who it is, or why it cannot take part. vote: every rank has made and read back what is its own.
-A round ends with one value that is written once and read by all: what everybody said, written by rank 0, or why it ends
-in vain, written by whoever fails first or has waited too long. So all ranks commit, or none does, as long as that value
-can be read.
+hello: every rank says who and where it is. plans: every rank has read its plan, and knows that it can be made. vote:
+every rank has made, mapped, filled and read back what is its own. Between the last two the ranks of a node send each
+other descriptors of their memory, where the plan says so (meeting.py). A round ends with one value that is written once
+and read by all: what everybody said, written by rank 0, or why it ends in vain, written by whoever fails first or has
+waited too long. So all ranks commit, or none does, as long as that value can be read.
 """
 
 from __future__ import annotations
@@ -15,14 +16,21 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import NoReturn, TypeVar
 
-from hipplan import __version__
-from hipplan.errors import Diagnostic, GroupError, GroupInDoubt, HipplanError
+from hipplan import __version__, _core
+from hipplan.errors import Diagnostic, GroupError, GroupInDoubt
 from hipplan.files import strict_json
+from hipplan.language.rank import Rank
 from hipplan.plain import number
+from hipplan.program.program import Program
+from hipplan.program.steps import ImportAllocation
 from hipplan.ranks.groups import Group
+from hipplan.ranks.meeting import Meeting
+from hipplan.ranks.mesh import Mesh
+from hipplan.ranks.node import neighbours, node_id, rank_of
 from hipplan.ranks.stores import Look, StoreLost
+from hipplan.ranks.words import Said, doubt, failure, silence, told_to_others, unusable
 
 log = logging.getLogger("hipplan")
 
@@ -30,10 +38,9 @@ SLACK_S = 1.0
 """How much longer than rank 0 the others wait, so that one rank ends a round in vain and not all at once; and how much
 longer a store that does not answer is asked again."""
 _AGAIN_S = 0.05
-_TEXT_MAX = 2000
-_HELLO, _VOTE, _OVER = "hello", "vote", ""
+_HELLO, _PLANS, _VOTE, _OVER = "hello", "plans", "vote", ""
+_NEXT = {_HELLO: _PLANS, _PLANS: _VOTE, _VOTE: _OVER}
 
-Said = dict[str, Any]
 _Answer = TypeVar("_Answer")
 
 
@@ -54,31 +61,63 @@ class Ranks:
             raise ValueError(f"timeout is more than 0 seconds, not {timeout}")
         self.group = group
         self.timeout_s = float(timeout)
-
-    @property
-    def variables(self) -> dict[str, int]:
-        """Of the plan, where it declares them."""
-        return self.group.variables
+        self.links: Mesh | None = None
+        """To the ranks whose memory the layout maps, or which map its."""
 
     @contextlib.contextmanager
     def agreeing(self, call: str) -> Iterator[Agreement]:
-        """An agreement whose ranks hear of what is raised within. call: what all of them are about to do."""
+        """An agreement whose ranks hear of what is raised within. call: what all of them are about to do.
+
+        Raises GroupError: a rank did not come (HP431), cannot take part (HP430), or does not fit (HP433).
+        """
         agreement = Agreement(self, call)
         try:
+            agreement.hello()
             yield agreement
         except GroupInDoubt:
             raise
         except BaseException as error:
             agreement.fail(error)
             raise
+        finally:
+            agreement.meeting.close()
+
+    def lost(self) -> dict[int, str]:
+        """Of Layout.lost."""
+        return {} if self.links is None else self.links.lost()
+
+    def part(self, wait_s: float = 0.0) -> tuple[int, ...]:
+        """The layout is closed: says so to the others. Returns the ranks that still hold theirs after so long."""
+        if self.links is None:
+            return ()
+        links, self.links = self.links, None
+        links.say_closed()
+        held = links.wait(time.monotonic() + wait_s)
+        links.close()
+        return tuple(held)
+
+    def barrier(self, timeout_s: float | None = None) -> None:
+        """Of Layout.barrier()."""
+        agreement = Agreement(self, "barrier", timeout_s)
+        agreement.hello()
 
 
 class Agreement:
     """One call that all ranks of a group make."""
 
-    def __init__(self, ranks: Ranks, call: str) -> None:
+    def __init__(self, ranks: Ranks, call: str, timeout_s: float | None = None) -> None:
+        self._ranks = ranks
         self._group = ranks.group
-        self._timeout_s = ranks.timeout_s
+        self._timeout_s = ranks.timeout_s if timeout_s is None else timeout_s
+        self.rank = Rank()
+        """Which one this is; known after the hello."""
+        self.look: Callable[[], None] = lambda: None
+        """Called now and then while this waits; what it raises ends the wait."""
+        self.neighbours: Sequence[int] = []
+        """The other ranks of its node; likewise."""
+        self.has_met = False
+        """Whether the ranks know of each other that their plans can be made."""
+        self.meeting = Meeting(self)
         self._number = ranks.group.next_call()
         self._what = call
         self._nonce = secrets.token_hex(16)
@@ -88,18 +127,95 @@ class Agreement:
 
     def hello(self) -> None:
         """Raises GroupError: a rank cannot take part (HP430), did not come (HP431), or does not fit (HP433)."""
-        mine = {"nonce": self._nonce, "hipplan": __version__, "call": self._what, "size": self._group.size}
-        try:
-            everybody = self._end_of_round(mine, _never)
-        except StoreLost as lost:
-            raise GroupError(Diagnostic("HP434", "the group cannot be used", why=str(lost))) from None
-        self._round = _VOTE
+        mine = {
+            "nonce": self._nonce,
+            "hipplan": __version__,
+            "call": self._what,
+            "size": self._group.size,
+            "node": node_id(),
+        }
+        everybody = self._said_by_all(mine)
         for key, what in (("size", "size of the group"), ("hipplan", "version of hipplan"), ("call", "call")):
             for rank, said in enumerate(everybody):
                 if said.get(key) != mine[key]:
                     why = f"rank {rank} has {said.get(key)}, rank {self._group.rank} {mine[key]}"
                     raise GroupError(Diagnostic("HP433", f"the ranks do not have the same {what}", why=why))
         self._attempt = hashlib.sha256("".join(str(said.get("nonce")) for said in everybody).encode()).hexdigest()
+        nodes = [str(said.get("node")) for said in everybody]
+        self.rank = rank_of(self._group.rank, nodes, self._group.local_rank)
+        self.neighbours = neighbours(self._group.rank, nodes)
+
+    def plans(self, program: Program | None) -> list[Said]:
+        """This rank can make its program, and says so; what all say. None: it is no plan that is agreed on.
+
+        Raises GroupError.
+        """
+        self.has_met = True
+        door = self.meeting.begin(program)
+        everybody = self._said_by_all({"plan": program.plan_of_all if program else "", **door})
+        for rank, said in enumerate(everybody):
+            if program is not None and said.get("plan") != program.plan_of_all:
+                hint = "give all ranks the same file and the same variables: rank: and $(rank) make the difference"
+                why = f"rank {rank} has another one than rank {self._group.rank}"
+                raise GroupError(Diagnostic("HP433", "the ranks do not have the same plan", why=why, hint=hint))
+        return everybody
+
+    def meet(self, program: Program, runtime: _core.Runtime, old: Program | None = None) -> Program:
+        """Returns the program that also maps what the neighbours of this rank make. old: what the layout is.
+
+        Raises GroupError, MachineError.
+        """
+        everybody = self.plans(program)
+        return self.meeting.joined(everybody, old, program, runtime) if self.meeting.begun else program
+
+    def exchange(self, imports: Sequence[ImportAllocation], share: Callable[[str], int]) -> dict[str, int]:
+        """This rank has made what is its own: sends it. Returns what others have made, name of a step -> descriptor.
+
+        The caller closes them. share: a new descriptor of an allocation of this rank. Raises GroupError.
+        """
+        return self.meeting.exchange(imports, share)
+
+    def keep_links(self) -> None:
+        """The layout is made: its ranks hear of each other's end from now on."""
+        self._ranks.links = self.meeting.take_mesh()
+
+    def until(self) -> float:
+        """When a wait that begins now is over, by time.monotonic()."""
+        return time.monotonic() + self._timeout_s
+
+    def over(self) -> bool:
+        """Whether this round has ended without this rank. Raises what the look raises."""
+        self.look()
+        with contextlib.suppress(StoreLost):  # for a moment, or else the deadline comes
+            return self._group.store.get(self._key("end"), 0.0, _never) is not None
+        return False
+
+    def ended_by_others(self, missing: Sequence[int], why: str = "") -> NoReturn:
+        """Raises GroupError: what another rank says of the end of this call, or else that these are missing."""
+        until = time.monotonic() + SLACK_S
+        try:
+            found = self._get(self._key("end"), until, _never)
+            if found is None:
+                found = self._first(self._key("end"), self._written(self._in_vain(list(missing))), until)
+            self._read(found)
+        except StoreLost as lost:
+            raise unusable(lost) from None
+        raise GroupError(
+            Diagnostic("HP434", "the group cannot be used", why=why or "a rank has gone, and says nothing")
+        )
+
+    def _said_by_all(self, mine: Said) -> list[Said]:
+        """Ends a round that nothing has been made in."""
+        try:
+            everybody = self._end_of_round(mine, self._looks)
+        except StoreLost as lost:
+            raise unusable(lost) from None
+        self._round = _NEXT[self._round]
+        return everybody
+
+    def _looks(self) -> bool:
+        self.look()
+        return False
 
     def vote(self, look: Callable[[], None]) -> BaseException | None:
         """This rank can commit; returns when all do. look: called now and then; what it raises ends the vote in vain,
@@ -132,7 +248,7 @@ class Agreement:
                 raise raised[0] from None
             raise
         except BaseException as error:  # whatever it is, the others may have heard the yes
-            raise _doubt(self._group.rank, error) from (raised[0] if raised else None)
+            raise doubt(self._group.rank, error) from (raised[0] if raised else None)
 
     def fail(self, error: BaseException) -> None:
         """Tells the others, who give up at once; nothing once this rank has voted. Raises nothing: the error is on its
@@ -144,7 +260,7 @@ class Agreement:
                 self._group.store.first(self._key(self._group.rank), self._written(failed))
                 ended = _parsed(self._group.store.first(self._key("end"), self._written(failed)))
                 # A round that ended well is over, so the others hear of it in the next.
-                self._round = _VOTE if "all" in ended and self._round == _HELLO else _OVER
+                self._round = _NEXT[self._round] if "all" in ended else _OVER
         except StoreLost as lost:
             log.warning("the other ranks wait for their deadline: %s", lost)
 
@@ -226,7 +342,7 @@ class Agreement:
         return {"missing": missing, "by": self._group.rank, "after": self._timeout_s}
 
     def _interrupted(self, error: BaseException) -> Said:
-        return {"failed": self._group.rank, "nonce": self._nonce, **_told(error)}
+        return {"failed": self._group.rank, "nonce": self._nonce, **told_to_others(error)}
 
     def _written(self, said: Said) -> bytes:
         return strict_json.dumps({"attempt": self._attempt, **said}).encode()
@@ -237,9 +353,9 @@ class Agreement:
             if "failed" in ended:
                 if ended["failed"] == self._group.rank and ended.get("nonce") != self._nonce:
                     raise ValueError("it is of another run")
-                raise GroupError(_failure(ended))
+                raise GroupError(failure(ended))
             if "missing" in ended:
-                raise GroupError(_silence(ended))
+                raise GroupError(silence(ended))
             everybody = ended["all"]
             if ended["attempt"] != self._attempt or not isinstance(everybody, list):
                 raise ValueError("it is of another run")
@@ -266,42 +382,3 @@ def _parsed(value: bytes) -> Said:
     if not isinstance(said, dict):
         raise StoreLost("what stands in the group's store is no message of hipplan's")
     return said
-
-
-def _doubt(rank: int, error: BaseException) -> GroupInDoubt:
-    summary = f"rank {rank} cannot read what its group has decided"
-    hint = "close() gives back what this rank has made, whatever the others do"
-    return GroupInDoubt(Diagnostic("HP432", summary, why=_text_of(error), hint=hint))
-
-
-def _text_of(error: BaseException) -> str:
-    try:
-        return str(error)[:_TEXT_MAX]
-    except Exception:  # a class of the caller's that cannot be written
-        return "an error without a text"
-
-
-def _told(error: BaseException) -> Said:
-    """An error for other ranks: its first diagnostic, without the text of the plan."""
-    if not isinstance(error, HipplanError) or not error.diagnostics:
-        return {"what": f"{type(error).__name__}: {_text_of(error)}"}
-    first = error.diagnostics[0]
-    notes = [note[:_TEXT_MAX] for note in first.notes[:4] if note.startswith("driver:")]
-    return {"code": first.code, "what": first.summary, "at": str(first.span or ""), "why": first.why, "notes": notes}
-
-
-def _failure(ended: Said) -> Diagnostic:
-    code, place = ended.get("code", ""), ended.get("at", "")
-    what = f"{f'{place}: ' if place else ''}{f'{code}: ' if code else ''}{ended['what']}"
-    notes = tuple(str(note) for note in ended.get("notes", ()))
-    why = "; ".join(filter(None, (str(what), str(ended.get("why", "")))))
-    return Diagnostic("HP430", f"rank {int(ended['failed'])} failed, so no rank keeps anything", why=why, notes=notes)
-
-
-def _silence(ended: Said) -> Diagnostic:
-    ranks = [int(rank) for rank in ended["missing"]]
-    who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks[:10]))}"
-    more = f" and {len(ranks) - 10} more" if len(ranks) > 10 else ""
-    summary = f"{who}{more} did not answer within {float(ended['after']):g} s, so no rank keeps anything"
-    why = f"rank {int(ended['by'])} waited for {'it' if len(ranks) == 1 else 'them'}"
-    return Diagnostic("HP431", summary, why=why, hint="look at what that process says; timeout= waits longer")

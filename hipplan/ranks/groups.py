@@ -38,7 +38,8 @@ class Group:
         self.store = store
         self.rank = rank
         self.size = size
-        self.local_rank = rank if local_rank is None else local_rank
+        self.local_rank = local_rank
+        """As the launcher says; None: counted within the node."""
         self._calls = 0
         self._lock = threading.Lock()
         self._process = os.getpid()
@@ -58,11 +59,6 @@ class Group:
         with self._lock:
             self._calls += 1
             return self._calls
-
-    @property
-    def variables(self) -> dict[str, int]:
-        """Values for those variables of these names that a plan declares."""
-        return {"rank": self.rank, "ranks": self.size, "local_rank": self.local_rank}
 
 
 def group(

@@ -16,9 +16,10 @@ from hipplan.layout.record import Record
 from hipplan.plain import counted
 from hipplan.program import listing
 from hipplan.program.contents import lanes_of
+from hipplan.program.difference import from_nothing
 from hipplan.program.program import Program
 from hipplan.program.resources import Resource
-from hipplan.program.steps import Step
+from hipplan.program.steps import RANK_SIGN, Step
 from hipplan.show.colours import wanted
 from hipplan.show.render_json import visibility
 from hipplan.show.tables import table
@@ -207,6 +208,20 @@ def totals(program: Program) -> str:
     pinned = sum(lanes_of(program).values())
     moving = f"; pinned to move bytes: {about_size(pinned)}" if pinned else ""
     return f"device memory: {', '.join(parts) or 'none'}{padding}{moving}"
+
+
+def ranks_table(programs: Sequence[Program]) -> str:
+    """A line for each rank of a plan."""
+    columns = ["rank", "node", "devices", ">device memory", ">steps", "maps of other ranks"]
+    rows = []
+    for program in programs:
+        own = {name: ordinal for name, ordinal in program.devices.items() if RANK_SIGN not in name}
+        devices = ", ".join(f"{name} is device {ordinal}" for name, ordinal in own.items())
+        taken = format_size(sum(program.bytes_by_device().values()))
+        maps = ", ".join(f"{name} ({format_size(program.regions[name].mapped)})" for name in program.parts)
+        steps = str(len(from_nothing(program).all_steps))
+        rows.append([str(program.rank.rank), str(program.rank.node), devices, taken, steps, maps])
+    return fitted_table(columns, rows)
 
 
 def fitted_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields, is_dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, fields, is_dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -94,6 +95,16 @@ def program_json(program: Program) -> dict[str, Any]:
         "resources": map(resource_json, program.resources),
         "warnings": [warning.to_json() for warning in program.warnings],
     }
+
+
+def ranks_json(programs: Sequence[Program]) -> dict[str, Any]:
+    """All ranks of a plan, each as program_json()."""
+
+    def listed(program: Program) -> dict[str, Any]:
+        return {key: [*one] if isinstance(one, map) else one for key, one in program_json(program).items()}
+
+    ranks = [{**asdict(program.rank), **listed(program)} for program in programs]
+    return {"format_version": FORMAT_VERSION, "ranks": ranks}
 
 
 def _identity(program: Program) -> dict[str, Any]:

@@ -123,7 +123,7 @@ def become(source: Any, bind: Mapping[str, Any] | None = None) -> Act:
     loaded, machine = load(source), discover(choose("sim"))
     ways: list[Difference] = []
 
-    def way(state: State) -> Difference:
+    def way(state: State, _: object) -> Difference:
         for known in ways:
             if known.old is state.program:
                 return known

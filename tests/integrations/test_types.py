@@ -15,7 +15,7 @@ from tests.conftest import ROOT
 PROGRAM = """\
 import hipplan
 
-plan: hipplan.LoadedPlan = hipplan.load("plan.yaml", vars={"chunks": 128})
+plan: hipplan.LoadedPlan = hipplan.load("plan.yaml", vars={"chunks": 128}, rank=hipplan.Rank(rank=1, ranks=2))
 machine: hipplan.Machine = hipplan.machine("mi300x-8")
 program: hipplan.Program = hipplan.compile(plan, machine=machine)
 ranks: hipplan.Group = hipplan.group("folder", rank=0, size=1)

@@ -17,7 +17,7 @@ from tests.ranks.workers import Outcome, Task, Workers
 MIB = 2**20
 PLAN = """
 hipplan: 1
-vars: {rank: 0, ranks: 1, local_rank: 0}
+ranks: {}
 regions:
   part: {size: $((rank + 1) * 2MiB), chunk: 2MiB, reserve: 64MiB}
 buffers:
@@ -27,7 +27,7 @@ contents:
 """
 SHORT_S = 0.3
 """How long ranks wait for one that does not come."""
-OPERATIONS = 4
+OPERATIONS = 6
 """On the store, of each rank in a run where all is well; of rank 0 more. test_all_ranks_commit holds that."""
 
 
@@ -61,7 +61,7 @@ def test_all_ranks_commit(workers: Workers, folder: Any, size: int) -> None:
     for rank, outcome in enumerate(outcomes):
         assert outcome is not None
         assert outcome.sizes["part"] == 2 * MIB * (rank + 1)
-        assert outcome.operations == (2 * (2 + size) if rank == 0 else OPERATIONS)
+        assert outcome.operations == (3 * (2 + size) if rank == 0 else OPERATIONS)
 
 
 def test_one_group_serves_many_calls(workers: Workers, folder: Any) -> None:
@@ -139,7 +139,7 @@ def positions(size: int) -> list[tuple[int, int, bool]]:
     return [
         (rank, at, after)
         for rank in range(size)
-        for at in range(1, (2 * (2 + size) if rank == 0 else OPERATIONS) + 1)
+        for at in range(1, (3 * (2 + size) if rank == 0 else OPERATIONS) + 1)
         for after in (False, True)
     ]
 
@@ -181,7 +181,7 @@ def test_a_store_that_is_lost_before_the_vote_rolls_back_and_after_it_leaves_a_d
         results(outcomes)
         outcome = outcomes[rank]
         assert outcome is not None
-        votes = at > (2 + 2 if rank == 0 else 2)
+        votes = at > 2 * (2 + 2 if rank == 0 else 2)
         assert outcome.result == ("GroupInDoubt" if votes else "GroupError"), (rank, at, after, outcome)
         assert outcome.codes == (("HP432",) if votes else ("HP434",))
         assert (outcome.alive > 0) == votes  # what was made is there until it is closed
@@ -201,15 +201,15 @@ def test_a_store_that_is_out_of_reach_for_a_moment_is_asked_again(workers: Worke
 def test_an_interrupt_after_the_decision_waits_until_it_is_carried_out(workers: Workers, folder: Any) -> None:
     """All have committed by then; the one that was interrupted gives its part back."""
     some = tasks(2, folder())
-    some[0].does, some[0].at = "interrupt", 2 * (2 + 2)
+    some[0].does, some[0].at = "interrupt", 3 * (2 + 2)
     assert results(workers.run(*some)) == ["KeyboardInterrupt", "committed"]
 
 
-@pytest.mark.parametrize("at", [3, 4])
+@pytest.mark.parametrize("at", [5, 6])
 def test_an_interrupt_before_the_decision_ends_the_vote_for_all(workers: Workers, folder: Any, at: int) -> None:
     """At once: rank 0, which would decide, is stopped, and the deadline is far away."""
     some = tasks(2, folder())
-    some[0].does, some[0].at = "stop", 2 * (2 + 2)
+    some[0].does, some[0].at = "stop", 3 * (2 + 2)
     some[1].does, some[1].at = "interrupt", at
     assert results(workers.run(*some, resume=True)) == ["GroupError", "KeyboardInterrupt"]
 
@@ -418,10 +418,10 @@ def test_a_forked_child_does_not_speak_for_its_parent(tmp_path: Path) -> None:
     assert [*(tmp_path / "group").iterdir()] == []
 
 
-def test_a_plan_that_is_loaded_already_must_have_the_rank_s_variables(tmp_path: Path) -> None:
-    group = hipplan.group(tmp_path / "group", 0, 2)
-    with pytest.raises(TypeError, match=r"vars={'ranks': 2}"):
-        hipplan.apply(hipplan.load(PLAN), runtime="sim", group=group)
+def test_a_plan_that_is_loaded_already_must_be_this_rank_s(tmp_path: Path) -> None:
+    group = hipplan.group(tmp_path / "group", 0, 1)
+    with pytest.raises(TypeError, match="loaded already, for Rank"):
+        hipplan.apply(hipplan.load(PLAN, rank=hipplan.Rank(rank=1, ranks=2)), runtime="sim", group=group)
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), "5", None, True])
@@ -475,9 +475,9 @@ def test_a_group_is_what_group_returns() -> None:
 
 def test_another_signal_s_handler_cannot_come_between_a_yes_and_the_commit(workers: Workers, folder: Any) -> None:
     """Slurm and users send more than ^C; here the handler ends the program."""
-    for at in (3, 4):
+    for at in (5, 6):
         some = tasks(2, folder(), grow="2MiB")
-        some[1].does, some[1].at, some[1].after = "user signal", OPERATIONS + at, at == 3
+        some[1].does, some[1].at, some[1].after = "user signal", OPERATIONS + at, at == 5
         said = results(workers.run(*some))
         assert said in (["changed", "SystemExit"], ["GroupError", "SystemExit"]), said
 

@@ -8,12 +8,14 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["hipplan.api", "hipplan.ranks.groups", "tests.conftest", "tests.ranks.workers"])
+_context.set_forkserver_preload(
+    ["hipplan.api", "hipplan.ranks.agreement", "tests.conftest", "tests.ranks.workers", "tests.ranks.scripts"]
+)
 WAIT_S = 120.0
 """For a worker that is stuck; nothing waits so long where all is well."""
 
@@ -40,6 +42,12 @@ class Task:
     grow_faults: str = ""
     update: Any = None
     """A plan that the layout becomes."""
+    script: str = ""
+    """A function of tests.ranks.scripts that is called with the layout, and whose result is the outcome's value."""
+    node: str = ""
+    """HIPPLAN_NODE."""
+    packet: int = 0
+    """Before which packet to another rank something happens, from 1."""
     port: int = 0
     """Of a TCPStore on this host that is the group's store instead of the folder."""
 
@@ -62,6 +70,12 @@ class Outcome:
     driver_calls: int = 0
     """Of the apply."""
     sizes: dict[str, int] = field(default_factory=dict)
+    value: Any = None
+    """Of the script."""
+    packets: int = 0
+    """To other ranks."""
+    descriptors: int = 0
+    """How many more are open at the end than were at the beginning."""
 
 
 class _Meddling:
@@ -98,12 +112,12 @@ class _Meddling:
     def _meddled(self) -> Iterator[None]:
         self.operations += 1
         if self.operations == self._task.at and not self._task.after:
-            self._meddle()
+            self.meddle()
         yield
         if self.operations == self._task.at and self._task.after:
-            self._meddle()
+            self.meddle()
 
-    def _meddle(self) -> None:
+    def meddle(self) -> None:
         from hipplan.ranks.stores import StoreLost
 
         match self._task.does:
@@ -122,22 +136,56 @@ class _Meddling:
                 raise self._lost
 
 
+class _CountedPackets:
+    """What happens before a packet to another rank."""
+
+    def __init__(self, task: Task, meddle: Callable[[], None]) -> None:
+        from hipplan.ranks import mesh
+
+        self.count = 0
+        send = _own_send.setdefault("send", mesh._Talk._send)
+
+        def counted(talk: Any, *packet: Any) -> None:
+            self.count += 1
+            if self.count == task.packet:
+                meddle()
+            send(talk, *packet)
+
+        mesh._Talk._send = counted  # type: ignore[method-assign]
+
+
+_own_send: dict[str, Any] = {}
+
+
+def _open_descriptors() -> int:
+    """Without the simulator's own memory, which it keeps for the next allocation."""
+    named = []
+    for descriptor in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        with contextlib.suppress(OSError):
+            named.append(os.readlink(f"/proc/self/fd/{descriptor}"))  # noqa: PTH115
+    return sum("hipsim" not in name for name in named)
+
+
 def _done(task: Task) -> Outcome:
     import hipplan
     import hipplan.ranks.agreement as agreement
     from hipplan.errors import GroupInDoubt, HipplanError
     from tests.conftest import Simulator
+    from tests.ranks import scripts
 
     agreement.SLACK_S = 0.1
     agreement.__version__ = task.version or hipplan.__version__  # type: ignore[attr-defined]
     if isinstance(task.plan, str) and task.plan.startswith("slow:"):
         task.plan = task.plan.removeprefix("slow:")
         time.sleep(task.timeout / 2)  # the others wait meanwhile
+    os.environ["HIPPLAN_NODE"] = task.node
     signal.signal(signal.SIGUSR1, lambda number, frame: sys.exit())
     sim = Simulator()
     sim.runtime.arm_faults(task.faults or "*@1000000000=1")  # which never comes, but counts
     group = hipplan.group(_over(task), task.rank, task.size)
     group.store = store = _Meddling(group.store, task)  # type: ignore[assignment]
+    packets = _CountedPackets(task, store.meddle)
+    opened = _open_descriptors()
     outcome = Outcome("")
     try:
         for _ in range(task.calls):
@@ -147,7 +195,9 @@ def _done(task: Task) -> Outcome:
                 outcome.driver_calls = sim.runtime.calls_counted()
                 if task.grow or task.update is not None:
                     _change(layout, task, sim, outcome)
-                outcome.sizes = {name: layout[name].size for name in layout}
+                if task.script:
+                    outcome.value = getattr(scripts, task.script)(layout, sim)
+                outcome.sizes = {name: layout[name].size for name in layout} if not layout.closed else {}
     except GroupInDoubt as doubt:
         outcome.alive = len(sim.alive())
         outcome.result, outcome.codes, outcome.text = "GroupInDoubt", _codes(doubt), str(doubt)
@@ -157,9 +207,10 @@ def _done(task: Task) -> Outcome:
         outcome.result, outcome.codes, outcome.text = type(error).__name__, _codes(error), str(error)
         outcome.exit_code = int(error.exit_code)
     except BaseException as error:
-        outcome.result = type(error).__name__
+        outcome.result, outcome.text = type(error).__name__, str(error)
     sim.runtime.arm_faults("")
-    outcome.left, outcome.operations = len(sim.alive()), store.operations
+    outcome.left, outcome.operations, outcome.packets = len(sim.alive()), store.operations, packets.count
+    outcome.descriptors = _open_descriptors() - opened
     sim.free_everything()
     return outcome
 

@@ -15,7 +15,13 @@ BLOCK = re.compile(r"```(yaml|python)\n(.*?)```", re.S)
 
 @pytest.mark.parametrize(
     ("page", "plan"),
-    [("regions", "model.yaml"), ("contents", "plan.yaml"), ("sharing", "weights.yaml"), ("python", "plan.yaml")],
+    [
+        ("regions", "model.yaml"),
+        ("contents", "plan.yaml"),
+        ("sharing", "weights.yaml"),
+        ("python", "plan.yaml"),
+        ("ranks", "ranks.yaml"),
+    ],
 )
 def test_the_examples_run(
     page: str, plan: str, sim: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -183,7 +183,7 @@ def test_a_closed_layout_does_not_change(sim: Simulator) -> None:
 def test_a_change_cannot_begin_inside_of_a_change(sim: Simulator) -> None:
     with hipplan.apply(plan("4MiB"), runtime="sim") as layout:
 
-        def way(state: Any) -> Any:
+        def way(state: Any, _: Any) -> Any:
             return difference(state.program, resize.grown(state.program, "cache", by=1))
 
         with pytest.raises(ApplyError, match="being changed already"):

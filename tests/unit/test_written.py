@@ -26,7 +26,7 @@ PLANS = sorted((ROOT / "plans").rglob("*.yaml"))
 
 
 def machine_for(path: Path) -> str:
-    return path.parent.name if path.parent.name != "plans" else "mi300x-8"
+    return path.parent.name if path.parent.name not in ("plans", "ranks") else "mi300x-8"
 
 
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)

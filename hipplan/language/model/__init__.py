@@ -21,6 +21,7 @@ from hipplan.language.model.buffers import (
 from hipplan.language.model.contents import Content
 from hipplan.language.model.devices import DeviceSelector, PeerLink, Requires, Stream
 from hipplan.language.model.plan import Plan
+from hipplan.language.model.ranks import Ranks, RegionMap
 from hipplan.language.model.regions import OTHERS, OWNER, Region, Tensor
 from hipplan.language.model.virtual import Access, Allocation, Mapping, Reservation
 
@@ -44,7 +45,9 @@ __all__ = [
     "Plan",
     "PlanModel",
     "Prefetch",
+    "Ranks",
     "Region",
+    "RegionMap",
     "RegisteredBuffer",
     "Requires",
     "Reservation",

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from hipplan.language.model.base import Count, FilePath, Offset, PlanModel, Size, Steps, refuse, written
+from hipplan.language.model.ranks import OfRank
 
 
 class ByteRange(PlanModel):
@@ -123,6 +124,13 @@ class _Buffer(PlanModel):
     count: Count | None = None
     """Make this many, named name.0, name.1, ... Left out: one, without a number.
 
+    Source: ours.
+    """
+
+    rank: OfRank | None = None
+    """Who makes it: a rank by its number, or `first_of_node`. Left out: every rank makes its own.
+
+    Errors: HP107 in a plan without ranks:.
     Source: ours.
     """
 

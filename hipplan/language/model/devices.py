@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from hipplan.language.model.base import Count, PlanModel, refuse, written
+from hipplan.language.model.ranks import OfRank
 
 _COMPARE = {
     ">=": operator.ge,
@@ -150,4 +151,11 @@ class Stream(PlanModel):
 
     Errors: HP201 no such device.
     Source: hipStreamCreateWithFlags, called with this device current.
+    """
+
+    rank: OfRank | None = None
+    """Who makes it: a rank by its number, or `first_of_node`. Left out: every rank makes its own.
+
+    Errors: HP107 in a plan without ranks:.
+    Source: ours.
     """

@@ -8,6 +8,7 @@ from hipplan.language.model.base import MemoryName, Name, PlanModel, Steps, refu
 from hipplan.language.model.buffers import Buffer
 from hipplan.language.model.contents import Content
 from hipplan.language.model.devices import DeviceSelector, PeerLink, Requires, Stream
+from hipplan.language.model.ranks import Ranks
 from hipplan.language.model.regions import Region
 from hipplan.language.model.virtual import Allocation, Reservation
 from hipplan.plain import shown
@@ -49,6 +50,9 @@ class Plan(PlanModel):
 
     Errors: HP021 an undefined name; HP210 --var with an undeclared one.
     """
+
+    ranks: Ranks | None = None
+    """The plan is for several processes: docs/ranks.md. Left out: for one."""
 
     requires: Requires = Field(default_factory=Requires)
     """What the runtime and the devices must have."""

@@ -8,6 +8,7 @@ from typing_extensions import Self
 
 from hipplan.files.dtypes import BY_NAME, meant_dtype
 from hipplan.language.model.base import Alignment, AutoSize, Name, PlanModel, Size, Steps, refuse
+from hipplan.language.model.ranks import OfRank, RegionMap
 from hipplan.language.model.virtual import Access
 from hipplan.units import BYTES_MAX, format_size
 
@@ -157,6 +158,29 @@ class Region(PlanModel):
     Source: hipMemSetAccess.
     """
 
+    rank: OfRank | None = None
+    """Who makes it: a rank by its number, or `first_of_node`. Left out: every rank makes its own.
+
+    Errors: HP107 in a plan without ranks:.
+    Source: ours.
+    """
+
+    map: RegionMap | None = None
+    """Which other ranks map this memory too. Where every rank makes its own, layout.rank(2)["region"] is that of rank
+    2; where one does, layout["region"] is the same memory in all of them. Left out: none.
+
+    Errors: HP107 in a plan without ranks:; HP309 this release cannot share it.
+    Source: hipMemExportToShareableHandle, hipMemImportFromShareableHandle.
+    """
+
+    addresses: Literal["any", "symmetric"] = "any"
+    """`symmetric`: the part of a rank lies at the same address in each process that maps it, one behind the other:
+    pointers into it mean the same everywhere.
+
+    Errors: HP107 without map; HP435 no such addresses are free in all of them.
+    Source: hipMemAddressReserve(addr).
+    """
+
     tensors: dict[Name, Tensor] = {}
     """Named arrays, placed in the order written; layout["region.tensor"] is one. The same plan gives the same places,
     and one more tensor at the end moves none.
@@ -183,7 +207,16 @@ class Region(PlanModel):
             raise refuse("HP107", "interleaving and growing need a chunk", why=why, hint=hint)
         self._owners()
         self._open_tensors()
+        self._mapped_by_others()
         return self
+
+    def _mapped_by_others(self) -> None:
+        if self.addresses == "symmetric" and self.map is None:
+            hint = "add map: {ranks: node, access: r}"
+            raise refuse("HP107", "symmetric addresses are for memory that other ranks map", at="addresses", hint=hint)
+        if self.map is not None and self.map.access == "rw" and self.seal:
+            hint = "write access: r, or remove seal"
+            raise refuse("HP107", "a sealed region cannot be mapped for writing", at="map", hint=hint)
 
     def _owners(self) -> None:
         """Words for devices that hold parts, where there are parts."""

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 from typing_extensions import Self
 
 from hipplan.language.model.base import Alignment, Count, Offset, PlanModel, Size, Steps, refuse
+from hipplan.language.model.ranks import OfRank
 
 Right = Literal["none", "r", "rw"]
 Access = dict[str, Right]
@@ -68,6 +69,13 @@ class Allocation(PlanModel):
 
     Errors: HP107 without shareable: posix_fd, or with count.
     Source: hipMemImportFromShareableHandle.
+    """
+
+    rank: OfRank | None = None
+    """Who makes it: a rank by its number, or `first_of_node`. Left out: every rank makes its own.
+
+    Errors: HP107 in a plan without ranks:.
+    Source: ours.
     """
 
     @model_validator(mode="after")
@@ -167,6 +175,13 @@ class Reservation(PlanModel):
     """What is placed in the range, in order of calls.
 
     Source: hipMemMap.
+    """
+
+    rank: OfRank | None = None
+    """Who makes it: a rank by its number, or `first_of_node`. Left out: every rank makes its own.
+
+    Errors: HP107 in a plan without ranks:.
+    Source: ours.
     """
 
     @model_validator(mode="after")

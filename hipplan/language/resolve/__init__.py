@@ -19,28 +19,37 @@ from hipplan.language.objects import (
     ResolvedStream,
     sound,
 )
+from hipplan.language.rank import Rank
 from hipplan.language.resolve.buffers import check_bindings, check_buffer
 from hipplan.language.resolve.contents import resolve_contents
 from hipplan.language.resolve.devices import Devices
 from hipplan.language.resolve.mappings import Mappings
 from hipplan.language.resolve.names import Names, SpanOf
+from hipplan.language.resolve.ranks import part_of
 from hipplan.language.resolve.references import LeftOut, check_references, devices_named
 from hipplan.language.resolve.regions import resolve_region
 from hipplan.language.resolve.unused import warn_of_unused
 
 _NOTHING: LeftOut = {}
+_ALONE = Rank()
 
 
 def resolve(
-    plan: Plan, span: SpanOf, budget: Budget, broken: frozenset[str] = frozenset(), left_out: LeftOut = _NOTHING
+    plan: Plan,
+    span: SpanOf,
+    budget: Budget,
+    broken: frozenset[str] = frozenset(),
+    left_out: LeftOut = _NOTHING,
+    rank: Rank = _ALONE,
 ) -> tuple[Objects, list[Diagnostic]]:
     """The objects of a plan and everything that is wrong with it; where something is, the objects that are sound.
 
     `broken` are names (as noun:name) whose own definition is wrong already: references to them are no mistakes.
-    `left_out` are such definitions; only the names that they refer to are checked.
+    `left_out` are such definitions; only the names that they refer to are checked. rank: whose objects they are.
     Raises PlanError (HP023) where it makes too many.
     """
     names = Names(span, broken, budget)
+    whole, plan = plan, part_of(plan, rank, names)
     devices = Devices(plan, names, devices_named(left_out))
     allocations: dict[str, ResolvedAllocation] = {}
     for alike, path, spec in names.spread("allocations", plan.allocations):
@@ -66,16 +75,19 @@ def resolve(
     for buffer in made.values():
         check_buffer(buffer, names, devices, streams)
     check_bindings(buffers, names)
-    regions = {
+    all_regions = {
         name: resolve_region(name, spec, path, names, devices)
-        for alike, path, spec in names.spread("regions", plan.regions)
+        for alike, path, spec in names.spread("regions", whole.regions)
+        if path[1] in plan.regions or spec.map is not None
         for name in alike
     }
+    regions = {name: region for name, region in all_regions.items() if name in plan.regions}
     contents = resolve_contents(plan, buffers, regions, reservations, names)
     peers = devices.peers(plan.peers)
     check_references(left_out, names, devices, mappings, streams)
     _ask_for_steps(plan, peers, names)
-    objects = Objects(devices.all, peers, allocations, reservations, streams, buffers, regions, contents)
+    mapped = {name: region for name, region in all_regions.items() if region.spec.map is not None}
+    objects = Objects(devices.all, peers, allocations, reservations, streams, buffers, regions, contents, mapped)
     if names.wrong or broken:
         return sound(objects, devices.all, names.wrong), names.found.all
     warn_of_unused(objects, plan, names)

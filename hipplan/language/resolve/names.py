@@ -24,6 +24,8 @@ class Names:
         self.budget = budget
         self.wrong: set[Path] = set()
         """(noun, name) of what something is wrong with, found here."""
+        self.elsewhere: dict[Path, object] = {}
+        """(noun, name) of what other ranks make -> who."""
         self._broken = broken
         self._begins = tuple({one.partition("$(")[0] for one in broken if "$(" in one})
         self._taken: dict[str, Path] = {}
@@ -77,12 +79,26 @@ class Names:
         self.wrong.add(path[:2])
         if self.is_broken(noun, name) or self.found.enough():
             return
+        if not hint:
+            hint = self._whose(noun, name)
         if self._suggestions and not hint:
             broken = (one.partition(":") for one in sorted(self._broken))
             names = [*known(), *(named for of, _, named in broken if of == noun)]
             hint = self.nearest(name, names) or otherwise() or (f"the plan has {_listed(names)}" if names else "")
         hint = hint or f"define it under {noun}:"
         self.report(code, f"there is no {noun[:-1]} '{name}'", path, key=key, hint=hint)
+
+    def is_elsewhere(self, noun: str, name: str) -> bool:
+        """Whether other ranks make it, or what it is a part of."""
+        return any((noun, part) in self.elsewhere for part in (name, *families_of(name))) if self.elsewhere else False
+
+    def _whose(self, noun: str, name: str) -> str:
+        """The hint for a name that only other ranks have."""
+        name = name.removesuffix(".*")
+        who = next(
+            (self.elsewhere[noun, part] for part in (name, *families_of(name)) if (noun, part) in self.elsewhere), ""
+        )
+        return "" if who == "" else f"'{name}' is made by rank {who} alone: give this the same rank:"
 
     def is_broken(self, noun: str, name: str) -> bool:
         """Whether a name may be that of something whose definition has been called wrong already."""

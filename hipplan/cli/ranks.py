@@ -1,0 +1,92 @@
+"""Plans for ranks without a group: --ranks and --rank, one reading for each rank, and what all of them found."""
+
+from __future__ import annotations
+
+import argparse
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from io import BytesIO
+from typing import TYPE_CHECKING
+
+from hipplan.cli.arguments import Parser, WrongUsage, source_of
+from hipplan.errors import Diagnostic
+
+if TYPE_CHECKING:
+    from hipplan.language.loader import PlanSource
+
+_RANKS_MAX = 65536
+
+
+def ranks_option(parser: Parser) -> None:
+    about = "of a plan for ranks: how many there are (default: what the plan says, else its per_node, else 1)"
+    parser.add_argument("--ranks", metavar="N", type=_count, help=about)
+
+
+def rank_option(parser: Parser) -> None:
+    parser.add_argument("--rank", metavar="N", type=_number, help="of a plan for ranks: show the program of this one")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text[:9]) <= _RANKS_MAX:
+        raise argparse.ArgumentTypeError(f"is no number from 1 to {_RANKS_MAX}: {text[:40]!r}")
+    return int(text)
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or int(text[:9]) >= _RANKS_MAX:
+        raise argparse.ArgumentTypeError(f"is no number from 0 to {_RANKS_MAX - 1}: {text[:40]!r}")
+    return int(text)
+
+
+def read_again(file: str) -> Callable[[], PlanSource]:
+    """A plan's file for several readings; standard input is read once. Raises PlanError."""
+    if file != "-":
+        path = source_of(file)
+        return lambda: path
+    from hipplan.language.source import read_all
+
+    data = read_all(source_of(file), "<stdin>")
+    return lambda: _Stdin(data)
+
+
+class _Stdin(BytesIO):
+    name = "<stdin>"
+
+
+def refuse_without_ranks(given: Namespace) -> None:
+    """Raises WrongUsage for options that a plan without `ranks:` has no use for."""
+    for option in ("ranks", "rank"):
+        if getattr(given, option, None) is not None:
+            raise WrongUsage(f"--{option}: the plan is not for ranks; add ranks: {{}} to it if it is meant to be")
+
+
+def together(by_rank: Sequence[Sequence[Diagnostic]]) -> list[Diagnostic]:
+    """What several ranks have found; what not all of them have found names those that have."""
+    ranks: dict[tuple[str, str, str], list[int]] = {}
+    first: dict[tuple[str, str, str], Diagnostic] = {}
+    for rank, found in enumerate(by_rank):
+        for one in found:
+            key = one.code, one.summary, str(one.span)
+            first.setdefault(key, one)
+            if rank not in ranks.setdefault(key, []):
+                ranks[key].append(rank)
+    whole = len(by_rank)
+    return [_named(one, ranks[key], whole) for key, one in first.items()]
+
+
+def _named(diagnostic: Diagnostic, ranks: Sequence[int], whole: int) -> Diagnostic:
+    if len(ranks) == whole or diagnostic.left_out:
+        return diagnostic
+    return replace(diagnostic, notes=(*diagnostic.notes, f"ranks: {spans(ranks)} of {whole}"))
+
+
+def spans(numbers: Iterable[int]) -> str:
+    """1, 2, 3, 7 as "1-3, 7"."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1][1:] = [number]
+        else:
+            runs.append([number])
+    return ", ".join("-".join(map(str, run)) for run in runs)

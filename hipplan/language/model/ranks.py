@@ -1,0 +1,67 @@
+"""Plans for several ranks: who makes an object, and who else maps its memory."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from hipplan.language.model.base import PlanModel, refuse
+from hipplan.language.rank import FIRST_OF_NODE
+from hipplan.plain import shown
+
+RANKS_MAX = 65536
+
+RankCount = Annotated[int, Field(ge=1, le=RANKS_MAX)]
+
+
+def _of_rank(value: Any) -> Any:
+    """One validator, for pydantic tells of each branch of a union."""
+    if value != FIRST_OF_NODE and (value.__class__ is not int or not 0 <= value < RANKS_MAX):
+        hint = f"write the number of a rank, from 0, or {FIRST_OF_NODE}"
+        raise refuse("HP104", f"'rank' cannot be {shown(value)}", hint=hint)
+    return value
+
+
+_NUMBER = {"type": "integer", "minimum": 0, "exclusiveMaximum": RANKS_MAX}
+OfRank = Annotated[
+    int | Literal["first_of_node"],
+    BeforeValidator(_of_rank),
+    WithJsonSchema({"anyOf": [{"const": FIRST_OF_NODE, "type": "string"}, _NUMBER]}),
+]
+"""Who makes an object: a rank by its number, or the first rank of each node."""
+
+
+class Ranks(PlanModel):
+    """The plan is for the ranks of a group: each reads it with its own $(rank), $(local_rank), $(node) and $(ranks),
+    and all of them apply it or none does. `ranks: {}` is enough."""
+
+    count: RankCount | None = None
+    """How many ranks there are. Left out: as many as the group has.
+
+    Errors: HP215 the group has another number.
+    Source: ours.
+    """
+
+    per_node: RankCount | None = None
+    """How many ranks each node has, at most. Left out: as many as there are.
+
+    Errors: HP215 a node has more.
+    Source: ours.
+    """
+
+
+class RegionMap(PlanModel):
+    """Which other ranks map the memory that a rank makes for a region, and what they may do with it."""
+
+    ranks: Literal["node"]
+    """`node`: all ranks of the same node. Memory of another node cannot be mapped: HIP has no handle that crosses
+    nodes.
+
+    Source: hipMemExportToShareableHandle.
+    """
+
+    access: Literal["r", "rw"] = "r"
+    """What they may do. Their devices are those that the region's access names in their own plan.
+
+    Errors: HP107 rw for a region that is sealed.
+    Source: hipMemSetAccess.
+    """

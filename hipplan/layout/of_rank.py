@@ -1,0 +1,90 @@
+"""A layout as another rank of its group sees it: what that rank shares with this one, by the rank's own names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hipplan.errors import suggest_or_list
+from hipplan.layout.holding import Holding
+from hipplan.layout.views import Piece
+from hipplan.program.parts import name_here
+
+
+class OfRank:
+    """layout.rank(2): regions and tensors of rank 2 that this rank maps, by their names there."""
+
+    def __init__(self, holding: Holding, rank: int) -> None:
+        """Raises ValueError for a rank that the group does not have."""
+        count = holding.state.program.rank.ranks
+        if isinstance(rank, bool) or not isinstance(rank, int) or not 0 <= rank < count:
+            raise ValueError(f"there is no rank {rank!r} of {count}"[:200])
+        self._holding = holding
+        self._rank = rank
+
+    def __getitem__(self, name: str) -> Piece:
+        """As of the layout. KeyError: the rank shares no such thing with this one."""
+        here = self._names().get(name)
+        if here is None:
+            known = suggest_or_list(name, self._names())
+            raise KeyError(f"rank {self._rank} shares no '{name}' with this rank{known and f'; {known}'}")
+        return self._holding.piece(here)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names())
+
+    def __repr__(self) -> str:
+        return f"<hipplan.OfRank: {len(self._names())} of rank {self._rank}>"
+
+    def _names(self) -> dict[str, str]:
+        """Name there -> name here, of regions and tensors."""
+        state = self._holding.state
+        program = state.program
+        if self._rank == program.rank.rank:
+            regions = {name: name for name in program.shared if name in program.regions and name not in program.parts}
+        else:
+            there = {region: name_here(program, self._rank, region) for region in program.shared}
+            regions = {region: here for region, here in there.items() if program.parts.get(here) == self._rank}
+        found: dict[str, str] = {}
+        for region, here in regions.items():
+            found[region] = here
+            tensors = program.regions[here].tensors
+            found |= {region + tensor.name[len(here) :]: tensor.name for tensor in tensors}
+        return found
+
+
+class InGroup:
+    """What a layout knows of the other ranks of its group."""
+
+    def __init__(self, holding: Holding) -> None:
+        self._holding = holding
+
+    def rank(self, number: int) -> OfRank:
+        """What a rank of the layout's group shares with this one, by its names there: layout.rank(2)["heap.x"].
+
+        This rank's own number gives its own memory. KeyError, there, for what is not shared. Raises ValueError: the
+        group has no such rank.
+        """
+        return OfRank(self._holding, number)
+
+    @property
+    def lost(self) -> dict[int, str]:
+        """Rank -> "closed" or "ended" (its process), of those that share memory with this one and are gone.
+
+        What this rank maps of them stays until it closes its own layout.
+        """
+        ranks = self._holding.ranks
+        return ranks.lost() if ranks is not None and not self._holding.is_forked else {}
+
+    def barrier(self, timeout: float | None = None) -> None:
+        """Waits until all ranks of the layout's group are here; they make the same calls in the same order.
+
+        It orders their Python, not their devices: synchronise those first. timeout: seconds; left out, as of apply.
+        Raises GroupError: a rank does not come (HP431); ValueError: the layout has no group, or is closed.
+        """
+        self._holding.require_open()
+        if self._holding.ranks is None:
+            raise ValueError("the layout was not applied with a group")
+        self._holding.ranks.barrier(timeout)

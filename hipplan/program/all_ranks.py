@@ -1,0 +1,67 @@
+"""The programs of all ranks of a plan, for whoever has no group: validate and preview. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from hipplan.errors import MachineError
+from hipplan.language.findings import Findings, in_order
+from hipplan.language.loader import LoadedPlan
+from hipplan.language.rank import Rank
+from hipplan.machines.profiles import Machine
+from hipplan.program import pieces
+from hipplan.program.compiler import compile as compile_plan
+from hipplan.program.parts import offer_of, with_parts
+from hipplan.program.program import Program
+
+CHECKED_MAX = 1024
+"""Ranks that are looked at, one after the other: each reads the plan anew."""
+
+
+def ranks_of(plan: LoadedPlan, count: int | None) -> list[Rank]:
+    """The ranks of a group whose nodes are full, in order; at most CHECKED_MAX. count: of ranks, if somebody says."""
+    spec = plan.plan.ranks
+    if spec is None:
+        return [Rank()]
+    ranks = count or spec.count or spec.per_node or 1
+    per_node = spec.per_node or ranks
+    return [
+        Rank(rank=number, ranks=ranks, local_rank=number % per_node, node=number // per_node)
+        for number in range(min(ranks, CHECKED_MAX))
+    ]
+
+
+class AllRanks:
+    """Each rank's program on a machine that is like all the others, made when it is asked for."""
+
+    def __init__(self, ranks: Sequence[Rank], load: Callable[[Rank], LoadedPlan], machine: Machine) -> None:
+        self.ranks = ranks
+        self.load = load
+        named = (one.model_copy(update={"uuid": one.uuid or f"{n:032x}"}) for n, one in enumerate(machine.devices))
+        self.machine = machine.model_copy(update={"devices": [*named]})  # so that ranks know each other's devices
+        self._own: dict[int, Program] = {}
+
+    def own(self, number: int) -> Program:
+        """Of one rank, without what it maps of others. Raises PlanError, MachineError."""
+        if number not in self._own:
+            self._own[number] = compile_plan(self.load(self.ranks[number]), self.machine)
+        return self._own[number]
+
+    def meet(self, number: int, program: Program) -> Program:
+        """A rank's program, with what it maps of others. Raises PlanError, MachineError: of any rank of its node."""
+        node = self.ranks[number].node
+        others = [one.rank for one in self.ranks if one.node == node and one.rank != number]
+        return with_parts(program, [offer_of(self.own(other)) for other in others], {}) if program.shared else program
+
+    def whole(self, number: int) -> Program:
+        """Of one rank, with what it maps of others. Raises as meet() does."""
+        findings = Findings()
+        program = pieces.fitted(self.meet(number, pieces.as_planned(self.own(number))), findings)
+        if findings.errors:
+            raise MachineError(in_order(findings.all))
+        return program
+
+    def meeting(self, number: int) -> Callable[[Program], Program]:
+        """As compile_change() takes it."""
+        return partial(self.meet, number)

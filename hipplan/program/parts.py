@@ -1,0 +1,303 @@
+"""Memory of other ranks: what a rank says of its own, and the program that maps what the others said. Pure.
+
+A part is what one rank has made for a region that others map. In those others it is a region like any: an address range
+of its own, memory that is imported chunk by chunk, tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from pydantic import Field
+
+from hipplan.errors import Diagnostic, MachineError, Span
+from hipplan.language.objects import HOST, ResolvedRegion, bare_uuid
+from hipplan.program import steps
+from hipplan.program.program import Program
+from hipplan.program.regions import PlacedRegion, PlacedTensor, mapping_of, memory_of
+from hipplan.units import about_size, round_up
+
+STRIDE = 2 << 20
+"""What the distance of two parts at symmetric addresses is a multiple of. Bytes."""
+
+
+Bytes = Annotated[int, Field(gt=0, lt=2**63)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chunk:
+    """One piece of a rank's memory."""
+
+    device: str
+    """What the rank's plan calls the device that holds it."""
+    uuid: str
+    """Of that device; empty if its runtime does not say."""
+    size: Bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """What a rank has made for one region."""
+
+    region: str
+    """Its name in the plan."""
+    chunks: tuple[Chunk, ...]
+    """In the order of addresses."""
+    asked: Bytes
+    reserve: Bytes
+    """Of addresses."""
+    tensors: tuple[PlacedTensor, ...]
+    """As the rank itself calls them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """What a rank makes, as it says to the others of its node."""
+
+    rank: Annotated[int, Field(ge=0)]
+    parts: tuple[Part, ...]
+    needs: Mapping[str, int]
+    """UUID of a device -> bytes that the rank takes there."""
+
+
+def offer_of(program: Program) -> Offer:
+    """Of a rank's own program."""
+    needs = {_uuid(program, name): size for name, size in program.bytes_by_device().items()}
+    return Offer(rank=program.rank.rank, parts=tuple(_own_parts(program)), needs=needs)
+
+
+def name_here(program: Program, rank: int, region: str) -> str:
+    """What a region of a rank is called in this one's program."""
+    one_maker = region in program.shared and program.shared[region].region.spec.rank is not None
+    own = one_maker or rank == program.rank.rank
+    return region if own else f"{region}{steps.RANK_SIGN}{rank}"
+
+
+def symmetric(program: Program, offers: Sequence[Offer]) -> dict[str, tuple[int, int]]:
+    """Name here -> (offset, bytes) of each part that lies at the same address in all ranks, if they are put one behind
+    the other. told: of all ranks of the node, this one's own among them, in their order."""
+    found: dict[str, tuple[int, int]] = {}
+    end = 0
+    for region, shared in program.shared.items():
+        if shared.region.spec.addresses != "symmetric":
+            continue
+        parts = [(offer.rank, part) for offer in offers for part in offer.parts if part.region == region]
+        stride = round_up(max((part.reserve for _, part in parts), default=0), STRIDE)
+        for rank, part in parts:
+            found[name_here(program, rank, region)] = end, part.reserve
+            end += stride
+    return found
+
+
+def placed_already(old: Program | None, program: Program, offers: Sequence[Offer]) -> dict[str, int]:
+    """Name here -> address of what lies at the same address in all ranks, and is not to move."""
+    if old is None:
+        return {}
+    there = {step.name: step.address for step in old.steps if isinstance(step, steps.Reserve) and step.exact}
+    regions: dict[str, list[str]] = {}
+    for offer in offers:
+        for part in offer.parts:
+            regions.setdefault(part.region, []).append(name_here(program, offer.rank, part.region))
+    stay = {name for names in regions.values() if there.keys() >= set(names) for name in names}
+    return {name: there[name] for name in symmetric(program, offers) if name in stay}
+
+
+def with_parts(program: Program, offers: Sequence[Offer], places: Mapping[str, int]) -> Program:
+    """The program that also maps what other ranks of the node make, instead of what it may have mapped before.
+
+    offers: of the others. places: name here -> address, of parts that lie at the same one in all ranks.
+    Raises MachineError: HP301 ranks that share a device need more than it has, HP307 memory that is out of reach.
+    """
+    program = _without_parts(program)
+    adding = _Adding(program)
+    for offer in offers:
+        for part in offer.parts:
+            adding.add(offer.rank, part)
+    adding.check_sums(offers)
+    if adding.errors:
+        raise MachineError(adding.errors)
+    made = [_placed(step, places) for step in (*program.steps, *adding.steps)]
+    first = [step for step in made if isinstance(step, steps.Reserve) and step.name in places]
+    taken = {step.name for step in first}
+    rest = (step for step in made if not (isinstance(step, steps.Reserve) and step.name in taken))
+    return replace(
+        program,
+        steps=(*first, *rest),  # before anything else can take those addresses
+        devices={**program.devices, **adding.devices},
+        selectors={**program.selectors, **dict.fromkeys(adding.devices, "of another rank")},
+        regions={**program.regions, **adding.regions},
+        parts=adding.parts,
+    )
+
+
+def _placed(step: steps.Step, places: Mapping[str, int]) -> steps.Step:
+    if isinstance(step, steps.Reserve) and step.name in places:
+        return replace(step, address=places[step.name], exact=True, slack=0)
+    return step
+
+
+def _without_parts(program: Program) -> Program:
+    if not program.parts:
+        return program
+    gone = set(program.parts)
+    for name in program.parts:
+        for number in range(len(program.regions[name].chunks)):
+            gone |= {memory_of(name, number), mapping_of(name, number)}
+    return replace(
+        program,
+        steps=tuple(step for step in program.steps if step.name not in gone),
+        devices={name: ordinal for name, ordinal in program.devices.items() if steps.RANK_SIGN not in name},
+        selectors={name: chosen for name, chosen in program.selectors.items() if steps.RANK_SIGN not in name},
+        regions={name: region for name, region in program.regions.items() if name not in gone},
+        parts={},
+    )
+
+
+def _own_parts(program: Program) -> Iterator[Part]:
+    reserved = {step.name: step.size for step in program.steps if isinstance(step, steps.Reserve)}
+    for name in program.shared:
+        placed = program.regions.get(name)
+        if placed is None or name in program.parts:
+            continue
+        uuids = {device: _uuid(program, device) for device, _ in placed.chunks}
+        yield Part(
+            region=name,
+            chunks=tuple(Chunk(device=device, uuid=uuids[device], size=size) for device, size in placed.chunks),
+            asked=placed.asked,
+            reserve=reserved[name],
+            tensors=placed.tensors,
+        )
+
+
+def _uuid(program: Program, device: str) -> str:
+    known = program.measured.devices[program.devices[device]].uuid if program.measured else None
+    return bare_uuid(known or "")
+
+
+class _Adding:
+    """What is added to a program for the parts of others."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self.steps: list[steps.Step] = []
+        self.devices: dict[str, int] = {}
+        """Devices of others that this process sees too, where it moves their memory by them."""
+        self.regions: dict[str, PlacedRegion] = {}
+        self.parts: dict[str, int] = {}
+        self.errors: list[Diagnostic] = []
+        there = program.measured.devices if program.measured else ()
+        self._ordinals = {bare_uuid(one.uuid): ordinal for ordinal, one in enumerate(there) if one.uuid}
+        self._names = {ordinal: name for name, ordinal in program.devices.items()}
+
+    def add(self, rank: int, part: Part) -> None:
+        program = self._program
+        shared = program.shared.get(part.region)
+        name = name_here(program, rank, part.region)
+        if shared is None or name in program.regions or not part.chunks:
+            what = "its part is empty" if shared is not None else "this rank's plan has no such region"
+            why = f"rank {rank} has made '{part.region}', and {what}"
+            self.errors.append(Diagnostic("HP433", "the ranks do not have the same plan", why=why))
+            return
+        labels = {chunk.device: self._label(rank, chunk) for chunk in part.chunks}
+        own = _rights(shared.region, program)
+        holders = {ordinal: shared.right for _, ordinal in labels.values() if ordinal in self.devices.values()}
+        rights = tuple({**holders, **own}.items())
+        self._check_reach(name, shared.origin, own, [ordinal for _, ordinal in labels.values()])
+        origin = shared.origin
+        self.steps.append(
+            steps.Reserve(
+                name=name,
+                size=part.reserve,
+                asked=part.reserve,
+                alignment=0,
+                slack=0,
+                address=0,
+                exact=False,
+                origin=origin,
+            )
+        )
+        at = 0
+        for number, chunk in enumerate(part.chunks):
+            label, ordinal = labels[chunk.device]
+            memory, mapping = memory_of(name, number), mapping_of(name, number)
+            self.steps += (
+                steps.ImportAllocation(
+                    name=memory,
+                    bind=memory_of(part.region, number),
+                    rank=rank,
+                    holder=label,
+                    device=ordinal,
+                    size=chunk.size,
+                    asked=chunk.size,
+                    origin=origin,
+                ),
+                steps.Map(
+                    name=mapping,
+                    reservation=name,
+                    allocation=memory,
+                    offset=at,
+                    size=chunk.size,
+                    asked=chunk.size,
+                    origin=origin,
+                ),
+                steps.SetAccess(name=mapping, rights=rights, origin=origin),
+            )
+            at += chunk.size
+        region = _of_other(shared.region, name, tuple(dict.fromkeys(label for label, _ in labels.values())))
+        tensors = tuple(replace(one, name=name + one.name[len(part.region) :]) for one in part.tensors)
+        chunks = tuple((labels[chunk.device][0], chunk.size) for chunk in part.chunks)
+        self.parts[name] = rank
+        self.regions[name] = PlacedRegion(region, chunks, part.asked, tensors)
+
+    def _label(self, rank: int, chunk: Chunk) -> tuple[str, int]:
+        """What the device of a chunk is called here, and its ordinal; UNSEEN if nothing here is done with it."""
+        ordinal = self._ordinals.get(chunk.uuid, steps.UNSEEN) if chunk.uuid else steps.UNSEEN
+        if ordinal in self._names:
+            return self._names[ordinal], ordinal
+        name = f"{chunk.device}{steps.RANK_SIGN}{rank}"
+        machine = self._program.measured
+        if ordinal != steps.UNSEEN and machine is not None and machine.runtime != "cuda":
+            self._names[ordinal] = name
+            self.devices[name] = ordinal  # on AMD the device that holds memory copies it
+        return name, ordinal
+
+    def _check_reach(self, name: str, origin: Span | None, own: Mapping[int, str], holders: Sequence[int]) -> None:
+        machine = self._program.measured
+        for who in own:
+            for holder in dict.fromkeys(holders):
+                inside = min(who, holder) >= 0 and machine is not None
+                if inside and machine is not None and not machine.can_access(who, holder):
+                    summary = f"{self._names[who]} cannot be given access to '{name}'"
+                    why = f"{machine.name} has no link from device {who} to device {holder}"
+                    hint = "remove map, or start the ranks on devices that are linked"
+                    self.errors.append(Diagnostic("HP307", summary, origin, why=why, hint=hint))
+
+    def check_sums(self, offers: Sequence[Offer]) -> None:
+        """HP301: ranks on one device."""
+        program, machine = self._program, self._program.measured
+        for name, own in program.bytes_by_device().items():
+            others = {offer.rank: size for offer in offers if (size := offer.needs.get(_uuid(program, name), 0))}
+            if not others or machine is None or not _uuid(program, name):
+                continue
+            there, needed = machine.devices[program.devices[name]], own + sum(others.values())
+            if there.memory is not None and needed > there.memory - there.in_use:
+                ranks = ", ".join(map(str, sorted([*others, program.rank.rank])))
+                summary = f"the ranks {ranks} together need {about_size(needed)} on one device"
+                why = f"{there.name} has {about_size(there.memory)}, {about_size(there.in_use)} in use"
+                hint = "give each rank a device of its own, or make it smaller"
+                self.errors.append(Diagnostic("HP301", summary, why=why, hint=hint))
+
+
+def _of_other(region: ResolvedRegion, name: str, holders: tuple[str, ...]) -> ResolvedRegion:
+    """The region as another rank's part of it."""
+    return region._replace(name=name, devices=holders, access={})
+
+
+def _rights(region: ResolvedRegion, program: Program) -> dict[int, str]:
+    """Ordinal -> right of each device of this rank that maps the region of another."""
+    named = (who for who, right in region.access.items() if right != "none")
+    right = program.shared[region.name].right
+    ordinals = (steps.CPU_ORDINAL if who == HOST else program.devices[who] for who in (*region.devices, *named))
+    return dict.fromkeys(ordinals, right)

@@ -1,0 +1,172 @@
+"""What the ranks of a node send each other within one agreement: what each makes, where it is to lie, descriptors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn, Protocol
+
+from pydantic import TypeAdapter
+
+from hipplan import _core
+from hipplan.errors import Diagnostic, GroupError
+from hipplan.language.rank import Rank
+from hipplan.program.parts import Offer, offer_of, placed_already, symmetric, with_parts
+from hipplan.program.program import Program
+from hipplan.program.regions import memory_of
+from hipplan.program.steps import ImportAllocation
+from hipplan.ranks.addresses import common_base
+from hipplan.ranks.mesh import Door, Late, Mesh, Message, PeerGone, Received
+
+_OFFER = TypeAdapter(Offer)
+
+
+class Agreement(Protocol):
+    """What a meeting is a part of."""
+
+    rank: Rank
+    neighbours: Sequence[int]
+
+    def until(self) -> float:
+        """When a wait that begins now is over."""
+
+    def over(self) -> bool:
+        """Whether the call has come to an end without this rank. May raise, to end a wait."""
+
+    def ended_by_others(self, missing: Sequence[int], why: str = "") -> NoReturn:
+        """Raises GroupError: why it came to an end."""
+
+
+class Meeting:
+    """The ranks of one node, for one call of a group."""
+
+    def __init__(self, agreement: Agreement) -> None:
+        self._agreement = agreement
+        self._door: Door | None = None
+        self._mesh: Mesh | None = None
+        self._offered: set[str] = set()
+
+    def begin(self, program: Program | None) -> dict[str, str]:
+        """Opens the door for those who are to share memory with this rank; what they must know of it."""
+        if program is None or not program.shared or not self._agreement.neighbours:
+            return {}
+        try:
+            self._door = Door()
+        except OSError as error:
+            raise _unusable(error) from None
+        return {"door": self._door.name, "nonce": self._door.nonce}
+
+    @property
+    def begun(self) -> bool:
+        """Whether this rank shares memory with others."""
+        return self._door is not None
+
+    def joined(
+        self, everybody: Sequence[Mapping[str, Any]], old: Program | None, program: Program, runtime: _core.Runtime
+    ) -> Program:
+        """The program with the parts of the others. old: what the layout is, where there is one.
+
+        Raises GroupError, MachineError.
+        """
+        own = self._agreement.rank.rank
+        mine = offer_of(program)
+        self._offered = {memory_of(part.region, n) for part in mine.parts for n in range(len(part.chunks))}
+        with self._with_others():
+            self._connect(everybody)
+            said = self._to_all({"offer": _OFFER.dump_python(mine, mode="json")})
+            offers = [_OFFER.validate_python(said[rank].get("offer"), strict=False) for rank in sorted(said)]
+            if [offer.rank for offer in offers] != sorted(said):
+                raise ValueError("a rank speaks for another")
+            everything = sorted([mine, *offers], key=lambda offer: offer.rank)
+            places, missing = placed_already(old, program, everything), symmetric(program, everything)
+            missing = {name: place for name, place in missing.items() if name not in places}
+            if missing:
+                begin, end = min(at for at, _ in missing.values()), max(at + size for at, size in missing.values())
+                base = common_base(end - begin, own, sorted(said), self._to_all, program, runtime)
+                places |= {name: base + at - begin for name, (at, _) in missing.items()}
+        return with_parts(program, offers, places)
+
+    def exchange(self, imports: Sequence[ImportAllocation], share: Callable[[str], int]) -> dict[str, int]:
+        """See Agreement.exchange()."""
+        if self._mesh is None:
+            return {}
+        shared: dict[str, int] = {}
+        received: dict[int, Received] = {}
+        try:
+            with self._with_others():
+                wanted = {rank: [step for step in imports if step.rank == rank] for rank in self._mesh.ranks}
+                wants = {rank: {"wants": [step.bind for step in some]} for rank, some in wanted.items()}
+                asked = self._send(wants)
+                for names in (message.get("wants") for message in asked.values()):
+                    if not isinstance(names, list) or not self._offered.issuperset(names):
+                        raise ValueError("a rank asks for memory that is not shared")
+                    for name in names:
+                        if name not in shared:
+                            shared[name] = share(name)
+                outgoing = {rank: [shared[name] for name in message["wants"]] for rank, message in asked.items()}
+                until, over = self._agreement.until(), self._agreement.over
+                received = self._mesh.exchange({rank: {} for rank in outgoing}, until, over, outgoing)
+                if any(len(received[rank].descriptors) != len(some) for rank, some in wanted.items()):
+                    raise ValueError("a rank sends other memory than was asked for")
+            found = {
+                step.name: descriptor
+                for rank, some in wanted.items()
+                for step, descriptor in zip(some, received[rank].descriptors, strict=True)
+            }
+            received.clear()  # they are the caller's now
+            return found
+        finally:
+            for one in received.values():
+                one.close()
+            for descriptor in shared.values():
+                os.close(descriptor)
+
+    def take_mesh(self) -> Mesh | None:
+        """The connections, for whoever keeps them."""
+        mesh, self._mesh = self._mesh, None
+        return mesh
+
+    def close(self) -> None:
+        if self._door is not None:
+            self._door.close()
+        if self._mesh is not None:
+            self._mesh.close()
+
+    def _connect(self, everybody: Sequence[Mapping[str, Any]]) -> None:
+        doors = {
+            rank: (everybody[rank].get("door"), everybody[rank].get("nonce")) for rank in self._agreement.neighbours
+        }
+        known = {rank: (str(name), str(nonce)) for rank, (name, nonce) in doors.items()}
+        assert self._door is not None
+        self._mesh = self._door.meet(self._agreement.rank.rank, known, self._agreement.until(), self._agreement.over)
+
+    def _to_all(self, message: Message) -> dict[int, Message]:
+        assert self._mesh is not None
+        return self._send(dict.fromkeys(self._mesh.ranks, message))
+
+    def _send(self, messages: Mapping[int, Message]) -> dict[int, Message]:
+        assert self._mesh is not None
+        received = self._mesh.exchange(messages, self._agreement.until(), self._agreement.over)
+        for one in received.values():
+            one.close()  # nobody asked for any
+        return {rank: one.message for rank, one in received.items()}
+
+    @contextmanager
+    def _with_others(self) -> Iterator[None]:
+        """Raises GroupError for what goes wrong between the ranks."""
+        try:
+            yield
+        except Late as late:
+            self._agreement.ended_by_others(late.ranks)
+        except PeerGone as gone:
+            self._agreement.ended_by_others([gone.rank], str(gone))
+        except (OSError, ValueError, TypeError, LookupError, RecursionError) as error:
+            raise _unusable(error) from None
+
+
+def _unusable(error: Exception) -> GroupError:
+    why = (
+        str(error)[:500] if not isinstance(error, OSError) else f"descriptors cannot be sent: {error.strerror or error}"
+    )
+    return GroupError(Diagnostic("HP434", "the ranks of this node cannot share memory", why=why))

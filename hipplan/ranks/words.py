@@ -1,0 +1,55 @@
+"""What ranks say of failures, to each other and to their callers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hipplan.errors import Diagnostic, GroupError, GroupInDoubt, HipplanError
+
+Said = dict[str, Any]
+"""One message."""
+
+_TEXT_MAX = 2000
+
+
+def unusable(lost: Exception) -> GroupError:
+    return GroupError(Diagnostic("HP434", "the group cannot be used", why=str(lost)))
+
+
+def doubt(rank: int, error: BaseException) -> GroupInDoubt:
+    summary = f"rank {rank} cannot read what its group has decided"
+    hint = "close() gives back what this rank has made, whatever the others do"
+    return GroupInDoubt(Diagnostic("HP432", summary, why=_text_of(error), hint=hint))
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)[:_TEXT_MAX]
+    except Exception:  # a class of the caller's that cannot be written
+        return "an error without a text"
+
+
+def told_to_others(error: BaseException) -> Said:
+    """An error for other ranks: its first diagnostic, without the text of the plan."""
+    if not isinstance(error, HipplanError) or not error.diagnostics:
+        return {"what": f"{type(error).__name__}: {_text_of(error)}"}
+    first = error.diagnostics[0]
+    notes = [note[:_TEXT_MAX] for note in first.notes[:4] if note.startswith("driver:")]
+    return {"code": first.code, "what": first.summary, "at": str(first.span or ""), "why": first.why, "notes": notes}
+
+
+def failure(ended: Said) -> Diagnostic:
+    code, place = ended.get("code", ""), ended.get("at", "")
+    what = f"{f'{place}: ' if place else ''}{f'{code}: ' if code else ''}{ended['what']}"
+    notes = tuple(str(note) for note in ended.get("notes", ()))
+    why = "; ".join(filter(None, (str(what), str(ended.get("why", "")))))
+    return Diagnostic("HP430", f"rank {int(ended['failed'])} failed, so no rank keeps anything", why=why, notes=notes)
+
+
+def silence(ended: Said) -> Diagnostic:
+    ranks = [int(rank) for rank in ended["missing"]]
+    who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks[:10]))}"
+    more = f" and {len(ranks) - 10} more" if len(ranks) > 10 else ""
+    summary = f"{who}{more} did not answer within {float(ended['after']):g} s, so no rank keeps anything"
+    why = f"rank {int(ended['by'])} waited for {'it' if len(ranks) == 1 else 'them'}"
+    return Diagnostic("HP431", summary, why=why, hint="look at what that process says; timeout= waits longer")

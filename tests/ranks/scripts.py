@@ -1,0 +1,142 @@
+"""What a rank does with its layout, in a process of its own. Each is called with the layout and the simulator."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import hipplan
+from hipplan.files.strict_json import dumps
+
+WAIT_S = 60.0
+
+
+def read(layout: Any, name: str) -> bytes:
+    """The bytes of something, by way of a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "bytes.raw")
+        layout.save(name, path)
+        return path.read_bytes()
+
+
+def addresses(layout: Any, sim: Any) -> dict[str, int]:
+    return {name: layout[name].address for name in layout if layout[name].address}
+
+
+def write_to_all(layout: Any, sim: Any) -> list[int]:
+    """Each rank writes a row of everybody's inbox; returns the first byte of each row of its own."""
+    me = layout.program.rank
+    for other in range(me.ranks):
+        for row in range(me.ranks):
+            assert read(layout, layout.rank(other)[f"heap.row{row}"].name)[:1] == bytes([0xEE]), (other, row)
+    layout.barrier()
+    for other in range(me.ranks):
+        layout.fill(layout.rank(other)[f"heap.row{me.rank}"].name, 16 * other + me.rank)
+    layout.barrier()
+    rows = [set(read(layout, f"heap.row{row}")) for row in range(me.ranks)]
+    assert all(len(row) == 1 for row in rows)
+    layout.barrier()
+    return [next(iter(row)) for row in rows]
+
+
+def grow_heap(layout: Any, sim: Any) -> Any:
+    """Returns the sizes and addresses of all parts, before and after."""
+
+    def parts() -> dict[int, tuple[int, int]]:
+        pieces = {rank: layout.rank(rank)["heap"] for rank in range(layout.program.rank.ranks)}
+        return {rank: (piece.address, piece.size) for rank, piece in pieces.items()}
+
+    before = parts()
+    layout.grow("heap", by="2MiB" if layout.program.rank.rank else "4MiB")
+    grown = parts()
+    layout.fill("heap", 7)
+    layout.barrier()
+    seen = [set(read(layout, layout.rank(rank)["heap"].name)) for rank in before]
+    layout.barrier()
+    layout.shrink("heap", to="4MiB")
+    return before, grown, parts(), seen, not layout.drift()
+
+
+def names(layout: Any, sim: Any) -> list[str]:
+    return [*layout]
+
+
+def of_rank(layout: Any, sim: Any) -> Any:
+    ranks = range(layout.program.rank.ranks)
+    return {rank: {name: layout.rank(rank)[name].size for name in layout.rank(rank)} for rank in ranks}
+
+
+def refusals(layout: Any, sim: Any) -> list[str]:
+    """What is said to calls that cannot be."""
+    other = 1 - layout.program.rank.rank
+    calls = [
+        lambda: layout.rank(9),
+        lambda: layout.rank("x"),
+        lambda: layout.rank(other)["nothing"],
+        lambda: layout.export(f"heap@{other}#0"),
+    ]
+    said = []
+    for call in calls:
+        try:
+            call()
+        except (ValueError, KeyError) as error:
+            said.append(str(error))
+    for call in (
+        lambda: layout.grow(f"heap@{other}", by="2MiB"),
+        lambda: layout.shrink(f"heap@{other}", by="2MiB"),
+        lambda: layout.remap(f"heap@{other}"),
+        lambda: layout.remap("heap"),
+    ):
+        try:
+            call()
+        except hipplan.ApplyError as error:
+            said.append(str(error))
+    return said
+
+
+def see_others_go(layout: Any, sim: Any) -> dict[int, str]:
+    """Rank 0 watches the others: rank 1 closes, rank 2 is killed, rank 3 stays until rank 0 has seen it."""
+    me = layout.program.rank.rank
+    if me == 1:
+        layout.close()
+    elif me == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif me == 0:
+        until = time.monotonic() + WAIT_S
+        while len(layout.lost) < 2 and time.monotonic() < until:
+            time.sleep(0.01)
+        assert set(read(layout, layout.rank(2)["heap"].name)[:100]) == {0xEE}
+        assert not layout.drift()
+    return dict(layout.lost) if not layout.closed else {}
+
+
+def close_and_wait(layout: Any, sim: Any) -> Any:
+    """Rank 0 closes first and waits in vain, for rank 1 waits until rank 0 has."""
+    if layout.program.rank.rank == 0:
+        return layout.close(wait=0.2).ranks
+    until = time.monotonic() + WAIT_S
+    while not layout.lost and time.monotonic() < until:
+        time.sleep(0.01)
+    time.sleep(0.3)
+    return dumps({str(rank): how for rank, how in layout.lost.items()}), layout.close(wait=WAIT_S).ranks
+
+
+def fork(layout: Any, sim: Any) -> Any:
+    """A child of rank 1 lives on; rank 0 hears of rank 1's end all the same."""
+    if layout.program.rank.rank == 1:
+        child = os.fork()
+        if child == 0:
+            time.sleep(WAIT_S)
+            os._exit(0)
+        layout.barrier()
+        layout.close()
+        return child
+    layout.barrier()
+    until = time.monotonic() + WAIT_S / 2
+    while not layout.lost and time.monotonic() < until:
+        time.sleep(0.01)
+    return dict(layout.lost)

@@ -1,0 +1,297 @@
+"""Memory that ranks map of each other: the plan's `map:`, addresses and bytes, and whatever fails on the way there."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hipplan
+from tests.conftest import WHOLE
+from tests.ranks.workers import Outcome, Task, Workers
+
+MIB = 2**20
+PLAN = """
+hipplan: 1
+ranks: {}
+devices: {gpu: {ordinal: $(local_rank % 2)}}
+regions:
+  heap:
+    device: gpu
+    size: $((rank + 1) * 2MiB)
+    chunk: 2MiB
+    reserve: 32MiB
+    map: {ranks: node, access: rw}
+    addresses: symmetric
+    tensors: {row0: {dtype: u8, shape: [4096]}, row1: {dtype: u8, shape: [4096]}, row2: {dtype: u8, shape: [4096]},
+              row3: {dtype: u8, shape: [4096]}}
+  weights:
+    rank: 0
+    device: gpu
+    map: {ranks: node}
+    tensors: {w: {dtype: u8, shape: [4096]}}
+buffers:
+  report: {rank: 0, kind: pinned, size: 4KiB}
+contents:
+  heap: {value: 0xEE}
+  weights.w: {value: 9}
+  report: {value: 1}
+"""
+SHORT_S = 0.3
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Workers]:
+    made = Workers()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Any:
+    numbers = count()
+    return lambda: str(tmp_path / f"group-{next(numbers)}")
+
+
+def run(workers: Workers, size: int, folder: str, plan: Any = PLAN, **more: Any) -> list[Outcome]:
+    outcomes = workers.run(*(Task(plan, folder, rank, size, **more) for rank in range(size)))
+    assert all(one is not None for one in outcomes), outcomes
+    return [one for one in outcomes if one is not None]
+
+
+def results(outcomes: list[Outcome | None]) -> list[str]:
+    assert all(one is None or (one.left, one.descriptors) == (0, 0) for one in outcomes), outcomes
+    return ["killed" if one is None else one.result for one in outcomes]
+
+
+def values(outcomes: list[Outcome]) -> list[Any]:
+    assert results([*outcomes]) == ["committed"] * len(outcomes), outcomes
+    return [one.value for one in outcomes]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_ranks_write_into_each_other_s_memory(workers: Workers, folder: Any, size: int) -> None:
+    said = values(run(workers, size, folder(), script="write_to_all"))
+    assert said == [[16 * me + other for other in range(size)] for me in range(size)]
+
+
+def test_parts_lie_at_the_same_address_in_all_ranks(workers: Workers, folder: Any) -> None:
+    said = values(run(workers, 3, folder(), script="addresses"))
+    stride = 32 * MIB
+    bases = [
+        {said[me]["heap" if me == rank else f"heap@{rank}"] - rank * stride for rank in range(3)} for me in range(3)
+    ]
+    assert all(len(base) == 1 and base == bases[0] for base in bases)
+
+
+def test_a_rank_s_names_are_those_that_it_has_itself(workers: Workers, folder: Any) -> None:
+    said = values(run(workers, 2, folder(), script="of_rank"))
+    heap = {f"heap.row{n}": 4096 for n in range(4)}
+    weights = {"weights": 4096, "weights.w": 4096}
+    for names in said:
+        assert names == {0: {"heap": 2 * MIB, **heap, **weights}, 1: {"heap": 4 * MIB, **heap}}
+
+
+def test_what_one_rank_makes_is_the_same_memory_in_all(workers: Workers, folder: Any) -> None:
+    said = values(run(workers, 2, folder(), script="names"))
+    assert {"weights", "weights.w", "report", "heap", "heap@1", "heap@1.row3"} <= set(said[0])
+    assert {"weights", "weights.w", "heap", "heap@0"} <= set(said[1])
+    assert "report" not in said[1]
+
+
+def test_a_region_that_grew_is_seen_by_all_at_the_same_addresses(workers: Workers, folder: Any) -> None:
+    for before, grown, shrunk, seen, as_planned in values(run(workers, 3, folder(), script="grow_heap")):
+        assert [size for _, size in before.values()] == [2 * MIB, 4 * MIB, 6 * MIB]
+        assert [size for _, size in grown.values()] == [6 * MIB, 6 * MIB, 8 * MIB]
+        assert [size for _, size in shrunk.values()] == [4 * MIB] * 3
+        assert (
+            [at for at, _ in before.values()] == [at for at, _ in grown.values()] == [at for at, _ in shrunk.values()]
+        )
+        assert seen == [{7}] * 3
+        assert as_planned
+
+
+def test_an_update_maps_what_comes_and_gives_back_what_goes(workers: Workers, folder: Any) -> None:
+    more = PLAN.replace(
+        "  weights:\n", "  more: {device: gpu, size: 2MiB, map: {ranks: node}, addresses: symmetric}\n  weights:\n"
+    )
+    outcomes = run(workers, 2, folder(), update=more, script="of_rank")
+    assert results([*outcomes]) == ["changed"] * 2
+    assert all(set(one.value[1]) >= {"heap", "more"} for one in outcomes)
+    outcomes = run(workers, 2, folder(), more, update=PLAN, script="of_rank")
+    assert results([*outcomes]) == ["changed"] * 2
+    assert all("more" not in one.value[1] for one in outcomes)
+
+
+def test_memory_stays_on_its_own_node(workers: Workers, folder: Any) -> None:
+    place = folder()
+    tasks = [Task(PLAN, place, rank, 4, node=f"node {rank // 2}", script="of_rank") for rank in range(4)]
+    outcomes = [one for one in workers.run(*tasks) if one is not None]
+    for rank, names in enumerate(values(outcomes)):
+        mine = range(rank // 2 * 2, rank // 2 * 2 + 2)
+        assert [other for other in range(4) if "heap" in names[other]] == [*mine]
+        assert ("weights" in names[0]) == (rank < 2)
+
+
+def test_the_first_rank_of_each_node_makes_what_is_once_a_node(workers: Workers, folder: Any) -> None:
+    plan, place = PLAN.replace("rank: 0\n", "rank: first_of_node\n"), folder()
+    tasks = [Task(plan, place, rank, 3, node="b" if rank == 1 else "a", script="of_rank") for rank in range(3)]
+    said = values([one for one in workers.run(*tasks) if one is not None])
+    assert ["weights" in said[rank][rank] for rank in range(3)] == [True, True, False]
+    assert "weights" in said[2][0]
+
+
+@pytest.mark.parametrize("size", [2, 3, 4] if WHOLE else [2])
+def test_each_driver_call_of_each_rank_fails_in_turn(workers: Workers, folder: Any, size: int) -> None:
+    calls = [one.driver_calls for one in run(workers, size, folder())]
+    failed = 0
+    for rank in range(size):
+        for call in range(1, calls[rank] + 1, 1 if WHOLE else 2):
+            place = folder()
+            tasks = [Task(PLAN, place, other, size) for other in range(size)]
+            tasks[rank].faults = f"*@{call}=2"
+            outcomes = workers.run(*tasks)
+            said = results(outcomes)
+            if said == ["committed"] * size:
+                continue  # a call whose failure does not matter
+            failed += 1
+            assert "committed" not in said, (rank, call, said)
+            others = [one for other, one in enumerate(outcomes) if other != rank and one is not None]
+            assert all(one.codes == ("HP430",) and f"rank {rank} failed" in one.text for one in others), (call, others)
+    assert failed > 10 * size if WHOLE else failed > 5 * size
+
+
+@pytest.mark.parametrize("size", [2, 3] if WHOLE else [2])
+def test_each_driver_call_of_a_growth_fails_in_each_rank(workers: Workers, folder: Any, size: int) -> None:
+    plan = PLAN.replace("  heap:", "  part:").replace("  heap: {value", "  part: {value")
+    calls = [one.driver_calls for one in run(workers, size, folder(), plan, grow="4MiB")]
+    failed = 0
+    for rank in range(size):
+        for call in range(1, calls[rank] + 1):
+            place = folder()
+            tasks = [Task(plan, place, other, size, grow="4MiB") for other in range(size)]
+            tasks[rank].grow_faults = f"*@{call}=2"
+            said = results(workers.run(*tasks))
+            failed += said != ["changed"] * size
+            assert len({one == "changed" for one in said}) == 1, (rank, call, said)
+    assert failed > 5 * size
+
+
+@pytest.mark.parametrize("does", ["kill", "stop"])
+@pytest.mark.parametrize("size", [2, 3, 4] if WHOLE else [2])
+def test_a_rank_that_goes_at_any_packet_to_another_is_missed(
+    workers: Workers, folder: Any, size: int, does: str
+) -> None:
+    packets = [one.packets for one in run(workers, size, folder())]
+    assert min(packets) > 5
+    for rank in range(size):
+        for packet in range(1, packets[rank] + 1, 1 if WHOLE else 2):
+            place = folder()
+            tasks = [Task(PLAN, place, other, size, timeout=SHORT_S) for other in range(size)]
+            tasks[rank].does, tasks[rank].packet = does, packet
+            outcomes = workers.run(*tasks, resume=True)
+            said = results(outcomes)
+            assert "committed" not in said, (rank, packet, said)
+            others = [one for other, one in enumerate(outcomes) if other != rank and one is not None]
+            assert all(f"rank {rank} did not answer" in one.text for one in others), (rank, packet, others)
+
+
+def test_others_are_seen_to_go(workers: Workers, folder: Any) -> None:
+    place = folder()
+    outcomes = workers.run(*(Task(PLAN, place, rank, 3, script="see_others_go") for rank in range(3)))
+    assert results(outcomes) == ["committed", "committed", "killed"]
+    assert outcomes[0] is not None
+    assert outcomes[0].value == {1: "closed", 2: "ended"}
+
+
+def test_close_waits_for_others_only_if_it_is_asked_to(workers: Workers, folder: Any) -> None:
+    said = values(run(workers, 2, folder(), script="close_and_wait"))
+    assert said == [(1,), ('{"0": "closed"}', ())]
+
+
+def test_a_forked_child_does_not_hide_the_end_of_its_parent(workers: Workers, folder: Any) -> None:
+    said = values(run(workers, 2, folder(), script="fork"))
+    os.kill(said[1], 9)
+    assert said[0] == {1: "closed"}
+
+
+def test_what_is_another_rank_s_is_changed_by_that_rank(workers: Workers, folder: Any) -> None:
+    for rank, said in enumerate(values(run(workers, 2, folder(), script="refusals"))):
+        other = 1 - rank
+        assert "no rank 9 of 2" in said[0]
+        assert "no rank 'x'" in said[1]
+        assert f"rank {other} shares no 'nothing'" in said[2]
+        assert "imported" in said[3]
+        assert sum(f"memory of rank {other}" in one for one in said[4:]) == 3
+        assert "mapped by other ranks" in said[7]
+
+
+def test_ranks_with_other_plans_are_refused(workers: Workers, folder: Any) -> None:
+    place = folder()
+    outcomes = workers.run(Task(PLAN, place, 0, 2), Task(PLAN.replace("32MiB", "64MiB"), place, 1, 2))
+    assert results(outcomes) == ["GroupError"] * 2
+    assert all(one is not None and one.codes == ("HP433",) and "the same plan" in one.text for one in outcomes)
+
+
+def test_ranks_with_other_variables_are_refused(workers: Workers, folder: Any) -> None:
+    plan = {"hipplan": 1, "ranks": {}, "vars": {"n": 1}, "buffers": {"b": {"kind": "pinned", "size": "$(n * 4KiB)"}}}
+    place = folder()
+    outcomes = workers.run(Task(plan, place, 0, 2), Task({**plan, "vars": {"n": 2}}, place, 1, 2))
+    assert results(outcomes) == ["GroupError"] * 2
+
+
+def test_ranks_that_share_a_device_are_added_up(workers: Workers, folder: Any) -> None:
+    plan = PLAN.replace("ordinal: $(local_rank % 2)", "ordinal: 0").replace("$((rank + 1) * 2MiB)", "700GiB")
+    plan = plan.replace("chunk: 2MiB", "chunk: 50GiB").replace("32MiB", "700GiB")
+    size = int(hipplan.machine("sim-2").devices[0].memory or 0) * 6 // 10 // MIB
+    plan = plan.replace("700GiB", f"{size}MiB").replace("50GiB", f"{size}MiB")
+    outcomes = run(workers, 2, folder(), plan)
+    assert results([*outcomes]) == ["MachineError"] * 2
+    assert all("HP301" in one.codes and "ranks 0, 1 together" in one.text for one in outcomes)
+
+
+def test_a_stranger_who_knocks_is_not_answered(workers: Workers, folder: Any) -> None:
+    """While the ranks meet somebody else connects to every door that there is, and says all that it can think of."""
+    place = folder()
+    with _Strangers():
+        outcomes = run(workers, 3, place, script="write_to_all", timeout=30.0)
+    assert results([*outcomes]) == ["committed"] * 3, outcomes
+
+
+class _Strangers:
+    """A process that knocks at all doors of hipplan's, with no nonce, until it is told to stop."""
+
+    def __enter__(self) -> None:
+        self.child = os.fork()
+        if self.child == 0:
+            try:
+                _knock_everywhere()
+            finally:
+                os._exit(0)
+
+    def __exit__(self, *raised: object) -> None:
+        os.kill(self.child, 9)
+        os.waitpid(self.child, 0)
+
+
+def _knock_everywhere() -> None:
+    said = [b"", b"x", b"0" * 32 + b" 1", b"\xff" * 200, b" 1", b"0" * 32 + b" -1"]
+    held = []
+    while True:
+        for line in Path("/proc/net/unix").read_text().splitlines():
+            name = line.rpartition(" ")[2]
+            if name.startswith("@hipplan-"):
+                for text in said:
+                    one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+                    try:
+                        one.connect("\0" + name[1:])
+                        one.send(text)
+                        held.append(one)
+                    except OSError:
+                        one.close()
+        del held[:-100]

@@ -1,0 +1,172 @@
+"""Plans for ranks: each reads its own part of the same document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import hipplan
+from hipplan.language.loader import examine
+from hipplan.program.all_ranks import AllRanks, ranks_of
+
+MIB = 2**20
+
+
+def load(text: str, rank: int = 0, ranks: int = 4, per_node: int = 2, **more: Any) -> hipplan.LoadedPlan:
+    place = hipplan.Rank(rank=rank, ranks=ranks, local_rank=rank % per_node, node=rank // per_node)
+    return hipplan.load("hipplan: 1\n" + text, rank=place, **more)
+
+
+def codes(text: str, rank: int = 0, ranks: int = 4) -> list[str]:
+    place = hipplan.Rank(rank=rank, ranks=ranks, local_rank=rank % 2, node=rank // 2)
+    try:
+        return [one.code for one in examine("hipplan: 1\n" + text, rank=place)[1]]
+    except hipplan.PlanError as error:
+        return [one.code for one in error.diagnostics]
+
+
+def test_each_rank_has_its_own_values() -> None:
+    text = "ranks: {}\nbuffers: {b: {kind: pinned, size: $(1000 * rank + 100 * ranks + 10 * local_rank + node + 1)}}"
+    assert [load(text, rank).objects.buffers["b"].spec.size for rank in range(4)] == [401, 1411, 2402, 3412]
+
+
+def test_by_itself_a_process_is_the_only_rank() -> None:
+    plan = hipplan.load("hipplan: 1\nranks: {}\nbuffers: {b: {kind: pinned, size: $(ranks * 4096 + rank)}}")
+    assert plan.objects.buffers["b"].spec.size == 4096
+
+
+@pytest.mark.parametrize(
+    ("rank", "made"),
+    [(0, {"all", "zero", "first"}), (1, {"all"}), (2, {"all", "first"}), (3, {"all", "three"})],
+)
+def test_what_one_rank_makes_is_its_alone(rank: int, made: set[str]) -> None:
+    plan = load(
+        """ranks: {}
+buffers:
+  all: {kind: pinned, size: 1MiB}
+  zero: {kind: pinned, size: 1MiB, rank: 0}
+  first: {kind: device, size: 1MiB, rank: first_of_node}
+  three: {kind: managed, size: 1MiB, rank: 3}
+contents: {zero: {value: 1}, all: {value: 2}, three: {value: 3}}
+""",
+        rank,
+    )
+    assert {*plan.objects.buffers} == made
+    assert {one.name for one in plan.objects.contents} == made & {"zero", "all", "three"}
+
+
+def test_the_digest_of_all_is_that_of_the_document_and_its_variables() -> None:
+    text = "ranks: {}\nvars: {n: 1}\nbuffers: {b: {kind: pinned, size: $(n * 4096 + rank)}}"
+    first, second = load(text, 0), load(text, 1)
+    assert first.digest != second.digest
+    assert first.digest_of_all == second.digest_of_all
+    assert first.digest_of_all != load(text, 0, vars={"n": 2}).digest_of_all
+    assert first.digest_of_all != load(text.replace("4096", "8192"), 0).digest_of_all
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ranks: {count: 4, per_node: 2}", []),
+        ("ranks: {count: 8}", ["HP215"]),
+        ("ranks: {count: 0}", ["HP105"]),
+        ("ranks: {per_node: x}", ["HP103"]),
+        ("ranks: 4", ["HP103"]),
+        ("ranks: {nodes: 2}", ["HP101"]),
+        ("ranks: {}\nbuffers: {b: {kind: pinned, size: 1MiB, rank: 4}}", ["HP215"]),
+        ("ranks: {}\nbuffers: {b: {kind: pinned, size: 1MiB, rank: -1}}", ["HP104"]),
+        ("ranks: {}\nbuffers: {b: {kind: pinned, size: 1MiB, rank: last}}", ["HP104"]),
+        ("buffers: {b: {kind: pinned, size: 1MiB, rank: 0}}", ["HP107"]),
+        ("regions: {r: {size: 2MiB, map: {ranks: node}}}", ["HP107"]),
+        ("ranks: {}\nregions: {r: {size: 2MiB, map: {ranks: all}}}", ["HP104"]),
+        ("ranks: {}\nregions: {r: {size: 2MiB, map: {ranks: node, access: none}}}", ["HP104"]),
+        ("ranks: {}\nregions: {r: {size: 2MiB, addresses: symmetric}}", ["HP107"]),
+        ("ranks: {}\nregions: {r: {size: 2MiB, seal: true, map: {ranks: node, access: rw}}}", ["HP107"]),
+        ("ranks: {}\nvars: {rank: 0}\nbuffers: {b: {kind: pinned, size: $(rank + 1)}}", ["HP106"]),
+        ("buffers: {b: {kind: pinned, size: $(rank + 1)}}", ["HP021"]),
+        (
+            "ranks: {}\nallocations: {a: {size: 2MiB, rank: 1}}\nreservations: {v: {mappings: [{allocation: a}]}}",
+            ["HP202"],
+        ),
+        ("ranks: {}\nbuffers: {b: {kind: pinned, size: 1MiB}}\ncontents: {c: {value: 1}}", ["HP213"]),
+    ],
+)
+def test_mistakes_have_their_codes(text: str, expected: list[str]) -> None:
+    assert codes(text) == expected
+
+
+def test_a_node_with_more_ranks_than_the_plan_is_for_is_refused() -> None:
+    assert codes("ranks: {per_node: 1}", rank=1) == ["HP215"]
+    assert codes("ranks: {per_node: 1}", rank=2) == []
+
+
+def test_a_name_that_another_rank_has_is_explained() -> None:
+    managed = "{kind: managed, size: 1MiB, prefetch: [{to: gpu.0, stream: s}]}"
+    text = f"ranks: {{}}\nstreams: {{s: {{rank: 1}}}}\nbuffers: {{m: {managed}}}"
+    with pytest.raises(hipplan.PlanError, match="'s' is made by rank 1 alone"):
+        load(text, 0)
+    load(text.replace("kind: managed", "rank: 1, kind: managed"), 0)
+
+
+def test_a_variable_of_ranks_is_explained_where_the_plan_has_none() -> None:
+    with pytest.raises(hipplan.PlanError, match=r"add ranks: \{\}"):
+        hipplan.load("hipplan: 1\nbuffers: {b: {kind: pinned, size: $(local_rank)}}")
+
+
+SHARED = """ranks: {per_node: 2}
+devices: {gpu: {ordinal: $(local_rank)}}
+regions:
+  heap: {device: gpu, size: $((rank + 1) * 4MiB), chunk: 4MiB, map: {ranks: node, access: rw}, addresses: symmetric}
+  weights: {device: gpu, rank: first_of_node, size: 6MiB, map: {ranks: node}, seal: true}
+"""
+
+
+def everybody(text: str = SHARED, machine: str = "sim-2", ranks: int = 4) -> AllRanks:
+    first = load(text, 0, ranks)
+
+    def read(rank: hipplan.Rank) -> hipplan.LoadedPlan:
+        return hipplan.load("hipplan: 1\n" + text, rank=rank)
+
+    return AllRanks(ranks_of(first, ranks), read, hipplan.machine(machine))
+
+
+def test_a_rank_maps_what_the_ranks_of_its_node_make() -> None:
+    programs = [everybody().whole(rank) for rank in range(4)]
+    assert [program.parts for program in programs] == [
+        {"heap@1": 1}, {"heap@0": 0, "weights": 0}, {"heap@3": 3}, {"heap@2": 2, "weights": 2}
+    ]  # fmt: skip
+    assert [{name: one.regions[name].mapped // MIB for name in one.parts} for one in programs] == [
+        {"heap@1": 8}, {"heap@0": 4, "weights": 6}, {"heap@3": 16}, {"heap@2": 12, "weights": 6}
+    ]  # fmt: skip
+    access = {one.name: dict(one.access) for one in programs[1].resources if one.kind == "region"}
+    assert access == {
+        "heap": {"gpu": "rw"},
+        "heap@0": {"gpu@0": "rw", "gpu": "rw"},
+        "weights": {"gpu@0": "r", "gpu": "r"},
+    }
+
+
+def test_an_own_program_is_what_is_left_without_the_others() -> None:
+    ranks = everybody()
+    whole = ranks.whole(1)
+    assert ranks.meet(1, whole) == whole
+    assert whole != ranks.own(1)
+
+
+def test_devices_without_a_link_cannot_map_each_other() -> None:
+    with pytest.raises(hipplan.MachineError) as caught:
+        everybody(machine="sim-2-unlinked").whole(0)
+    assert {one.code for one in caught.value.diagnostics} == {"HP307"}
+    assert caught.value.diagnostics[0].span is not None
+
+
+def test_ranks_on_one_device_are_added_up() -> None:
+    memory = int(hipplan.machine("sim-2").devices[0].memory or 0)
+    text = (
+        SHARED.replace("$(local_rank)", "0")
+        .replace("size: 6MiB", f"size: {memory * 7 // 10}")
+        .replace("$((rank + 1) * 4MiB), chunk: 4MiB", f"{memory // 5}")
+    )
+    with pytest.raises(hipplan.MachineError, match="the ranks 0, 1 together"):
+        everybody(text).whole(0)
