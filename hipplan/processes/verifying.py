@@ -290,7 +290,15 @@ def _none_or_many(holding: list[int]) -> Diagnostic:
     return Diagnostic("HP412", f"{len(holding)} processes hold a layout", why=which, hint="name one of them")
 
 
-_LAYOUT: dict[str, type] = {"plan": str, "digest": str, "machine": str, "runtime": str, "since": str, "bytes": int}
+_LAYOUT: dict[str, type] = {
+    "plan": str,
+    "digest": str,
+    "machine": str,
+    "runtime": str,
+    "since": str,
+    "bytes": int,
+    "asleep": dict,
+}
 _READ_BACK: dict[str, type] = {"checks": int, "differ": int, "differences": list}
 
 

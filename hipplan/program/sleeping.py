@@ -282,11 +282,13 @@ def _without_unused(program: Program) -> Program:
 
 
 def _woken(program: Program, memory: Container[str]) -> Program:
-    """With what made these among its steps again."""
+    """With what made these among its steps again, memory first: mappings are made in the order of addresses."""
     back = _about(program.sleeping, memory)
+    woken = [step for step in program.sleeping if id(step) in back]
+    made = [step for step in woken if isinstance(step, steps.CreateAllocation)]
     return replace(
         program,
-        steps=(*program.steps, *(step for step in program.sleeping if id(step) in back)),
+        steps=(*program.steps, *made, *(step for step in woken if not isinstance(step, steps.CreateAllocation))),
         sleeping=tuple(step for step in program.sleeping if id(step) not in back),
     )
 

@@ -54,7 +54,8 @@ def verified_text(answer: Mapping[str, Any]) -> str:
     """What hipplan.processes.verifying.ask returns, for people: each difference with - desired and + current."""
     lines: list[str] = []
     for layout in answer["layouts"]:
-        who = f"{layout['plan']} (process {answer['process']})"
+        asleep = ", ".join(f"{name} sleeps" for name in layout["asleep"])
+        who = f"{layout['plan']} (process {answer['process']}{asleep and f'; {asleep}'})"
         differ, checks = layout["differ"], layout["checks"]
         if not differ:
             lines.append(f"{who}: all {checks} checks are as the plan says")

@@ -27,6 +27,8 @@ from tests.hardware.machine import Held, Machine
 TIMES = 3 if os.environ.get("HIPPLAN_QUICK") else 100
 SEEDS = range(24)
 ACTS: list[tuple[str, dict[str, Any]]] = [
+    ("sleep", {}),
+    ("wake", {}),
     ("seal", {}),
     ("unseal", {}),
     ("remap", {}),
@@ -34,7 +36,7 @@ ACTS: list[tuple[str, dict[str, Any]]] = [
     ("grow", {"by": "2MiB"}),
     ("shrink", {"by": "2MiB"}),
 ]
-REFUSALS = {"HP213", "HP309", "HP420"}
+REFUSALS = {"HP213", "HP309", "HP420", "HP440"}
 """What a change may be refused with before the first driver call."""
 
 every_plan = pytest.mark.parametrize("source", [*PLANS, *SEEDS], ids=lambda one: getattr(one, "stem", f"seed{one}"))

@@ -310,7 +310,7 @@ def impostor(door: socket.socket, folder: Path, reply: bytes | None) -> tuple[Ca
 
 
 FINE = {"format_version": 1, "process": 1, "command": "c", "layouts": []}
-LAYOUT = {"plan": "p", "digest": "d", "machine": "m", "runtime": "r", "since": "s", "bytes": 1}
+LAYOUT = {"plan": "p", "digest": "d", "machine": "m", "runtime": "r", "since": "s", "bytes": 1, "asleep": {}}
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,9 @@ try:
     with hipplan.apply(plan, on_step=lambda number, step: print(number, step.name), group=ranks) as layout:
         print(first(layout).address, layout.drift())
         changes: hipplan.Difference = layout.update(plan)
+        layout.sleep(["scratch"], to="drop", on_unmap=print, on_map=lambda names: print(len(names)))
+        asleep: dict[str, str] = layout.asleep
+        layout.wake(retain=False)
 except (hipplan.ApplyError, hipplan.GroupError, hipplan.LeakError) as error:
     print(error.leaks)
 except hipplan.GroupInDoubt as doubt:

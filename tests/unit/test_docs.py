@@ -1,4 +1,4 @@
-"""The examples of four pages of docs, as they stand: plans are valid, code runs. And a table of exceptions."""
+"""The examples of six pages of docs, as they stand: plans are valid, code runs. And a table of exceptions."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ BLOCK = re.compile(r"```(yaml|python)\n(.*?)```", re.S)
         ("sharing", "weights.yaml"),
         ("python", "plan.yaml"),
         ("ranks", "ranks.yaml"),
+        ("sleep", "server.yaml"),
     ],
 )
 def test_the_examples_run(

@@ -149,6 +149,19 @@ def test_once_asleep_or_awake_nothing_more_happens(layout: Layout) -> None:
     assert not layout.wake()
 
 
+def test_what_fell_asleep_one_after_the_other_wakes_together(layout: Layout, sim: Simulator) -> None:
+    layout.grow("cache", by="4MiB")
+    layout.fill("cache", 4)
+    for name in ("weights", "twice", "cache"):
+        layout.sleep(name)
+    layout.wake()
+    assert layout.drift() == []
+    assert sim.read(address(layout, "weights"), 8 * MIB) == b"\7" * (8 * MIB)
+    assert sim.read(address(layout, "cache"), 8 * MIB) == b"\4" * (8 * MIB)
+    layout.update(PLAN)
+    assert layout.drift() == []
+
+
 def test_what_is_dropped_has_the_bytes_that_the_plan_says(layout: Layout, sim: Simulator) -> None:
     places = {name: address(layout, name) for name in ("weights", "cache")}
     before = free(layout)
