@@ -53,7 +53,7 @@ def compiler(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def test_every_benchmark_is_run_here() -> None:
-    assert {path.stem for path in (ROOT / "benchmarks").glob("*.py")} - {"common", "reader"} == set(SMALL)
+    assert {path.stem for path in (ROOT / "benchmarks").glob("*.py")} - {"common", "gather", "reader"} == set(SMALL)
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -73,6 +73,7 @@ def test_it_runs(name: str, compiler: dict[str, str], tmp_path: Path) -> None:
         (("apply", "--runtime", "sim", "--rounds", "0"), 2, "--rounds: 0 is not 1 or more"),
         (("apply", "--runtime", "sim", "--counts", "x"), 2, "--counts: invalid"),
         (("apply", "--runtime", "sim", "--json", "no/such/file"), 2, "there is no folder no/such"),
+        (("gather", "--runtime", "sim"), 0, "not measured: "),
         (("llama", "--runtime", "sim", "--ranks", "1"), 0, "not measured: the devices are too small"),
     ],
 )

@@ -12,6 +12,7 @@ from hipplan.language.objects import HOST
 from hipplan.machines.family import Family
 from hipplan.program.program import Program
 from hipplan.program.resources import Resource
+from hipplan.program.steps import RANK_SIGN
 
 CPU = (1, 0)
 
@@ -51,13 +52,11 @@ def places_of(resource: Resource, program: Program, family: Family) -> dict[str,
 
 
 def _of_mapping(resource: Resource, program: Program, gpu: int, *, simulated: bool) -> dict[str, Place]:
-    """The device that holds the memory first, if it has access; the host last."""
+    """The device that holds the memory first, if it has access and is this rank's own; the host last."""
     rights = dict(resource.access)
-    out = {
-        name: Place(name, (gpu, program.devices[name]), rights[name] == "r")
-        for name in dict.fromkeys((resource.device, *rights))
-        if name in rights and name != HOST
-    }
+    names = [name for name in dict.fromkeys((resource.device, *rights)) if name in rights and name != HOST]
+    names.sort(key=lambda name: RANK_SIGN in name)
+    out = {name: Place(name, (gpu, program.devices[name]), rights[name] == "r") for name in names}
     if HOST in rights:
         out[HOST] = Place(HOST, CPU, rights[HOST] == "r")
     elif out and simulated and program.host_visible.issuperset(dict(resource.held_by) or (resource.device,)):
