@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import hipplan
-from hipplan.errors import ApplyError, LayoutInUse
+from hipplan.errors import ApplyError, HipplanError, LayoutInUse
 from hipplan.layout.layout import Layout
 from tests.hardware.machine import MIB, Machine, pattern
 
@@ -38,7 +38,8 @@ def free(machine: Machine, device: int = 0) -> int:
 def test_memory_comes_free_and_comes_back_with_its_bytes(to: str, machine: Machine, tmp_path: Path) -> None:
     with apply(machine) as layout:
         base, content = at(layout), pattern(SIZE, 1)
-        layout.fill("weights", 1)  # what moves bytes takes some memory and stays
+        layout.sleep("weights")  # what moves bytes takes some memory, and stays
+        layout.wake()
         machine.write_by(0, base, content)
         before = free(machine)
         layout.sleep("weights", to=tmp_path / "copy.bin" if to == "file" else to, checksum=True)
@@ -68,13 +69,16 @@ def test_sealed_parts_of_two_devices_sleep_together(pair: Machine) -> None:
     wide = {"devices": ["gpu.*"], "size": SIZE, "seal": True, "access": {"owner": "rw", "others": "r"}}
     plan = {"hipplan": 1, "devices": {"gpu": {"count": 2}}, "regions": {"weights": wide}}
     with apply(pair, plan | {"contents": {"weights": {"value": 7}}}) as layout:
+        layout.sleep("weights")
+        layout.wake()
         before = [free(pair, device) for device in (0, 1)]
         layout.sleep("weights")
         assert all(free(pair, device) - was >= SIZE // 2 for device, was in enumerate(before))
         layout.wake()
         for device in (0, 1):
             assert {pair.runtime.access(device, at(layout))} == {1}
-            assert pair.read_by(device, at(layout), SIZE) == b"\7" * SIZE
+            part = at(layout) + device * SIZE // 2  # of HIP 7 a copy of the other's would make its right rw
+            assert pair.read_by(device, part, SIZE // 2) == b"\7" * (SIZE // 2)
         assert layout.drift() == []
 
 
@@ -92,6 +96,40 @@ def test_a_wake_without_room_is_refused_and_it_still_sleeps(machine: Machine) ->
             assert layout.asleep == {"weights": "host"}
         layout.wake()
         assert machine.read_by(0, at(layout), MIB) == content
+
+
+@pytest.mark.parametrize("code", ["hipErrorOutOfMemory", "hipErrorUnknown"])
+@pytest.mark.parametrize("act", ["sleep", "wake"])
+def test_a_call_that_fails_leaves_it_awake_or_asleep(act: str, code: str, machine: Machine) -> None:
+    """Every call, once each."""
+    content = pattern(64 * 1024, 8)
+    plan = PLAN | {"regions": {"weights": {"device": "gpu.0", "size": "8MiB", "chunk": "4MiB"}}}
+    n, fired = 0, 1
+    while fired:
+        n += 1
+        layout = apply(machine, plan)
+        base = at(layout)
+        machine.write_by(0, base, content)
+        if act == "wake":
+            layout.sleep("weights")
+        machine.runtime.arm_faults(f"*@{n}={code}")
+        error: HipplanError | None = None
+        try:
+            getattr(layout, act)("weights")
+        except HipplanError as raised:
+            error = raised
+        fired = machine.runtime.faults_fired()
+        machine.disarm()
+        undone = getattr(error, "undone", None)
+        failures = () if undone is None else undone.failures
+        assert layout.drift() == []
+        if not any(one.call == "hipMemUnmap" for one in failures):
+            layout.wake()
+            assert at(layout) == base
+            assert machine.read_by(0, base, len(content)) == content
+        layout.close()
+        machine.give_back(failures)
+    assert n > 15
 
 
 def test_a_view_refuses_it_unless_by_force(machine: Machine) -> None:
