@@ -173,8 +173,8 @@ def _units(program: Program, names: Sequence[str]) -> dict[str, list[str]]:
         for memory in found[name]:
             step = made[memory]
             if isinstance(step, steps.ImportAllocation):
-                why = f"'{memory}' is imported: it goes when the process that made it gives it back"
-                raise cannot_sleep(name, why)
+                who = f"rank {step.rank}" if step.rank >= 0 else "the process that made it"
+                raise cannot_sleep(name, f"'{memory}' is imported: it goes when {who} gives it back")
             if isinstance(step, steps.CreateAllocation) and step.location != "device":
                 raise cannot_sleep(name, f"'{memory}' is memory of the host")
     return found
@@ -187,6 +187,9 @@ def _require_whole(resource: Resource, program: Program) -> None:
         inside = next((one.inside for one in program.resources if one.memory == resource.name), "")
     if resource.kind != "reservation" and inside in program.regions:
         raise refuse(f"'{resource.name}' is a piece of the region '{inside}'", hint=f"name '{inside}'")
+    if resource.name in program.shared:
+        why = "the other ranks of this node map it, and keep its memory as long as they do"
+        raise cannot_sleep(resource.name, why, "close it and apply anew, or give it a region that nobody maps")
     if resource.kind in _WITH_THEIR_ADDRESSES:
         hint = "put it into a region, whose addresses stay" if resource.kind == "device" else ""
         raise cannot_sleep(resource.name, _WITH_THEIR_ADDRESSES[resource.kind], hint)

@@ -65,6 +65,24 @@ def test_a_change_in_place_is_marked_and_one_layout_at_a_time_has_the_file(sim: 
     library.apply(plan, runtime="sim", record=tmp_path / "r").close()
 
 
+def test_a_sleep_and_a_wake_are_recorded(sim: Simulator, tmp_path: Path, hipplan: Run) -> None:
+    plan = {"hipplan": 1, "regions": {"cache": {"size": "4MiB"}}}
+    with library.apply(plan, runtime="sim", record=tmp_path / "r") as layout:
+        layout.sleep("cache", checksum=True)
+        sim.runtime.arm_faults("hipMemMap@1=hipErrorUnknown")
+        with pytest.raises(library.ApplyError):
+            layout.wake()
+        sim.runtime.arm_faults("")
+        layout.wake()
+    shown = hipplan("replay", tmp_path / "r").stdout
+
+    assert "changed: ~ region cache: falls asleep, 4MiB, its bytes are in pinned memory of the host" in shown
+    assert shown.count("changed: ~ region cache: wakes, 4MiB, with its bytes") == 2
+    assert shown.count("not changed:") == 1
+    for call in ("hipHostMalloc", "hipMemcpyAsync", "sha256", "hipMemUnmap", "hipMemCreate", "hipMemMap"):
+        assert call in shown
+
+
 def test_a_failed_apply_is_recorded_with_its_roll_back(sim: Simulator, tmp_path: Path) -> None:
     file = tmp_path / "apply.jsonl"
     sim.runtime.arm_faults(

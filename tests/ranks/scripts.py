@@ -70,6 +70,42 @@ def of_rank(layout: Any, sim: Any) -> Any:
     return {rank: {name: layout.rank(rank)[name].size for name in layout.rank(rank)} for rank in ranks}
 
 
+def sleep_and_wake(layout: Any, sim: Any) -> Any:
+    """Returns what slept, and whether all is as before."""
+    before, free = layout["part"].address, sim.runtime.memory_info(0)[0]
+    layout.sleep("part")
+    asleep, freed = layout.asleep, sim.runtime.memory_info(0)[0] > free
+    layout.barrier()
+    layout.wake()
+    return asleep, freed, layout["part"].address == before and not layout.drift()
+
+
+def one_cannot_sleep(layout: Any, sim: Any) -> Any:
+    """Rank 1 fails: what each is told, and what sleeps then. After that, rank 0 fails to wake."""
+    me, said = layout.program.rank.rank, []
+    failing = (("sleep", "hipMemUnmap@2=999", 1), ("sleep", "", 1), ("wake", "hipMemMap@1=999", 0), ("wake", "", 0))
+    for call, faults, rank in failing:
+        sim.runtime.arm_faults(faults if me == rank else "")
+        try:
+            getattr(layout, call)("part")
+        except hipplan.HipplanError as error:
+            said.append(type(error).__name__)
+        sim.runtime.arm_faults("")
+        said.append(layout.asleep)
+    return said, layout.drift()
+
+
+def cannot_sleep(layout: Any, sim: Any) -> list[str]:
+    """What is said of memory that ranks map of each other."""
+    said = []
+    for name in ("heap", f"heap@{1 - layout.program.rank.rank}"):
+        try:
+            layout.sleep(name)
+        except (hipplan.ApplyError, hipplan.GroupError) as error:
+            said.append(str(error))
+    return said
+
+
 def refusals(layout: Any, sim: Any) -> list[str]:
     """What is said to calls that cannot be."""
     other = 1 - layout.program.rank.rank

@@ -285,6 +285,22 @@ def test_ranks_grow_together(workers: Workers, folder: Any) -> None:
         assert outcome.sizes["part"] == (rank + 1) * 2 * MIB + 4 * MIB
 
 
+def test_ranks_sleep_and_wake_together(workers: Workers, folder: Any) -> None:
+    outcomes = workers.run(*tasks(2, folder(), script="sleep_and_wake"))
+    assert results(outcomes) == ["committed"] * 2
+    assert [one.value for one in outcomes if one] == [({"part": "host"}, True, True)] * 2
+
+
+def test_where_one_rank_cannot_sleep_or_wake_none_does(workers: Workers, folder: Any) -> None:
+    outcomes = workers.run(*tasks(2, folder(), script="one_cannot_sleep"))
+    assert results(outcomes) == ["committed"] * 2
+    asleep: dict[str, str] = {"part": "host"}
+    for rank, outcome in enumerate(outcomes):
+        assert outcome is not None
+        first, second = ("ApplyError", "GroupError") if rank == 1 else ("GroupError", "ApplyError")
+        assert outcome.value == ([first, {}, asleep, second, asleep, {}], [])
+
+
 @pytest.mark.parametrize("size", [2, 3] if WHOLE else [2])
 def test_each_driver_call_of_a_change_fails_in_each_rank(workers: Workers, folder: Any, size: int) -> None:
     """All layouts stay as they were, and are closed as usual."""

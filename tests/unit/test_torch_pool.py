@@ -7,6 +7,7 @@ import random
 import threading
 from collections.abc import Iterator
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -266,3 +267,22 @@ def test_a_change_in_place_calls_for_another_pool_when_no_tensor_is_left(
         assert block
         Allocator(third.native, 0).free(block)
         third.close()
+
+
+def test_a_pool_sleeps_with_its_region(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = SimpleNamespace(cuda=SimpleNamespace(empty_cache=lambda: None))
+    monkeypatch.setattr(TorchPool, "_torch", lambda self: torch)
+    pool = layout._torch_pools["scratch"] = TorchPool(layout._holding, "scratch")
+    allocator = Allocator(pool.native)
+    block = allocator.malloc(KIB)
+    with pytest.raises(hipplan.LayoutInUse, match="'scratch'"):
+        layout.sleep("scratch")
+    layout.sleep("scratch", force=True)
+    assert allocator.malloc(KIB) is None  # nothing is there
+    layout.wake()
+    more = allocator.malloc(KIB)
+    assert (block, more) == (layout["scratch"].address, (layout["scratch"].address or 0) + KIB)
+    for one in (block, more):
+        allocator.free(one or 0)
+    layout.sleep("scratch")  # an empty one needs no force
+    layout.wake()
