@@ -119,8 +119,8 @@ std::vector<leased> change::bar(bool force) {
     for (const auto* const one : old_ones_.owners) {
       std::visit(
           [&](const auto& what) {
-            using kind = std::remove_cvref_t<decltype(what)>;
-            if constexpr (requires { what.address(); } && !std::is_same_v<kind, address_range>) {
+            // Of a range, too: views may be out of what sleeps in it, and is not mapped.
+            if constexpr (requires { what.address(); }) {
               if (!what.empty()) ranges.emplace_back(what.address(), what.size_bytes());
             }
           },
@@ -131,7 +131,9 @@ std::vector<leased> change::bar(bool force) {
   barred_.reserve(ranges.size());
   for (std::size_t i = 0; i < ranges.size();) {
     auto [address, size_bytes] = ranges[i++];
-    while (i < ranges.size() && ranges[i].first == address + size_bytes) size_bytes += ranges[i++].second;
+    for (; i < ranges.size() && ranges[i].first <= address + size_bytes; ++i) {
+      size_bytes = std::max(size_bytes, ranges[i].first + ranges[i].second - address);
+    }
     auto holders = of_->leases()->bar(address, size_bytes, force);
     if (!holders.empty() && !force) {
       for (const auto& [begin, bytes] : barred_) of_->leases()->unbar(begin, bytes);

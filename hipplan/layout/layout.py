@@ -30,7 +30,7 @@ from hipplan.layout.undo import NOTHING, Undone, give_back_waiting
 from hipplan.layout.verify import Checks, verify
 from hipplan.layout.views import Piece
 from hipplan.program import remake, sealing
-from hipplan.program.alterations import refuse, refuse_asleep
+from hipplan.program.alterations import refuse
 from hipplan.program.difference import Difference
 from hipplan.program.memory import Memory
 from hipplan.program.program import Program
@@ -196,19 +196,12 @@ class Layout(InGroup):
         (HP420), it cannot sleep (HP440), or it failed and was rolled back; LayoutInUse (HP409) while views are out;
         MachineError (HP303, HP309); LeakError: it sleeps, and something could not be given back.
         """
-        for pool in self._torch_pools.values():
-            pool.trim()
-        return sleeping.sleep(
-            self._holding,
-            names,
-            to=to,
-            unchanged=unchanged,
-            checksum=checksum,
-            force=force,
-            on_unmap=on_unmap,
-            on_map=on_map,
-            on_bytes=on_bytes,
-        )
+        self._holding.require_open()
+        with self._alone():
+            for pool in self._torch_pools.values():
+                pool.trim()
+            how = sleeping.How(to, unchanged, checksum, force)
+            return sleeping.sleep(self._holding, names, how, on_unmap=on_unmap, on_map=on_map, on_bytes=on_bytes)
 
     def wake(self, names: Names | None = None, *, retain: bool = False, on_bytes: OnBytes | None = None) -> Difference:
         """Takes sleep() back: new memory at the same addresses, with the same rights and the bytes of before.
@@ -227,11 +220,7 @@ class Layout(InGroup):
     @property
     def asleep(self) -> dict[str, str]:
         """What sleeps -> where its bytes are: host, drop or file. A region, or an allocation."""
-        return {
-            one.name: one.asleep
-            for one in self._holding.state.resources.values()
-            if one.asleep and (one.kind == "region" or (one.kind == "allocation" and "#" not in one.name))
-        }
+        return sleeping.asleep(self.program)
 
     def seal(self, name: str) -> Difference:
         """Nobody may write a region, a reservation or one mapping any more; read back from the driver.
@@ -316,14 +305,20 @@ class Layout(InGroup):
             yield torch_pool
 
     @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Nobody moves bytes meanwhile."""
+        with self._moving:
+            if self._moves_under_way is not None:  # this very thread's, which is in on_bytes or a signal's handler
+                raise RuntimeError("bytes are being moved already: this cannot begin inside of that")
+            yield
+
+    @contextmanager
     def _moves(self, *names: str, on_bytes: OnBytes | None) -> Iterator[Moves]:
         """One at a time; the memory is held meanwhile, so that nobody can give it back."""
         self._holding.require_open()
         if self._holding.is_changed_here():  # a move that waits for this one to end may wait for the change to end too
             raise RuntimeError("the layout is being changed: bytes cannot be moved inside of that")
-        with self._moving:
-            if self._moves_under_way is not None:  # this very thread's, which is in on_bytes or a signal's handler
-                raise RuntimeError("bytes are being moved already: this cannot begin inside of that")
+        with self._alone():
             try:
                 with self._holding.lock:  # else a change in another thread may take away what was found
                     program, pieces = self.program, [self[name] for name in names]
@@ -331,9 +326,7 @@ class Layout(InGroup):
             except KeyError as unknown:
                 raise refuse(str(unknown.args[0])) from None
             except _core.LeaseRefused:
-                for name in names:
-                    if self.program.sleeps(name):
-                        raise refuse_asleep(name) from None
+                sleeping.require_awake(self.program, names)
                 raise
             try:
                 self._moves_under_way = moves

@@ -6,12 +6,13 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from hipplan import _core
-from hipplan.errors import ApplyError, Diagnostic, MachineError, driver_failure, reason_of
+from hipplan.errors import ApplyError, Diagnostic, LayoutInUse, MachineError, driver_failure, reason_of
 from hipplan.language.findings import Findings
 from hipplan.layout import update
 from hipplan.layout.holding import Holding
@@ -21,9 +22,10 @@ from hipplan.layout.state import State
 from hipplan.machines.family import family_of
 from hipplan.plain import called
 from hipplan.program import preflight, sleeping, steps
-from hipplan.program.alterations import cannot_sleep, refuse
+from hipplan.program.alterations import cannot_sleep, refuse, refuse_asleep
 from hipplan.program.backups import DROP, FILE, HOST, Backup
 from hipplan.program.difference import Difference
+from hipplan.program.program import Program
 from hipplan.program.sleeping_bytes import told_as
 from hipplan.units import format_size
 
@@ -35,25 +37,31 @@ OnNames = Callable[[tuple[str, ...]], object]
 """Called with the names that the caller of sleep gave."""
 
 
+class How(NamedTuple):
+    """Arguments of layout.sleep()."""
+
+    to: str | os.PathLike[str]
+    unchanged: Names
+    checksum: bool
+    force: bool
+
+
 def sleep(
     holding: Holding,
     names: Names,
+    how: How,
     *,
-    to: str | os.PathLike[str],
-    unchanged: Names,
-    checksum: bool,
-    force: bool,
     on_unmap: OnNames | None,
     on_map: OnNames | None,
     on_bytes: OnBytes | None,
 ) -> Difference:
     """layout.sleep()."""
-    wanted, same = listed(names), listed(unchanged)
-    kind, file = _place(to)
+    wanted, same = listed(names), listed(how.unchanged)
+    kind, file = _place(how.to)
     told: list[State] = []
 
     def way(state: State, _: update.Meet) -> Difference:
-        found = sleeping.falls_asleep(state.program, wanted, to=kind, file=file, unchanged=same, checked=checksum)
+        found = sleeping.falls_asleep(state.program, wanted, to=kind, file=file, unchanged=same, checked=how.checksum)
         if not found.empty:
             _require_alone(state, found)
             _require_host_memory(found)
@@ -68,12 +76,14 @@ def sleep(
     if on_map is not None:
         holding.on_map[wanted] = on_map
     try:
-        return update.change(holding, "sleep", way, on_bytes=on_bytes, force=force)
-    except BaseException:
+        return update.change(holding, "sleep", way, on_bytes=on_bytes, force=how.force)
+    except BaseException as error:
         if not any(holding.state.program.sleeps(name) for name in wanted):
             holding.on_map.pop(wanted, None)
             if told and on_map is not None:
                 _tell_all_the_same(on_map, wanted)
+        if isinstance(error, LayoutInUse):
+            raise LayoutInUse(replace(error.diagnostics[0], hint=_FORCE)) from None
         raise
     finally:
         told.clear()
@@ -105,6 +115,26 @@ def wake(holding: Holding, names: Names | None, *, retain: bool, on_bytes: OnByt
     finally:
         _remove(_files_of(before) - _files_of(holding.state.program.backups))
         _tell_woken(holding)
+
+
+def asleep(program: Program) -> dict[str, str]:
+    """layout.asleep"""
+    found = ((one.name, one.kind) for one in program.resources if one.asleep)
+    told = (name for name, kind in found if kind == "region" or (kind == "allocation" and "#" not in name))
+    return {name: program.asleep[name] for name in told}
+
+
+def require_awake(program: Program, names: Iterable[str]) -> None:
+    """Raises ApplyError (HP441)."""
+    for name in names:
+        if program.sleeps(name):
+            raise refuse_asleep(name)
+
+
+_FORCE = (
+    "delete the arrays and tensors made from it first, or sleep(force=True): then a use of them, or of a graph that "
+    "was captured, faults the GPU until wake()"
+)
 
 
 def listed(names: Names) -> tuple[str, ...]:

@@ -264,6 +264,39 @@ def test_views_that_are_out_refuse_it_unless_by_force(layout: Layout, sim: Simul
     assert sim.read(address(layout, "cache"), 4 * MIB) == b"\3" * (4 * MIB)
 
 
+def test_addresses_that_are_looked_at_stay_while_their_memory_sleeps(layout: Layout) -> None:
+    view = layout["cache"].__dlpack__(max_version=(1, 0))
+    layout.sleep("cache", force=True)
+    less = PLAN | {"regions": {"weights": PLAN["regions"]["weights"]}}
+    with pytest.raises(LayoutInUse, match="'cache'"):
+        layout.update(less)
+    assert layout.asleep == {"cache": "host"}
+    del view
+    layout.update(less)
+    assert "cache" not in layout
+
+
+def test_bytes_that_are_being_moved_are_not_put_to_sleep(layout: Layout) -> None:
+    said: list[str] = []
+
+    def sleep(done: int, total: int) -> None:
+        try:
+            layout.sleep("cache", force=True)
+        except RuntimeError as error:
+            said.append(str(error))
+
+    layout.fill("cache", 3, on_bytes=sleep)
+    assert said and all("bytes are being moved already" in one for one in said)
+    assert layout.asleep == {}
+
+
+def test_who_is_refused_hears_of_force_and_what_it_means(layout: Layout) -> None:
+    view = layout["cache"].__dlpack__(max_version=(1, 0))
+    with pytest.raises(LayoutInUse, match=r"force=True.*faults the GPU until wake"):
+        layout.sleep("cache")
+    del view
+
+
 def test_a_copy_that_was_kept_is_used_again(layout: Layout, sim: Simulator) -> None:
     def pinned() -> set[Any]:
         return {key for key in sim.alive() if key[0] == "buffer"}
