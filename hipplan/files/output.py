@@ -17,6 +17,7 @@ from pathlib import Path
 from hipplan.errors import Diagnostic, PlanError, reason_of
 
 _PART = re.compile(r"\.hipplan-[0-9a-f]{16}\.part")
+_DESCRIPTORS = "/proc/self/fd"
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
@@ -29,11 +30,17 @@ def replacing(path: str) -> Iterator[int]:
     rights = _rights(path)
     target = Path(os.path.realpath(path))
     _remove_stale(str(target.parent))
-    beside, descriptor = _new_beside(target)
+    beside = _beside(target)
+    descriptor = _nameless(target.parent)
+    has_name = descriptor < 0
+    if has_name:
+        beside, descriptor = _new_beside(target)
     try:
         if rights is not None:
             os.fchmod(descriptor, rights)
         yield descriptor
+        if not has_name:  # any descriptor of a folder does: with one, links are followed to the file
+            os.link(f"{_DESCRIPTORS}/{descriptor}", beside, src_dir_fd=descriptor, follow_symlinks=True)
         closing, descriptor = descriptor, -1
         os.close(closing)  # where some file systems tell that the disk is full
         beside.replace(target)
@@ -93,6 +100,16 @@ def _replacing_whole(path: str) -> Iterator[int]:
             yield descriptor
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _nameless(folder: Path) -> int:
+    """A new file without a name, of which nothing is left when this process is killed. -1: the file system has none."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, 0o666)
+        if Path(f"{_DESCRIPTORS}/{descriptor}").exists():
+            return descriptor
+        os.close(descriptor)  # nothing can give it a name where there is no /proc
+    return -1
 
 
 def _new_beside(target: Path) -> tuple[Path, int]:

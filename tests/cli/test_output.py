@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -119,15 +120,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next_that_saves(tmp_path: 
     """Only ours, and only what no process writes any more."""
     names = {kind: f".hipplan-{number:016x}.part" for number, kind in enumerate(("dead", "alive", "linked", "folder"))}
     kept = {names["alive"], names["linked"], names["folder"], ".hipplan-notes.part", "mine"}
-    killed = f"""
-import os, signal
-from hipplan.files.output import replacing
-with replacing({str(tmp_path / "victim")!r}):
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-    subprocess.run([sys.executable, "-c", killed], check=False)
-    (left,) = tmp_path.iterdir()
-    left.rename(tmp_path / names["dead"])
+    (tmp_path / names["dead"]).touch()  # where a file system has no files without a name
     (tmp_path / "mine").write_text("mine")
     (tmp_path / names["linked"]).symlink_to(tmp_path / "mine")
     (tmp_path / names["folder"]).mkdir()
@@ -139,6 +132,21 @@ with replacing({str(tmp_path / "victim")!r}):
 
         assert done.returncode == 0, done.stderr
         assert {one.name for one in tmp_path.iterdir()} == kept | {"saved"}
+
+
+def test_a_process_that_is_killed_while_it_saves_leaves_nothing(tmp_path: Path) -> None:
+    killed = f"""
+import os, signal
+from hipplan.files.output import replacing
+with replacing({str(tmp_path / "victim")!r}) as descriptor:
+    os.write(descriptor, b"half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    (tmp_path / "victim").write_text("old")
+    done = subprocess.run([sys.executable, "-c", killed], check=False)
+
+    assert done.returncode == -signal.SIGKILL
+    assert (names(tmp_path), (tmp_path / "victim").read_text()) == (["victim"], "old")
 
 
 def test_two_who_save_in_one_folder_leave_each_other_alone(tmp_path: Path, hipplan: Run) -> None:

@@ -612,6 +612,7 @@ def test_a_process_that_is_killed_while_it_writes_leaves_nothing_to_the_next(tmp
     line = [sys.executable, "-c", KILLED, file]
     done = subprocess.run([*line, "killed"], capture_output=True, text=True)
     assert done.returncode == -9, done.stderr
+    assert list(tmp_path.iterdir()) in ([], [file])
     assert not file.exists() or file.stat().st_size == 64 * MIB
     assert subprocess.run(line).returncode == 0
     assert list(tmp_path.iterdir()) == [file]
