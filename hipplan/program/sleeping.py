@@ -52,6 +52,7 @@ def falls_asleep(
     Raises ApplyError: no such thing (HP420), it cannot sleep (HP440), it sleeps elsewhere (HP441); MachineError.
     """
     units = _units(program, names)
+    _require_able(program, units)
     for name, some in units.items():
         asleep = (one for one in some if one in program.asleep)
         other = next((one for one in asleep if not program.backups[one].is_at(to, file)), "")
@@ -157,8 +158,8 @@ def _changed(name: str) -> ApplyError:
 
 
 def _units(program: Program, names: Sequence[str]) -> dict[str, list[str]]:
+    """Raises ApplyError (HP420): there is no such thing, or it is only a piece of a region."""
     known = {one.name: one for one in program.resources}
-    made = {whole_name(step.name): step for step in (*program.steps, *program.sleeping) if step.makes == "allocation"}
     found: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
         if name not in known or "#contents" in name:
@@ -170,29 +171,35 @@ def _units(program: Program, names: Sequence[str]) -> dict[str, list[str]]:
         else:
             mapped = (one for one in program.resources if one.memory and name in (one.name, one.inside))
             found[name] = [*dict.fromkeys(one.memory for one in mapped)]
-        for memory in found[name]:
-            step = made[memory]
-            if isinstance(step, steps.ImportAllocation):
-                who = f"rank {step.rank}" if step.rank >= 0 else "the process that made it"
-                raise cannot_sleep(name, f"'{memory}' is imported: it goes when {who} gives it back")
-            if isinstance(step, steps.CreateAllocation) and step.location != "device":
-                raise cannot_sleep(name, f"'{memory}' is memory of the host")
     return found
 
 
 def _require_whole(resource: Resource, program: Program) -> None:
-    """Raises ApplyError: it is no memory that can go by itself (HP440), or only a part of a region (HP420)."""
     inside = resource.inside
     if resource.kind == "allocation":
         inside = next((one.inside for one in program.resources if one.memory == resource.name), "")
     if resource.kind != "reservation" and inside in program.regions:
         raise refuse(f"'{resource.name}' is a piece of the region '{inside}'", hint=f"name '{inside}'")
-    if resource.name in program.shared:
-        why = "the other ranks of this node map it, and keep its memory as long as they do"
-        raise cannot_sleep(resource.name, why, "close it and apply anew, or give it a region that nobody maps")
-    if resource.kind in _WITH_THEIR_ADDRESSES:
-        hint = "put it into a region, whose addresses stay" if resource.kind == "device" else ""
-        raise cannot_sleep(resource.name, _WITH_THEIR_ADDRESSES[resource.kind], hint)
+
+
+def _require_able(program: Program, units: Units) -> None:
+    """Raises ApplyError (HP440): it is no memory that can go by itself."""
+    kinds = {one.name: one.kind for one in program.resources if one.name in units}
+    made = {whole_name(step.name): step for step in program.steps if step.makes == "allocation"}
+    for name, some in units.items():
+        if name in program.shared:
+            why = "the other ranks of this node map it, and keep its memory as long as they do"
+            raise cannot_sleep(name, why, "close it and apply anew, or give it a region that nobody maps")
+        if kinds[name] in _WITH_THEIR_ADDRESSES:
+            hint = "put it into a region, whose addresses stay" if kinds[name] == "device" else ""
+            raise cannot_sleep(name, _WITH_THEIR_ADDRESSES[kinds[name]], hint)
+        for memory in some:
+            step = made.get(memory)  # none where it sleeps already
+            if isinstance(step, steps.ImportAllocation):
+                who = f"rank {step.rank}" if step.rank >= 0 else "the process that made it"
+                raise cannot_sleep(name, f"'{memory}' is imported: it goes when {who} gives it back")
+            if isinstance(step, steps.CreateAllocation) and step.location != "device":
+                raise cannot_sleep(name, f"'{memory}' is memory of the host")
 
 
 def _about(some: Sequence[steps.Step], memory: Container[str]) -> set[int]:

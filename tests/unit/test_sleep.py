@@ -147,6 +147,9 @@ def test_once_asleep_or_awake_nothing_more_happens(layout: Layout) -> None:
     assert layout.asleep == {"part": "host"}
     layout.wake()
     assert not layout.wake()
+    assert not layout.wake(["cache", "staging"])
+    with pytest.raises(ApplyError, match=r"HP420.*\n.*did you mean 'cache'"):
+        layout.wake("cahce")
 
 
 def test_what_fell_asleep_one_after_the_other_wakes_together(layout: Layout, sim: Simulator) -> None:
