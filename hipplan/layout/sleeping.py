@@ -164,7 +164,8 @@ def _tell_woken(holding: Holding) -> None:
     for wanted, on_map in list(holding.on_map.items()):
         if not any(holding.state.program.sleeps(name) for name in wanted):
             del holding.on_map[wanted]
-            on_map(wanted)
+            if holding.state.resources.keys() >= {*wanted}:  # else an update took something away
+                on_map(wanted)
 
 
 def _tell_all_the_same(on_map: OnNames, wanted: tuple[str, ...]) -> None:

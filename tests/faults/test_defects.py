@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 
 import hipplan
 from hipplan.errors import ApplyError
+from hipplan.layout.layout import Layout
 from hipplan.program.steps import Step
 from tests.conftest import Simulator
 from tests.faults.harness import as_release, descriptors
@@ -73,6 +74,7 @@ def test_everything_works_with_each_defect(version: str, quirk: str, sim: Simula
         layout.remap("hot")
         layout.seal("hot")
         assert layout.drift() == []
+        sleep_and_wake(layout, quirk, "hot", "model")
         assert not layout.update(OTHER).empty
         assert layout.drift() == []
         layout.update(ONE)
@@ -83,7 +85,19 @@ def test_everything_works_with_each_defect(version: str, quirk: str, sim: Simula
         layout.shrink("full", by="3MiB")
     with hipplan.apply(UNEQUAL, runtime="sim") as layout:
         assert layout.drift() == []
+        sleep_and_wake(layout, quirk, "r", to="drop")
     assert sim.alive() == set()
+
+
+def sleep_and_wake(layout: Layout, quirk: str, *names: str, to: str = "host") -> None:
+    """Refused where no memory would come free."""
+    refused = pytest.raises(ApplyError, match="HP440") if quirk == "free_memory_with_reservation" else nullcontext()
+    with refused:
+        layout.sleep(names, to=to)
+        assert set(layout.asleep.values()) == {to}
+        assert layout.drift() == []
+    layout.wake()
+    assert layout.drift() == []
 
 
 MINE: dict[str, Any] = {

@@ -442,6 +442,15 @@ def test_callbacks_come_before_it_goes_and_after_it_came_back(layout: Layout, to
     assert told.calls == [("unmap", ("cache", "twice"), False), ("map", ("cache", "twice"), False)]
 
 
+def test_what_an_update_took_away_is_not_told_of(layout: Layout, told: Told) -> None:
+    layout.sleep("cache", on_map=told.on_map)
+    layout.update(PLAN | {"regions": {"weights": PLAN["regions"]["weights"]}})
+    layout.wake()
+    layout.update(PLAN)
+    layout.wake()
+    assert told.calls == []
+
+
 def test_a_sleep_that_failed_tells_that_it_is_there(layout: Layout, told: Told, sim: Simulator) -> None:
     sim.runtime.arm_faults("hipMemUnmap@3=hipErrorUnknown")  # the first is the probe's
     with pytest.raises(ApplyError, match=r"HP401"):
