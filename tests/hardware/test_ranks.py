@@ -21,12 +21,13 @@ def run(machine: Machine, folder: Path, what: str, *more: int, killed: int = -1)
     size = max(2, machine.count)
     group = folder / "group"
     commands = [
-        [sys.executable, "-m", "tests.hardware.rank", str(group), str(rank), str(size), what, *map(str, more)]
+        [sys.executable, "-X", "faulthandler", "-m", "tests.hardware.rank", str(group), str(rank), str(size), what, *map(str, more)]
         for rank in range(size)
     ]
     ranks = [subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) for command in commands]
     errors = [rank.communicate(timeout=500)[1] for rank in ranks]
-    wrong = [(number, errors[number]) for number, rank in enumerate(ranks) if rank.returncode and number != killed]
+    codes = [rank.returncode for rank in ranks]
+    wrong = [(number, code, errors[number]) for number, code in enumerate(codes) if code and number != killed]
     assert killed < 0 or ranks[killed].returncode == -9
     assert not wrong, wrong
     files = [Path(f"{group}.{rank}.json") for rank in range(size)]
