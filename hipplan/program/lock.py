@@ -7,7 +7,6 @@ the same plan and machine give the same text.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
@@ -26,17 +25,11 @@ from hipplan.machines.profiles import Dumper, Machine
 from hipplan.program import steps
 from hipplan.program.devices import has_arch
 from hipplan.program.program import Program
+from hipplan.program.window import GIB, WINDOW, WINDOW_END, start_for
 from hipplan.units import format_size, round_up
 
-GIB = 1 << 30
-WINDOW = 0x6800_0000_0000
-"""Where addresses are chosen from: above every program and its heap, below the stack and what mmap places by itself."""
-WINDOW_END = 0x7000_0000_0000
 ADDRESSES_END = 1 << 57
 """No processor has addresses beyond, in user space."""
-_STARTS = 1024
-"""The plan's name picks one of so many places to start from, so that two layouts of a process rarely meet."""
-
 DIFFERENCES_MAX = 20
 """Objects that HP320 names."""
 
@@ -267,7 +260,7 @@ def _sizes(program: Program) -> dict[str, int]:
 def _addresses(program: Program, base: int | None) -> dict[str, int]:
     wanted = [step for step in program.steps if isinstance(step, steps.Reserve)]
     taken = [(step.address, step.address + step.size) for step in wanted if step.exact]
-    start = WINDOW + _start_of(program.name) if base is None else base
+    start = start_for(program.name) if base is None else base
     out: dict[str, int] = {}
     for step in wanted:
         if step.exact:
@@ -287,10 +280,6 @@ def _addresses(program: Program, base: int | None) -> dict[str, int]:
         out[step.name] = start
         start += room
     return out
-
-
-def _start_of(name: str) -> int:
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") % _STARTS * 4 * GIB
 
 
 class _Address(int):

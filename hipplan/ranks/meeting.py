@@ -82,9 +82,8 @@ class Meeting:
             places, missing = placed_already(old, program, everything), symmetric(program, everything)
             missing = {name: place for name, place in missing.items() if name not in places}
             if missing:
-                begin, end = min(at for at, _ in missing.values()), max(at + size for at, size in missing.values())
-                base = common_base(end - begin, own, sorted(said), self._to_all, program, runtime)
-                places |= {name: base + at - begin for name, (at, _) in missing.items()}
+                base = common_base(missing, own, sorted(said), self._to_all, program, runtime)
+                places |= {name: base + at for name, (at, _) in missing.items()}
         return with_parts(program, offers, places)
 
     def exchange(self, imports: Sequence[ImportAllocation], share: Callable[[str], int]) -> dict[str, int]:

@@ -16,8 +16,9 @@ from hipplan.errors import MachineError, PlanError
 from hipplan.layout.prepare import prepare
 from hipplan.machines.runtimes import choose
 from hipplan.program.difference import difference
-from hipplan.program.lock import GIB, WINDOW, WINDOW_END, Locked, lock, to_yaml
+from hipplan.program.lock import Locked, lock, to_yaml
 from hipplan.program.program import Program
+from hipplan.program.window import GIB, WINDOW, WINDOW_END
 from tests.cli.conftest import Run
 from tests.conftest import PLANS, ROOT, Simulator, not_under_tsan
 

@@ -20,8 +20,9 @@ def run(machine: Machine, folder: Path, what: str, *more: int, killed: int = -1)
     """What each rank says; None of the one that is killed."""
     size = max(2, machine.count)
     group = folder / "group"
+    arguments = [str(size), what, *map(str, more)]
     commands = [
-        [sys.executable, "-X", "faulthandler", "-m", "tests.hardware.rank", str(group), str(rank), str(size), what, *map(str, more)]
+        [sys.executable, "-X", "faulthandler", "-m", "tests.hardware.rank", str(group), str(rank), *arguments]
         for rank in range(size)
     ]
     ranks = [subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) for command in commands]
