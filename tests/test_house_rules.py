@@ -76,6 +76,15 @@ def test_a_cpp_file_includes_only_from_below(path: Path) -> None:
         assert folder in allowed[parts[0]], f"{path.name} must not include {folder}/"
 
 
+@pytest.mark.parametrize("path", CPP, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_streams_are_used(path: Path) -> None:
+    """A build with a C++ runtime of its own and PyTorch with another would take each other's facets: `import torch`
+    ended the process after bytes had been moved, on a machine whose compiler links libstdc++ statically."""
+    if "runtimes" not in path.parts:
+        streams = re.findall(r"#include <(\w*stream|locale|format|regex|iomanip|codecvt)>", path.read_text())
+        assert streams == []
+
+
 @pytest.mark.parametrize("path", PYTHON + CPP, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_file_holds_one_idea(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 400, "over 400 lines: it usually holds two ideas"

@@ -37,15 +37,15 @@ def common_base(
     """
     with ExitStack() as tried:
 
-        def reserved(*places: tuple[int, int], until: ExitStack = tried) -> list[int]:
-            """Where the driver puts ranges. places: address, 0 for any, and bytes."""
+        def reserved(places: Mapping[str, tuple[int, int]], until: ExitStack = tried) -> list[int]:
+            """Where the driver puts ranges. places: name -> address, 0 for any, and bytes."""
             made = tuple(
-                Reserve(name=str(n), size=size, asked=size, alignment=0, slack=0, address=at, exact=False, origin=None)
-                for n, (at, size) in enumerate(places)
+                Reserve(name=name, size=size, asked=size, alignment=0, slack=0, address=at, exact=False, origin=None)
+                for name, (at, size) in places.items()
             )
             layout = run(replace(program.nothing, steps=made, shared={}, parts={}), runtime, check=False)
             until.callback(layout.close)
-            return [layout[step.name].address or 0 for step in made]
+            return [layout[name].address or 0 for name in places]
 
         whole = max(at + size for at, size in parts.values())
         ranks = sorted([rank, *others])
@@ -56,11 +56,11 @@ def common_base(
                 mine = 0
                 if proposer == rank:
                     with ExitStack() as asked:  # it is to be free again when the parts are tried there
-                        (mine,) = reserved((0, whole), until=asked)
+                        (mine,) = reserved({"all parts": (0, whole)}, until=asked)
                 said = to_all({"address": mine})
                 base = mine or _address(said[proposer])
-            wanted = [(base + at, size) for at, size in parts.values()]
-            free = reserved(*wanted) == [at for at, _ in wanted]
+            wanted = {name: (base + at, size) for name, (at, size) in parts.items()}
+            free = reserved(wanted) == [at for at, _ in wanted.values()]
             if all([free, *(one.get("free") is True for one in to_all({"free": free}).values())]):
                 return base
     summary = "no addresses are free in all ranks of the node"
