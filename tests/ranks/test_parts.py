@@ -158,8 +158,8 @@ def test_each_driver_call_of_each_rank_fails_in_turn(workers: Workers, folder: A
             outcomes = workers.run(*tasks)
             for outcome in outcomes:
                 if outcome is not None and outcome.result == "LeakError":  # of addresses that were tried
-                    assert outcome.codes == ("HP403",)
-                    assert outcome.left == 1
+                    assert outcome.codes in (("HP403",), ("HP406",))
+                    assert outcome.left == (outcome.codes == ("HP403",))
                     outcome.left = 0
             said = results(outcomes)
             if said == ["committed"] * size:
