@@ -495,13 +495,15 @@ def test_a_sleeping_program_is_written_and_read(layout: Layout) -> None:
 
 def test_a_sleeping_layout_answers_and_is_shown(layout: Layout) -> None:
     from hipplan.processes.verifying import answer, hold
-    from hipplan.show.render import resources_table
+    from hipplan.show.render import resources_table, verified_text
     from hipplan.show.render_json import layout_json
 
     hold(layout)
     layout.sleep("weights")
     (said,) = (one for one in answer({"ask": "verify"})["layouts"] if one["plan"] == layout.program.name)
     assert (said["differ"], said["asleep"]) == (0, {"weights": "host"})
+    shown_text = verified_text({"process": 1, "layouts": [said]})
+    assert "(process 1; weights sleeps): all" in shown_text
     assert "asleep" in resources_table(layout.program.resources, layout)
     (shown,) = (one for one in [*layout_json(layout)["resources"]] if one["name"] == "weights")
     assert (shown["asleep"], shown["address"]) == ("host", None)
