@@ -47,12 +47,13 @@ from hipplan.files import strict_json
 from hipplan.files.output import check_replacing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
 
     from hipplan.language.loader import LoadedPlan
     from hipplan.layout.layout import Layout
     from hipplan.layout.record import Recorder
     from hipplan.machines.runtimes import Chosen
+    from hipplan.program.difference import Difference
     from hipplan.program.program import Program
     from hipplan.program.steps import ImportAllocation
     from hipplan.ranks.agreement import Agreement, Ranks
@@ -211,6 +212,16 @@ class _Interruptible:
         self._agreement = agreement
         self._interrupts = interrupts
         agreement.look = interrupts.check
+
+    @property
+    def to_place(self) -> Container[str]:
+        return self._agreement.to_place
+
+    def placed(self, here: bool) -> bool:
+        return self._agreement.placed(here)
+
+    def elsewhere(self, way: Difference) -> Difference:
+        return self._agreement.elsewhere(way)
 
     def exchange(self, imports: Sequence[ImportAllocation], share: Callable[[str], int]) -> Mapping[str, int]:
         return self._agreement.exchange(imports, share)

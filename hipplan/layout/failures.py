@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from hipplan import _core
 from hipplan.errors import ApplyError, Diagnostic
 from hipplan.layout.checks import Check
+from hipplan.machines.family import family_of
+from hipplan.machines.shortages import shortage
 from hipplan.program.alterations import ReserveBeside, refuse
 from hipplan.program.steps import Reserve, Step
 
-HINTS = {
+_HINTS = {
     "hipErrorInvalidValue": "this runtime refuses the arguments; `hipplan machine` shows what it can do",
     "hipErrorNotSupported": "this runtime lacks the feature; see docs/hardware.md",
     "hipErrorInsufficientDriver": "the kernel's driver is too old for this runtime: update it, or use an older ROCm",
@@ -17,6 +20,24 @@ HINTS = {
     "hipErrorInvalidDevice": "look at `hipplan machine` and the visibility variables",
 }
 """What to do about a driver call that failed so."""
+
+
+def hint_for(error: _core.HipError, step: Step | None, runtime: _core.Runtime) -> str:
+    """What to do about it."""
+    if error.name == "hipErrorOutOfMemory":
+        return shortage(error.call, getattr(step, "size", 0), family_of(runtime.path))
+    return _HINTS.get(error.name, "")
+
+
+def refused(error: _core.HipError, step: Step | None, number: str, hint: str, notes: tuple[str, ...]) -> Diagnostic:
+    """HP401: a driver call. step: the one under way, or None while what was made is read back; number: of it."""
+    if step is None:
+        summary, origin, where = f"reading back failed: {error.subject}", None, "step: read back"
+    else:
+        summary, origin = f"{error.call} failed for '{step.name}'", step.origin
+        where = f"step: {number}, {step.call} {step.name}: {step.describe()}"
+    driver = f"driver: {error.call}({error.arguments}) -> {error.name} ({error.code})"
+    return Diagnostic("HP401", summary, origin, why=error.subject, hint=hint, notes=(driver, where, *notes))
 
 
 def taken(step: Step, address: int) -> ApplyError:

@@ -12,11 +12,11 @@ from hipplan.layout.layout import Layout
 from hipplan.layout.mover import OnBytes
 from hipplan.layout.record import Recorder
 from hipplan.layout.state import State
-from hipplan.layout.together import Together
+from hipplan.layout.together import Together, carried_out
 from hipplan.layout.transaction import OnProgress, OnStep, Transaction
 from hipplan.layout.undo import give_back_waiting
 from hipplan.machines.runtimes import described
-from hipplan.program.difference import from_nothing
+from hipplan.program.difference import Difference, from_nothing
 from hipplan.program.program import Program
 
 
@@ -44,21 +44,24 @@ def run(
     holdings = _core.Holdings(_core.Retired(runtime, book), book)
     way = from_nothing(program)
     holdings.state = State(way.old, runtime, _core.Snapshot(holdings))
-    making = Transaction(
-        holdings,
-        way,
-        bind=bindings(bind),
-        on_step=on_step,
-        on_progress=on_progress,
-        on_bytes=on_bytes,
-        check=check,
-        record=record,
-        together=together,
-    )
+
+    def make(way: Difference) -> Transaction:
+        return Transaction(
+            holdings,
+            way,
+            bind=bindings(bind),
+            on_step=on_step,
+            on_progress=on_progress,
+            on_bytes=on_bytes,
+            check=check,
+            record=record,
+            together=together,
+        )
+
     try:
-        making.run()
+        made = carried_out(way, make, together)
     except BaseException:
         if record is not None:
             record.end()
         raise
-    return Layout(Holding(holdings, record, ranks), notice, making.retries)
+    return Layout(Holding(holdings, record, ranks), notice, made.retries)

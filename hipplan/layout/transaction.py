@@ -9,7 +9,6 @@ bytes but those that contents were writing.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter_ns
@@ -20,21 +19,19 @@ from hipplan.errors import ApplyError, Diagnostic, GroupError, GroupInDoubt, Lay
 from hipplan.files.tensorfiles import Files
 from hipplan.layout.bound import Bound, bound, still_needed
 from hipplan.layout.checks import Check
-from hipplan.layout.failures import HINTS, mismatch, taken
+from hipplan.layout.failures import hint_for, mismatch, refused, taken
 from hipplan.layout.leases import in_use
 from hipplan.layout.mover import Callbacks, Mover, OnBytes
 from hipplan.layout.record import Recorder
 from hipplan.layout.state import State
-from hipplan.layout.together import Together, decide_together
+from hipplan.layout.together import PlacesTaken, Together, decide_together, memory_of_others
 from hipplan.layout.undo import Undone, give_back, retried_text, tell_leaks, wait_until_idle
 from hipplan.layout.verify import native_rows, verify
-from hipplan.machines.family import family_of
-from hipplan.machines.shortages import shortage
 from hipplan.program.alterations import TakeOut
 from hipplan.program.content_steps import check_files
 from hipplan.program.difference import Difference
 from hipplan.program.rows import ChangeRows
-from hipplan.program.steps import CreateAllocation, ImportAllocation, Step
+from hipplan.program.steps import CreateAllocation, ImportAllocation, Reserve, Step
 
 OnStep = Callable[[int, Step], None]
 """Called before each step with its number from 0. What it raises rolls back. Each step is made by itself then."""
@@ -158,7 +155,9 @@ class Transaction:
             return
         imports = [step for step in steps if isinstance(step, ImportAllocation) and step.rank >= 0]
         own = steps.index(imports[0]) if imports else len(steps)
-        self._advance(steps[:own])
+        agreed = sum(isinstance(step, Reserve) and step.name in self._together.to_place for step in steps)
+        self._place(steps[:agreed], self._together)
+        self._advance(steps[agreed:own])
         making, slots = _core.Snapshot(self._started), self.way.new.slots
         owned = {step.name: step for step in self.way.new.steps if isinstance(step, CreateAllocation)}
 
@@ -166,15 +165,21 @@ class Transaction:
             self._step = owned[name]  # where the driver refuses it
             return making.share(slots[name])
 
-        came = self._together.exchange(imports, share)
-        try:
+        with memory_of_others(self._together, imports, share) as came:
             if came:
                 numbers = {step.name: number for number, step in enumerate(steps)}
                 self._started.bind({**self._bound, **{numbers[name]: (given, 0) for name, given in came.items()}})
             self._advance(steps[own:])
-        finally:
-            for descriptor in came.values():
-                os.close(descriptor)
+
+    def _place(self, ranges: Sequence[Step], together: Together) -> None:
+        """Raises PlacesTaken: they are not free in all ranks."""
+        occupied: ApplyError | None = None
+        try:
+            self._advance(ranges)
+        except ApplyError as error:  # the driver has put one of them somewhere else
+            occupied = error
+        if not together.placed(occupied is None):
+            raise PlacesTaken from occupied
 
     def _seal(self) -> None:
         way = self.way
@@ -325,13 +330,13 @@ class Transaction:
                 self._give_back(self.way.new.devices)
                 raise error
             if isinstance(error, _core.HipError):
-                self._hint = HINTS.get(error.name, "")
-                if error.name == "hipErrorOutOfMemory":
-                    size = getattr(self._step, "size", 0)
-                    self._hint = shortage(error.call, size, family_of(self.old.runtime.path))
-            if self._record is not None:
+                self._hint = hint_for(error, self._step, self.old.runtime)
+            if self._record is not None and not isinstance(error, PlacesTaken):
                 self._record.failed(error)
             undone = self.roll_back()
+            if isinstance(error, PlacesTaken):
+                undone.raise_failures()
+                raise error
             if isinstance(error, GroupError) and undone.failures:
                 error = GroupError([*error.diagnostics, *undone.diagnostics()], undone=undone)
             if isinstance(error, (LayoutInUse, GroupError)):
@@ -367,7 +372,7 @@ class Transaction:
         changed = tuple(_core.take_leaks_here())  # else nobody hears of them
         notes = (*notes, *(f"not as it was: {line}" for line in changed))
         if isinstance(error, _core.HipError) and not callers_own:
-            found = [self._driver_failure(error, notes)]
+            found = [refused(error, step, f"{self._number + 1} of {self._total}", self._hint, notes)]
             call, code = error.call, error.code
         elif isinstance(error, ApplyError):
             *others, last = error.diagnostics
@@ -386,14 +391,3 @@ class Transaction:
         found += undone.diagnostics()
         name = step.name if step is not None else getattr(error, "step", "")
         return ApplyError(found, step=name, call=call, code=code, undone=undone, not_as_it_was=changed)
-
-    def _driver_failure(self, error: _core.HipError, notes: tuple[str, ...]) -> Diagnostic:
-        step = self._step
-        if step is None:
-            summary, origin, where = f"reading back failed: {error.subject}", None, "step: read back"
-        else:
-            summary = f"{error.call} failed for '{step.name}'"
-            origin = step.origin
-            where = f"step: {self._number + 1} of {self._total}, {step.call} {step.name}: {step.describe()}"
-        driver = f"driver: {error.call}({error.arguments}) -> {error.name} ({error.code})"
-        return Diagnostic("HP401", summary, origin, why=error.subject, hint=self._hint, notes=(driver, where, *notes))

@@ -13,6 +13,7 @@ from hipplan.layout.bound import bindings
 from hipplan.layout.holding import Agreement, Holding
 from hipplan.layout.mover import OnBytes
 from hipplan.layout.state import State
+from hipplan.layout.together import carried_out
 from hipplan.layout.transaction import OnStep, Transaction
 from hipplan.layout.undo import give_back
 from hipplan.program import contents, extend, pieces, resize
@@ -59,23 +60,25 @@ def change(
         record = None if difference.empty else holding.record
         if record is not None:
             record.changed(difference.in_a_line())
-        transaction = Transaction(
-            holding.native,
-            difference,
-            bind=bindings(bind),
-            on_step=on_step,
-            on_bytes=on_bytes,
-            check=check,
-            record=record,
-            together=agreement,
-            force=force,
-        )
+
+        def make(way: Difference) -> Transaction:
+            return Transaction(
+                holding.native,
+                way,
+                bind=bindings(bind),
+                on_step=on_step,
+                on_bytes=on_bytes,
+                check=check,
+                record=record,
+                together=agreement,
+                force=force,
+            )
+
         try:
-            transaction.run()
+            return carried_out(difference, make, agreement).way
         except GroupInDoubt as doubt:
-            holding.in_doubt, doubt.give_back = transaction.roll_back, holding.settle
+            holding.in_doubt, doubt.give_back = doubt.give_back, holding.settle
             raise
-    return difference
 
 
 def _require_at_rest(holding: Holding) -> None:

@@ -15,12 +15,13 @@ from pydantic import Field
 from hipplan.errors import Diagnostic, MachineError, Span
 from hipplan.language.objects import HOST, ResolvedRegion, bare_uuid
 from hipplan.program import steps
+from hipplan.program.difference import Difference
 from hipplan.program.program import Program
 from hipplan.program.regions import PlacedRegion, PlacedTensor, mapping_of, memory_of
 from hipplan.units import about_size, round_up
 
-STRIDE = 2 << 20
-"""What the distance of two parts at symmetric addresses is a multiple of. Bytes."""
+STRIDE = 32 << 20
+"""What addresses and sizes of parts at symmetric addresses are multiples of. Bytes: CUDA takes no hint for less."""
 
 
 Bytes = Annotated[int, Field(gt=0, lt=2**63)]
@@ -86,7 +87,7 @@ def symmetric(program: Program, offers: Sequence[Offer]) -> dict[str, tuple[int,
         parts = [(offer.rank, part) for offer in offers for part in offer.parts if part.region == region]
         stride = round_up(max((part.reserve for _, part in parts), default=0), STRIDE)
         for rank, part in parts:
-            found[name_here(program, rank, region)] = end, part.reserve
+            found[name_here(program, rank, region)] = end, round_up(part.reserve, STRIDE)
             end += stride
     return found
 
@@ -132,10 +133,27 @@ def with_parts(program: Program, offers: Sequence[Offer], places: Mapping[str, i
     )
 
 
+def moved(way: Difference, places: Mapping[str, int]) -> Difference:
+    """The same with other addresses for what lies at the same one in all ranks."""
+    others: dict[int, steps.Step] = {}
+
+    def at(step: steps.Step) -> steps.Step:
+        if not isinstance(step, steps.Reserve) or step.name not in places:
+            return step
+        return others.setdefault(id(step), replace(step, address=places[step.name]))
+
+    def of(program: Program) -> Program:
+        return replace(program, steps=tuple(map(at, program.steps)))
+
+    opened = None if way.opened is None else of(way.opened)
+    return replace(way, new=of(way.new), opened=opened, additions=tuple(map(at, way.additions)))
+
+
 def _placed(step: steps.Step, places: Mapping[str, int]) -> steps.Step:
-    if isinstance(step, steps.Reserve) and step.name in places:
-        return replace(step, address=places[step.name], exact=True, slack=0)
-    return step
+    if not isinstance(step, steps.Reserve) or step.name not in places:
+        return step
+    size = round_up(step.size, STRIDE)
+    return replace(step, size=size, address=places[step.name], exact=True, slack=0, alignment=0)
 
 
 def _without_parts(program: Program) -> Program:

@@ -15,7 +15,7 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import NoReturn, TypeVar
 
 from hipplan import __version__, _core
@@ -23,6 +23,7 @@ from hipplan.errors import Diagnostic, GroupError, GroupInDoubt
 from hipplan.files import strict_json
 from hipplan.language.rank import Rank
 from hipplan.plain import number
+from hipplan.program.difference import Difference
 from hipplan.program.program import Program
 from hipplan.program.steps import ImportAllocation
 from hipplan.ranks.groups import Group
@@ -174,6 +175,19 @@ class Agreement:
         The caller closes them. share: a new descriptor of an allocation of this rank. Raises GroupError.
         """
         return self.meeting.exchange(imports, share)
+
+    @property
+    def to_place(self) -> Container[str]:
+        """See Together."""
+        return self.meeting.to_place
+
+    def placed(self, here: bool) -> bool:
+        """See Together.placed()."""
+        return self.meeting.placed(here)
+
+    def elsewhere(self, way: Difference) -> Difference:
+        """See Together.elsewhere()."""
+        return self.meeting.elsewhere(way)
 
     def keep_links(self) -> None:
         """The layout is made: its ranks hear of each other's end from now on."""

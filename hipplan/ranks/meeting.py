@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NoReturn, Protocol
 
 from pydantic import TypeAdapter
@@ -12,11 +13,12 @@ from pydantic import TypeAdapter
 from hipplan import _core
 from hipplan.errors import Diagnostic, GroupError
 from hipplan.language.rank import Rank
-from hipplan.program.parts import Offer, offer_of, placed_already, symmetric, with_parts
+from hipplan.program.difference import Difference
+from hipplan.program.parts import Offer, moved, offer_of, placed_already, symmetric, with_parts
 from hipplan.program.program import Program
 from hipplan.program.regions import memory_of
 from hipplan.program.steps import ImportAllocation
-from hipplan.ranks.addresses import common_base
+from hipplan.ranks.addresses import proposal
 from hipplan.ranks.mesh import Door, Late, Mesh, Message, PeerGone, Received
 
 _OFFER = TypeAdapter(Offer)
@@ -46,6 +48,10 @@ class Meeting:
         self._door: Door | None = None
         self._mesh: Mesh | None = None
         self._offered: set[str] = set()
+        self._proposed: Callable[[int], dict[str, int]] | None = None
+        """Number of the attempt -> where ranges are to lie, name -> address; None: there are none to place."""
+        self._to_place: Container[str] = ()
+        self._attempt = 0
 
     def begin(self, program: Program | None) -> dict[str, str]:
         """Opens the door for those who are to share memory with this rank; what they must know of it."""
@@ -69,7 +75,6 @@ class Meeting:
 
         Raises GroupError, MachineError.
         """
-        own = self._agreement.rank.rank
         mine = offer_of(program)
         self._offered = {memory_of(part.region, n) for part in mine.parts for n in range(len(part.chunks))}
         with self._with_others():
@@ -82,9 +87,37 @@ class Meeting:
             places, missing = placed_already(old, program, everything), symmetric(program, everything)
             missing = {name: place for name, place in missing.items() if name not in places}
             if missing:
-                base = common_base(missing, own, sorted(said), self._to_all, program, runtime)
-                places |= {name: base + at for name, (at, _) in missing.items()}
+                self._to_place = missing
+                self._proposed = partial(
+                    proposal,
+                    parts=missing,
+                    rank=self._agreement.rank.rank,
+                    to_all=self._to_all,
+                    program=program,
+                    runtime=runtime,
+                )
+                places |= self._proposed(self._attempt)
         return with_parts(program, offers, places)
+
+    @property
+    def to_place(self) -> Container[str]:
+        """See Together."""
+        return self._to_place
+
+    def placed(self, here: bool) -> bool:
+        """See Together.placed()."""
+        if self._proposed is None or self._mesh is None:
+            return here
+        with self._with_others():
+            said = self._to_all({"placed": here})
+        return here and all(one.get("placed") is True for one in said.values())
+
+    def elsewhere(self, way: Difference) -> Difference:
+        """See Together.elsewhere()."""
+        assert self._proposed is not None
+        self._attempt += 1
+        with self._with_others():
+            return moved(way, self._proposed(self._attempt))
 
     def exchange(self, imports: Sequence[ImportAllocation], share: Callable[[str], int]) -> dict[str, int]:
         """See Agreement.exchange()."""

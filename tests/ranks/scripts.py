@@ -176,3 +176,70 @@ def fork(layout: Any, sim: Any) -> Any:
     while not layout.lost and time.monotonic() < until:
         time.sleep(0.01)
     return dict(layout.lost)
+
+
+def _places(layout: Any) -> list[int]:
+    return [layout.rank(rank)["heap"].address for rank in range(layout.program.rank.ranks)]
+
+
+def _again(layout: Any) -> Any:
+    """The same plan once more, by all ranks."""
+    group = layout._holding.ranks.group
+    return hipplan.apply(_plan(), runtime="sim", group=group, timeout=WAIT_S, answer=False)
+
+
+def _plan() -> Any:
+    """It stands with its tests."""
+    from tests.ranks.test_parts import PLAN
+
+    return PLAN
+
+
+def _taken(*addresses: int) -> Any:
+    """A layout of this rank alone that has these addresses."""
+    ranges = {
+        f"r{n}": {"address": address, "address_policy": "exact", "size": "2MiB"} for n, address in enumerate(addresses)
+    }
+    return hipplan.apply({"hipplan": 1, "reservations": ranges}, runtime="sim", answer=False)
+
+
+def again_with_taken_addresses(layout: Any, sim: Any) -> Any:
+    """Between two applies rank 1 takes one of the addresses for something else."""
+    before = _places(layout)
+    layout.close()
+    taken = _taken(before[2]) if layout.program.rank.rank == 1 else None
+    with _again(layout) as again:
+        after = _places(again)
+        assert not again.drift()
+        again.barrier()
+    if taken is not None:
+        taken.close()
+    return {"before": before, "after": after}
+
+
+def two_at_once(layout: Any, sim: Any) -> Any:
+    with _again(layout) as other:
+        assert not other.drift()
+        assert not layout.drift()
+        return [*_places(layout), *_places(other)]
+
+
+def all_taken(layout: Any, sim: Any) -> Any:
+    """Rank 1 has taken every place that is proposed."""
+    from hipplan.program.window import start_for
+    from hipplan.ranks import addresses
+
+    own = _places(layout)[0]
+    layout.close()
+    places = [start_for(f"{layout.program.plan_of_all}/{number}") for number in range(addresses.ATTEMPTS // 2)]
+    assert own == places[0]
+    taken = _taken(*places) if layout.program.rank.rank == 1 else None
+    room, addresses._room = addresses._room, lambda *_: places[0]
+    try:
+        _again(layout)
+    except hipplan.GroupError as error:
+        return tuple(one.code for one in error.diagnostics)
+    finally:
+        addresses._room = room
+        if taken is not None:
+            taken.close()

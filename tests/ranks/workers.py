@@ -12,10 +12,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.faults.harness import points
+
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(
     ["hipplan.api", "hipplan.ranks.agreement", "tests.conftest", "tests.ranks.workers", "tests.ranks.scripts"]
 )
+_WORDS = {"kill": "are killed", "stop": "stop", "lose": "lose the store", "miss": "miss the store"}
 WAIT_S = 120.0
 """For a worker that is stuck; nothing waits so long where all is well."""
 
@@ -264,6 +267,10 @@ class Workers:
         """All at the same time; None of one that was killed. resume: one that was stopped goes on when all others are
         done."""
         for task in tasks:
+            if task.faults or task.grow_faults:
+                points["calls of ranks"] += 1
+            if task.does:
+                points[f"ranks that {_WORDS.get(task.does, task.does)}"] += 1
             self._pipe(task.rank).send(task)
         order = sorted(tasks, key=lambda task: task.does == "stop")
         found: dict[int, Outcome | None] = {}
