@@ -83,8 +83,6 @@ def apply(
                 program, chosen.runtime, bind=bind, on_step=on_step, on_bytes=on_bytes, check=verify,
                 notice=chosen.notice, record=recorder, together=agreement, ranks=ranks,
             )  # fmt: skip
-            if agreement is not None:
-                agreement.keep_links()
     if answer:
         answer_in_thread(layout)
     return layout

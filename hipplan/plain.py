@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 import operator
 import re
@@ -29,6 +30,19 @@ def number(value: Any) -> Any:
         return float(value) if isinstance(value, numbers.Real) else value
 
 
+def seconds(value: Any, what: str, *, zero: bool = False) -> float:
+    """A time to wait. zero: it may be none. Raises TypeError, ValueError."""
+    given = number(value)
+    if isinstance(given, bool) or not isinstance(given, (int, float)):
+        raise TypeError(f"{what} is a number of seconds, not {type(given).__name__}")
+    if not (0 < given < math.inf or (zero and given == 0)):
+        least = "0 seconds or more" if zero else "more than 0 seconds"
+        raise ValueError(f"{what} is {least}, not {shown(given)}")
+    return float(min(given, SECONDS_MAX))
+
+
+SECONDS_MAX = 10**9
+"""Thirty years; clocks of the system overflow later."""
 DIGITS_MAX = 40
 INTEGER_END = 10**DIGITS_MAX
 """No number of a document has more digits: 64 bits have 20. Python itself refuses to print one of thousands."""

@@ -183,8 +183,6 @@ def _apply(
                     together=None if agreement is None else _Interruptible(agreement, interrupts),
                     ranks=ranks,
                 )
-                if agreement is not None:
-                    agreement.keep_links()
         except Interrupted as interrupted:
             if agreement is not None:
                 agreement.fail(interrupted)

@@ -29,6 +29,7 @@ from hipplan.layout.transfers import Moves
 from hipplan.layout.undo import NOTHING, Undone, give_back_waiting
 from hipplan.layout.verify import Checks, verify
 from hipplan.layout.views import Piece
+from hipplan.plain import seconds
 from hipplan.program import remake, sealing
 from hipplan.program.alterations import refuse
 from hipplan.program.difference import Difference
@@ -348,7 +349,7 @@ class Layout(InGroup):
         after this one is closed; those that have not are in Undone.ranks. Left out, close() waits for no other rank.
         Raises LeakError, after everything else was given back, if something could not be.
         """
-        holding = self._holding
+        holding, wait = self._holding, seconds(wait, "wait", zero=True)
         if holding.is_forked:  # nor the lock: a thread that the child has not got may hold it
             return NOTHING
         if not self.closed:

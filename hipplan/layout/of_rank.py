@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from hipplan.errors import suggest_or_list
 from hipplan.layout.holding import Holding
 from hipplan.layout.views import Piece
+from hipplan.plain import number, shown
 from hipplan.program.parts import name_here
 
 
@@ -16,8 +17,9 @@ class OfRank:
     def __init__(self, holding: Holding, rank: int) -> None:
         """Raises ValueError for a rank that the group does not have."""
         count = holding.state.program.rank.ranks
+        rank = number(rank)
         if isinstance(rank, bool) or not isinstance(rank, int) or not 0 <= rank < count:
-            raise ValueError(f"there is no rank {rank!r} of {count}"[:200])
+            raise ValueError(f"there is no rank {shown(rank)} of {count}")
         self._holding = holding
         self._rank = rank
 
@@ -82,7 +84,8 @@ class InGroup:
         """Waits until all ranks of the layout's group are here; they make the same calls in the same order.
 
         It orders their Python, not their devices: synchronise those first. timeout: seconds; left out, as of apply.
-        Raises GroupError: a rank does not come (HP431); ValueError: the layout has no group, or is closed.
+        Raises GroupError: a rank does not come (HP431), or was interrupted here (HP430); ValueError: the layout has no
+        group, or is closed, or that is no time to wait.
         """
         self._holding.require_open()
         if self._holding.ranks is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
@@ -18,7 +18,7 @@ from hipplan.program import steps
 from hipplan.program.difference import Difference
 from hipplan.program.program import Program
 from hipplan.program.regions import PlacedRegion, PlacedTensor, mapping_of, memory_of
-from hipplan.units import about_size, round_up
+from hipplan.units import PAGE, about_size, round_up
 
 STRIDE = 32 << 20
 """What addresses and sizes of parts at symmetric addresses are multiples of. Bytes: CUDA takes no hint for less."""
@@ -49,6 +49,8 @@ class Part:
     asked: Bytes
     reserve: Bytes
     """Of addresses."""
+    alignment: Annotated[int, Field(ge=0, lt=2**63)]
+    """Of the first one; 0: none of its own."""
     tensors: tuple[PlacedTensor, ...]
     """As the rank itself calls them."""
 
@@ -76,33 +78,47 @@ def name_here(program: Program, rank: int, region: str) -> str:
     return region if own else f"{region}{steps.RANK_SIGN}{rank}"
 
 
-def symmetric(program: Program, offers: Sequence[Offer]) -> dict[str, tuple[int, int]]:
-    """Name here -> (offset, bytes) of each part that lies at the same address in all ranks, if they are put one behind
-    the other. told: of all ranks of the node, this one's own among them, in their order."""
-    found: dict[str, tuple[int, int]] = {}
+class Place(NamedTuple):
+    """Of a part among those that lie at the same address in all ranks, one behind the other."""
+
+    offset: int
+    size: int
+    alignment: int
+
+
+def symmetric(program: Program, offers: Sequence[Offer]) -> dict[str, Place]:
+    """Name here -> place. offers: of all ranks of the node, this one's own among them, in their order."""
+    found: dict[str, Place] = {}
     end = 0
     for region, shared in program.shared.items():
         if shared.region.spec.addresses != "symmetric":
             continue
         parts = [(offer.rank, part) for offer in offers for part in offer.parts if part.region == region]
-        stride = round_up(max((part.reserve for _, part in parts), default=0), STRIDE)
+        alignment = max((part.alignment for _, part in parts), default=0)
+        stride = round_up(max((part.reserve for _, part in parts), default=0), max(STRIDE, alignment))
+        end = round_up(end, max(STRIDE, alignment))
         for rank, part in parts:
-            found[name_here(program, rank, region)] = end, round_up(part.reserve, STRIDE)
+            found[name_here(program, rank, region)] = Place(end, round_up(part.reserve, STRIDE), alignment)
             end += stride
     return found
 
 
 def placed_already(old: Program | None, program: Program, offers: Sequence[Offer]) -> dict[str, int]:
-    """Name here -> address of what lies at the same address in all ranks, and is not to move."""
+    """Name here -> address of what lies at the same address in all ranks, and is not to move: all parts of a region
+    stay, or none does."""
     if old is None:
         return {}
-    there = {step.name: step.address for step in old.steps if isinstance(step, steps.Reserve) and step.exact}
-    regions: dict[str, list[str]] = {}
+    there = {step.name: step for step in old.steps if isinstance(step, steps.Reserve) and step.exact}
+    wanted, moving = symmetric(program, offers), set[str]()
     for offer in offers:
         for part in offer.parts:
-            regions.setdefault(part.region, []).append(name_here(program, offer.rank, part.region))
-    stay = {name for names in regions.values() if there.keys() >= set(names) for name in names}
-    return {name: there[name] for name in symmetric(program, offers) if name in stay}
+            name = name_here(program, offer.rank, part.region)
+            was, place = there.get(name), wanted.get(name)
+            if was is None or place is None or was.size < place.size or was.address % max(1, place.alignment):
+                moving.add(part.region)
+    stay = ((offer.rank, part.region) for offer in offers for part in offer.parts if part.region not in moving)
+    names = [name_here(program, rank, region) for rank, region in stay]
+    return {name: there[name].address for name in names}
 
 
 def with_parts(program: Program, offers: Sequence[Offer], places: Mapping[str, int]) -> Program:
@@ -185,6 +201,7 @@ def _own_parts(program: Program) -> Iterator[Part]:
             chunks=tuple(Chunk(device=device, uuid=uuids[device], size=size) for device, size in placed.chunks),
             asked=placed.asked,
             reserve=reserved[name],
+            alignment=placed.region.spec.alignment or 0,
             tensors=placed.tensors,
         )
 
@@ -229,8 +246,8 @@ class _Adding:
                 name=name,
                 size=part.reserve,
                 asked=part.reserve,
-                alignment=0,
-                slack=0,
+                alignment=part.alignment,
+                slack=round_up(part.alignment, STRIDE) if part.alignment > PAGE else 0,
                 address=0,
                 exact=False,
                 origin=origin,

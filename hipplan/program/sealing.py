@@ -18,6 +18,8 @@ from hipplan.program.sure_access import concerned
 def sealed(program: Program, name: str) -> Program:
     """Nobody may write a region, a reservation's mappings or one mapping: rw becomes r. ApplyError (HP420)."""
     before = {one.name: one.access for one in mappings_of(program, name) if one.name not in program.sealed}
+    if name in program.shared and program.shared[name].right == "rw":
+        raise refuse(f"'{name}' is mapped by other ranks, which may write it", hint="let them read it: map access: r")
     return _closed(program, before)
 
 

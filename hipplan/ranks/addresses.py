@@ -8,10 +8,12 @@ from dataclasses import replace
 from hipplan import _core
 from hipplan.errors import Diagnostic, GroupError
 from hipplan.layout.run import run
+from hipplan.program.parts import Place
 from hipplan.program.program import Program
 from hipplan.program.steps import Reserve
 from hipplan.program.window import start_for
 from hipplan.ranks.mesh import Message
+from hipplan.units import round_up
 
 ATTEMPTS = 8
 
@@ -21,32 +23,34 @@ ToAll = Callable[[Message], dict[int, Message]]
 
 def proposal(
     number: int,
-    parts: Mapping[str, tuple[int, int]],
+    parts: Mapping[str, Place],
     rank: int,
     to_all: ToAll,
     program: Program,
     runtime: _core.Runtime,
 ) -> dict[str, int]:
-    """Name -> address, the same in all ranks. parts: name -> offset from the first one, and bytes.
+    """Name -> address, the same in all ranks. parts: name -> place behind the first one.
 
     The first half of the proposals is worked out from the plan alone. Where those places cannot be had (a sanitizer, a
     processor with few bits of address), the driver of one rank after the other says where it has room.
     Raises GroupError (HP435): there are no more; ValueError: a rank proposes nonsense.
     """
-    whole = max(at + size for at, size in parts.values())
+    whole = max(place.offset + place.size for place in parts.values())
+    alignment = max(1, *(place.alignment for place in parts.values()))
     if number >= ATTEMPTS:
         summary = "no addresses are free in all ranks of the node"
         why = f"{ATTEMPTS} places for {whole} bytes were tried"
         raise GroupError(Diagnostic("HP435", summary, why=why, hint="leave addresses out, or reserve less"))
     base = start_for(f"{program.plan_of_all}/{number}")
     if number >= ATTEMPTS // 2:
-        said: dict[int, object] = {rank: _room(whole, program, runtime)}
+        said: dict[int, object] = {rank: _room(whole + alignment, program, runtime)}
         said |= {other: message.get("room") for other, message in to_all({"room": said[rank]}).items()}
         found = said[sorted(said)[number % len(said)]]
         if not isinstance(found, int) or not 0 < found < 2**63:
             raise ValueError("a rank has no room to propose")
         base = found
-    return {name: base + at for name, (at, _) in parts.items()}
+    base = round_up(base, alignment)
+    return {name: base + place.offset for name, place in parts.items()}
 
 
 def _room(size: int, program: Program, runtime: _core.Runtime) -> int:

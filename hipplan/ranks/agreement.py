@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
-import math
 import secrets
 import time
 from collections.abc import Callable, Container, Iterator, Sequence
@@ -22,7 +21,7 @@ from hipplan import __version__, _core
 from hipplan.errors import Diagnostic, GroupError, GroupInDoubt
 from hipplan.files import strict_json
 from hipplan.language.rank import Rank
-from hipplan.plain import number
+from hipplan.plain import seconds
 from hipplan.program.difference import Difference
 from hipplan.program.program import Program
 from hipplan.program.steps import ImportAllocation
@@ -55,23 +54,19 @@ class Ranks:
         """
         if not isinstance(group, Group):
             raise TypeError(f"group is what hipplan.group() returns, not {type(group).__name__}")
-        timeout = number(timeout_s)
-        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
-            raise TypeError(f"timeout is a number of seconds, not {type(timeout).__name__}")
-        if not math.isfinite(timeout) or timeout <= 0:
-            raise ValueError(f"timeout is more than 0 seconds, not {timeout}")
+        self.timeout_s = seconds(timeout_s, "timeout")
         self.group = group
-        self.timeout_s = float(timeout)
         self.links: Mesh | None = None
         """To the ranks whose memory the layout maps, or which map its."""
 
     @contextlib.contextmanager
-    def agreeing(self, call: str) -> Iterator[Agreement]:
+    def agreeing(self, call: str, timeout_s: float | None = None) -> Iterator[Agreement]:
         """An agreement whose ranks hear of what is raised within. call: what all of them are about to do.
 
+        timeout_s: another one than for the other calls.
         Raises GroupError: a rank did not come (HP431), cannot take part (HP430), or does not fit (HP433).
         """
-        agreement = Agreement(self, call)
+        agreement = Agreement(self, call, timeout_s)
         try:
             agreement.hello()
             yield agreement
@@ -99,8 +94,8 @@ class Ranks:
 
     def barrier(self, timeout_s: float | None = None) -> None:
         """Of Layout.barrier()."""
-        agreement = Agreement(self, "barrier", timeout_s)
-        agreement.hello()
+        with self.agreeing("barrier", None if timeout_s is None else seconds(timeout_s, "timeout")):
+            pass
 
 
 class Agreement:
@@ -189,10 +184,6 @@ class Agreement:
         """See Together.elsewhere()."""
         return self.meeting.elsewhere(way)
 
-    def keep_links(self) -> None:
-        """The layout is made: its ranks hear of each other's end from now on."""
-        self._ranks.links = self.meeting.take_mesh()
-
     def until(self) -> float:
         """When a wait that begins now is over, by time.monotonic()."""
         return time.monotonic() + self._timeout_s
@@ -249,6 +240,8 @@ class Agreement:
         look()  # nothing has been said yet
         try:
             self._vote(ends, raised)
+            if self._ranks.links is None:  # else these ranks hear of each other's end already
+                self._ranks.links = self.meeting.take_mesh()
             return raised[0] if raised else None
         finally:
             self._round = _OVER

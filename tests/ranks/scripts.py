@@ -243,3 +243,72 @@ def all_taken(layout: Any, sim: Any) -> Any:
         addresses._room = room
         if taken is not None:
             taken.close()
+
+
+def barriers(layout: Any, sim: Any) -> list[str]:
+    """What is said of deadlines that are none; then all meet."""
+    said = []
+    for timeout in ("x", float("nan"), 0, -1, float("inf"), True):
+        try:
+            layout.barrier(timeout)
+        except (TypeError, ValueError) as error:
+            said.append(type(error).__name__)
+        try:
+            layout.close(wait=timeout or -1)
+        except (TypeError, ValueError) as error:
+            said.append(type(error).__name__)
+    layout.barrier()
+    return said
+
+
+def leave_a_barrier(layout: Any, sim: Any) -> str:
+    """What a rank hears of one that was interrupted there."""
+    try:
+        layout.barrier()
+    except (KeyboardInterrupt, hipplan.GroupError) as error:
+        return f"{type(error).__name__} {error}"
+    return ""
+
+
+def see_one_go(layout: Any, sim: Any) -> dict[int, str]:
+    """Rank 1 closes; what rank 0 hears of it, which waits for nothing else."""
+    if layout.program.rank.rank == 1:
+        layout.close()
+        return {}
+    until = time.monotonic() + WAIT_S / 2
+    while not layout.lost and time.monotonic() < until:
+        time.sleep(0.01)
+    return dict(layout.lost)
+
+
+def parts_of_all(layout: Any, sim: Any) -> Any:
+    """Rank -> address of its heap here, and its first byte; whether all is as planned."""
+    ranks = range(layout.program.rank.ranks)
+    heaps = {rank: layout.rank(rank)["heap"] for rank in ranks}
+    found = {rank: (heap.address, read(layout, heap.name)[0]) for rank, heap in heaps.items()}
+    layout.barrier()
+    return found, layout.drift()
+
+
+def seal_what_others_write(layout: Any, sim: Any) -> list[str]:
+    said = []
+    for name in ("heap", "weights"):
+        try:
+            layout.seal(name)
+            said.append("sealed")
+        except (hipplan.ApplyError, hipplan.GroupError) as error:
+            said.append(str(error))
+    return said
+
+
+def numbers(layout: Any, sim: Any) -> Any:
+    """Ranks as other libraries write numbers, and numbers that are no ranks."""
+    import numpy as np
+
+    name, said = layout.rank(np.int64(0))["heap"].name, []
+    for wrong in (True, 1.5, -1, 10**5000, None):
+        try:
+            layout.rank(wrong)
+        except ValueError as error:
+            said.append(str(error))
+    return name, said
