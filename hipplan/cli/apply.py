@@ -90,7 +90,7 @@ def run(given: Namespace) -> int:
     ranks = _ranks(given)
     if ranks is not None and saves:
         raise WrongUsage("--save: all ranks would write the same file; use layout.save() with names of their own")
-    with ranks.agreeing("apply") if ranks else nullcontext() as agreement, at_end(partial(_tell_others, agreement)):
+    with at_end(partial(_tell_others, ranks)), ranks.agreeing("apply") if ranks else nullcontext() as agreement:
         return _prepared(given, saves, written, ranks, agreement)
 
 
@@ -137,9 +137,9 @@ def _prepared(
         return _apply(program, chosen, given, record, saves, ranks, agreement)
 
 
-def _tell_others(agreement: Agreement | None, signal_number: int) -> None:
-    if agreement is not None:
-        agreement.fail(Interrupted(signal_number))
+def _tell_others(ranks: Ranks | None, signal_number: int) -> None:
+    if ranks is not None and ranks.under_way is not None:
+        ranks.under_way.fail(Interrupted(signal_number))
 
 
 def _record_end(record: Recorder | None, plan: LoadedPlan, signal_number: int) -> None:

@@ -58,6 +58,7 @@ class Ranks:
         self.group = group
         self.links: Mesh | None = None
         """To the ranks whose memory the layout maps, or which map its."""
+        self.under_way: Agreement | None = None
 
     @contextlib.contextmanager
     def agreeing(self, call: str, timeout_s: float | None = None) -> Iterator[Agreement]:
@@ -66,7 +67,7 @@ class Ranks:
         timeout_s: another one than for the other calls.
         Raises GroupError: a rank did not come (HP431), cannot take part (HP430), or does not fit (HP433).
         """
-        agreement = Agreement(self, call, timeout_s)
+        self.under_way = agreement = Agreement(self, call, timeout_s)
         try:
             agreement.hello()
             yield agreement
@@ -77,6 +78,7 @@ class Ranks:
             raise
         finally:
             agreement.meeting.close()
+            self.under_way = None
 
     def lost(self) -> dict[int, str]:
         """Of Layout.lost."""
