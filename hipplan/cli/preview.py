@@ -100,7 +100,11 @@ def _of_ranks(plan: LoadedPlan, read: Callable[[], PlanSource], profile: Machine
 
     ranks = ranks_of(plan, given.ranks)
     if given.rank is not None and given.rank >= len(ranks):
-        raise WrongUsage(f"--rank: there is no rank {given.rank} of {len(ranks)}")
+        count = ranks[0].ranks
+        what = (
+            f"there is no rank {given.rank} of {count}" if given.rank >= count else f"the last one is {len(ranks) - 1}"
+        )
+        raise WrongUsage(f"--rank: {what}")
     return AllRanks(ranks, lambda rank: load_plan(read(), given, rank), profile)
 
 

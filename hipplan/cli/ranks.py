@@ -19,7 +19,10 @@ _RANKS_MAX = 65536
 
 
 def ranks_option(parser: Parser) -> None:
-    about = "of a plan for ranks: how many there are (default: what the plan says, else its per_node, else 1)"
+    about = (
+        "of a plan for ranks: how many there are (default: what the plan says, else its per_node, else 1); "
+        "the first 1024 are looked at"
+    )
     parser.add_argument("--ranks", metavar="N", type=_count, help=about)
 
 

@@ -94,7 +94,8 @@ class _Expander:
         self.broken: set[Path] = set()
         self.variables: dict[str, Value] = {}
         """Those that the document declares."""
-        self.scope: dict[str, Value] = dict(rank.variables) if "ranks" in documents.root.data else {}
+        self.for_ranks = documents.root.data.get("ranks") is not None
+        self.scope: dict[str, Value] = dict(rank.variables) if self.for_ranks else {}
         self.wrong: set[str] = set()
         """Variables whose definition is wrong: what uses one is left out without a word."""
         self.families: dict[str, list[Value]] = {}
@@ -157,7 +158,7 @@ class _Expander:
             if not _NAME.fullmatch(name):
                 hint = "letters, digits and _, beginning with a letter"
                 self._report("HP106", f"'{name[:60]}' cannot be a variable", place, key=True, hint=hint)
-            elif name in VARIABLES and "ranks" in self.documents.root.data:
+            elif name in VARIABLES and self.for_ranks:
                 why = f"each rank has its own $({name})"
                 hint = "rename it, or remove it"
                 self._report(

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
 from hipplan.errors import Diagnostic, MachineError, Span
+from hipplan.files.dtypes import BY_NAME
 from hipplan.language.objects import HOST, ResolvedRegion, bare_uuid
 from hipplan.program import steps
 from hipplan.program.difference import Difference
@@ -53,6 +55,17 @@ class Part:
     """Of the first one; 0: none of its own."""
     tensors: tuple[PlacedTensor, ...]
     """As the rank itself calls them."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError: a rank says of its memory what cannot be."""
+        mapped = sum(chunk.size for chunk in self.chunks)
+        if not 0 < mapped <= self.reserve:
+            raise ValueError(f"'{self.region[:60]}' has {mapped} bytes in {self.reserve} bytes of addresses")
+        for one in self.tensors:
+            sound = one.dtype in BY_NAME and prod(one.shape) * BY_NAME[one.dtype].size <= one.size
+            inside = 0 <= one.offset <= one.offset + one.size <= mapped
+            if not (sound and inside and one.name.startswith(f"{self.region}.")):
+                raise ValueError(f"'{one.name[:60]}' is no tensor in '{self.region[:60]}'")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,10 +243,8 @@ class _Adding:
         program = self._program
         shared = program.shared.get(part.region)
         name = name_here(program, rank, part.region)
-        if shared is None or name in program.regions or not part.chunks:
-            what = "its part is empty" if shared is not None else "this rank's plan has no such region"
-            why = f"rank {rank} has made '{part.region}', and {what}"
-            self.errors.append(Diagnostic("HP433", "the ranks do not have the same plan", why=why))
+        if shared is None or name in program.regions or name in self.regions:
+            self._refuse(rank, part.region)
             return
         labels = {chunk.device: self._label(rank, chunk) for chunk in part.chunks}
         own = _rights(shared.region, program)
@@ -285,6 +296,13 @@ class _Adding:
         chunks = tuple((labels[chunk.device][0], chunk.size) for chunk in part.chunks)
         self.parts[name] = rank
         self.regions[name] = PlacedRegion(region, chunks, part.asked, tensors)
+
+    def _refuse(self, rank: int, region: str) -> None:
+        shared, me = self._program.shared.get(region), self._program.rank.rank
+        what, origin = ("makes it too", shared.origin) if shared is not None else ("has no such region", None)
+        why = f"rank {rank} makes '{region}' for others to map, and rank {me} {what}"
+        hint = "give a region that others map the same name and the same rank: in all ranks"
+        self.errors.append(Diagnostic("HP433", "the ranks do not have the same plan", origin, why=why, hint=hint))
 
     def _label(self, rank: int, chunk: Chunk) -> tuple[str, int]:
         """What the device of a chunk is called here, and its ordinal; UNSEEN if nothing here is done with it."""

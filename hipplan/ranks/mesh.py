@@ -279,7 +279,7 @@ class _Talk:
             self._send_all()
         except PeerGone:
             raise
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, ValueError, RecursionError, struct.error) as error:
             raise PeerGone(self.rank, str(error)[:200]) from None
 
     def _send_all(self) -> None:

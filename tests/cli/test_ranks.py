@@ -104,6 +104,9 @@ def test_the_changes_of_one_rank(hipplan: Run, plan: Path, tmp_path: Path) -> No
     ("arguments", "said"),
     [
         (("--rank", 2), "no rank 2 of 2"),
+        (("--rank", 2, "--ranks", 2), "no rank 2 of 2"),
+        (("--rank", 1500, "--ranks", 2000), "the last one is 1023"),
+        (("--rank", 2000, "--ranks", 2000), "no rank 2000 of 2000"),
         (("--rank", -1), "no number"),
         (("--rank", "x"), "no number"),
         (("--ranks", 0), "no number from 1"),

@@ -170,3 +170,40 @@ def test_ranks_on_one_device_are_added_up() -> None:
     )
     with pytest.raises(hipplan.MachineError, match="the ranks 0, 1 together"):
         everybody(text).whole(0)
+
+
+def test_what_is_left_out_of_ranks_is_no_plan_for_ranks() -> None:
+    assert codes("ranks:\nbuffers: {b: {kind: pinned, size: $(rank + 1)}}") == ["HP021"]
+    assert codes("ranks: null\nvars: {rank: 3}\nbuffers: {b: {kind: pinned, size: $(rank)}}") == []
+
+
+def test_a_copy_of_what_another_rank_has_is_explained() -> None:
+    text = """ranks: {}
+regions: {r: {rank: 0, size: 2MiB, tensors: {t: {dtype: f32, shape: [4]}}}}
+buffers: {a: {kind: device, size: 16}, b: {kind: device, size: 16, rank: 0}}
+contents: {COPY: {copy_of: r.t}}
+"""
+    load(text.replace("COPY", "b"), 0)
+    load(text.replace("COPY", "b"), 1)
+    load(text.replace("COPY", "a"), 0)
+    with pytest.raises(hipplan.PlanError, match=r"'r\.t' is made by rank 0 alone: give its copies the same rank:"):
+        load(text.replace("COPY", "a"), 1)
+
+
+@pytest.mark.parametrize(
+    ("region", "said"),
+    [
+        (
+            "heap: {rank: $(rank), device: gpu, size: 2MiB",
+            "rank 1 makes 'heap' for others to map, and rank 0 makes it too",
+        ),
+        (
+            "heap$(rank): {device: gpu, size: 2MiB",
+            "rank 1 makes 'heap1' for others to map, and rank 0 has no such region",
+        ),
+    ],
+)
+def test_regions_that_others_map_have_one_name_and_rank_in_all(region: str, said: str) -> None:
+    text = f"ranks: {{}}\ndevices: {{gpu: {{ordinal: $(local_rank)}}}}\nregions: {{{region}, map: {{ranks: node}}}}}}\n"
+    with pytest.raises(hipplan.MachineError, match=said):
+        everybody(text, ranks=2).whole(0)

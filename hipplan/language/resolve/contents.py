@@ -109,8 +109,10 @@ def _known(name: str, path: Path, known: dict[str, str], names: Names, *, key: b
     base = name.partition("[")[0]
     unsure = ("reservations", base) in names.wrong or any(names.is_broken(noun, base) for noun in _HAVE_BYTES)
     if not unsure:
+        advice = "give its copies the same rank:"
+        theirs = next(filter(None, (names.whose(noun, base, advice) for noun in _HAVE_BYTES)), "")
         hint = f"name a mapping: {name}[0]" if f"{name}[0]" in known else names.nearest(name, known)
-        hint = hint or "define it under buffers: or regions:"
+        hint = theirs or hint or "define it under buffers: or regions:"
         names.report("HP213", f"there is no buffer, region, tensor or mapping '{name[:60]}'", path, key=key, hint=hint)
     return False
 

@@ -80,7 +80,7 @@ class Names:
         if self.is_broken(noun, name) or self.found.enough():
             return
         if not hint:
-            hint = self._whose(noun, name)
+            hint = self.whose(noun, name, "give this the same rank:")
         if self._suggestions and not hint:
             broken = (one.partition(":") for one in sorted(self._broken))
             names = [*known(), *(named for of, _, named in broken if of == noun)]
@@ -92,13 +92,13 @@ class Names:
         """Whether other ranks make it, or what it is a part of."""
         return any((noun, part) in self.elsewhere for part in (name, *families_of(name))) if self.elsewhere else False
 
-    def _whose(self, noun: str, name: str) -> str:
-        """The hint for a name that only other ranks have."""
+    def whose(self, noun: str, name: str, advice: str) -> str:
+        """The hint for a name that only other ranks have; empty for another one."""
         name = name.removesuffix(".*")
         who = next(
             (self.elsewhere[noun, part] for part in (name, *families_of(name)) if (noun, part) in self.elsewhere), ""
         )
-        return "" if who == "" else f"'{name}' is made by rank {who} alone: give this the same rank:"
+        return "" if who == "" else f"'{name}' is made by rank {who} alone: {advice}"
 
     def is_broken(self, noun: str, name: str) -> bool:
         """Whether a name may be that of something whose definition has been called wrong already."""

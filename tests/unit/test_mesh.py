@@ -1,0 +1,147 @@
+"""What a rank may be sent by another one that is broken or hostile: an error that names it, and nothing is kept."""
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+import hipplan
+from hipplan.program.all_ranks import AllRanks, ranks_of
+from hipplan.program.parts import Offer, Part, offer_of, with_parts
+from hipplan.ranks.mesh import Late, Mesh, PeerGone
+
+HEAD = struct.Struct(">II")
+Packet = bytes | tuple[bytes, int]
+"""One packet, and how many descriptors go with it."""
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Mesh, socket.socket]]:
+    """A connection to rank 1, and that rank's end of it."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.setblocking(False)
+    mesh = Mesh({1: ours})
+    with theirs:
+        yield mesh, theirs
+    mesh.close()
+
+
+def head(length: int, count: int = 0) -> bytes:
+    return b"H" + HEAD.pack(length, count)
+
+
+def send(link: socket.socket, packets: Sequence[Packet]) -> None:
+    for packet in packets:
+        data, count = packet if isinstance(packet, tuple) else (packet, 0)
+        rights = array.array("i", [0] * count)
+        link.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if count else [])
+
+
+@pytest.mark.parametrize(
+    "packets",
+    [
+        [b"x"],
+        [b"H"],
+        [b"H123"],
+        [b"H" + b"1" * 100],
+        [head(2**32 - 1)],
+        [head(2, 2**32 - 1)],
+        [b"J{}"],
+        [head(2), head(2)],
+        [head(2), b"J{}}"],
+        [head(2), b"J[]"],
+        [head(2), b"J{]"],
+        [head(2), b"J\xff\xff"],
+        [head(60_000), b"J" + b"[" * 60_000],
+        [head(7), b'J{"a":1e'],
+        [b"A"],
+        [(b"F", 1)],
+        [(head(2), 1), b"J{}"],
+        [head(2, 1), (b"F", 3)],
+        [b"closed"],
+        [head(2, 1), b"J{}", b"closed"],
+    ],
+)
+def test_a_message_that_is_none_is_the_end_of_its_rank(ends: Any, packets: Sequence[Packet]) -> None:
+    mesh, link = ends
+    opened = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    send(link, packets)
+    with pytest.raises(PeerGone) as caught:
+        mesh.exchange({1: {}}, time.monotonic() + 60, lambda: False)
+    assert caught.value.rank == 1
+    assert len(os.listdir("/proc/self/fd")) == opened  # noqa: PTH208
+
+
+@pytest.mark.parametrize("packets", [[], [head(2)], [head(2, 1), b"J{}"]])
+def test_half_a_message_is_waited_for_until_the_deadline(ends: Any, packets: Sequence[Packet]) -> None:
+    mesh, link = ends
+    send(link, packets)
+    with pytest.raises(Late) as caught:
+        mesh.exchange({1: {}}, time.monotonic() + 0.1, lambda: False)
+    assert caught.value.ranks == [1]
+    link.close()
+    with pytest.raises(PeerGone):
+        mesh.exchange({1: {}}, time.monotonic() + 60, lambda: False)
+
+
+PLAN = """hipplan: 1
+ranks: {}
+devices: {gpu: {ordinal: $(rank)}}
+regions:
+  heap: {device: gpu, size: 4MiB, map: {ranks: node}, tensors: {x: {dtype: f32, shape: [8]}}}
+"""
+
+
+def programs() -> AllRanks:
+    def read(rank: hipplan.Rank) -> hipplan.LoadedPlan:
+        return hipplan.load(PLAN, rank=rank)
+
+    return AllRanks(ranks_of(read(hipplan.Rank(ranks=2)), 2), read, hipplan.machine("sim-2"))
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"reserve": 2**20},
+        {"tensors": [{"offset": 4 << 20}]},
+        {"tensors": [{"offset": -4096}]},
+        {"tensors": [{"size": 2**40}]},
+        {"tensors": [{"shape": [2**40]}]},
+        {"tensors": [{"dtype": "u1000"}]},
+        {"tensors": [{"name": "other.x"}]},
+        {"chunks": []},
+        {"chunks": [{"size": 0}]},
+        {"chunks": [{"size": 2**63}]},
+        {"region": 7},
+    ],
+)
+def test_what_a_rank_says_of_its_memory_is_looked_at(lie: dict[str, Any]) -> None:
+    from pydantic import TypeAdapter
+
+    offers = TypeAdapter(Offer)
+    said = offers.dump_python(offer_of(programs().own(1)), mode="json")
+    assert offers.validate_python(said).rank == 1
+    part = said["parts"][0]
+    for key, value in lie.items():
+        if not isinstance(value, list) or not value:
+            part[key] = value
+        else:
+            part[key][0] |= value[0]
+    with pytest.raises(ValueError, match="parts"):
+        offers.validate_python(said)
+
+
+def test_a_region_is_offered_once() -> None:
+    ranks = programs()
+    offer = offer_of(ranks.own(1))
+    twice = Offer(rank=1, parts=(*offer.parts, *offer.parts), needs={})
+    assert isinstance(offer.parts[0], Part)
+    with pytest.raises(hipplan.MachineError, match="HP433"):
+        with_parts(ranks.own(0), [twice], {})
