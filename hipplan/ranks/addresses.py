@@ -23,6 +23,7 @@ ToAll = Callable[[Message], dict[int, Message]]
 
 def proposal(
     number: int,
+    call: int,
     parts: Mapping[str, Place],
     rank: int,
     to_all: ToAll,
@@ -31,7 +32,8 @@ def proposal(
 ) -> dict[str, int]:
     """Name -> address, the same in all ranks. parts: name -> place behind the first one.
 
-    The first half of the proposals is worked out from the plan alone. Where those places cannot be had (a sanitizer, a
+    The first half of the proposals is worked out from the plan and the number of the group's call: a place that an
+    earlier layout has given back is not always free at once (CUDA). Where those places cannot be had (a sanitizer, a
     processor with few bits of address), the driver of one rank after the other says where it has room.
     Raises GroupError (HP435): there are no more; ValueError: a rank proposes nonsense.
     """
@@ -41,7 +43,7 @@ def proposal(
         summary = "no addresses are free in all ranks of the node"
         why = f"{ATTEMPTS} places for {whole} bytes were tried"
         raise GroupError(Diagnostic("HP435", summary, why=why, hint="leave addresses out, or reserve less"))
-    base = start_for(f"{program.plan_of_all}/{number}")
+    base = start_for(f"{program.plan_of_all}/{call}/{number}")
     if number >= ATTEMPTS // 2:
         said: dict[int, object] = {rank: _room(whole + alignment, program, runtime)}
         said |= {other: message.get("room") for other, message in to_all({"room": said[rank]}).items()}

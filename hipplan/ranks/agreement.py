@@ -116,7 +116,7 @@ class Agreement:
         self.has_met = False
         """Whether the ranks know of each other that their plans can be made."""
         self.meeting = Meeting(self)
-        self._number = ranks.group.next_call()
+        self.number = ranks.group.next_call()
         self._what = call
         self._nonce = secrets.token_hex(16)
         self._round = _HELLO
@@ -274,7 +274,7 @@ class Agreement:
             log.warning("the other ranks wait for their deadline: %s", lost)
 
     def _key(self, name: object) -> str:
-        return f"{self._number}/{self._round}/{name}"
+        return f"{self.number}/{self._round}/{name}"
 
     def _end_of_round(self, mine: Said, ends: Look, raised: Sequence[BaseException] = ()) -> list[Said]:
         """What everybody says. ends: whether this rank ends the round in vain, for what it has `raised`.

@@ -27,6 +27,8 @@ _OFFER = TypeAdapter(Offer)
 class Agreement(Protocol):
     """What a meeting is a part of."""
 
+    number: int
+    """Of the call, in its group."""
     rank: Rank
     neighbours: Sequence[int]
 
@@ -90,6 +92,7 @@ class Meeting:
                 self._to_place = missing
                 self._proposed = partial(
                     proposal,
+                    call=self._agreement.number,
                     parts=missing,
                     rank=self._agreement.rank.rank,
                     to_all=self._to_all,

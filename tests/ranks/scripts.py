@@ -203,13 +203,21 @@ def _taken(*addresses: int) -> Any:
     return hipplan.apply({"hipplan": 1, "reservations": ranges}, runtime="sim", answer=False)
 
 
+def _proposed(layout: Any, call: int, number: int = 0) -> int:
+    """What is proposed to the ranks in a call of their group."""
+    from hipplan.program.window import start_for
+
+    return start_for(f"{layout.program.plan_of_all}/{call}/{number}")
+
+
 def again_with_taken_addresses(layout: Any, sim: Any) -> Any:
     """Between two applies rank 1 takes one of the addresses for something else."""
     before = _places(layout)
     layout.close()
-    taken = _taken(before[2]) if layout.program.rank.rank == 1 else None
+    taken = _taken(_proposed(layout, call=2) + before[2] - before[0]) if layout.program.rank.rank == 1 else None
     with _again(layout) as again:
         after = _places(again)
+        assert after[0] == _proposed(layout, 2, 1)
         assert not again.drift()
         again.barrier()
     if taken is not None:
@@ -226,13 +234,11 @@ def two_at_once(layout: Any, sim: Any) -> Any:
 
 def all_taken(layout: Any, sim: Any) -> Any:
     """Rank 1 has taken every place that is proposed."""
-    from hipplan.program.window import start_for
     from hipplan.ranks import addresses
 
-    own = _places(layout)[0]
+    assert _places(layout)[0] == _proposed(layout, call=1)
     layout.close()
-    places = [start_for(f"{layout.program.plan_of_all}/{number}") for number in range(addresses.ATTEMPTS // 2)]
-    assert own == places[0]
+    places = [_proposed(layout, 2, number) for number in range(addresses.ATTEMPTS // 2)]
     taken = _taken(*places) if layout.program.rank.rank == 1 else None
     room, addresses._room = addresses._room, lambda *_: places[0]
     try:
