@@ -3,7 +3,8 @@
 The contents of the plan are loaded first; --save writes memory to files before the tear down.
 While it is held, `hipplan verify` in another process reads it back; `hipplan replay` shows what --record wrote.
 --machine names the machine that the simulator simulates.
---group applies together with other ranks, all or none: within torchrun, or over a fresh folder that all of them see.
+--group applies together with other ranks, all or none: torch within torchrun, mpi within mpirun (needs mpi4py), or a
+fresh folder that all of them see.
 --format json prints JSON documents, one a line: when applied, when torn down, and one for an error.
 Exit code: 0 done, 2 invalid plan, 3 the machine cannot hold it, 4 failed and rolled back, 5 something could not be
 given back, 7 it cannot be read whether the group commits, 129, 130 and 143 interrupted by SIGHUP, ^C and SIGTERM.
@@ -13,14 +14,15 @@ Examples:
   hipplan apply plan.yaml --once --runtime sim
   hipplan apply plan.yaml --locked plan.lock --record apply.jsonl
   hipplan apply plan.yaml --once --save weights=weights.safetensors
-  hipplan apply plan.yaml --group /scratch/run-17
+  mpirun -n 4 hipplan apply plan.yaml --group mpi
+  mpirun -n 4 hipplan apply plan.yaml --group /scratch/run-17
 """
 
 from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -42,12 +44,12 @@ from hipplan.cli.interrupts import Interrupted, Interrupts
 from hipplan.cli.progress import Bars
 from hipplan.cli.signals import at_end
 from hipplan.cli.variables import load_plan, plan_options
-from hipplan.errors import ApplyError, LeakError, suggest
+from hipplan.errors import ApplyError, GroupError, GroupInDoubt, LeakError, suggest
 from hipplan.files import strict_json
 from hipplan.files.output import check_replacing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
     from hipplan.language.loader import LoadedPlan
     from hipplan.layout.layout import Layout
@@ -70,8 +72,8 @@ def declare(parser: Parser) -> None:
     parser.add_argument("--locked", metavar="LOCK", type=not_empty, help=about)
     about = "write down each step, with its time and result, as JSON lines"
     parser.add_argument("--record", metavar="FILE", help=about)
-    about = "apply together with other ranks, all or none: torch (within torchrun), or a fresh folder that all see"
-    parser.add_argument("--group", metavar="torch|DIR", type=not_empty, help=about)
+    about = "apply together with other ranks, all or none: torch, mpi, or a fresh folder that all see"
+    parser.add_argument("--group", metavar="torch|mpi|DIR", type=not_empty, help=about)
     about = "with --group: seconds that a rank which is ready waits for the others (default: 60)"
     parser.add_argument("--timeout", metavar="S", type=seconds, default=60.0, help=about)
     plan_options(parser)
@@ -90,8 +92,26 @@ def run(given: Namespace) -> int:
     ranks = _ranks(given)
     if ranks is not None and saves:
         raise WrongUsage("--save: all ranks would write the same file; use layout.save() with names of their own")
-    with at_end(partial(_tell_others, ranks)), ranks.agreeing("apply") if ranks else nullcontext() as agreement:
+    with (
+        _end_of_all(given),
+        at_end(partial(_tell_others, ranks)),
+        ranks.agreeing("apply") if ranks else nullcontext() as agreement,
+    ):
         return _prepared(given, saves, written, ranks, agreement)
+
+
+@contextmanager
+def _end_of_all(given: Namespace) -> Iterator[None]:
+    """Where ranks of mpirun may not come to their end, ends them: MPI has each wait for all."""
+    try:
+        yield
+    except (GroupError, GroupInDoubt) as error:
+        if given.group == "mpi" and error.diagnostics[0].code in ("HP431", "HP432", "HP434"):
+            from hipplan.ranks.mpi import abort
+
+            tell_failure(error, given.format == "json")
+            abort(int(error.exit_code))
+        raise
 
 
 def _ranks(given: Namespace) -> Ranks | None:

@@ -43,7 +43,7 @@ _shtab_hipplan_apply_options=(
   "--no-verify[do not read back what the driver did]"
   "--locked[a file that \`hipplan lock\` wrote\: apply exactly that, with the same addresses, or report why not]:LOCK:_files"
   "--record[write down each step, with its time and result, as JSON lines]:FILE:_files"
-  "--group[apply together with other ranks, all or none\: torch (within torchrun), or a fresh folder that all see]:torch|DIR:"
+  "--group[apply together with other ranks, all or none\: torch, mpi, or a fresh folder that all see]:torch|mpi|DIR:"
   "--timeout[with --group\: seconds that a rank which is ready waits for the others (default\: 60)]:S:"
   "--machine[a machine profile\: a shipped name (\`hipplan machine list\`) or a YAML file]:PROFILE:_hipplan_profiles"
   "--runtime[auto (default\: amd if it has a device, else cuda, else sim), amd, cuda, sim or the path of a HIP library\; the environment variable HIPPLAN_RUNTIME too]:RUNTIME:_files"

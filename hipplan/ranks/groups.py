@@ -9,17 +9,19 @@ from datetime import timedelta
 from importlib import import_module
 from typing import Any
 
-from hipplan.errors import Diagnostic, SettingError, reason_of
+from hipplan.errors import reason_of
 from hipplan.plain import number
-from hipplan.ranks.stores import FolderStore, Store, TorchStore
+from hipplan.ranks import mpi, ray_store
+from hipplan.ranks.stores import ANSWER_S, FolderStore, Store, StoreLost, TorchStore
+from hipplan.ranks.words import refused
 
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
 _SIZE = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 _LOCAL = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 """What torchrun, Open MPI, MPICH and Slurm call them."""
 RANKS_MAX = 65536
-_CONNECT_S, _ANSWER_S = 30.0, 5.0
-"""How long torchrun's store may take to answer at first, and later: C++ code waits for it, which nothing interrupts."""
+_CONNECT_S = 30.0
+"""How long torchrun's store may take to answer at first."""
 
 
 class Group:
@@ -34,7 +36,7 @@ class Group:
             if isinstance(value, bool) or not isinstance(value, (int, type(None))):
                 raise TypeError(f"{what} is a whole number, not {value!r}"[:200])
         if not 0 < size <= RANKS_MAX or not 0 <= rank < size:
-            raise _refused(f"there is no rank {rank} of {size}", "ranks count from 0 to the size of the group less 1")
+            raise refused(f"there is no rank {rank} of {size}", "ranks count from 0 to the size of the group less 1")
         self.store = store
         self.rank = rank
         self.size = size
@@ -53,7 +55,7 @@ class Group:
         Raises SettingError (HP434) in a forked child, which must not speak for its parent.
         """
         if os.getpid() != self._process:
-            raise _refused(
+            raise refused(
                 "this is a forked child of a rank", "it would speak for its parent", "make a group of its own"
             )
         with self._lock:
@@ -66,16 +68,24 @@ def group(
 ) -> Group:
     """The group that this process is a rank of.
 
-    over: a folder that all ranks see, fresh for each run; or "torch", for the store of torchrun; or a Store of
-    torch.distributed.
-    rank, size, local_rank: left out, from what torchrun, mpirun or srun set in the environment.
+    over: a folder that all ranks see, fresh for each run; "torch", for the store of torchrun, or a Store of
+    torch.distributed; "mpi", for MPI.COMM_WORLD, or a communicator of mpi4py; or what ray_store.start() returned.
+    rank, size: of a communicator, what it says; else, left out, from what torchrun, mpirun or srun set in the
+    environment, as is local_rank.
 
     Raises SettingError (HP434): it cannot be used, or nothing says which rank this is.
     """
-    rank = _from_environment(_RANK, "rank") if rank is None else number(rank)
-    size = _from_environment(_SIZE, "size") if size is None else number(size)
     if local_rank is None and any(os.environ.get(name) for name in _LOCAL):
         local_rank = _from_environment(_LOCAL, "local rank")
+    local_rank = None if local_rank is None else number(local_rank)
+    if isinstance(over, str) and over == "mpi":
+        over = mpi.world()
+    if mpi.is_communicator(over):
+        if rank is not None or size is not None:
+            raise refused("rank and size are the communicator's", "it says which rank this is", "leave them out")
+        return _of_communicator(over, local_rank)
+    rank = _from_environment(_RANK, "rank") if rank is None else number(rank)
+    size = _from_environment(_SIZE, "size") if size is None else number(size)
     if isinstance(over, str) and over == "torch":
         over = _torchrun_store(size)
     if isinstance(over, (str, os.PathLike)):
@@ -85,12 +95,23 @@ def group(
             store: Store = FolderStore(over)
         except (OSError, ValueError) as error:
             hint = "give a folder of your own that all ranks see, fresh for each run"
-            raise _refused(f"the folder {os.fspath(over)!r} cannot be used", reason_of(error), hint) from None
+            raise refused(f"the folder {os.fspath(over)!r} cannot be used", reason_of(error), hint) from None
     elif callable(getattr(over, "compare_set", None)):
         store = TorchStore(over, f"hipplan/{_run_id(os.environ)}/")
+    elif ray_store.is_handle(over):
+        store = ray_store.RayStore(over)
     else:
-        raise _refused(f"{type(over).__name__} is no group", 'give a folder, "torch", or a Store of torch.distributed')
-    return Group(store, rank, size, None if local_rank is None else number(local_rank))
+        kinds = 'give a folder, "torch", "mpi", a Store, a communicator, or what ray_store.start() returned'
+        raise refused(f"{type(over).__name__} is no group", kinds)
+    return Group(store, rank, size, local_rank)
+
+
+def _of_communicator(communicator: Any, local_rank: int | None) -> Group:
+    try:
+        store = mpi.MpiStore(communicator)
+    except StoreLost as lost:
+        raise refused("the communicator cannot be used", str(lost)) from None
+    return Group(store, store.rank, store.size, local_rank)
 
 
 def _from_environment(names: tuple[str, ...], what: str) -> int:
@@ -99,10 +120,10 @@ def _from_environment(names: tuple[str, ...], what: str) -> int:
         if text.isdecimal() and len(text) < 10:
             return int(text)
         if text:
-            raise _refused(f"the environment variable {name} is no number: {text[:40]!r}", f"it gives the {what}")
+            raise refused(f"the environment variable {name} is no number: {text[:40]!r}", f"it gives the {what}")
     why = f"none of {', '.join(names)} is set"
     hint = "start it with torchrun, mpirun or srun"
-    raise _refused(f"nothing says the {what} of this process in its group", why, hint)
+    raise refused(f"nothing says the {what} of this process in its group", why, hint)
 
 
 def _torchrun_store(size: int) -> Any:
@@ -110,26 +131,22 @@ def _torchrun_store(size: int) -> Any:
     try:
         connected = import_module("torch.distributed").TCPStore
     except ImportError as error:
-        raise _refused("the group torch needs PyTorch", str(error), "install torch, or use a folder") from None
+        raise refused("the group torch needs PyTorch", str(error), "install torch, or use a folder") from None
     address, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
     if not address or not port.isdecimal():
-        raise _refused("the group torch needs torchrun", "MASTER_ADDR and MASTER_PORT are not set", "use torchrun")
+        raise refused("the group torch needs torchrun", "MASTER_ADDR and MASTER_PORT are not set", "use torchrun")
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":  # one that a rank serves would end with that rank
         why = "its agent serves no store that outlives the ranks (TORCHELASTIC_USE_AGENT_STORE)"
-        raise _refused("the group torch needs torchrun", why, "use torchrun, or give a Store or a folder")
+        raise refused("the group torch needs torchrun", why, "use torchrun, or give a Store or a folder")
     try:
         made = connected(address, int(port), size, is_master=False, timeout=timedelta(seconds=_CONNECT_S))
-        made.set_timeout(timedelta(seconds=_ANSWER_S))
+        made.set_timeout(timedelta(seconds=ANSWER_S))
         return made
     except Exception as error:  # torch has no class for all that can go wrong with a connection
-        raise _refused(f"the store at {address}:{port} cannot be reached", str(error)[:200]) from None
+        raise refused(f"the store at {address}:{port} cannot be reached", str(error)[:200]) from None
 
 
 def _run_id(environment: Mapping[str, str]) -> str:
     """A store may serve several runs: torchrun starts its ranks again when one fails."""
     names = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
     return "-".join(environment.get(name, "0") for name in names)
-
-
-def _refused(summary: str, why: str, hint: str = "") -> SettingError:
-    return SettingError(Diagnostic("HP434", summary, why=why, hint=hint))

@@ -1,6 +1,6 @@
 """What ranks agree over: a place for small values that all of them reach. Each value is written once.
 
-A store is a folder that all ranks see, or a torch.distributed Store, such as torchrun's.
+A store is a folder that all ranks see, or a torch.distributed Store, such as torchrun's. More: mpi.py, ray_store.py.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ _PAUSE_FIRST_S, _PAUSE_LAST_S, _PAUSE_SHARE = 0.0002, 0.02, 50
 _LOOK_S = 0.05
 """How often a wait looks whether it is to end."""
 _NOTHING = "hipplan: nothing is there"
-_READ_MAX = 1 << 24
+READ_MAX = 1 << 24
 """Bytes: 64,000 ranks say less."""
+ANSWER_S = 5.0
+"""How long a store that is asked may take to answer: with some engines, C++ code waits, which nothing interrupts."""
 
 Look = Callable[[], bool]
 """Called now and then during a wait; true ends it, and what it raises does."""
@@ -31,7 +33,10 @@ class StoreLost(Exception):
 
 
 class Store(Protocol):
-    """Keys are text, values bytes. Every method may raise StoreLost."""
+    """Values are bytes. Every method may raise StoreLost.
+
+    Keys are call/round/rank, which only that rank writes and only rank 0 must be able to read, and call/round/end.
+    """
 
     def first(self, key: str, value: bytes) -> bytes:
         """Writes a value if none is there. Returns what is there: the same for everybody who ever asks."""
@@ -68,7 +73,7 @@ class FolderStore:
 
     def get(self, key: str, until: float, look: Look) -> bytes | None:
         place = self._place(key)
-        for _ in _attempts(until, look):
+        for _ in attempts(until, look):
             with _lost():
                 try:
                     return _read(place)
@@ -96,7 +101,7 @@ def _read(place: Path) -> bytes:
         about = os.fstat(descriptor)
         if not stat.S_ISREG(about.st_mode) or about.st_uid != os.getuid():
             raise StoreLost(f"{str(place)!r} is no file of this user's")
-        return file.read(_READ_MAX)
+        return file.read(READ_MAX)
 
 
 class TorchStore:
@@ -112,7 +117,7 @@ class TorchStore:
     def get(self, key: str, until: float, look: Look) -> bytes | None:
         # Store.wait() would be one operation, but a TCPStore of torch 1 is of no use after a wait in vain. A value that
         # nobody expects is never set: what is there comes back, or else that value.
-        for _ in _attempts(until, look):
+        for _ in attempts(until, look):
             value = self._compare_set(key, _NOTHING, _NOTHING)
             if value != _NOTHING.encode():
                 return value
@@ -125,7 +130,7 @@ class TorchStore:
             raise StoreLost(f"the store of torch.distributed does not answer: {error}") from None
 
 
-def _attempts(until: float, look: Look) -> Iterator[None]:
+def attempts(until: float, look: Look) -> Iterator[None]:
     """At once, then again and again, with growing pauses, until a monotonic time or until look() ends it."""
     began = looked = time.monotonic()
     while True:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from hipplan.errors import Diagnostic, GroupError, GroupInDoubt, HipplanError
+from hipplan.errors import Diagnostic, GroupError, GroupInDoubt, HipplanError, SettingError
 
 Said = dict[str, Any]
 """One message."""
 
 _TEXT_MAX = 2000
+
+
+def refused(summary: str, why: str, hint: str = "") -> SettingError:
+    return SettingError(Diagnostic("HP434", summary, why=why, hint=hint))
 
 
 def unusable(lost: Exception) -> GroupError:
