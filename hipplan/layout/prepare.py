@@ -76,8 +76,9 @@ def _measured(plan: LoadedPlan, chosen: Chosen, current_device: int) -> Machine:
 
 
 def _without(machine: Machine, program: Program) -> Machine:
-    """The machine as it would be if a program's memory were free."""
-    held = {program.devices[name]: size for name, size in program.bytes_by_device().items()}
+    """The machine as it would be if a program's memory were free, and that of the ranks that change with it."""
+    own, beside = program.bytes_by_device(), program.beside
+    held = {program.devices[name]: size + beside.get(name, 0) for name, size in own.items()}
     devices = [
         device.model_copy(update={"in_use": max(0, device.in_use - held.get(ordinal, 0))})
         for ordinal, device in enumerate(machine.devices)

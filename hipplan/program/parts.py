@@ -145,7 +145,7 @@ def with_parts(program: Program, offers: Sequence[Offer], places: Mapping[str, i
     for offer in offers:
         for part in offer.parts:
             adding.add(offer.rank, part)
-    adding.check_sums(offers)
+    beside = adding.check_sums(offers)
     if adding.errors:
         raise MachineError(adding.errors)
     made = [_placed(step, places) for step in (*program.steps, *adding.steps)]
@@ -159,6 +159,7 @@ def with_parts(program: Program, offers: Sequence[Offer], places: Mapping[str, i
         selectors={**program.selectors, **dict.fromkeys(adding.devices, "of another rank")},
         regions={**program.regions, **adding.regions},
         parts=adding.parts,
+        beside=beside,
     )
 
 
@@ -327,20 +328,23 @@ class _Adding:
                     hint = "remove map, or start the ranks on devices that are linked"
                     self.errors.append(Diagnostic("HP307", summary, origin, why=why, hint=hint))
 
-    def check_sums(self, offers: Sequence[Offer]) -> None:
-        """HP301: ranks on one device."""
+    def check_sums(self, offers: Sequence[Offer]) -> dict[str, int]:
+        """HP301: ranks on one device. Returns what the others take there."""
         program, machine = self._program, self._program.measured
+        beside: dict[str, int] = {}
         for name, own in program.bytes_by_device().items():
             others = {offer.rank: size for offer in offers if (size := offer.needs.get(_uuid(program, name), 0))}
             if not others or machine is None or not _uuid(program, name):
                 continue
-            there, needed = machine.devices[program.devices[name]], own + sum(others.values())
+            beside[name] = sum(others.values())
+            there, needed = machine.devices[program.devices[name]], own + beside[name]
             if there.memory is not None and needed > there.memory - there.in_use:
                 ranks = ", ".join(map(str, sorted([*others, program.rank.rank])))
                 summary = f"the ranks {ranks} together need {about_size(needed)} on one device"
                 why = f"{there.name} has {about_size(there.memory)}, {about_size(there.in_use)} in use"
                 hint = "give each rank a device of its own, or make it smaller"
                 self.errors.append(Diagnostic("HP301", summary, why=why, hint=hint))
+        return beside
 
 
 def _of_other(region: ResolvedRegion, name: str, holders: tuple[str, ...]) -> ResolvedRegion:

@@ -69,6 +69,8 @@ class Program:
     """Regions of the plan that one rank makes and others map, by name."""
     parts: Mapping[str, int] = field(default_factory=dict)
     """Regions that are other ranks' memory -> the rank (parts.py)."""
+    beside: Mapping[str, int] = field(default_factory=dict)
+    """Device -> bytes that other ranks of the node take on it, of those who share memory."""
 
     sleeping: tuple[Step, ...] = ()
     """What made the memory and mappings that sleep, and makes them again when they wake (sleeping.py)."""

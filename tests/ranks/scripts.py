@@ -318,3 +318,13 @@ def numbers(layout: Any, sim: Any) -> Any:
         except ValueError as error:
             said.append(str(error))
     return name, said
+
+
+def update_beside_others(layout: Any, sim: Any) -> str:
+    """The simulator of a rank has only its own memory, so this one takes as much as the other rank does."""
+    size = layout["heap"].size
+    taken = {"hipplan": 1, "buffers": {"b": {"kind": "device", "size": size}}}
+    with hipplan.apply(taken, runtime="sim", answer=False):
+        heap = {"size": size, "map": {"ranks": "node"}}
+        more = {"size": "2MiB", "map": {"ranks": "node"}}
+        return str(layout.update({"hipplan": 1, "ranks": {}, "regions": {"heap": heap, "more": more}}))

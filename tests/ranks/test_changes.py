@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import hipplan
 from tests.ranks.test_parts import MIB, PLAN, folder, results, run, values
 from tests.ranks.workers import Task, Workers
 
@@ -100,3 +101,11 @@ def test_ranks_are_numbers_as_any_library_writes_them(workers: Workers, folder: 
         assert name == ("heap@0" if rank else "heap")
         assert len(said) == 5
         assert all("there is no rank" in one for one in said)
+
+
+def test_what_other_ranks_hold_on_a_device_is_counted_once(workers: Workers, folder: Any) -> None:
+    memory = int(hipplan.machine("sim-2").devices[0].memory or 0)
+    heap = {"size": memory * 4 // 10 // MIB * MIB, "map": {"ranks": "node"}}
+    plan = {"hipplan": 1, "ranks": {}, "regions": {"heap": heap}}
+    for said in values(run(workers, 2, folder(), plan, script="update_beside_others")):
+        assert "more" in said
