@@ -14,11 +14,13 @@ from tests.conftest import ROOT
 
 PROGRAM = """\
 import hipplan
+from hipplan.ranks import ray_store
 
 plan: hipplan.LoadedPlan = hipplan.load("plan.yaml", vars={"chunks": 128}, rank=hipplan.Rank(rank=1, ranks=2))
 machine: hipplan.Machine = hipplan.machine("mi300x-8")
 program: hipplan.Program = hipplan.compile(plan, machine=machine)
 ranks: hipplan.Group = hipplan.group("folder", rank=0, size=1)
+actors: hipplan.Group = hipplan.group(ray_store.start(name="store"), rank=0, size=1)
 
 
 def first(layout: hipplan.Layout) -> hipplan.Piece:

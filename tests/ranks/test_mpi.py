@@ -103,3 +103,16 @@ def test_the_command(plan: Path, faults: str) -> None:
         assert (done.returncode, set(events)) == (4, {"failed"})
     else:
         assert (done.returncode, sorted(events)) == (0, ["applied"] * SIZE + ["torn down"] * SIZE), done.stderr
+
+
+def test_the_command_ends_all_where_a_rank_never_comes(tmp_path: Path) -> None:
+    """One process of mpirun's does something else for an hour."""
+    start = [MPIRUN, "--oversubscribe", "--allow-run-as-root", "-n", "2", sys.executable, "-m", "hipplan", "apply"]
+    start += [str(ROOT / "plans" / "ranks" / "symmetric-heap.yaml"), "--runtime", "sim", "--machine", "h200-4"]
+    start += ["--group", "mpi", "--timeout", "1", ":", "-n", "1", sys.executable, "-c"]
+    start += ["import time; from mpi4py import MPI; time.sleep(3600)"]
+    path = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    done = subprocess.run(start, capture_output=True, text=True, timeout=300, env={**os.environ, "PYTHONPATH": path})
+
+    assert "HP434" in done.stderr
+    assert done.returncode in (3, 4), done.stderr
