@@ -15,7 +15,7 @@ import pytest
 import hipplan
 from hipplan.program.all_ranks import AllRanks, ranks_of
 from hipplan.program.parts import Offer, Part, offer_of, with_parts
-from hipplan.ranks.mesh import Late, Mesh, PeerGone
+from hipplan.ranks.mesh import Door, Late, Mesh, PeerGone
 
 HEAD = struct.Struct(">II")
 Packet = bytes | tuple[bytes, int]
@@ -145,3 +145,48 @@ def test_a_region_is_offered_once() -> None:
     assert isinstance(offer.parts[0], Part)
     with pytest.raises(hipplan.MachineError, match="HP433"):
         with_parts(ranks.own(0), [twice], {})
+
+
+def knocking(door: Door, user: int | None) -> int:
+    """A process that says the nonce as some user, until the connection is closed."""
+    child = os.fork()
+    if child == 0:
+        try:
+            if user is not None:
+                os.setuid(user)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as link:
+                link.connect(f"\0{door.name}")
+                link.send(f"{door.nonce} 1".encode())
+                link.recv(1)
+        finally:
+            os._exit(0)
+    return child
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+@pytest.mark.parametrize("user", [None, 12345, 65534], ids=["the same", "another", "nobody known"])
+def test_only_the_same_user_is_believed(user: int | None) -> None:
+    """Whoever knocks knows the nonce."""
+    door = Door()
+    child = knocking(door, user)
+    ended: list[int] = []
+
+    def look() -> bool:
+        if not ended and os.waitpid(child, os.WNOHANG)[0]:
+            ended.append(child)
+        return bool(ended)
+
+    try:
+        met = door.meet(0, {1: ("", "")}, time.monotonic() + 60.0, look)
+    except Late as late:
+        assert user is not None
+        assert late.ranks == [1]
+    else:
+        assert user is None
+        assert met.ranks == [1]
+        met.close()
+    finally:
+        door.close()
+        if not ended:
+            os.kill(child, 9)
+            os.waitpid(child, 0)
