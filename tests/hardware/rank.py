@@ -5,6 +5,7 @@ Each rank uses the device of its own number, or, where there are fewer, the rank
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from typing import Any
 import hipplan
 from hipplan.machines.runtimes import choose
 from hipplan.ranks.agreement import Ranks
+from tests.hardware import kernel
 from tests.hardware.machine import MIB, Held, Machine
 
 CHUNK = 4 * MIB
@@ -36,7 +39,7 @@ def plan(machine: Machine, size: int) -> dict[str, Any]:
     return {
         "hipplan": 1,
         "ranks": {"count": size},
-        "devices": {"gpu": {"ordinal": f"$(local_rank % {machine.count})"}},
+        "devices": {"gpu": {"ordinal": f"$(local_rank % {machine.linked})"}},
         "regions": {
             "heap": {
                 "device": "gpu",
@@ -58,7 +61,7 @@ class Here:
     def __init__(self, folder: str, rank: int, size: int) -> None:
         self.machine = Machine(choose(None))
         self.rank, self.size = rank, size
-        self.device = rank % self.machine.count
+        self.device = rank % self.machine.linked
         self.group = hipplan.group(folder, rank, size, local_rank=rank)
         self.ranks = Ranks(self.group, WAIT_S)
         self.plan = plan(self.machine, size)
@@ -80,7 +83,7 @@ def write_to_peers(here: Here) -> Any:
     """A kernel of each rank writes a row of everybody's inbox. Returns this rank's own rows."""
     with here.applied() as layout:
         addresses = [layout.rank(other)["heap"].address for other in range(here.size)]
-        if here.machine.simulated:
+        if here.machine.simulated or kernel.available():  # no kernels here: copies by this rank's own device
             for other in range(here.size):
                 layout.rank(other)["heap.inbox"]  # there is one
                 row = layout.rank(other)["heap"].address + here.rank * 4096
@@ -158,7 +161,7 @@ def cycles(here: Here, count: int) -> Any:
 
     def held() -> Held:
         here.ranks.barrier()  # all have closed theirs
-        found = Held.by(here.machine)
+        found = replace(Held.by(here.machine), descriptors=_descriptors())
         here.ranks.barrier()  # and nobody has begun anew
         return found
 
@@ -170,6 +173,16 @@ def cycles(here: Here, count: int) -> Any:
         cycle()
     after = held()
     return {"same": after.same(before, here.machine.slack), "before": str(before), "after": str(after)}
+
+
+def _descriptors() -> int:
+    """Without those of the stand-in for AMD's driver, which has one where a kernel has an object of its own: HIP 6.4
+    keeps what it has imported from another process until the process ends."""
+    named = []
+    for descriptor in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        with contextlib.suppress(OSError):
+            named.append(os.readlink(f"/proc/self/fd/{descriptor}"))  # noqa: PTH115
+    return sum("standin" not in name for name in named)
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ CYCLES = int(os.environ.get("HIPPLAN_RANK_CYCLES", "20"))
 
 def run(machine: Machine, folder: Path, what: str, *more: int, killed: int = -1) -> list[Any]:
     """What each rank says; None of the one that is killed."""
-    size = max(2, machine.count)
+    size = max(2, machine.linked)
     group = folder / "group"
     arguments = [str(size), what, *map(str, more)]
     commands = [
@@ -51,7 +51,7 @@ def test_a_graph_goes_on_while_heaps_grow(gpu: Machine, tmp_path: Path) -> None:
 
 
 def test_a_rank_that_is_killed_is_seen_to_go_and_its_memory_stays(machine: Machine, tmp_path: Path) -> None:
-    size = max(2, machine.count)
+    size = max(2, machine.linked)
     said = run(machine, tmp_path, "lose", killed=size - 1)
     for one in said[:-1]:
         assert one == {"lost": "ended", "seen": [7], "drift": 0, "alive": 0}
