@@ -55,7 +55,7 @@ def test_a_rank_that_is_killed_is_missed_over_a_tcp_store(workers: Workers, stor
 
 def test_a_tcp_store_that_goes_away_leaves_a_doubt(workers: Workers, store: Any) -> None:
     some = tasks(2, store, timeout=5.0)
-    some[1].does, some[1].at, some[1].after = "lose", 3, True
+    some[1].does, some[1].at, some[1].after = "lose", 5, True
     outcome = workers.run(*some)[1]
     assert outcome is not None
     assert (outcome.result, outcome.codes, outcome.left) == ("GroupInDoubt", ("HP432",), 0)
