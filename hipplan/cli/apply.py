@@ -14,8 +14,8 @@ Examples:
   hipplan apply plan.yaml --once --runtime sim
   hipplan apply plan.yaml --locked plan.lock --record apply.jsonl
   hipplan apply plan.yaml --once --save weights=weights.safetensors
-  mpirun -n 4 hipplan apply plan.yaml --group mpi
-  mpirun -n 4 hipplan apply plan.yaml --group /scratch/run-17
+  hipplan apply plan.yaml --group mpi
+  hipplan apply plan.yaml --group /scratch/run-17
 """
 
 from __future__ import annotations
