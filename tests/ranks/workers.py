@@ -19,6 +19,7 @@ _context.set_forkserver_preload(
     ["hipplan.api", "hipplan.ranks.agreement", "tests.conftest", "tests.ranks.workers", "tests.ranks.scripts"]
 )
 _WORDS = {"kill": "are killed", "stop": "stop", "lose": "lose the store", "miss": "miss the store"}
+RESUME_S = 0.02
 WAIT_S = 120.0
 """For a worker that is stuck; nothing waits so long where all is well."""
 
@@ -275,9 +276,7 @@ class Workers:
         order = sorted(tasks, key=lambda task: task.does == "stop")
         found: dict[int, Outcome | None] = {}
         for task in order:
-            if task.does == "stop" and resume:
-                os.kill(self._known[task.rank][0].pid, signal.SIGCONT)
-            found[task.rank] = self._answer(task.rank)
+            found[task.rank] = self._answer(task.rank, stopped=task.does == "stop" and resume)
         return [found[task.rank] for task in tasks]
 
     def close(self) -> None:
@@ -295,12 +294,17 @@ class Workers:
             self._known[rank] = process, ours
         return self._known[rank][1]
 
-    def _answer(self, rank: int) -> Outcome | None:
+    def _answer(self, rank: int, *, stopped: bool = False) -> Outcome | None:
+        """stopped: it stops, perhaps only after all others are done, and is to go on."""
         process, pipe = self._known[rank]
+        until = time.monotonic() + WAIT_S
         try:
-            if not pipe.poll(WAIT_S):
-                process.kill()
-                raise AssertionError(f"rank {rank} hangs")
+            while not pipe.poll(RESUME_S if stopped else WAIT_S):
+                if not stopped or time.monotonic() > until:
+                    del self._known[rank]
+                    process.kill()
+                    raise AssertionError(f"rank {rank} hangs")
+                os.kill(process.pid, signal.SIGCONT)
             outcome: Outcome = pipe.recv()
         except EOFError:
             process.join()
