@@ -176,17 +176,22 @@ class Mesh:
             with selectors.DefaultSelector() as ready:
                 for talk in talks:
                     ready.register(talk.link, talk.events, talk)
-                awaited = (talk.rank for talk in talks if not talk.done)  # by the time that somebody asks
-                for _ in _moments(until, look, awaited):
-                    if all(talk.done for talk in talks):
-                        break
-                    for key, _ in ready.select(_LOOK_S):
+                looked = 0.0
+                while not all(talk.done for talk in talks):
+                    now = time.monotonic()
+                    ended = now >= until
+                    if not ended and now - looked >= _LOOK_S:
+                        looked, ended = now, look()
+                    # What a rank sent before it failed is read also at the end: it may be all that was to come.
+                    for key, _ in ready.select(0 if ended else _LOOK_S):
                         talk = key.data
                         talk.go_on()
                         if talk.events:
                             ready.modify(talk.link, talk.events, talk)
                         else:
                             ready.unregister(talk.link)
+                    if ended and (awaited := [talk.rank for talk in talks if not talk.done]):
+                        raise Late(awaited)
         except BaseException:
             for talk in talks:
                 talk.received.close()
