@@ -234,11 +234,6 @@ def _inject_once(
     return error, wrong
 
 
-def descriptors() -> int:
-    """Open files of this process."""
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
-
-
 class Apply(Phase):
     """All steps and the read-back; what fails is rolled back."""
 

@@ -26,8 +26,9 @@ from hipplan.layout.run import run
 from hipplan.machines.runtimes import choose
 from hipplan.program.program import Program
 from tests.conftest import PLANS, Simulator
+from tests.descriptors import descriptors
 from tests.faults import generated
-from tests.faults.harness import CODES, descriptors
+from tests.faults.harness import CODES
 
 SEEDS = range(8)
 WARM_UP = 2_000

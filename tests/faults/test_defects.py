@@ -16,7 +16,8 @@ from hipplan.errors import ApplyError
 from hipplan.layout.layout import Layout
 from hipplan.program.steps import Step
 from tests.conftest import Simulator
-from tests.faults.harness import as_release, descriptors
+from tests.descriptors import descriptors
+from tests.faults.harness import as_release
 from tests.faults.test_changes import FULL, ONE, OTHER
 
 Become = Callable[..., None]

@@ -22,6 +22,7 @@ from hipplan.machines.runtimes import choose
 from hipplan.program.program import Program
 from hipplan.show import render_json
 from tests.conftest import PLANS, WHOLE, Simulator
+from tests.descriptors import descriptors
 from tests.faults import generated
 from tests.faults.harness import (
     CODES,
@@ -35,7 +36,6 @@ from tests.faults.harness import (
     Verify,
     as_release,
     calls_of,
-    descriptors,
     points,
     sweep_codes,
     sweep_undo,

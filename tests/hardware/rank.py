@@ -5,7 +5,6 @@ Each rank uses the device of its own number, or, where there are fewer, the rank
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -21,12 +20,16 @@ from typing import Any
 import hipplan
 from hipplan.machines.runtimes import choose
 from hipplan.ranks.agreement import Ranks
+from tests.descriptors import descriptors
 from tests.hardware import kernel
 from tests.hardware.machine import MIB, Held, Machine
 
 CHUNK = 4 * MIB
 WAIT_S = 60.0
 ROWS = 8
+STANDIN = "standin"
+"""Of the stand-in for AMD's driver, which has a descriptor where a kernel has an object of its own: HIP 6.4 keeps what
+it has imported from another process until the process ends."""
 
 
 def plan(machine: Machine, size: int) -> dict[str, Any]:
@@ -161,7 +164,7 @@ def cycles(here: Here, count: int) -> Any:
 
     def held() -> Held:
         here.ranks.barrier()  # all have closed theirs
-        found = replace(Held.by(here.machine), descriptors=_descriptors())
+        found = replace(Held.by(here.machine), descriptors=descriptors(but=STANDIN))
         here.ranks.barrier()  # and nobody has begun anew
         return found
 
@@ -173,16 +176,6 @@ def cycles(here: Here, count: int) -> Any:
         cycle()
     after = held()
     return {"same": after.same(before, here.machine.slack), "before": str(before), "after": str(after)}
-
-
-def _descriptors() -> int:
-    """Without those of the stand-in for AMD's driver, which has one where a kernel has an object of its own: HIP 6.4
-    keeps what it has imported from another process until the process ends."""
-    named = []
-    for descriptor in os.listdir("/proc/self/fd"):  # noqa: PTH208
-        with contextlib.suppress(OSError):
-            named.append(os.readlink(f"/proc/self/fd/{descriptor}"))  # noqa: PTH115
-    return sum("standin" not in name for name in named)
 
 
 def main() -> None:

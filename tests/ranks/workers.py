@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.descriptors import descriptors
 from tests.faults.harness import points
 
 _context = multiprocessing.get_context("forkserver")
@@ -20,6 +21,8 @@ _context.set_forkserver_preload(
 )
 _WORDS = {"kill": "are killed", "stop": "stop", "lose": "lose the store", "miss": "miss the store"}
 RESUME_S = 0.02
+SIMULATED = "hipsim"
+"""Memory of the simulator, which it keeps for the next allocation."""
 SHORT_S = 0.3
 """How long ranks wait for one that does not come."""
 PATIENCE_S = (SHORT_S, 1.2, 5.0)
@@ -164,15 +167,6 @@ class _CountedPackets:
 _own_send: dict[str, Any] = {}
 
 
-def _open_descriptors() -> int:
-    """Without the simulator's own memory, which it keeps for the next allocation."""
-    named = []
-    for descriptor in os.listdir("/proc/self/fd"):  # noqa: PTH208
-        with contextlib.suppress(OSError):
-            named.append(os.readlink(f"/proc/self/fd/{descriptor}"))  # noqa: PTH115
-    return sum("hipsim" not in name for name in named)
-
-
 def _done(task: Task) -> Outcome:
     import hipplan
     import hipplan.ranks.agreement as agreement
@@ -192,7 +186,7 @@ def _done(task: Task) -> Outcome:
     group = hipplan.group(_over(task), task.rank, task.size)
     group.store = store = _Meddling(group.store, task)  # type: ignore[assignment]
     packets = _CountedPackets(task, store.meddle)
-    opened = _open_descriptors()
+    opened = descriptors(but=SIMULATED)
     outcome = Outcome("")
     try:
         for _ in range(task.calls):
@@ -217,7 +211,7 @@ def _done(task: Task) -> Outcome:
         outcome.result, outcome.text = type(error).__name__, str(error)
     sim.runtime.arm_faults("")
     outcome.left, outcome.operations, outcome.packets = len(sim.alive()), store.operations, packets.count
-    outcome.descriptors = _open_descriptors() - opened
+    outcome.descriptors = descriptors(but=SIMULATED) - opened
     sim.free_everything()
     return outcome
 
@@ -266,7 +260,7 @@ def patiently(
 ) -> list[Outcome | None]:
     """What came of it with the shortest timeout in which a busy machine made no rank late that was to be in time.
 
-    run: with a timeout. is_late: whether such a rank was late. The outcome of the longest timeout counts whatever it is.
+    run: with a timeout. is_late: whether such a rank was late. The longest timeout counts whatever comes of it.
     """
     for timeout in PATIENCE_S:
         outcomes = run(timeout)

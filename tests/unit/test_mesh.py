@@ -16,6 +16,7 @@ import hipplan
 from hipplan.program.all_ranks import AllRanks, ranks_of
 from hipplan.program.parts import Offer, Part, offer_of, with_parts
 from hipplan.ranks.mesh import Door, Late, Mesh, PeerGone
+from tests.descriptors import descriptors
 
 HEAD = struct.Struct(">II")
 Packet = bytes | tuple[bytes, int]
@@ -71,12 +72,12 @@ def send(link: socket.socket, packets: Sequence[Packet]) -> None:
 )
 def test_a_message_that_is_none_is_the_end_of_its_rank(ends: Any, packets: Sequence[Packet]) -> None:
     mesh, link = ends
-    opened = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    opened = descriptors()
     send(link, packets)
     with pytest.raises(PeerGone) as caught:
         mesh.exchange({1: {}}, time.monotonic() + 60, lambda: False)
     assert caught.value.rank == 1
-    assert len(os.listdir("/proc/self/fd")) == opened  # noqa: PTH208
+    assert descriptors() == opened
 
 
 @pytest.mark.parametrize("packets", [[], [head(2)], [head(2, 1), b"J{}"]])
@@ -89,6 +90,15 @@ def test_half_a_message_is_waited_for_until_the_deadline(ends: Any, packets: Seq
     link.close()
     with pytest.raises(PeerGone):
         mesh.exchange({1: {}}, time.monotonic() + 60, lambda: False)
+
+
+def test_what_came_before_the_end_of_the_wait_is_read(ends: Any) -> None:
+    """A rank sends all it has to and then fails, which ends the wait of the others: its message counts."""
+    mesh, link = ends
+    for ends_now in (lambda: True, lambda: False):
+        send(link, [head(7), b'J{"a":1}'])
+        received = mesh.exchange({1: {}}, time.monotonic() + (60 if ends_now() else 0), ends_now)
+        assert received[1].message == {"a": 1}
 
 
 PLAN = """hipplan: 1
