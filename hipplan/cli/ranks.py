@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 from hipplan.cli.arguments import Parser, WrongUsage, source_of
 from hipplan.errors import Diagnostic
+from hipplan.language.rank import RANKS_MAX
 
 if TYPE_CHECKING:
     from hipplan.language.loader import PlanSource
-
-_RANKS_MAX = 65536
 
 
 def ranks_option(parser: Parser) -> None:
@@ -31,14 +30,14 @@ def rank_option(parser: Parser) -> None:
 
 
 def _count(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text[:9]) <= _RANKS_MAX:
-        raise argparse.ArgumentTypeError(f"is no number from 1 to {_RANKS_MAX}: {text[:40]!r}")
+    if not text.isdecimal() or not 0 < int(text[:9]) <= RANKS_MAX:
+        raise argparse.ArgumentTypeError(f"is no number from 1 to {RANKS_MAX}: {text[:40]!r}")
     return int(text)
 
 
 def _number(text: str) -> int:
-    if not text.isdecimal() or int(text[:9]) >= _RANKS_MAX:
-        raise argparse.ArgumentTypeError(f"is no number from 0 to {_RANKS_MAX - 1}: {text[:40]!r}")
+    if not text.isdecimal() or int(text[:9]) >= RANKS_MAX:
+        raise argparse.ArgumentTypeError(f"is no number from 0 to {RANKS_MAX - 1}: {text[:40]!r}")
     return int(text)
 
 

@@ -27,6 +27,7 @@ from hipplan.cli.arguments import (
     plan_files,
     plans_named,
     quiet_option,
+    tell_notice,
 )
 from hipplan.cli.ranks import ranks_option, read_again, together
 from hipplan.cli.start import without_plugins
@@ -105,7 +106,7 @@ def _check(file: str, given: Namespace, profile: Machine | None) -> tuple[ExitCo
         read = read_again(file)
         plan, errors = examine_plan(read(), given)
         if plan.plan.ranks is not None:
-            return _check_ranks(plan, read, given, profile)
+            return _check_ranks(file, plan, read, given, profile)
     except PlanError as error:
         return ExitCode.INVALID, list(error.diagnostics)
     code, found = ExitCode.OK, list(plan.warnings)
@@ -123,12 +124,14 @@ def _check(file: str, given: Namespace, profile: Machine | None) -> tuple[ExitCo
 
 
 def _check_ranks(
-    plan: LoadedPlan, read: Callable[[], PlanSource], given: Namespace, profile: Machine | None
+    file: str, plan: LoadedPlan, read: Callable[[], PlanSource], given: Namespace, profile: Machine | None
 ) -> tuple[ExitCode, Sequence[Diagnostic]]:
     """As _check(), of a plan for ranks. Raises PlanError where nothing of a rank's part is left to look at."""
     from hipplan.program.all_ranks import AllRanks, ranks_of
 
     ranks = ranks_of(plan, given.ranks)
+    if not given.quiet and len(ranks) < ranks[0].ranks:
+        tell_notice(f"{file}: only the first {len(ranks)} of {ranks[0].ranks} ranks are checked")
     plans, wrong = [], []
     for rank in ranks:
         of_rank, errors = examine_plan(read(), given, rank)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 FIRST_OF_NODE = "first_of_node"
+RANKS_MAX = 65536
+"""How many ranks a group may have."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,7 @@ from hipplan.ranks.groups import Group
 from hipplan.ranks.meeting import Meeting
 from hipplan.ranks.mesh import Mesh
 from hipplan.ranks.node import neighbours, node_id, rank_of
-from hipplan.ranks.stores import Look, StoreLost
+from hipplan.ranks.stores import Look, StoreLost, never
 from hipplan.ranks.words import Said, doubt, failure, silence, told_to_others, unusable
 
 log = logging.getLogger("hipplan")
@@ -194,14 +194,14 @@ class Agreement:
         """Whether this round has ended without this rank. Raises what the look raises."""
         self.look()
         with contextlib.suppress(StoreLost):  # for a moment, or else the deadline comes
-            return self._group.store.get(self._key("end"), 0.0, _never) is not None
+            return self._group.store.get(self._key("end"), 0.0, never) is not None
         return False
 
     def ended_by_others(self, missing: Sequence[int], why: str = "") -> NoReturn:
         """Raises GroupError: what another rank says of the end of this call, or else that these are missing."""
         until = time.monotonic() + SLACK_S
         try:
-            found = self._get(self._key("end"), until, _never)
+            found = self._get(self._key("end"), until, never)
             if found is None:
                 found = self._first(self._key("end"), self._written(self._in_vain(list(missing))), until)
             self._read(found)
@@ -303,7 +303,7 @@ class Agreement:
         def over() -> bool:
             """Whether somebody has failed meanwhile, or a look ends the wait."""
             with contextlib.suppress(StoreLost):  # which is for the wait itself to find out, and to bear for a moment
-                value = store.get(self._key("end"), 0.0, _never)
+                value = store.get(self._key("end"), 0.0, never)
                 if value is not None:
                     ended.append(value)
             return bool(ended) or ends()
@@ -327,12 +327,12 @@ class Agreement:
         """Ranks that have said nothing in this round; none where the store cannot tell, for these are only words."""
         get = self._group.store.get
         try:
-            return [rank for rank in range(self._group.size) if get(self._key(rank), 0.0, _never) is None]
+            return [rank for rank in range(self._group.size) if get(self._key(rank), 0.0, never) is None]
         except StoreLost:
             return []
 
     def _first(self, key: str, value: bytes, until: float) -> bytes:
-        return self._persistently(lambda: self._group.store.first(key, value), until, _never)
+        return self._persistently(lambda: self._group.store.first(key, value), until, never)
 
     def _get(self, key: str, until: float, look: Look) -> bytes | None:
         return self._persistently(lambda: self._group.store.get(key, until, look), until, look)
@@ -376,11 +376,6 @@ class Agreement:
             raise StoreLost(f"what stands in the group's store is no message of this run: {error}") from None
         found: list[Said] = everybody
         return found
-
-
-def _never() -> bool:
-    """A look that ends no wait."""
-    return False
 
 
 def _parsed(value: bytes) -> Said:

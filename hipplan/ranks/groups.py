@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from hipplan.errors import reason_of
+from hipplan.language.rank import RANKS_MAX
 from hipplan.plain import number
 from hipplan.ranks import mpi, ray_store
 from hipplan.ranks.stores import ANSWER_S, FolderStore, Store, StoreLost, TorchStore
@@ -19,7 +20,6 @@ _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"
 _SIZE = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 _LOCAL = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 """What torchrun, Open MPI, MPICH and Slurm call them."""
-RANKS_MAX = 65536
 _CONNECT_S = 30.0
 """How long torchrun's store may take to answer at first."""
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
-from hipplan.ranks.stores import ANSWER_S, READ_MAX, Look, StoreLost, attempts
+from hipplan.ranks.stores import ANSWER_S, READ_MAX, Look, StoreLost, attempts, never
 from hipplan.ranks.words import refused
 
 _END = "/end"
@@ -76,7 +76,7 @@ class MpiStore:
                     self._send(key, value, 0)
             self._go_on()
             if key.endswith(_END):
-                for _ in attempts(time.monotonic() + ANSWER_S, _never):
+                for _ in attempts(time.monotonic() + ANSWER_S, never):
                     self._go_on()
                     if key in self._known and not self._is_sending:
                         break
@@ -161,7 +161,3 @@ class MpiStore:
 
 def _call_of(key: str) -> int:
     return int(key.partition("/")[0])
-
-
-def _never() -> bool:
-    return False

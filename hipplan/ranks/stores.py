@@ -130,6 +130,11 @@ class TorchStore:
             raise StoreLost(f"the store of torch.distributed does not answer: {error}") from None
 
 
+def never() -> bool:
+    """A look that ends no wait."""
+    return False
+
+
 def attempts(until: float, look: Look) -> Iterator[None]:
     """At once, then again and again, with growing pauses, until a monotonic time or until look() ends it."""
     began = looked = time.monotonic()

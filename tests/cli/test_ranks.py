@@ -31,6 +31,15 @@ def test_all_ranks_are_good(hipplan: Run, plan: Path) -> None:
         assert "good" in done.stdout
 
 
+def test_ranks_that_are_not_checked_are_counted(hipplan: Run, tmp_path: Path) -> None:
+    plan = tmp_path / "many.yaml"
+    plan.write_text("hipplan: 1\nranks: {}\n")
+    done = hipplan("validate", plan, "--ranks", 1030)
+    assert done.returncode == 0
+    assert "only the first 1024 of 1030 ranks are checked" in done.stderr
+    assert "only the first" not in hipplan("validate", plan, "--ranks", 1024).stderr
+
+
 def test_standard_input_is_read_once_for_all_ranks(hipplan: Run) -> None:
     done = hipplan("validate", "-", "--ranks", 4, "--machine", "sim-2", stdin=PLAN)
     assert done.returncode == 0, done.stderr

@@ -13,7 +13,7 @@ import pytest
 
 import hipplan
 from tests.conftest import WHOLE
-from tests.ranks.workers import SHORT_S, Outcome, Task, Workers, patiently
+from tests.ranks.workers import Outcome, Task, Workers, patiently
 
 MIB = 2**20
 PLAN = """

@@ -5,10 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from hipplan.language.model.base import PlanModel, refuse
-from hipplan.language.rank import FIRST_OF_NODE
+from hipplan.language.rank import FIRST_OF_NODE, RANKS_MAX
 from hipplan.plain import shown
-
-RANKS_MAX = 65536
 
 RankCount = Annotated[int, Field(ge=1, le=RANKS_MAX)]
 
