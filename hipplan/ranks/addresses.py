@@ -8,11 +8,11 @@ from dataclasses import replace
 from hipplan import _core
 from hipplan.errors import Diagnostic, GroupError
 from hipplan.layout.run import run
+from hipplan.processes.packets import Message
 from hipplan.program.parts import Place
 from hipplan.program.program import Program
 from hipplan.program.steps import Reserve
 from hipplan.program.window import start_for
-from hipplan.ranks.mesh import Message
 from hipplan.units import round_up
 
 ATTEMPTS = 8

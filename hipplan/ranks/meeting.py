@@ -13,13 +13,14 @@ from pydantic import TypeAdapter
 from hipplan import _core
 from hipplan.errors import Diagnostic, GroupError
 from hipplan.language.rank import Rank
+from hipplan.processes.packets import Message, Received
 from hipplan.program.difference import Difference
 from hipplan.program.parts import Offer, moved, offer_of, placed_already, symmetric, with_parts
 from hipplan.program.program import Program
 from hipplan.program.regions import memory_of
 from hipplan.program.steps import ImportAllocation
 from hipplan.ranks.addresses import proposal
-from hipplan.ranks.mesh import Door, Late, Mesh, Message, PeerGone, Received
+from hipplan.ranks.mesh import Door, Late, Mesh, PeerGone
 
 _OFFER = TypeAdapter(Offer)
 

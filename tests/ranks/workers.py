@@ -150,10 +150,10 @@ class _CountedPackets:
     """What happens before a packet to another rank."""
 
     def __init__(self, task: Task, meddle: Callable[[], None]) -> None:
-        from hipplan.ranks import mesh
+        from hipplan.processes import packets
 
         self.count = 0
-        send = _own_send.setdefault("send", mesh._Talk._send)
+        send = _own_send.setdefault("send", packets.Talk._send)
 
         def counted(talk: Any, *packet: Any) -> None:
             self.count += 1
@@ -161,7 +161,7 @@ class _CountedPackets:
                 meddle()
             send(talk, *packet)
 
-        mesh._Talk._send = counted  # type: ignore[method-assign]
+        packets.Talk._send = counted  # type: ignore[method-assign]
 
 
 _own_send: dict[str, Any] = {}

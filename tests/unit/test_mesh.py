@@ -101,6 +101,14 @@ def test_what_came_before_the_end_of_the_wait_is_read(ends: Any) -> None:
         assert received[1].message == {"a": 1}
 
 
+def test_descriptors_that_came_are_not_for_programs_that_are_started_later(ends: Any) -> None:
+    mesh, link = ends
+    send(link, [head(2, 1), b"J{}", (b"F", 1)])
+    (received,) = mesh.exchange({1: {}}, time.monotonic() + 60, lambda: False).values()
+    assert [os.get_inheritable(one) for one in received.descriptors] == [False]
+    received.close()
+
+
 PLAN = """hipplan: 1
 ranks: {}
 devices: {gpu: {ordinal: $(rank)}}

@@ -1,0 +1,185 @@
+"""Messages with descriptors between processes of one user on one machine: packets over UNIX sockets, all bounded.
+
+A message is a packet with its sizes, JSON in packets of 64 KiB, then descriptors, 253 a packet; each of those is
+answered before the next is sent, so that a slow receiver has few of them under way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import selectors
+import socket
+import struct
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hipplan.files import strict_json
+from hipplan.processes.messages import peer
+
+Message = dict[str, Any]
+
+TEXT_MAX = 64 << 20
+DESCRIPTORS_MAX = 1 << 20
+CLOSED = b"closed"
+"""The last packet of whoever ends on purpose."""
+_PACKET, _BATCH = 1 << 16, 253
+_HEAD, _INT = struct.Struct(">II"), struct.Struct("i")
+_OVERFLOW_UID = 65534
+"""What the kernel calls users of other namespaces that have no number here."""
+_ANSWER = b"A"
+
+
+class Gone(Exception):
+    """The other end is closed, or cannot be believed."""
+
+
+@dataclass
+class Received:
+    """What the other end has sent. Whoever has it closes the descriptors."""
+
+    message: Message
+    descriptors: list[int] = field(default_factory=list)
+
+    def close(self) -> None:
+        while self.descriptors:
+            os.close(self.descriptors.pop())
+
+
+class Talk:
+    """A message to the other end, and the one from it, packet by packet."""
+
+    def __init__(
+        self,
+        link: socket.socket,
+        message: Message | None,
+        descriptors: Sequence[int] = (),
+        *,
+        listens: bool = True,
+        text_max: int = TEXT_MAX,
+        descriptors_max: int = DESCRIPTORS_MAX,
+    ) -> None:
+        """message: None says nothing. listens: whether a message is to come, at most that long and with so many
+        descriptors."""
+        self.link = link
+        self.received = Received({})
+        self.stalled = False
+        """The kernel takes no descriptors now: too many of this user's are under way."""
+        self._bounds = text_max, descriptors_max
+        self._out: deque[tuple[bytes, Sequence[int]]] = deque()
+        self._unanswered = 0
+        """Packets with descriptors whose answer has not come."""
+        self._text = bytearray()
+        self._expected: tuple[int, int] | None = None
+        self._complete = not listens
+        if message is not None:
+            self._say(strict_json.dumps(message).encode(), descriptors)
+
+    def _say(self, text: bytes, descriptors: Sequence[int]) -> None:
+        if len(text) > TEXT_MAX:
+            raise ValueError("too long a message")
+        self._out.append((b"H" + _HEAD.pack(len(text), len(descriptors)), ()))
+        self._out.extend((b"J" + text[at : at + _PACKET], ()) for at in range(0, len(text), _PACKET))
+        batches = (descriptors[at : at + _BATCH] for at in range(0, len(descriptors), _BATCH))
+        self._out.extend((b"F", batch) for batch in batches)
+
+    @property
+    def done(self) -> bool:
+        return self._complete and not self._out and not self._unanswered
+
+    @property
+    def events(self) -> int:
+        """What to wait for; 0 if nothing. One that is stalled goes on by itself after a moment."""
+        if self.done:
+            return 0
+        waits = not self._out or self.stalled or (self._out[0][0] == b"F" and self._unanswered > 0)
+        return selectors.EVENT_READ | (0 if waits else selectors.EVENT_WRITE)
+
+    def go_on(self) -> None:
+        """Does what can be done without waiting. Raises Gone."""
+        self.stalled = False
+        try:
+            self._send_all()
+            with contextlib.suppress(BlockingIOError):
+                while not self.done:
+                    self._receive()
+            self._send_all()
+        except Gone:
+            raise
+        except (OSError, ValueError, RecursionError, struct.error) as error:
+            raise Gone(str(error)[:200]) from None
+
+    def _send_all(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while self._out and not (self._out[0][0] == b"F" and self._unanswered):
+                self._send(*self._out[0])
+                self._out.popleft()
+
+    def _send(self, packet: bytes, descriptors: Sequence[int]) -> None:
+        if not descriptors:
+            self.link.send(packet)
+            return
+        try:
+            socket.send_fds(self.link, [packet], list(descriptors))
+        except OSError as error:
+            if error.errno == errno.ETOOMANYREFS:
+                self.stalled = True
+                raise BlockingIOError from None
+            raise
+        self._unanswered += 1
+
+    def _receive(self) -> None:
+        room = socket.CMSG_LEN(_BATCH * _INT.size)
+        packet, beside, flags, _ = self.link.recvmsg(
+            _PACKET + 1, room, socket.MSG_CMSG_CLOEXEC
+        )  # recv_fds has no flags
+        for level, kind_of_data, data in beside:
+            if (level, kind_of_data) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                whole = data[: len(data) // _INT.size * _INT.size]
+                self.received.descriptors += (number for (number,) in _INT.iter_unpack(whole))
+        if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+            raise ValueError("a packet is cut: this process may have too few descriptors left (ulimit -n)")
+        kind, rest = packet[:1], packet[1:]
+        if not packet or packet == CLOSED:
+            raise Gone("it has gone")
+        if kind == _ANSWER and self._unanswered:
+            self._unanswered -= 1
+        elif kind == b"H" and self._expected is None and not self._complete:
+            length, count = _HEAD.unpack(rest)
+            if length > self._bounds[0] or count > self._bounds[1]:
+                raise ValueError("too long a message")
+            self._expected = length, count
+        elif kind == b"J" and self._expected is not None:
+            self._text += rest
+        elif kind == b"F" and self._expected is not None:
+            self._out.appendleft((_ANSWER, ()))
+        else:
+            raise ValueError("it says something else than was to come")
+        self._end()
+
+    def _end(self) -> None:
+        if self._expected is None or self._complete:
+            return
+        length, count = self._expected
+        if len(self._text) > length or len(self.received.descriptors) > count:
+            raise ValueError("it sends more than it has said")
+        if (len(self._text), len(self.received.descriptors)) == (length, count):
+            message = strict_json.loads(bytes(self._text))
+            if not isinstance(message, dict):
+                raise ValueError("a message is a JSON object")
+            self.received.message = message
+            self._complete = True
+
+
+def new_socket() -> socket.socket:
+    """Raises OSError."""
+    return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+
+
+def is_same_user(link: socket.socket) -> bool:
+    """Whether the other end is this user's, as the kernel says."""
+    user = peer(link)[1]
+    return user == os.geteuid() and user != _OVERFLOW_UID
