@@ -22,8 +22,9 @@ from hipplan.program.program import Program
 from hipplan.program.regions import PlacedRegion, PlacedTensor, mapping_of, memory_of
 from hipplan.units import PAGE, about_size, round_up
 
-STRIDE = 32 << 20
-"""What addresses and sizes of parts at symmetric addresses are multiples of. Bytes: CUDA takes no hint for less."""
+STRIDE = 256 << 20
+"""What addresses and sizes of parts at symmetric addresses are multiples of, in bytes. CUDA takes no hint for less than
+32 MiB, and beside PyTorch none for 64 MiB: see docs/hardware.md. Addresses cost nothing."""
 
 
 Bytes = Annotated[int, Field(gt=0, lt=2**63)]

@@ -9,7 +9,7 @@ from hipplan import _core
 from hipplan.errors import Diagnostic, GroupError
 from hipplan.layout.run import run
 from hipplan.processes.packets import Message
-from hipplan.program.parts import Place
+from hipplan.program.parts import STRIDE, Place
 from hipplan.program.program import Program
 from hipplan.program.steps import Reserve
 from hipplan.program.window import start_for
@@ -45,7 +45,7 @@ def proposal(
         raise GroupError(Diagnostic("HP435", summary, why=why, hint="leave addresses out, or reserve less"))
     base = start_for(f"{program.plan_of_all}/{call}/{number}")
     if number >= ATTEMPTS // 2:
-        said: dict[int, object] = {rank: _room(whole + alignment, program, runtime)}
+        said: dict[int, object] = {rank: _room(round_up(whole + alignment, STRIDE), program, runtime)}
         said |= {other: message.get("room") for other, message in to_all({"room": said[rank]}).items()}
         found = said[sorted(said)[number % len(said)]]
         if not isinstance(found, int) or not 0 < found < 2**63:
@@ -56,7 +56,7 @@ def proposal(
 
 
 def _room(size: int, program: Program, runtime: _core.Runtime) -> int:
-    """Where the driver puts a range of so many bytes; it is free again."""
+    """Where the driver puts a range of so many bytes, a multiple of STRIDE; it is free again."""
     step = Reserve(name="room", size=size, asked=size, alignment=0, slack=0, address=0, exact=False, origin=None)
     with run(replace(program.nothing, steps=(step,), shared={}, parts={}), runtime, check=False) as layout:
         return layout["room"].address or 0

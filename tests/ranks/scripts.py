@@ -251,6 +251,30 @@ def all_taken(layout: Any, sim: Any) -> Any:
             taken.close()
 
 
+def where_there_is_room(layout: Any, sim: Any) -> Any:
+    """Rank 1 has taken what the plan and the call propose: the drivers say where they have room."""
+    from hipplan.ranks import addresses
+
+    layout.close()
+    places = [_proposed(layout, 2, number) for number in range(addresses.ATTEMPTS // 2)]
+    taken = _taken(*places) if layout.program.rank.rank == 1 else None
+    room, asked = addresses._room, list[int]()
+
+    def counted(size: int, *more: Any) -> int:
+        asked.append(size)
+        return room(size, *more)
+
+    addresses._room = counted
+    try:
+        with _again(layout) as again:
+            assert not again.drift()
+            return _places(again), asked
+    finally:
+        addresses._room = room
+        if taken is not None:
+            taken.close()
+
+
 def barriers(layout: Any, sim: Any) -> list[str]:
     """What is said of deadlines that are none; then all meet."""
     said = []
