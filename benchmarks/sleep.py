@@ -5,8 +5,9 @@
 A region with an equal part on each device, filled, sleeps and wakes; the copy is kept (`retain=True`), so that what is
 pinned is pinned before the first round. The first sleep, which pins, is shown by itself. Beside it, in the same
 rounds: one plain copy a device, all devices at once, between the same memory and the same pinned memory. "ratio" is
-that copy's time by hipplan's whole call: unmapping, giving back, making and mapping included. Then, where it is
-installed, torch_memory_saver with a copy on the CPU, in a process of its own.
+that copy's time by hipplan's whole call: unmapping, giving back, making and mapping included. Between sleep and wake
+nothing happens for a second (`--rest`), as a driver may still be clearing what was just given back, and a copy into new
+memory waits for that; "at once" is without that rest. Then, where it is installed, torch_memory_saver with a copy on the CPU, in a process of its own.
 """
 
 from __future__ import annotations
@@ -50,12 +51,14 @@ print(json.dumps(took[1:]))
 """
 
 
-def cycle(layout: Layout) -> Mapping[str, float]:
+def cycle(layout: Layout, rest_s: float) -> Mapping[str, float]:
     began = time.perf_counter()
     layout.sleep("weights")
     asleep = time.perf_counter()
+    time.sleep(rest_s)
+    wakes = time.perf_counter()
     layout.wake(retain=True)
-    return {"sleep": (asleep - began) * 1e6, "wake": (time.perf_counter() - asleep) * 1e6}
+    return {"sleep": (asleep - began) * 1e6, "wake": (time.perf_counter() - wakes) * 1e6}
 
 
 class Plain:
@@ -88,7 +91,7 @@ class Plain:
         return (time.perf_counter() - began) * 1e6
 
 
-def measure(chosen: Chosen, size: int, count: int, rounds: int) -> dict[str, Any]:
+def measure(chosen: Chosen, size: int, count: int, rounds: int, rest_s: float) -> dict[str, Any]:
     part = max(2 * MIB, size // count // (2 * MIB) * 2 * MIB)
     plan = {
         "hipplan": 1,
@@ -97,8 +100,12 @@ def measure(chosen: Chosen, size: int, count: int, rounds: int) -> dict[str, Any
         "contents": {"weights": {"value": 7}},
     }
     with hipplan.apply(plan, runtime=chosen.kind) as layout, ExitStack() as made:
-        first = cycle(layout)
-        variants = {"hipplan": lambda: cycle(layout), "plain copy, pinned": Plain(Driver(chosen), layout, made)}
+        first = cycle(layout, rest_s)
+        variants = {
+            "hipplan": lambda: cycle(layout, rest_s),
+            "hipplan, at once": lambda: cycle(layout, 0),
+            "plain copy, pinned": Plain(Driver(chosen), layout, made),
+        }
         took = side_by_side(variants, rounds, warm=1)
     total = part * count
     pinning = f"{first['sleep'] / 1e3:.1f} ms, {total / first['sleep'] / 1e3:.2f} GB/s"
@@ -144,11 +151,12 @@ def main() -> None:
     parser = arguments(__doc__ or "", rounds=5)
     parser.add_argument("--gib", type=float, default=0, help="how much in all (default: 32, on the simulator 0.25)")
     parser.add_argument("--devices", type=positive, default=2, help="at most so many (default: 2)")
+    parser.add_argument("--rest", type=float, default=1.0, help="seconds between sleep and wake (default: 1)")
     given = parser.parse_args()
     chosen = opened(given)
     size = int((given.gib or (0.25 if chosen.kind == "sim" else 32)) * 2**30)
     count = min(given.devices, chosen.runtime.device_count())
-    results = {f"on {n}": measure(chosen, size, n, given.rounds) for n in dict.fromkeys((1, count))}
+    results = {f"on {n}": measure(chosen, size, n, given.rounds, given.rest) for n in dict.fromkeys((1, count))}
     results["torch_memory_saver"] = other(chosen, min(size, 8 * 2**30), given.rounds)
     keep(given.json, "sleep", chosen, results)
 
