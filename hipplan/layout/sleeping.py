@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from hipplan import _core
 from hipplan.errors import ApplyError, Diagnostic, LayoutInUse, MachineError, driver_failure, reason_of
+from hipplan.files.open_by import open_by
 from hipplan.language.findings import Findings
 from hipplan.layout import update
 from hipplan.layout.holding import Holding
@@ -181,8 +182,23 @@ def _require_alone(state: State, way: Difference) -> None:
     for step in made:
         if state.snapshot.shared(state.program.slots[step.name]):
             why = "it was exported: a process that has its descriptor, or has it mapped, keeps the memory"
+            if users := _users(state, step.name):
+                why = f"it was exported, and {users} its descriptor open"
             hint = "apply the plan anew when they have ended"
             raise cannot_sleep(told_as(way.old, step.name), why, hint)
+
+
+def _users(state: State, memory: str) -> str:
+    """The processes with a descriptor of exported memory, and "has" or "have"; empty where none can be seen."""
+    try:
+        descriptor = state.snapshot.share(state.program.slots[memory])
+    except (OSError, _core.HipError):
+        return ""
+    try:
+        users = open_by(descriptor)
+    finally:
+        os.close(descriptor)
+    return f"{', '.join(users)} {'has' if len(users) == 1 else 'have'}" if users else ""
 
 
 def _require_host_memory(way: Difference) -> None:

@@ -222,6 +222,17 @@ def test_memory_that_another_process_may_have_is_refused(layout: Layout) -> None
     os.close(descriptor)
 
 
+def test_a_process_that_has_exported_memory_open_is_named(layout: Layout) -> None:
+    descriptor = layout.export("shared")
+    with subprocess.Popen(["sleep", "60"], pass_fds=[descriptor]) as other:
+        try:
+            with pytest.raises(ApplyError, match=rf"exported, and process {other.pid} \(sleep 60\) has its descriptor"):
+                layout.sleep("open")
+        finally:
+            other.kill()
+            os.close(descriptor)
+
+
 def test_imported_memory_is_refused(sim: Simulator) -> None:
     given = {"given": {"bind": "it", "size": "2MiB", "shareable": "posix_fd"}}
     theirs = {"theirs": {"mappings": [{"allocation": "given", "access": {"gpu.0": "rw"}}]}}
