@@ -150,7 +150,7 @@ def _compiled_part() -> Any:
             "HP408",
             "the compiled part of hipplan (hipplan._core) is missing",
             why="this is the pure-Python hipplan: it checks plans, but cannot apply one or measure a machine",
-            hint="install a wheel of hipplan for this Python and platform; or, with a C++ compiler at hand, run "
+            hint="install a hipplan wheel for this Python and platform, or build one with a C++20 compiler: run "
             "`pip install .` in its source folder",
         )
     )

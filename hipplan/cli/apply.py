@@ -63,18 +63,18 @@ if TYPE_CHECKING:
 
 def declare(parser: Parser) -> None:
     plan_file(parser)
-    parser.add_argument("--once", action="store_true", help="tear down at once instead of holding until ^C")
-    about = "do not read back what the driver did"
-    about_save = "when it ends, write what memory holds to a file: .npy, .safetensors, else bytes; may be repeated"
+    parser.add_argument("--once", action="store_true", help="tear down at once instead of holding the layout until ^C")
+    about = "do not read the result back from the driver"
+    about_save = "at the end, save an object's bytes to a file: .npy, .safetensors, else raw bytes; may be repeated"
     parser.add_argument("--save", metavar="NAME=FILE", action="append", default=[], help=about_save)
     parser.add_argument("--no-verify", dest="verify", action="store_false", help=about)
-    about = "a file that `hipplan lock` wrote: apply exactly that, with the same addresses, or report why not"
+    about = "a file that `hipplan lock` wrote: apply exactly that, with the same addresses, or report what differs"
     parser.add_argument("--locked", metavar="LOCK", type=not_empty, help=about)
-    about = "write down each step, with its time and result, as JSON lines"
+    about = "record each step, with its time and result, as JSON lines"
     parser.add_argument("--record", metavar="FILE", help=about)
-    about = "apply together with other ranks, all or none: torch, mpi, or a fresh folder that all see"
+    about = "apply together with other ranks, all or none: torch, mpi, or a new folder that all ranks share"
     parser.add_argument("--group", metavar="torch|mpi|DIR", type=not_empty, help=about)
-    about = "with --group: seconds that a rank which is ready waits for the others (default: 60)"
+    about = "with --group: how many seconds a rank that is ready waits for the others (default: 60)"
     parser.add_argument("--timeout", metavar="S", type=seconds, default=60.0, help=about)
     plan_options(parser)
     quiet_option(parser)
@@ -83,7 +83,7 @@ def declare(parser: Parser) -> None:
 
 def run(given: Namespace) -> int:
     if given.record == "-":
-        raise WrongUsage("--record: standard output has the report; name a file (./- or /dev/stderr, if need be)")
+        raise WrongUsage("--record: the report goes to standard output; name a file (such as ./- or /dev/stderr)")
     saves = _saves(given.save)
     written = [("--record", given.record), *(("--save", file) for _, file in saves)]
     not_over(written, given.file, given.locked, given.machine, *given.var_file)
@@ -91,7 +91,9 @@ def run(given: Namespace) -> int:
         check_replacing(file, "--save:")
     ranks = _ranks(given)
     if ranks is not None and saves:
-        raise WrongUsage("--save: all ranks would write the same file; use layout.save() with names of their own")
+        raise WrongUsage(
+            "--save: every rank would write the same file; call layout.save() with a different name in each rank"
+        )
     with (
         _end_of_all(given),
         at_end(partial(_tell_others, ranks)),
@@ -261,7 +263,7 @@ def _saves(given: list[str]) -> list[tuple[str, str]]:
         if not equals or not name or not file:
             raise WrongUsage(f"--save: '{one}' is not NAME=FILE")
         if file == "-":
-            raise WrongUsage("--save: standard output has the report; name a file (./- is one of that name)")
+            raise WrongUsage("--save: the report goes to standard output; name a file (./- for one named -)")
         pairs.append((name, file))
     return pairs
 

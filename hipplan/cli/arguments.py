@@ -79,7 +79,7 @@ def seconds(text: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 < value <= 86400:
-        raise argparse.ArgumentTypeError(f"is no time of more than 0 and at most 86400 seconds: {text[:40]!r}")
+        raise argparse.ArgumentTypeError(f"not a number of seconds above 0, at most 86400: {text[:40]!r}")
     return value
 
 
@@ -93,7 +93,7 @@ def plan_files(parser: Parser) -> None:
     parser.add_argument(
         "files", metavar="FILE", type=not_empty, nargs="+", help="plans, folders of plans, or - for stdin"
     )
-    about = "skip each FILE without the key hipplan:, as in folders (for hooks, which name every YAML file)"
+    about = "skip files without the key hipplan:, as in folders (for hooks that pass every YAML file)"
     parser.add_argument("--only-plans", action="store_true", help=about)
 
 
@@ -129,7 +129,10 @@ def _is_no_path(named: str) -> bool:
 def format_option(parser: Parser, *more: str) -> None:
     """--format text|json, and what else a verb can do, as given.format."""
     parser.add_argument(
-        "--format", choices=("text", "json", *more), default="text", help="for people, or for programs (default: text)"
+        "--format",
+        choices=("text", "json", *more),
+        default="text",
+        help="text for people, json for programs (default: text)",
     )
 
 
@@ -142,7 +145,7 @@ def machine_option(parser: Parser) -> None:
 def runtime_option(parser: Parser) -> None:
     """--runtime, as given.runtime; None leaves it to HIPPLAN_RUNTIME."""
     about = "auto (default: amd if it has a device, else cuda, else sim), amd, cuda, sim or the path of a HIP library; "
-    parser.add_argument("--runtime", metavar="RUNTIME", help=about + "the environment variable HIPPLAN_RUNTIME too")
+    parser.add_argument("--runtime", metavar="RUNTIME", help=about + "HIPPLAN_RUNTIME sets the default")
 
 
 def quiet_option(parser: Parser) -> None:
@@ -152,7 +155,7 @@ def quiet_option(parser: Parser) -> None:
 
 def as_errors(warnings: Iterable[Diagnostic]) -> list[Diagnostic]:
     """Warnings as --strict has them."""
-    return [replace(one, severity="error", notes=(*one.notes, "--strict: a warning is an error")) for one in warnings]
+    return [replace(one, severity="error", notes=(*one.notes, "--strict: warnings are errors")) for one in warnings]
 
 
 def show_warnings(warnings: Sequence[Diagnostic], given: argparse.Namespace) -> None:
@@ -179,7 +182,7 @@ def not_over(outputs: Sequence[tuple[str, str | None]], *inputs: str | None) -> 
         inputs = (*inputs, *(file for one in inputs if one and one.endswith(".index.json") for file in _named_by(one)))
     for number, (option, output) in enumerate(outputs):
         if any(_same_file(output, one) for one in inputs):
-            raise WrongUsage(f"{option}: {output} is read by this command; name another file")
+            raise WrongUsage(f"{option}: {output} is an input of this command; name another file")
         for other, one in outputs[:number]:
             if _same_file(output, one):
                 raise WrongUsage(f"{option}: {output} is written by {other} too; name another file")

@@ -28,10 +28,10 @@ REPEATS_MAX = 100_000
 
 
 def declare(parser: Parser) -> None:
-    parser.add_argument("--size", default="", help="how much each copy moves (default: 256MiB, simulated 16MiB)")
-    about = "copies of each kind, of which the median counts (default: 20)"
+    parser.add_argument("--size", default="", help="bytes per copy (default: 256MiB, simulated 16MiB)")
+    about = "copies of each kind; the median is reported (default: 20)"
     parser.add_argument("--repeats", type=int, default=20, help=about)
-    about = "measure ordinary buffers too, in turn, and print the ratio"
+    about = "also measure ordinary buffers, and print the ratio"
     parser.add_argument("--compare", action="store_true", help=about)
     runtime_option(parser)
     format_option(parser)
@@ -54,7 +54,7 @@ def run(given: Namespace) -> int:
     except ValueError as error:
         raise WrongUsage(f"--size: {error}") from None
     if wanted <= 0:
-        raise WrongUsage("--size: nothing to copy")
+        raise WrongUsage("--size: must be more than 0")
     try:
         with Interrupts(hurry) as interrupts, Bars() as bars:
 
@@ -83,7 +83,7 @@ def _print(matrix: Matrix, compare: bool) -> None:
     if compare:
         _grid(
             matrix,
-            "bandwidth to that of ordinary buffers",
+            "bandwidth relative to ordinary buffers",
             lambda cell: f"{cell.bandwidth / (cell.plain_bandwidth or 1):.3f}",
         )
 

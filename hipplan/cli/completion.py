@@ -15,7 +15,7 @@ SHELLS = ("bash", "zsh")
 
 
 def declare(parser: Parser) -> None:
-    parser.add_argument("shell", choices=SHELLS, help="the shell that reads the script")
+    parser.add_argument("shell", choices=SHELLS, help="the shell to write the script for")
 
 
 def run(given: Namespace) -> int:

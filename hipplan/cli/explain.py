@@ -14,7 +14,7 @@ from hipplan.cli.arguments import Parser, WrongUsage
 
 def declare(parser: Parser) -> None:
     parser.add_argument("code", metavar="HPnnn", nargs="?", help="the code of a diagnostic")
-    parser.add_argument("--list", action="store_true", help="list all codes, a line each")
+    parser.add_argument("--list", action="store_true", help="list all codes, one per line")
 
 
 def run(given: Namespace) -> int:
@@ -22,7 +22,7 @@ def run(given: Namespace) -> int:
     from hipplan.explain import explain
 
     if (given.code is None) != given.list:
-        raise WrongUsage("name a code such as HP101, or say --list")
+        raise WrongUsage("give a code such as HP101, or --list")
     if given.list:
         print("\n".join(f"{code}  {title}" for code, title in CODES.items()))
         return 0

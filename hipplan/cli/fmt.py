@@ -1,4 +1,4 @@
-"""hipplan fmt: write plans in one canonical way, comments kept; refuse what cannot be kept.
+"""hipplan fmt: format plans; comments are kept; refuse what cannot be kept.
 
 Prints one plan; --write changes files in place, --check only names those that would change. A folder means the plans
 in it and their parts. Only files with the key `hipplan:` are formatted.
@@ -34,7 +34,7 @@ def declare(parser: Parser) -> None:
     plan_files(parser)
     quiet_option(parser)
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--check", action="store_true", help="write nothing; name the files that would change")
+    which.add_argument("--check", action="store_true", help="write nothing; list the files that would change")
     which.add_argument("--write", action="store_true", help="change the files in place")
 
 
@@ -48,9 +48,9 @@ def run(given: Namespace) -> int:
 def _format(given: Namespace) -> int:
     files = plans_named(given, parts=True)
     if given.write and "-" in files:
-        raise WrongUsage("--write changes files, and - is standard input")
+        raise WrongUsage("--write changes files in place; - is standard input")
     if len(files) > 1 and not (given.write or given.check):
-        raise WrongUsage("one plan is printed; for several say --write or --check")
+        raise WrongUsage("only one plan can be printed; use --write or --check for several")
     worst, changed = ExitCode.OK, []
     for file in files:
         try:
@@ -79,6 +79,6 @@ def _formatted(file: str) -> tuple[bytes, str]:
     before = read_all(source, file)  # once: a pipe has it only once
     document = load_yaml(io.BytesIO(before), getattr(source, "name", file))
     if not isinstance(document.data, dict) or "hipplan" not in document.data:
-        where, hint = document.span(()), "a plan, and each part of one, says `hipplan: 1`"
-        raise PlanError(Diagnostic("HP102", f"{document.name} is no plan, and stays as it is", where, hint=hint))
+        where, hint = document.span(()), "a plan, and each file that it includes, begins with `hipplan: 1`"
+        raise PlanError(Diagnostic("HP102", f"{document.name} is not a plan and was left unchanged", where, hint=hint))
     return before, canonical(document)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-_CHECK, _UNDO = "hipplan validate checks a plan", "hipplan apply gives everything back when it ends: ^C, or --once"
-_HOLDS = "hipplan verify --list shows what is held, hipplan verify reads it back"
-_APPLY = "hipplan apply makes what a plan says"
-_NEVER_ASKS = "hipplan never asks: leave it out"
+_CHECK, _UNDO = "hipplan validate checks a plan", "hipplan apply frees everything when it ends: press ^C, or use --once"
+_HOLDS = "hipplan verify --list shows the layouts that are held, hipplan verify reads one back"
+_APPLY = "hipplan apply creates what a plan describes"
+_NEVER_ASKS = "hipplan never prompts: leave it out"
 _SHOWS = "hipplan preview shows the steps and changes nothing"
 
 _VERBS = {
@@ -18,8 +18,8 @@ _VERBS = {
     **dict.fromkeys(("status", "state", "list", "ls", "ps", "get", "describe", "refresh"), _HOLDS),
     "diff": "hipplan preview NEW --from OLD shows what would change",
     "update": "hipplan preview NEW --from OLD shows what would change; Python's layout.update() changes it",
-    "format": "hipplan fmt writes a plan in one way",
-    "init": "there is nothing to prepare: write a plan (docs/tutorial.md) and try hipplan preview",
+    "format": "hipplan fmt formats plans",
+    "init": "there is nothing to initialise: write a plan (docs/tutorial.md) and try hipplan preview",
     "machines": "hipplan machine list",
     "profiles": "hipplan machine list",
 }
@@ -27,20 +27,20 @@ _OPTIONS = {
     **dict.fromkeys(("--dry-run", "--plan", "-n", "--what-if"), _SHOWS),
     **dict.fromkeys(("-y", "--yes", "-auto-approve", "--auto-approve", "--force"), _NEVER_ASKS),
     **dict.fromkeys(("-f", "--file", "--filename"), "the plan is an argument of its own: hipplan {verb} plan.yaml"),
-    **dict.fromkeys(("-var", "-v", "--set"), "a variable of the plan is --var NAME=VALUE"),
+    **dict.fromkeys(("-var", "-v", "--set"), "set a variable of the plan with --var NAME=VALUE"),
     **dict.fromkeys(("--json", "-json"), "--format json"),
     "-o": "--format json is for programs; a shell writes it to a file: > FILE",
     "--output": "--format json is for programs; a shell writes it to a file: > FILE",
-    "--device": "the plan says which devices, under devices:",
-    "--gpu": "the plan says which devices, under devices:",
-    "--verbose": "hipplan apply --record FILE writes every call down",
+    "--device": "the plan chooses its devices, under devices:",
+    "--gpu": "the plan chooses its devices, under devices:",
+    "--verbose": "hipplan apply --record FILE records every call",
 }
 
 
 def for_verb(verb: str) -> str:
     """What somebody who typed this verb may have meant; empty if nobody can tell."""
     if verb.endswith((".yaml", ".yml")) or os.path.isfile(verb):  # noqa: PTH113  # before pathlib is needed
-        return f"say what to do with it: hipplan validate {verb}, or preview, or apply"
+        return f"name a command: hipplan validate {verb}, or preview, or apply"
     return _VERBS.get(verb.lower(), "")
 
 

@@ -1,5 +1,5 @@
 # ruff: noqa: N999 - a verb's module has the verb's name
-"""hipplan import: write a plan for a checkpoint, from the headers of its files alone.
+"""hipplan import: write a plan for a checkpoint, from the headers of its files.
 
 The plan holds every tensor and loads it; no tensor is read. With --tp N the tensors are split over N devices, as
 docs/contents.md says. Exit code: 0 done, 2 a file that cannot be read or is damaged.
@@ -40,5 +40,5 @@ def run(given: Namespace) -> int:
     if whole:
         few = ", ".join([*whole[:3], *["..."] * (len(whole) > 3)])
         told = f"warning: {given.tp} does not divide {len(whole)} of {len(whole) + split} tensors that would be split"
-        print(printable(f"{told}; each device has the whole of them: {few}"), file=sys.stderr)
+        print(printable(f"{told}; each device gets a full copy: {few}"), file=sys.stderr)
     return 0

@@ -77,7 +77,7 @@ class Interrupts:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.number = self.number or number
-        answer = self._undoing() or ("" if self._waiting else "stopping when the driver call under way is done")
+        answer = self._undoing() or ("" if self._waiting else "stopping when the current driver call returns")
         if answer:
             # Not print: the signal may have come in the middle of one.
             with contextlib.suppress(OSError):  # a terminal that has gone, which SIGHUP is about

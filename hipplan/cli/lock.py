@@ -34,9 +34,9 @@ def declare(parser: Parser) -> None:
     plan_file(parser)
     output_option(parser, "LOCK")
     parser.add_argument(
-        "--check", metavar="LOCK", type=not_empty, help="write nothing; say whether this lock still fits"
+        "--check", metavar="LOCK", type=not_empty, help="write nothing; check whether this lock still matches"
     )
-    about = "the address of the first reservation, as 0x680000000000 (default: one that follows from the plan's name)"
+    about = "the address of the first reservation, such as 0x680000000000 (default: derived from the plan's name)"
     parser.add_argument("--address-base", metavar="ADDRESS", help=about)
     plan_options(parser)
     quiet_option(parser)

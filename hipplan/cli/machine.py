@@ -17,7 +17,7 @@ from hipplan.files import strict_json
 
 
 def declare(parser: Parser) -> None:
-    about = "list the profiles that come with hipplan, or show one; left out: measure this machine"
+    about = "list the profiles that come with hipplan, or show one; default: measure this machine"
     parser.add_argument("action", nargs="?", choices=("list", "show"), help=about)
     parser.add_argument("name", nargs="?", metavar="PROFILE", help="what to show: a shipped name or a YAML file")
     parser.add_argument("--diff", nargs=2, metavar=("A", "B"), help="show where two profiles differ")

@@ -17,20 +17,20 @@ from hipplan.cli.streams import whole
 from hipplan.errors import ExitCode, HipplanError, driver_failure, suggest
 
 VERBS = {
-    "validate": "check plans; with --machine also whether that machine can hold them",
-    "preview": "show the steps a plan takes, the sizes, and what padding wastes",
-    "lock": "write down what a plan becomes on a machine, for apply --locked",
+    "validate": "check plans; with --machine, also check that the machine can hold them",
+    "preview": "show the steps of a plan, its sizes and how much is padding",
+    "lock": "lock what a plan becomes on a machine, for apply --locked",
     "apply": "apply a plan, all or nothing; hold it until ^C; tear it down",
     "verify": "read back a layout that another process holds; show what differs",
-    "replay": "show what an apply that was recorded did, step by step",
-    "import": "write a plan for a checkpoint, from the headers of its files alone",
+    "replay": "show a recorded apply, step by step",
+    "import": "write a plan for a checkpoint, from the headers of its files",
     "machine": "measure this machine as a profile; list, show and compare profiles",
-    "fmt": "write plans in one canonical way, comments kept",
-    "explain": "explain a diagnostic: its cause, a wrong and a corrected example",
+    "fmt": "format plans; comments are kept",
+    "explain": "explain a diagnostic: its cause, its fix, an example",
     "schema": "print the JSON Schema of plans or of machine profiles",
     "sim": "run any HIP program on the simulator",
     "bench": "measure copy bandwidth and latency between all devices",
-    "completion": "print a script that completes these verbs and their options in a shell",
+    "completion": "print a shell script that completes these verbs and their options",
 }
 """Verb -> what it does. Each is the module of its name in hipplan.cli, with declare(parser) and run(given)."""
 
@@ -44,8 +44,8 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """What writing to standard output fails with when its file or disk takes no more."""
 _SHORT = {
     errno.ENOMEM: "memory: raise `ulimit -v`, or free some",
-    errno.EMFILE: "room for open files: raise `ulimit -n`",
-    errno.ENFILE: "room for open files: the whole system has no more",
+    errno.EMFILE: "file descriptors: raise `ulimit -n`",
+    errno.ENFILE: "file descriptors: the whole system has none left",
 }
 """What hipplan itself may lack, however small the plan is."""
 _UNLOADED = {errno.ENOMEM: "failed to map segment from shared object", errno.EMFILE: "Too many open files"}
@@ -80,7 +80,7 @@ def run(arguments: list[str]) -> int:
         if error.errno in _SHORT:
             return _too_little(error.errno)
         if error.errno == errno.ENOENT and not _stands_somewhere():
-            print("hipplan: error: the working folder does not exist any more: give absolute paths", file=sys.stderr)
+            print("hipplan: error: the working folder no longer exists: use absolute paths", file=sys.stderr)
             return ExitCode.INVALID
         if error.errno not in _FULL or error.filename is not None:
             return _bug()
@@ -93,7 +93,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _too_little(number: int) -> int:
-    print(f"hipplan: error: this process has too little {_SHORT[number]}", file=sys.stderr)
+    print(f"hipplan: error: this process has run out of {_SHORT[number]}", file=sys.stderr)
     return ExitCode.MACHINE
 
 
@@ -129,7 +129,7 @@ def _run(arguments: list[str]) -> int:
         return ExitCode.OK
     if verb not in VERBS:
         what = "option" if verb.startswith("-") else "verb"
-        hint = for_verb(verb) or suggest(verb, (*VERBS, "--help", "--version")) or "look at hipplan --help"
+        hint = for_verb(verb) or suggest(verb, (*VERBS, "--help", "--version")) or "see hipplan --help"
         print(f"hipplan: error: there is no {what} {verb!r}; {hint}", file=sys.stderr)
         return ExitCode.INVALID
     module = import_module(f"hipplan.cli.{verb}")

@@ -11,7 +11,7 @@ from hipplan.machines.profiles import Machine, load_machine
 def machine_of(given: Namespace) -> Machine:
     """What --machine names, else what --runtime shows. Raises MachineError, RuntimeUnavailable."""
     if given.machine and given.runtime:
-        raise WrongUsage("--machine takes a profile and asks no runtime: leave --runtime out")
+        raise WrongUsage("--machine names a profile and uses no runtime: leave --runtime out")
     return load_machine(given.machine) if given.machine else measured(given.runtime)
 
 

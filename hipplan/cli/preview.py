@@ -144,7 +144,7 @@ def _preview_change(
         found = compile_change(compile_plan(load_plan(read_old(), given, which="from-"), profile), plan, profile)
     else:
         if given.rank is None:
-            raise WrongUsage("--from: say whose changes, with --rank")
+            raise WrongUsage("--from: choose the rank with --rank")
         before = AllRanks(everybody.ranks, lambda rank: load_plan(read_old(), given, rank, "from-"), profile)
         own = everybody.load(everybody.ranks[given.rank])
         found = compile_change(before.whole(given.rank), own, everybody.machine, meet=everybody.meeting(given.rank))

@@ -19,25 +19,27 @@ if TYPE_CHECKING:
 
 def ranks_option(parser: Parser) -> None:
     about = (
-        "of a plan for ranks: how many there are (default: what the plan says, else its per_node, else 1); "
-        "the first 1024 are looked at"
+        "for a plan with ranks: how many (default: the plan's count, else its per_node, else 1); "
+        "at most 1024 are checked"
     )
     parser.add_argument("--ranks", metavar="N", type=_count, help=about)
 
 
 def rank_option(parser: Parser) -> None:
-    parser.add_argument("--rank", metavar="N", type=_number, help="of a plan for ranks: show the program of this one")
+    parser.add_argument(
+        "--rank", metavar="N", type=_number, help="for a plan with ranks: show the program of this rank"
+    )
 
 
 def _count(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text[:9]) <= RANKS_MAX:
-        raise argparse.ArgumentTypeError(f"is no number from 1 to {RANKS_MAX}: {text[:40]!r}")
+        raise argparse.ArgumentTypeError(f"not a number from 1 to {RANKS_MAX}: {text[:40]!r}")
     return int(text)
 
 
 def _number(text: str) -> int:
     if not text.isdecimal() or int(text[:9]) >= RANKS_MAX:
-        raise argparse.ArgumentTypeError(f"is no number from 0 to {RANKS_MAX - 1}: {text[:40]!r}")
+        raise argparse.ArgumentTypeError(f"not a number from 0 to {RANKS_MAX - 1}: {text[:40]!r}")
     return int(text)
 
 
@@ -60,7 +62,7 @@ def refuse_without_ranks(given: Namespace) -> None:
     """Raises WrongUsage for options that a plan without `ranks:` has no use for."""
     for option in ("ranks", "rank"):
         if getattr(given, option, None) is not None:
-            raise WrongUsage(f"--{option}: the plan is not for ranks; add ranks: {{}} to it if it is meant to be")
+            raise WrongUsage(f"--{option}: the plan has no ranks; add ranks: {{}} to it if it should")
 
 
 def together(by_rank: Sequence[Sequence[Diagnostic]]) -> list[Diagnostic]:

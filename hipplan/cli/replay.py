@@ -28,7 +28,7 @@ def run(given: Namespace) -> int:
     from hipplan.show import render
 
     if given.file == "-":
-        raise WrongUsage("a record is read from a file, not from standard input; name it (./- is one of that name)")
+        raise WrongUsage("a record cannot be read from standard input; name a file (./- for one named -)")
     record = read(given.file)
     if given.format == "json":
         print(strict_json.document(complete=record.complete, events=record.events))

@@ -16,10 +16,10 @@ from hipplan.errors import Diagnostic, RuntimeUnavailable, reason_of
 
 
 def declare(parser: Parser) -> None:
-    parser.add_argument("command", metavar="CMD", nargs="*", help="the program and its arguments, best after --")
+    parser.add_argument("command", metavar="CMD", nargs="*", help="the program and its arguments, preferably after --")
     machine_option(parser)
-    parser.add_argument("--hip-version", metavar="X.Y", help="the HIP release to simulate, as 6.3 or 7.2")
-    parser.add_argument("--fail", metavar="RULES", help="let calls fail, as hipMemMap@3=hipErrorOutOfMemory")
+    parser.add_argument("--hip-version", metavar="X.Y", help="the HIP release to simulate, such as 6.3 or 7.2")
+    parser.add_argument("--fail", metavar="RULES", help="make calls fail, such as hipMemMap@3=hipErrorOutOfMemory")
     parser.add_argument("--trace", metavar="FILE", help="append a JSON line per call to a file")
     parser.set_defaults(rest=[])
 
@@ -41,7 +41,7 @@ def run(given: Namespace) -> int:
             raise WrongUsage(f"the simulator cannot start: {rest if variable in by_option else why}")
         return simulate(command, profile, variables)
     except OSError as error:
-        hint = "name a program that can be run, after --"
+        hint = "name an executable program after --"
         what = f"'{command[0]}'" if error.errno else "the program"
         found = Diagnostic("HP407", f"{what} cannot be started: {reason_of(error)}", hint=hint)
         raise RuntimeUnavailable(found) from None

@@ -1,4 +1,4 @@
-"""hipplan validate: check plans; with --machine also whether that machine can hold them.
+"""hipplan validate: check plans; with --machine, also check that the machine can hold them.
 
 Changes nothing, needs no GPU and no compiled part. A folder means the plans in it, at any depth: files named
 *.yaml or *.yml with the key `hipplan:`, except those that another plan includes.
@@ -99,7 +99,7 @@ def run(given: Namespace) -> int:
 
 def _check(file: str, given: Namespace, profile: Machine | None) -> tuple[ExitCode, Sequence[Diagnostic]]:
     if is_folder(file):
-        hint = "a plan is a file named *.yaml or *.yml that says hipplan: 1"
+        hint = "a plan is a file named *.yaml or *.yml with the key hipplan: 1"
         return ExitCode.INVALID, [Diagnostic("HP001", f"there is no plan in the folder {file}", hint=hint)]
 
     try:

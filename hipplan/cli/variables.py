@@ -31,7 +31,7 @@ def plan_options(parser: Parser, *, runtime: bool = True) -> None:
     vars_option(parser)
     about = "let the plan include files from outside its own folder"
     parser.add_argument("--include-anywhere", action="store_true", help=about)
-    about = "treat warnings as errors: exit code 2, and nothing is done"
+    about = "treat warnings as errors: exit with 2 and change nothing"
     parser.add_argument("--strict", action="store_true", help=about)
 
 

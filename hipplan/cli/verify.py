@@ -18,7 +18,7 @@ from hipplan.files import strict_json
 
 
 def declare(parser: Parser) -> None:
-    about = "the process that holds it; may be left out if only one does"
+    about = "the process that holds it; needed only if several do"
     parser.add_argument("process", metavar="PID", nargs="?", type=int, help=about)
     parser.add_argument(
         "--list", action="store_true", help="list the processes that hold a layout: plan, memory, start time, command"
@@ -31,7 +31,7 @@ def run(given: Namespace) -> int:
     from hipplan.show import render
 
     if given.process is not None and given.process < 1:
-        raise WrongUsage("a process has a number from 1 on")
+        raise WrongUsage("a process ID is 1 or more")
     if given.list:
         holding = verifying.holders()
         if given.format == "json":

@@ -18,7 +18,7 @@ def version_text() -> str:
     try:
         from hipplan import _core
     except RuntimeUnavailable:
-        rows["compiled part"] = "none: plans can be checked, and not applied"
+        rows["compiled part"] = "none: plans can be checked but not applied"
     else:
         rows["compiled part"] = _core.compiler
         rows["amd"] = _amd_library()

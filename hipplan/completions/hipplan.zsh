@@ -12,17 +12,17 @@ _shtab_hipplan_commands() {
   local _commands=(
     apply:'apply a plan, all or nothing; hold it until ^C; tear it down'
     bench:'measure copy bandwidth and latency between all devices'
-    completion:'print a script that completes these verbs and their options in a shell'
-    explain:'explain a diagnostic: its cause, a wrong and a corrected example'
-    fmt:'write plans in one canonical way, comments kept'
-    import:'write a plan for a checkpoint, from the headers of its files alone'
-    lock:'write down what a plan becomes on a machine, for apply --locked'
+    completion:'print a shell script that completes these verbs and their options'
+    explain:'explain a diagnostic: its cause, its fix, an example'
+    fmt:'format plans; comments are kept'
+    import:'write a plan for a checkpoint, from the headers of its files'
+    lock:'lock what a plan becomes on a machine, for apply --locked'
     machine:'measure this machine as a profile; list, show and compare profiles'
-    preview:'show the steps a plan takes, the sizes, and what padding wastes'
-    replay:'show what an apply that was recorded did, step by step'
+    preview:'show the steps of a plan, its sizes and how much is padding'
+    replay:'show a recorded apply, step by step'
     schema:'print the JSON Schema of plans or of machine profiles'
     sim:'run any HIP program on the simulator'
-    validate:'check plans; with --machine also whether that machine can hold them'
+    validate:'check plans; with --machine, also check that the machine can hold them'
     verify:'read back a layout that another process holds; show what differs'
   )
   _describe 'hipplan commands' _commands
@@ -38,21 +38,21 @@ _shtab_hipplan_defaults_added=0
 
 _shtab_hipplan_apply_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--once[tear down at once instead of holding until \^C]"
-  "*--save[when it ends, write what memory holds to a file\: .npy, .safetensors, else bytes\; may be repeated]:NAME=FILE:_files"
-  "--no-verify[do not read back what the driver did]"
-  "--locked[a file that \`hipplan lock\` wrote\: apply exactly that, with the same addresses, or report why not]:LOCK:_files"
-  "--record[write down each step, with its time and result, as JSON lines]:FILE:_files"
-  "--group[apply together with other ranks, all or none\: torch, mpi, or a fresh folder that all see]:torch|mpi|DIR:"
-  "--timeout[with --group\: seconds that a rank which is ready waits for the others (default\: 60)]:S:"
+  "--once[tear down at once instead of holding the layout until \^C]"
+  "*--save[at the end, save an object\'s bytes to a file\: .npy, .safetensors, else raw bytes\; may be repeated]:NAME=FILE:_files"
+  "--no-verify[do not read the result back from the driver]"
+  "--locked[a file that \`hipplan lock\` wrote\: apply exactly that, with the same addresses, or report what differs]:LOCK:_files"
+  "--record[record each step, with its time and result, as JSON lines]:FILE:_files"
+  "--group[apply together with other ranks, all or none\: torch, mpi, or a new folder that all ranks share]:torch|mpi|DIR:"
+  "--timeout[with --group\: how many seconds a rank that is ready waits for the others (default\: 60)]:S:"
   "--machine[a machine profile\: a shipped name (\`hipplan machine list\`) or a YAML file]:PROFILE:_hipplan_profiles"
-  "--runtime[auto (default\: amd if it has a device, else cuda, else sim), amd, cuda, sim or the path of a HIP library\; the environment variable HIPPLAN_RUNTIME too]:RUNTIME:_files"
+  "--runtime[auto (default\: amd if it has a device, else cuda, else sim), amd, cuda, sim or the path of a HIP library\; HIPPLAN_RUNTIME sets the default]:RUNTIME:_files"
   "*--var[set a variable of the plan\; may be repeated]:NAME=VALUE:"
   "*--var-file[take variables of the plan from a YAML file of NAME\: VALUE\; may be repeated. Also from the environment\: HIPPLAN_VAR_name]:FILE:_files"
   "--include-anywhere[let the plan include files from outside its own folder]"
-  "--strict[treat warnings as errors\: exit code 2, and nothing is done]"
+  "--strict[treat warnings as errors\: exit with 2 and change nothing]"
   {-q,--quiet}"[print errors and warnings only]"
-  "--format[for people, or for programs (default\: text)]:format:(text json)"
+  "--format[text for people, json for programs (default\: text)]:format:(text json)"
   ":the plan, or - for stdin:_files"
 )
 
@@ -61,11 +61,11 @@ _shtab_hipplan_apply_defaults_added=0
 
 _shtab_hipplan_bench_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--size[how much each copy moves (default\: 256MiB, simulated 16MiB)]:size:"
-  "--repeats[copies of each kind, of which the median counts (default\: 20)]:repeats:"
-  "--compare[measure ordinary buffers too, in turn, and print the ratio]"
-  "--runtime[auto (default\: amd if it has a device, else cuda, else sim), amd, cuda, sim or the path of a HIP library\; the environment variable HIPPLAN_RUNTIME too]:RUNTIME:_files"
-  "--format[for people, or for programs (default\: text)]:format:(text json)"
+  "--size[bytes per copy (default\: 256MiB, simulated 16MiB)]:size:"
+  "--repeats[copies of each kind\; the median is reported (default\: 20)]:repeats:"
+  "--compare[also measure ordinary buffers, and print the ratio]"
+  "--runtime[auto (default\: amd if it has a device, else cuda, else sim), amd, cuda, sim or the path of a HIP library\; HIPPLAN_RUNTIME sets the default]:RUNTIME:_files"
+  "--format[text for people, json for programs (default\: text)]:format:(text json)"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -73,7 +73,7 @@ _shtab_hipplan_bench_defaults_added=0
 
 _shtab_hipplan_completion_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  ":the shell that reads the script:(bash zsh)"
+  ":the shell to write the script for:(bash zsh)"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -81,7 +81,7 @@ _shtab_hipplan_completion_defaults_added=0
 
 _shtab_hipplan_explain_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--list[list all codes, a line each]"
+  "--list[list all codes, one per line]"
   ":the code of a diagnostic:"
 )
 
@@ -90,9 +90,9 @@ _shtab_hipplan_explain_defaults_added=0
 
 _shtab_hipplan_fmt_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--only-plans[skip each FILE without the key hipplan\:, as in folders (for hooks, which name every YAML file)]"
+  "--only-plans[skip files without the key hipplan\:, as in folders (for hooks that pass every YAML file)]"
   {-q,--quiet}"[print errors and warnings only]"
-  "--check[write nothing\; name the files that would change]"
+  "--check[write nothing\; list the files that would change]"
   "--write[change the files in place]"
   "(*):plans, folders of plans, or - for stdin:_files"
 )
@@ -114,14 +114,14 @@ _shtab_hipplan_import_defaults_added=0
 _shtab_hipplan_lock_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   {-o,--output}"[the file to write (default\: standard output)]:LOCK:_files"
-  "--check[write nothing\; say whether this lock still fits]:LOCK:_files"
-  "--address-base[the address of the first reservation, as 0x680000000000 (default\: one that follows from the plan\'s name)]:ADDRESS:"
+  "--check[write nothing\; check whether this lock still matches]:LOCK:_files"
+  "--address-base[the address of the first reservation, such as 0x680000000000 (default\: derived from the plan\'s name)]:ADDRESS:"
   "--machine[a machine profile\: a shipped name (\`hipplan machine list\`) or a YAML file]:PROFILE:_hipplan_profiles"
-  "--runtime[auto (default\: amd if it has a device, else cuda, else sim), amd, cuda, sim or the path of a HIP library\; the environment variable HIPPLAN_RUNTIME too]:RUNTIME:_files"
+  "--runtime[auto (default\: amd if it has a device, else cuda, else sim), amd, cuda, sim or the path of a HIP library\; HIPPLAN_RUNTIME sets the default]:RUNTIME:_files"
   "*--var[set a variable of the plan\; may be repeated]:NAME=VALUE:"
   "*--var-file[take variables of the plan from a YAML file of NAME\: VALUE\; may be repeated. Also from the environment\: HIPPLAN_VAR_name]:FILE:_files"
   "--include-anywhere[let the plan include files from outside its own folder]"
-  "--strict[treat warnings as errors\: exit code 2, and nothing is done]"
+  "--strict[treat warnings as errors\: exit with 2 and change nothing]"
   {-q,--quiet}"[print errors and warnings only]"
   ":the plan, or - for stdin:_files"
 )
@@ -132,9 +132,9 @@ _shtab_hipplan_lock_defaults_added=0
 _shtab_hipplan_machine_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--diff[show where two profiles differ]:('A', 'B'):"
-  "--runtime[auto (default\: amd if it has a device, else cuda, else sim), amd, cuda, sim or the path of a HIP library\; the environment variable HIPPLAN_RUNTIME too]:RUNTIME:_files"
-  "--format[for people, or for programs (default\: text)]:format:(text json)"
-  ":list the profiles that come with hipplan, or show one\; left out\: measure this machine:(list show)"
+  "--runtime[auto (default\: amd if it has a device, else cuda, else sim), amd, cuda, sim or the path of a HIP library\; HIPPLAN_RUNTIME sets the default]:RUNTIME:_files"
+  "--format[text for people, json for programs (default\: text)]:format:(text json)"
+  ":list the profiles that come with hipplan, or show one\; default\: measure this machine:(list show)"
   ":what to show\: a shipped name or a YAML file:_hipplan_profiles"
 )
 
@@ -144,18 +144,18 @@ _shtab_hipplan_machine_defaults_added=0
 _shtab_hipplan_preview_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--machine[a machine profile\: a shipped name (\`hipplan machine list\`) or a YAML file]:PROFILE:_hipplan_profiles"
-  "--runtime[auto (default\: amd if it has a device, else cuda, else sim), amd, cuda, sim or the path of a HIP library\; the environment variable HIPPLAN_RUNTIME too]:RUNTIME:_files"
+  "--runtime[auto (default\: amd if it has a device, else cuda, else sim), amd, cuda, sim or the path of a HIP library\; HIPPLAN_RUNTIME sets the default]:RUNTIME:_files"
   "*--var[set a variable of the plan\; may be repeated]:NAME=VALUE:"
   "*--var-file[take variables of the plan from a YAML file of NAME\: VALUE\; may be repeated. Also from the environment\: HIPPLAN_VAR_name]:FILE:_files"
   "--include-anywhere[let the plan include files from outside its own folder]"
-  "--strict[treat warnings as errors\: exit code 2, and nothing is done]"
+  "--strict[treat warnings as errors\: exit with 2 and change nothing]"
   "--from[show the changes from this plan to FILE\: \+ \~ -]:OLD:_files"
   "*--from-var[set a variable of the plan OLD\; may be repeated]:NAME=VALUE:"
   "*--from-var-file[take variables of the plan OLD from a YAML file of NAME\: VALUE\; may be repeated]:FILE:_files"
   "--detailed-exitcode[with --from\: exit with 6 if there are changes, 0 if there are none]"
-  "--ranks[of a plan for ranks\: how many there are (default\: what the plan says, else its per_node, else 1)\; the first 1024 are looked at]:N:"
-  "--rank[of a plan for ranks\: show the program of this one]:N:"
-  "--format[for people, or for programs (default\: text)]:format:(text json)"
+  "--ranks[for a plan with ranks\: how many (default\: the plan\'s count, else its per_node, else 1)\; at most 1024 are checked]:N:"
+  "--rank[for a plan with ranks\: show the program of this rank]:N:"
+  "--format[text for people, json for programs (default\: text)]:format:(text json)"
   ":the plan, or - for stdin:_files"
 )
 
@@ -164,7 +164,7 @@ _shtab_hipplan_preview_defaults_added=0
 
 _shtab_hipplan_replay_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--format[for people, or for programs (default\: text)]:format:(text json)"
+  "--format[text for people, json for programs (default\: text)]:format:(text json)"
   ":what \`hipplan apply --record FILE\` wrote:_files"
 )
 
@@ -182,10 +182,10 @@ _shtab_hipplan_schema_defaults_added=0
 _shtab_hipplan_sim_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--machine[a machine profile\: a shipped name (\`hipplan machine list\`) or a YAML file]:PROFILE:_hipplan_profiles"
-  "--hip-version[the HIP release to simulate, as 6.3 or 7.2]:X.Y:"
-  "--fail[let calls fail, as hipMemMap\@3\=hipErrorOutOfMemory]:RULES:"
+  "--hip-version[the HIP release to simulate, such as 6.3 or 7.2]:X.Y:"
+  "--fail[make calls fail, such as hipMemMap\@3\=hipErrorOutOfMemory]:RULES:"
   "--trace[append a JSON line per call to a file]:FILE:_files"
-  "(*)::the program and its arguments, best after --:_files"
+  "(*)::the program and its arguments, preferably after --:_files"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -193,15 +193,15 @@ _shtab_hipplan_sim_defaults_added=0
 
 _shtab_hipplan_validate_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--only-plans[skip each FILE without the key hipplan\:, as in folders (for hooks, which name every YAML file)]"
+  "--only-plans[skip files without the key hipplan\:, as in folders (for hooks that pass every YAML file)]"
   "--machine[a machine profile\: a shipped name (\`hipplan machine list\`) or a YAML file]:PROFILE:_hipplan_profiles"
   "*--var[set a variable of the plan\; may be repeated]:NAME=VALUE:"
   "*--var-file[take variables of the plan from a YAML file of NAME\: VALUE\; may be repeated. Also from the environment\: HIPPLAN_VAR_name]:FILE:_files"
   "--include-anywhere[let the plan include files from outside its own folder]"
-  "--strict[treat warnings as errors\: exit code 2, and nothing is done]"
-  "--ranks[of a plan for ranks\: how many there are (default\: what the plan says, else its per_node, else 1)\; the first 1024 are looked at]:N:"
+  "--strict[treat warnings as errors\: exit with 2 and change nothing]"
+  "--ranks[for a plan with ranks\: how many (default\: the plan\'s count, else its per_node, else 1)\; at most 1024 are checked]:N:"
   {-q,--quiet}"[print errors and warnings only]"
-  "--format[for people, or for programs (default\: text)]:format:(text json github sarif)"
+  "--format[text for people, json for programs (default\: text)]:format:(text json github sarif)"
   "(*):plans, folders of plans, or - for stdin:_files"
 )
 
@@ -211,8 +211,8 @@ _shtab_hipplan_validate_defaults_added=0
 _shtab_hipplan_verify_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--list[list the processes that hold a layout\: plan, memory, start time, command]"
-  "--format[for people, or for programs (default\: text)]:format:(text json)"
-  ":the process that holds it\; may be left out if only one does:"
+  "--format[text for people, json for programs (default\: text)]:format:(text json)"
+  ":the process that holds it\; needed only if several do:"
 )
 
 # guard to ensure default positional specs are added only once per session

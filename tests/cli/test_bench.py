@@ -42,7 +42,7 @@ def test_the_tables(hipplan: Run) -> None:
     done = hipplan(*SMALL, "--compare")
 
     assert done.returncode == 0
-    for title in ("GB/s", "latency, us", "bandwidth to that of ordinary buffers"):
+    for title in ("GB/s", "latency, us", "bandwidth relative to ordinary buffers"):
         assert title in done.stdout
     assert "copies of 1MiB" in done.stdout
 
@@ -76,7 +76,7 @@ def test_a_machine_that_is_too_small_says_by_how_much(hipplan: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--size", "0"), "--size: nothing to copy"),
+        (("--size", "0"), "--size: must be more than 0"),
         (("--size", "lots"), "--size: "),
         (("--repeats", "0"), "--repeats: from 1 to"),
         (("--repeats", "two"), "--repeats"),

@@ -236,7 +236,7 @@ def test_tensors_that_the_devices_cannot_share_are_told(hipplan: Run, tmp_path: 
 
     assert done.returncode == 0
     assert "warning: 7 does not divide 1 of 2 tensors that would be split" in done.stderr
-    assert done.stderr.endswith("each device has the whole of them: lm_head.weight\n")
+    assert done.stderr.endswith("each device gets a full copy: lm_head.weight\n")
 
 
 def test_a_tensor_without_a_name_is_refused(tmp_path: Path) -> None:

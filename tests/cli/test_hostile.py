@@ -266,16 +266,16 @@ def test_a_range_that_cannot_be_reserved_is_no_lack_of_device_memory(hipplan: Ru
 @pytest.mark.parametrize(
     ("lacks", "says"),
     [
-        (MemoryError(), "too little memory"),
-        (OSError(errno.ENOMEM, "Cannot allocate memory"), "too little memory"),
+        (MemoryError(), "run out of memory"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "run out of memory"),
         (
             OSError(errno.EMFILE, "Too many open files", "render.py"),
-            "too little room for open files: raise `ulimit -n`",
+            "run out of file descriptors: raise `ulimit -n`",
         ),
-        (ImportError("_core.so: failed to map segment from shared object"), "too little memory"),
+        (ImportError("_core.so: failed to map segment from shared object"), "run out of memory"),
         (
             ImportError("_core.so: cannot open shared object file: Too many open files"),
-            "too little room for open files",
+            "run out of file descriptors",
         ),
     ],
 )

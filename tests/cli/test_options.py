@@ -110,7 +110,7 @@ def test_strict_makes_warnings_errors(line: str, warned: Path, capsys: pytest.Ca
     assert main([*line.split(), str(warned), "--strict"]) == 2
     told = capsys.readouterr().err
     assert "error[HP251]" in told
-    assert "--strict: a warning is an error" in told
+    assert "--strict: warnings are errors" in told
 
 
 def test_strict_annotates_errors(warned: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,7 +155,7 @@ def test_explain_wants_a_code_or_the_list(line: list[str], hipplan: Run) -> None
     done = hipplan(*line)
 
     assert done.returncode == 2
-    assert "name a code such as HP101, or say --list" in done.stderr
+    assert "give a code such as HP101, or --list" in done.stderr
 
 
 def test_the_version_names_the_compiler_and_the_libraries(hipplan: Run) -> None:

@@ -254,7 +254,7 @@ def test_what_is_read_is_not_written_over(tmp_path: Path, hipplan: Run) -> None:
     ):
         done = hipplan(*line)
         assert done.returncode == 2, line
-        assert "is read by this command; name another file" in done.stderr
+        assert "is an input of this command; name another file" in done.stderr
     assert {path: path.read_bytes() for path in (plan, tensors)} == before
 
 
@@ -279,7 +279,7 @@ def test_what_a_plan_and_an_index_name_is_read_too(
         lines.append(["apply", str(plan), "--once", "--runtime", "sim", "--save", f"a={file}"])
     for line in lines:
         assert main.run(line) == 2, line
-        assert "is read by this command; name another file" in capsys.readouterr().err, line
+        assert "is an input of this command; name another file" in capsys.readouterr().err, line
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
@@ -288,9 +288,9 @@ def test_what_a_plan_and_an_index_name_is_read_too(
     [
         (
             ["apply", str(QUICKSTART), "--once", "--runtime", "sim", "--save", "model=-"],
-            "--save: standard output has the",
+            "--save: the report goes to standard output",
         ),
-        (["replay", "-"], "a record is read from a file, not from standard input"),
+        (["replay", "-"], "a record cannot be read from standard input"),
     ],
 )
 def test_a_dash_is_no_file(line: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -116,11 +116,11 @@ def test_the_changes_of_one_rank(hipplan: Run, plan: Path, tmp_path: Path) -> No
         (("--rank", 2, "--ranks", 2), "no rank 2 of 2"),
         (("--rank", 1500, "--ranks", 2000), "the last one is 1023"),
         (("--rank", 2000, "--ranks", 2000), "no rank 2000 of 2000"),
-        (("--rank", -1), "no number"),
-        (("--rank", "x"), "no number"),
-        (("--ranks", 0), "no number from 1"),
-        (("--ranks", "1e9"), "no number"),
-        (("--ranks", 99999999999), "no number"),
+        (("--rank", -1), "not a number"),
+        (("--rank", "x"), "not a number"),
+        (("--ranks", 0), "not a number from 1"),
+        (("--ranks", "1e9"), "not a number"),
+        (("--ranks", 99999999999), "not a number"),
     ],
 )
 def test_numbers_that_are_none_are_refused(hipplan: Run, plan: Path, arguments: tuple[object, ...], said: str) -> None:

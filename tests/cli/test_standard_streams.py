@@ -101,7 +101,7 @@ def test_a_working_folder_that_is_gone_is_told(tmp_path: Path) -> None:
     )
 
     assert done.returncode == 2
-    assert "the working folder does not exist any more" in done.stderr
+    assert "the working folder no longer exists" in done.stderr
 
 
 @pytest.mark.parametrize(

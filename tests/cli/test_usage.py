@@ -44,7 +44,7 @@ def test_wrong_usage_is_not_taken_for_a_machine_that_is_too_small(line: list[obj
     ("line", "hint"),
     [
         (["plan", "p.yaml"], "hipplan preview shows the steps and changes nothing"),
-        (["destroy"], "gives everything back when it ends"),
+        (["destroy"], "frees everything when it ends"),
         (["status"], "hipplan verify --list"),
         (["lint"], "hipplan validate"),
         (["valdate", "p.yaml"], "did you mean 'validate'?"),
@@ -52,7 +52,7 @@ def test_wrong_usage_is_not_taken_for_a_machine_that_is_too_small(line: list[obj
         (["help", "plan"], "hipplan preview shows the steps"),
         (["apply", "--dry-run", "p.yaml"], "hipplan preview shows the steps"),
         (["apply", "-f", "p.yaml"], "hipplan apply plan.yaml"),
-        (["apply", "p.yaml", "-auto-approve"], "hipplan never asks"),
+        (["apply", "p.yaml", "-auto-approve"], "hipplan never prompts"),
         (["preview", "p.yaml", "--json"], "--format json"),
         (["apply", "p.yaml", "-var", "a=1"], "--var NAME=VALUE"),
     ],

@@ -60,7 +60,7 @@ def test_a_signal_inside_a_slow_call_is_answered_and_rolls_back(number: signal.S
     command = signalled_in("hipMemMap@1", [number], tmp_path)
 
     assert command.wait() == 128 + number
-    assert "stopping when the driver call under way is done" in command.err
+    assert "stopping when the current driver call returns" in command.err
 
 
 def test_a_signal_during_roll_back_is_answered_and_does_not_abandon_it(tmp_path: Path) -> None:
