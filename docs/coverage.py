@@ -41,6 +41,7 @@ _FLAGS = {
     ("hipMallocManaged", "flags"): "hipMemAttach",
     ("hipStreamAttachMemAsync", "flags"): "hipMemAttach",
     ("hipStreamCreateWithFlags", "flags"): "hipStream",
+    ("hipEventCreateWithFlags", "flags"): "hipEvent",
 }
 
 

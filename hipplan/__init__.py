@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from hipplan.language.loader import LoadedPlan, load
     from hipplan.language.rank import Rank
     from hipplan.layout.layout import Layout
+    from hipplan.layout.streams import Stream
+    from hipplan.layout.transfer import Transfer
     from hipplan.layout.views import Piece
     from hipplan.machines.profiles import Machine
     from hipplan.machines.profiles import load_machine as machine
@@ -75,6 +77,8 @@ __all__ = [
     "RecordError",
     "RuntimeUnavailable",
     "SettingError",
+    "Stream",
+    "Transfer",
     "apply",
     "compile",
     "group",
@@ -91,6 +95,8 @@ _WHERE = {
     "Piece": "layout.views",
     "Program": "program.program",
     "Rank": "language.rank",
+    "Stream": "layout.streams",
+    "Transfer": "layout.transfer",
     "apply": "api",
     "compile": "program.compiler",
     "group": "ranks.groups",

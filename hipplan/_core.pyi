@@ -168,6 +168,27 @@ class Filler:
     def total(self) -> int: ...
     def run(self, on_bytes: Callable[[int], None] | None = None) -> None: ...
 
+class QueuedWork:
+    """Copies and fills in a stream, and an event behind them."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        name: str,
+        device: int,
+        stream: int,
+        copies: Sequence[tuple[int, int, int, int, int]],
+        fills: Sequence[tuple[int, int, bytes]],
+    ) -> None: ...
+    def done(self) -> bool: ...
+
+class Background:
+    """Work of a filler on a thread of its own, behind what a stream has to do."""
+
+    def __init__(self, runtime: Runtime, filler: Filler, device: int, stream: int) -> None: ...
+    def done(self) -> bool: ...
+    def stop(self) -> None: ...
+
 class MemoryPool:
     """Memory handed out in blocks, by C functions with the number of its slot."""
 

@@ -15,10 +15,11 @@ void tick(const py::object& on_bytes, std::uint64_t done) {
 }  // namespace
 
 void bind_filler(py::module_& module) {
-  py::class_<filler> bound(module, "Filler", "Fills memory from files, patterns and other memory.");
+  py::class_<filler, std::shared_ptr<filler>> bound(module, "Filler",
+                                                    "Fills memory from files, patterns and other memory.");
   bound
       .def("__init__", constructor(+[](runtime_ptr runtime, unsigned processors) {
-             return std::make_unique<filler>(std::move(runtime), processors);
+             return std::make_shared<filler>(std::move(runtime), processors);
            }),
            is_constructor(), py::arg("runtime"), py::arg("processors") = 0,
            "processors: how many threads there may be in all, about; 0: as many as this process may use.")

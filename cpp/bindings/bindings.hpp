@@ -14,5 +14,6 @@ void bind_undo(py::module_& module);
 void bind_views(py::module_& module);
 void bind_change(py::module_& module);
 void bind_filler(py::module_& module);
+void bind_transfers(py::module_& module);
 
 }  // namespace hipplan

@@ -19,4 +19,5 @@ PYBIND11_MODULE(_core, module) {
   bind_undo(module);
   bind_change(module);
   bind_filler(module);
+  bind_transfers(module);
 }

@@ -21,6 +21,7 @@
   X(hipHostRegisterIoMemory)    \
   X(hipHostRegisterReadOnly)    \
   X(hipStreamNonBlocking)       \
+  X(hipEventDisableTiming)      \
   X(hipCpuDeviceId)             \
   X(hipInvalidDeviceId)
 #define TAKE_DOWN(name) constexpr auto ours_##name = hip_abi::name;
@@ -72,6 +73,7 @@ REAL_TYPE(hipPointerAttribute_t, hipPointerAttribute_t)
 REAL_TYPE(hipUUID, hipUUID)
 REAL_TYPE(hipArrayMapInfo, hipArrayMapInfo)
 REAL_TYPE(ihipStream_t, ihipStream_t)
+REAL_TYPE(ihipEvent_t, ihipEvent_t)
 REAL_TYPE(ihipMemGenericAllocationHandle, ihipMemGenericAllocationHandle)
 REAL_TYPE(hipDeviceProp_tR0600, hipDeviceProp_t)
 

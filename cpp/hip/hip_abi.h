@@ -217,13 +217,16 @@ inline constexpr unsigned int hipHostRegisterIoMemory = 4;
 inline constexpr unsigned int hipHostRegisterReadOnly = 8;
 inline constexpr unsigned int hipStreamDefault = 0;
 inline constexpr unsigned int hipStreamNonBlocking = 1;
+inline constexpr unsigned int hipEventDisableTiming = 2;
 inline constexpr int hipCpuDeviceId = -1;
 inline constexpr int hipInvalidDeviceId = -2;
 
 struct ihipStream_t;
+struct ihipEvent_t;
 struct ihipMemGenericAllocationHandle;
 struct hipArrayMapInfo;  // opaque: hipMemMapArrayAsync is refused by every AMD runtime
 using hipStream_t = ihipStream_t*;
+using hipEvent_t = ihipEvent_t*;
 using hipMemGenericAllocationHandle_t = ihipMemGenericAllocationHandle*;
 using hipDevice_t = int;
 

@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "error.hpp"
@@ -26,6 +27,9 @@ struct function_table {
 #define HIP_CALL(name, params, args) hipError_t(*name) params = nullptr;
 #include "hip_calls.def"
 };
+
+/// Whether NotReady is the answer of a call, and not a reason to make it again.
+constexpr bool answers_not_ready(std::string_view call) { return call == "hipEventQuery"; }
 
 class runtime {
  public:
@@ -70,9 +74,11 @@ class runtime {
   }
 
 #define HIP_COMMA_ARGS(...) __VA_OPT__(, ) __VA_ARGS__
-#define HIP_CALL(name, params, args)                                                                     \
-  hipError_t name params {                                                                               \
-    return until_ready([&] { return interceptor_.run(#name, #args, table_.name HIP_COMMA_ARGS args); }); \
+#define HIP_CALL(name, params, args)                                                                   \
+  hipError_t name params {                                                                             \
+    const auto call = [&] { return interceptor_.run(#name, #args, table_.name HIP_COMMA_ARGS args); }; \
+    if constexpr (answers_not_ready(#name)) return call();                                             \
+    return until_ready(call);                                                                          \
   }
 #define HIP_CALL_OPTIONAL(name, params, args)                                                            \
   hipError_t name params {                                                                               \

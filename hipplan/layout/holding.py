@@ -16,7 +16,9 @@ from hipplan.layout.dlpack import places_of
 from hipplan.layout.leases import in_use
 from hipplan.layout.record import Recorder
 from hipplan.layout.state import State
+from hipplan.layout.streams import Stream
 from hipplan.layout.together import Together
+from hipplan.layout.transfer import UnderWay
 from hipplan.layout.undo import NOTHING, Undone, give_back
 from hipplan.layout.views import Piece
 from hipplan.machines.family import family_of
@@ -70,6 +72,8 @@ class Holding:
         """Who is to be told when what sleeps is there again, by its names."""
         self.gives_back: set[int] = set()
         """Devices whose memory comes back as soon as it is given back."""
+        self.under_way = UnderWay()
+        """Bytes that move while their caller does something else."""
         self.record = record
         """Who writes down what is done."""
         self.lock = threading.RLock()  # a signal's handler may close what its thread is closing
@@ -144,7 +148,8 @@ class Holding:
             size = state.size_of(name)  # all of a file: the plan need not know how much that is
             resource = replace(resource, asked=size, size=size)
         places = places_of(resource, state.program, family_of(state.runtime.path))
-        return Piece(resource, state.address(resource), places, self.leases, state.runtime, age)
+        piece = resource, state.address(resource), places, self.leases, state.runtime, age
+        return Stream(state.stream_of(name), *piece) if resource.kind == "stream" else Piece(*piece)
 
     def _refusal(self, name: str) -> _core.LeaseRefused:
         if self.is_forked:
@@ -165,5 +170,5 @@ class Holding:
             log.error("%s", failure)
         if (holders := self.native.close(force)) and not force:
             hint = "delete the arrays and tensors made from it first, or close(force=True)"
-            raise LayoutInUse(in_use(holders, hint))
+            raise LayoutInUse(self.under_way.told(in_use(holders, hint)))
         return give_back(self.native.retired, self.record)

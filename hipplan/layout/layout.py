@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,22 +18,18 @@ from hipplan.layout.bound import bindings, rebound
 from hipplan.layout.checks import Check
 from hipplan.layout.holding import Holding
 from hipplan.layout.mover import OnBytes
-from hipplan.layout.of_rank import InGroup
+from hipplan.layout.moving import MovesBytes
 from hipplan.layout.sharing import export
 from hipplan.layout.sleeping import Names, OnNames
 from hipplan.layout.state import State
 from hipplan.layout.torchpool import TorchPool
 from hipplan.layout.transaction import OnStep
-from hipplan.layout.transfers import Moves
-from hipplan.layout.undo import NOTHING, Undone, give_back_waiting
+from hipplan.layout.undo import NOTHING, Undone, give_back_waiting, patience
 from hipplan.layout.verify import Checks, verify
 from hipplan.layout.views import Piece
 from hipplan.plain import seconds
 from hipplan.program import remake, sealing
-from hipplan.program.alterations import refuse
 from hipplan.program.difference import Difference
-from hipplan.program.memory import Memory
-from hipplan.program.program import Program
 
 if TYPE_CHECKING:
     from hipplan.language.loader import LoadedPlan, PlanSource
@@ -42,7 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("hipplan")
 
 
-class Layout(InGroup):
+class Layout(MovesBytes):
     """What apply() returns. Use it as a context manager, or close() it.
 
     layout["scratch"] is a Piece: its address and size, and views of its bytes for NumPy, PyTorch and CuPy.
@@ -58,14 +53,7 @@ class Layout(InGroup):
         self.retries = retries
         """Calls of apply made again because the driver said NotReady."""
         self._torch_pools: dict[str, TorchPool] = {}
-        self._moving = threading.RLock()  # one moves bytes at a time
-        self._moves_under_way: Moves | None = None
         open_layouts.add(self)
-
-    @property
-    def program(self) -> Program:
-        """What it was made from; another one after a change in place."""
-        return self._holding.state.program
 
     @property
     def checks(self) -> Sequence[Check]:
@@ -98,7 +86,8 @@ class Layout(InGroup):
 
     @property
     def leases(self) -> int:
-        """Arrays, tensors and buffers made from this layout that still live."""
+        """Arrays, tensors and buffers made from this layout that still live, and transfers that are under way."""
+        self._holding.under_way.settle()
         return len(self._holding.leases)
 
     def verify(self) -> Checks:
@@ -245,52 +234,6 @@ class Layout(InGroup):
         with self._holding.lock:
             return export(self._holding.state, self[name].resource)
 
-    def fill(
-        self, name: str, value: float | bool, *, dtype: str | None = None, on_bytes: OnBytes | None = None
-    ) -> None:
-        """Puts value into every element of a buffer, region, tensor or mapping: of its dtype, else dtype, else u8.
-
-        on_bytes: called with (bytes done, bytes in all) now and then; what it raises stops the work.
-        Raises ApplyError: no such name (HP420), it does not fit (HP105, HP213, HP421), the driver refused (HP401).
-        The layout stays. RuntimeError inside of on_bytes, or of on_step of a change.
-        """
-        with self._moves(name, on_bytes=on_bytes) as moves:
-            moves.fill(name, value, dtype or "")
-
-    def load(
-        self,
-        name: str,
-        path: str | os.PathLike[str],
-        *,
-        at: int | None = None,
-        tensor: str | None = None,
-        part: int | None = None,
-        parts: int | None = None,
-        on_bytes: OnBytes | None = None,
-    ) -> None:
-        """Fills a buffer, region, tensor or mapping from a file: .npy, .safetensors (or its index), else bytes.
-
-        As a plan's contents, whose keys the arguments are. Raises as fill() does, and ApplyError for arguments that a
-        plan could not have (as HP107) and a file that cannot be read (HP405), does not fit (HP421) or is damaged
-        (HP422), before the first byte is moved.
-        """
-        keys = {"at": at, "tensor": tensor, "part": part, "parts": parts}
-        with self._moves(name, on_bytes=on_bytes) as moves:
-            moves.load(name, os.fspath(path), keys)
-
-    def copy(self, source: str, to: str, *, on_bytes: OnBytes | None = None) -> None:
-        """Copies a buffer, region, tensor or mapping to another. Raises as fill() does."""
-        with self._moves(to, source, on_bytes=on_bytes) as moves:
-            moves.copy(to, source)
-
-    def save(self, name: str, path: str | os.PathLike[str], *, on_bytes: OnBytes | None = None) -> None:
-        """Writes a buffer, region, tensor or mapping to a file: .npy, .safetensors (a region: all tensors), else bytes.
-
-        An old file of that name is replaced when the new one is complete, never before. Raises as fill() does.
-        """
-        with self._moves(name, on_bytes=on_bytes) as moves:
-            moves.save(name, os.fspath(path))
-
     @contextmanager
     def torch_pool(self, name: str) -> Iterator[Any]:
         """While entered, what this thread's PyTorch allocates on the device lies in a region, tensor or device buffer.
@@ -305,42 +248,8 @@ class Layout(InGroup):
         with pool.used() as torch_pool:
             yield torch_pool
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Nobody moves bytes meanwhile."""
-        with self._moving:
-            if self._moves_under_way is not None:  # this very thread's, which is in on_bytes or a signal's handler
-                raise RuntimeError("bytes are being moved already: this cannot begin inside of that")
-            yield
-
-    @contextmanager
-    def _moves(self, *names: str, on_bytes: OnBytes | None) -> Iterator[Moves]:
-        """One at a time; the memory is held meanwhile, so that nobody can give it back."""
-        self._holding.require_open()
-        if self._holding.is_changed_here():  # a move that waits for this one to end may wait for the change to end too
-            raise RuntimeError("the layout is being changed: bytes cannot be moved inside of that")
-        with self._alone():
-            try:
-                with self._holding.lock:  # else a change in another thread may take away what was found
-                    program, pieces = self.program, [self[name] for name in names]
-                    moves = Moves(self._holding, [_core.Lease(piece) for piece in pieces], on_bytes)
-            except KeyError as unknown:
-                raise refuse(str(unknown.args[0])) from None
-            except _core.LeaseRefused:
-                sleeping.require_awake(self.program, names)
-                raise
-            try:
-                self._moves_under_way = moves
-                known = {piece.name: piece.resource for piece in pieces}  # of a registered file also its size
-                resources = (known.get(one.name, one) for one in program.resources)
-                moves.memory = Memory(resources, program.devices, program.sealed, program.measured)
-                yield moves
-            finally:
-                self._moves_under_way = None
-                moves.let_go()  # an exception's traceback would hold the leases
-
     def close(self, *, force: bool = False, wait: float = 0.0) -> Undone:
-        """Waits for the devices, then gives everything back, latest first. A second close does nothing.
+        """Waits for the devices and for transfers, then gives everything back, latest first. A second does nothing.
 
         Raises LayoutInUse (HP409), with nothing changed, while arrays or tensors made from this layout live.
         force: closes all the same. Mapped memory is unmapped, so a pointer used after this faults; its
@@ -356,6 +265,7 @@ class Layout(InGroup):
             _core.expect_idle_wait()  # as early as can be: it takes longer than all that comes before the wait
         for pool in self._torch_pools.values():
             pool.trim()
+        holding.under_way.wait(patience(), stop=force)
         with holding.lock:
             if self.closed:
                 return NOTHING

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from hipplan import _core
@@ -69,6 +69,26 @@ class Mover:
         else:
             self._take(step)
             self.run()
+
+    def begin(self, step: Fill | Copy | LoadFiles, stream: int, ordinal: int) -> _core.Background:
+        """As do(), on threads, when all that is in a stream now is done."""
+        self._take(step)
+        filler, self._filler = self.filler, None
+        return _core.Background(self._state.runtime, filler, ordinal, stream)
+
+    def read(self, name: str, parts: Sequence[Part], address: int) -> None:
+        """Into ordinary memory of the host."""
+        for part in parts:
+            self.filler.copy(name, CPU_ORDINAL, address, part.device, self.at(part), part.size, True)
+            address += part.size
+        self.run()
+
+    def write(self, name: str, parts: Sequence[Part], address: int) -> None:
+        """Out of ordinary memory of the host."""
+        for part in parts:
+            self.filler.copy(name, part.device, self.at(part), CPU_ORDINAL, address, part.size, True)
+            address += part.size
+        self.run()
 
     def _take(self, step: Fill | Copy | LoadFiles) -> None:
         if isinstance(step, Fill):

@@ -84,7 +84,7 @@ def sleep(
             if told and on_map is not None:
                 _tell_all_the_same(on_map, wanted)
         if isinstance(error, LayoutInUse):
-            raise LayoutInUse(replace(error.diagnostics[0], hint=_FORCE)) from None
+            raise LayoutInUse(holding.under_way.told(replace(error.diagnostics[0], hint=_FORCE))) from None
         raise
     finally:
         told.clear()

@@ -19,14 +19,19 @@ from hipplan.files.dtypes import BY_NAME, BYTE
 from hipplan.files.tensorfiles import Files
 from hipplan.language.model import Content
 from hipplan.language.model.translate import translate
+from hipplan.layout import arrays
 from hipplan.layout.holding import Holding
 from hipplan.layout.mover import Callbacks, Mover, OnBytes
+from hipplan.layout.streams import Stream
+from hipplan.layout.transfer import Transfer
 from hipplan.layout.update import make_lanes
 from hipplan.plain import number
 from hipplan.program import contents
-from hipplan.program.content_steps import ContentStep, Save, Staging, check_files, staging_of
+from hipplan.program.alterations import refuse
+from hipplan.program.content_steps import Copy, Fill, LoadFiles, Part, Save, Staging, check_files, staging_of
 from hipplan.program.memory import Memory, Refused
 from hipplan.program.program import Program
+from hipplan.program.queued import Queue, Queued, queued
 from hipplan.program.resources import Resource
 
 
@@ -36,41 +41,101 @@ class Moves:
     memory: Memory
     """What the layout has; found when the leases are held."""
 
-    def __init__(self, holding: Holding, leases: list[_core.Lease], on_bytes: OnBytes | None) -> None:
+    def __init__(
+        self, holding: Holding, leases: list[_core.Lease], on_bytes: OnBytes | None, stream: Stream | None = None
+    ) -> None:
+        """stream: where fill, copy and load go; they return what is under way then."""
         self._holding = holding
         self._leases = leases
         self._on_bytes = on_bytes
         self._callbacks = Callbacks()
+        self._stream = stream
 
     def let_go(self) -> None:
         """Somebody else may change the memory again."""
         self._leases.clear()
 
-    def fill(self, name: str, value: float | bool, dtype: str) -> None:
+    def fill(self, name: str, value: float | bool, dtype: str) -> Transfer | None:
         with self._told(name):
-            self._do(contents.fill(self.memory, name, number(value), dtype))
+            return self._do(contents.fill(self.memory, name, number(value), dtype))
 
-    def copy(self, name: str, source: str) -> None:
+    def copy(self, name: str, source: str) -> Transfer | None:
         with self._told(name):
-            self._do(contents.copy(self.memory, name, source))
+            return self._do(contents.copy(self.memory, name, source))
 
-    def load(self, name: str, path: str, keys: Mapping[str, Any]) -> None:
+    def load(self, name: str, path: str, keys: Mapping[str, Any]) -> Transfer | None:
         """keys: as in a plan's contents."""
         with self._told(name):
             taken = contents.load(self.memory, name, _content(path, keys), path)
-            self._do(contents.together([(name, taken)]))
+            return self._do(contents.together([(name, taken)]))
 
     def save(self, name: str, path: str) -> None:
         """Into a new file that takes the old one's place when it is complete."""
         with self._told(name):
             header, members = _laid_out(self.memory, name, path)
             parts = tuple(part for one in members for part in self.memory.parts(one.name, "r"))
-            self._do(Save(name=name, origin=None, file=path, parts=parts, header=header))
+            step = Save(name=name, origin=None, file=path, parts=parts, header=header)
+            with contextlib.closing(Files()) as files:
+                self._with_lanes(staging_of((step,)), files).do(step)
 
-    def _do(self, step: ContentStep) -> None:
+    def read(self, name: str, numpy: Any, dtype: object) -> Any:
+        """A new array."""
+        with self._told(name):
+            parts = self.memory.parts(name, "r")
+            array = arrays.empty(numpy, self.memory.by_name[name], dtype)
+            self._plainly(name, parts).read(name, parts, array.ctypes.data)
+            return array
+
+    def write(self, name: str, numpy: Any, array: Any) -> None:
+        with self._told(name):
+            parts = self.memory.parts(name, "rw")
+            given = arrays.fitting(numpy, self.memory.by_name[name], array)
+            self._plainly(name, parts).write(name, parts, given.ctypes.data)
+
+    def _plainly(self, name: str, parts: tuple[Part, ...]) -> Mover:
+        """For bytes to or from ordinary memory of the host, which pass through pinned memory as those of files do."""
+        return self._with_lanes(staging_of((Save(name=name, origin=None, file="", parts=parts),)), Files())
+
+    def _do(self, step: Fill | Copy | LoadFiles) -> Transfer | None:
+        if self._stream is not None:
+            return self._begin(step, self._stream)
         with contextlib.closing(Files()) as files:
             check_files([step], files)
             self._with_lanes(staging_of((step,)), files).do(step)
+        return None
+
+    def _begin(self, step: Fill | Copy | LoadFiles, stream: Stream) -> Transfer:
+        """The leases stay with the transfer, and the files open."""
+        with self._holding.lock:  # else a change in another thread may take the stream away
+            return self._begun(step, stream)
+
+    def _begun(self, step: Fill | Copy | LoadFiles, stream: Stream) -> Transfer:
+        here = self._holding.state
+        if stream.name not in here or here.stream_of(stream.name) != stream.handle:
+            raise refuse(f"stream '{stream.name}' was made anew, or is gone", hint="take layout[name] again")
+        ordinal = self.memory.devices[stream.device]
+        work = queued(self.memory, step, Queue(stream.name, stream.device, ordinal))
+        files = Files()
+        try:
+            check_files([step], files)
+            if work is None:
+                mover = self._with_lanes(staging_of((step,)), files)
+                native: _core.QueuedWork | _core.Background = mover.begin(step, stream.handle, ordinal)
+            else:
+                native = self._enqueued(step, work, stream.handle, ordinal)
+            transfer = Transfer(step.name, native, self._leases, files.close, _failure)
+        except BaseException:
+            files.close()
+            raise
+        self._holding.under_way.add(transfer)
+        return transfer
+
+    def _enqueued(self, step: Fill | Copy | LoadFiles, work: Queued, handle: int, ordinal: int) -> _core.QueuedWork:
+        mover = Mover(self._holding.state, Files(), None, self._callbacks)
+        pattern = bytes.fromhex(step.pattern) if isinstance(step, Fill) else b""
+        copies = [(mover.at(to), to.device, mover.at(from_), from_.device, to.size) for to, from_ in work.copies]
+        fills = [(mover.at(part), part.size, pattern) for part in work.fills]
+        return _core.QueuedWork(self._holding.state.runtime, step.name, ordinal, handle, copies, fills)
 
     def _with_lanes(self, staging: Staging, files: Files) -> Mover:
         """With lanes for these devices: they are made where there are none yet, or too small ones, and stay."""

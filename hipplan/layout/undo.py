@@ -153,7 +153,7 @@ def give_back(retired: _core.Retired, record: UndoRecord | None = None) -> Undon
     began = perf_counter_ns()
     owned = retired.contents() if record else []
     report = _core.UndoReport()
-    work = _core.GivingBack(retired, _patience_s())
+    work = _core.GivingBack(retired, patience())
     undone = _undone(work, report, work.run(report, _tell_busy, _tell_interrupted))
     if record:
         record.undone(owned, retired.contents(), undone, perf_counter_ns() - began)
@@ -208,7 +208,7 @@ def _waiting() -> list[_core.Retired]:
 def wait_until_idle(runtime: _core.Runtime, devices: Mapping[str, int]) -> None:
     """Waits for devices. Raises HipError, and at once what a signal raises: nothing is lost by that."""
     waiting = _core.IdleWait(runtime, [*devices.values()])
-    patience_s = max(_LOOK_S, _patience_s())
+    patience_s = max(_LOOK_S, patience())
     if not waiting.wait(patience_s) and (busy := waiting.busy) is not None:
         log.warning("device '%s' is still busy after %g s; the change waits for it", [*devices][busy], patience_s)
     while not waiting.wait(patience_s):
@@ -247,10 +247,10 @@ def _tell_busy(device: str) -> None:
     text = "device '%s' is still busy after %g s; its memory cannot be given back before it is idle"
     if threading.current_thread() is threading.main_thread():  # no other one hears an interrupt
         text += ". Interrupt to give up on it"
-    log.warning(text, device, _patience_s())
+    log.warning(text, device, patience())
 
 
-def _patience_s() -> float:
+def patience() -> float:
     """Seconds after which a device that is still busy is told of, and may be given up on. HIPPLAN_IDLE_NOTICE."""
     try:
         return idle_notice_s()

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from hipplan.errors import GroupInDoubt
+from hipplan.errors import GroupInDoubt, LayoutInUse
 from hipplan.layout.bound import bindings
 from hipplan.layout.holding import Agreement, Holding
 from hipplan.layout.mover import OnBytes
@@ -74,8 +74,13 @@ def change(
                 force=force,
             )
 
+        holding.under_way.settle()
+        if difference.contents or any(step.makes == "stream" for step in difference.gone):
+            holding.under_way.wait_for_threads()  # they use the same pinned memory and streams
         try:
             return carried_out(difference, make, agreement).way
+        except LayoutInUse as busy:
+            raise LayoutInUse(holding.under_way.told(busy.diagnostics[0])) from None
         except GroupInDoubt as doubt:
             holding.in_doubt, doubt.give_back = doubt.give_back, holding.settle
             raise

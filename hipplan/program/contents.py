@@ -58,13 +58,13 @@ def copy(memory: Memory, name: str, source: str, origin: Span | None = None) -> 
     if whole[0] == whole[1] and to.offset < from_.offset + from_.size and from_.offset < to.offset + to.size:
         raise Refused("HP213", f"'{source}' and '{name}' are the same memory")
     pairs = tuple(_paired(memory.parts(name, "rw"), memory.parts(source, "r")))
-    staged = memory.only_holders and not all(_may_copy_at_once(memory, a, b) for a, b in pairs)
+    staged = memory.only_holders and not all(may_copy_at_once(memory, a, b) for a, b in pairs)
     if "managed" in (to.kind, from_.kind) and not staged:  # it is wherever it was used last: the other's device copies
         pairs = tuple(_by_one_device(a, b, managed_first=to.kind == "managed") for a, b in pairs)
     return Copy(name=name, source=source, pairs=pairs, staged=staged, origin=origin)
 
 
-def _may_copy_at_once(memory: Memory, to: Part, from_: Part) -> bool:
+def may_copy_at_once(memory: Memory, to: Part, from_: Part) -> bool:
     """Whether whichever of the two devices HIP has copy may use both sides."""
     if to.device == from_.device:
         return True

@@ -126,9 +126,18 @@ class _Inventory:
 
     def other(self, step: Any) -> Iterator[Resource]:
         """A peer link, a stream or a buffer."""
-        device = HOST if step.makes in ("pinned", "registered") else self.names[step.device]
-        size, read_only = getattr(step, "size", 0), getattr(step, "read_only", False)
-        yield Resource(name=step.name, kind=step.makes, device=device, asked=size, size=size, read_only=read_only)
+        of_host = step.makes in ("pinned", "registered")
+        device = self.names[step.device]
+        size = getattr(step, "size", 0)
+        yield Resource(
+            name=step.name,
+            kind=step.makes,
+            device=HOST if of_host else device,
+            pinned_with=device if of_host else "",
+            asked=size,
+            size=size,
+            read_only=getattr(step, "read_only", False),
+        )
 
 
 _SPECIAL: dict[str, Any] = {

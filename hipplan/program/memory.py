@@ -35,7 +35,8 @@ class Memory:
         self._sealed = sealed
         self._machine = machine
         self.by_name: dict[str, Resource] = {}
-        self._devices = devices
+        self.devices = devices
+        """Name -> ordinal."""
         self._mappings: dict[str, list[Resource]] = {}
         self._starts: dict[str, list[int]] = {}
         self._shared: dict[int, dict[str, str]] = {}
@@ -70,13 +71,13 @@ class Memory:
         if resource.kind in ("pinned", "registered"):
             return (Part(name, 0, resource.size, CPU_ORDINAL),)
         if resource.kind in ("device", "managed"):
-            return (Part(name, 0, resource.size, self._devices[resource.device]),)
+            return (Part(name, 0, resource.size, self.devices[resource.device]),)
         whole = name if resource.kind == "region" else resource.inside
         return tuple(_joined(self._mapped(resource, whole, right)))
 
     def _mapped(self, resource: Resource, whole: str, right: str) -> Iterator[Part]:
         for mapping, at, size in self._under(whole, resource.offset, resource.size):
-            yield Part(whole, at, size, self._devices[self._mover(resource, mapping, right)])
+            yield Part(whole, at, size, self.devices[self._mover(resource, mapping, right)])
 
     def _mover(self, resource: Resource, mapping: Resource, right: str) -> str:
         rights = self._rights(mapping)
@@ -108,7 +109,7 @@ class Memory:
             return self._machine is not None and self._machine.can_access(ordinal, part.device)
         if part.object not in self._mappings:
             return False
-        names = {name for name, number in self._devices.items() if number == ordinal}
+        names = {name for name, number in self.devices.items() if number == ordinal}
         under = self._under(part.object, part.offset, part.size)
         return all(any(right in self._rights(one).get(name, "") for name in names) for one, _, _ in under)
 
@@ -135,6 +136,10 @@ class Memory:
             mappings.sort(key=lambda one: one.offset)
             self._starts[whole] = [one.offset for one in mappings]
         return mappings, self._starts[whole]
+
+    def home_of(self, part: Part) -> int | None:
+        """The device that pinned or registered memory was made with; None of what is no such memory."""
+        return self.devices.get(self.by_name[part.object].pinned_with)
 
     def behind(self, part: Part) -> Iterator[tuple[str, Part]]:
         """(buffer or allocation, its share of a part)."""

@@ -26,6 +26,8 @@ class Resource:
     """allocation, reservation, mapping, region, tensor, device, pinned, registered, managed, stream or peer."""
     device: str
     """The plan's name for where it is; `host`, or empty where that means nothing."""
+    pinned_with: str = ""
+    """Of pinned and registered memory: the device that was current in the call."""
     asked: int = 0
     """Bytes the plan asked for."""
     size: int = 0

@@ -33,6 +33,11 @@ try:
         changes: hipplan.Difference = layout.update(plan)
         layout.sleep(["scratch"], to="drop", on_unmap=print, on_map=lambda names: print(len(names)))
         asleep: dict[str, str] = layout.asleep
+        stream = layout["copy"]
+        if isinstance(stream, hipplan.Stream):
+            transfer: hipplan.Transfer = layout.copy("inbox", "scratch", stream=stream)
+            transfer.wait(timeout=1.0)
+        layout.write("scratch", layout.read("inbox"))
         layout.wake(retain=False)
 except (hipplan.ApplyError, hipplan.GroupError, hipplan.LeakError) as error:
     print(error.leaks)

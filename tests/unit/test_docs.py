@@ -1,4 +1,4 @@
-"""The examples of six pages of docs, as they stand: plans are valid, code runs. And a table of exceptions."""
+"""The examples of seven pages of docs, as they stand: plans are valid, code runs. And a table of exceptions."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ BLOCK = re.compile(r"```(yaml|python)\n(.*?)```", re.S)
         ("python", "plan.yaml"),
         ("ranks", "ranks.yaml"),
         ("sleep", "server.yaml"),
+        ("streams", "plan.yaml"),
     ],
 )
 def test_the_examples_run(

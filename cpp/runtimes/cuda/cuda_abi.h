@@ -177,8 +177,10 @@ using CUdeviceptr = unsigned long long;
 using CUmemGenericAllocationHandle = unsigned long long;
 struct CUctx_st;
 struct CUstream_st;
+struct CUevent_st;
 using CUcontext = CUctx_st*;
 using CUstream = CUstream_st*;
+using CUevent = CUevent_st*;
 
 struct CUuuid {
   char bytes[16];

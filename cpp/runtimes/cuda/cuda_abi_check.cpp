@@ -55,6 +55,8 @@ constexpr bool passed_alike() {
     return std::is_same_v<Theirs, ::CUctx_st>;
   } else if constexpr (std::is_same_v<Ours, CUstream_st>) {
     return std::is_same_v<Theirs, ::CUstream_st>;
+  } else if constexpr (std::is_same_v<Ours, CUevent_st>) {
+    return std::is_same_v<Theirs, ::CUevent_st>;
   } else if constexpr (std::is_class_v<Ours> && std::is_class_v<Theirs>) {
     return sizeof(Ours) == sizeof(Theirs) && alignof(Ours) == alignof(Theirs);
   } else {

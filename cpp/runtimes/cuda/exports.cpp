@@ -33,7 +33,7 @@ constexpr needs needs_of(std::string_view call) {
   }
   for (const auto each : {"hipPointerGetAttributes", "hipMemGetAddressRange", "hipMemRangeGetAttribute",
                           "hipMemRangeGetAttributes", "hipMemAdvise", "hipFree", "hipHostFree",
-                          "hipHostUnregister", "hipStreamDestroy"}) {
+                          "hipHostUnregister", "hipStreamDestroy", "hipEventQuery", "hipEventDestroy"}) {
     if (call == each) return needs::any_context;  // an address or a stream is the same one in all of them
   }
   return needs::context;

@@ -49,6 +49,7 @@ inline void check(CUresult result) {
 inline CUdeviceptr to_address(const void* ptr) { return reinterpret_cast<CUdeviceptr>(ptr); }
 inline void* to_pointer(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
 inline CUstream to_cuda(hipStream_t stream) { return reinterpret_cast<CUstream>(stream); }
+inline CUevent to_cuda(hipEvent_t event) { return reinterpret_cast<CUevent>(event); }
 inline CUmemGenericAllocationHandle to_cuda(hipMemGenericAllocationHandle_t handle) {
   return reinterpret_cast<CUmemGenericAllocationHandle>(handle);
 }

@@ -5,9 +5,7 @@
 
 namespace hip_abi {
 
-struct ihipEvent_t;
 struct ihipCtx_t;
-using hipEvent_t = ihipEvent_t*;
 using hipCtx_t = ihipCtx_t*;
 using hipDeviceptr_t = void*;
 using hipStreamCallback_t = void (*)(hipStream_t stream, hipError_t status, void* user_data);
@@ -34,7 +32,6 @@ enum hipPointer_attribute : unsigned int {
 };
 
 inline constexpr hipMemAllocationHandleType hipMemHandleTypeFabric{8};  // since 7.14
-inline constexpr unsigned int hipEventDisableTiming = 2;
 inline constexpr unsigned int hipEventInterprocess = 4;
 
 struct hipDeviceProp_tR0000;  // 792 bytes, the layout of 5.x; written by offset

@@ -1,0 +1,218 @@
+"""Bytes into and out of a live layout, by name: fill, load, copy, save, read and write."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, overload
+
+from hipplan import _core
+from hipplan.layout import arrays, sleeping
+from hipplan.layout.holding import Holding
+from hipplan.layout.mover import OnBytes
+from hipplan.layout.of_rank import InGroup
+from hipplan.layout.streams import Stream
+from hipplan.layout.transfer import Transfer
+from hipplan.layout.transfers import Moves
+from hipplan.program.alterations import refuse
+from hipplan.program.memory import Memory
+from hipplan.program.program import Program
+
+
+class MovesBytes(InGroup):
+    """What a layout does with bytes. With `stream=`, what fill, load and copy do is under way when they return."""
+
+    def __init__(self, holding: Holding) -> None:
+        super().__init__(holding)
+        self._moving = threading.RLock()  # one moves bytes at a time
+        self._moves_under_way: Moves | None = None
+
+    @property
+    def program(self) -> Program:
+        """What it was made from; another one after a change in place."""
+        return self._holding.state.program
+
+    @overload
+    def fill(
+        self,
+        name: str,
+        value: float | bool,
+        *,
+        dtype: str | None = ...,
+        on_bytes: OnBytes | None = ...,
+        stream: None = ...,
+    ) -> None: ...
+
+    @overload
+    def fill(self, name: str, value: float | bool, *, dtype: str | None = ..., stream: str | Stream) -> Transfer: ...
+
+    def fill(
+        self,
+        name: str,
+        value: float | bool,
+        *,
+        dtype: str | None = None,
+        on_bytes: OnBytes | None = None,
+        stream: str | Stream | None = None,
+    ) -> Transfer | None:
+        """Puts value into every element of a buffer, region, tensor or mapping: of its dtype, else dtype, else u8.
+
+        on_bytes: called with (bytes done, bytes in all) now and then; what it raises stops the work.
+        stream: of the plan, by name or as layout["copy"]. It does the work, behind what it has to do already, and a
+        Transfer is returned at once; it raises at its wait() what goes wrong later. Not together with on_bytes.
+        Raises ApplyError: no such name (HP420), it does not fit (HP105, HP213, HP421), the stream's device cannot do
+        it (HP213), the driver refused (HP401). The layout stays. RuntimeError inside of on_bytes, or of on_step of a
+        change.
+        """
+        with self._moves(name, on_bytes=on_bytes, stream=stream) as moves:
+            return moves.fill(name, value, dtype or "")
+
+    @overload
+    def load(
+        self,
+        name: str,
+        path: str | os.PathLike[str],
+        *,
+        at: int | None = ...,
+        tensor: str | None = ...,
+        part: int | None = ...,
+        parts: int | None = ...,
+        on_bytes: OnBytes | None = ...,
+        stream: None = ...,
+    ) -> None: ...
+
+    @overload
+    def load(
+        self,
+        name: str,
+        path: str | os.PathLike[str],
+        *,
+        at: int | None = ...,
+        tensor: str | None = ...,
+        part: int | None = ...,
+        parts: int | None = ...,
+        stream: str | Stream,
+    ) -> Transfer: ...
+
+    def load(
+        self,
+        name: str,
+        path: str | os.PathLike[str],
+        *,
+        at: int | None = None,
+        tensor: str | None = None,
+        part: int | None = None,
+        parts: int | None = None,
+        on_bytes: OnBytes | None = None,
+        stream: str | Stream | None = None,
+    ) -> Transfer | None:
+        """Fills a buffer, region, tensor or mapping from a file: .npy, .safetensors (or its index), else bytes.
+
+        As a plan's contents, whose keys the arguments are. stream: as of fill(); threads of the host read the file, so
+        wait for the Transfer before you enqueue what needs the bytes. Raises as fill() does, and ApplyError for
+        arguments that a plan could not have (as HP107) and a file that cannot be read (HP405), does not fit (HP421) or
+        is damaged (HP422), before the first byte is moved.
+        """
+        keys = {"at": at, "tensor": tensor, "part": part, "parts": parts}
+        with self._moves(name, on_bytes=on_bytes, stream=stream) as moves:
+            return moves.load(name, os.fspath(path), keys)
+
+    @overload
+    def copy(self, source: str, to: str, *, on_bytes: OnBytes | None = ..., stream: None = ...) -> None: ...
+
+    @overload
+    def copy(self, source: str, to: str, *, stream: str | Stream) -> Transfer: ...
+
+    def copy(
+        self, source: str, to: str, *, on_bytes: OnBytes | None = None, stream: str | Stream | None = None
+    ) -> Transfer | None:
+        """Copies a buffer, region, tensor or mapping to another. stream: as of fill(). Raises as fill() does."""
+        with self._moves(to, source, on_bytes=on_bytes, stream=stream) as moves:
+            return moves.copy(to, source)
+
+    def save(self, name: str, path: str | os.PathLike[str], *, on_bytes: OnBytes | None = None) -> None:
+        """Writes a buffer, region, tensor or mapping to a file: .npy, .safetensors (a region: all tensors), else bytes.
+
+        An old file of that name is replaced when the new one is complete, never before. Raises as fill() does.
+        """
+        with self._moves(name, on_bytes=on_bytes) as moves:
+            moves.save(name, os.fspath(path))
+
+    def read(self, name: str, *, dtype: object = None) -> Any:
+        """A NumPy array with a copy of the bytes of a buffer, region, tensor or mapping, wherever they are.
+
+        Of its dtype and shape; without a dtype, bytes in one row. bf16 and the 8-bit floats need the package ml_dtypes,
+        which NumPy has them from; dtype: read the bytes as that instead, such as "u16", the shape's last dimension
+        following. Raises as fill() does, ApplyError (HP421) for a dtype that NumPy has not got or that does not fit,
+        RuntimeError without NumPy.
+        """
+        with self._moves(name) as moves:
+            return moves.read(name, arrays.numpy_for("read"), dtype)
+
+    def write(self, name: str, array: Any) -> None:
+        """Puts the bytes of a NumPy array, or of what NumPy makes one of, into a buffer, region, tensor or mapping.
+
+        It has to have the dtype and shape of a tensor, or as many bytes as anything else: nothing is converted. Where
+        NumPy has no such dtype, unsigned integers of the same size are taken as its bits. Raises as read() does.
+        """
+        with self._moves(name) as moves:
+            moves.write(name, arrays.numpy_for("write"), array)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Nobody moves bytes meanwhile."""
+        with self._moving:
+            if self._moves_under_way is not None:  # this very thread's, which is in on_bytes or a signal's handler
+                raise RuntimeError("bytes are being moved already: this cannot begin inside of that")
+            self._holding.under_way.wait_for_threads()  # they use the same pinned memory
+            yield
+
+    @contextmanager
+    def _moves(
+        self, *names: str, on_bytes: OnBytes | None = None, stream: str | Stream | None = None
+    ) -> Iterator[Moves]:
+        """One at a time; the memory is held meanwhile, so that nobody can give it back."""
+        if stream is not None and on_bytes is not None:
+            raise ValueError("on_bytes is for work that is waited for: leave it out, or stream")
+        self._holding.require_open()
+        if self._holding.is_changed_here():  # a move that waits for this one to end may wait for the change to end too
+            raise RuntimeError("the layout is being changed: bytes cannot be moved inside of that")
+        with self._alone():
+            try:
+                with self._holding.lock:  # else a change in another thread may take away what was found
+                    program, pieces = self.program, [self._holding.piece(name) for name in names]
+                    queue = None if stream is None else self._stream(stream)
+                    moves = Moves(self._holding, [_core.Lease(piece) for piece in pieces], on_bytes, queue)
+            except KeyError as unknown:
+                raise refuse(str(unknown.args[0])) from None
+            except _core.LeaseRefused:
+                sleeping.require_awake(self.program, names)
+                raise
+            try:
+                self._moves_under_way = moves
+                known = {piece.name: piece.resource for piece in pieces}  # of a registered file also its size
+                resources = (known.get(one.name, one) for one in program.resources)
+                moves.memory = Memory(resources, program.devices, program.sealed, program.measured)
+                yield moves
+            finally:
+                self._moves_under_way = None
+                moves.let_go()  # an exception's traceback would hold the leases
+
+    def _stream(self, given: str | Stream) -> Stream:
+        """Raises ApplyError (HP420), TypeError."""
+        if isinstance(given, str):
+            piece = self._holding.piece(given)
+            if isinstance(piece, Stream):
+                return piece
+            raise refuse(f"'{given}' is no stream", why=f"it is of the kind {piece.kind}")
+        if not isinstance(given, Stream):
+            wrong = f"stream is the name of a stream of the plan, or layout[name], not {type(given).__name__}"
+            raise TypeError(wrong + "; to have PyTorch work in it: torch.cuda.ExternalStream(layout[name].handle)")
+        mine = self._holding.piece(given.name)
+        if not isinstance(mine, Stream) or mine.handle != given.handle:
+            raise refuse(
+                f"'{given.name}' is a stream of another layout, or was made anew", hint="take layout[name] again"
+            )
+        return mine

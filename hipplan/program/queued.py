@@ -1,0 +1,71 @@
+"""What a stream can do by itself of a fill or copy, for who does not want to wait: arithmetic on resources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from hipplan.program.content_steps import Copy, Fill, LoadFiles, Part, written_by
+from hipplan.program.contents import may_copy_at_once
+from hipplan.program.memory import Memory, Refused
+from hipplan.program.steps import CPU_ORDINAL
+
+
+class Queue(NamedTuple):
+    """A stream of a layout."""
+
+    name: str
+    device: str
+    ordinal: int
+
+
+class Queued(NamedTuple):
+    """Work that stands in a stream: nothing of the host has a part in it."""
+
+    copies: tuple[tuple[Part, Part], ...] = ()
+    """(to, from)."""
+    fills: tuple[Part, ...] = ()
+
+
+def queued(memory: Memory, step: Fill | Copy | LoadFiles, queue: Queue) -> Queued | None:
+    """The work of a step, all of it done by the stream's device; None where threads of the host have to do some of it.
+
+    Raises Refused for bytes that only other devices move.
+    """
+    for sides in _sides(step):
+        devices = {part.device for part in sides} - {CPU_ORDINAL}
+        if devices and queue.ordinal not in devices:
+            others = ", ".join(name for name, ordinal in memory.devices.items() if ordinal in devices)
+            raise Refused(
+                "HP213",
+                f"stream '{queue.name}' is of {queue.device}, and the bytes of '{step.name}' are moved by {others}",
+                hint=f"take a stream of {others}, or leave stream out",
+            )
+    if isinstance(step, Fill) and all(part.device == queue.ordinal for part in step.parts):
+        return Queued(fills=step.parts)
+    if isinstance(step, Copy) and all(_is_direct(memory, to, from_, queue.ordinal) for to, from_ in step.pairs):
+        return Queued(copies=step.pairs)
+    return None
+
+
+def _sides(step: Fill | Copy | LoadFiles) -> Iterator[tuple[Part, ...]]:
+    """Who has a part in each piece of the work."""
+    if isinstance(step, Copy):
+        yield from step.pairs
+    else:
+        yield from ((part,) for part in written_by(step))
+
+
+def _is_direct(memory: Memory, to: Part, from_: Part, ordinal: int) -> bool:
+    devices = {to.device, from_.device}
+    if devices == {ordinal}:
+        return True
+    if devices == {ordinal, CPU_ORDINAL}:
+        # HIP up to 6.4 has the device copy that the host memory was pinned with.
+        host = to if to.device == CPU_ORDINAL else from_
+        return not memory.only_holders or memory.home_of(host) == ordinal
+    if CPU_ORDINAL in devices:
+        return False
+    if memory.only_holders and not may_copy_at_once(memory, to, from_):
+        return False
+    return ordinal == to.device or memory.reaches(to, ordinal, "rw")
