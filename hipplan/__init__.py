@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         RuntimeUnavailable,
         SettingError,
     )
+    from hipplan.holders.attaching import attach
     from hipplan.language.loader import LoadedPlan, load
     from hipplan.language.rank import Rank
     from hipplan.layout.layout import Layout
@@ -80,6 +81,7 @@ __all__ = [
     "Stream",
     "Transfer",
     "apply",
+    "attach",
     "compile",
     "group",
     "load",
@@ -98,6 +100,7 @@ _WHERE = {
     "Stream": "layout.streams",
     "Transfer": "layout.transfer",
     "apply": "api",
+    "attach": "holders.attaching",
     "compile": "program.compiler",
     "group": "ranks.groups",
     "load": "language.loader",

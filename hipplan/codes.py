@@ -106,4 +106,10 @@ CODES: dict[str, str] = {
     "HP441": "memory that sleeps",
     "HP442": "no room to wake",
     "HP443": "a copy that is not as it was",
+    "HP450": "something that a holder cannot hold",
+    "HP451": "a holder's name that cannot be used",
+    "HP452": "a holder that is not there",
+    "HP453": "a holder that is in use",
+    "HP454": "a holder that cannot be attached to so",
+    "HP455": "a holder that does not answer",
 }

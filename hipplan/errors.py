@@ -320,7 +320,7 @@ class GroupInDoubt(HipplanError):
 
 
 class HeldError(HipplanError):
-    """A layout that another process holds cannot be asked."""
+    """A layout that another process holds cannot be asked, attached to or ended."""
 
     exit_code = ExitCode.ROLLED_BACK
 

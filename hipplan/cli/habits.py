@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 
-_CHECK, _UNDO = "hipplan validate checks a plan", "hipplan apply frees everything when it ends: press ^C, or use --once"
-_HOLDS = "hipplan verify --list shows the layouts that are held, hipplan verify reads one back"
-_APPLY = "hipplan apply creates what a plan describes"
+_CHECK = "hipplan validate checks a plan"
+_UNDO = "hipplan apply frees everything when it ends: press ^C, or use --once; hipplan down ends a holder"
+_HOLDS = "hipplan ps lists the holders, hipplan verify --list shows the layouts that are held"
+_APPLY = "hipplan apply creates what a plan describes; hipplan up keeps it for other processes"
 _NEVER_ASKS = "hipplan never prompts: leave it out"
 _SHOWS = "hipplan preview shows the steps and changes nothing"
 
 _VERBS = {
     **dict.fromkeys(("plan", "show", "dry-run", "dryrun", "compile"), _SHOWS),
     **dict.fromkeys(("check", "lint", "test"), _CHECK),
-    **dict.fromkeys(("create", "up", "run", "start", "exec", "alloc", "allocate"), _APPLY),
-    **dict.fromkeys(("destroy", "delete", "down", "stop", "free", "teardown", "rollback", "undo"), _UNDO),
-    **dict.fromkeys(("status", "state", "list", "ls", "ps", "get", "describe", "refresh"), _HOLDS),
+    **dict.fromkeys(("create", "run", "start", "exec", "alloc", "allocate"), _APPLY),
+    **dict.fromkeys(("destroy", "delete", "stop", "free", "teardown", "rollback", "undo"), _UNDO),
+    **dict.fromkeys(("status", "state", "list", "ls", "get", "describe", "refresh"), _HOLDS),
     "diff": "hipplan preview NEW --from OLD shows what would change",
     "update": "hipplan preview NEW --from OLD shows what would change; Python's layout.update() changes it",
     "format": "hipplan fmt formats plans",

@@ -75,6 +75,17 @@ class Interrupts:
         self._waiting = False
         return self.number
 
+    def wait_until_readable(self, descriptor: int) -> None:
+        """Sleeps until a signal comes, or a descriptor can be read."""
+        import select
+
+        ready = select.poll()
+        for one in (self._read, descriptor):
+            ready.register(one, select.POLLIN)
+        self._waiting = True
+        ready.poll()
+        self._waiting = False
+
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.number = self.number or number
         answer = self._undoing() or ("" if self._waiting else "stopping when the current driver call returns")

@@ -11,17 +11,22 @@
 _shtab_hipplan_commands() {
   local _commands=(
     apply:'apply a plan, all or nothing; hold it until ^C; tear it down'
+    attach:'run a command whose hipplan.attach() finds what `up` keeps'
     bench:'measure copy bandwidth and latency between all devices'
     completion:'print a shell script that completes these verbs and their options'
+    down:'give back what `up` keeps'
     explain:'explain a diagnostic: its cause, its fix, an example'
     fmt:'format plans; comments are kept'
     import:'write a plan for a checkpoint, from the headers of its files'
     lock:'lock what a plan becomes on a machine, for apply --locked'
     machine:'measure this machine as a profile; list, show and compare profiles'
     preview:'show the steps of a plan, its sizes and how much is padding'
+    ps:'list what `up` keeps: state, memory, who is attached'
+    replace:'fill another plan beside what `up` keeps, and switch to it'
     replay:'show a recorded apply, step by step'
     schema:'print the JSON Schema of plans or of machine profiles'
     sim:'run any HIP program on the simulator'
+    up:'fill a plan'"'"'s memory once and keep it, for other processes to attach to'
     validate:'check plans; with --machine, also check that the machine can hold them'
     verify:'read back a layout that another process holds; show what differs'
   )
@@ -59,6 +64,14 @@ _shtab_hipplan_apply_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_hipplan_apply_defaults_added=0
 
+_shtab_hipplan_attach_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  ":what \`hipplan up --name\` has called it:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_hipplan_attach_defaults_added=0
+
 _shtab_hipplan_bench_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--size[bytes per copy (default\: 256MiB, simulated 16MiB)]:size:"
@@ -78,6 +91,19 @@ _shtab_hipplan_completion_options=(
 
 # guard to ensure default positional specs are added only once per session
 _shtab_hipplan_completion_defaults_added=0
+
+_shtab_hipplan_down_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--wait[until nobody is attached]"
+  "--timeout[with --wait\: at most so many seconds]:S:"
+  "--force[though somebody is attached, who keeps what is mapped]"
+  {-q,--quiet}"[print errors and warnings only]"
+  "--format[text for people, json for programs (default\: text)]:format:(text json)"
+  ":what \`hipplan up --name\` has called it:"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_hipplan_down_defaults_added=0
 
 _shtab_hipplan_explain_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
@@ -162,6 +188,32 @@ _shtab_hipplan_preview_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_hipplan_preview_defaults_added=0
 
+_shtab_hipplan_ps_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--format[text for people, json for programs (default\: text)]:format:(text json)"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_hipplan_ps_defaults_added=0
+
+_shtab_hipplan_replace_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--locked[a file that \`hipplan lock\` wrote\: exactly that, with the same addresses, or an error]:LOCK:_files"
+  "--machine[a machine profile\: a shipped name (\`hipplan machine list\`) or a YAML file]:PROFILE:_hipplan_profiles"
+  "--runtime[auto (default\: amd if it has a device, else cuda, else sim), amd, cuda, sim or the path of a HIP library\; HIPPLAN_RUNTIME sets the default]:RUNTIME:_files"
+  "*--var[set a variable of the plan\; may be repeated]:NAME=VALUE:"
+  "*--var-file[take variables of the plan from a YAML file of NAME\: VALUE\; may be repeated. Also from the environment\: HIPPLAN_VAR_name]:FILE:_files"
+  "--include-anywhere[let the plan include files from outside its own folder]"
+  "--strict[treat warnings as errors\: exit with 2 and change nothing]"
+  {-q,--quiet}"[print errors and warnings only]"
+  "--format[text for people, json for programs (default\: text)]:format:(text json)"
+  ":what \`hipplan up --name\` has called it:"
+  ":the plan, or - for stdin:_files"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_hipplan_replace_defaults_added=0
+
 _shtab_hipplan_replay_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--format[text for people, json for programs (default\: text)]:format:(text json)"
@@ -190,6 +242,27 @@ _shtab_hipplan_sim_options=(
 
 # guard to ensure default positional specs are added only once per session
 _shtab_hipplan_sim_defaults_added=0
+
+_shtab_hipplan_up_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--name[what the holder is called]:NAME:"
+  "--access[what those who attach may do at most\: r reads (the default), rw writes too]:access:(r rw)"
+  "--locked[a file that \`hipplan lock\` wrote\: exactly that, with the same addresses, or an error]:LOCK:_files"
+  "--no-wait[return while it fills\; \`hipplan ps\` shows how far it is]"
+  "--foreground[be the holder, until it is taken down]"
+  "--machine[a machine profile\: a shipped name (\`hipplan machine list\`) or a YAML file]:PROFILE:_hipplan_profiles"
+  "--runtime[auto (default\: amd if it has a device, else cuda, else sim), amd, cuda, sim or the path of a HIP library\; HIPPLAN_RUNTIME sets the default]:RUNTIME:_files"
+  "*--var[set a variable of the plan\; may be repeated]:NAME=VALUE:"
+  "*--var-file[take variables of the plan from a YAML file of NAME\: VALUE\; may be repeated. Also from the environment\: HIPPLAN_VAR_name]:FILE:_files"
+  "--include-anywhere[let the plan include files from outside its own folder]"
+  "--strict[treat warnings as errors\: exit with 2 and change nothing]"
+  {-q,--quiet}"[print errors and warnings only]"
+  "--format[text for people, json for programs (default\: text)]:format:(text json)"
+  ":the plan, or - for stdin:_files"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_hipplan_up_defaults_added=0
 
 _shtab_hipplan_validate_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
@@ -238,17 +311,22 @@ _shtab_hipplan() {
       curcontext="${curcontext%:*:*}:_shtab_hipplan-$line[1]:"
       case $line[1] in
         apply) _arguments -C -s $_shtab_hipplan_apply_options ;;
+        attach) _arguments -C -s $_shtab_hipplan_attach_options ;;
         bench) _arguments -C -s $_shtab_hipplan_bench_options ;;
         completion) _arguments -C -s $_shtab_hipplan_completion_options ;;
+        down) _arguments -C -s $_shtab_hipplan_down_options ;;
         explain) _arguments -C -s $_shtab_hipplan_explain_options ;;
         fmt) _arguments -C -s $_shtab_hipplan_fmt_options ;;
         import) _arguments -C -s $_shtab_hipplan_import_options ;;
         lock) _arguments -C -s $_shtab_hipplan_lock_options ;;
         machine) _arguments -C -s $_shtab_hipplan_machine_options ;;
         preview) _arguments -C -s $_shtab_hipplan_preview_options ;;
+        ps) _arguments -C -s $_shtab_hipplan_ps_options ;;
+        replace) _arguments -C -s $_shtab_hipplan_replace_options ;;
         replay) _arguments -C -s $_shtab_hipplan_replay_options ;;
         schema) _arguments -C -s $_shtab_hipplan_schema_options ;;
         sim) _arguments -C -s $_shtab_hipplan_sim_options ;;
+        up) _arguments -C -s $_shtab_hipplan_up_options ;;
         validate) _arguments -C -s $_shtab_hipplan_validate_options ;;
         verify) _arguments -C -s $_shtab_hipplan_verify_options ;;
       esac

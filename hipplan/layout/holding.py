@@ -60,12 +60,32 @@ class Ranks(Protocol):
         """Of Layout.barrier()."""
 
 
+class Holder(Protocol):
+    """Whose memory a layout maps, all of it (hipplan.holders.attaching)."""
+
+    @property
+    def name(self) -> str: ...
+
+    def lost(self) -> str:
+        """Of Layout.lost; empty while it keeps what the layout maps."""
+
+    def detach(self) -> None:
+        """The layout is closed: says so."""
+
+
 class Holding:
     """The memory of one layout."""
 
-    def __init__(self, native: _core.Holdings, record: Recorder | None, ranks: Ranks | None = None) -> None:
+    def __init__(
+        self,
+        native: _core.Holdings,
+        record: Recorder | None,
+        ranks: Ranks | None = None,
+        holder: Holder | None = None,
+    ) -> None:
         self.native = native
         self.ranks = ranks
+        self.holder = holder
         self.in_doubt: Callable[[], Undone] | None = None
         """Rolls back a change of which nobody knows whether the ranks commit."""
         self.on_map: dict[tuple[str, ...], Callable[[tuple[str, ...]], object]] = {}

@@ -278,6 +278,8 @@ class Layout(MovesBytes):
         if undone.kept:
             _core.wait_for_views(holding.native.retired)
         held = holding.ranks.part(wait) if holding.ranks is not None else ()
+        if holding.holder is not None:
+            holding.holder.detach()
         interrupt = give_back_waiting()
         if held or interrupt is not None:
             undone = replace(undone, ranks=held, interrupt=interrupt or undone.interrupt)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from hipplan.errors import suggest_or_list
 from hipplan.layout.holding import Holding
@@ -72,13 +73,18 @@ class InGroup:
         return OfRank(self._holding, number)
 
     @property
-    def lost(self) -> dict[int, str]:
+    def lost(self) -> Mapping[Any, str]:
         """Rank -> "closed" or "ended" (its process), of those that share memory with this one and are gone.
 
-        What this rank maps of them stays until it closes its own layout.
+        Of an attached layout: name of the holder -> "closed", "ended" or "replaced", if it does not keep this any more.
+        What this layout maps of them stays until it is closed itself.
         """
-        ranks = self._holding.ranks
-        return ranks.lost() if ranks is not None and not self._holding.is_forked else {}
+        ranks, holder = self._holding.ranks, self._holding.holder
+        if self._holding.is_forked:
+            return {}
+        if holder is not None:
+            return {holder.name: how} if (how := holder.lost()) else {}
+        return dict(ranks.lost()) if ranks is not None else {}
 
     def barrier(self, timeout: float | None = None) -> None:
         """Waits until all ranks of the layout's group are here; they make the same calls in the same order.

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import resource
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 
 from hipplan import _core
 from hipplan.errors import Diagnostic, MachineError
+from hipplan.files.open_files import make_room
 from hipplan.language.budget import no_garbage_collection
 from hipplan.language.findings import Findings, in_order
 from hipplan.language.loader import LoadedPlan
+from hipplan.language.objects import bare_uuid
 from hipplan.layout.verify import native_rows
 from hipplan.machines.discover import current_device, discover
 from hipplan.machines.profiles import Machine
@@ -22,15 +23,20 @@ from hipplan.program.difference import Difference
 from hipplan.program.program import Program, descriptors_of
 from hipplan.program.steps import ImportAllocation
 
+_NOTHING: Mapping[str, int] = {}
+
 
 @no_garbage_collection()
-def prepare(plan: LoadedPlan, chosen: Chosen, profile: Machine | None) -> Program:
-    """Compiles a plan for the machine that a runtime runs on. Raises MachineError, RuntimeUnavailable."""
+def prepare(plan: LoadedPlan, chosen: Chosen, profile: Machine | None, beside: Mapping[str, int] = _NOTHING) -> Program:
+    """Compiles a plan for the machine that a runtime runs on. Raises MachineError, RuntimeUnavailable.
+
+    beside: bytes that are certainly in use, by UUID of a device, whether or not the runtime counts those of others.
+    """
     if profile is not None and chosen.kind != "sim":
         summary = f"the machine is measured with the runtime {chosen.kind}, it cannot be chosen"
         raise MachineError(Diagnostic("HP314", summary, hint="use --runtime sim, or leave --machine out"))
     current = current_device(chosen.runtime)
-    return _ready(compile_plan(plan, _measured(plan, chosen, current), current))
+    return _ready(compile_plan(plan, _with_in_use(_measured(plan, chosen, current), beside), current))
 
 
 def with_others(program: Program, meet: Callable[[Program], Program]) -> Program:
@@ -47,7 +53,7 @@ def with_others(program: Program, meet: Callable[[Program], Program]) -> Program
 
 def _ready(program: Program) -> Program:
     imported = sum(isinstance(step, ImportAllocation) for step in program.steps)  # as they come, another one each
-    _raise_open_files(descriptors_of(program.steps) + imported)
+    make_room(descriptors_of(program.steps) + imported)
     native_rows(program)  # now, and not within the first apply
     return program
 
@@ -66,13 +72,23 @@ def prepare_change(
     chosen = known(runtime)
     machine = _without(_measured(plan, chosen, old.current_device), old)
     found = compile_change(old, plan, machine, renewed, meet)
-    _raise_open_files(descriptors_of(old.steps) + descriptors_of(found.new.steps))
+    make_room(descriptors_of(old.steps) + descriptors_of(found.new.steps))
     return found
 
 
 def _measured(plan: LoadedPlan, chosen: Chosen, current_device: int) -> Machine:
     """The machine, with the memory of the plan's own devices alone."""
     return discover(chosen, lambda machine: place(plan, machine, current_device, Findings()).values())
+
+
+def _with_in_use(machine: Machine, beside: Mapping[str, int]) -> Machine:
+    if not beside:
+        return machine
+    devices = [
+        device.model_copy(update={"in_use": max(device.in_use, beside.get(bare_uuid(device.uuid or ""), 0))})
+        for device in machine.devices
+    ]
+    return machine.model_copy(update={"devices": devices})
 
 
 def _without(machine: Machine, program: Program) -> Machine:
@@ -84,13 +100,3 @@ def _without(machine: Machine, program: Program) -> Machine:
         for ordinal, device in enumerate(machine.devices)
     ]
     return machine.model_copy(update={"devices": devices, "name": program.machine})
-
-
-def _raise_open_files(descriptors: int) -> None:
-    """Lifts the soft limit as far as needed and allowed."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = descriptors + 256
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        top = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        if top > soft:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (top, hard))

@@ -7,7 +7,7 @@ from typing import Any
 
 from hipplan import _core
 from hipplan.layout.bound import bindings
-from hipplan.layout.holding import Holding, Ranks
+from hipplan.layout.holding import Holder, Holding, Ranks
 from hipplan.layout.layout import Layout
 from hipplan.layout.mover import OnBytes
 from hipplan.layout.record import Recorder
@@ -33,9 +33,10 @@ def run(
     record: Recorder | None = None,
     together: Together | None = None,
     ranks: Ranks | None = None,
+    holder: Holder | None = None,
 ) -> Layout:
     """Makes every step, reads back, and hands out the layout. together and errors: as of Transaction. ranks: with whom
-    the layout is changed."""
+    the layout is changed. holder: whose memory it is."""
     if (interrupt := give_back_waiting()) is not None:
         raise interrupt
     if record is not None:
@@ -64,4 +65,4 @@ def run(
         if record is not None:
             record.end()
         raise
-    return Layout(Holding(holdings, record, ranks), notice, made.retries)
+    return Layout(Holding(holdings, record, ranks, holder), notice, made.retries)

@@ -53,6 +53,7 @@ def change(
             holding.require_open()  # which speaks for nobody
         agreement = group.enter_context(holding.ranks.agreeing(call)) if holding.ranks and call else None
         holding.require_open()
+        _require_own(holding, call)
         _require_at_rest(holding)
         difference = way(holding.state, partial(_met, holding, agreement))
         if agreement is not None and not agreement.has_met:
@@ -84,6 +85,18 @@ def change(
         except GroupInDoubt as doubt:
             holding.in_doubt, doubt.give_back = doubt.give_back, holding.settle
             raise
+
+
+_OF_ATTACHED = ("", "seal", "unseal")
+"""Calls that change nothing of the memory."""
+
+
+def _require_own(holding: Holding, call: str) -> None:
+    """Raises ApplyError (HP420) where the memory is a holder's."""
+    if holding.holder is not None and call not in _OF_ATTACHED:
+        why = f"the memory is of the holder '{holding.holder.name}', and others may map it too"
+        hint = f"hipplan replace {holding.holder.name} PLAN, and attach anew"
+        raise refuse(f"{call}() is for layouts that this process has applied", why=why, hint=hint)
 
 
 def _require_at_rest(holding: Holding) -> None:

@@ -16,17 +16,16 @@ import selectors
 import socket
 import stat
 import struct
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from typing_extensions import Self
 
 from hipplan.files import strict_json
+from hipplan.processes.folders import folders, new_folder, opened, within
 
 Message = dict[str, Any]
 
@@ -43,8 +42,6 @@ DEAF_S = 1.0
 """How long nobody is accepted after there was no descriptor for somebody, who waits meanwhile."""
 STALE_S = 60.0
 """A socket that nobody listens on is removed when it is older: younger ones may be about to be listened on."""
-
-_SHARED = "/tmp"
 
 
 @dataclass(slots=True)
@@ -72,10 +69,10 @@ class Server:
         with contextlib.ExitStack() as undo:
             self._ready = undo.enter_context(selectors.EpollSelector())
             self._door = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK))
-            self._folder = _new_folder()
+            self._folder = new_folder()
             undo.callback(os.close, self._folder)
             self.name = f"{os.getpid()}-{secrets.token_hex(8)}"
-            self._door.bind(_within(self._folder, self.name))
+            self._door.bind(within(self._folder, self.name))
             undo.callback(self._unlink)
             self._door.listen(CLIENTS)
             self._ready.register(self._door, selectors.EVENT_READ)
@@ -218,7 +215,7 @@ class Caller:
         self._until = until
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            self._connect(_within(folder, name))
+            self._connect(within(folder, name))
             if peer(self._connection)[1] != os.geteuid():
                 raise PermissionError(errno.EPERM, "it is another user's")
         except BaseException:
@@ -263,8 +260,8 @@ class Caller:
 
 def servers() -> Iterator[tuple[int, str]]:
     """Folder, open until the next one is asked for, and name of each socket of this user; of dead processes too."""
-    for path in _folders():
-        with contextlib.suppress(OSError), _opened(path) as folder:
+    for path in folders():
+        with contextlib.suppress(OSError), opened(path) as folder:
             for name in sorted(os.listdir(folder)):  # noqa: PTH208  # of the folder that was looked at
                 yield folder, name
 
@@ -282,62 +279,3 @@ def peer(connection: socket.socket) -> tuple[int, int, int]:
     size = struct.calcsize("3i")
     process, user, group = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
     return process, user, group
-
-
-def _within(folder: int, name: str) -> str:
-    """An address short enough for a socket, wherever the folder is."""
-    return f"/proc/self/fd/{folder}/{name}"
-
-
-def _runtime_folders() -> list[str]:
-    """Where the system gives each user a folder of his own."""
-    given = (os.environ.get("XDG_RUNTIME_DIR", ""), f"/run/user/{os.geteuid()}")
-    return [folder for folder in dict.fromkeys(given) if os.path.isabs(folder)]  # noqa: PTH117
-
-
-def _shared_prefix() -> str:
-    return f"hipplan-{os.geteuid()}-"
-
-
-def _folders() -> list[str]:
-    """Where sockets of this user may be, in every environment that he may have started a process in."""
-    found = [str(Path(folder, "hipplan")) for folder in _runtime_folders()]
-    with contextlib.suppress(OSError), os.scandir(_SHARED) as entries:
-        found += sorted(
-            one.path
-            for one in entries
-            if one.name.startswith(_shared_prefix()) and _is_ours(one.stat(follow_symlinks=False))
-        )
-    return found
-
-
-def _is_ours(status: os.stat_result) -> bool:
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
-
-
-@contextlib.contextmanager
-def _opened(path: str) -> Iterator[int]:
-    """A folder that this user alone may enter. Raises OSError if it is none."""
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        if not _is_ours(os.fstat(folder)):
-            raise PermissionError(errno.EPERM, "others may enter it", path)
-        yield folder
-    finally:
-        os.close(folder)
-
-
-def _new_folder() -> int:
-    """The folder for a new socket, open. Raises OSError."""
-    for runtime in _runtime_folders():
-        with contextlib.suppress(OSError):
-            path = Path(runtime, "hipplan")
-            path.mkdir(mode=0o700, exist_ok=True)
-            with _opened(str(path)) as folder:
-                return os.dup(folder)
-    for shared in _folders():
-        with contextlib.suppress(OSError), _opened(shared) as folder:
-            return os.dup(folder)
-    made = tempfile.mkdtemp(prefix=_shared_prefix(), dir=_SHARED)  # a name that nobody can have taken before
-    with _opened(made) as folder:
-        return os.dup(folder)

@@ -12,12 +12,15 @@ import os
 import selectors
 import socket
 import struct
+import time
+import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from hipplan.files import strict_json
+from hipplan.files.open_files import make_room
 from hipplan.processes.messages import peer
 
 Message = dict[str, Any]
@@ -31,6 +34,9 @@ _HEAD, _INT = struct.Struct(">II"), struct.Struct("i")
 _OVERFLOW_UID = 65534
 """What the kernel calls users of other namespaces that have no number here."""
 _ANSWER = b"A"
+
+
+LOOK_S = 0.05
 
 
 class Gone(Exception):
@@ -152,6 +158,8 @@ class Talk:
             if length > self._bounds[0] or count > self._bounds[1]:
                 raise ValueError("too long a message")
             self._expected = length, count
+            if count:
+                make_room(len(os.listdir("/proc/self/fd")) + count)  # noqa: PTH208
         elif kind == b"J" and self._expected is not None:
             self._text += rest
         elif kind == b"F" and self._expected is not None:
@@ -172,6 +180,75 @@ class Talk:
                 raise ValueError("a message is a JSON object")
             self.received.message = message
             self._complete = True
+
+
+class Late(Exception):
+    """The other end has not come, or not sent all, by the deadline; or a look has ended the wait."""
+
+
+_lines: weakref.WeakSet[Line] = weakref.WeakSet()
+
+
+class Line:
+    """A connection to one process. A forked child does not keep it."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self.link = link
+        self._heard: bytes | None = b""
+        _lines.add(self)
+
+    def exchange(
+        self,
+        message: Message | None,
+        until: float,
+        look: Callable[[], bool] = lambda: False,
+        descriptors: Sequence[int] = (),
+        *,
+        listens: bool = True,
+    ) -> Received:
+        """Says a message; returns the one that comes. As of Talk. look: called now and then; true ends the wait.
+
+        Raises Late, Gone, with all descriptors that came closed.
+        """
+        talk = Talk(self.link, message, descriptors, listens=listens)
+        try:
+            with selectors.DefaultSelector() as ready:
+                ready.register(self.link, talk.events or selectors.EVENT_READ)
+                while True:
+                    talk.go_on()
+                    if talk.done:
+                        return talk.received
+                    if time.monotonic() >= until or look():
+                        raise Late
+                    ready.modify(self.link, talk.events)
+                    ready.select(LOOK_S)
+        except BaseException:
+            talk.received.close()
+            raise
+
+    def heard(self) -> bytes | None:
+        """The last packet that has come by itself, b"" if none has; None once the other end is gone without a word."""
+        while self._heard is not None and self._heard != CLOSED:
+            try:
+                said = self.link.recv(64)
+            except BlockingIOError:
+                break
+            except OSError:
+                said = b""
+            self._heard = said or None
+        return self._heard
+
+    def close(self) -> None:
+        self.link.close()
+
+
+def _close_in_child() -> None:
+    """A forked child would keep a connection of its parent's open, and nobody would hear of the parent's end."""
+    for line in _lines:
+        line.close()
+
+
+os.register_at_fork(after_in_child=_close_in_child)
 
 
 def new_socket() -> socket.socket:

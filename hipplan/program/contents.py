@@ -210,9 +210,17 @@ def without_lanes(program: Program, devices: Set[int]) -> Program:
     """The same program, and no lanes for these devices."""
     if not devices:
         return program
-    gone = {stream_name(device, number) for device in devices for number in range(STREAMS)}
-    gone |= set(map(staging_name, devices))
+    gone = _lane_names(devices)
     return replace(program, steps=tuple(step for step in program.steps if step.name not in gone))
+
+
+def lane_names(program: Program) -> set[str]:
+    """What is there to move bytes: it is ours, not the plan's."""
+    return _lane_names(lanes_of(program).keys())
+
+
+def _lane_names(devices: Iterable[int]) -> set[str]:
+    return {name for n in devices for name in (staging_name(n), *(stream_name(n, lane) for lane in range(STREAMS)))}
 
 
 def lanes_of(program: Program) -> Staging:

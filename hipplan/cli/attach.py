@@ -1,0 +1,38 @@
+"""hipplan attach: run a command whose hipplan.attach() finds a holder.
+
+The command replaces this one; its environment has HIPPLAN_HOLDER.
+Exit code: that of the command; 4 there is no such holder, 2 there is no such command.
+
+Examples:
+  hipplan attach weights -- python serve.py
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import Namespace
+
+from hipplan.cli.arguments import Parser, WrongUsage, not_empty
+from hipplan.errors import ExitCode, printable
+
+
+def declare(parser: Parser) -> None:
+    parser.set_defaults(rest=[])
+    parser.add_argument("name", metavar="NAME", type=not_empty, help="what `hipplan up --name` has called it")
+
+
+def run(given: Namespace) -> int:
+    from hipplan.holders import names
+
+    if not given.rest:
+        raise WrongUsage("name a command: hipplan attach NAME -- COMMAND ...")
+    names.door_of(given.name).close()
+    os.environ[names.VARIABLE] = given.name
+    sys.stdout.flush()
+    try:
+        os.execvp(given.rest[0], given.rest)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        print(printable(f"hipplan attach: error: {given.rest[0]} cannot be run: {why}"), file=sys.stderr)
+        return ExitCode.INVALID

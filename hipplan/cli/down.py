@@ -1,0 +1,45 @@
+"""hipplan down: end a holder and give back what it holds.
+
+It is refused while somebody is attached. --wait waits for them; --force does not: they keep what they have mapped until
+they let go of it, and only then its memory is free.
+Exit code: 0 it has ended, 4 somebody is attached, or there is no such holder, 130 interrupted: it goes on.
+
+Examples:
+  hipplan down weights
+  hipplan down weights --wait
+  hipplan down weights --force
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from hipplan.cli.arguments import Parser, WrongUsage, format_option, not_empty, quiet_option, seconds
+from hipplan.cli.held import sizes
+from hipplan.errors import printable
+from hipplan.files import strict_json
+
+
+def declare(parser: Parser) -> None:
+    parser.add_argument("name", metavar="NAME", type=not_empty, help="what `hipplan up --name` has called it")
+    parser.add_argument("--wait", action="store_true", help="until nobody is attached")
+    parser.add_argument("--timeout", metavar="S", type=seconds, help="with --wait: at most so many seconds")
+    parser.add_argument("--force", action="store_true", help="though somebody is attached, who keeps what is mapped")
+    quiet_option(parser)
+    format_option(parser)
+
+
+def run(given: Namespace) -> int:
+    from hipplan.holders.asking import FOR_EVER, down
+
+    if given.timeout is not None and not given.wait:
+        raise WrongUsage("--timeout is for --wait")
+    wait_s = None if not given.wait else FOR_EVER if given.timeout is None else given.timeout
+    said = down(given.name, wait_s=wait_s, force=given.force, look=lambda: False)
+    if given.format == "json":
+        print(strict_json.document(None, event="down", name=given.name, **said))
+    elif not given.quiet:
+        print(printable(f"{given.name}: ended; {sizes(said['given_back']) or 'nothing'} given back"))
+        for one in said["attached"]:
+            print(printable(f"  process {one['pid']} ({one['command']}) keeps what it has mapped"))
+    return 0

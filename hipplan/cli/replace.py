@@ -1,0 +1,46 @@
+"""hipplan replace: fill another plan beside what a holder keeps, and switch to it when all of it is there.
+
+Those attached keep the old until they attach anew, and hear of it (layout.lost). On any failure the old stays. What
+does not fit beside the old is refused.
+Exit code: 0 it is replaced, 2 invalid plan, 3 the machine cannot hold both, 4 failed and rolled back, 5 something could
+not be given back, 130 interrupted: the old stays.
+
+Examples:
+  hipplan replace weights new.yaml
+  hipplan replace weights new.yaml --var step=2000
+"""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+
+from hipplan.cli.arguments import Parser, format_option, not_empty, plan_file, quiet_option
+from hipplan.cli.held import arguments_of, tell_status
+from hipplan.cli.variables import plan_options
+from hipplan.errors import printable
+from hipplan.files import strict_json
+
+
+def declare(parser: Parser) -> None:
+    parser.add_argument("name", metavar="NAME", type=not_empty, help="what `hipplan up --name` has called it")
+    plan_file(parser)
+    about = "a file that `hipplan lock` wrote: exactly that, with the same addresses, or an error"
+    parser.add_argument("--locked", metavar="LOCK", type=not_empty, help=about)
+    plan_options(parser)
+    quiet_option(parser)
+    format_option(parser)
+
+
+def run(given: Namespace) -> int:
+    from hipplan.holders.asking import replace
+
+    sys.stdout.flush()
+    code, said = replace(given.name, arguments_of(given), (0, 1, 2), lambda: False)
+    if code != 0:
+        print(printable(f"{given.name}: {said['why']}; it keeps what it had"), file=sys.stderr)
+    elif given.format == "json":
+        print(strict_json.document(None, **said))
+    elif not given.quiet:
+        tell_status(said)
+    return code

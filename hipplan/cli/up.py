@@ -1,0 +1,145 @@
+"""hipplan up: fill a plan's memory once, and keep it in a process of its own, for others to attach to.
+
+It returns when all is filled; the holder stays in the background, without a terminal, until `hipplan down`.
+`hipplan ps` shows it, Python's hipplan.attach(NAME) and `hipplan attach NAME -- COMMAND` use it.
+--foreground stays, for a service manager; systemd is notified when all is filled (Type=notify).
+Exit code: 0 it is filled, 2 invalid plan, or something that cannot be held, 3 the machine cannot hold it, 4 failed and
+rolled back, or the name is taken, 5 something could not be given back, 129, 130 and 143 interrupted.
+
+Examples:
+  hipplan up plan.yaml --name weights
+  hipplan up plan.yaml --name weights --locked plan.lock
+  hipplan up plan.yaml --name scratch --access rw
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import socket
+import subprocess
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from hipplan.cli.arguments import Parser, WrongUsage, format_option, not_empty, plan_file, quiet_option
+from hipplan.cli.held import arguments_of, filler_command, this_command
+from hipplan.cli.interrupts import Interrupted, Interrupts
+from hipplan.cli.variables import plan_options
+from hipplan.files import strict_json
+
+if TYPE_CHECKING:
+    from hipplan.holders.names import Name
+
+
+def declare(parser: Parser) -> None:
+    plan_file(parser)
+    parser.add_argument("--name", metavar="NAME", type=not_empty, required=True, help="what the holder is called")
+    about = "what those who attach may do at most: r reads (the default), rw writes too"
+    parser.add_argument("--access", choices=("r", "rw"), default="r", help=about)
+    about = "a file that `hipplan lock` wrote: exactly that, with the same addresses, or an error"
+    parser.add_argument("--locked", metavar="LOCK", type=not_empty, help=about)
+    parser.add_argument(
+        "--no-wait", action="store_true", help="return while it fills; `hipplan ps` shows how far it is"
+    )
+    parser.add_argument("--foreground", action="store_true", help="be the holder, until it is taken down")
+    parser.add_argument("--filler", type=int, help=argparse.SUPPRESS)  # a holder starts this command so
+    parser.add_argument("--starter", type=int, help=argparse.SUPPRESS)  # the background one says there that it is ready
+    plan_options(parser)
+    quiet_option(parser)
+    format_option(parser)
+
+
+def run(given: Namespace) -> int:
+    if given.filler is not None:
+        from hipplan.cli.fill import run as fill
+
+        return fill(given)
+    if given.foreground and given.no_wait:
+        raise WrongUsage("--foreground is the holder itself: leave --no-wait out")
+    return _hold(given) if given.foreground or given.starter is not None else _start(given)
+
+
+def _start(given: Namespace) -> int:
+    """Starts the holder, which goes on without this process, and waits until all is filled."""
+    hears, says = os.pipe2(os.O_CLOEXEC)
+    with open(hears, "rb", buffering=0) as ready, Interrupts(lambda: "") as interrupts:  # noqa: PTH123
+        os.set_blocking(hears, False)
+        with open(says, "wb"):  # noqa: PTH123
+            arguments = [*arguments_of(given), "--starter", str(says), *["--no-wait"] * given.no_wait]
+            command = this_command("up", arguments)
+            holder = subprocess.Popen(command, pass_fds=(says,), start_new_session=True)
+        try:
+            while (said := ready.read(1)) is None:
+                interrupts.check()
+                interrupts.wait_until_readable(hears)
+        except Interrupted as interrupted:
+            holder.terminate()
+            holder.wait()
+            return interrupted.exit_code
+    if not said:
+        return holder.wait()
+    holder.returncode = 0  # it goes on without this process, and subprocess need not warn of that
+    return _tell(given)
+
+
+def _tell(given: Namespace) -> int:
+    from hipplan.cli.held import tell_status
+    from hipplan.holders.asking import status
+
+    found = status(given.name)
+    if given.format == "json":
+        print(strict_json.document(None, **found))
+    elif not given.quiet:
+        tell_status(found)
+    return 0
+
+
+def _hold(given: Namespace) -> int:
+    from hipplan.files.open_files import make_room
+    from hipplan.holders.fillings import Order
+    from hipplan.holders.holder import GUESTS, Holder
+    from hipplan.holders.names import Name
+
+    order = Order(arguments_of(given), os.getcwd(), os.environ)  # noqa: PTH109
+    name = Name(given.name)
+    make_room(GUESTS)
+    if given.starter is None:
+        return Holder(name, filler_command, given.access, _notify).run(order, (0, 1, 2))
+    with _in_background(name, given) as (streams, ready):
+        told = not given.no_wait
+        return Holder(name, filler_command, given.access, ready, told=told).run(order, streams)
+
+
+@contextlib.contextmanager
+def _in_background(name: Name, given: Namespace) -> Iterator[tuple[Sequence[int], Callable[[], None]]]:
+    """Standard streams of whoever started this are the filler's until all is filled; the holder's own are its log."""
+    from hipplan.holders.names import open_log
+
+    name.log, log = open_log(name.name)
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    streams = [null, log, log] if given.no_wait else [os.dup(number) for number in range(3)]
+    for own, other in ((0, null), (1, log), (2, log)):
+        os.dup2(other, own)
+    os.chdir("/")  # else nobody could unmount the folder of its start
+
+    def ready() -> None:
+        with contextlib.suppress(OSError):  # who started it has gone
+            os.write(given.starter, b"1")
+        for descriptor in {given.starter, null, log, *streams}:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+    os.set_inheritable(given.starter, False)
+    if given.no_wait:
+        os.write(given.starter, b"1")
+    yield streams, ready
+
+
+def _notify() -> None:
+    """Of a service of systemd: it is ready."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if address:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to:
+            to.sendto(b"READY=1", f"\0{address[1:]}" if address[0] == "@" else address)

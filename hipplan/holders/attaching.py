@@ -1,0 +1,153 @@
+"""attach(): the layout that a holder keeps, in this process too, as one transaction like an apply."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, get_args
+
+from hipplan.errors import ApplyError, Diagnostic, HeldError
+from hipplan.holders import names
+from hipplan.holders.asking import asked, gone
+from hipplan.holders.holder import REPLACED
+from hipplan.layout.layout import Layout
+from hipplan.layout.record import Recorder
+from hipplan.layout.run import run
+from hipplan.layout.transaction import OnStep
+from hipplan.machines.discover import discover
+from hipplan.machines.profiles import Machine, load_machine
+from hipplan.machines.runtimes import choose
+from hipplan.plain import called, seconds
+from hipplan.processes.packets import CLOSED, Line, Message
+from hipplan.processes.verifying import answer_in_thread
+from hipplan.program import held, written
+from hipplan.program.held import Addresses, Right
+
+log = logging.getLogger("hipplan")
+
+
+class Attachment:
+    """What keeps a process attached to a holder."""
+
+    def __init__(self, name: str, line: Line) -> None:
+        self.name = name
+        self._line = line
+        self._detached = False
+
+    def lost(self) -> str:
+        """Of Layout.lost: replaced, closed or ended; empty while the holder keeps the same."""
+        if self._detached:
+            return ""
+        said = self._line.heard()
+        if said is None:
+            return "ended"
+        return {CLOSED: "closed", REPLACED: "replaced"}.get(said, "")
+
+    def detach(self) -> None:
+        """The holder hears that this process has let go."""
+        self._detached = True
+        self._line.close()
+
+
+def attach(
+    name: str | None = None,
+    *,
+    access: Right = "r",
+    addresses: Addresses = "same",
+    runtime: str | os.PathLike[str] | None = None,
+    machine: Machine | str | os.PathLike[str] | None = None,
+    on_step: OnStep | None = None,
+    verify: bool = True,
+    record: str | os.PathLike[str] | None = None,
+    answer: bool = True,
+    timeout: float = 60.0,
+) -> Layout:
+    """Maps what a holder keeps: the same names, tensors, addresses and bytes, in one transaction.
+
+    name: of `hipplan up --name`, or the path of its socket; left out, HIPPLAN_HOLDER, which `hipplan attach` sets.
+    access: r, or rw where the holder allows it; what is sealed is read-only all the same.
+    addresses: same, or any: where the driver likes, for a process in which the holder's addresses are taken.
+    runtime: left out, HIPPLAN_RUNTIME, or else of the kind that the holder's memory was made with.
+    timeout: how many seconds to wait while the holder fills.
+    machine, on_step, verify, record, answer: as of hipplan.apply.
+
+    Raises HeldError: there is no such holder (HP452), it has ended or does not answer (HP455), it does not allow this,
+    or this process does not see its devices (HP454); ApplyError (rolled back; HP404: an address is taken); RecordError,
+    RuntimeUnavailable, ValueError, TypeError.
+    """
+    name = _named(name)
+    _require(access, Right, "access")
+    _require(addresses, Addresses, "addresses")
+    until = time.monotonic() + seconds(timeout, "timeout")
+    with _attaching(name, access, until) as (attachment, said, descriptors):
+        made = said["made"]
+        chosen = choose(
+            runtime or os.environ.get("HIPPLAN_RUNTIME") or made["family"],
+            None if machine is None else load_machine(machine),
+        )
+        if chosen.kind != made["family"]:
+            why = f"the memory of '{name}' was made with the runtime {made['family']}, and this is {chosen.kind}"
+            raise HeldError(Diagnostic("HP454", "the runtimes are of different kinds", why=why))
+        program = held.attached(written.read(made["program"]), discover(chosen, lambda _: ()), access, addresses)
+        bind = dict(zip(held.imported(program), descriptors, strict=True))
+        recorder = None if record is None else Recorder(record)
+        try:
+            layout = run(
+                program, chosen.runtime, bind=bind, on_step=on_step, check=verify, notice=chosen.notice,
+                record=recorder, holder=attachment,
+            )  # fmt: skip
+        except ApplyError as error:
+            raise _with_hint(error) from None
+    if answer:
+        answer_in_thread(layout)
+    return layout
+
+
+def _named(name: str | None) -> str:
+    if name is None:
+        name = os.environ.get(names.VARIABLE, "")
+        if not name:
+            hint = f"hipplan.attach(NAME), or the environment variable {names.VARIABLE}, which `hipplan attach` sets"
+            raise HeldError(Diagnostic("HP452", "no holder was named", hint=hint))
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a holder is text, not {called(name)}")
+    return name
+
+
+def _require(given: Any, of: Any, what: str) -> None:
+    if given not in get_args(of):
+        raise ValueError(f"{what} is {' or '.join(map(repr, get_args(of)))}, not {given!r:.40}")
+
+
+@contextmanager
+def _attaching(name: str, access: Right, until: float) -> Iterator[tuple[Attachment, Message, list[int]]]:
+    """The connection, which stays if all goes well, what the holder says, and descriptors for as long as this lasts."""
+    line = names.door_of(name)
+    try:
+        received = asked(line, name, {"want": "attach", "access": access}, until)
+        try:
+            said = received.message
+            made = said.get("made")
+            if not isinstance(made, dict) or not all(isinstance(made.get(key), str) for key in ("program", "family")):
+                raise gone(name, "not an answer of this version of hipplan")
+            yield Attachment(name, line), said, received.descriptors
+        finally:
+            received.close()
+    except BaseException:
+        line.close()
+        raise
+
+
+def _with_hint(error: ApplyError) -> ApplyError:
+    """Addresses are chosen by the holder, so its plan is not what to change here."""
+    hint = 'attach before whatever is there, or attach(addresses="any")'
+    found = [replace(one, hint=hint) if one.code == "HP404" else one for one in error.diagnostics]
+    told = ApplyError(
+        found, step=error.step, call=error.call, code=error.code, undone=error.undone, not_as_it_was=error.not_as_it_was
+    )
+    told.__cause__ = error.__cause__
+    return told

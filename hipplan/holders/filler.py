@@ -1,0 +1,122 @@
+"""What a filler does: it makes what a holder is to hold, fills it, sends descriptors of it and gives back its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from hipplan.errors import ApplyError, Diagnostic, HeldError
+from hipplan.language.loader import LoadedPlan
+from hipplan.layout.layout import Layout
+from hipplan.layout.prepare import prepare
+from hipplan.layout.run import run
+from hipplan.machines.profiles import Machine
+from hipplan.machines.runtimes import Chosen
+from hipplan.processes.packets import Gone, Late, Line, Message
+from hipplan.program import held, written
+from hipplan.program.lock import Locked
+from hipplan.program.program import Program
+
+OnProgress = Callable[[int, int], None]
+SAY_S = 60.0
+"""How long the holder may take to read."""
+_EVERY_S = 0.05
+
+
+class ToHolder:
+    """The filler's end of the connection."""
+
+    def __init__(self, descriptor: int) -> None:
+        """Raises HeldError (HP455)."""
+        link = socket.socket(fileno=descriptor)
+        link.setblocking(False)
+        os.set_inheritable(descriptor, False)
+        self._line = Line(link)
+        self._told = 0.0
+        with self._heard():
+            said = self._line.exchange(None, time.monotonic() + SAY_S).message["held"]
+            self.held = {str(uuid): int(size) for uuid, size in said.items()}
+        """UUID of a device -> bytes that stay there while this fills."""
+
+    def progress(self, done: int, total: int) -> None:
+        """Now and then. Raises HeldError: the holder has ended."""
+        if done < total and time.monotonic() - self._told < _EVERY_S:
+            return
+        self._told = time.monotonic()
+        self.say({"done": done, "total": total})
+
+    def say(self, message: Message, descriptors: list[int] | None = None) -> None:
+        """Raises HeldError."""
+        with self._heard():
+            self._line.exchange(message, time.monotonic() + SAY_S, descriptors=descriptors or (), listens=False)
+
+    @contextlib.contextmanager
+    def _heard(self) -> Iterator[None]:
+        try:
+            yield
+        except (Gone, Late, LookupError, ValueError, AttributeError) as error:
+            summary = "the holder that this was filled for has ended"
+            raise HeldError(Diagnostic("HP455", summary, why=str(error))) from None
+
+
+def prepared(
+    plan: LoadedPlan, chosen: Chosen, profile: Machine | None, lock: Locked | None, there: Mapping[str, int]
+) -> Program:
+    """The program of what is to be held. there: bytes that are held already, by UUID of device.
+
+    Its addresses are chosen, so that they are free in those who attach as far as anybody can know.
+    Raises PlanError, MachineError.
+    """
+    program = held.holdable(prepare(plan, chosen, profile, there))
+    return held.at_known_places(program) if lock is None else lock.hold(program, profile)
+
+
+def fill(program: Program, chosen: Chosen, to: ToHolder, *, chosen_here: bool, **how: Any) -> None:
+    """Makes and fills it, and hands it over; what this process has of it is given back.
+
+    chosen_here: its addresses were, so others will do where those are taken. how: as of run(). Raises as run() does,
+    HipError, HeldError, LeakError.
+    """
+    on_bytes = how.pop("on_bytes")
+
+    def moved(done: int, total: int) -> None:
+        to.progress(done, total)
+        on_bytes(done, total)
+
+    try:
+        layout = run(program, chosen.runtime, notice=chosen.notice, on_bytes=moved, **how)
+    except ApplyError as error:
+        if not chosen_here or error.leaks or error.diagnostics[0].code != "HP404":
+            raise
+        layout = run(held.anywhere(program), chosen.runtime, notice=chosen.notice, on_bytes=moved, **how)
+    with layout:
+        _hand_over(layout, chosen, to)
+
+
+def _hand_over(layout: Layout, chosen: Chosen, to: ToHolder) -> None:
+    program = layout.program
+    at = {one.name: layout[one.name].address or 0 for one in program.resources if one.kind in ("reservation", "region")}
+    program = held.as_held(program, at)
+    descriptors: list[int] = []
+    try:
+        for name in held.descriptors_held(program):
+            descriptors.append(layout.export(name))
+        made = {
+            "program": written.write(program),
+            "plan": program.name,
+            "digest": program.digest,
+            "machine": program.machine,
+            "runtime": chosen.runtime.path,
+            "family": chosen.kind,
+            "allocations": len(descriptors),
+            "bytes": held.bytes_held(program),
+            "bytes_by_uuid": held.bytes_by_uuid(program),
+        }
+        to.say({"made": made}, descriptors)
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)

@@ -1,0 +1,115 @@
+"""Who talks to a holder: a request each, bounded in size and time, and its answer; those who attach stay."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hipplan.errors import Diagnostic
+from hipplan.processes.messages import peer
+from hipplan.processes.packets import Message, Talk
+
+REQUEST_BYTES, REQUEST_DESCRIPTORS = 1 << 20, 3
+PATIENCE_S, ANSWER_S = 5.0, 30.0
+"""How long somebody may take to ask, and to read an answer."""
+_COMMAND_MAX = 200
+
+
+@dataclass(eq=False)
+class Generation:
+    """Memory that was filled once, and what it is."""
+
+    number: int
+    made: Message
+    """What the filler says of it: program, plan, digest, machine, runtime, bytes, bytes_by_uuid."""
+    descriptors: list[int]
+    since: float = field(default_factory=time.time)
+
+    def close(self) -> None:
+        """Lets the memory go, but for what those attached keep."""
+        while self.descriptors:
+            os.close(self.descriptors.pop())
+
+
+class Guest:
+    """One connection."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self.link = link
+        self.pid = peer(link)[0]
+        self.talk: Talk | None = Talk(link, None, text_max=REQUEST_BYTES, descriptors_max=REQUEST_DESCRIPTORS)
+        self.until: float | None = time.monotonic() + PATIENCE_S
+        """When it has had time enough; None: it may wait."""
+        self.then: Callable[[], None] | None = None
+        """What comes when its talk is done."""
+        self.wants: Message = {}
+        """Its request, once it is read."""
+        self.descriptors: list[int] = []
+        """That came with it."""
+        self.generation: Generation | None = None
+        """What it is attached to."""
+        self.since = time.time()
+
+    @property
+    def listens(self) -> bool:
+        """Whether its request is still to come."""
+        return self.talk is not None and not self.wants
+
+    def answer(self, message: Message, descriptors: Sequence[int] = ()) -> None:
+        """Begins an answer."""
+        self.talk = Talk(self.link, message, descriptors, listens=False)
+        self.until = time.monotonic() + ANSWER_S
+
+    def tell(self, word: bytes) -> None:
+        """A packet that nobody has asked for."""
+        with contextlib.suppress(OSError):
+            self.link.send(word)
+
+    def close(self) -> None:
+        self.link.close()
+        if self.talk is not None:
+            self.talk.received.close()
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Closes what came with its request."""
+        while self.descriptors:
+            os.close(self.descriptors.pop())
+
+    def described(self) -> dict[str, Any]:
+        """For `ps`."""
+        number = self.generation.number if self.generation is not None else 0
+        return {
+            "pid": self.pid,
+            "command": command_of(self.pid),
+            "since": self.since,
+            "generation": number,
+            "access": self.wants.get("access", "r"),
+        }
+
+
+def command_of(process: int) -> str:
+    """What a process is, for people; empty if nobody can tell."""
+    with contextlib.suppress(OSError):
+        words = Path(f"/proc/{process}/cmdline").read_bytes()[: 4 * _COMMAND_MAX].split(b"\0")
+        return " ".join(b" ".join(words).decode(errors="replace").split())[:_COMMAND_MAX]
+    return ""
+
+
+def refused(code: str, summary: str, why: str = "", hint: str = "") -> Message:
+    """An answer that is an error of whoever asked."""
+    return {"refused": {"code": code, "summary": summary, "why": why, "hint": hint}}
+
+
+def diagnostic_of(said: Any) -> Diagnostic:
+    """The error that a holder answers. Raises ValueError if it is none."""
+    keys = ("code", "summary", "why", "hint")
+    if not isinstance(said, dict) or not all(isinstance(said.get(key), str) for key in keys):
+        raise ValueError("not an answer of this version of hipplan")
+    return Diagnostic(said["code"], said["summary"], why=said["why"], hint=said["hint"])

@@ -1,0 +1,381 @@
+"""The process that keeps a layout: descriptors of its memory, no device context, and whoever asks for them.
+
+One thread, one selector. A filler makes what is to be held; a new one makes what replaces it, beside the old. Guests
+ask what there is, attach, or end it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import errno
+import os
+import selectors
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FrameType
+
+from hipplan.errors import ExitCode
+from hipplan.holders.fillings import Command, Filling, Order
+from hipplan.holders.guests import Generation, Guest, refused
+from hipplan.holders.names import Name
+from hipplan.processes.messages import DEAF_S
+from hipplan.processes.packets import CLOSED, LOOK_S, Gone, Message, is_same_user
+
+GUESTS, ASKING = 4096, 64
+"""So many at once; and so many whose request is still to come: one more takes the place of the first."""
+REPLACED = b"replaced"
+"""What those hear who are attached to something that is held no more."""
+_ENDING_S = 2.0
+"""How long those who are to hear of the end may take."""
+
+
+class Holder:
+    """One of a name, until run() returns."""
+
+    def __init__(
+        self, name: Name, command: Command, access: str, ready: Callable[[], None], *, told: bool = False
+    ) -> None:
+        """access: what it allows at most to those who attach. ready: called once all is there. told: somebody waits
+        for that, and hears if it fails."""
+        self._name = name
+        self._command = command
+        self._access = access
+        self._ready = ready
+        self._told = told
+        self._since = time.time()
+        self._guests: set[Guest] = set()
+        self._current: Generation | None = None
+        self._olds: list[Generation] = []
+        """Whose descriptors are still to be closed."""
+        self._filling: Filling | None = None
+        self._replacing: Guest | None = None
+        """Who has asked for what is being filled."""
+        self._failed = ""
+        """Why the last replacement came to nothing."""
+        self._ending: list[Guest] = []
+        """Those who wait for its end."""
+        self._signal = 0
+        self._code: int | None = None
+        self._deaf_until: float | None = None
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(name.door, selectors.EVENT_READ, self._accept)
+
+    def run(self, order: Order, streams: Sequence[int]) -> int:
+        """Fills, then serves until somebody ends it. The exit code. Raises OSError: there can be no filler."""
+        with self._signals():
+            try:
+                self._fill(order, streams)
+                while self._code is None:
+                    for key, _ in self._selector.select(self._patience()):
+                        if key.fd in self._selector.get_map():  # else an earlier one has ended it
+                            key.data()
+                    self._tick()
+                return self._code
+            finally:
+                self._close()
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        heard, tells = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        before = {one: signal.signal(one, self._note) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+        wakes = signal.set_wakeup_fd(tells, warn_on_full_buffer=False)
+        self._selector.register(heard, selectors.EVENT_READ, lambda: os.read(heard, 4096))
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(wakes)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            os.close(heard)
+            os.close(tells)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self._signal and self._filling is not None:
+            self._filling.stop()  # and now it does not roll back any more
+        self._signal = self._signal or number
+
+    def _patience(self) -> float | None:
+        times = [guest.until for guest in self._guests if guest.until is not None]
+        if self._deaf_until is not None:
+            times.append(self._deaf_until)
+        if any(guest.talk is not None and guest.talk.stalled for guest in self._guests):
+            times.append(time.monotonic() + LOOK_S)
+        return max(0.0, min(times) - time.monotonic()) if times else None
+
+    def _tick(self) -> None:
+        """What is to be done without anybody having said anything."""
+        now = time.monotonic()
+        if self._deaf_until is not None and self._deaf_until <= now:
+            self._deaf_until = None
+            self._selector.register(self._name.door, selectors.EVENT_READ, self._accept)
+        for guest in list(self._guests):
+            if guest.until is not None and guest.until <= now:
+                self._drop(guest)
+            elif guest.talk is not None and guest.talk.stalled:
+                self._go_on(guest)
+        self._close_olds()
+        over = any(guest.wants.get("force") for guest in self._ending) or not self._attached()
+        if self._signal or (self._ending and over):
+            if self._filling is None:
+                self._code = 128 + self._signal if self._signal else ExitCode.OK
+            elif not self._filling.stopped:
+                self._filling.stop()
+
+    # What is held
+
+    def _fill(self, order: Order, streams: Sequence[int]) -> None:
+        """Raises OSError, ValueError."""
+        self._filling = filling = Filling(self._command, order, streams, self._held())
+        self._selector.register(filling.link, selectors.EVENT_READ | selectors.EVENT_WRITE, self._filler_said)
+        self._selector.register(filling.ended, selectors.EVENT_READ, self._filler_ended)
+
+    def _filler_said(self) -> None:
+        assert self._filling is not None
+        filling = self._filling
+        filling.go_on()
+        if filling.talk is None:
+            self._selector.unregister(filling.link)
+        else:
+            self._selector.modify(filling.link, filling.talk.events, self._filler_said)
+
+    def _filler_ended(self) -> None:
+        assert self._filling is not None
+        filling, self._filling = self._filling, None
+        for one in (filling.link, filling.ended):
+            if one in self._selector.get_map():
+                self._selector.unregister(one)
+        code = filling.result()
+        guest, self._replacing = self._replacing, None
+        if code == 0 and filling.made is not None:
+            self._switch(filling.made.message, filling.made.descriptors)
+            if guest is not None:
+                self._answer(guest, {"status": self.status()})
+            return
+        self._failed = f"the filler was ended by signal {-code}" if code < 0 else f"the filler ended with code {code}"
+        self._log(self._failed)
+        code = code if code > 0 else int(ExitCode.ROLLED_BACK)
+        if guest is not None:
+            self._answer(guest, {"failed": code, "why": self._failed})
+        elif self._current is None:
+            self._code = 128 + self._signal if self._signal else code
+
+    def _switch(self, made: Message, descriptors: list[int]) -> None:
+        """What was made counts from here on."""
+        old, number = self._current, 1 if self._current is None else self._current.number + 1
+        self._current, self._failed = Generation(number, made, descriptors), ""
+        self._log(f"{made['plan']}: filled, generation {number}")
+        if old is None:
+            self._ready()
+        else:
+            self._olds.append(old)
+        for guest in list(self._guests):
+            if guest.generation is not None:
+                self._tell_replaced(guest)
+            elif guest.talk is None and guest.wants.get("want") == "attach":
+                self._attach(guest)
+
+    def _tell_replaced(self, guest: Guest) -> None:
+        if guest.talk is None and guest.generation is not self._current:
+            guest.tell(REPLACED)
+
+    def _close_olds(self) -> None:
+        """Those attached keep the memory; somebody may still be reading descriptors of it."""
+        busy = {guest.generation for guest in self._guests if guest.talk is not None}
+        for old in [one for one in self._olds if one not in busy]:
+            old.close()
+            self._olds.remove(old)
+
+    def _generations(self) -> list[Generation]:
+        """Those that somebody holds, in their order."""
+        found = {guest.generation for guest in self._guests} | {self._current}
+        return sorted((one for one in found if one is not None), key=lambda one: one.number)
+
+    def _held(self) -> Mapping[str, int]:
+        """UUID of a device -> bytes."""
+        sums: dict[str, int] = {}
+        for generation in self._generations():
+            for uuid, size in generation.made["bytes_by_uuid"].items():
+                sums[uuid] = sums.get(uuid, 0) + size
+        return sums
+
+    def _attached(self) -> list[Guest]:
+        return sorted((one for one in self._guests if one.generation is not None), key=lambda one: one.since)
+
+    def status(self) -> Message:
+        """For `ps`."""
+        state = "ready" if self._filling is None else "filling" if self._current is None else "replacing"
+        kept = ("plan", "digest", "machine", "runtime", "bytes")
+        generations = [
+            {"generation": one.number, "since": one.since, **{key: one.made[key] for key in kept}}
+            for one in self._generations()
+        ]
+        return {
+            "name": self._name.name,
+            "pid": os.getpid(),
+            "since": self._since,
+            "state": "ending" if self._ending else state,
+            "filled": None if self._filling is None else [self._filling.done, self._filling.total],
+            "access": self._access,
+            "context_bytes": 0,  # descriptors take none of a device's memory
+            "log": self._name.log,
+            "failed": self._failed,
+            "generations": generations,
+            "attached": [guest.described() for guest in self._attached()],
+        }
+
+    # Guests
+
+    def _accept(self) -> None:
+        try:
+            link, _ = self._name.door.accept()
+        except OSError as error:  # it has gone again
+            if error.errno in (errno.EMFILE, errno.ENFILE):  # or stays, and would be reported for ever
+                self._selector.unregister(self._name.door)
+                self._deaf_until = time.monotonic() + DEAF_S
+            return
+        link.setblocking(False)
+        if not is_same_user(link) or len(self._guests) >= GUESTS:
+            link.close()
+            return
+        asking = [one for one in self._guests if one.listens]
+        if len(asking) >= ASKING:
+            self._drop(min(asking, key=lambda one: one.since))
+        guest = Guest(link)
+        self._guests.add(guest)
+        self._selector.register(link, selectors.EVENT_READ, lambda: self._go_on(guest))
+
+    def _drop(self, guest: Guest) -> None:
+        self._selector.unregister(guest.link)
+        self._guests.remove(guest)
+        guest.close()
+        if guest in self._ending:
+            self._ending.remove(guest)
+        if guest is self._replacing:  # nobody wants it any more
+            self._replacing = None
+            if self._filling is not None and not self._filling.stopped:
+                self._filling.stop()
+
+    def _go_on(self, guest: Guest) -> None:
+        """Does what can be done without waiting."""
+        if guest.talk is None:  # it has no more to say
+            with contextlib.suppress(BlockingIOError):
+                with contextlib.suppress(ConnectionError):
+                    guest.link.recv(64)
+                self._drop(guest)
+            return
+        try:
+            guest.talk.go_on()
+        except Gone:
+            self._drop(guest)
+            return
+        if guest.talk.done:
+            talk, guest.talk = guest.talk, None
+            if guest.wants and guest.generation is None:  # it has its answer
+                self._drop(guest)
+                return
+            guest.until = None
+            if not guest.wants:
+                self._asked(guest, talk.received.message, talk.received.descriptors)
+            else:
+                self._tell_replaced(guest)
+        self._watch(guest)
+
+    def _watch(self, guest: Guest) -> None:
+        if guest in self._guests:
+            events = selectors.EVENT_READ if guest.talk is None else guest.talk.events
+            self._selector.modify(guest.link, events, lambda: self._go_on(guest))
+
+    def _answer(self, guest: Guest, message: Message, descriptors: Sequence[int] = ()) -> None:
+        guest.answer(message, descriptors)
+        self._watch(guest)
+
+    def _asked(self, guest: Guest, message: Message, descriptors: list[int]) -> None:
+        guest.wants, guest.descriptors = message or {"want": ""}, descriptors
+        does = {"status": self._tell, "attach": self._join, "down": self._end, "replace": self._replace}
+        try:
+            does[message["want"]](guest)
+        except (LookupError, TypeError, ValueError):
+            self._answer(guest, refused("HP452", "the holder does not understand this request"))
+        guest.let_go()
+
+    def _tell(self, guest: Guest) -> None:
+        self._answer(guest, {"status": self.status()})
+
+    def _join(self, guest: Guest) -> None:
+        if guest.wants["access"] not in ("r", "rw"):
+            raise ValueError("no access")
+        if guest.wants["access"] == "rw" and self._access != "rw":
+            hint = "attach to read, or start the holder with: hipplan up --access rw"
+            self._answer(guest, refused("HP454", f"the holder '{self._name.name}' lets nobody write", hint=hint))
+        elif self._ending:
+            self._answer(guest, refused("HP453", f"the holder '{self._name.name}' is about to end"))
+        elif self._current is not None:
+            self._attach(guest)
+
+    def _attach(self, guest: Guest) -> None:
+        assert self._current is not None
+        guest.generation, guest.since = self._current, time.time()
+        about = {"name": self._name.name, "generation": self._current.number, "pid": os.getpid()}
+        self._answer(guest, {"made": self._current.made, **about}, self._current.descriptors)
+
+    def _end(self, guest: Guest) -> None:
+        attached = self._attached()
+        if attached and not (guest.wants.get("wait") or guest.wants.get("force")):
+            who = ", ".join(f"{one.pid} ({one.described()['command'] or '?'})" for one in attached[:5])
+            more = f" and {len(attached) - 5} more" if len(attached) > 5 else ""
+            hint = "--wait waits until they are gone; --force ends it now, and they keep what they map"
+            what = f"somebody is attached to the holder '{self._name.name}'"
+            self._answer(guest, refused("HP453", what, f"process {who}{more}", hint))
+        else:
+            self._ending.append(guest)
+
+    def _replace(self, guest: Guest) -> None:
+        order, name = Order.read(guest.wants), self._name.name
+        if len(guest.descriptors) != 3:
+            raise ValueError("no streams")
+        if self._filling is not None or self._ending:
+            state = self.status()["state"]
+            self._answer(guest, refused("HP453", f"the holder '{name}' is {state}", hint="try again when it is ready"))
+            return
+        try:
+            self._fill(order, guest.descriptors)
+            self._replacing = guest
+        except OSError as error:
+            self._answer(guest, refused("HP455", "there can be no filler", str(error)))
+
+    # The end
+
+    def _close(self) -> None:
+        """Gives everything back, and says so."""
+        code = ExitCode.BUG if self._code is None else self._code
+        if self._filling is not None:  # of an error of ours
+            self._filling.stop()
+        given = [one.made["bytes"] for one in self._generations()]
+        kept = [guest.described() for guest in self._attached()]
+        for generation in (*self._olds, *([self._current] if self._current is not None else [])):
+            generation.close()
+        self._selector.close()
+        self._log(f"ended with code {int(code)}")
+        self._name.close(keep_log=code != ExitCode.OK and not (self._told and self._current is None))
+        for guest in self._guests - {*self._ending}:
+            guest.tell(CLOSED)
+            guest.close()
+        for guest in self._ending:
+            guest.answer({"given_back": given[-1] if given else {}, "attached": kept})
+        self._last_words(time.monotonic() + _ENDING_S)
+
+    def _last_words(self, until: float) -> None:
+        for guest in self._ending:
+            with contextlib.suppress(Gone):
+                while guest.talk is not None and not guest.talk.done and time.monotonic() < until:
+                    guest.talk.go_on()
+                    time.sleep(0 if guest.talk.done else LOOK_S)
+            guest.close()
+
+    def _log(self, text: str) -> None:
+        now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        with contextlib.suppress(OSError):
+            print(f"{now} {self._name.name}: {text}", file=sys.stderr, flush=True)

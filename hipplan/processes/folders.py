@@ -1,0 +1,72 @@
+"""Where sockets of this user lie: folders that nobody else may enter, whatever environment he starts a process in."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+_SHARED = "/tmp"
+
+
+def within(folder: int, name: str) -> str:
+    """An address short enough for a socket, wherever the folder is."""
+    return f"/proc/self/fd/{folder}/{name}"
+
+
+def _runtime_folders() -> list[str]:
+    """Where the system gives each user a folder of his own."""
+    given = (os.environ.get("XDG_RUNTIME_DIR", ""), f"/run/user/{os.geteuid()}")
+    return [folder for folder in dict.fromkeys(given) if os.path.isabs(folder)]  # noqa: PTH117
+
+
+def _shared_prefix() -> str:
+    return f"hipplan-{os.geteuid()}-"
+
+
+def folders() -> list[str]:
+    """Where sockets of this user may be, in every environment that he may have started a process in."""
+    found = [str(Path(folder, "hipplan")) for folder in _runtime_folders()]
+    with contextlib.suppress(OSError), os.scandir(_SHARED) as entries:
+        found += sorted(
+            one.path
+            for one in entries
+            if one.name.startswith(_shared_prefix()) and _is_ours(one.stat(follow_symlinks=False))
+        )
+    return found
+
+
+def _is_ours(status: os.stat_result) -> bool:
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
+
+
+@contextlib.contextmanager
+def opened(path: str) -> Iterator[int]:
+    """A folder that this user alone may enter. Raises OSError if it is none."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if not _is_ours(os.fstat(folder)):
+            raise PermissionError(errno.EPERM, "others may enter it", path)
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def new_folder() -> int:
+    """The folder for a new socket, open. Raises OSError."""
+    for runtime in _runtime_folders():
+        with contextlib.suppress(OSError):
+            path = Path(runtime, "hipplan")
+            path.mkdir(mode=0o700, exist_ok=True)
+            with opened(str(path)) as folder:
+                return os.dup(folder)
+    for shared in folders():
+        with contextlib.suppress(OSError), opened(shared) as folder:
+            return os.dup(folder)
+    made = tempfile.mkdtemp(prefix=_shared_prefix(), dir=_SHARED)  # a name that nobody can have taken before
+    with opened(made) as folder:
+        return os.dup(folder)

@@ -1,0 +1,210 @@
+"""Programs whose memory outlives the process that made it: what a holder can hold, and what somebody who attaches maps.
+
+A holder keeps descriptors of allocations. Whoever attaches imports them, and reserves, maps and gives rights as the
+program says, at its addresses, so that both sides have the same names at the same places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Literal
+
+from hipplan.errors import Diagnostic, HeldError, MachineError, PlanError
+from hipplan.language.findings import Findings, in_order
+from hipplan.language.objects import HOST, bare_uuid
+from hipplan.machines.profiles import FALLBACK_GRANULARITY, Machine, MachineDevice
+from hipplan.program import contents, pieces, steps
+from hipplan.program.lock import lock
+from hipplan.program.program import Program
+from hipplan.units import PAGE, round_up
+
+Right = Literal["r", "rw"]
+Addresses = Literal["same", "any"]
+
+_WHY = {
+    "peer": "a peer link is its process's own; access: says who may use memory, and needs no link",
+    "stream": "a stream is its process's own",
+    "device": "hipMalloc's memory ends with its process",
+    "pinned": "pinned memory ends with its process",
+    "registered": "registered memory is its process's own",
+    "managed": "managed memory ends with its process",
+    "allocation": "it is imported: whoever made it holds it",
+}
+"""By what a step makes."""
+
+
+def holdable(program: Program) -> Program:
+    """The same program, and all its memory can be exported. Raises PlanError (HP450), MachineError (HP309)."""
+    refused = list(_refused(program))
+    if refused:
+        raise PlanError(in_order(refused))
+    whole = pieces.as_planned(program)
+    made = tuple(
+        replace(step, shareable="posix_fd") if isinstance(step, steps.CreateAllocation) else step
+        for step in whole.steps
+    )
+    findings = Findings()
+    found = pieces.fitted(replace(whole, steps=made), findings)
+    if findings.errors:
+        raise MachineError(in_order(findings.all))
+    return found
+
+
+def _refused(program: Program) -> Iterator[Diagnostic]:
+    hint = "leave it out, and apply it in the process that uses it: holders hold allocations and regions"
+    for name, shared in program.shared.items():
+        why = "map: is for ranks that apply together; whoever attaches may map all of it"
+        yield Diagnostic("HP450", f"a holder cannot hold '{name}' for ranks", shared.origin, why=why)
+    ours = contents.lane_names(program)
+    for step in program.making:
+        kept = isinstance(step, steps.CreateAllocation) or step.makes in ("", "reservation", "mapping")
+        if not kept and step.name not in ours:
+            why = _WHY[step.makes]
+            yield Diagnostic("HP450", f"a holder cannot hold '{step.name}'", step.origin, why=why, hint=hint)
+    if not any(isinstance(step, steps.CreateAllocation) for step in program.making):
+        yield Diagnostic("HP450", "there is nothing for a holder to hold", why="the plan makes no memory of devices")
+
+
+def at_known_places(program: Program) -> Program:
+    """With addresses that `hipplan lock` chooses, so that they are free in whoever attaches."""
+    at = lock(program).addresses
+
+    return replace(program, steps=tuple(_placed(step, at) for step in program.steps))
+
+
+def anywhere(program: Program) -> Program:
+    """With addresses that the driver chooses."""
+    return replace(program, steps=tuple(map(_unplaced, program.steps)))
+
+
+def as_held(program: Program, at: Mapping[str, int]) -> Program:
+    """What there is to attach to. at: where each reservation is."""
+    ours = contents.lane_names(program)
+    held = tuple(_placed(step, at) for step in program.making if step.name not in ours)
+    return replace(program, steps=held, warnings=(), source=program.name)
+
+
+def _placed(step: steps.Step, at: Mapping[str, int]) -> steps.Step:
+    if not isinstance(step, steps.Reserve):
+        return step
+    return replace(step, address=at[step.name], exact=True, slack=0)
+
+
+def _unplaced(step: steps.Step) -> steps.Step:
+    if not isinstance(step, steps.Reserve):
+        return step
+    slack = round_up(step.alignment, FALLBACK_GRANULARITY) if step.alignment > PAGE else 0
+    return replace(step, address=0, exact=False, slack=slack)
+
+
+def descriptors_held(program: Program) -> list[str]:
+    """The allocations, in the order in which their descriptors are sent."""
+    return [step.name for step in program.steps if isinstance(step, steps.CreateAllocation)]
+
+
+def imported(program: Program) -> list[str]:
+    """The same, of a program that maps them."""
+    return [step.name for step in program.steps if isinstance(step, steps.ImportAllocation)]
+
+
+def bytes_held(program: Program) -> dict[str, int]:
+    """Device -> bytes, as people read it."""
+    return {name: size for name, size in program.bytes_by_device().items() if size}
+
+
+def bytes_by_uuid(program: Program) -> dict[str, int]:
+    """UUID of a device -> bytes, for whoever has other names for it."""
+    devices = program.measured.devices if program.measured else []
+    own = ((devices[program.devices[name]].uuid, size) for name, size in bytes_held(program).items() if devices)
+    return {bare_uuid(uuid or ""): size for uuid, size in own}
+
+
+def attached(program: Program, here: Machine, access: Right, addresses: Addresses) -> Program:
+    """The program of a process that maps what is held. here: the machine as that process sees it.
+
+    access: at most that; what is sealed stays so. Raises HeldError (HP454): a device is not here, or out of reach.
+    """
+    there = program.measured.devices if program.measured else []
+    same = {number: _same(there[number], number, here) for number in program.devices.values()}
+    ordinals = {name: found for name, number in program.devices.items() if (found := same[number]) is not None}
+    names = {number: name for name, number in program.devices.items()}
+
+    def mapped(step: steps.Step) -> steps.Step | None:
+        if isinstance(step, steps.CreateAllocation):
+            return _imported(step, names, same)
+        if addresses == "any":
+            step = _unplaced(step)
+        if isinstance(step, steps.SetAccess):
+            known = ((who if who < 0 else same[who], min(right, access)) for who, right in step.rights)
+            rights = tuple((who, right) for who, right in known if who is not None)
+            return replace(step, rights=rights) if rights else None
+        return step
+
+    whole = replace(
+        program,
+        machine=here.name,
+        measured=here,
+        steps=tuple(one for step in program.steps if (one := mapped(step)) is not None),
+        devices=ordinals,
+        selectors={name: program.selectors.get(name, "") for name in ordinals},
+        host_visible=frozenset(name for name, ordinal in ordinals.items() if here.devices[ordinal].host_visible),
+        sealed=_still_sealed(program, ordinals) if access == "rw" else {},
+    )
+    wrong = list(_out_of_reach(whole, here))
+    if wrong:
+        raise HeldError(in_order(wrong))
+    return whole
+
+
+def _imported(
+    step: steps.CreateAllocation, names: Mapping[int, str], same: Mapping[int, int | None]
+) -> steps.ImportAllocation:
+    ordinal = same[step.device] if step.location == "device" else steps.CPU_ORDINAL
+    return steps.ImportAllocation(
+        step.name,
+        step.origin,
+        bind=step.name,
+        device=steps.UNSEEN if ordinal is None else ordinal,
+        size=step.size,
+        asked=step.asked,
+        holder=names[step.device] if step.location == "device" else HOST,
+    )
+
+
+def _same(device: MachineDevice, ordinal: int, here: Machine) -> int | None:
+    """The ordinal here of a device that another process sees; None if this one does not see it."""
+    for key in ("uuid", "pci"):
+        if (known := getattr(device, key)) is not None:
+            alike = (n for n, one in enumerate(here.devices) if bare_uuid(getattr(one, key) or "") == bare_uuid(known))
+            return next(alike, None)
+    return ordinal if ordinal < len(here.devices) else None
+
+
+def _still_sealed(program: Program, ordinals: Mapping[str, int]) -> dict[str, tuple[tuple[str, str], ...]]:
+    return {
+        mapping: tuple((who, right) for who, right in before if who == HOST or who in ordinals)
+        for mapping, before in program.sealed.items()
+    }
+
+
+def _out_of_reach(program: Program, here: Machine) -> Iterator[Diagnostic]:
+    """HP454, once for each pair of devices."""
+    memory = {step.name: step for step in program.steps if isinstance(step, steps.ImportAllocation)}
+    unseen = {step.holder: step.origin for step in memory.values() if step.device == steps.UNSEEN}
+    for holder, origin in unseen.items():
+        hint = "let it see that device: CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES"
+        yield Diagnostic("HP454", f"this process does not see {holder}, which holds the memory", origin, hint=hint)
+    behind = {step.name: memory[step.allocation] for step in program.steps if isinstance(step, steps.Map)}
+    names = {ordinal: name for name, ordinal in program.devices.items()}
+    pairs = {
+        (who, behind[step.name].device): step
+        for step in program.steps
+        if isinstance(step, steps.SetAccess)
+        for who, _ in step.rights
+    }
+    for (who, source), step in pairs.items():
+        if who >= 0 and source >= 0 and not here.can_access(who, source):
+            what = f"{names[who]} cannot be given access to '{step.name}'"
+            why = f"{here.name} has no link from device {who} to device {source}"
+            yield Diagnostic("HP454", what, step.origin, why=why)

@@ -1,0 +1,72 @@
+"""Holders of the test's own, and none of them is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hipplan.cli.main import run
+from hipplan.holders import asking, names
+
+PLAN = """hipplan: 1
+name: weights
+vars: {value: 1}
+devices: {gpu: {count: 2}}
+regions:
+  model:
+    device: gpu.0
+    access: {gpu.0: rw, gpu.1: r}
+    chunk: 2MiB
+    tensors:
+      a: {dtype: f32, shape: [512, 1024]}
+      b: {dtype: f32, shape: [512, 1024]}
+allocations:
+  extra: {device: gpu.1, size: 2MiB}
+reservations:
+  range: {size: 8MiB, mappings: [{allocation: extra, at: 4MiB, access: {gpu.1: rw}}]}
+contents:
+  model.a: {value: $(value)}
+  model.b: {value: 2.5}
+  "range[0]": {value: 7, dtype: u8}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where the holders of a test are found, and nothing is left at its end."""
+    place = tmp_path / "run"
+    place.mkdir(0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(place))
+    monkeypatch.setenv("HIPPLAN_RUNTIME", "sim")
+    yield place
+    left = []
+    for name, log, runs in names.known():
+        if runs and log.startswith(str(place)):
+            left.append(name)
+            os.kill(asking.status(name)["pid"], signal.SIGKILL)
+    assert left == []
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    path = tmp_path / "plan.yaml"
+    path.write_text(PLAN)
+    return path
+
+
+@pytest.fixture
+def held(folder: Path, plan: Path) -> Iterator[Callable[..., dict[str, Any]]]:
+    """Starts the holder "w" of the plan; returns what it says of itself."""
+
+    def start(*arguments: str) -> dict[str, Any]:
+        assert run(["up", str(plan), "--name", "w", "--quiet", *arguments]) == 0
+        return asking.status("w")
+
+    yield start
+    if any(name == "w" and runs for name, _, runs in names.known()):
+        assert run(["down", "w", "--force", "--quiet"]) == 0

@@ -1,0 +1,324 @@
+"""A layout that outlives the process that made it: the same names, addresses and bytes in all who attach."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hipplan
+from hipplan.cli.main import run
+from hipplan.errors import ApplyError, HeldError
+from hipplan.holders import asking, names
+from tests.conftest import Simulator
+from tests.descriptors import descriptors
+
+Held = Callable[..., dict[str, Any]]
+
+
+def f32(layout: hipplan.Layout, name: str, sim: Simulator) -> set[float]:
+    """The values of a tensor, read behind hipplan's back."""
+    piece = layout[name]
+    return set(memoryview(sim.read(piece.address, piece.size)).cast("f"))
+
+
+def until(what: Callable[[], object]) -> None:
+    """Waits for something another process does."""
+    while not what():
+        time.sleep(0.005)
+
+
+def attached() -> list[int]:
+    return [guest["pid"] for guest in asking.status("w")["attached"]]
+
+
+def code(error: Any) -> str:
+    return str(error.value.diagnostics[0].code)
+
+
+def test_who_attaches_has_the_same_names_addresses_and_bytes(
+    held: Held, sim: Simulator, plan: Path, tmp_path: Path
+) -> None:
+    held("--var", "value=3")
+    opened = descriptors(but="hipsim")
+    program = hipplan.compile(hipplan.load(plan), "sim-2")
+    with hipplan.attach("w") as layout:
+        assert [*layout] == [one.name for one in program.resources if not one.name.startswith("#")]
+        assert layout["model.b"].address == layout["model"].address + (2 << 20)
+        assert layout["range[0]"].address == layout["range"].address + (4 << 20)
+        assert f32(layout, "model.a", sim) == {3.0}
+        assert f32(layout, "model.b", sim) == {2.5}
+        layout.save("range[0]", tmp_path / "range.bin")
+        assert set((tmp_path / "range.bin").read_bytes()) == {7}
+        assert layout.verify().mismatches() == []
+        assert attached() == [os.getpid()]
+        first = layout["model"].address, layout["range"].address
+    until(lambda: attached() == [])
+    with hipplan.attach("w") as layout:
+        assert (layout["model"].address, layout["range"].address) == first
+    assert sim.alive() == set()
+    assert descriptors(but="hipsim") == opened
+
+
+def test_several_attach_at_once(held: Held, sim: Simulator) -> None:
+    held()
+    with hipplan.attach("w") as layout, hipplan.attach("w", addresses="any") as other:
+        assert attached() == [os.getpid()] * 2
+        assert layout["model"].address != other["model"].address
+        assert f32(layout, "model.b", sim) == f32(other, "model.b", sim) == {2.5}
+
+
+def test_an_address_that_is_taken_refuses_and_any_other_is_allowed_on_request(held: Held, sim: Simulator) -> None:
+    held()
+    with hipplan.attach("w"):
+        with pytest.raises(ApplyError) as caught:
+            hipplan.attach("w")
+        assert code(caught) == "HP404"
+        assert 'addresses="any"' in str(caught.value)
+        assert len(attached()) == 1
+
+
+def test_readers_cannot_write(held: Held, sim: Simulator) -> None:
+    held()
+    with hipplan.attach("w") as layout:
+        assert dict(layout["model"].resource.access) == {"gpu.0": "r", "gpu.1": "r"}
+        with pytest.raises(ApplyError) as caught:
+            layout.fill("model.a", 0.0)
+        assert code(caught) == "HP213"
+    with pytest.raises(HeldError) as refused:
+        hipplan.attach("w", access="rw")
+    assert code(refused) == "HP454"
+
+
+def test_writers_are_seen_by_all_where_the_holder_allows_them(held: Held, sim: Simulator) -> None:
+    held("--access", "rw")
+    with hipplan.attach("w", access="rw") as layout, hipplan.attach("w", addresses="any") as other:
+        layout.fill("model.a", 9.0)
+        assert f32(other, "model.a", sim) == {9.0}
+        assert dict(layout["model"].resource.access) == {"gpu.0": "rw", "gpu.1": "r"}
+    with hipplan.attach("w") as later:
+        assert f32(later, "model.a", sim) == {9.0}
+
+
+def test_what_is_attached_is_not_changed_in_place(held: Held, sim: Simulator) -> None:
+    held("--access", "rw")
+    with hipplan.attach("w", access="rw") as layout:
+        for change in (
+            lambda: layout.grow("model", by="2MiB"),
+            lambda: layout.shrink("model", by="2MiB"),
+            lambda: layout.remap("model"),
+            lambda: layout.sleep("model"),
+            lambda: layout.update({"hipplan": 1, "devices": {"gpu": {"count": 1}}}),
+        ):
+            with pytest.raises(ApplyError) as caught:
+                change()
+            assert code(caught) == "HP420"
+        layout.seal("model")
+        assert dict(layout["model"].resource.access) == {"gpu.0": "r", "gpu.1": "r"}
+        layout.unseal("model")
+        assert layout.verify().mismatches() == []
+
+
+def test_down_is_refused_while_somebody_is_attached(held: Held, sim: Simulator, capsys: Any) -> None:
+    held()
+    with hipplan.attach("w") as layout:
+        assert run(["down", "w"]) == 4
+        said = capsys.readouterr().err
+        assert "HP453" in said
+        assert str(os.getpid()) in said
+        assert run(["down", "w", "--wait", "--timeout", "0.05"]) == 4
+        assert layout.lost == {}
+    until(lambda: attached() == [])
+    assert run(["down", "w"]) == 0
+    with pytest.raises(HeldError) as caught:
+        hipplan.attach("w")
+    assert code(caught) == "HP452"
+
+
+def test_down_waits_and_lets_nobody_in_meanwhile(held: Held, sim: Simulator) -> None:
+    held()
+    layout = hipplan.attach("w")
+    down = subprocess.Popen([sys.executable, "-m", "hipplan", "down", "w", "--wait"], stdout=subprocess.PIPE)
+    until(lambda: asking.status("w")["state"] == "ending")
+    with pytest.raises(HeldError) as caught:
+        hipplan.attach("w", addresses="any")
+    assert code(caught) == "HP453"
+    assert layout.lost == {}
+    layout.close()
+    assert b"4MiB on gpu.0, 2MiB on gpu.1 given back" in down.communicate()[0]
+    assert down.returncode == 0
+
+
+def test_whoever_waits_for_the_end_may_change_its_mind(held: Held, sim: Simulator) -> None:
+    held()
+    with hipplan.attach("w"):
+        down = subprocess.Popen([sys.executable, "-m", "hipplan", "down", "w", "--wait"])
+        until(lambda: asking.status("w")["state"] == "ending")
+        down.kill()
+        down.wait()
+        until(lambda: asking.status("w")["state"] == "ready")
+
+
+def test_those_attached_keep_their_memory_when_the_holder_is_taken_down(
+    held: Held, sim: Simulator, capsys: Any
+) -> None:
+    held()
+    with hipplan.attach("w") as layout:
+        assert run(["down", "w", "--force", "--format", "json"]) == 0
+        said = json.loads(capsys.readouterr().out)
+        assert [one["pid"] for one in said["attached"]] == [os.getpid()]
+        assert layout.lost == {"w": "closed"}
+        assert f32(layout, "model.b", sim) == {2.5}
+        assert layout.verify().mismatches() == []
+    assert layout.lost == {}
+
+
+def test_those_attached_keep_their_memory_when_the_holder_is_killed(held: Held, sim: Simulator) -> None:
+    process = held()["pid"]
+    with hipplan.attach("w") as layout:
+        os.kill(process, signal.SIGKILL)
+        until(lambda: layout.lost == {"w": "ended"})
+        assert f32(layout, "model.b", sim) == {2.5}
+        held("--var", "value=4")  # the name is free at once
+        with hipplan.attach("w", addresses="any") as other:
+            assert f32(other, "model.a", sim) == {4.0}
+            assert f32(layout, "model.a", sim) == {1.0}
+
+
+def test_a_holder_that_was_killed_is_listed_until_it_is_taken_down(held: Held, capsys: Any) -> None:
+    os.kill(held()["pid"], signal.SIGKILL)
+    until(lambda: [(name, runs) for name, _, runs in names.known() if name == "w"] == [("w", False)])
+    assert run(["ps"]) == 0
+    assert "w: failed" in capsys.readouterr().out
+    assert run(["down", "w"]) == 0
+    assert [name for name, _, _ in names.known() if name == "w"] == []
+
+
+def test_replace_switches_when_all_is_there(held: Held, sim: Simulator, plan: Path) -> None:
+    held()
+    with hipplan.attach("w") as layout:
+        assert run(["replace", "w", str(plan), "--var", "value=5", "--quiet"]) == 0
+        assert layout.lost == {"w": "replaced"}
+        assert f32(layout, "model.a", sim) == {1.0}
+        with hipplan.attach("w", addresses="any") as other:
+            assert f32(other, "model.a", sim) == {5.0}
+            generations = [one["generation"] for one in asking.status("w")["generations"]]
+            assert generations == [1, 2]
+    with hipplan.attach("w") as layout:
+        assert f32(layout, "model.a", sim) == {5.0}
+        assert layout.lost == {}
+    assert [one["generation"] for one in asking.status("w")["generations"]] == [2]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "told"),
+    [
+        ("hipplan: 1\nregions: {x: {sizes: 1MiB}}\n", 2, "HP101"),
+        ("hipplan: 1\nbuffers: {x: {kind: pinned, size: 1MiB}}\n", 2, "HP450"),
+        ("hipplan: 1\ndevices: {gpu: {count: 1}}\nregions: {x: {device: gpu.0, size: 1TiB}}\n", 3, "HP301"),
+        ("hipplan: 1\nrequires: {hip: '>=99'}\nregions: {x: {size: 2MiB}}\n", 3, "HP312"),
+    ],
+)
+def test_a_replacement_that_fails_leaves_the_old(
+    held: Held, sim: Simulator, tmp_path: Path, capfd: Any, text: str, expected: int, told: str
+) -> None:
+    held()
+    other = tmp_path / "other.yaml"
+    other.write_text(text)
+    assert run(["replace", "w", str(other)]) == expected
+    assert told in capfd.readouterr().err
+    status = asking.status("w")
+    assert status["state"] == "ready"
+    assert status["failed"]
+    with hipplan.attach("w") as layout:
+        assert f32(layout, "model.a", sim) == {1.0}
+
+
+def test_what_does_not_fit_beside_the_old_is_refused_with_the_shortfall(
+    folder: Path, tmp_path: Path, capfd: Any
+) -> None:
+    plan = tmp_path / "large.yaml"
+    plan.write_text("hipplan: 1\ndevices: {gpu: {count: 1}}\nregions: {x: {device: gpu.0, size: 120GiB}}\n")
+    assert run(["up", str(plan), "--name", "w", "--quiet"]) == 0
+    assert run(["replace", "w", str(plan)]) == 3
+    said = capfd.readouterr().err
+    assert "HP301" in said
+    assert "48GiB more than is free" in said
+    assert run(["down", "w", "--quiet"]) == 0
+    assert run(["up", str(plan), "--name", "w", "--quiet"]) == 0
+    assert run(["down", "w", "--quiet"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "told"),
+    [
+        ("hipplan: 1\nregions: {x: {sizes: 1MiB}}\n", 2, "HP101"),
+        (
+            "hipplan: 1\npeers: all\ndevices: {gpu: {count: 2}}\nregions: {x: {device: gpu.0, size: 1MiB}}\n",
+            2,
+            "peer link",
+        ),
+        ("hipplan: 1\nbuffers: {x: {kind: managed, size: 1MiB}}\nstreams: {s: {}}\n", 2, "'s'"),
+        ("hipplan: 1\n", 2, "nothing for a holder"),
+        ("hipplan: 1\ndevices: {gpu: {count: 1}}\nregions: {x: {device: gpu.0, size: 1TiB}}\n", 3, "HP301"),
+    ],
+)
+def test_what_cannot_be_held_is_refused_and_leaves_nothing(
+    folder: Path, tmp_path: Path, capfd: Any, text: str, expected: int, told: str
+) -> None:
+    plan = tmp_path / "other.yaml"
+    plan.write_text(text)
+    assert run(["up", str(plan), "--name", "w"]) == expected
+    assert told in capfd.readouterr().err
+    assert [*names.known()] == []
+    assert [*(folder / "hipplan").iterdir()] == []
+
+
+def test_a_name_has_one_holder(held: Held, plan: Path, capfd: Any) -> None:
+    process = held()["pid"]
+    assert run(["up", str(plan), "--name", "w"]) == 4
+    assert "HP451" in capfd.readouterr().err
+    assert run(["up", str(plan), "--name", "no/name"]) == 4
+    assert "HP451" in capfd.readouterr().err
+    assert asking.status("w")["pid"] == process
+
+
+def test_a_command_finds_its_holder_by_the_environment(held: Held) -> None:
+    held()
+    script = "import hipplan; print(hipplan.attach()['model.a'].shape)"
+    command = [sys.executable, "-m", "hipplan", "attach", "w", "--", sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("(512, 1024)\n", "", 0)
+
+
+def test_a_holder_is_found_by_the_path_of_its_socket(held: Held, folder: Path, sim: Simulator) -> None:
+    held()
+    with hipplan.attach(f"{folder}/hipplan/held-w") as layout:
+        assert f32(layout, "model.b", sim) == {2.5}
+
+
+def test_whoever_attaches_waits_until_all_is_filled(folder: Path, plan: Path, sim: Simulator) -> None:
+    assert run(["up", str(plan), "--name", "w", "--no-wait", "--quiet"]) == 0
+    with hipplan.attach("w") as layout:
+        assert f32(layout, "model.b", sim) == {2.5}
+    assert run(["down", "w", "--wait", "--quiet"]) == 0
+
+
+def test_ps_says_what_is_held(held: Held, capsys: Any) -> None:
+    process = held()["pid"]
+    assert run(["ps", "--format", "json"]) == 0
+    (one,) = json.loads(capsys.readouterr().out)["holders"]
+    assert (one["name"], one["state"], one["pid"], one["context_bytes"]) == ("w", "ready", process, 0)
+    assert one["generations"][0]["bytes"] == {"gpu.0": 4 << 20, "gpu.1": 2 << 20}
+    assert run(["ps"]) == 0
+    said = capsys.readouterr().out
+    assert "w: ready" in said
+    assert one["log"] in said
