@@ -39,6 +39,8 @@ try:
             transfer.wait(timeout=1.0)
         layout.write("scratch", layout.read("inbox"))
         layout.wake(retain=False)
+    with hipplan.attach("weights", access="r", addresses="any") as attached:
+        print([f"{who}: {how}" for who, how in attached.lost.items()])
 except (hipplan.ApplyError, hipplan.GroupError, hipplan.LeakError) as error:
     print(error.leaks)
 except hipplan.GroupInDoubt as doubt:
