@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from hipplan.layout.views import Piece
     from hipplan.machines.profiles import Machine
     from hipplan.machines.profiles import load_machine as machine
+    from hipplan.pictures.picture import Picture, draw
     from hipplan.program.compiler import compile  # noqa: A004
     from hipplan.program.difference import Difference
     from hipplan.program.program import Program
@@ -70,6 +71,7 @@ __all__ = [
     "LoadedPlan",
     "Machine",
     "MachineError",
+    "Picture",
     "Piece",
     "PlanError",
     "ProfileError",
@@ -83,6 +85,7 @@ __all__ = [
     "apply",
     "attach",
     "compile",
+    "draw",
     "group",
     "load",
     "machine",
@@ -94,6 +97,7 @@ _WHERE = {
     "Layout": "layout.layout",
     "LoadedPlan": "language.loader",
     "Machine": "machines.profiles",
+    "Picture": "pictures.picture",
     "Piece": "layout.views",
     "Program": "program.program",
     "Rank": "language.rank",
@@ -102,6 +106,7 @@ _WHERE = {
     "apply": "api",
     "attach": "holders.attaching",
     "compile": "program.compiler",
+    "draw": "pictures.picture",
     "group": "ranks.groups",
     "load": "language.loader",
     "machine": "machines.profiles:load_machine",

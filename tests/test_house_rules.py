@@ -61,7 +61,7 @@ def test_a_room_imports_only_from_rooms_above_it(path: Path) -> None:
 
 
 def test_each_room_says_what_comes_in_and_what_goes_out() -> None:
-    for name in ("files", "language", "machines", "program", "layout", "processes", "ranks", "show"):
+    for name in ("files", "language", "machines", "program", "pictures", "layout", "processes", "ranks", "show"):
         said = ast.get_docstring(ast.parse((ROOT / "hipplan" / name / "__init__.py").read_text()))
 
         assert said, name

@@ -62,7 +62,8 @@ def test_all_that_needs_no_driver_works(bare: dict[str, str]) -> None:
     for arguments in (["validate", QUICKSTART], ["preview", QUICKSTART, "--machine", "sim-2"], ["machine", "list"],
                       ["preview", QUICKSTART, "--from", QUICKSTART, "--machine", "sim-2"], ["schema"],
                       ["lock", QUICKSTART, "--machine", "mi300x-8"], ["fmt", "--check", QUICKSTART],
-                      ["explain", "HP101"], ["explain", "--list"], ["import", "safetensors", tensors],
+                      ["draw", QUICKSTART, "--machine", "sim-2"], ["explain", "HP101"], ["explain", "--list"],
+                      ["import", "safetensors", tensors],
                       ["machine", "show", "mi300x-8"], ["completion", "bash"], ["--version"]):  # fmt: skip
         done = run(bare, *arguments)
 

@@ -19,6 +19,7 @@ from hipplan.errors import ExitCode, HipplanError, driver_failure, suggest
 VERBS = {
     "validate": "check plans; with --machine, also check that the machine can hold them",
     "preview": "show the steps of a plan, its sizes and how much is padding",
+    "draw": "draw a plan, or what changes between two, as SVG or as a page with zoom and search",
     "lock": "lock what a plan becomes on a machine, for apply --locked",
     "apply": "apply a plan, all or nothing; hold it until ^C; tear it down",
     "up": "fill a plan's memory once and keep it, for other processes to attach to",

@@ -5,10 +5,11 @@
 #    source ~/.local/share/bash_completion/hipplan
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
-_shtab_hipplan_subparsers=(validate preview lock apply up ps attach replace down verify replay import machine fmt explain schema sim bench completion)
+_shtab_hipplan_subparsers=(validate preview draw lock apply up ps attach replace down verify replay import machine fmt explain schema sim bench completion)
 
 _shtab_hipplan_validate_option_strings=(-h --help --only-plans --machine --var --var-file --include-anywhere --strict --ranks -q --quiet --format)
-_shtab_hipplan_preview_option_strings=(-h --help --machine --runtime --var --var-file --include-anywhere --strict --from --from-var --from-var-file --detailed-exitcode --ranks --rank --format)
+_shtab_hipplan_preview_option_strings=(-h --help --machine --runtime --var --var-file --include-anywhere --strict --from --from-var --from-var-file --ranks --rank --detailed-exitcode --format)
+_shtab_hipplan_draw_option_strings=(-h --help --machine --runtime --var --var-file --include-anywhere --strict --from --from-var --from-var-file --ranks --rank -o --output)
 _shtab_hipplan_lock_option_strings=(-h --help -o --output --check --address-base --machine --runtime --var --var-file --include-anywhere --strict -q --quiet)
 _shtab_hipplan_apply_option_strings=(-h --help --once --save --no-verify --locked --record --group --timeout --machine --runtime --var --var-file --include-anywhere --strict -q --quiet --format)
 _shtab_hipplan_up_option_strings=(-h --help --name --access --locked --no-wait --foreground --machine --runtime --var --var-file --include-anywhere --strict -q --quiet --format)
@@ -37,6 +38,14 @@ _shtab_hipplan_preview___runtime_COMPGEN=_shtab_compgen_files
 _shtab_hipplan_preview___var_file_COMPGEN=_shtab_compgen_files
 _shtab_hipplan_preview___from_COMPGEN=_shtab_compgen_files
 _shtab_hipplan_preview___from_var_file_COMPGEN=_shtab_compgen_files
+_shtab_hipplan_draw_pos_0_COMPGEN=_shtab_compgen_files
+_shtab_hipplan_draw___machine_COMPGEN=_hipplan_profiles
+_shtab_hipplan_draw___runtime_COMPGEN=_shtab_compgen_files
+_shtab_hipplan_draw___var_file_COMPGEN=_shtab_compgen_files
+_shtab_hipplan_draw___from_COMPGEN=_shtab_compgen_files
+_shtab_hipplan_draw___from_var_file_COMPGEN=_shtab_compgen_files
+_shtab_hipplan_draw__o_COMPGEN=_shtab_compgen_files
+_shtab_hipplan_draw___output_COMPGEN=_shtab_compgen_files
 _shtab_hipplan_lock_pos_0_COMPGEN=_shtab_compgen_files
 _shtab_hipplan_lock__o_COMPGEN=_shtab_compgen_files
 _shtab_hipplan_lock___output_COMPGEN=_shtab_compgen_files
@@ -89,7 +98,7 @@ _shtab_hipplan_machine___format_choices=(text json)
 _shtab_hipplan_schema_pos_0_choices=(plan machine)
 _shtab_hipplan_bench___format_choices=(text json)
 _shtab_hipplan_completion_pos_0_choices=(bash zsh)
-_shtab_hipplan_pos_0_choices=(validate preview lock apply up ps attach replace down verify replay import machine fmt explain schema sim bench completion)
+_shtab_hipplan_pos_0_choices=(validate preview draw lock apply up ps attach replace down verify replay import machine fmt explain schema sim bench completion)
 
 _shtab_hipplan_validate_pos_0_nargs=+
 _shtab_hipplan_validate__h_nargs=0
@@ -104,6 +113,10 @@ _shtab_hipplan_preview___help_nargs=0
 _shtab_hipplan_preview___include_anywhere_nargs=0
 _shtab_hipplan_preview___strict_nargs=0
 _shtab_hipplan_preview___detailed_exitcode_nargs=0
+_shtab_hipplan_draw__h_nargs=0
+_shtab_hipplan_draw___help_nargs=0
+_shtab_hipplan_draw___include_anywhere_nargs=0
+_shtab_hipplan_draw___strict_nargs=0
 _shtab_hipplan_lock__h_nargs=0
 _shtab_hipplan_lock___help_nargs=0
 _shtab_hipplan_lock___include_anywhere_nargs=0

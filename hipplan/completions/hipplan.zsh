@@ -15,6 +15,7 @@ _shtab_hipplan_commands() {
     bench:'measure copy bandwidth and latency between all devices'
     completion:'print a shell script that completes these verbs and their options'
     down:'give back what `up` keeps'
+    draw:'draw a plan, or what changes between two, as SVG or as a page with zoom and search'
     explain:'explain a diagnostic: its cause, its fix, an example'
     fmt:'format plans; comments are kept'
     import:'write a plan for a checkpoint, from the headers of its files'
@@ -105,6 +106,26 @@ _shtab_hipplan_down_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_hipplan_down_defaults_added=0
 
+_shtab_hipplan_draw_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--machine[a machine profile\: a shipped name (\`hipplan machine list\`) or a YAML file]:PROFILE:_hipplan_profiles"
+  "--runtime[auto (default\: amd if it has a device, else cuda, else sim), amd, cuda, sim or the path of a HIP library\; HIPPLAN_RUNTIME sets the default]:RUNTIME:_files"
+  "*--var[set a variable of the plan\; may be repeated]:NAME=VALUE:"
+  "*--var-file[take variables of the plan from a YAML file of NAME\: VALUE\; may be repeated. Also from the environment\: HIPPLAN_VAR_name]:FILE:_files"
+  "--include-anywhere[let the plan include files from outside its own folder]"
+  "--strict[treat warnings as errors\: exit with 2 and change nothing]"
+  "--from[show the changes from this plan to FILE\: \+ \~ -]:OLD:_files"
+  "*--from-var[set a variable of the plan OLD\; may be repeated]:NAME=VALUE:"
+  "*--from-var-file[take variables of the plan OLD from a YAML file of NAME\: VALUE\; may be repeated]:FILE:_files"
+  "--ranks[for a plan with ranks\: how many (default\: the plan\'s count, else its per_node, else 1)\; at most 1024 are checked]:N:"
+  "--rank[for a plan with ranks\: show the program of this rank]:N:"
+  {-o,--output}"[the file to write (default\: standard output)]:FILE:_files"
+  ":the plan, or - for stdin:_files"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_hipplan_draw_defaults_added=0
+
 _shtab_hipplan_explain_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--list[list all codes, one per line]"
@@ -178,9 +199,9 @@ _shtab_hipplan_preview_options=(
   "--from[show the changes from this plan to FILE\: \+ \~ -]:OLD:_files"
   "*--from-var[set a variable of the plan OLD\; may be repeated]:NAME=VALUE:"
   "*--from-var-file[take variables of the plan OLD from a YAML file of NAME\: VALUE\; may be repeated]:FILE:_files"
-  "--detailed-exitcode[with --from\: exit with 6 if there are changes, 0 if there are none]"
   "--ranks[for a plan with ranks\: how many (default\: the plan\'s count, else its per_node, else 1)\; at most 1024 are checked]:N:"
   "--rank[for a plan with ranks\: show the program of this rank]:N:"
+  "--detailed-exitcode[with --from\: exit with 6 if there are changes, 0 if there are none]"
   "--format[text for people, json for programs (default\: text)]:format:(text json)"
   ":the plan, or - for stdin:_files"
 )
@@ -315,6 +336,7 @@ _shtab_hipplan() {
         bench) _arguments -C -s $_shtab_hipplan_bench_options ;;
         completion) _arguments -C -s $_shtab_hipplan_completion_options ;;
         down) _arguments -C -s $_shtab_hipplan_down_options ;;
+        draw) _arguments -C -s $_shtab_hipplan_draw_options ;;
         explain) _arguments -C -s $_shtab_hipplan_explain_options ;;
         fmt) _arguments -C -s $_shtab_hipplan_fmt_options ;;
         import) _arguments -C -s $_shtab_hipplan_import_options ;;

@@ -33,6 +33,7 @@ from hipplan.program.difference import Difference
 
 if TYPE_CHECKING:
     from hipplan.language.loader import LoadedPlan, PlanSource
+    from hipplan.pictures.picture import Picture
 
 log = logging.getLogger("hipplan")
 
@@ -102,6 +103,20 @@ class Layout(MovesBytes):
     def drift(self) -> list[Check]:
         """What differs from the plan now: changed by somebody else. Raises as verify() does."""
         return self.verify().mismatches()
+
+    def draw(self) -> Picture:
+        """A picture of the layout as it is now, with its addresses. A notebook shows it; save() writes it to a file.
+
+        Raises ValueError if the layout is closed.
+        """
+        from hipplan.pictures.picture import draw
+
+        with self._holding.lock:
+            self._holding.require_open()
+            state = self._holding.state
+            ranges = [one for one in state.program.resources if one.kind in ("region", "reservation")]
+            addresses = {one.name: at for one in ranges if (at := state.address(one)) is not None}
+        return draw(state.program, addresses=addresses)
 
     def update(
         self,

@@ -19,6 +19,7 @@ from hipplan.ranks import ray_store
 plan: hipplan.LoadedPlan = hipplan.load("plan.yaml", vars={"chunks": 128}, rank=hipplan.Rank(rank=1, ranks=2))
 machine: hipplan.Machine = hipplan.machine("mi300x-8")
 program: hipplan.Program = hipplan.compile(plan, machine=machine)
+picture: hipplan.Picture = hipplan.draw([program, program])
 ranks: hipplan.Group = hipplan.group("folder", rank=0, size=1)
 actors: hipplan.Group = hipplan.group(ray_store.start(name="store"), rank=0, size=1)
 
@@ -30,6 +31,7 @@ def first(layout: hipplan.Layout) -> hipplan.Piece:
 try:
     with hipplan.apply(plan, on_step=lambda number, step: print(number, step.name), group=ranks) as layout:
         print(first(layout).address, layout.drift())
+        layout.draw().save("layout.html")
         changes: hipplan.Difference = layout.update(plan)
         layout.sleep(["scratch"], to="drop", on_unmap=print, on_map=lambda names: print(len(names)))
         asleep: dict[str, str] = layout.asleep

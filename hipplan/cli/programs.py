@@ -1,0 +1,83 @@
+"""What preview and draw show: a program, the programs of all ranks, or what leads from one plan to another."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import TYPE_CHECKING
+
+from hipplan.cli.arguments import Parser, WrongUsage, plan_file
+from hipplan.cli.ranks import rank_option, ranks_option, read_again, refuse_without_ranks
+from hipplan.cli.variables import examine_plan, load_plan, plan_options, vars_option
+from hipplan.errors import PlanError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hipplan.language.loader import LoadedPlan, PlanSource
+    from hipplan.machines.profiles import Machine
+    from hipplan.program.all_ranks import AllRanks
+    from hipplan.program.difference import Difference
+    from hipplan.program.program import Program
+
+
+def program_options(parser: Parser) -> None:
+    """What programs() reads."""
+    plan_file(parser)
+    plan_options(parser)
+    parser.add_argument("--from", dest="old", metavar="OLD", help="show the changes from this plan to FILE: + ~ -")
+    vars_option(parser, "from-", "the plan OLD")
+    ranks_option(parser)
+    rank_option(parser)
+
+
+def programs(given: Namespace) -> Program | AllRanks | Difference:
+    """Raises PlanError, MachineError, WrongUsage."""
+    from hipplan.cli.measured import machine_of
+    from hipplan.program.compiler import compile as compile_plan
+    from hipplan.program.compiler import compile_change
+
+    if given.old == given.file == "-":
+        raise WrongUsage("only one of the two plans can be standard input")
+    if given.old is None and (given.from_var or given.from_var_file):
+        raise WrongUsage("--from-var and --from-var-file need --from")
+    read = read_again(given.file)
+    read_old = None if given.old is None else read_again(given.old)
+    plan, errors = examine_plan(read(), given)
+    if plan.plan.ranks is None:
+        if errors:
+            raise PlanError(errors)
+        refuse_without_ranks(given)
+    profile = machine_of(given)
+    if plan.plan.ranks is not None:
+        everybody = _of_ranks(plan, read, profile, given)
+        if read_old is not None:
+            return _change_of_rank(everybody, read_old, given)
+        return everybody if given.rank is None else everybody.whole(given.rank)
+    if read_old is None:
+        return compile_plan(plan, profile)
+    return compile_change(compile_plan(load_plan(read_old(), given, which="from-"), profile), plan, profile)
+
+
+def _of_ranks(plan: LoadedPlan, read: Callable[[], PlanSource], profile: Machine, given: Namespace) -> AllRanks:
+    """Raises WrongUsage for a rank that there is not."""
+    from hipplan.program.all_ranks import AllRanks, ranks_of
+
+    ranks = ranks_of(plan, given.ranks)
+    if given.rank is not None and given.rank >= len(ranks):
+        count = ranks[0].ranks
+        what = (
+            f"there is no rank {given.rank} of {count}" if given.rank >= count else f"the last one is {len(ranks) - 1}"
+        )
+        raise WrongUsage(f"--rank: {what}")
+    return AllRanks(ranks, lambda rank: load_plan(read(), given, rank), profile)
+
+
+def _change_of_rank(everybody: AllRanks, read_old: Callable[[], PlanSource], given: Namespace) -> Difference:
+    from hipplan.program.all_ranks import AllRanks
+    from hipplan.program.compiler import compile_change
+
+    if given.rank is None:
+        raise WrongUsage("--from: choose the rank with --rank")
+    before = AllRanks(everybody.ranks, lambda rank: load_plan(read_old(), given, rank, "from-"), everybody.machine)
+    own = everybody.load(everybody.ranks[given.rank])
+    return compile_change(before.whole(given.rank), own, everybody.machine, meet=everybody.meeting(given.rank))

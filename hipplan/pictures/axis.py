@@ -1,0 +1,91 @@
+"""Where bytes lie in a picture: addresses from left to right on one or several rows, holes short, nothing too small."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+HOLE_WIDTH = 46.0
+"""Of addresses with nothing behind them, however many."""
+_LEAST, _LEAST_OF_FEW = 2.5, 26.0
+"""The width of a box of one byte, where there are many and where there are few."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Addresses between two neighbouring edges."""
+
+    size: int
+    hole: bool = False
+    seen: bool = True
+    """Has a box of its own, which must not vanish."""
+
+
+class Axis:
+    """Places on `rows` rows of `width`, one after the other."""
+
+    def __init__(
+        self,
+        start: int,
+        stretches: Sequence[Stretch],
+        width: float,
+        rows: int = 1,
+        least_of_few: float = _LEAST_OF_FEW,
+    ) -> None:
+        """least_of_few: the width of a small box where there is room for it."""
+        self.width = width
+        self.rows = rows
+        self._edges = [start, *accumulate((one.size for one in stretches), initial=start)][1:]
+        self._places = [0.0, *accumulate(_widths(stretches, width * self.rows, least_of_few))]
+
+    def place(self, address: int) -> float:
+        """Where it is, from the beginning of the first row."""
+        number = bisect_right(self._edges, address) - 1
+        if number >= len(self._places) - 1:
+            return self._places[-1]
+        low, high = self._edges[number], self._edges[number + 1]
+        begin, end = self._places[number], self._places[number + 1]
+        return begin + (end - begin) * (address - low) / (high - low)
+
+    def address(self, place: float) -> int:
+        """What lies there."""
+        number = min(bisect_right(self._places, place) - 1, len(self._edges) - 2)
+        begin, end = self._places[number], self._places[number + 1]
+        low, high = self._edges[number], self._edges[number + 1]
+        return low + int((high - low) * (place - begin) / (end - begin)) if end > begin else low
+
+    def parts(self, start: int, end: int) -> Iterator[tuple[int, float, float]]:
+        """(row, left, width) of each part of a range: one, or one on each row that it is on."""
+        begin, last = self.place(start), self.place(end)
+        row = min(int(begin / self.width), self.rows - 1)
+        while True:
+            left = row * self.width
+            stop = min(last, left + self.width)
+            if stop - begin > 0.01 or stop == last:
+                yield row, begin - left, stop - begin
+            row += 1
+            if stop >= last or row >= self.rows:
+                return
+            begin = stop
+
+
+def _widths(stretches: Sequence[Stretch], room: float, least_of_few: float) -> list[float]:
+    """What fills the room: holes of one width, the rest as the bytes are but for what would vanish."""
+    holes = sum(one.hole for one in stretches)
+    hole = min(HOLE_WIDTH, room * 0.4 / holes) if holes else 0.0
+    left = room - hole * holes
+    seen = sum(one.seen and not one.hole for one in stretches)
+    fair = left / seen if seen else 0.0
+    least = min(max(min(_LEAST, fair * 0.8), fair * 0.6), least_of_few)
+    narrow: set[int] = set()
+    while True:
+        wide = sum(one.size for n, one in enumerate(stretches) if not one.hole and n not in narrow)
+        scale = (left - least * len(narrow)) / wide if wide else 0.0
+        more = {n for n, one in enumerate(stretches)
+                if one.seen and not one.hole and n not in narrow and one.size * scale < least}  # fmt: skip
+        if not more:
+            break
+        narrow |= more
+    return [hole if one.hole else least if n in narrow else one.size * scale for n, one in enumerate(stretches)]

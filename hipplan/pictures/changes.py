@@ -1,0 +1,121 @@
+"""A difference as ribbons: what was above what will be, at the same addresses, each box with its sign."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from hipplan.pictures.looks import OF_SIGNS, Owners
+from hipplan.pictures.memory import Memory
+from hipplan.pictures.scene import CAME, CHANGED, STAYED, WENT, Box, Chip, Ribbon, Track
+from hipplan.program import listing, steps
+from hipplan.program.difference import Difference
+from hipplan.program.resources import Resource
+from hipplan.program.way import key_of
+
+_CHIP_MAX = 60
+
+
+class Changes:
+    """The ribbons of both programs of a difference."""
+
+    def __init__(self, way: Difference, owners: Owners, tensors_in_all: int) -> None:
+        self.way = way
+        self.lines = {(line.kind, line.name): line for line in listing.lines(way)}
+        self._keys = {
+            step.name: key_of(step) for step in (*way.old.steps, *way.new.steps) if isinstance(step, steps.Map)
+        }
+        self._were = {one.name: one for one in way.old.resources}
+        self._are = {one.name: one for one in way.new.resources}
+        self.old = Memory(way.old, owners, None, tensors_in_all, self._sign_before)
+        self.new = Memory(way.new, owners, None, tensors_in_all, self._sign_after)
+
+    def ribbons(self) -> Iterator[Ribbon]:
+        """In the order of the new program, then what goes."""
+        before = {ribbon.key: ribbon for ribbon in self.old.ribbons()}
+        for ribbon in self.new.ribbons():
+            was = before.pop(ribbon.key, None)
+            if ribbon.has_addresses:
+                yield self._of_both(was, ribbon)
+            else:
+                yield _side_by_side(was, ribbon)
+        for was in before.values():
+            chips = (Chip("- goes", OF_SIGNS[WENT]),) if was.has_addresses else ()
+            yield replace(was, chips=(*was.chips, *chips), flat=True)
+
+    def _of_both(self, was: Ribbon | None, ribbon: Ribbon) -> Ribbon:
+        line = self.lines.get(ribbon.key)
+        if was is None:
+            return replace(ribbon, chips=(Chip("+ comes", OF_SIGNS[CAME]), *ribbon.chips))
+        chips = ribbon.chips
+        if line is not None:
+            told = f"{line.sign} {line.what}"
+            shown = told if len(told) <= _CHIP_MAX else f"{told[:_CHIP_MAX]}…"
+            chips = (Chip(shown, OF_SIGNS[line.sign], told),)
+        elif _stays(was) and _stays(ribbon):
+            return replace(ribbon, chips=(Chip("stays", OF_SIGNS[STAYED]), *chips), flat=True)
+        tracks = []
+        for kind in ("memory", "tensors"):
+            above, below = _track(was, kind), _track(ribbon, kind)
+            if above and (not below or not _alike(above, below)):
+                tracks.append(replace(above, name="before"))
+            if below:
+                tracks.append(replace(below, name="after") if above and tracks else below)
+        rights = [track for track in ribbon.tracks if track.kind == "access"]
+        return replace(ribbon, tracks=(*tracks, *rights), size=max(was.size, ribbon.size), chips=chips)
+
+    def _sign_after(self, one: Resource) -> str:
+        if one.kind == "tensor":
+            return self._sign_of_tensor(one, self._were.get(one.name), CAME)
+        if one.kind != "mapping":
+            line = self.lines.get((one.kind, one.name))
+            return line.sign if line else STAYED
+        if self._keys[one.name] not in self.way.kept:
+            return CAME
+        was = self._were.get(self.way.renamed.get(one.name, one.name))
+        same = was is not None and (dict(was.access), was.asleep) == (dict(one.access), one.asleep)
+        return STAYED if same and one.name not in self.way.changed else CHANGED
+
+    def _sign_before(self, one: Resource) -> str:
+        if one.kind == "tensor":
+            return self._sign_of_tensor(one, self._are.get(one.name), WENT)
+        if one.kind != "mapping":
+            gone = self.lines.get((one.kind, one.name))
+            return WENT if gone and gone.sign == WENT else STAYED
+        return STAYED if self._keys[one.name] in self.way.kept else WENT
+
+    def _sign_of_tensor(self, one: Resource, other: Resource | None, alone: str) -> str:
+        if other is None or ("reservation", one.inside) not in self.way.kept:
+            return alone
+        same = (one.offset, one.dtype, one.shape) == (other.offset, other.dtype, other.shape)
+        return STAYED if same else CHANGED
+
+
+def _stays(ribbon: Ribbon) -> bool:
+    return all(box.look.split()[0] in (OF_SIGNS[STAYED], "padding") for box in _boxes(ribbon))
+
+
+def _boxes(ribbon: Ribbon) -> Iterator[Box]:
+    for track in ribbon.tracks:
+        if track.kind != "access":
+            yield from track.boxes
+
+
+def _track(ribbon: Ribbon, kind: str) -> Track | None:
+    return next((track for track in ribbon.tracks if track.kind == kind), None)
+
+
+def _alike(one: Track, other: Track) -> bool:
+    return [box[:2] for box in one.boxes] == [box[:2] for box in other.boxes] and all(
+        box.look.split()[0] in (OF_SIGNS[STAYED], "padding") for box in (*one.boxes, *other.boxes)
+    )
+
+
+def _side_by_side(was: Ribbon | None, ribbon: Ribbon) -> Ribbon:
+    """What comes and stays, then what goes."""
+    went = [box for box in was.tracks[0].boxes if box.look == OF_SIGNS[WENT]] if was else []
+    at, boxes = ribbon.size, [*ribbon.tracks[0].boxes]
+    for box in went:
+        boxes.append(box._replace(start=at, end=at + box.end - box.start))
+        at += box.end - box.start
+    return replace(ribbon, tracks=(Track("memory", tuple(boxes)),), size=at)

@@ -1,0 +1,318 @@
+"""A program's memory as ribbons: a reservation or region each, then what has no addresses of the plan's own."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter
+
+from hipplan.pictures.looks import OF_NOBODY, OF_SIGNS, Owners
+from hipplan.pictures.scene import Box, Chip, Ribbon, Track
+from hipplan.pictures.svg import offset
+from hipplan.plain import counted
+from hipplan.program import steps
+from hipplan.program.program import Program
+from hipplan.program.resources import Access, Resource
+from hipplan.units import about_size, format_size
+
+PIECES_MAX = 400
+"""Pieces of one ribbon that have a box each."""
+TENSORS_MAX = 10_000
+"""Tensors of a picture that have a box each."""
+RIBBONS_MAX = 200
+_SHOWN_WHO = 4
+_NUMBERS = re.compile(r"[0-9]+")
+_SHADES = 3
+_BUFFERS = ("allocation", "device", "managed", "pinned", "registered")
+"""Kinds of memory without addresses of the plan's own, in the order in which they are drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Mapped memory that lies side by side and is alike."""
+
+    start: int
+    end: int
+    asked_end: int
+    device: str
+    access: Access
+    state: str
+    """sealed, asleep, or nothing."""
+    name: str
+    memory: str
+    sign: str = ""
+    """Of a difference."""
+    count: int = 1
+
+
+class Memory:
+    """The ribbons of one program."""
+
+    def __init__(
+        self,
+        program: Program,
+        owners: Owners,
+        addresses: Mapping[str, int] | None = None,
+        tensors_in_all: int = 0,
+        sign_of: Callable[[Resource], str] | None = None,
+    ) -> None:
+        """addresses: of a live layout. tensors_in_all: of the whole picture. sign_of: in a difference."""
+        self.program = program
+        self.owners = owners
+        self.sign_of = sign_of or (lambda _: "")
+        self._is_change = sign_of is not None
+        self._addresses = addresses or {}
+        self._together = -(-tensors_in_all // TENSORS_MAX) or 1
+        self._inside: dict[str, list[Resource]] = defaultdict(list)
+        self._tensors: dict[str, list[Resource]] = defaultdict(list)
+        for one in program.resources:
+            if one.kind in ("mapping", "tensor"):
+                (self._inside if one.kind == "mapping" else self._tensors)[one.inside].append(one)
+        self._reserved = {one.name: one for one in program.steps if isinstance(one, steps.Reserve)}
+        self._about: dict[str, list[str]] = defaultdict(list)
+        for _, step in program.single:
+            if isinstance(step, (steps.Advise, steps.Prefetch, steps.AttachStream)):
+                self._about[step.name].append(f"{step.call}: {step.describe()}")
+
+    def ranges(self) -> list[Resource]:
+        """What has a ribbon of its own."""
+        return [one for one in self.program.resources if one.kind in ("region", "reservation") and "#" not in one.name]
+
+    def ribbons(self) -> Iterator[Ribbon]:
+        ranges = self.ranges()
+        seen: set[object] = set()
+        for one in ranges[:RIBBONS_MAX]:
+            ribbon = self.ribbon(one)
+            alike = _shape(ribbon)
+            yield replace(ribbon, flat=alike in seen)
+            seen.add(alike)
+        if rest := ranges[RIBBONS_MAX:]:
+            yield self._side_by_side("more", f"{len(rest)} more reservations", rest)
+        if buffers := self.buffers():
+            yield self._side_by_side("buffers", "buffers", buffers)
+
+    def buffers(self) -> list[Resource]:
+        """Memory that stands alone, by kind; what has a # in its name is hipplan's own."""
+        mapped = {one.memory for some in self._inside.values() for one in some}
+        alone = [one for one in self.program.resources
+                 if one.kind in _BUFFERS and one.name not in mapped and "#" not in one.name]  # fmt: skip
+        return sorted(alone, key=lambda one: _BUFFERS.index(one.kind))
+
+    def ribbon(self, of: Resource) -> Ribbon:
+        """Of a reservation or region."""
+        pieces = self.pieces(of.name)
+        tensors = self._tensors.get(of.name, [])
+        boxes = [self._box(piece, of) for piece in pieces]
+        if len(boxes) > PIECES_MAX:
+            boxes = [self._mixed(some) for some in _in_groups(pieces, PIECES_MAX)]
+        tracks = [Track("memory", (*boxes, *self._padding(pieces, tensors)))]
+        if tensors:
+            tracks.append(Track("tensors", tuple(self._tensor_boxes(tensors)), "tensors"))
+        rights = dict.fromkeys(piece.access for piece in pieces)
+        if len(rights) > 1:
+            tracks += self._access(pieces)
+        reserved = self._reserved[of.name].size if of.name in self._reserved else of.size
+        mapped = sum(piece.end - piece.start for piece in pieces)
+        holders = list(dict.fromkeys(piece.device for piece in pieces))
+        facts = about_size(mapped) + (f" on {holders[0]}" if len(holders) == 1 else "")
+        facts += f", {about_size(reserved)} of addresses" if reserved > mapped else ""
+        return Ribbon(
+            key=(of.kind, of.name),
+            name=of.name,
+            kind=of.kind,
+            facts=facts + self._where(of.name) + (f", {counted(len(tensors), 'tensor')}" if tensors else ""),
+            size=max(reserved, mapped),
+            tracks=tuple(tracks),
+            chips=(*self._states(of.name, pieces), *(_who(next(iter(rights)), self) if len(rights) == 1 else ())),
+        )
+
+    def pieces(self, inside: str) -> list[Piece]:
+        """What is mapped there; neighbours that are alike are one piece in a region, or where there are very many."""
+        mapped = sorted(self._inside.get(inside, []), key=attrgetter("offset"))
+        pieces = [
+            Piece(one.offset, one.offset + one.size, one.offset + one.asked, one.device, one.access,
+                  "asleep" if one.asleep else "sealed" * one.sealed, one.name, one.memory, self.sign_of(one))
+            for one in mapped
+        ]  # fmt: skip
+        if inside not in self.program.regions and len(pieces) <= PIECES_MAX:
+            return pieces
+        merged: list[Piece] = []
+        for piece in pieces:
+            last = merged[-1] if merged else None
+            if last and last.end == piece.start == last.asked_end and _alike(last, piece):
+                merged[-1] = replace(last, end=piece.end, asked_end=piece.asked_end, count=last.count + 1)
+            else:
+                merged.append(piece)
+        return merged
+
+    def _box(self, piece: Piece, of: Resource) -> Box:
+        size = format_size(piece.end - piece.start)
+        chunks = f", {piece.count} chunks" if piece.count > 1 else ""
+        title = [piece.name + (f" and {piece.count - 1} more" if piece.count > 1 else "")]
+        memory = "" if of.kind == "region" else f" of {piece.memory}"
+        title.append(f"{size}{chunks}{memory} on {piece.device}, at {offset(piece.start)}")
+        title.append("access: " + (", ".join(f"{who} {right}" for who, right in piece.access) or "nobody"))
+        if piece.state:
+            title.append(piece.state)
+        label = piece.device + chunks if of.kind == "region" else f"{piece.memory} · {piece.device}"
+        look = self._look(piece.device, piece.sign)
+        return Box(piece.start, piece.end, f"{look} {piece.state}".rstrip(), label, "\n".join(title))
+
+    def _look(self, holder: str, sign: str) -> str:
+        return OF_SIGNS[sign] if sign else self.owners.look(self.program, holder)
+
+    def _mixed(self, pieces: Sequence[Piece]) -> Box:
+        """Many small ones as one box."""
+        held: dict[str, int] = defaultdict(int)
+        for piece in pieces:
+            held[piece.device] += piece.end - piece.start
+        who = ", ".join(f"{device} {format_size(size)}" for device, size in held.items())
+        title = f"{pieces[0].name} to {pieces[-1].name}\n{who}, in turns\nat {offset(pieces[0].start)}"
+        look = OF_SIGNS[pieces[0].sign] if pieces[0].sign else self.owners.mixed(self.program, held)
+        return Box(pieces[0].start, pieces[-1].end, look, ", ".join(held), title)
+
+    def _padding(self, pieces: Sequence[Piece], tensors: Sequence[Resource]) -> Iterator[Box]:
+        """Bytes that are mapped and that nothing of the plan is in."""
+        holes = [(piece.asked_end, piece.end) for piece in pieces if piece.asked_end < piece.end]
+        if tensors:
+            holes = [*_between(sorted((one.offset, one.offset + one.size) for one in tensors), pieces)]
+        word = "without a tensor" if tensors else "padding"
+        for start, end in sorted(sorted(holes, key=lambda hole: hole[0] - hole[1])[:PIECES_MAX]):
+            title = f"{word}: {format_size(end - start)}\nat {offset(start)}"
+            yield Box(start, end, "padding", "", title)
+
+    def _tensor_boxes(self, tensors: Sequence[Resource]) -> Iterator[Box]:
+        """Shaded by family: names that differ in numbers alone."""
+        families: dict[str, int] = {}
+        for number in range(0, len(tensors), self._together):
+            some = tensors[number : number + self._together]
+            first, last = some[0], some[-1]
+            who = [device for device, _ in first.held_by] or [first.device]
+            sign = self.sign_of(first)
+            look = OF_SIGNS[sign] if sign else self.owners.look(self.program, who[0]) if len(who) == 1 else "several"
+            short = first.name[len(first.inside) + 1 :]
+            shade = families.setdefault(_NUMBERS.sub("", short), len(families)) % _SHADES
+            look += f" f{shade}" if shade and not sign else ""
+            if len(some) > 1:
+                title = f"{first.name} to {last.name}\n{len(some)} tensors at {offset(first.offset)}"
+                yield Box(first.offset, max(one.offset + one.size for one in some), look, short, title)
+                continue
+            shape = "×".join(map(str, first.shape))
+            title = f"{first.name}\n{first.dtype} {shape}, {format_size(first.size)} at {offset(first.offset)}"
+            yield Box(first.offset, first.offset + first.size, look, short, f"{title}\non {', '.join(who)}")
+
+    def _access(self, pieces: Sequence[Piece]) -> Iterator[Track]:
+        """A track for each who may use some of it: thick for rw, thin for r."""
+        everybody = dict.fromkeys(who for piece in pieces for who, _ in piece.access)
+        for who in everybody:
+            spans: list[tuple[int, int, str]] = []
+            for piece in pieces:
+                right = dict(piece.access).get(who, "none")
+                if spans and spans[-1][1:] == (piece.start, right):
+                    spans[-1] = (spans[-1][0], piece.end, right)
+                else:
+                    spans.append((piece.start, piece.end, right))
+            look = OF_NOBODY if self._is_change else self.owners.look(self.program, who)
+            boxes = (
+                Box(start, end, f"{look} {right}", right,
+                    f"{who}: {right}\n{format_size(end - start)} at {offset(start)}")
+                for start, end, right in spans if right != "none"
+            )  # fmt: skip
+            yield Track("access", tuple(boxes), who)
+
+    def _where(self, name: str) -> str:
+        if name in self._addresses:
+            return f" at {self._addresses[name]:#x}"
+        step = self._reserved.get(name)
+        if step is None or not step.address:
+            return ""
+        return f" at {step.address:#x}" + ("" if step.exact else " if free")
+
+    def _states(self, name: str, pieces: Sequence[Piece]) -> Iterator[Chip]:
+        shared = self.program.shared.get(name.partition(steps.RANK_SIGN)[0])
+        if shared is not None and shared.region.spec.addresses == "symmetric":
+            yield Chip("symmetric", "state", "at the same place in every rank")
+        for state in dict.fromkeys(piece.state for piece in pieces if piece.state):
+            yield Chip(state, f"state {state}")
+
+    def _side_by_side(self, kind: str, about: str, some: Sequence[Resource]) -> Ribbon:
+        """Things of one kind, each as wide as it is large; their places mean nothing."""
+        group = -(-len(some) // TENSORS_MAX)
+        boxes, at = [], 0
+        for number in range(0, len(some), group):
+            these = some[number : number + group]
+            end = at + max(1, sum(one.size for one in these))
+            holder = "" if these[0].kind == "managed" else these[0].device
+            look = self._look(holder, self.sign_of(these[0]))
+            boxes.append(Box(at, end, look, f"{these[0].name} · {these[0].kind}", self._title(these)))
+            at = end
+        kinds = Counter(one.kind for one in some)
+        facts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+        facts += f", {about_size(sum(one.size for one in some))}"
+        tracks = (Track("memory", tuple(boxes)),)
+        return Ribbon(key=(kind, ""), name=about, kind="", facts=facts, size=at, tracks=tracks, has_addresses=False)
+
+    def _title(self, some: Sequence[Resource]) -> str:
+        first = some[0]
+        if len(some) > 1:
+            return f"{first.name} to {some[-1].name}\n{len(some)} objects, {format_size(sum(s.size for s in some))}"
+        size = format_size(first.size) if first.size else "as large as what is passed"
+        where = f" on {first.device}" if first.device and first.kind != "managed" else ""
+        size = f"{first.kind}, {size}"
+        return "\n".join([first.name, f"{size}{where}", *self._about.get(first.name, [])])
+
+
+def _alike(one: Piece, other: Piece) -> bool:
+    alike = (one.device, one.access) == (other.device, other.access)
+    return alike and (one.state, one.sign) == (other.state, other.sign)
+
+
+def _in_groups(pieces: Sequence[Piece], count: int) -> Iterator[Sequence[Piece]]:
+    """At most twice as many groups of neighbours, without a hole inside of any."""
+    each = -(-len(pieces) // count)
+    numbered = enumerate(pieces)
+    runs = groupby(numbered, key=lambda pair: pair[0] // each)
+    for _, run in runs:
+        some = [piece for _, piece in run]
+        begin = 0
+        for number in range(1, len(some) + 1):
+            if number == len(some) or some[number].start != some[number - 1].end:
+                yield some[begin:number]
+                begin = number
+
+
+def _between(taken: Sequence[tuple[int, int]], pieces: Sequence[Piece]) -> Iterator[tuple[int, int]]:
+    """The parts of the pieces that nothing takes. Both are in order."""
+    number = 0
+    for piece in pieces:
+        at = piece.start
+        while number < len(taken) and taken[number][0] < piece.end:
+            low, high = taken[number]
+            if low > at:
+                yield at, low
+            at = max(at, high)
+            if high > piece.end:
+                break  # it goes on in the next piece
+            number += 1
+        if at < piece.end:
+            yield at, piece.end
+
+
+def _who(access: Access, memory: Memory) -> Iterator[Chip]:
+    """One chip for each right that somebody has on all of it."""
+    for right in ("rw", "r"):
+        who = [name for name, given in access if given == right]
+        if who:
+            shown = ", ".join(who[:_SHOWN_WHO]) + (f" and {len(who) - _SHOWN_WHO} more" * (len(who) > _SHOWN_WHO))
+            yield Chip(f"{right}: {shown}", f"right {right}", f"{right}: {', '.join(who)}")
+    if not access:
+        yield Chip("nobody", "right")
+
+
+def _shape(ribbon: Ribbon) -> object:
+    """What two ribbons have in common that need not both be drawn at their full height."""
+    boxes = tuple((box.start, box.end, box.label) for track in ribbon.tracks[1:] for box in track.boxes)
+    return (ribbon.kind, ribbon.size, boxes) if len(boxes) > 1 else object()
