@@ -134,7 +134,7 @@ def test_options_for_ranks_need_a_plan_for_ranks(hipplan: Run, plan: Path) -> No
     for option in ("--rank", "--ranks"):
         done = hipplan("preview", plan, option, 1, "--machine", "sim-2")
         assert done.returncode == 2
-        assert "not for ranks" in done.stderr
+        assert "the plan has no ranks" in done.stderr
 
 
 def test_by_itself_a_plan_for_more_ranks_is_refused(hipplan: Run, plan: Path) -> None:
