@@ -86,7 +86,7 @@ CODES: dict[str, str] = {
     "HP406": "a device that does not become idle",
     "HP407": "no runtime that can be used",
     "HP408": "the compiled part is missing",
-    "HP409": "a layout that is closed while views of it are out",
+    "HP409": "a layout that is closed while views of it exist",
     "HP410": "a device that is lost",
     "HP411": "a device that never became idle and was given up on",
     "HP421": "contents that do not fit",

@@ -326,7 +326,7 @@ class HeldError(HipplanError):
 
 
 class LayoutInUse(HipplanError):
-    """A layout cannot be closed while views of it are out. Nothing was changed."""
+    """A layout cannot be closed while views of it exist. Nothing was changed."""
 
     exit_code = ExitCode.ROLLED_BACK
 

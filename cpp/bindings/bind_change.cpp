@@ -96,7 +96,7 @@ void bind_holdings(py::module_& module) {
       .def_property_readonly("closed", [](const known& self) { return self.what->is_closed(); })
       .def_property_readonly(
           "damaged", [](const known& self) { return self.what->is_damaged(); },
-          "Something could not be put back as it was.")
+          "Something could not be restored.")
       .def("close", &close, py::arg("force"),
            "Everything is retired, unless leases are out, which are the answer. force: then too.");
 }

@@ -125,7 +125,7 @@ void bind_bytes(runtime_class& runtime) {
 
 void bind_runtime(py::module_& module) {
   module.def("thread_retries", &hip::runtime::retries_of_this_thread,
-             "Calls of this thread that were made again because the driver said NotReady.");
+             "Calls of this thread that were repeated because the driver returned NotReady.");
   module.def("loaded_libraries", &loaded_libraries, py::arg("prefix"),
              "Paths of loaded libraries whose file name starts with prefix.");
   module.def(

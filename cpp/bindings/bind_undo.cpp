@@ -326,7 +326,7 @@ void bind_undo(py::module_& module) {
       .def_property_readonly("failures", &failures,
                              "(place in the list, HipError) of those that failed so far.")
       .def_property_readonly("retried", &idle_wait::retried,
-                             "Calls made again because the driver said NotReady.");
+                             "Calls repeated because the driver returned NotReady.");
 }
 
 }  // namespace hipplan

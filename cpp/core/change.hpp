@@ -39,7 +39,7 @@ class address_taken : public std::runtime_error {
   std::uintptr_t address;
 };
 
-/// How long a row took, and how often its calls were made again because the driver said NotReady.
+/// How long a row took, and how often its calls were repeated because the driver returned NotReady.
 struct row_time {
   std::uint64_t ns = 0;
   std::uint64_t retries = 0;

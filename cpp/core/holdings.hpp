@@ -28,7 +28,7 @@ class holdings {
   /// Whether a change is undecided.
   [[nodiscard]] bool is_changing() const noexcept { return change_.load() != nullptr; }
   [[nodiscard]] bool is_closed() const noexcept { return closed_; }
-  /// Something could not be put back as it was.
+  /// Something could not be restored.
   [[nodiscard]] bool is_damaged() const noexcept { return home_->damaged; }
 
   /// Everything goes, unless leases are out, which are the answer. force: then too, but what they are on

@@ -28,7 +28,7 @@ class idle_wait {
   [[nodiscard]] std::optional<std::size_t> busy() const;
   /// What failed so far, by the place in the list.
   [[nodiscard]] std::vector<std::pair<std::size_t, hip::hip_error>> failures() const;
-  /// Calls made again because the driver said NotReady.
+  /// Calls repeated because the driver returned NotReady.
   [[nodiscard]] std::uint64_t retried() const;
 
  private:

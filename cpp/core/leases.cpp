@@ -20,7 +20,7 @@ lease lease_book::take(std::string name, std::uintptr_t address, std::size_t siz
     return (!bar.settled || age <= bar.against) && bar.overlaps(address, size_bytes);
   };
   if (std::ranges::any_of(barred_, here))
-    throw lease_refused("'" + name + "' is closed: its memory was given back");
+    throw lease_refused("'" + name + "' is closed: its memory was freed");
   out_.push_back({std::move(name), address, size_bytes});
   return {shared_from_this(), std::prev(out_.end())};
 }

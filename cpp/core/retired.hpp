@@ -24,7 +24,7 @@ struct leak {
   std::string name;      ///< the plan's name for the object
   std::string identity;  ///< kind, size, address
   hip::hip_error error;
-  bool is_change = false;  ///< not an object that was lost, but one that could not be put back as it was
+  bool is_change = false;  ///< not an object that was lost, but one that could not be restored
 };
 
 /// What came of a roll back, a change's end or a teardown.

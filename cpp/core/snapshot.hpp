@@ -28,7 +28,7 @@ struct household {
   explicit household(runtime_ptr of) : runtime(std::move(of)) {}
   const runtime_ptr runtime;
   std::mutex mutex;                  ///< of all its owners
-  std::atomic<bool> damaged{false};  ///< something could not be put back as it was
+  std::atomic<bool> damaged{false};  ///< something could not be restored
 
   /// This is a forked child: all of it is the parent's. A thread of the parent's may have had the mutex,
   /// which nobody gives back in the child.

@@ -43,7 +43,7 @@ class runtime {
   /// Asks for it again: the simulator can become another machine.
   void read_version() noexcept { table_.hipRuntimeGetVersion(&version_); }
   [[nodiscard]] interceptor& intercepts() noexcept { return interceptor_; }
-  /// Calls made again because the driver said NotReady, since the runtime was opened.
+  /// Calls repeated because the driver returned NotReady, since the runtime was opened.
   [[nodiscard]] std::uint64_t retries() const noexcept { return retries_.load(); }
   /// The same, of the calls of this thread, on whatever runtime.
   [[nodiscard]] static std::uint64_t retries_of_this_thread() noexcept;

@@ -82,10 +82,10 @@ def memory_of(step: RegisterBuffer, passed: Mapping[str, Any]) -> tuple[int, int
         given = memoryview(_passed(step.bind, step, passed))
     except (BufferError, TypeError, ValueError) as error:
         hint = "pass an object with the buffer protocol, such as a NumPy array"
-        raise ApplyError(Diagnostic("HP405", f"{what} is no memory", step.origin, why=str(error), hint=hint)) from None
+        raise ApplyError(Diagnostic("HP405", f"{what} is not memory", step.origin, why=str(error), hint=hint)) from None
     size, hint = given.nbytes, ""
     if not given.c_contiguous:
-        wrong, hint = "its elements do not lie one after another", "pass a copy: numpy.ascontiguousarray(it)"
+        wrong, hint = "its elements are not contiguous", "pass a copy: numpy.ascontiguousarray(it)"
     elif step.size > size or size == 0:
         wrong = f"it is {size} bytes"
     elif given.readonly and not step.read_only:

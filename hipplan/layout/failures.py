@@ -14,10 +14,10 @@ _HINTS = {
     "hipErrorInvalidValue": "this runtime refuses the arguments; `hipplan machine` shows what it can do",
     "hipErrorNotSupported": "this runtime lacks the feature; see docs/hardware.md",
     "hipErrorInsufficientDriver": "the kernel's driver is too old for this runtime: update it, or use an older ROCm",
-    "hipErrorNoDevice": "no device is visible: look at the visibility variables, and at who may open /dev/kfd",
-    "hipErrorNotInitialized": "the runtime did not start: look at `hipplan machine` and at the kernel's log",
-    "hipErrorContextAlreadyInUse": "another process has the device to itself: wait for it, or choose another device",
-    "hipErrorInvalidDevice": "look at `hipplan machine` and the visibility variables",
+    "hipErrorNoDevice": "no device is visible: check the visibility variables, and the permissions of /dev/kfd",
+    "hipErrorNotInitialized": "the runtime did not start: check `hipplan machine` and the kernel's log",
+    "hipErrorContextAlreadyInUse": "another process has exclusive use of the device: wait, or choose another",
+    "hipErrorInvalidDevice": "check `hipplan machine` and the visibility variables",
 }
 """What to do about a driver call that failed so."""
 
@@ -43,7 +43,7 @@ def refused(error: _core.HipError, step: Step | None, number: str, hint: str, no
 def taken(step: Step, address: int) -> ApplyError:
     """HP404, or HP420 for what grows: an address that is asked for exactly cannot be had."""
     if isinstance(step, ReserveBeside):
-        why = f"something else is at {step.address:#x}, right behind what it has"
+        why = f"something else is at {step.address:#x}, directly after its last mapping"
         hint = f"give '{step.follows}' a larger size in the plan"
         return refuse(f"'{step.follows}' cannot grow where it is", why=why, hint=hint)
     wanted = step.address if isinstance(step, Reserve) else 0
@@ -52,9 +52,9 @@ def taken(step: Step, address: int) -> ApplyError:
             "HP404",
             f"'{step.name}' cannot be at {wanted:#x}: it is taken, or out of reach",
             step.origin,
-            why=f"HIP placed it at {address:#x}, and exactly that address is asked for",
-            hint="choose another address, or address_policy: prefer; "
-            "if a lock has chosen it, lock again with --address-base",
+            why=f"HIP placed it at {address:#x}, but the plan requires the exact address",
+            hint="choose another address, or use address_policy: prefer; "
+            "if the address is from a lock, lock again with --address-base",
         )
     )
 
@@ -62,4 +62,4 @@ def taken(step: Step, address: int) -> ApplyError:
 def mismatch(check: Check) -> Diagnostic:
     """HP402: what was read back."""
     notes = f"- desired: {check.desired}", f"+ current: {check.current}"
-    return Diagnostic("HP402", f"'{check.name}' is not as the plan says: {check.what}", notes=notes)
+    return Diagnostic("HP402", f"'{check.name}' differs from the plan: {check.what}", notes=notes)

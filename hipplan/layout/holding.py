@@ -162,7 +162,7 @@ class Holding:
         if resource.asleep:
             where = WHERE[resource.asleep]
             raise _core.LeaseRefused(
-                f"'{name}' sleeps: its bytes are {where}, and nothing is at its addresses; {WAKE_IT}"
+                f"'{name}' is asleep: its bytes are {where}, and its addresses have no memory; {WAKE_IT}"
             )
         if resource.kind == "registered" and not resource.size:
             size = state.size_of(name)  # all of a file: the plan need not know how much that is
@@ -173,10 +173,10 @@ class Holding:
 
     def _refusal(self, name: str) -> _core.LeaseRefused:
         if self.is_forked:
-            return _core.LeaseRefused(f"'{name}' is of {_FORKED}")
+            return _core.LeaseRefused(f"'{name}' belongs to {_FORKED}")
         if self.in_doubt is not None:
-            return _core.LeaseRefused(f"'{name}' is of a layout whose group is in doubt: it can only be closed")
-        return _core.LeaseRefused(f"'{name}' is closed: its memory was given back")
+            return _core.LeaseRefused(f"'{name}' belongs to a layout whose group is in doubt: it can only be closed")
+        return _core.LeaseRefused(f"'{name}' is closed: its memory was freed")
 
     def settle(self) -> Undone:
         """Rolls back what is in doubt. The layout can only be closed all the same."""
@@ -189,6 +189,6 @@ class Holding:
         for failure in self.settle().diagnostics():
             log.error("%s", failure)
         if (holders := self.native.close(force)) and not force:
-            hint = "delete the arrays and tensors made from it first, or close(force=True)"
+            hint = "first delete the arrays and tensors made from it, or call close(force=True)"
             raise LayoutInUse(self.under_way.told(in_use(holders, hint)))
         return give_back(self.native.retired, self.record)

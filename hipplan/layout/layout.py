@@ -52,7 +52,7 @@ class Layout(MovesBytes):
         self.notice = notice
         """What to know about the runtime; empty if nothing."""
         self.retries = retries
-        """Calls of apply made again because the driver said NotReady."""
+        """Calls of apply repeated because the driver returned NotReady."""
         self._torch_pools: dict[str, TorchPool] = {}
         open_layouts.add(self)
 
@@ -170,7 +170,7 @@ class Layout(MovesBytes):
         device: where the new memory is; left out, where the old is. keep_bytes: the bytes come along, else nobody
         knows them. Access stays as it is; where the plan says `owner`, that is then the new device. No kernel may use
         the memory meanwhile. Raises ApplyError: HP420 it is imported, or it failed and was rolled back; LayoutInUse
-        (HP409) while views of it are out; LeakError.
+        (HP409) while views of it exist; LeakError.
         """
 
         def way(state: State, _: update.Meet) -> Difference:
@@ -302,7 +302,7 @@ class Layout(MovesBytes):
         return undone
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        raise TypeError("a layout is one of its kind: it cannot be copied or pickled")
+        raise TypeError("a layout cannot be copied or pickled")
 
     def __enter__(self) -> Self:
         return self

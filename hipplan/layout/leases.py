@@ -16,15 +16,15 @@ def in_use(holders: list[_core.Leased], hint: str) -> Diagnostic:
         moved = ", ".join(sorted({f"'{name}'" for name in names if not name.startswith(STAGING)})[:5])
         return Diagnostic(
             "HP409",
-            f"the layout is in use: bytes of {moved or 'it'} are being moved",
-            hint="wait until fill, load, copy or save has ended",
+            f"the layout is in use: bytes of {moved or 'it'} are being copied",
+            hint="wait until fill, load, copy or save returns",
         )
     counted = Counter(names)
     who = ", ".join(f"'{name}' ({count})" for name, count in counted.most_common(5))
     more = f" and {len(counted) - 5} more" if len(counted) > 5 else ""
     return Diagnostic(
         "HP409",
-        f"the layout is in use: {len(holders)} view{' of it is' if len(holders) == 1 else 's of it are'} out",
+        f"the layout is in use: {len(holders)} view{' of it exists' if len(holders) == 1 else 's of it exist'}",
         why=f"of {who}{more}",
         hint=hint,
     )

@@ -131,9 +131,9 @@ class Mover:
             bytes_there = memoryview((ctypes.c_ubyte * step.size).from_address(address))
             found = digest(lambda at, size: bytes_there[at : at + size], step.size)
         if step.compares and found != self._sums.get(step.place):
-            why = f"the checksum of {step.place} is another one"
-            hint = f"put {step.place} back as it was, and wake again" if step.is_file else ""
-            raise ApplyError(Diagnostic("HP443", f"the copy of '{step.name}' is not as it was", why=why, hint=hint))
+            why = f"the checksum of {step.place} differs"
+            hint = f"restore {step.place}, then wake again" if step.is_file else ""
+            raise ApplyError(Diagnostic("HP443", f"the copy of '{step.name}' has changed", why=why, hint=hint))
         self._sums[step.place] = found
 
     @property

@@ -33,7 +33,7 @@ def prepare(plan: LoadedPlan, chosen: Chosen, profile: Machine | None, beside: M
     beside: bytes that are certainly in use, by UUID of a device, whether or not the runtime counts those of others.
     """
     if profile is not None and chosen.kind != "sim":
-        summary = f"the machine is measured with the runtime {chosen.kind}, it cannot be chosen"
+        summary = f"the runtime {chosen.kind} measures the machine itself and takes no profile"
         raise MachineError(Diagnostic("HP314", summary, hint="use --runtime sim, or leave --machine out"))
     current = current_device(chosen.runtime)
     return _ready(compile_plan(plan, _with_in_use(_measured(plan, chosen, current), beside), current))

@@ -70,7 +70,7 @@ class Recorder:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self._file.close()
-            raise OSError(errno.EBUSY, "it is the record of another layout that is open") from None
+            raise OSError(errno.EBUSY, "another open layout is writing to it") from None
         except OSError:  # a file system without locks
             log.debug("the record %r is on a file system without locks", self.path)
 
@@ -141,7 +141,7 @@ class Recorder:
         stays = {one for one in after if one[1:] not in lost and one[1] not in undone.kept}
         for _, name, identity in reversed([one for one in before if one not in stays]):
             failure = lost.get((name, identity))
-            kept = "kept" if name in undone.kept else "given back"
+            kept = "kept" if name in undone.kept else "released"
             result = {"result": kept} if failure is None else {"result": "leaked", "why": failure.driver}
             self._write("undo", name=name, object=identity, **result)
         waits = [failure.driver for failure in undone.failures if not failure.lost]
@@ -171,7 +171,7 @@ class Recorder:
             while line:
                 written = self._file.write(line)
                 if written is None:
-                    raise BlockingIOError(errno.EAGAIN, "its reader does not keep up")
+                    raise BlockingIOError(errno.EAGAIN, "its reader is too slow")
                 line = line[written:]
         except OSError as error:  # a full disk, a reader that has gone
             log.warning("the record %r ends here: %s", self.path, error.strerror)
@@ -288,7 +288,7 @@ def _event(line: bytes, file: str, number: int, first: bool) -> Event:
         what = str(error) if "no number" in str(error) else "the line is not JSON"
         raise _no_record(file, number, what) from None
     if not isinstance(event, dict) or not isinstance(kind := event.get("event"), str) or kind not in _FIELDS:
-        raise _no_record(file, number, "the line is no event of a record")
+        raise _no_record(file, number, "the line is not an event of a record")
     if (kind == "apply") != first:
         raise _no_record(file, number, "a record begins with one apply")
     if first and event.get("format_version") != FORMAT_VERSION:

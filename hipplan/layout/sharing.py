@@ -13,7 +13,7 @@ def export(state: State, resource: Resource) -> int:
     step = next(made, None)
     if step is None:
         what = "an imported allocation" if resource.imported else f"a {resource.kind}"
-        raise ValueError(f"'{resource.name}' is {what}: an allocation that the plan makes can be exported")
+        raise ValueError(f"'{resource.name}' is {what}: only allocations that the plan creates can be exported")
     if step.shareable == "none":
-        raise ValueError(f"'{resource.name}' is for this process alone: give it shareable: posix_fd in the plan")
+        raise ValueError(f"'{resource.name}' is private to this process: write shareable: posix_fd in the plan")
     return state.snapshot.share(state.program.slots[resource.name])

@@ -71,7 +71,7 @@ def sleep(
                 told.append(state)
                 on_unmap(wanted)
                 if holding.state is not state:
-                    raise refuse("the layout was changed in on_unmap", hint="change it before sleep()")
+                    raise refuse("on_unmap changed the layout", hint="change the layout before sleep()")
         return found
 
     if on_map is not None:
@@ -97,7 +97,7 @@ def _place(to: str | os.PathLike[str]) -> tuple[str, str]:
     if not (path := os.fspath(to)):
         raise ValueError("to is 'host', 'drop' or the path of a file")
     if path.endswith((".npy", ".safetensors", ".index.json")):
-        raise refuse(f"{path} would be plain bytes, and its name says otherwise", hint="call it .bin")
+        raise refuse(f"{path} would hold raw bytes, but its extension names another format", hint="name it .bin")
     return FILE, str(Path(path).absolute())
 
 
@@ -133,8 +133,8 @@ def require_awake(program: Program, names: Iterable[str]) -> None:
 
 
 _FORCE = (
-    "delete the arrays and tensors made from it first, or sleep(force=True): then a use of them, or of a graph that "
-    "was captured, faults the GPU until wake()"
+    "first delete the arrays and tensors made from it, or call sleep(force=True): any use of them, or of a "
+    "captured graph, then faults the GPU until wake()"
 )
 
 
@@ -157,7 +157,7 @@ def _remove(files: set[str]) -> None:
         try:
             Path(file).unlink()
         except OSError as error:
-            log.warning("%s, which is needed no more, cannot be removed: %s", file, reason_of(error))
+            log.warning("%sis no longer needed and cannot be removed: %s", file, reason_of(error))
 
 
 def _tell_woken(holding: Holding) -> None:
@@ -181,10 +181,10 @@ def _require_alone(state: State, way: Difference) -> None:
     made = (step for step in way.gone if isinstance(step, steps.CreateAllocation) and step.shareable != "none")
     for step in made:
         if state.snapshot.shared(state.program.slots[step.name]):
-            why = "it was exported: a process that has its descriptor, or has it mapped, keeps the memory"
+            why = "it was exported: a process that holds its descriptor or maps it keeps the memory"
             if users := _users(state, step.name):
                 why = f"it was exported, and {users} its descriptor open"
-            hint = "apply the plan anew when they have ended"
+            hint = "apply the plan again after they have ended"
             raise cannot_sleep(told_as(way.old, step.name), why, hint)
 
 
@@ -217,7 +217,7 @@ def _require_given_back(holding: Holding, state: State, way: Difference) -> None
     going = {step.device: step.name for step in way.gone if isinstance(step, steps.CreateAllocation)}
     for device in sorted(going.keys() - holding.gives_back):
         if not _asked(partial(gives_back_at_once, state.program, state.runtime, device), going[device]):
-            why = "this release gives memory back only with its range of addresses (ROCm issue 6021)"
+            why = "this release frees memory only together with its address range (ROCm issue 6021)"
             raise cannot_sleep(told_as(way.old, going[device]), why, "close the layout instead")
         holding.gives_back.add(device)
 
@@ -234,7 +234,7 @@ def _require_room(state: State, way: Difference) -> None:
         free, _ = _asked(partial(state.runtime.memory_info, device), names[device])
         if size > free:
             summary = f"{names[device]} lacks {format_size(size - free)} to wake: {format_size(size)} are needed"
-            hint = "all of it still sleeps, with its copies: free memory on the device, and wake again"
+            hint = "everything is still asleep, and no copy is lost: free memory on the device, then wake again"
             found.append(Diagnostic("HP442", summary, why=f"{format_size(free)} are free", hint=hint))
     if found:
         raise ApplyError(found)

@@ -245,7 +245,7 @@ class Transaction:
             rows = native_rows(way.new)
             self._change = _core.Change(holdings, rows, slots, timed=timed)
         if holders := self._change.bar(self._force):
-            raise LayoutInUse(in_use(holders, "delete the arrays and tensors made from it first"))
+            raise LayoutInUse(in_use(holders, "first delete the arrays and tensors made from it"))
         if way.new.bindings:
             gone = {step.name for step in way.gone}
             self._bound = bound(way.additions, self._bindings, self.old, gone)
@@ -370,7 +370,7 @@ class Transaction:
         notes = (f"retried: {retried_text(self.retries)}",) if self.retries else ()
         notes = (*notes, f"undone: {undone.summary()}")
         changed = tuple(_core.take_leaks_here())  # else nobody hears of them
-        notes = (*notes, *(f"not as it was: {line}" for line in changed))
+        notes = (*notes, *(f"not restored: {line}" for line in changed))
         if isinstance(error, _core.HipError) and not callers_own:
             found = [refused(error, step, f"{self._number + 1} of {self._total}", self._hint, notes)]
             call, code = error.call, error.code
@@ -384,7 +384,7 @@ class Transaction:
         else:
             found = undone.diagnostics()
             if changed:
-                found.append(Diagnostic("HP403", "something is not as it was", notes=changed))
+                found.append(Diagnostic("HP403", "something could not be restored", notes=changed))
             if found:
                 error.__cause__ = ApplyError(found, undone=undone, not_as_it_was=changed)
             return error

@@ -185,7 +185,7 @@ def check_save(program: Program, name: str, path: str) -> None:
 def _failure(name: str, error: Exception) -> ApplyError:
     if not isinstance(error, _core.HipError):
         return ApplyError(Diagnostic("HP405", f"'{name}': {error}"))
-    return driver_failure(error, name, "the bytes that were to be written are undefined")
+    return driver_failure(error, name, "the target's bytes are undefined")
 
 
 def _laid_out(memory: Memory, name: str, path: str) -> tuple[bytes, Sequence[Resource]]:
@@ -193,13 +193,13 @@ def _laid_out(memory: Memory, name: str, path: str) -> tuple[bytes, Sequence[Res
     resource = memory.by_name[name]
     if path.endswith(".npy"):
         if resource.kind == "region":
-            raise Refused("HP421", f"'{name}' is a region, {path} holds one array", hint="save it as .safetensors")
+            raise Refused("HP421", f"'{name}' is a region, but {path} holds one array", hint="save it as .safetensors")
         return _npy_header(resource, path), [resource]
     if path.endswith(".safetensors"):
         members = memory.tensors(name) or [resource]
         return _safetensors_header(members, path), members
     if path.endswith(".index.json"):
-        raise Refused("HP421", f"{path} would be an index, and one file is written", hint="save it as .safetensors")
+        raise Refused("HP421", f"{path} names an index, but only one file is written", hint="save it as .safetensors")
     return b"", [resource]
 
 
@@ -226,7 +226,7 @@ def _safetensors_header(members: Sequence[Resource], path: str) -> bytes:
             raise Refused("HP421", f"safetensors has no {dtype}, so {path} cannot hold '{one.name}'")
         short = one.name[len(one.inside) + 1 :] if one.kind == "tensor" else one.name
         if short == "__metadata__":
-            why, hint = "that name is for words about the file", "give it another name, or save it by itself as .npy"
+            why, hint = "safetensors uses that name for metadata", "rename it, or save it alone as .npy"
             raise Refused("HP421", f"{path} cannot hold a tensor called '{short}'", why=why, hint=hint)
         size = prod(shape) * BY_NAME[dtype].size
         header[short] = {

@@ -60,10 +60,10 @@ class Failure:
 
     def diagnostic(self) -> Diagnostic:
         if self.is_change:
-            summary, hint = f"{self.identity} could not be put back", "close the layout, or apply the plan anew"
+            summary, hint = f"{self.identity} could not be restored", "close the layout and apply the plan again"
             return Diagnostic("HP403", summary, hint=hint, notes=(self.driver,))
-        summary = f"{self.identity} was not given back" if self.lost else f"{self.identity} is not idle"
-        hint = "it is free again when the process ends" if self.lost else "the device may be lost"
+        summary = f"{self.identity} was not released" if self.lost else f"{self.identity} is not idle"
+        hint = "it is freed when the process ends" if self.lost else "the device may be lost"
         return Diagnostic("HP403" if self.lost else "HP406", summary, hint=hint, notes=(self.driver,))
 
     @property
@@ -83,7 +83,7 @@ class Undone:
     restored: int = 0
     """Changes to objects that stay, taken back."""
     retries: int = 0
-    """Calls made again because the driver said NotReady."""
+    """Calls repeated because the driver returned NotReady."""
     ranks: tuple[int, ...] = ()
     """Ranks of the group that still hold what they share with this one, after close() has waited."""
     interrupt: BaseException | None = None
@@ -112,12 +112,10 @@ class Undone:
             raise leaked
 
     def summary(self) -> str:
-        left = f"{len(self.leaks)} left behind" if self.leaks else "nothing left behind"
-        kept = f", {len(self.kept)} kept for the views that are out" if self.kept else ""
+        left = f"{len(self.leaks)} leaked" if self.leaks else "nothing leaked"
+        kept = f", {len(self.kept)} kept until their views end" if self.kept else ""
         again = f"; {retried_text(self.retries)}" if self.retries else ""
-        return (
-            f"{self.count} of {self.count + len(self.leaks) + len(self.kept)} objects given back, {left}{kept}{again}"
-        )
+        return f"{self.count} of {self.count + len(self.leaks) + len(self.kept)} objects released, {left}{kept}{again}"
 
 
 NOTHING = Undone(0)
@@ -126,16 +124,16 @@ NOTHING = Undone(0)
 
 def retried_text(count: int) -> str:
     """For reports: how often calls were made again."""
-    return f"{count} call{'s' if count > 1 else ''} made again because the driver said NotReady"
+    return f"{count} call{'s' if count > 1 else ''} repeated because the driver returned NotReady"
 
 
 def _for_all(failures: list[Failure]) -> Diagnostic:
     lost = [failure for failure in failures if failure.lost]
-    names = f"not given back: {', '.join(failure.name for failure in lost) or 'nothing'}"
+    names = f"not released: {', '.join(failure.name for failure in lost) or 'nothing'}"
     first = failures[0]
-    hint = "what is named is free again when the process ends"
+    hint = "the named objects are freed when the process ends"
     if not first.call:
-        return Diagnostic("HP411", f"{first.error}; it was given up on", hint=hint, notes=(names,))
+        return Diagnostic("HP411", f"{first.error}; hipplan stopped waiting for it", hint=hint, notes=(names,))
     devices = [failure.identity for failure in failures if not failure.lost]
     are, them = ("are", "them") if len(devices) > 1 else ("is", "it")
     summary = f"{' and '.join(devices) or 'a device'} {are} lost, and {len(lost)} objects with {them}"
@@ -220,7 +218,7 @@ def wait_until_idle(runtime: _core.Runtime, devices: Mapping[str, int]) -> None:
 def tell_leaks(lines: Sequence[str]) -> None:
     """Of layouts that were dropped unclosed: nobody has heard of it yet."""
     for line in lines:
-        log.error("not given back: %s", line)
+        log.error("not released: %s", line)
 
 
 def hurry() -> str:
@@ -234,8 +232,8 @@ def hurry() -> str:
 def _hurried(work: _core.GivingBack) -> str:
     busy = work.busy
     if busy is not None and work.overdue and work.give_up():
-        return f"device '{busy}' did not become idle: giving up on it"
-    what = f"waiting for device '{busy}'" if busy is not None else "giving memory back"
+        return f"device '{busy}' did not become idle: no longer waiting for it"
+    what = f"waiting for device '{busy}'" if busy is not None else "releasing memory"
     return f"still {what}: please wait, stopping now would lose memory"
 
 
@@ -244,9 +242,9 @@ def _tell_interrupted() -> None:
 
 
 def _tell_busy(device: str) -> None:
-    text = "device '%s' is still busy after %g s; its memory cannot be given back before it is idle"
+    text = "device '%s' is still busy after %g s; its memory cannot be released before it is idle"
     if threading.current_thread() is threading.main_thread():  # no other one hears an interrupt
-        text += ". Interrupt to give up on it"
+        text += ". Interrupt to stop waiting for it"
     log.warning(text, device, patience())
 
 

@@ -103,7 +103,7 @@ def _require_at_rest(holding: Holding) -> None:
     """Raises ApplyError (HP420): a change is under way, or was left damaged; and what interrupts the end of another."""
     holdings = holding.native
     if holdings.changing:
-        raise refuse("the layout is being changed already", why="a change cannot begin inside of another one")
+        raise refuse("the layout is being changed already", why="changes cannot be nested")
     if holdings.retired.goes:  # an interrupt stopped the end of an earlier change
         undone = give_back(holdings.retired, holding.record)
         for failure in undone.diagnostics():
@@ -111,7 +111,7 @@ def _require_at_rest(holding: Holding) -> None:
         if undone.interrupt is not None:
             raise undone.interrupt
     if holdings.damaged:
-        raise refuse("the layout is not as it was: an earlier change could not be taken back", hint="close it")
+        raise refuse("the layout is damaged: an earlier change could not be undone", hint="close it")
 
 
 def _met(holding: Holding, agreement: Agreement | None, program: Program) -> Program:

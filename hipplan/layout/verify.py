@@ -58,9 +58,7 @@ class Checks(Sequence[Check]):
         checks = counted(len(self), "check")
         one = len(differ) == 1
         return (
-            f"{len(differ)} of {checks} differ{'s' * one} from the plan"
-            if differ
-            else f"{checks}, all as the plan says"
+            f"{len(differ)} of {checks} differ{'s' * one} from the plan" if differ else f"{checks}, all match the plan"
         )
 
     @cached_property

@@ -129,7 +129,7 @@ class Piece(_core.Window):
         Raises AttributeError where several devices hold the bytes, and on() has not chosen one.
         """
         if len(self.devices) > 1 and not self._chosen:
-            hint = f"take .devices, or .on('{self.devices[0]}') for a view of one device"
+            hint = f"use .devices, or .on('{self.devices[0]}') for a view of one device"
             raise AttributeError(f"'{self.name}' is on several devices, {', '.join(self.devices)}: {hint}")
         return self._place.who
 
@@ -161,7 +161,7 @@ class Piece(_core.Window):
         self._require_memory()
         if where not in self._places:
             known = ", ".join(self._places)
-            raise BufferError(f"'{self.name}' cannot be looked at as memory of '{where}', only of {known}")
+            raise BufferError(f"'{self.name}' cannot be viewed from '{where}', only from {known}")
         first = {where: self._places[where]}
         return self._like(self.dtype, self.shape, first | self._places, chosen=True)
 
@@ -184,12 +184,12 @@ class Piece(_core.Window):
         dtype = (self.dtype.code, self.dtype.bits)
         if copy or place is None:
             if copy is False or (place is not None and place.dl_device != CPU):
-                raise BufferError(f"'{self.name}' is not copied here; copy it with the array's own library")
+                raise BufferError(f"'{self.name}' is never copied by hipplan; copy it with the array library")
             return self._host_copy(self._runtime, dtype, versioned)
         _check_stream(stream, place)
         self._require_one_runtime(place)
         if place.read_only and not versioned:
-            raise BufferError(f"'{self.name}' is read-only, which DLPack before version 1 cannot say")
+            raise BufferError(f"'{self.name}' is read-only, which DLPack before version 1 cannot express")
         return self._capsule(place.dl_device, dtype, place.read_only, versioned)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -204,7 +204,7 @@ class Piece(_core.Window):
         take another device than this piece is for.
         """
         if self.address is None or self._place.dl_device[0] not in _GPU_TYPES:
-            raise AttributeError(f"'{self.name}' is no device memory")
+            raise AttributeError(f"'{self.name}' is not device memory")
         if not self.dtype.typestr:
             raise AttributeError(f"the CUDA array interface has no {self.dtype}; use DLPack")
         self._require_one_runtime(self._place)
@@ -251,7 +251,7 @@ class Piece(_core.Window):
                 return place
         if wanted == CPU:
             return None
-        raise BufferError(f"'{self.name}' cannot be looked at from DLPack device {wanted}")
+        raise BufferError(f"'{self.name}' cannot be viewed from DLPack device {wanted}")
 
     def _require_one_runtime(self, place: Place) -> None:
         """A second copy of ROCm's library, loaded since by another module, does not know this memory."""
@@ -270,25 +270,25 @@ class Piece(_core.Window):
         assert self.address is not None
         if self.nbytes and self._runtime.pointer_attributes(self.address).device != place.dl_device[1]:
             raise BufferError(
-                f"the CUDA array interface cannot say that '{self.name}' is looked at from '{place.who}': its reader "
+                f"the CUDA array interface cannot express that '{self.name}' is viewed from '{place.who}': its reader "
                 "takes the device that holds the memory, which may have no access to it; use from_dlpack"
             )
 
     def _require_memory(self) -> None:
         if not self._places:
             why = {
-                "reservation": "is only addresses; take its mappings, or a region's tensors",
-                "mapping": "gives nobody access",
-                "region": "gives nobody access to all of it; take a tensor or mapping in one device's part",
-                "tensor": "gives nobody access to all of it",
-            }.get(self.kind, f"has no address: it is of the kind {self.kind}")
+                "reservation": "has addresses but no memory; use its mappings, or a region's tensors",
+                "mapping": "gives no device access",
+                "region": "gives no device access to all of it; use a tensor or mapping in one device's part",
+                "tensor": "gives no device access to all of it",
+            }.get(self.kind, f"has no address; its kind is {self.kind}")
             raise BufferError(f"'{self.name}' {why}")
 
 
 def _no_buffer(name: str, places: dict[str, Place], dtype: DType) -> str:
     """Why the buffer protocol does not work; empty where it does."""
     if "host" not in places:
-        return f"the CPU may not look at '{name}'; use from_dlpack, or the CUDA array interface"
+        return f"the CPU may not access '{name}'; use from_dlpack, or the CUDA array interface"
     if not dtype.format:
         return f"the buffer protocol has no {dtype}; use DLPack, or .view('u8') for the raw bytes"
     return ""
@@ -298,10 +298,10 @@ def _fit(name: str, size: int, dtype: DType, shape: Sequence[int] | int | None) 
     given = (-1,) if shape is None else shape if isinstance(shape, Iterable) else (shape,)
     wanted = tuple(map(number, given))
     if any(type(n) is not int for n in wanted):
-        raise TypeError(f"{shape!r} is no shape: that is an integer, or several")
+        raise TypeError(f"{shape!r} is not a shape: a shape is one or more integers")
     rest = prod(n for n in wanted if n != -1) * dtype.size
     if wanted.count(-1) > 1 or min(wanted, default=0) < -1:
-        raise ValueError(f"{wanted} is no shape: at most one dimension may be -1")
+        raise ValueError(f"{wanted} is not a shape: only one dimension may be -1")
     if -1 in wanted and rest and size % rest == 0:
         return tuple(size // rest if n == -1 else n for n in wanted)
     if -1 in wanted or rest > size:
@@ -314,4 +314,4 @@ def _check_stream(stream: Any, place: Place) -> None:
     kind = place.dl_device[0]
     allowed = {2: stream != 0, 13: stream != 0, 10: stream not in (1, 2)}.get(kind, stream in (None, -1))
     if not allowed or not (stream is None or (isinstance(stream, int) and stream >= -1)):
-        raise BufferError(f"stream {stream!r} means nothing on DLPack device type {kind}")
+        raise BufferError(f"stream {stream!r} is not valid on DLPack device type {kind}")

@@ -98,7 +98,7 @@ def load(memory: Memory, name: str, spec: Content, path: str, origin: Span | Non
     resource = memory.by_name[name]
     tensors = memory.tensors(name) if is_safetensors(path) and spec.tensor is None else ()
     if resource.kind == "region" and path.endswith(".npy"):
-        raise Refused("HP421", f"'{name}' is a region, {path} holds one array", hint="name one of its tensors")
+        raise Refused("HP421", f"'{name}' is a region, but {path} holds one array", hint="name one of its tensors")
     return tuple(_taken(memory, one, spec, path, origin) for one in tensors or (resource,))
 
 

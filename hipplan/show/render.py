@@ -58,7 +58,7 @@ def verified_text(answer: Mapping[str, Any]) -> str:
         who = f"{layout['plan']} (process {answer['process']}{asleep and f'; {asleep}'})"
         differ, checks = layout["differ"], layout["checks"]
         if not differ:
-            lines.append(f"{who}: all {checks} checks are as the plan says")
+            lines.append(f"{who}: all {checks} checks match the plan")
             continue
         lines.append(f"{who}: {differ} of {checks} checks differ{'s' if differ == 1 else ''} from the plan")
         for one in layout["differences"]:
@@ -123,7 +123,7 @@ def _record_part(events: Sequence[Mapping[str, Any]], steps: Sequence[Mapping[st
             case "failed":
                 why = str(event.get("driver_call") or event.get("why") or "").partition("\n")[0]
                 yield _line(f"failed: {event['error']} {why}")
-            case "undo" if event["result"] != "given back":
+            case "undo" if event["result"] != "released":
                 yield _line(f"{event['result']}: {event['object']} {event.get('why', '')}")
             case "undone":
                 yield _line(f"{event['summary']}, {event['us']:,.1f} us")

@@ -96,7 +96,7 @@ def test_a_copy_that_fails_gives_everything_back(hipplan: Run) -> None:
     assert done.returncode == 4
     assert "hipMemcpyPeer" in done.stderr
     assert json.loads(done.stdout)["event"] == "failed"
-    assert "not given back" not in done.stderr
+    assert "not released" not in done.stderr
 
 
 def test_a_terminal_gets_a_progress_bar() -> None:

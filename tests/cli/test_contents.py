@@ -69,7 +69,7 @@ def test_a_save_that_fails_is_told_and_the_layout_is_torn_down(hipplan: Run, tmp
 
     assert result.returncode == 4
     assert "hipMemcpyAsync failed for 'b'" in result.stderr
-    assert "nothing left behind" in result.stdout
+    assert "nothing leaked" in result.stdout
     assert list(tmp_path.iterdir()) == []
 
 

@@ -42,7 +42,7 @@ def test_a_record_tells_plan_machine_versions_and_every_step(sim: Simulator, tmp
     (step,) = record.of("step")
     assert (step["call"], step["name"], step["result"], step["retries"]) == ("hipMalloc", "b", "ok", 0)
     assert step["us"] > 0
-    assert [(e["name"], e["result"]) for e in record.of("undo")] == [("b", "given back")]
+    assert [(e["name"], e["result"]) for e in record.of("undo")] == [("b", "released")]
     assert [e["event"] for e in record.events] == ["apply", "step", "verify", "undo", "undone", "end"]
 
 
@@ -52,7 +52,7 @@ def test_a_change_in_place_is_marked_and_one_layout_at_a_time_has_the_file(sim: 
     with library.apply(plan, runtime="sim", record=tmp_path / "r") as layout:
         layout.update(wider)
         before = (tmp_path / "r").read_bytes()
-        with pytest.raises(library.RecordError, match=r"HP413.*\n.*another layout that is open\n.*name another file"):
+        with pytest.raises(library.RecordError, match=r"HP413.*\n.*another open layout is writing to it\n.*name another file"):
             library.apply(plan, runtime="sim", record=tmp_path / "r")
         assert (tmp_path / "r").read_bytes() == before
     record = read(tmp_path / "r")
@@ -98,7 +98,7 @@ def test_a_failed_apply_is_recorded_with_its_roll_back(sim: Simulator, tmp_path:
     assert record.of("failed")[0]["driver_call"] == "hipMemMap"
     results = {event["name"]: event["result"] for event in record.of("undo")}
     assert results.pop("cache") == "leaked"
-    assert set(results.values()) == {"given back"}
+    assert set(results.values()) == {"released"}
     assert record.of("undone")[0]["leaks"] == ["cache"]
     assert record.complete
     sim.free_everything()
@@ -207,7 +207,7 @@ def test_the_command_records_and_replays(tmp_path: Path, hipplan: Run) -> None:
     assert done.returncode == shown.returncode == 0
     assert "hipMemSetAccess" in shown.stdout
     assert "0 differ" in shown.stdout
-    assert "13 of 13 objects given back, nothing left behind" in shown.stdout
+    assert "13 of 13 objects released, nothing leaked" in shown.stdout
     assert shown.stderr == ""
     assert told["complete"] is True
     assert len([event for event in told["events"] if event["event"] == "step"]) == 22
@@ -237,14 +237,14 @@ def test_a_change_that_did_not_happen_is_told_as_that(sim: Simulator, tmp_path: 
     assert events[4]["what"] == "streams and pinned memory that move bytes"
     assert shown.count("not changed: ~ pinned x: is made anew, 4KiB -> 8KiB") == 2
     assert shown.count("\nchanged: ") == 2
-    assert "failed: LayoutInUse error[HP409]: the layout is in use: 1 view of it is out\n" in shown
+    assert "failed: LayoutInUse error[HP409]: the layout is in use: 1 view of it exists\n" in shown
 
 
 def test_a_record_does_not_go_where_the_report_goes(tmp_path: Path, hipplan: Run) -> None:
     done = hipplan("apply", QUICKSTART, "--once", "--runtime", "sim", "--record", "-", cwd=tmp_path)
 
     assert done.returncode == 2
-    assert "--record: standard output has the report" in done.stderr
+    assert "--record: the report goes to standard output" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -278,8 +278,8 @@ HEAD = {
         ([b"a: 1"], "not JSON"),
         ([b"[" * 100_000], "not JSON"),
         ([b"\xff\xfe"], "not JSON"),
-        ([b"[]"], "no event"),
-        ([b'{"event": ["apply"]}'], "no event"),
+        ([b"[]"], "not an event"),
+        ([b'{"event": ["apply"]}'], "not an event"),
         ([b'{"event": "end"}'], "begins with"),
         ([HEAD, HEAD], "begins with"),
         ([HEAD | {"format_version": 2}], "format version"),

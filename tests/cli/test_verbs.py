@@ -70,7 +70,7 @@ def test_the_report_tells_each_resource(hipplan: Run) -> None:
     assert row.split()[5].startswith("0x")
     assert "gpu.0: rw, gpu.1: r" in row
     assert "3 checks" in row
-    assert "torn down: 13 of 13 objects given back, nothing left behind" in done.stdout
+    assert "torn down: 13 of 13 objects released, nothing leaked" in done.stdout
 
 
 def test_the_report_tells_which_selector_matched_what_under_the_visibility_variables(
@@ -158,13 +158,13 @@ def test_a_failed_apply_exits_4_and_a_failed_undo_exits_5(hipplan: Run) -> None:
 
     assert done.returncode == 4
     assert "hipMemMap failed for 'model[0]/1'" in done.stderr
-    assert "nothing left behind" in done.stderr
+    assert "nothing leaked" in done.stderr
 
     failing = {"HIPSIM_FAIL": "hipMemRelease@1=hipErrorUnknown"}
     done = hipplan("apply", QUICKSTART, "--once", "--runtime", "sim", env=failing)
 
     assert done.returncode == 5
-    assert "error[HP403]: allocation 'cache' of 2097152 bytes was not given back" in done.stderr
+    assert "error[HP403]: allocation 'cache' of 2097152 bytes was not released" in done.stderr
     assert "hipErrorUnknown (999)" in done.stderr
 
 

@@ -89,7 +89,7 @@ def test_a_held_layout_is_verified_from_another_process(hipplan: Run) -> None:
 
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout.startswith(f"quickstart (process {process.pid}): all ")
-        assert done.stdout.endswith(" checks are as the plan says\n")
+        assert done.stdout.endswith(" checks match the plan\n")
         assert process.pid in listed["processes"]
     assert process.pid not in pids()
 

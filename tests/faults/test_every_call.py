@@ -143,7 +143,7 @@ def test_not_ready_is_retried_and_counted_in_the_report(sim: Simulator, on_step:
 
     assert undone.retries == 2
     assert render_json.undone_json(undone)["retries"] == 2
-    assert undone.summary().endswith("; 2 calls made again because the driver said NotReady")
+    assert undone.summary().endswith("; 2 calls repeated because the driver returned NotReady")
 
 
 def test_what_is_retried_in_the_making_and_in_its_roll_back_is_counted_apart(sim: Simulator) -> None:
@@ -152,8 +152,8 @@ def test_what_is_retried_in_the_making_and_in_its_roll_back_is_counted_apart(sim
     with pytest.raises(ApplyError) as caught:
         run(program_of(QUICKSTART), sim.runtime)
 
-    assert "retried: 1 call made again" in str(caught.value)
-    assert "nothing left behind; 2 calls made again" in str(caught.value)
+    assert "retried: 1 call repeated" in str(caught.value)
+    assert "nothing leaked; 2 calls repeated" in str(caught.value)
 
 
 @pytest.mark.parametrize("code", sorted(set(CODES) - {"hipErrorNotReady"}))
@@ -173,7 +173,7 @@ def test_not_ready_for_ever_is_a_failure_after_a_bounded_time(sim: Simulator) ->
 
     assert caught.value.code == 600
     assert sim.runtime.faults_fired() == 1 + RETRIES
-    assert f"retried: {RETRIES} calls made again because the driver said NotReady" in str(caught.value)
+    assert f"retried: {RETRIES} calls repeated because the driver returned NotReady" in str(caught.value)
 
 
 def test_the_error_names_step_line_call_and_code(sim: Simulator) -> None:
@@ -185,4 +185,4 @@ def test_the_error_names_step_line_call_and_code(sim: Simulator) -> None:
     assert f"{QUICKSTART}:13:10: error[HP401]: hipMemCreate failed for 'cache'" in text
     assert "hipErrorOutOfMemory (2)" in text
     assert "step: 6 of 22" in text
-    assert "5 of 5 objects given back, nothing left behind" in text
+    assert "5 of 5 objects released, nothing leaked" in text

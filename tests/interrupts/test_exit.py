@@ -20,7 +20,7 @@ layout.runtime.arm_faults("hipFree@1=hipErrorUnknown")
 del layout
 """)  # fmt: skip
 
-    assert "not given back: hipFree(" in err
+    assert "not released: hipFree(" in err
     assert "'table'" in err
 
 

@@ -68,8 +68,8 @@ def test_a_signal_during_roll_back_is_answered_and_does_not_abandon_it(tmp_path:
     command = signalled_in("hipMemUnmap@1", numbers, tmp_path, at_step=(8, signal.SIGINT))
 
     assert command.wait() == 130
-    assert "SIGTERM: still giving memory back" in command.err
-    assert "SIGINT: still giving memory back: please wait, stopping now would lose memory" in command.err
+    assert "SIGTERM: still releasing memory" in command.err
+    assert "SIGINT: still releasing memory: please wait, stopping now would lose memory" in command.err
 
 
 def test_a_signal_during_a_roll_back_that_an_error_began_is_answered(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_signal_during_a_roll_back_that_an_error_began_is_answered(tmp_path: P
     command = signalled_in("hipMemUnmap@1", [signal.SIGTERM], tmp_path, faults=error)
 
     assert command.wait() == 4
-    assert "SIGTERM: still giving memory back" in command.err
+    assert "SIGTERM: still releasing memory" in command.err
 
 
 @every_signal

@@ -24,6 +24,6 @@ def test_a_rank_is_lost_and_the_plan_applied_again() -> None:
 
     assert said["first"] == said["again"] == [[0, [1]], [0, [0]], [1, [3]], [1, [2]]]
     assert said["lost"] == "ended"
-    assert all(one.endswith("nothing left behind") for one in said["closed"])
+    assert all(one.endswith("nothing leaked") for one in said["closed"])
     assert said["bytes"] == [[0], [1], [2], [3]]
     assert said["without the last"] == ["HP431", "HP431", "HP431", "gone"]

@@ -82,10 +82,10 @@ def test_memory_of_the_caller_is_mapped(sim: Simulator, capsys: pytest.CaptureFi
         ("hipErrorInsufficientDriver", 35, "the kernel's driver is too old"),
         ("hipErrorNoDevice", 100, "no device is visible"),
         ("hipErrorInvalidValue", 1, "this runtime refuses the arguments"),
-        ("hipErrorContextAlreadyInUse", 216, "another process has the device to itself"),
+        ("hipErrorContextAlreadyInUse", 216, "another process has exclusive use of the device"),
         ("hipErrorOutOfMemory", 2, "free memory on the device"),
         ("hipErrorNotInitialized", 3, "the runtime did not start"),
-        ("hipErrorInvalidDevice", 101, "look at `hipplan machine`"),
+        ("hipErrorInvalidDevice", 101, "check `hipplan machine`"),
     ],
 )
 def test_a_failed_allocation_says_hips_name_and_what_to_do(

@@ -123,8 +123,8 @@ def test_what_was_read_back_can_be_printed(sim: Simulator) -> None:
         bad = layout.verify()
 
     count = len(good)
-    assert str(good) == f"{count} checks, all as the plan says"
-    assert repr(good) == f"<hipplan.Checks: {count} checks, all as the plan says>"
+    assert str(good) == f"{count} checks, all match the plan"
+    assert repr(good) == f"<hipplan.Checks: {count} checks, all match the plan>"
     assert repr(bad) == f"<hipplan.Checks: 1 of {count} checks differs from the plan>"
     assert str(bad) == (
         f"1 of {count} checks differs from the plan\n  table: read mostly [0, 4194304): 1 desired, 0 now"
@@ -217,12 +217,12 @@ def test_registered_memory_of_a_file_of_the_caller_and_fresh(sim: Simulator, tmp
     ("bind", "said"),
     [
         ({}, "nothing is bound to 'array'"),
-        ({"array": 7}, "is no memory"),
+        ({"array": 7}, "is not memory"),
         ({"array": b"only to read"}, "it is read-only"),
         ({"array": bytearray()}, "it is 0 bytes"),
-        ({"array": np.zeros(8192, "u1")[::-1]}, "its elements do not lie one after another"),
-        ({"array": np.zeros(8192, "u1")[::2]}, "its elements do not lie one after another"),
-        ({"array": np.zeros(2, "M8[s]")}, "is no memory"),
+        ({"array": np.zeros(8192, "u1")[::-1]}, "its elements are not contiguous"),
+        ({"array": np.zeros(8192, "u1")[::2]}, "its elements are not contiguous"),
+        ({"array": np.zeros(2, "M8[s]")}, "is not memory"),
     ],
 )
 def test_a_binding_that_does_not_fit_is_told(bind: dict[str, Any], said: str, sim: Simulator) -> None:
@@ -334,7 +334,7 @@ def test_only_what_is_made_for_it_is_exported(sim: Simulator) -> None:
     allocations = {"ours": {"size": "2MiB"}, "all": {"size": "2MiB", "shareable": "posix_fd"}}
     mapped = {"r": {"access": {"gpu.0": "rw"}, "mappings": [{"allocation": name} for name in allocations]}}
     with hipplan.apply(plan(allocations=allocations, reservations=mapped), runtime="sim") as layout:
-        with pytest.raises(ValueError, match="give it shareable: posix_fd in the plan"):
+        with pytest.raises(ValueError, match="write shareable: posix_fd in the plan"):
             layout.export("ours")
         with pytest.raises(ValueError, match="'r' is a reservation"):
             layout.export("r")
@@ -363,7 +363,7 @@ def test_what_a_dropped_layout_lost_is_no_other_layout_s(sim: Simulator, caplog:
     sim.runtime.arm_faults("")
 
     assert (caught.value.exit_code, caught.value.not_as_it_was) == (4, ())
-    assert [record.getMessage() for record in caplog.records if "not given back: hipFree" in record.getMessage()]
+    assert [record.getMessage() for record in caplog.records if "not released: hipFree" in record.getMessage()]
     assert "hipFree" in _core.take_leaks()[0]
     sim.free_everything()
 

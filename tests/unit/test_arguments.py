@@ -150,7 +150,7 @@ def test_arguments_take_integers_of_numpy_and_refuse_what_is_none(sim: Simulator
         layout.fill("b", np.float32(1.5), dtype="f32")
         assert (np.asarray(layout["b"].view(np.float32)) == 1.5).all()
         for shape in (True, 1.5, (2, 2.0), "ab"):
-            with pytest.raises(TypeError, match="is no shape: that is an integer, or several"):
+            with pytest.raises(TypeError, match="is not a shape: a shape is one or more integers"):
                 layout["b"].view("f32", shape)  # type: ignore[arg-type]
 
 

@@ -463,7 +463,7 @@ def test_what_has_no_bytes_is_told(sim: Simulator) -> None:
 
 def test_moving_bytes_inside_of_moving_bytes_is_refused(sim: Simulator) -> None:
     with hipplan.apply(plan({}, buffers=BUFFERS), runtime="sim") as layout:
-        with pytest.raises(RuntimeError, match="being moved already"):
+        with pytest.raises(RuntimeError, match="being copied already"):
             layout.fill("scratch", 1, on_bytes=lambda done, total: layout.fill("other", 2))
         layout.fill("other", 3)
 

@@ -93,7 +93,7 @@ def test_a_forced_close_leaves_a_load_its_streams(sim: Simulator, tmp_path: Path
 
 def test_a_close_says_that_bytes_are_being_moved(layout: hipplan.Layout, tmp_path: Path) -> None:
     def meanwhile() -> None:
-        with pytest.raises(hipplan.LayoutInUse, match=r"bytes of 'x' are being moved\n.*wait until fill, load"):
+        with pytest.raises(hipplan.LayoutInUse, match=r"bytes of 'x' are being copied\n.*wait until fill, load"):
             layout.close()
 
     assert loading(layout, tmp_path / "file", meanwhile) == [None]
@@ -159,7 +159,7 @@ def test_bytes_are_not_moved_from_inside_of_a_change(layout: hipplan.Layout, tmp
     layout.update(more, on_step=on_step)
     thread.join(20)
     assert not thread.is_alive()
-    assert refused == ["the layout is being changed: bytes cannot be moved inside of that"]
+    assert refused == ["the layout is being changed: bytes cannot be copied during a change"]
 
 
 @pytest.mark.parametrize(

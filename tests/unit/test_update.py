@@ -244,13 +244,13 @@ def test_what_somebody_looks_at_neither_goes_nor_moves(sim: Simulator, tmp_path:
         del array
         stale = layout["staging"]
         layout.update(without)
-        with pytest.raises(BufferError, match="given back"):
+        with pytest.raises(BufferError, match="was freed"):
             numpy.asarray(stale)
         with pytest.raises(KeyError):
             layout["staging"]
         layout.update(other)
         assert numpy.asarray(layout["staging"]).shape == (MIB,)
-        with pytest.raises(BufferError, match="given back"):
+        with pytest.raises(BufferError, match="was freed"):
             numpy.asarray(stale)
 
 
@@ -491,10 +491,10 @@ def test_a_layout_that_could_not_be_put_back_is_read_back_and_closed_but_not_cha
 
     layout = hipplan.apply(plan("rw"), runtime="sim")
     sim.runtime.arm_faults("hipMemSetAccess@1+=hipErrorUnknown")
-    with pytest.raises(ApplyError, match="could not be put back"):
+    with pytest.raises(ApplyError, match="could not be restored"):
         layout.update(plan("r"))
     sim.runtime.arm_faults("")
-    with pytest.raises(ApplyError, match=r"HP420.*an earlier change could not be taken back"):
+    with pytest.raises(ApplyError, match=r"HP420.*an earlier change could not be undone"):
         layout.update(plan("r"))
     assert layout.verify()
     layout.close()
@@ -513,5 +513,5 @@ def test_what_an_earlier_change_left_over_is_given_back_by_the_next(
         sim.runtime.arm_faults("hipFree@1=hipErrorUnknown")
         assert layout.update(plan).empty
         assert "device buffer 'left' of 4096 bytes" in caplog.text
-        assert "was not given back" in caplog.text
+        assert "was not released" in caplog.text
     sim.free_everything()
