@@ -165,7 +165,7 @@ class MovesBytes(InGroup):
         """Nobody moves bytes meanwhile."""
         with self._moving:
             if self._moves_under_way is not None:  # this very thread's, which is in on_bytes or a signal's handler
-                raise RuntimeError("bytes are being moved already: this cannot begin inside of that")
+                raise RuntimeError("bytes are being copied already: this cannot begin during a copy")
             self._holding.under_way.wait_for_threads()  # they use the same pinned memory
             yield
 
@@ -178,7 +178,7 @@ class MovesBytes(InGroup):
             raise ValueError("on_bytes is for work that is waited for: leave it out, or stream")
         self._holding.require_open()
         if self._holding.is_changed_here():  # a move that waits for this one to end may wait for the change to end too
-            raise RuntimeError("the layout is being changed: bytes cannot be moved inside of that")
+            raise RuntimeError("the layout is being changed: bytes cannot be copied during a change")
         with self._alone():
             try:
                 with self._holding.lock:  # else a change in another thread may take away what was found

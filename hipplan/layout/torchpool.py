@@ -27,7 +27,9 @@ class TorchPool:
         piece, state = holding.piece(name), holding.state
         resource, devices = piece.resource, state.program.devices
         if resource.kind not in ("region", "tensor", "mapping", "device") or piece.address is None:
-            raise ValueError(f"'{name}' has the kind {resource.kind}; a pool needs a region, a tensor or a device buffer")
+            raise ValueError(
+                f"'{name}' has the kind {resource.kind}; a pool needs a region, a tensor or a device buffer"
+            )
         if len(resource.held_by) > 1:
             raise ValueError(f"'{name}' is on several devices; a pool needs memory on one device")
         if resource.kind != "device" and dict(resource.access).get(resource.device) != "rw":

@@ -303,7 +303,7 @@ def test_standard_input_that_is_closed_is_told(verb: str, started: Started, tmp_
 
 def test_what_is_not_as_it_was_has_the_exit_code_of_what_is_left_behind(hipplan: Run) -> None:
     """All objects are given back, and the thread's current device is another one."""
-    told = "nothing leaked\n  not as it was: the thread's current device could not be set back to 0"
+    told = "nothing leaked\n  not restored: the thread's current device could not be set back to 0"
     outcomes = set()
     for nth in range(3, 7):  # the calls before that measure the machine
         twice = f"hipSetDevice@{nth}=hipErrorUnknown; hipSetDevice@{nth + 1}=hipErrorUnknown"

@@ -52,7 +52,9 @@ def test_a_change_in_place_is_marked_and_one_layout_at_a_time_has_the_file(sim: 
     with library.apply(plan, runtime="sim", record=tmp_path / "r") as layout:
         layout.update(wider)
         before = (tmp_path / "r").read_bytes()
-        with pytest.raises(library.RecordError, match=r"HP413.*\n.*another open layout is writing to it\n.*name another file"):
+        with pytest.raises(
+            library.RecordError, match=r"HP413.*\n.*another open layout is writing to it\n.*name another file"
+        ):
             library.apply(plan, runtime="sim", record=tmp_path / "r")
         assert (tmp_path / "r").read_bytes() == before
     record = read(tmp_path / "r")
