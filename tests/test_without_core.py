@@ -79,6 +79,15 @@ def test_what_needs_it_says_what_is_missing(arguments: list[object], bare: dict[
     assert "pip install ." in done.stderr
 
 
+def test_the_doctor_says_that_it_is_missing(bare: dict[str, str]) -> None:
+    done = run(bare, "doctor")
+
+    assert done.returncode in (0, 3), done.stderr
+    assert (
+        "warning: this is the pure-Python hipplan: it checks plans, and cannot apply one\n  do:  install" in done.stdout
+    )
+
+
 def test_a_simulator_is_not_in_it(bare: dict[str, str]) -> None:
     done = run(bare, "sim", "--", "true")
 

@@ -30,6 +30,7 @@ VERBS = {
     "verify": "read back a layout that another process holds; show what differs",
     "replay": "show a recorded apply, step by step",
     "import": "write a plan for a checkpoint, from the headers of its files",
+    "doctor": "say what to know of this machine before the first apply, and what to do",
     "machine": "measure this machine as a profile; list, show and compare profiles",
     "fmt": "format plans; comments are kept",
     "explain": "explain a diagnostic: its cause, its fix, an example",

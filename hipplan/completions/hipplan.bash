@@ -5,7 +5,7 @@
 #    source ~/.local/share/bash_completion/hipplan
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
-_shtab_hipplan_subparsers=(validate preview draw lock apply up ps attach replace down verify replay import machine fmt explain schema sim bench completion)
+_shtab_hipplan_subparsers=(validate preview draw lock apply up ps attach replace down verify replay import doctor machine fmt explain schema sim bench completion)
 
 _shtab_hipplan_validate_option_strings=(-h --help --only-plans --machine --var --var-file --include-anywhere --strict --ranks -q --quiet --format)
 _shtab_hipplan_preview_option_strings=(-h --help --machine --runtime --var --var-file --include-anywhere --strict --from --from-var --from-var-file --ranks --rank --detailed-exitcode --format)
@@ -20,6 +20,7 @@ _shtab_hipplan_down_option_strings=(-h --help --wait --timeout --force -q --quie
 _shtab_hipplan_verify_option_strings=(-h --help --list --format)
 _shtab_hipplan_replay_option_strings=(-h --help --format)
 _shtab_hipplan_import_option_strings=(-h --help --tp -o --output)
+_shtab_hipplan_doctor_option_strings=(-h --help --runtime --timeout --strict --format)
 _shtab_hipplan_machine_option_strings=(-h --help --diff --runtime --format)
 _shtab_hipplan_fmt_option_strings=(-h --help --only-plans -q --quiet --check --write)
 _shtab_hipplan_explain_option_strings=(-h --help --list)
@@ -93,12 +94,14 @@ _shtab_hipplan_down___format_choices=(text json)
 _shtab_hipplan_verify___format_choices=(text json)
 _shtab_hipplan_replay___format_choices=(text json)
 _shtab_hipplan_import_pos_0_choices=(safetensors)
+_shtab_hipplan_doctor___runtime_choices=(amd cuda)
+_shtab_hipplan_doctor___format_choices=(text json)
 _shtab_hipplan_machine_pos_0_choices=(list show)
 _shtab_hipplan_machine___format_choices=(text json)
 _shtab_hipplan_schema_pos_0_choices=(plan machine)
 _shtab_hipplan_bench___format_choices=(text json)
 _shtab_hipplan_completion_pos_0_choices=(bash zsh)
-_shtab_hipplan_pos_0_choices=(validate preview draw lock apply up ps attach replace down verify replay import machine fmt explain schema sim bench completion)
+_shtab_hipplan_pos_0_choices=(validate preview draw lock apply up ps attach replace down verify replay import doctor machine fmt explain schema sim bench completion)
 
 _shtab_hipplan_validate_pos_0_nargs=+
 _shtab_hipplan_validate__h_nargs=0
@@ -162,6 +165,9 @@ _shtab_hipplan_replay__h_nargs=0
 _shtab_hipplan_replay___help_nargs=0
 _shtab_hipplan_import__h_nargs=0
 _shtab_hipplan_import___help_nargs=0
+_shtab_hipplan_doctor__h_nargs=0
+_shtab_hipplan_doctor___help_nargs=0
+_shtab_hipplan_doctor___strict_nargs=0
 _shtab_hipplan_machine__h_nargs=0
 _shtab_hipplan_machine___help_nargs=0
 _shtab_hipplan_machine___diff_nargs=2

@@ -14,6 +14,7 @@ _shtab_hipplan_commands() {
     attach:'run a command whose hipplan.attach() finds what `up` keeps'
     bench:'measure copy bandwidth and latency between all devices'
     completion:'print a shell script that completes these verbs and their options'
+    doctor:'say what to know of this machine before the first apply, and what to do'
     down:'give back what `up` keeps'
     draw:'draw a plan, or what changes between two, as SVG or as a page with zoom and search'
     explain:'explain a diagnostic: its cause, its fix, an example'
@@ -92,6 +93,17 @@ _shtab_hipplan_completion_options=(
 
 # guard to ensure default positional specs are added only once per session
 _shtab_hipplan_completion_defaults_added=0
+
+_shtab_hipplan_doctor_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--runtime[examine this runtime alone, which has to work then (default\: those that are here)]:runtime:(amd cuda)"
+  "--timeout[how long to wait for a driver\'s answer (default\: 30)]:SECONDS:"
+  "--strict[warnings are errors]"
+  "--format[text for people, json for programs (default\: text)]:format:(text json)"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_hipplan_doctor_defaults_added=0
 
 _shtab_hipplan_down_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
@@ -335,6 +347,7 @@ _shtab_hipplan() {
         attach) _arguments -C -s $_shtab_hipplan_attach_options ;;
         bench) _arguments -C -s $_shtab_hipplan_bench_options ;;
         completion) _arguments -C -s $_shtab_hipplan_completion_options ;;
+        doctor) _arguments -C -s $_shtab_hipplan_doctor_options ;;
         down) _arguments -C -s $_shtab_hipplan_down_options ;;
         draw) _arguments -C -s $_shtab_hipplan_draw_options ;;
         explain) _arguments -C -s $_shtab_hipplan_explain_options ;;

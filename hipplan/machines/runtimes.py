@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import math
 import os
 import threading
@@ -15,10 +14,10 @@ from hipplan import _core
 from hipplan.errors import Diagnostic, RuntimeUnavailable, SettingError, suggest
 from hipplan.machines.family import Family, family_of
 from hipplan.machines.profiles import Machine, load_machine, sim_profile
+from hipplan.machines.rocm_folders import SYSTEM_ROCM, wheel_folders
 from hipplan.machines.simulator import DEFAULT_MACHINE, library_path, refusal
 from hipplan.units import version_text
 
-SYSTEM_ROCM = "/opt/rocm"
 CHOICES = ("auto", "amd", "cuda", "sim")
 IDLE_NOTICE_S = 10.0
 
@@ -210,7 +209,7 @@ def open_amd() -> _core.Runtime:
 def _amd_candidates() -> Iterator[str]:
     # A second copy would not share pointers with the first (PyTorch for ROCm brings its own).
     yield from _core.loaded_libraries("libamdhip64.so")
-    folders = [os.environ.get("ROCM_PATH"), *_wheel_folders(), SYSTEM_ROCM]
+    folders = [os.environ.get("ROCM_PATH"), *wheel_folders(), SYSTEM_ROCM]
     names = ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so", "libamdhip64.so.5")
     for folder in dict.fromkeys(filter(None, folders)):
         for name in names:
@@ -218,16 +217,6 @@ def _amd_candidates() -> Iterator[str]:
             if path.is_symlink() or path.exists():  # a link that leads nowhere is told of
                 yield str(path)
     yield from names
-
-
-def _wheel_folders() -> Iterator[str]:
-    """Packages that bring their own copy, which they load when they are imported; looked at, not imported."""
-    for package in ("torch", "_rocm_sdk_core"):
-        try:
-            spec = importlib.util.find_spec(package)
-        except ValueError:  # a module made by hand under that name
-            continue
-        yield from (spec.submodule_search_locations or () if spec else ())
 
 
 def _opened(path: str) -> _core.Runtime:

@@ -83,7 +83,7 @@ def test_the_system_s_rocm_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setattr(runtimes, "SYSTEM_ROCM", str(tmp_path))
     monkeypatch.delenv("ROCM_PATH", raising=False)
     monkeypatch.setattr(_core, "loaded_libraries", lambda prefix: [])
-    monkeypatch.setattr(runtimes, "_wheel_folders", lambda: iter(()))
+    monkeypatch.setattr(runtimes, "wheel_folders", lambda: iter(()))
 
     assert next(runtimes._amd_candidates()) == str(library)  # the newest
 
@@ -105,7 +105,7 @@ def test_a_module_that_stands_in_for_a_wheel_is_passed_over(monkeypatch: pytest.
     """One that was made by hand, as tests of others do, has no spec to look at."""
     monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
 
-    assert not [folder for folder in runtimes._wheel_folders() if "torch" in folder]
+    assert not [folder for folder in runtimes.wheel_folders() if "torch" in folder]
 
 
 def elsewhere(library: str, folder: Path, name: str = "libamdhip64.so.7") -> Path:

@@ -1,0 +1,81 @@
+"""hipplan doctor: what to know of this machine before the first apply, and what to do about it.
+
+Looks at the kernel's drivers, every copy of their libraries, limits, NUMA nodes, links between devices, releases with
+known defects and environment variables. Drivers are asked in processes of their own, for --timeout seconds at most.
+Nothing is changed. Exit code: 0 nothing is wrong, 3 an error was found; with --strict also for warnings.
+
+Examples:
+  hipplan doctor
+  hipplan doctor --runtime amd --strict
+  hipplan doctor --format json > doctor.json
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from hipplan.cli.arguments import Parser, format_option, seconds
+from hipplan.errors import ExitCode, printable
+from hipplan.files import strict_json
+
+if TYPE_CHECKING:
+    from hipplan.machines.doctor.report import Report
+
+
+def declare(parser: Parser) -> None:
+    about = "examine this runtime alone, which has to work then (default: those that are here)"
+    parser.add_argument("--runtime", choices=("amd", "cuda"), help=about)
+    about = "how long to wait for a driver's answer (default: 30)"
+    parser.add_argument("--timeout", metavar="SECONDS", type=seconds, default=30.0, help=about)
+    parser.add_argument("--strict", action="store_true", help="warnings are errors")
+    format_option(parser)
+
+
+def run(given: Namespace) -> int:
+    from dataclasses import asdict
+
+    from hipplan.machines.doctor.asking import ask
+    from hipplan.machines.doctor.examine import examine
+
+    report = examine(asked=partial(ask, timeout_s=given.timeout), only=given.runtime)
+    if given.format == "json":
+        print(strict_json.document(facts=report.facts, findings=[asdict(one) for one in report.findings]))
+    else:
+        _print(report)
+    is_wrong = report.of("error") or (given.strict and report.of("warning"))
+    return ExitCode.MACHINE if is_wrong else ExitCode.OK
+
+
+def _print(report: Report) -> None:
+    for line in _facts(report):
+        print(printable(line))
+    for one in report.findings:
+        print()
+        print(printable(f"{one.level}: {one.summary}"))
+        if one.why:
+            print(printable(f"  why: {one.why}"))
+        print(printable(f"  do:  {one.do}"))
+    counts = ", ".join(_counted(len(report.of(level)), level) for level in ("error", "warning", "note"))
+    print(f"\n{counts}")
+
+
+def _counted(count: int, level: str) -> str:
+    return f"{count} {level}{'' if count == 1 else 's'}"
+
+
+def _facts(report: Report) -> list[str]:
+    system = report.facts["system"]
+    lines = [
+        f"Linux {system['kernel']}, {system['architecture']}, {system['processors']} processors, "
+        f"{system['memory'] / 2**30:.0f} GiB, {max(system['numa_nodes'], 1)} NUMA nodes",
+        *(f"{name} driver: {version}" for name, version in system["drivers"].items()),
+        *(f"{one['family']} library: {one['path']}" for one in report.facts["libraries"]),
+    ]
+    for family, told in report.facts["runtimes"].items():
+        if "machine" in told:
+            devices = [device["name"] for device in told["machine"]["devices"]]
+            lines.append(f"{family} runtime: HIP {told['version']}, driver {told['driver_version']}, {told['path']}")
+            lines += [f"  device {ordinal}: {name}" for ordinal, name in enumerate(devices)]
+    return lines

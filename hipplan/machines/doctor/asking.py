@@ -1,0 +1,80 @@
+"""Asks a driver in a process of its own, so that the doctor neither hangs nor dies with it, nor loads it twice."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hipplan.files import strict_json
+from hipplan.machines.doctor.asked import SIGN
+from hipplan.machines.profiles import Machine
+
+TIMEOUT_S = 30.0
+_KILLED_S = 2.0
+_MOST_BYTES = 2**22
+
+
+class Answer(NamedTuple):
+    """What came of asking one runtime."""
+
+    machine: Machine | None = None
+    runtime: Mapping[str, str] = {}
+    """Its library and versions."""
+    summary: str = ""
+    """Why there is no machine."""
+    why: str = ""
+    hint: str = ""
+    is_broken: bool = False
+    """It did not even answer."""
+
+
+def ask(kind: str, timeout_s: float = TIMEOUT_S, environ: Mapping[str, str] | None = None) -> Answer:
+    """amd or cuda."""
+    command = [sys.executable, "-m", "hipplan.machines.doctor.asked", kind]
+    package = str(Path(__file__).parents[3])
+    given = dict(os.environ if environ is None else environ)
+    given["PYTHONPATH"] = os.pathsep.join(filter(None, (package, given.get("PYTHONPATH"))))
+    child = subprocess.Popen(
+        command, env=given, cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    try:
+        told, _ = child.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        return _silent(kind, timeout_s)
+    finally:
+        _end(child)
+    return _read(kind, told[-_MOST_BYTES:].decode(errors="replace"), child.returncode)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """A process that waits inside of a driver may not even end when it is killed: it is left alone then."""
+    if child.poll() is None:
+        child.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(_KILLED_S)
+    if child.stdout is not None:
+        child.stdout.close()
+
+
+def _silent(kind: str, timeout_s: float) -> Answer:
+    hint = "look at dmesg; another process may hold the GPU, or it needs a reset"
+    return Answer(summary=f"the {kind} driver did not answer within {timeout_s:g} s", hint=hint, is_broken=True)
+
+
+def _read(kind: str, told: str, code: int) -> Answer:
+    line = next((line for line in reversed(told.splitlines()) if line.startswith(SIGN)), None)
+    if line is None:
+        how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        summary = f"the {kind} driver ended the process that asked it ({how})"
+        hint = f"look at `{sys.executable} -m hipplan.machines.doctor.asked {kind}`, and at dmesg"
+        return Answer(summary=summary, hint=hint, is_broken=True)
+    data: dict[str, Any] = strict_json.loads(line.removeprefix(SIGN))
+    if "refused" in data:
+        return Answer(**data["refused"])
+    return Answer(Machine.model_validate(data["machine"]), data["runtime"])

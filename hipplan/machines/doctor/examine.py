@@ -1,0 +1,84 @@
+"""All of the doctor's examination, as one Report."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from hipplan.machines.doctor import devices, libraries, system, variables
+from hipplan.machines.doctor.asking import Answer, ask
+from hipplan.machines.doctor.libraries import Copy
+from hipplan.machines.doctor.place import Place
+from hipplan.machines.doctor.report import LEVELS, Finding, Report
+
+Ask = Callable[[str], Answer]
+
+FAMILIES = ("amd", "cuda")
+_VENDOR = {"amd": "AMD", "cuda": "NVIDIA"}
+
+
+def examine(
+    place: Place | None = None,
+    asked: Ask = ask,
+    only: str | None = None,
+    packages: Mapping[str, str] | None = None,
+) -> Report:
+    """only: amd or cuda, which has to work then. asked, packages: how to ask a driver, and folders of packages that
+    bring libraries; for tests."""
+    place = place or Place.here()
+    found = libraries.copies(place, packages)
+    findings = [*system.examined(place), *libraries.examined(place, found), *variables.examined(place)]
+    facts: dict[str, Any] = {
+        "system": system.facts(place),
+        "libraries": [one._asdict() for one in found],
+        "environment": place.set_variables(variables.names()),
+        "runtimes": {},
+    }
+    for family in FAMILIES if only is None else (only,):
+        if only is None and not _is_there(place, family, found):
+            continue
+        answer = asked(family)
+        if answer.machine is None:
+            facts["runtimes"][family] = {"problem": answer.summary}
+            findings += _refused(place, family, answer, is_wanted=only is not None)
+        else:
+            facts["runtimes"][family] = {**answer.runtime, "machine": answer.machine.model_dump(exclude_none=True)}
+            findings += devices.examined(place, answer.machine)
+    if not facts["runtimes"]:
+        findings.append(_NOTHING)
+    if importlib.util.find_spec("hipplan._core") is None:
+        findings.append(_PURE)
+    return Report(facts, sorted(findings, key=lambda one: LEVELS.index(one.level)))
+
+
+_NOTHING = Finding(
+    "note",
+    "runtime.none",
+    "this machine has no GPU that HIP or CUDA could use: plans are checked, and applied on the simulator",
+    "to apply plans on a GPU, install the driver, and ROCm for AMD; in a container, pass the GPU in",
+)
+
+
+_PURE = Finding(
+    "warning",
+    "hipplan.compiled",
+    "this is the pure-Python hipplan: it checks plans, and cannot apply one",
+    "install a wheel for this Python and platform, or `pip install .` in the source folder with a C++ compiler at hand",
+)
+
+
+def _is_there(place: Place, family: str, found: list[Copy]) -> bool:
+    """Whether asking makes sense: a library, or the kernel's driver."""
+    return any(one.family == family for one in found) or system.has_driver(place, family)
+
+
+def _refused(place: Place, family: str, answer: Answer, *, is_wanted: bool) -> Iterator[Finding]:
+    """Only where there is a GPU, or somebody asked for it, is it an error that a library finds none."""
+    vendor = system.AMD if family == "amd" else system.NVIDIA
+    has_hardware = system.has_driver(place, family) or vendor in system.on_the_bus(place)
+    is_error = is_wanted or has_hardware or answer.is_broken
+    do = answer.hint or "look at the driver, and at what the container is given"
+    summary = f"{family}: {answer.summary}"
+    why = answer.why if is_error else f"a library is here, and no GPU of {_VENDOR[family]}"
+    yield Finding("error" if is_error else "note", f"runtime.{family}", summary, do, why)

@@ -1,0 +1,110 @@
+"""Every copy of a driver's library that this process could load. Looked at as files; none is loaded."""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from hipplan.machines.doctor.place import Place
+from hipplan.machines.doctor.report import Finding
+from hipplan.machines.rocm_folders import SYSTEM_ROCM, wheel_folders
+
+_NAMES = {"amd": "libamdhip64.so", "cuda": "libcuda.so"}
+_USUAL = ("/lib64", "/usr/lib64", "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu",
+          "/usr/lib/aarch64-linux-gnu", "/usr/lib/wsl/lib", "/usr/lib", "/usr/local/lib",
+          "/usr/local/nvidia/lib64")  # fmt: skip
+_MOST = 64
+"""Copies that are listed."""
+
+
+class Copy(NamedTuple):
+    """One library on disk, whatever links lead to it."""
+
+    family: str
+    path: str
+    """Without links."""
+    found_as: str
+    """The first way to it."""
+    version: str
+    """As the file's name has it; empty where it has none."""
+    is_loadable: bool
+    """Whether it is for this machine's processor."""
+
+
+def copies(place: Place, folders: Mapping[str, str] | None = None) -> list[Copy]:
+    """In the order in which hipplan, and the dynamic linker, look. folders: of packages; for tests."""
+    found: dict[str, Copy] = {}
+    for folder in _folders(place, folders):
+        for family, name in _NAMES.items():
+            for path in _files(folder, name):
+                real = os.path.realpath(path)
+                if real not in found and len(found) < _MOST:
+                    version = re.search(r"\.so\.(\d[\d.]*)", Path(real).name)
+                    loadable = _is_loadable(real)
+                    found[real] = Copy(family, real, str(path), version[1] if version else "", loadable)
+    return list(found.values())
+
+
+def examined(place: Place, found: list[Copy]) -> Iterator[Finding]:
+    amd = [one for one in found if one.family == "amd" and one.is_loadable]
+    if len(amd) > 1:
+        shown = ", ".join(one.path for one in amd)
+        why = "two copies in one process do not know each other's memory (views of one are refused in the other)"
+        do = "import PyTorch, or what else brings a copy, before hipplan opens a runtime: then hipplan takes that one"
+        yield Finding("warning", "libraries.amd", f"{len(amd)} copies of ROCm's library: {shown}", do, why)
+    for one in found:
+        if not one.is_loadable:
+            summary = f"{one.path} is damaged, or for another processor"
+            yield Finding("warning", f"libraries.{one.family}", summary, "remove it, or what puts it on the path")
+    if (root := place.environ.get("ROCM_PATH")) and not _files(Path(root, "lib"), _NAMES["amd"]):
+        summary = f"ROCM_PATH={root[:80]}: there is no lib/libamdhip64.so"
+        yield Finding("warning", "environment.ROCM_PATH", summary, "set it to where ROCm is, or unset it")
+
+
+def _folders(place: Place, packages: Mapping[str, str] | None) -> Iterator[Path]:
+    for folder in place.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep):
+        if folder:
+            yield Path(folder)
+    if root := place.environ.get("ROCM_PATH"):
+        yield Path(root, "lib")
+    for folder in wheel_folders() if packages is None else packages.values():
+        yield Path(folder, "lib")
+    yield place.path(SYSTEM_ROCM) / "lib"
+    for other in place.found("/opt", "rocm-*"):
+        yield other / "lib"
+    for line in place.found("/etc/ld.so.conf.d", "*.conf"):
+        for folder in place.text(f"/etc/ld.so.conf.d/{line.name}").splitlines():
+            if folder.startswith("/"):
+                yield place.path(folder.strip())
+    for folder in _USUAL:
+        yield place.path(folder)
+
+
+def _files(folder: Path, name: str) -> list[Path]:
+    """The library's files and links there; the shortest name, which the linker opens, first."""
+    try:
+        found = [path for path in folder.glob(f"{name}*") if re.fullmatch(r"\.so(\.\d+)*", path.name[len(name) - 3 :])]
+        return sorted((path for path in found if path.exists()), key=lambda path: len(path.name))
+    except (OSError, ValueError):
+        return []
+
+
+_MACHINES = {"x86_64": 62, "aarch64": 183}
+"""ELF's e_machine."""
+
+
+def _is_loadable(path: str) -> bool:
+    """Whether it is a shared library of 64 bits for this processor."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123
+            head = file.read(20)
+    except OSError:
+        return False
+    if len(head) < 20 or head[:5] != b"\x7fELF\x02":
+        return False
+    kind, machine = struct.unpack_from("<HH", head, 16)
+    return bool(kind == 3 and machine == _MACHINES.get(os.uname().machine, machine))

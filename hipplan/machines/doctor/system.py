@@ -1,0 +1,146 @@
+"""The kernel: drivers and device files, limits of a process, NUMA nodes."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from hipplan.machines.doctor.place import Place
+from hipplan.machines.doctor.report import Finding
+from hipplan.units import format_size
+
+AMD, NVIDIA = "0x1002", "0x10de"
+_VENDORS = {AMD: "AMD", NVIDIA: "NVIDIA"}
+_GPU_CLASSES = ("0x0300", "0x0302", "0x0380", "0x1200")
+"""PCI: VGA, 3D, display, accelerator."""
+_FEW_FILES = 16_384
+_FEW_MAPPINGS = 262_144
+
+
+def facts(place: Place) -> dict[str, Any]:
+    nodes = [path.name for path in place.found("/sys/devices/system/node", "node[0-9]*")]
+    return {
+        "kernel": platform.release(),
+        "architecture": platform.machine(),
+        "processors": len(os.sched_getaffinity(0)),
+        "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "numa_nodes": len(nodes),
+        "drivers": {name: told for name, told in (("amd", _amdgpu(place)), ("nvidia", _nvidia(place))) if told},
+        "gpus_on_the_bus": {_VENDORS[vendor]: count for vendor, count in on_the_bus(place).items()},
+        "limits": {name: {"soft": soft, "hard": hard} for name, (soft, hard) in place.limits.items()},
+        "max_map_count": place.number("/proc/sys/vm/max_map_count"),
+    }
+
+
+def on_the_bus(place: Place) -> dict[str, int]:
+    """Vendor -> GPUs that PCI shows."""
+    found: dict[str, int] = {}
+    for device in place.found("/sys/bus/pci/devices", "*"):
+        vendor = place.text(f"/sys/bus/pci/devices/{device.name}/vendor")
+        kind = place.text(f"/sys/bus/pci/devices/{device.name}/class")
+        if vendor in _VENDORS and kind.startswith(_GPU_CLASSES):
+            found[vendor] = found.get(vendor, 0) + 1
+    return found
+
+
+def has_driver(place: Place, family: str) -> bool:
+    """Whether the kernel has a vendor's driver."""
+    return bool(_amdgpu(place) if family == "amd" else _nvidia(place))
+
+
+def examined(place: Place) -> Iterator[Finding]:
+    yield from _drivers(place)
+    yield from _limits(place)
+    yield from _memory(place)
+
+
+def _amdgpu(place: Place) -> str:
+    """The version of the kernel's driver, as far as it says one; empty where it is not loaded."""
+    if not place.path("/sys/module/amdgpu").exists() and not place.path("/dev/kfd").exists():
+        return ""
+    return place.text("/sys/module/amdgpu/version") or "of this kernel"
+
+
+def _nvidia(place: Place) -> str:
+    told = place.text("/proc/driver/nvidia/version")
+    version = re.search(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s", told)
+    return version[1] if version else "of an unknown version" if told else ""
+
+
+def _drivers(place: Place) -> Iterator[Finding]:
+    bus = on_the_bus(place)
+    for vendor, family, package in ((AMD, "amd", "amdgpu"), (NVIDIA, "nvidia", "NVIDIA's")):
+        if bus.get(vendor) and not has_driver(place, "amd" if vendor == AMD else "cuda"):
+            count = bus[vendor]
+            summary = (
+                f"{count} GPU{'s' if count > 1 else ''} of {_VENDORS[vendor]}, and no driver of the kernel's for it"
+            )
+            yield Finding("error", f"driver.{family}", summary, f"install the driver ({package}), or load its module")
+    if _amdgpu(place):
+        yield from _node_files(
+            place, "amd", ("/dev/kfd",), "add yourself to the groups render and video, and log in again"
+        )
+        if not place.found("/dev/dri", "renderD*") and place.path("/dev/kfd").exists():
+            summary = "/dev/dri has no render node, which memory is mapped through"
+            yield Finding("error", "driver.amd.render", summary, "give the container --device /dev/dri")
+    if _nvidia(place):
+        do = "run `nvidia-modprobe -u -c 0` as root, or give the container the GPU (--gpus all)"
+        yield from _node_files(place, "nvidia", ("/dev/nvidiactl", "/dev/nvidia-uvm"), do)
+
+
+def _node_files(place: Place, family: str, files: tuple[str, ...], do: str) -> Iterator[Finding]:
+    for file in files:
+        if not place.path(file).exists():
+            given = f"give the container --device {file}, or load the driver" if family == "amd" else do
+            yield Finding("error", f"driver.{family}.device", f"{file} is not there, though the driver is", given)
+        elif not place.may_open(file):
+            yield Finding("error", f"driver.{family}.device", f"this user may not open {file}", do)
+
+
+def _limits(place: Place) -> Iterator[Finding]:
+    _, files = place.limits.get("open_files", (None, None))
+    if files is not None and files < _FEW_FILES:
+        why = "on AMD each allocation holds a descriptor; larger plans are refused (HP308)"
+        do = f"raise the hard limit to {_FEW_FILES} or more: /etc/security/limits.conf, LimitNOFILE= or --ulimit nofile"
+        yield Finding("warning", "limits.open_files", f"this process may open {files} files at most", do, why)
+    mappings = place.number("/proc/sys/vm/max_map_count")
+    if mappings is not None and mappings < _FEW_MAPPINGS:
+        why = "each piece of memory that is mapped for the host or a GPU may take one or more"
+        do = f"sysctl -w vm.max_map_count={4 * _FEW_MAPPINGS}, for plans of tens of thousands of mappings"
+        yield Finding("note", "limits.mappings", f"this process may have {mappings} mappings", do, why)
+    locked, _ = place.limits.get("locked_memory", (None, None))
+    if locked is not None:
+        why = "network cards register memory under this limit; pinned memory of HIP and CUDA does not count"
+        do = "raise it where memory is registered with a network: `ulimit -l unlimited`, or --ulimit memlock=-1"
+        summary = f"this process may lock {format_size(locked)} of memory"
+        yield Finding("note", "limits.locked_memory", summary, do, why)
+    addresses, _ = place.limits.get("addresses", (None, None))
+    if addresses is not None:
+        why = "drivers reserve addresses for all memory of host and GPUs, and do not start without"
+        summary = f"addresses are limited to {format_size(addresses)} (ulimit -v)"
+        yield Finding("warning", "limits.addresses", summary, "raise it: `ulimit -v unlimited`", why)
+    size, _ = place.limits.get("file_size", (None, None))
+    if size is not None:
+        why = "layout.save and the memory of the simulator are files"
+        summary = f"files are limited to {format_size(size)} (ulimit -f)"
+        yield Finding("note", "limits.file_size", summary, "raise it: `ulimit -f unlimited`", why)
+
+
+def _memory(place: Place) -> Iterator[Finding]:
+    amd = _amdgpu(place) or on_the_bus(place).get(AMD)
+    if place.number("/proc/sys/kernel/numa_balancing") and amd:
+        why = "the kernel takes pages away from where they are to see who uses them, and GPUs wait for them"
+        do = "sysctl -w kernel.numa_balancing=0"
+        yield Finding("warning", "numa.balancing", "automatic NUMA balancing is on", do, why)
+    if place.number("/proc/sys/vm/overcommit_memory") == 2:
+        why = "addresses that are only reserved count as memory then"
+        do = "sysctl -w vm.overcommit_memory=0, where reservations of large plans are refused"
+        yield Finding("note", "memory.overcommit", "the kernel does not overcommit memory", do, why)
+    cgroup = place.number("/sys/fs/cgroup/memory.max")
+    if cgroup is not None and cgroup < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
+        why = "pinned memory counts; beyond it the kernel ends the process"
+        summary = f"the control group of this process may use {format_size(cgroup)} of the host's memory"
+        yield Finding("note", "memory.cgroup", summary, "keep pinned memory and page cache below it, or raise it", why)
