@@ -6,7 +6,6 @@ such as reading a file, is done by threads, which begin when the stream has done
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import time
@@ -85,6 +84,8 @@ class Transfer:
 
     def __await__(self) -> Generator[Any, None, None]:
         """As wait(), for asyncio: others run meanwhile."""
+        import asyncio  # which is slow to import, and whoever awaits has it
+
         pause_s = _FIRST_PAUSE_S
         while not self.done:
             yield from asyncio.sleep(pause_s).__await__()
