@@ -128,7 +128,7 @@ EXPORT int amdgpu_bo_import(amdgpu_device* device, u32 type, u32 shared, amdgpu_
   std::lock_guard lock(mutex());
   Token token;
   if (type != kDmabuf || !read_token(static_cast<int>(shared), &token)) return -EINVAL;
-  Buffer* buffer = import_buffer(token);
+  Buffer* buffer = import_buffer(static_cast<int>(shared), token);
   if (!buffer) return -EINVAL;
   auto* import = imports[next_number] = new amdgpu_bo{buffer, device->gpu, next_number};
   next_number++;
@@ -183,8 +183,7 @@ EXPORT int drmCommandWriteRead(int descriptor, unsigned long command, void* data
   if (command == kGemMmap) {
     const amdgpu_bo* import = import_of(*static_cast<u32*>(data));
     if (!import) return -ENOENT;
-    const Buffer& buffer = *import->buffer;
-    *static_cast<u64*>(data) = buffer.foreign ? buffer.offset | kForeignOffset : buffer.offset;
+    *static_cast<u64*>(data) = mmap_offset(*import->buffer);
     return 0;
   }
   if (command == kGemVa) {

@@ -24,7 +24,7 @@ int record_of_registered(kfd_ioctl_alloc_memory_of_gpu_args* wanted, u64 size, u
   return 0;
 }
 
-int new_memory(u64 size, u32 flags, u32 index, Buffer** made) {
+int new_memory(u64 size, u32 flags, u32 index, bool shareable, Buffer** made) {
   Machine& here = machine();
   Gpu& gpu = here.gpus[index];
   if (flags & KFD_IOC_ALLOC_MEM_FLAGS_VRAM) {
@@ -35,8 +35,12 @@ int new_memory(u64 size, u32 flags, u32 index, Buffer** made) {
     if (here.host_used + size > here.host_limit) return fail(ENOMEM);
     here.host_used += size;
   }
-  *made = new_buffer(size, flags, index);
+  *made = shareable ? new_record(size, flags, index) : new_buffer(size, flags, index);
   (*made)->counted = true;
+  if (shareable && !make_shareable(*made)) {
+    put(*made);
+    return fail(EMFILE);
+  }
   return 0;
 }
 
@@ -51,10 +55,11 @@ int allocate(kfd_ioctl_alloc_memory_of_gpu_args* wanted) {
     buffer = new_record(size, wanted->flags, gpu);
     buffer->file = machine().memory;
     buffer->offset = machine().gpus[gpu].doorbells;
-  } else if (new_memory(size, wanted->flags, gpu, &buffer)) {
+  } else if (new_memory(size, wanted->flags, gpu, !wanted->va_addr,
+                        &buffer)) {  // virtual memory has no address
     return -1;
   }
-  if (!buffer->registered) wanted->mmap_offset = buffer->offset;
+  if (!buffer->registered) wanted->mmap_offset = mmap_offset(*buffer);
   wanted->handle = machine().next_handle++;
   machine().handles[wanted->handle] = new Handle{buffer, wanted->va_addr, size, {}};
   log(2, "gpu %d allocates %#llx + %#llx, flags %#x", gpu, wanted->va_addr, wanted->size, wanted->flags);
@@ -117,7 +122,7 @@ int import_dmabuf(kfd_ioctl_import_dmabuf_args* wanted) {
   Token token;
   if (!read_token(static_cast<int>(wanted->dmabuf_fd), &token) || gpu_of(wanted->gpu_id) < 0)
     return fail(EINVAL);
-  Buffer* buffer = import_buffer(token);
+  Buffer* buffer = import_buffer(static_cast<int>(wanted->dmabuf_fd), token);
   if (!buffer) return fail(EINVAL);
   wanted->handle = machine().next_handle++;
   machine().handles[wanted->handle] = new Handle{buffer, wanted->va_addr, buffer->size, {}};
@@ -126,7 +131,7 @@ int import_dmabuf(kfd_ioctl_import_dmabuf_args* wanted) {
 
 int export_dmabuf(kfd_ioctl_export_dmabuf_args* wanted) {
   const Handle* handle = handle_of(wanted->handle);
-  if (!handle || handle->buffer->registered) return fail(EINVAL);
+  if (!handle || !handle->buffer->shareable) return fail(EINVAL);
   const int descriptor = export_buffer(handle->buffer);
   if (descriptor < 0) return -1;
   wanted->dmabuf_fd = static_cast<u32>(descriptor);

@@ -125,14 +125,14 @@ EXPORT int ioctl(int descriptor, unsigned long request, ...) noexcept {
   return result;
 }
 
-// Through an open driver, an offset names a buffer's memory, of this process or of another.
+// Through an open driver, an offset names a buffer's memory, in the file of all or in one of its own.
 EXPORT void* mmap(void* address, size_t size, int protection, int flags, int descriptor,
                   off_t offset) noexcept {
   if (driver_of(descriptor) != kNotOurs) {
     std::lock_guard lock(mutex());
     descriptor = machine().memory;
     for (const auto& [id, buffer] : machine().buffers) {
-      if (!buffer->foreign || static_cast<u64>(offset) != (buffer->offset | kForeignOffset)) continue;
+      if (!buffer->shareable || static_cast<u64>(offset) != mmap_offset(*buffer)) continue;
       descriptor = buffer->file;
       offset = static_cast<off_t>(buffer->offset);
       break;

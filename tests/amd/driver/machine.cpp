@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -21,7 +22,8 @@ namespace standin {
 namespace {
 
 constexpr u64 kFirstOffset = 1 << 20;
-constexpr off_t kMemoryFile = off_t{1} << 45;  // sparse: only what is written takes memory
+constexpr off_t kMemoryFile = off_t{1} << 45;   // sparse: only what is written takes memory
+constexpr u64 kShareableOffset = u64{1} << 46;  // set in offsets for mmap of what has a file of its own
 constexpr u64 kDoorbellPages = 2 * kPage;
 constexpr u64 kMagic = 0x6e692d646e617473;
 
@@ -197,34 +199,48 @@ void put(Buffer* buffer) {
   } else if (buffer->counted) {
     here.host_used -= buffer->size;
   }
-  if (buffer->counted && !buffer->registered)
+  if (buffer->counted && !buffer->registered && buffer->file == here.memory)
     fallocate(buffer->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(buffer->offset),
               static_cast<off_t>(buffer->size));
-  if (buffer->foreign) {
+  if (buffer->shareable) {
     syscall(SYS_close, buffer->file);
-    here.foreign.erase(buffer->origin);
+    here.shareable.erase(buffer->origin);
   }
   here.buffers.erase(buffer->id);
   delete buffer;
 }
 
-int export_buffer(Buffer* buffer) {
-  Token token{};
-  token.magic = kMagic;
-  token.process = buffer->foreign ? buffer->origin.first : static_cast<u64>(getpid());
-  token.id = buffer->foreign ? buffer->origin.second : buffer->id;
-  token.size = buffer->size;
-  token.offset = buffer->offset;
-  token.gpu = buffer->gpu;
-  token.flags = buffer->flags;
-  token.file = buffer->foreign ? -1 : buffer->file;
-  const int descriptor = static_cast<int>(syscall(SYS_memfd_create, "standin-dmabuf", MFD_CLOEXEC));
-  if (descriptor < 0) return -1;
-  if (write(descriptor, &token, sizeof token) != static_cast<ssize_t>(sizeof token)) {
-    syscall(SYS_close, descriptor);
-    return -1;
+namespace {
+
+// The kernel's name of the file that is behind a descriptor.
+bool origin_of(int descriptor, std::pair<u64, u64>* origin) {
+  struct stat status;
+  if (fstat(descriptor, &status)) return false;
+  *origin = {status.st_dev, status.st_ino};
+  return true;
+}
+
+}  // namespace
+
+bool make_shareable(Buffer* buffer) {
+  const Token token{kMagic, buffer->size, buffer->gpu, buffer->flags};
+  const int file = static_cast<int>(syscall(SYS_memfd_create, "standin-dmabuf", MFD_CLOEXEC));
+  if (file < 0) return false;
+  if (ftruncate(file, static_cast<off_t>(kPage + buffer->size)) ||
+      pwrite(file, &token, sizeof token, 0) != static_cast<ssize_t>(sizeof token) ||
+      !origin_of(file, &buffer->origin)) {
+    syscall(SYS_close, file);
+    return false;
   }
-  return descriptor;
+  buffer->file = file;
+  buffer->offset = kPage;
+  buffer->shareable = true;
+  machine().shareable[buffer->origin] = buffer;
+  return true;
+}
+
+int export_buffer(Buffer* buffer) {
+  return static_cast<int>(syscall(SYS_fcntl, buffer->file, F_DUPFD_CLOEXEC, 0));
 }
 
 bool read_token(int descriptor, Token* token) {
@@ -232,33 +248,27 @@ bool read_token(int descriptor, Token* token) {
          token->magic == kMagic;
 }
 
-Buffer* import_buffer(const Token& token) {
+Buffer* import_buffer(int descriptor, const Token& token) {
   Machine& here = machine();
-  if (token.process == static_cast<u64>(getpid())) {
-    const auto own = here.buffers.find(token.id);
-    if (own == here.buffers.end()) return nullptr;
-    own->second->references++;
-    return own->second;
-  }
-  const std::pair<u64, u64> origin{token.process, token.id};
-  if (const auto known = here.foreign.find(origin); known != here.foreign.end()) {
+  std::pair<u64, u64> origin;
+  if (!origin_of(descriptor, &origin)) return nullptr;
+  if (const auto known = here.shareable.find(origin); known != here.shareable.end()) {
     known->second->references++;
     return known->second;
   }
-  const std::string path = "/proc/" + std::to_string(token.process) + "/fd/" + std::to_string(token.file);
-  const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (file < 0) {
-    log(0, "memory of process %llu: %s: %s", static_cast<unsigned long long>(token.process), path.c_str(),
-        strerror(errno));
-    return nullptr;
-  }
+  const int file = static_cast<int>(syscall(SYS_fcntl, descriptor, F_DUPFD_CLOEXEC, 0));
+  if (file < 0) return nullptr;
   Buffer* buffer = new_record(token.size, token.flags, token.gpu);
   buffer->file = file;
-  buffer->offset = token.offset;
-  buffer->foreign = true;
+  buffer->offset = kPage;
+  buffer->shareable = true;
   buffer->origin = origin;
-  here.foreign[origin] = buffer;
+  here.shareable[origin] = buffer;
   return buffer;
+}
+
+u64 mmap_offset(const Buffer& buffer) {
+  return buffer.shareable ? kShareableOffset | buffer.id * kPage : buffer.offset;
 }
 
 // ------------------------------------------------------------------------------------------------ what a GPU

@@ -64,8 +64,8 @@ struct Buffer {
   u64 offset = 0;
   u64 registered = 0;  // the program's own address, or 0
   bool counted = false;
-  bool foreign = false;
-  std::pair<u64, u64> origin{};  // of a foreign buffer: process and id there
+  bool shareable = false;        // the file is this buffer's alone: its bytes live as long as a descriptor
+  std::pair<u64, u64> origin{};  // of a shareable one: what the kernel calls the file
   int references = 1;
   char* view = nullptr;
 };
@@ -106,7 +106,7 @@ struct Machine {
   std::map<u64, Handle*> handles;
   u64 next_handle = 0x1000, next_buffer = 1;
   std::map<u64, Buffer*> buffers;
-  std::map<std::pair<u64, u64>, Buffer*> foreign;
+  std::map<std::pair<u64, u64>, Buffer*> shareable;
   std::vector<std::map<u64, Mapping>> page_tables;
   std::map<u64, SvmRange> svm;
   bool xnack = false;
@@ -130,15 +130,17 @@ Buffer* new_record(u64 size, u32 flags, u32 gpu);  // without
 void put(Buffer* buffer);                          // gives a reference back
 char* view(Buffer* buffer);                        // where this process sees its bytes
 
-// Memory on its way to another process, or to libdrm: a descriptor of a file that names the buffer.
+// What stands in the first page of a shareable buffer's file: memory on its way to another process, or to
+// libdrm.
 struct Token {
-  u64 magic, process, id, size, offset;
+  u64 magic, size;
   u32 gpu, flags;
-  int file;
 };
-int export_buffer(Buffer* buffer);  // a new descriptor, or -1
+bool make_shareable(Buffer* buffer);  // of one without memory: gets a file of its own
+int export_buffer(Buffer* buffer);    // a new descriptor, or -1
 bool read_token(int descriptor, Token* token);
-Buffer* import_buffer(const Token& token);  // takes a reference; null: it is gone
+Buffer* import_buffer(int descriptor, const Token& token);  // takes a reference; null: no more files
+u64 mmap_offset(const Buffer& buffer);  // what mmap through an open driver calls its bytes
 
 // Bytes as a GPU sees them.
 struct Run {
