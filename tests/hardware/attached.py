@@ -1,0 +1,53 @@
+"""A client of test_holders.py: `python -m tests.hardware.attached NAME HOW`; prints JSON.
+
+HOW: whole reads every byte; some the first, last and middle ones of each tensor; kill too, and then ends itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+import hipplan
+from hipplan.machines.runtimes import choose
+
+
+def main() -> None:
+    name, how = sys.argv[1:]
+    chosen = choose(os.environ.get("HIPPLAN_RUNTIME", "sim"))
+    chosen.runtime.memory_info(0)  # the context, which every client of a GPU pays for
+    began = time.perf_counter()
+    with hipplan.attach(name) as layout:
+        took = time.perf_counter() - began
+        addresses = {one: layout[one].address for one in layout if layout[one].address is not None}
+        tensors = [one for one in layout if layout[one].kind == "tensor"]
+        differing = sum(_differing(layout, one, number, how) for number, one in enumerate(tensors))
+        said = {
+            "addresses": addresses,
+            "differing": differing,
+            "ms": took * 1e3,
+            "drift": len(layout.drift()),
+        }
+        print(json.dumps(said), flush=True)
+        if how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _differing(layout: Any, name: str, number: int, how: str) -> int:
+    """Elements that are not the tensor's number."""
+    if how == "whole":
+        return int((layout.read(name) != number).sum())
+    piece, count = layout[name], 0
+    size = min(piece.size, 1 << 16)
+    for at in {0, (piece.size - size) // 2 // 4 * 4, piece.size - size}:
+        some = memoryview(layout.runtime.read(piece.address + at, size)).cast("I")
+        count += sum(one != number for one in some)
+    return count
+
+
+if __name__ == "__main__":
+    main()
