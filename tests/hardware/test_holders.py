@@ -1,6 +1,6 @@
 """Memory that a holder keeps: many processes attach one after the other, half of them killed, and nothing is lost.
 
-HIPPLAN_HELD: how much is held (64GiB where there is room; else 64MiB). HIPPLAN_HELD_CLIENTS: how many come (100; else 6).
+HIPPLAN_HELD: how much is held (64GiB where there is room; else 64MiB). HIPPLAN_HELD_CLIENTS: how many come (100; or 6).
 """
 
 from __future__ import annotations
