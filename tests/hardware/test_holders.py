@@ -17,7 +17,7 @@ import pytest
 
 import hipplan
 from hipplan.cli.main import run
-from hipplan.holders import asking
+from hipplan.holders import asking, names
 from hipplan.units import parse_size
 from tests.conftest import ROOT
 from tests.hardware.machine import MIB, Machine
@@ -44,7 +44,8 @@ def up(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         return asking.status("held")
 
     yield start
-    assert run(["down", "held", "--wait", "--timeout", "60", "--quiet"]) == 0
+    if any(name == "held" for name, _, _ in names.known()):
+        assert run(["down", "held", "--wait", "--timeout", "60", "--quiet"]) == 0
 
 
 def plan() -> dict[str, Any]:
@@ -56,16 +57,21 @@ def plan() -> dict[str, Any]:
     return {"hipplan": 1, "devices": {"gpu": {"count": 1}}, "regions": {"model": region}, "contents": contents}
 
 
+def client(how: str) -> dict[str, Any]:
+    """What a process that attaches finds."""
+    command = [sys.executable, "-m", "tests.hardware.attached", "held", how]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == (-9 if how == "kill" else 0), done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
 def test_many_attach_and_half_of_them_are_killed(machine: Machine, up: Up) -> None:
     status = up(plan())
     own = Path(f"/proc/{status['pid']}/fd")
     descriptors, found = len([*own.iterdir()]), []
     for number in range(CLIENTS):
-        how = "whole" if number in (0, CLIENTS - 1) else "kill" if number % 2 else "some"
-        command = [sys.executable, "-m", "tests.hardware.attached", "held", how]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
-        assert done.returncode == (-9 if how == "kill" else 0), done.stderr
-        found.append(json.loads(done.stdout))
+        found.append(client("whole" if number in (0, CLIENTS - 1) else "kill" if number % 2 else "some"))
     print(f"attached in {[round(one['ms']) for one in found]} ms")
     assert [one["differing"] + one["drift"] for one in found] == [0] * CLIENTS
     assert all(one["addresses"] == found[0]["addresses"] for one in found)
@@ -75,8 +81,8 @@ def test_many_attach_and_half_of_them_are_killed(machine: Machine, up: Up) -> No
 
 def test_a_holder_takes_no_device_memory_of_its_own(machine: Machine, up: Up) -> None:
     """And `down` frees all that it holds; the fixture compares what is free at the end."""
-    if machine.simulated:
-        pytest.skip("each simulated process counts its own memory")
+    if machine.simulated or "STANDIN_TOPOLOGY" in os.environ:
+        pytest.skip("each process counts its own memory here")
     before = machine.runtime.memory_info(0)[0]
     up(plan())
     held = before - machine.runtime.memory_info(0)[0]
@@ -93,8 +99,7 @@ def test_who_replaces_needs_room_beside_the_old(machine: Machine, up: Up, capfd:
     file.write_text(json.dumps(large))
     assert run(["replace", "held", str(file)]) == 3
     assert "HP301" in capfd.readouterr().err
-    with hipplan.attach("held", runtime=machine.wanted) as layout:
-        assert layout.drift() == []
+    assert client("some")["differing"] == 0
 
 
 def test_a_module_whose_parameters_are_attached_computes_the_same(gpu: Machine, up: Up, tmp_path: Path) -> None:
