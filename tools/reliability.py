@@ -113,7 +113,7 @@ def _sanitized(given: argparse.Namespace) -> dict[str, str]:
             print(report.read_text(errors="replace"), file=sys.stderr)
     return {
         "build": given.sanitizer,
-        "suite": " ".join(given.tests) or "all but what needs a GPU or bounds a time",
+        "suite": " ".join(given.tests) or "all but tests that need a GPU or bound a time",
         "tests": ran["tests"],
         "faults injected": ran["faults"],
         "reports of the sanitizer": str(len(reports)),
