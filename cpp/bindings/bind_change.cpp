@@ -191,9 +191,9 @@ void bind_change(py::module_& module) {
           "time_of",
           [](const started_change& self, std::size_t row) {
             const auto time = self.what->time_of(row);
-            return std::pair(time.ns, time.retries);
+            return std::tuple(time.began_ns, time.ns, time.retries);
           },
-          py::arg("row"), "(nanoseconds, calls made again) in a timed change.")
+          py::arg("row"), "(begin as of time.monotonic_ns, nanoseconds, calls made again) in a timed change.")
       .def("commit", &started_change::commit, py::arg("state"),
            "The new snapshot counts, and this is known of it. False where it was rolled back. RuntimeError "
            "where rows are left.")

@@ -271,8 +271,10 @@ void change::run_one(deadline& stop) {
   const auto retries = plan_.timed ? hip::runtime::retries_of_this_thread() : 0;
   const auto note = [&] {
     if (!plan_.timed) return;
-    const auto took = std::chrono::duration_cast<std::chrono::nanoseconds>(clock::now() - began);
-    times_[done_] = {static_cast<std::uint64_t>(took.count()),
+    const auto nanoseconds = [](clock::duration time) {
+      return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(time).count());
+    };
+    times_[done_] = {nanoseconds(began.time_since_epoch()), nanoseconds(clock::now() - began),
                      hip::runtime::retries_of_this_thread() - retries};
   };
   try {

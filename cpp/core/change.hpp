@@ -39,8 +39,10 @@ class address_taken : public std::runtime_error {
   std::uintptr_t address;
 };
 
-/// How long a row took, and how often its calls were repeated because the driver returned NotReady.
+/// When a row began, on the steady clock, how long it took, and how often its calls were repeated because the
+/// driver returned NotReady.
 struct row_time {
+  std::uint64_t began_ns = 0;
   std::uint64_t ns = 0;
   std::uint64_t retries = 0;
 };

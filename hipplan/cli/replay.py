@@ -1,11 +1,12 @@
 """hipplan replay: show what an apply that was recorded did: each step with its time and result, what was read back, and
-what was given back. Touches no driver.
+what was given back. Makes no driver call. With --format perfetto: a timeline, which https://ui.perfetto.dev opens.
 
 Exit code: 0, also if the record ends in the middle because the process was killed; 2 the file is no record.
 
 Examples:
   hipplan replay apply.jsonl
   hipplan replay apply.jsonl --format json
+  hipplan replay apply.jsonl --format perfetto > apply.perfetto.json
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from hipplan.files import strict_json
 
 def declare(parser: Parser) -> None:
     parser.add_argument("file", metavar="FILE", type=not_empty, help="what `hipplan apply --record FILE` wrote")
-    format_option(parser)
+    format_option(parser, "perfetto")
 
 
 def run(given: Namespace) -> int:
@@ -32,6 +33,11 @@ def run(given: Namespace) -> int:
     record = read(given.file)
     if given.format == "json":
         print(strict_json.document(complete=record.complete, events=record.events))
+        return ExitCode.OK
+    if given.format == "perfetto":
+        from hipplan.show.perfetto import trace
+
+        sys.stdout.writelines(strict_json.pieces(trace(record)))
         return ExitCode.OK
     out = render.console()
     for part in render.record_parts(record):

@@ -249,7 +249,7 @@ _shtab_hipplan_replace_defaults_added=0
 
 _shtab_hipplan_replay_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--format[text for people, json for programs (default\: text)]:format:(text json)"
+  "--format[text for people, json for programs (default\: text)]:format:(text json perfetto)"
   ":what \`hipplan apply --record FILE\` wrote:_files"
 )
 

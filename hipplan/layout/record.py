@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
 from hipplan import __version__
@@ -52,6 +53,8 @@ class Recorder:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         self._begun = False
+        self._began_ns = monotonic_ns()
+        """When the record was begun: other times count from there."""
         try:
             self._file: io.FileIO | None = io.FileIO(self.path, "a", opener=_open)
             self._claim()
@@ -104,6 +107,7 @@ class Recorder:
 
     def _head(self, **more: Any) -> None:
         self._begun = True
+        self._began_ns = monotonic_ns()
         if self._file is not None and stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
             self._file.truncate(0)
         self._write(
@@ -115,28 +119,29 @@ class Recorder:
             **more,
         )
 
-    def step(self, step: Step, took_ns: int, retries: int, error: BaseException | None) -> None:
-        """One driver call and what came of it."""
+    def step(self, step: Step, began_ns: int, took_ns: int, retries: int, error: BaseException | None) -> None:
+        """One driver call and what came of it. began_ns: as of time.monotonic_ns()."""
         result = {"result": "ok"} if error is None else _failure(error)
-        self._write(
-            "step", call=step.call, name=step.name, what=step.describe(), us=_us(took_ns), retries=retries, **result
-        )
+        times = {"at_us": _us(began_ns - self._began_ns), "us": _us(took_ns)}
+        self._write("step", call=step.call, name=step.name, what=step.describe(), **times, retries=retries, **result)
 
     def changed(self, what: str) -> None:
         """The steps of a change in place follow. what: in words."""
         self._write("change", what=what)
 
-    def verified(self, checks: int, wrong: Iterable[Check], took_ns: int) -> None:
-        """The read-back."""
+    def verified(self, checks: int, wrong: Iterable[Check], began_ns: int) -> None:
+        """The read-back, which ends now."""
         told = [{"name": c.name, "what": c.what, "desired": c.desired, "current": c.current} for c in wrong]
-        self._write("verify", checks=checks, us=_us(took_ns), result="differs" if told else "ok", differences=told)
+        self._write(
+            "verify", checks=checks, **self._since(began_ns), result="differs" if told else "ok", differences=told
+        )
 
     def failed(self, error: BaseException) -> None:
         """Why it is rolled back; of a driver call that failed the step told already."""
         self._write("failed", **_failure(error))
 
-    def undone(self, before: Sequence[Owned], after: Sequence[Owned], undone: Undone, took_ns: int) -> None:
-        """before, after: what was owned then, the latest last."""
+    def undone(self, before: Sequence[Owned], after: Sequence[Owned], undone: Undone, began_ns: int) -> None:
+        """What was given back until now. before, after: what was owned then, the latest last."""
         lost = {(failure.name, failure.identity): failure for failure in undone.failures if failure.lost}
         stays = {one for one in after if one[1:] not in lost and one[1] not in undone.kept}
         for _, name, identity in reversed([one for one in before if one not in stays]):
@@ -146,9 +151,8 @@ class Recorder:
             self._write("undo", name=name, object=identity, **result)
         waits = [failure.driver for failure in undone.failures if not failure.lost]
         summary = undone.summary()
-        self._write(
-            "undone", us=_us(took_ns), retries=undone.retries, leaks=list(undone.leaks), waits=waits, summary=summary
-        )
+        times = self._since(began_ns)
+        self._write("undone", **times, retries=undone.retries, leaks=list(undone.leaks), waits=waits, summary=summary)
 
     def end(self) -> None:
         """Nothing follows."""
@@ -162,6 +166,10 @@ class Recorder:
             with suppress(OSError):  # a forked child may have the file open still
                 fcntl.flock(file, fcntl.LOCK_UN)
             file.close()
+
+    def _since(self, began_ns: int) -> dict[str, float]:
+        """Start and length of what ends now."""
+        return {"at_us": _us(began_ns - self._began_ns), "us": _us(monotonic_ns() - began_ns)}
 
     def _write(self, event: str, **more: Any) -> None:
         if self._file is None:
@@ -229,12 +237,20 @@ class Record:
 
 _FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "apply": {"plan": str, "digest": str, "vars": dict, "runtime": dict, "steps": int, "started": str, "source": str},
-    "step": {"call": str, "name": str, "what": str, "us": (int, float), "retries": int, "result": str},
+    "step": {
+        "call": str,
+        "name": str,
+        "what": str,
+        "at_us": (int, float),
+        "us": (int, float),
+        "retries": int,
+        "result": str,
+    },
     "change": {"what": str},
-    "verify": {"checks": int, "us": (int, float), "result": str, "differences": list},
+    "verify": {"checks": int, "at_us": (int, float), "us": (int, float), "result": str, "differences": list},
     "failed": {"error": str},
     "undo": {"name": str, "object": str, "result": str},
-    "undone": {"us": (int, float), "retries": int, "leaks": list, "summary": str},
+    "undone": {"at_us": (int, float), "us": (int, float), "retries": int, "leaks": list, "summary": str},
     "end": {},
 }
 """What of an event is relied on; more may be there."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from time import perf_counter_ns
+from time import monotonic_ns
 from typing import Any, NoReturn
 
 from hipplan import _core
@@ -287,11 +287,11 @@ class Transaction:
 
     def _read_back(self, program: Any, rows: _core.Rows | None = None) -> None:
         """Raises HipError, and ApplyError (HP402) if what was made is not what the program says."""
-        began = perf_counter_ns()
+        began = monotonic_ns()
         self._checks = checks = verify(self._state, program, rows)
         wrong = checks.mismatches()
         if self._record is not None:
-            self._record.verified(len(checks), wrong, perf_counter_ns() - began)
+            self._record.verified(len(checks), wrong, began)
         if wrong:
             raise ApplyError([mismatch(check) for check in wrong])
 
@@ -300,7 +300,7 @@ class Transaction:
         for step in self.way.contents:
             self._tell(step)
             self._step = step
-            began, retries = perf_counter_ns(), _core.thread_retries()
+            began, retries = monotonic_ns(), _core.thread_retries()
             failure: BaseException | None = None
             try:
                 mover.do(step)
@@ -309,8 +309,8 @@ class Transaction:
                 raise
             finally:
                 if self._record is not None:
-                    took, again = perf_counter_ns() - began, _core.thread_retries() - retries
-                    self._record.step(step, took, again, failure)
+                    took, again = monotonic_ns() - began, _core.thread_retries() - retries
+                    self._record.step(step, began, took, again, failure)
                 del failure
             self._number += 1
         self._step = None

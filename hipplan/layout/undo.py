@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from time import perf_counter_ns
+from time import monotonic_ns
 from typing import Protocol
 
 from hipplan import _core
@@ -23,7 +23,7 @@ class UndoRecord(Protocol):
     """Who writes down what was given back."""
 
     def undone(
-        self, owned: Sequence[_core.Described], left: Sequence[_core.Described], undone: Undone, took_ns: int
+        self, owned: Sequence[_core.Described], left: Sequence[_core.Described], undone: Undone, began_ns: int
     ) -> None: ...
 
 
@@ -148,13 +148,13 @@ def give_back(retired: _core.Retired, record: UndoRecord | None = None) -> Undon
     """
     if not retired.any:
         return NOTHING
-    began = perf_counter_ns()
+    began = monotonic_ns()
     owned = retired.contents() if record else []
     report = _core.UndoReport()
     work = _core.GivingBack(retired, patience())
     undone = _undone(work, report, work.run(report, _tell_busy, _tell_interrupted))
     if record:
-        record.undone(owned, retired.contents(), undone, perf_counter_ns() - began)
+        record.undone(owned, retired.contents(), undone, began)
     return undone
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,53 @@ def test_a_record_tells_plan_machine_versions_and_every_step(sim: Simulator, tmp
     assert step["us"] > 0
     assert [(e["name"], e["result"]) for e in record.of("undo")] == [("b", "released")]
     assert [e["event"] for e in record.events] == ["apply", "step", "verify", "undo", "undone", "end"]
+
+
+def test_each_event_has_its_start_after_the_end_of_the_one_before(sim: Simulator, tmp_path: Path) -> None:
+    with library.apply(QUICKSTART, runtime="sim", record=tmp_path / "r") as layout:
+        layout.update(ROOT / "plans" / "contents.yaml")
+    timed = [event for event in read(tmp_path / "r").events if "at_us" in event]
+
+    assert [event["event"] for event in timed].count("verify") == 2
+    assert timed[0]["at_us"] > 0
+    for one, other in pairwise(timed):
+        assert one["at_us"] + one["us"] <= other["at_us"] + 0.2, (one, other)  # tenths are rounded
+
+
+def test_a_record_becomes_a_timeline_for_perfetto(sim: Simulator, tmp_path: Path, hipplan: Run) -> None:
+    with library.apply(QUICKSTART, runtime="sim", record=tmp_path / "r") as layout:
+        layout.update(ROOT / "plans" / "virtual-memory.yaml")
+    shown = hipplan("replay", tmp_path / "r", "--format", "perfetto")
+    trace = json.loads(shown.stdout)
+    slices = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+    phases = [one for one in slices if one["cat"] == "phase"]
+    steps = [one for one in slices if one["cat"] == "step"]
+    record = read(tmp_path / "r")
+
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert [one["name"].partition(" ")[0] for one in phases] == ["apply", "change:"]
+    assert [one["name"] for one in steps] == [f"{one['call']} {one['name']}" for one in record.of("step")]
+    assert [(one["ts"], one["dur"]) for one in steps] == [(one["at_us"], one["us"]) for one in record.of("step")]
+    assert phases[0]["ts"] + phases[0]["dur"] <= phases[1]["ts"]
+    for step in steps:  # a viewer nests what lies inside
+        assert any(p["ts"] <= step["ts"] and step["ts"] + step["dur"] <= p["ts"] + p["dur"] + 0.2 for p in phases)
+    assert {(one["pid"], one["tid"]) for one in trace["traceEvents"]} == {(1, 1)}
+    undone = [one for one in slices if one["cat"] == "undo"]
+    assert len(undone) == 2
+    assert "table: released" in undone[0]["args"]["objects"]
+
+
+def test_a_failure_stands_in_the_timeline(sim: Simulator, tmp_path: Path, hipplan: Run) -> None:
+    sim.runtime.arm_faults("hipMemMap@2=hipErrorOutOfMemory")
+    with pytest.raises(library.ApplyError):
+        applied(tmp_path / "r")
+    events = json.loads(hipplan("replay", tmp_path / "r", "--format", "perfetto").stdout)["traceEvents"]
+    (failed,) = [one for one in events if one["ph"] == "X" and one["cat"] == "failed"]
+    (instant,) = [one for one in events if one["ph"] == "i"]
+
+    assert failed["args"]["error"] == "hipErrorOutOfMemory"
+    assert instant["ts"] >= failed["ts"] + failed["dur"] - 0.2
+    assert [one["cat"] for one in events if one["ph"] == "X"][-1] == "undo"
 
 
 def test_a_change_in_place_is_marked_and_one_layout_at_a_time_has_the_file(sim: Simulator, tmp_path: Path) -> None:
@@ -287,7 +335,7 @@ HEAD = {
         ([HEAD | {"format_version": 2}], "format version"),
         ([HEAD | {"vars": []}], "vars"),
         ([HEAD, {"event": "step", "call": "hipMalloc"}], "name"),
-        ([HEAD, {"event": "undone", "us": 1, "retries": 0, "leaks": {}, "summary": ""}], "leaks"),
+        ([HEAD, {"event": "undone", "at_us": 0, "us": 1, "retries": 0, "leaks": {}, "summary": ""}], "leaks"),
         ([HEAD, b'"' + b"x" * MAX_LINE_BYTES], "too long"),
         ([HEAD, b'{"event": "end", "us": 1e400}'], "1e400 is no number"),
         ([HEAD, b'{"event": "end", "us": -1E+999}'], "-1E+999 is no number"),
@@ -324,6 +372,7 @@ def test_a_hostile_record_cannot_reach_the_terminal(tmp_path: Path, hipplan: Run
         "call": "\x1b[31m",
         "name": "[bold]x",
         "what": "\x1b]0;t\x07",
+        "at_us": 0,
         "us": 1,
         "retries": 0,
         "result": "\x9b2J",

@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import signal
+import time
 import weakref
 from pathlib import Path
 
@@ -74,19 +75,23 @@ def test_an_exact_address_that_is_taken_is_said_and_given_back(sim: Simulator) -
     close(holdings)
 
 
-def test_rows_that_are_timed_say_how_long_they_took(sim: Simulator) -> None:
+def test_rows_that_are_timed_say_when_they_began_and_how_long_they_took(sim: Simulator) -> None:
     holdings = nothing(sim.runtime)
     rows = _core.Rows([row.memory(0), row.device_buffer(1), row.stream(2)])
     change = _core.Change(holdings, rows, slots=3, timed=True)
     sim.runtime.set_retry_pause(0)
     sim.runtime.arm_faults("hipMalloc@1=delay:20; hipStreamCreateWithFlags@1=hipErrorNotReady")
+    before = time.monotonic_ns()
     row.advance(change, 3)
+    after = time.monotonic_ns()
     sim.runtime.set_retry_pause(1000)
 
     times = [change.time_of(place) for place in range(3)]
-    assert times[1][0] >= 20_000_000
-    assert [retries for _, retries in times] == [0, 0, 1]
-    assert times[0][0] > 0
+    assert times[1][1] >= 20_000_000
+    assert [retries for _, _, retries in times] == [0, 0, 1]
+    assert times[0][1] > 0
+    edges = [before, *(edge for began, took, _ in times for edge in (began, began + took)), after]
+    assert edges == sorted(edges)
     with pytest.raises(IndexError):
         change.time_of(3)
     change.commit(None)
@@ -99,7 +104,7 @@ def test_the_row_that_failed_is_timed_too_and_untimed_rows_are_not(sim: Simulato
     change = _core.Change(holdings, _core.Rows([row.device_buffer(0)]), slots=1, timed=True)
     with pytest.raises(_core.HipError):
         change.advance(1)
-    assert change.time_of(0)[0] >= 20_000_000
+    assert change.time_of(0)[1] >= 20_000_000
     del change
     sim.runtime.arm_faults("")
 
