@@ -147,3 +147,9 @@ def test_readme_plan_is_valid() -> None:
 def test_links_lead_somewhere(name: str) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / name).read_text()):
         assert target.startswith("http") or (ROOT / target).exists(), f"{name} links to {target}"
+
+
+def test_the_changelog_says_what_a_release_is() -> None:
+    """Fixes of what was never released are no news, and a merge of an old list brings 300 lines of them back."""
+    for release in (ROOT / "CHANGELOG.md").read_text().split("\n## ")[1:]:
+        assert len(release.splitlines()) <= 60, release.splitlines()[0]
