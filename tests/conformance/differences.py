@@ -51,7 +51,7 @@ CUDA = (
         },
     ),
     Difference(
-        "hipMemAddressFree with another size than was reserved",
+        "hipMemAddressFree with a size other than the reserved one",
         "frees the whole range",
         "InvalidValue: base and size must be the reservation's",
         "assert 1 == 0",
@@ -80,7 +80,7 @@ CUDA = (
     ),
     Difference(
         "hipMemCreate of a size that is no multiple of the granularity",
-        "passes HIP, and what is below it says OutOfMemory",
+        "passes HIP; the layer below it returns OutOfMemory",
         "InvalidValue",
         "assert 1 == 2",
         {
@@ -91,7 +91,7 @@ CUDA = (
     Difference(
         "hipMemSetAccess over two reservations that happen to touch",
         "InvalidValue",
-        "works: the driver does not tell where a reservation ends",
+        "works: the driver does not report where a reservation ends",
         "assert 0 == 1",
         {
             "test_mem_set_access.py::test_the_range_must_be_in_one_reservation": "",
@@ -148,7 +148,7 @@ CUDA = (
     Difference(
         "hipMemRangeGetAttribute, accessed by, after advice for a part of the range",
         "only devices advised for the whole range",
-        "one advised for its first half was told too, in one run of three",
+        "a device advised for its first half appeared too, in one run of three",
         r"\[0, 1\] == \[0, -2\]",
         {
             "test_mem_range_get_attribute.py::test_accessed_by_counts_devices_on_the_whole_range_only": "",
@@ -168,7 +168,7 @@ CUDA = (
     Difference(
         "hipHostMalloc, uncached together with a coherency flag",
         "InvalidValue since 7.0",
-        "works: the bit is passed over",
+        "works: the bit is ignored",
         "assert 0 == 1",
         {
             "test_host_malloc.py::test_uncached_with_either_is_invalid_since_7_0": "",
@@ -211,7 +211,7 @@ CUDA = (
         },
     ),
     Difference(
-        "hipHostRegister of more than there is",
+        "hipHostRegister of more memory than exists",
         "InvalidValue",
         "NotSupported",
         "assert 801 == 1",
@@ -222,7 +222,7 @@ CUDA = (
     Difference(
         "hipMemcpy's kind",
         "must fit the addresses",
-        "only its range is checked: the addresses tell",
+        "only its range is checked: the addresses decide",
         "assert 0 == 1",
         {
             "test_memcpy.py::test_a_device_kind_between_host_pointers_is_invalid": "",
