@@ -94,7 +94,7 @@ def _rounded(figure: float) -> str:
 
 
 def _grid(matrix: Matrix, title: str, text: Callable[[Cell], str]) -> None:
-    from hipplan.show.render import fitted_table
+    from hipplan.show.tables import fitted_table
 
     count = len(matrix.devices)
     columns = ["from \\ to", *(f">{to}" for to in range(count))]

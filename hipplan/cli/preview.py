@@ -1,11 +1,13 @@
 """hipplan preview: the steps a plan takes, the sizes, and what padding wastes. Changes nothing.
 
 With --machine no driver is touched; without it, this machine is measured through the runtime.
+More than 60 rows are summed up: --all shows each, --grep NAME those whose name contains NAME.
 With --from OLD: the changes in place that lead from a layout of that plan to this one (layout.update).
-Of a plan for ranks: a line for each rank, or with --rank all of one, with what it maps of the others.
+For a plan with ranks: a line for each rank, or with --rank all of one, with what it maps of the others.
 
 Examples:
   hipplan preview plan.yaml --machine mi300x-8
+  hipplan preview plan.yaml --machine mi300x-8 --tensors --grep layers.0.
   hipplan preview new.yaml --from old.yaml --machine sim-2
   hipplan preview plan.yaml --format json
   hipplan preview shards.yaml --ranks 8 --rank 2
@@ -17,7 +19,7 @@ import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from hipplan.cli.arguments import Parser, WrongUsage, format_option, show_warnings
+from hipplan.cli.arguments import Parser, WrongUsage, format_option, not_empty, show_warnings
 from hipplan.cli.programs import program_options, programs
 from hipplan.cli.ranks import together
 from hipplan.errors import ExitCode
@@ -25,15 +27,27 @@ from hipplan.files import strict_json
 from hipplan.plain import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hipplan.program.all_ranks import AllRanks
     from hipplan.program.difference import Difference
     from hipplan.program.program import Program
+    from hipplan.program.steps import Step
+
+_FEW = 10
+"""Names of very many that are shown."""
 
 
 def declare(parser: Parser) -> None:
     program_options(parser)
     about = "with --from: exit with 6 if there are changes, 0 if there are none"
     parser.add_argument("--detailed-exitcode", action="store_true", help=about)
+    some = parser.add_mutually_exclusive_group()
+    some.add_argument("--all", action="store_true", help="show every row, also where there are more than 60")
+    about = "show each row whose name contains NAME, in any case"
+    some.add_argument("--grep", metavar="NAME", type=not_empty, help=about)
+    about = "show the offset, dtype and shape of each tensor, instead of the steps"
+    parser.add_argument("--tensors", action="store_true", help=about)
     format_option(parser)
 
 
@@ -50,6 +64,8 @@ def _preview(given: Namespace) -> int:
 
     if given.old is None and given.detailed_exitcode:
         raise WrongUsage("--from-var, --from-var-file and --detailed-exitcode need --from")
+    if given.format == "json" and (given.all or given.grep or given.tensors):
+        raise WrongUsage("--all, --grep and --tensors choose rows of the text; JSON has all of them")
     found = programs(given)
     if isinstance(found, Difference):
         changes = _preview_change(found, given)
@@ -64,7 +80,8 @@ def _preview(given: Namespace) -> int:
 def _preview_one(program: Program, given: Namespace) -> None:
     from hipplan.program import pieces
     from hipplan.program.difference import from_nothing
-    from hipplan.show import render, render_json
+    from hipplan.show import render, render_json, summary
+    from hipplan.show.tables import console
 
     if given.format != "json" or given.strict:
         show_warnings(program.warnings, given)
@@ -74,16 +91,47 @@ def _preview_one(program: Program, given: Namespace) -> None:
     steps = from_nothing(program).all_steps
     render.tell(f"{program.name} on {program.machine}: {counted(len(steps), 'step')}, nothing done", style="bold")
     render.tell(render.devices_text(program, here=not given.machine))
-    print(render.steps_table(steps))
-    print(render.resources_table(program.resources))
+    if given.tensors:
+        _print_tensors(program, given)
+    else:
+        _print_rows(steps, program, given)
+    if (bars := summary.device_bars(program)).row_count:
+        console().print(bars)
     print(render.totals(program))
     if note := pieces.note(program):
         render.tell(note)
 
 
+def _print_rows(steps: Sequence[Step], program: Program, given: Namespace) -> None:
+    """The steps and objects, or what they sum up to."""
+    from hipplan.show import render, summary
+
+    numbered, resources = [*enumerate(steps, 1)], [*program.resources]
+    if given.grep:
+        numbered = summary.named(numbered, given.grep, lambda step: step[1].name)
+        resources = summary.named(resources, given.grep, lambda one: one.name)
+    rows = len(numbered) + len(resources)
+    if given.all or given.grep or rows <= summary.ROWS_MAX:
+        print(render.steps_table(numbered))
+        print(render.resources_table(resources))
+        return
+    print(summary.steps_summary(steps))
+    print(summary.resources_summary(resources))
+    render.tell(summary.left_out(rows))
+
+
+def _print_tensors(program: Program, given: Namespace) -> None:
+    from hipplan.show import render, summary
+
+    tensors = [one for one in program.resources if one.kind == "tensor"]
+    tensors = summary.named(tensors, given.grep, lambda one: one.name) if given.grep else tensors
+    print(summary.tensors_table(tensors))
+    render.tell(counted(len(tensors), "tensor"))
+
+
 def _preview_all(everybody: AllRanks, given: Namespace) -> None:
     """A line for each rank."""
-    from hipplan.show import render, render_json
+    from hipplan.show import render, render_json, summary
 
     ranks = [everybody.whole(rank.rank) for rank in everybody.ranks]
     if given.format != "json" or given.strict:
@@ -95,13 +143,17 @@ def _preview_all(everybody: AllRanks, given: Namespace) -> None:
     nodes = counted(1 + max(rank.node for rank in everybody.ranks), "node")
     heading = f"{first.name} on {first.machine}: {counted(len(ranks), 'rank')} on {nodes}, nothing done"
     render.tell(heading, style="bold")
-    print(render.ranks_table(ranks))
+    shown = ranks if given.all or len(ranks) <= summary.ROWS_MAX else ranks[: summary.ROWS_MAX - 1]
+    print(render.ranks_table(shown))
+    if len(shown) < len(ranks):
+        render.tell(f"and {len(ranks) - len(shown)} more ranks; --all shows each")
 
 
 def _preview_change(found: Difference, given: Namespace) -> bool:
     """Prints what leads from one plan to another; whether it is anything."""
     from hipplan.program import listing
-    from hipplan.show import render, render_json
+    from hipplan.show import render, render_json, summary
+    from hipplan.show.tables import console
 
     lines = listing.lines(found)
     if given.format != "json" or given.strict:
@@ -109,15 +161,29 @@ def _preview_change(found: Difference, given: Namespace) -> bool:
     if given.format == "json":
         sys.stdout.writelines(strict_json.pieces(render_json.difference_json(found)))
         return bool(lines)
-    steps = found.all_steps
+    steps = [*enumerate(found.all_steps, 1)]
     heading = f"{found.old.source} -> {found.new.source} on {found.new.machine}: {listing.summary(lines)}, nothing done"
     render.tell(heading, style="bold")
-    if lines:
-        render.console().print(render.difference_table(lines), soft_wrap=True)
-    if steps:
-        print(render.steps_table(steps))
+    if given.grep:
+        told = summary.named(lines, given.grep, lambda line: line.name)
+        steps = summary.named(steps, given.grep, lambda step: step[1].name)
+    else:
+        told = lines
+    rows = len(told) + len(steps)
+    if given.all or given.grep or rows <= summary.ROWS_MAX:
+        if told:
+            console().print(render.difference_table(told), soft_wrap=True)
+        if steps:
+            print(render.steps_table(steps))
+    else:
+        print(summary.changes_summary(lines))
+        print(summary.steps_summary(step for _, step in steps))
+        render.tell(summary.left_out(rows))
     if note := listing.note(found):
         render.tell(note)
     if found.released:
-        render.tell(f"given back at the end: {', '.join(step.name for step in reversed(found.released))}")
+        names = [step.name for step in reversed(found.released)]
+        few = names if given.all or len(names) <= summary.ROWS_MAX else names[:_FEW]
+        more = f" and {len(names) - len(few)} more" if len(few) < len(names) else ""
+        render.tell(f"given back at the end: {', '.join(few)}{more}")
     return bool(lines)

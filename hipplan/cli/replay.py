@@ -27,6 +27,7 @@ def declare(parser: Parser) -> None:
 def run(given: Namespace) -> int:
     from hipplan.layout.record import read
     from hipplan.show import render
+    from hipplan.show.tables import console
 
     if given.file == "-":
         raise WrongUsage("a record cannot be read from standard input; name a file (./- for one named -)")
@@ -39,7 +40,7 @@ def run(given: Namespace) -> int:
 
         sys.stdout.writelines(strict_json.pieces(trace(record)))
         return ExitCode.OK
-    out = render.console()
+    out = console()
     for part in render.record_parts(record):
         out.print(part, soft_wrap=True)
     if not record.complete:

@@ -214,6 +214,9 @@ _shtab_hipplan_preview_options=(
   "--ranks[for a plan with ranks\: how many (default\: the plan\'s count, else its per_node, else 1)\; at most 1024 are checked]:N:"
   "--rank[for a plan with ranks\: show the program of this rank]:N:"
   "--detailed-exitcode[with --from\: exit with 6 if there are changes, 0 if there are none]"
+  "--all[show every row, also where there are more than 60]"
+  "--grep[show each row whose name contains NAME, in any case]:NAME:"
+  "--tensors[show the offset, dtype and shape of each tensor, instead of the steps]"
   "--format[text for people, json for programs (default\: text)]:format:(text json)"
   ":the plan, or - for stdin:_files"
 )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.text import Text
 
 from hipplan.errors import printable
@@ -20,29 +18,13 @@ from hipplan.program.difference import from_nothing
 from hipplan.program.program import Program
 from hipplan.program.resources import Resource
 from hipplan.program.steps import RANK_SIGN, Step
-from hipplan.show.colours import wanted
 from hipplan.show.render_json import visibility
-from hipplan.show.tables import table
+from hipplan.show.tables import console, fitted_table
 from hipplan.units import about_size, format_size
 
 if TYPE_CHECKING:
     from hipplan.layout.layout import Layout
     from hipplan.layout.views import Piece
-
-
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        """Without this rich ends the process with 1: a reader that has seen enough (`| head`) is no failure."""
-        raise BrokenPipeError
-
-
-def console() -> Console:
-    """Standard output. Wide when it is no terminal, so that nothing is cut in a file or a pipe."""
-    width = None if sys.stdout.isatty() else 200
-    system: Literal["auto"] | None = "auto" if wanted(sys.stdout) else None
-    return _Console(
-        width=width, color_system=system, highlight=False, markup=False, emoji=False
-    )  # names are only names
 
 
 def tell(text: str, style: str = "") -> None:
@@ -139,9 +121,9 @@ def _line(text: str, style: str = "") -> Text:
     return Text(printable(str(text)), style=style)
 
 
-def steps_table(steps: Iterable[Step]) -> str:
+def steps_table(numbered: Iterable[tuple[int, Step]]) -> str:
     columns = (">step", "call", "name", "")
-    return fitted_table(columns, [(str(n), step.call, step.name, step.describe()) for n, step in enumerate(steps, 1)])
+    return fitted_table(columns, [(str(n), step.call, step.name, step.describe()) for n, step in numbered])
 
 
 def difference_table(lines: Iterable[listing.Line]) -> Text:
@@ -223,8 +205,3 @@ def ranks_table(programs: Sequence[Program]) -> str:
         steps = str(len(from_nothing(program).all_steps))
         rows.append([str(program.rank.rank), str(program.rank.node), devices, taken, steps, maps])
     return fitted_table(columns, rows)
-
-
-def fitted_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """As tables.table(), no wider than the terminal."""
-    return table(columns, rows, console().width if sys.stdout.isatty() else None)

@@ -5,14 +5,34 @@ rich's tables take half a minute for a hundred thousand rows.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from itertools import zip_longest
+from typing import Literal
+
+from rich.console import Console
 
 from hipplan.errors import printable
+from hipplan.show.colours import wanted
 
 _GAP = "  "
 _NARROW, _WIDE = 12, 200
 """No column is folded to less; and no cell but a longer one itself is as long as that."""
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Without this rich ends the process with 1: a reader that has seen enough (`| head`) is no failure."""
+        raise BrokenPipeError
+
+
+def console() -> Console:
+    """Standard output. Wide when it is no terminal, so that nothing is cut in a file or a pipe."""
+    width = None if sys.stdout.isatty() else 200
+    system: Literal["auto"] | None = "auto" if wanted(sys.stdout) else None
+    return _Console(
+        width=width, color_system=system, highlight=False, markup=False, emoji=False
+    )  # names are only names
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> str:
@@ -59,3 +79,8 @@ def _folded(row: Sequence[str], widths: Sequence[int]) -> list[tuple[str, ...]]:
 
     cells = [wrap(cell, max(w, 1), break_on_hyphens=False) for cell, w in zip(row, widths, strict=True)]
     return list(zip_longest(*cells, fillvalue=""))
+
+
+def fitted_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """As tables.table(), no wider than the terminal."""
+    return table(columns, rows, console().width if sys.stdout.isatty() else None)

@@ -1,0 +1,149 @@
+"""Previews that stay readable: rows that are alike become one, and how full each device gets is a bar."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from hipplan.plain import counted
+from hipplan.program.listing import Line
+from hipplan.program.program import Program
+from hipplan.program.resources import Resource
+from hipplan.program.steps import RANK_SIGN, Step
+from hipplan.show.tables import fitted_table
+from hipplan.units import about_size, format_size
+
+ROWS_MAX = 60
+"""More rows than these are summed up."""
+_BAR_WIDTH = 30
+_RANGES = ("region", "reservation")
+_NUMBERS = re.compile(r"[0-9]+")
+_Row = TypeVar("_Row")
+
+
+def named(rows: Iterable[_Row], part: str, name_of: Callable[[_Row], str]) -> list[_Row]:
+    """The rows whose names contain a text, in any case."""
+    wanted = part.lower()
+    return [row for row in rows if wanted in name_of(row).lower()]
+
+
+def device_bars(program: Program) -> Table:
+    """How full each device of the plan gets, as far as its size is known: what is in use already, and the plan."""
+    bars = Table.grid(padding=(0, 2))
+    there = program.measured.devices if program.measured else []
+    for name, size in program.bytes_by_device().items():
+        ordinal = program.devices[name]
+        known = there[ordinal] if 0 <= ordinal < len(there) else None
+        if RANK_SIGN in name or known is None or not known.memory:
+            continue
+        used = size + known.in_use + program.beside.get(name, 0)
+        seen = max(used, known.memory / (2 * _BAR_WIDTH)) if used else 0  # half a sign at least
+        bar = ProgressBar(total=known.memory, completed=seen, width=_BAR_WIDTH, complete_style="default")
+        in_use = f", {about_size(used - size)} of it in use already" if used > size else ""
+        bars.add_row(name, bar, f"{_percent(used, known.memory)}  {_short(used)} of {_short(known.memory)}{in_use}")
+    return bars
+
+
+def steps_summary(steps: Iterable[Step]) -> str:
+    """A line for each driver call."""
+    groups = _grouped(steps, lambda step: (step.call,))
+    rows = [(str(len(some)), call, _names([step.name for step in some])) for (call,), some in groups]
+    return fitted_table((">steps", "call", "names"), rows)
+
+
+def resources_summary(resources: Sequence[Resource]) -> str:
+    """A line for each region and reservation with what is in it, and one for other things that are alike."""
+    inside = Counter((one.kind, one.inside) for one in resources)
+    parts = {one.memory for one in resources if one.kind == "mapping" and "#" in one.memory}
+    shown = [one for one in resources if not one.inside and one.name not in parts]
+    rows = [*_summed(shown, inside, lambda one: one.name if one.kind in _RANGES else _family(one.name))]
+    if len(rows) > ROWS_MAX:
+        rows = [*_summed(shown, inside, lambda one: _family(one.name))]
+    hidden = len(rows) - ROWS_MAX
+    if hidden > 0:
+        rows = [*rows[: ROWS_MAX - 1], (f"and {hidden + 1} more", *[""] * 6)]
+    return fitted_table(("name", "kind", "device", ">count", "holds", ">asked", ">padded"), rows)
+
+
+def _summed(
+    shown: Iterable[Resource], inside: Mapping[tuple[str, str], int], name_of: Callable[[Resource], str]
+) -> Iterator[tuple[str, ...]]:
+    """A row for each kind and name."""
+    for (kind, name), some in _grouped(shown, lambda one: (one.kind, name_of(one))):
+        holders = dict.fromkeys(who for one in some for who in ([who for who, _ in one.held_by] or [one.device]))
+        held = [(what, sum(inside.get((what, one.name), 0) for one in some)) for what in ("tensor", "mapping")]
+        asked, size = sum(one.asked for one in some), sum(one.size for one in some)
+        yield (
+            some[0].name if len(some) == 1 else name,
+            kind,
+            _first_few(holders),
+            str(len(some)),
+            ", ".join(counted(count, what) for what, count in held if count),
+            about_size(asked) if size else "",
+            about_size(size) if size else "",
+        )
+
+
+def changes_summary(lines: Iterable[Line]) -> str:
+    """A line for each kind of thing that comes, changes or goes."""
+    groups = _grouped(lines, lambda line: (line.sign, line.kind))
+    rows = [(sign, str(len(some)), kind, _names([line.name for line in some])) for (sign, kind), some in groups]
+    return fitted_table(("", ">count", "kind", "names"), rows)
+
+
+def tensors_table(resources: Iterable[Resource]) -> str:
+    """Where each tensor lies, and what it is."""
+    columns = ("tensor", ">offset", "dtype", "shape", ">bytes", "device")
+    rows = []
+    for one in resources:
+        if one.kind == "tensor":
+            shape = "x".join(map(str, one.shape))
+            device = ", ".join(device for device, _ in one.held_by) or one.device
+            rows.append((one.name, format_size(one.offset), one.dtype, shape, format_size(one.size), device))
+    return fitted_table(columns, rows)
+
+
+def left_out(rows: int) -> str:
+    """What to say below a summary."""
+    return f"{counted(rows, 'row')} summed up; --all shows each, --grep NAME those with a name"
+
+
+def _grouped(rows: Iterable[_Row], key: Callable[[_Row], tuple[str, ...]]) -> list[tuple[tuple[str, ...], list[_Row]]]:
+    """In the order in which each group begins."""
+    groups: dict[tuple[str, ...], list[_Row]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return [*groups.items()]
+
+
+def _family(name: str) -> str:
+    """Names that differ in numbers alone have one."""
+    return _NUMBERS.sub("*", name)
+
+
+def _names(names: Iterable[str]) -> str:
+    """The families of names, the first few of them."""
+    families: dict[str, set[str]] = {}
+    for name in names:
+        whole = name.partition("#")[0].partition("[")[0]
+        families.setdefault(_family(whole), set()).add(whole)
+    return _first_few([min(some) if len(some) == 1 else family for family, some in families.items()])
+
+
+def _first_few(names: Collection[str]) -> str:
+    shown = ", ".join([*names][:4])
+    return f"{shown} and {len(names) - 4} more" if len(names) > 4 else shown
+
+
+def _percent(part: int, whole: int) -> str:
+    share = 100 * part / whole
+    return "<1%" if 0 < share < 1 else f"{share:.0f}%"
+
+
+def _short(size: int) -> str:
+    return about_size(size).removeprefix("about ")

@@ -1,0 +1,135 @@
+"""preview of a large plan: a summary that fits a screen, and what shows the rest."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.conftest import ROOT
+
+LLAMA = ROOT / "plans" / "mi300x-8" / "llama-3-70b.yaml"
+QUICKSTART = ROOT / "plans" / "quickstart.yaml"
+
+
+def plan_of(folder: Path, text: str) -> Path:
+    (folder / "plan.yaml").write_text(f"hipplan: 1\n{text}")
+    return folder / "plan.yaml"
+
+
+def test_a_large_plan_is_summed_up_and_nothing_is_left_out_of_the_sums(hipplan: Run) -> None:
+    shown = hipplan("preview", LLAMA, "--machine", "mi300x-8").stdout
+    told = json.loads(hipplan("preview", LLAMA, "--machine", "mi300x-8", "--format", "json").stdout)
+
+    assert len(shown.splitlines()) < 60
+    calls = {call: int(count) for count, call in re.findall(r"^ +([0-9]+)  (hip\w+)", shown, re.M)}
+    assert sum(calls.values()) == len(told["steps"])
+    assert "rank.3  region  gpu.3       1  723 tensors, 1 mapping" in shown
+    rows = len(told["steps"]) + len(told["resources"])
+    assert f"{rows} rows summed up; --all shows each" in shown
+
+
+def test_sixty_rows_are_shown_and_one_more_is_not(hipplan: Run, tmp_path: Path) -> None:
+    for count, summed in ((30, False), (31, True)):  # a step and an object each
+        plan = plan_of(tmp_path, f"allocations: {{a: {{device: gpu.0, size: 4KiB, count: {count}}}}}\n")
+        shown = hipplan("preview", plan, "--machine", "sim-2").stdout
+
+        assert ("summed up" in shown, "a.29 " in shown) == (summed, not summed)
+
+
+def test_all_shows_every_row(hipplan: Run) -> None:
+    shown = hipplan("preview", LLAMA, "--machine", "mi300x-8", "--all").stdout
+
+    assert "summed up" not in shown
+    assert len(re.findall(r"^rank\.\d\.\S+ +tensor ", shown, re.M)) == 8 * 723
+    assert len(re.findall(r"^ +\d+  hipMemMap ", shown, re.M)) == 136
+
+
+def test_grep_shows_the_rows_of_a_name_with_their_numbers(hipplan: Run) -> None:
+    shown = hipplan("preview", LLAMA, "--machine", "mi300x-8", "--grep", "KV.7[1").stdout
+    everything = hipplan("preview", LLAMA, "--machine", "mi300x-8", "--all").stdout
+    steps = re.findall(r"^ +\d+  hip\w+ +\S+ .*$", shown, re.M)
+
+    assert len(steps) == 2 * 7  # chunk 1, and 10 to 15: a mapping and its access
+    assert {step.split()[0] for step in steps} <= {
+        line.split()[0] for line in everything.splitlines() if "kv.7[1" in line
+    }
+    assert {name.partition("[")[0] for name in re.findall(r"hip\w+ +(\S+)", "\n".join(steps))} == {"kv.7"}
+
+
+def test_a_name_that_nothing_has_is_no_failure(hipplan: Run) -> None:
+    done = hipplan("preview", QUICKSTART, "--machine", "sim-2", "--grep", "nothing-like-it")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "hipMemCreate" not in done.stdout
+
+
+def test_tensors_are_shown_with_offset_dtype_and_shape(hipplan: Run) -> None:
+    line = ("preview", LLAMA, "--machine", "mi300x-8", "--tensors")
+    some = hipplan(*line, "--grep", "rank.3.model.layers.7.mlp").stdout
+    told = json.loads(hipplan("preview", LLAMA, "--machine", "mi300x-8", "--format", "json").stdout)
+    offsets = {one["name"]: one["offset"] for one in told["resources"] if one["kind"] == "tensor"}
+
+    rows = re.findall(r"^(rank\S+) +(\S+)  bf16 +(\S+) +(\S+) +gpu\.3$", some, re.M)
+    assert [(name.rpartition(".mlp.")[2], shape, size) for name, _, shape, size in rows] == [
+        ("gate_proj.weight", "3584x8192", "56MiB"),
+        ("up_proj.weight", "3584x8192", "56MiB"),
+        ("down_proj.weight", "8192x3584", "56MiB"),
+    ]
+    assert [offset for _, offset, _, _ in rows] == [f"{offsets[name] >> 20}MiB" for name, *_ in rows]
+    assert "\n3 tensors\n" in some
+    assert f"\n{len(offsets)} tensors\n" in hipplan(*line).stdout
+
+
+def test_bars_show_how_full_each_device_gets(hipplan: Run, tmp_path: Path) -> None:
+    memory = "{a: {device: gpu.0, size: 96GiB}, b: {device: gpu.1, size: 4KiB}}"
+    plan = plan_of(tmp_path, f"devices: {{gpu: {{count: 2}}}}\nallocations: {memory}\n")
+    shown = hipplan("preview", plan, "--machine", "sim-2").stdout
+
+    (full,) = re.findall(r"^gpu\.0  (━*) +50%  96GiB of 192GiB *$", shown, re.M)
+    assert len(full) == 15
+    assert re.search(r"^gpu\.1  ╸ +<1%  4KiB of 192GiB *$", shown, re.M)
+
+
+def test_memory_in_use_and_devices_of_unknown_size(hipplan: Run, tmp_path: Path) -> None:
+    machine = tmp_path / "machine.yaml"
+    machine.write_text(
+        "name: m\ndevices:\n  - {name: a, memory: 8GiB, in_use: 2GiB, vmm: true}\n  - {name: b, vmm: true}\n"
+    )
+    regions = "{r: {device: gpu.0, size: 2GiB}, s: {device: gpu.1, size: 2GiB}}"
+    plan = plan_of(tmp_path, f"devices: {{gpu: {{count: 2}}}}\nregions: {regions}\n")
+    shown = hipplan("preview", plan, "--machine", machine).stdout
+
+    assert re.search(r"^gpu\.0  ━+ +50%  4GiB of 8GiB, 2GiB of it in use already$", shown, re.M)
+    assert not re.search(r"^gpu\.1 .*of", shown, re.M)
+
+
+def test_a_large_difference_is_summed_up_too(hipplan: Run) -> None:
+    line = ("preview", LLAMA, "--from", QUICKSTART, "--machine", "mi300x-8")
+    summed, everything = hipplan(*line).stdout, hipplan(*line, "--all").stdout
+    some = hipplan(*line, "--grep", "rank.3").stdout
+
+    assert re.search(r"^\+ +16  region +rank\.\*, kv\.\*$", summed, re.M)
+    assert "summed up" in summed
+    assert len(re.findall(r"^\+  region", everything, re.M)) == 16
+    assert re.findall(r"^[+~-]  \w+ +(\S+)", some, re.M) == ["rank.3"]
+    assert hipplan(*line, "--detailed-exitcode", "--grep", "nothing-like-it").returncode == 6
+
+
+def test_many_ranks_are_cut_and_all_of_them_shown_on_request(hipplan: Run) -> None:
+    line = ("preview", ROOT / "plans" / "ranks" / "shared-weights.yaml", "--machine", "mi300x-8", "--ranks", "64")
+    cut, everything = hipplan(*line).stdout, hipplan(*line, "--all").stdout
+
+    assert "and 5 more ranks; --all shows each" in cut
+    assert len(re.findall(r"^\d+ +\d+ ", cut, re.M)) == 59
+    assert len(re.findall(r"^\d+ +\d+ ", everything, re.M)) == 64
+
+
+@pytest.mark.parametrize("more", [["--all"], ["--grep", "x"], ["--tensors"]], ids=str)
+def test_json_has_all_rows_and_takes_no_choice_of_them(more: list[str], hipplan: Run) -> None:
+    done = hipplan("preview", QUICKSTART, "--machine", "sim-2", "--format", "json", *more)
+
+    assert (done.returncode, "JSON has all of them" in done.stderr) == (2, True)
