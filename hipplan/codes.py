@@ -56,7 +56,7 @@ CODES: dict[str, str] = {
     "HP215": "a plan for another number of ranks",
     "HP251": "an allocation that nothing maps",
     "HP252": "a peer link that nothing uses",
-    "HP253": "a mapping that nobody may access",
+    "HP253": "a mapping that no device may access",
     "HP254": "memory that is only padding",
     "HP255": "access that no mapping takes",
     "HP256": "memory near a device whose place is not known",

@@ -34,7 +34,7 @@ def seconds(value: Any, what: str, *, zero: bool = False) -> float:
     """A time to wait. zero: it may be none. Raises TypeError, ValueError."""
     given = number(value)
     if isinstance(given, bool) or not isinstance(given, (int, float)):
-        raise TypeError(f"{what} is a number of seconds, not {type(given).__name__}")
+        raise TypeError(f"{what} must be a number of seconds, not {type(given).__name__}")
     if not (0 < given < math.inf or (zero and given == 0)):
         least = "0 seconds or more" if zero else "more than 0 seconds"
         raise ValueError(f"{what} is {least}, not {shown(given)}")

@@ -45,7 +45,7 @@ def parse_size(value: Any) -> int:
         if value.__class__ is not int and not isinstance(value, str):
             whole = isinstance(value, float) and value.is_integer() and 0 <= value < BYTES_MAX
             hint = f"write {int(value)}" if whole else "write bytes, or 64MiB"
-            raise SizeError(f"a byte size is needed here, not {called(value)}", hint, "HP103")
+            raise SizeError(f"expected a byte size, not {called(value)}", hint, "HP103")
     return _parsed(value)
 
 
@@ -113,7 +113,7 @@ def _bounded(size: int, shown: str) -> int:
     if size < 0:
         raise SizeError(f"{shown} is negative", "a size counts bytes from 0")
     if size >= BYTES_MAX:
-        raise SizeError(f"{shown} is past 2^64 bytes, the end of every address space", "use a smaller size")
+        raise SizeError(f"{shown} is 2^64 bytes or more, past every address space", "use a smaller size")
     return size
 
 

@@ -8,7 +8,7 @@ _CHECK = "hipplan validate checks a plan"
 _UNDO = "hipplan apply frees everything when it ends: press ^C, or use --once; hipplan down ends a holder"
 _HOLDS = "hipplan ps lists the holders, hipplan verify --list shows the layouts that are held"
 _APPLY = "hipplan apply creates what a plan describes; hipplan up keeps it for other processes"
-_NEVER_ASKS = "hipplan never prompts: leave it out"
+_NEVER_ASKS = "hipplan never prompts: remove it"
 _SHOWS = "hipplan preview shows the steps and changes nothing"
 
 _VERBS = {

@@ -37,7 +37,7 @@ def of_file(path: str) -> Iterator[Read]:
         found = bytearray()
         while len(found) < size:
             if not (more := os.pread(descriptor, size - len(found), at + len(found))):
-                raise ValueError(f"{path} has become shorter")
+                raise ValueError(f"{path} was truncated meanwhile")
             found += more
         return bytes(found)
 

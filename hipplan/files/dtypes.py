@@ -107,7 +107,7 @@ def meant_dtype(name: str) -> str:
     if short in known:
         return f"write {known[short]}"
     if short in ("int4", "uint4", "i4", "u4", "fp4", "float4", "f4", "nf4"):
-        return "elements have 8 bits or more: pack two of 4 bits in a u8"
+        return "elements have at least 8 bits: pack two 4-bit elements into a u8"
     short = short.replace("fp", "float")
     near = {
         dtype.name: None for dtype in DTYPES if any(other.startswith(short) for other in (dtype.name, *dtype.names))
@@ -115,7 +115,7 @@ def meant_dtype(name: str) -> str:
     if len(near) > 1:
         return f"one of {', '.join(near)}"
     hint = next((f"write {one}" for one in near), "") or (suggest(name, BY_NAME) if name[:1].isalpha() else "")
-    return hint or f"there are {', '.join(map(str, DTYPES))}, and what NumPy, PyTorch and HIP call them"
+    return hint or f"there are {', '.join(map(str, DTYPES))}, and their names in NumPy, PyTorch and HIP"
 
 
 def dtype_of(given: object) -> DType:

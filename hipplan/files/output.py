@@ -62,7 +62,7 @@ def check_replacing(path: str, what: str) -> None:
         os.close(os.open(beside, _NEW, 0o666))
         beside.unlink(missing_ok=True)  # another process may have taken it for one that was left behind
     except (OSError, ValueError) as error:
-        hint = "nothing was done; name a file in a folder that can be written"
+        hint = "nothing was changed; name a file in a writable folder"
         raise PlanError(_unwritten(path, what, error, hint)) from None
 
 
@@ -156,13 +156,13 @@ def _is_stream(path: str) -> bool:
 def _rights(path: str) -> int | None:
     """Of the file that is there, None if there is none."""
     if not path or path.endswith("/"):
-        raise OSError(errno.EISDIR, "it is the name of a folder", path)
+        raise OSError(errno.EISDIR, "it names a folder", path)
     try:
         mode = Path(path).stat().st_mode
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, "it is a folder" if stat.S_ISDIR(mode) else "it is no ordinary file", path)
+        raise OSError(errno.EINVAL, "it is a folder" if stat.S_ISDIR(mode) else "it is not a regular file", path)
     if not os.access(path, os.W_OK):  # a new file in its place would not ask
         raise OSError(errno.EACCES, os.strerror(errno.EACCES), path)
     return stat.S_IMODE(mode)

@@ -62,4 +62,4 @@ def _float(text: str) -> float:
 
 
 def _refused(text: str) -> NoReturn:
-    raise ValueError(f"{text[:40]} is no number that can be held")
+    raise ValueError(f"{text[:40]} is not a representable number")

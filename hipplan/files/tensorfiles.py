@@ -95,7 +95,7 @@ def read_index(path: str) -> dict[str, str]:
     index = _json(path, data)
     files = index.get("weight_map")
     if not isinstance(files, dict) or not files:
-        raise _malformed(path, "it has no weight_map of tensors to files")
+        raise _malformed(path, "it has no weight_map from tensors to files")
     if len(files) > TENSORS_MAX:
         raise _malformed(path, f"it names more than {TENSORS_MAX} tensors")
     for name, file in files.items():
@@ -130,12 +130,12 @@ def _read(path: str, descriptor: int, offset: int, size: int) -> bytes:
 
 def _unreadable(path: str, error: OSError | ValueError) -> FileProblem:
     missing = isinstance(error, FileNotFoundError) and not Path(path).is_absolute()
-    hint = f"it was looked for at {Path(path).absolute()}" if missing else ""
+    hint = f"its absolute path is {Path(path).absolute()}" if missing else ""
     return FileProblem("HP405", f"{path} cannot be read", why=reason_of(error), hint=hint)
 
 
 def _malformed(path: str, why: str) -> FileProblem:
-    return FileProblem("HP422", f"{path} is damaged, or not what its name says", why=why)
+    return FileProblem("HP422", f"{path} is damaged or has the wrong extension", why=why)
 
 
 def _json(path: str, data: bytes) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def _json(path: str, data: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
         raise _malformed(path, f"its JSON cannot be read: {str(error)[:120]}") from None
     if not isinstance(made, dict):
-        raise _malformed(path, "its JSON is no object")
+        raise _malformed(path, "its JSON is not an object")
     return made
 
 
@@ -162,7 +162,7 @@ def _safetensors(path: str, descriptor: int, size: int) -> Mapping[str, Entry]:
         raise _malformed(path, f"it has {size} bytes, fewer than a header")
     length = int.from_bytes(_read(path, descriptor, 0, 8), "little")
     if length > min(HEADER_MAX, size - 8):
-        raise _malformed(path, f"its header would have {length} bytes, the file has {size}")
+        raise _malformed(path, f"its header claims {length} bytes, the file has {size}")
     header = _json(path, _read(path, descriptor, 8, length))
     header.pop("__metadata__", None)
     if len(header) > TENSORS_MAX:
@@ -171,12 +171,12 @@ def _safetensors(path: str, descriptor: int, size: int) -> Mapping[str, Entry]:
     end = 8 + length
     for entry in sorted(entries.values(), key=lambda one: (one.offset, one.size)):
         if entry.offset != end:
-            raise _malformed(path, f"'{entry.name[:60]}' does not begin where the tensor before it ends")
+            raise _malformed(path, f"'{entry.name[:60]}' does not start where the previous tensor ends")
         end += entry.size
     if end > size:
-        raise FileProblem("HP421", f"{path} is too short", why=f"its tensors need {end} bytes, it has {size}")
+        raise FileProblem("HP421", f"{path} is too short", why=f"its tensors need {end} bytes, the file has {size}")
     if end < size:
-        raise _malformed(path, f"its tensors end after {end} bytes, it has {size}")
+        raise _malformed(path, f"its tensors end after {end} bytes, the file has {size}")
     return entries
 
 
@@ -188,13 +188,13 @@ def _tensor(path: str, name: str, told: Any, data: int) -> Entry:
     shape: Any = told.get("shape")
     place: Any = told.get("data_offsets")
     if not isinstance(dtype, str) or not _whole(shape) or not _whole(place) or len(place) != 2:
-        raise _malformed(path, f"{shown} has no proper dtype, shape and data_offsets")
+        raise _malformed(path, f"{shown} has no valid dtype, shape and data_offsets")
     begin, end = place
     if not begin <= end < 2**63:
-        raise _malformed(path, f"{shown} ends before it begins")
+        raise _malformed(path, f"{shown} ends before it starts")
     known = BY_NAME.get(dtype)
     if known and prod(shape) * known.size != end - begin:
-        raise _malformed(path, f"{shown} has {end - begin} bytes, its dtype and shape say {prod(shape) * known.size}")
+        raise _malformed(path, f"{shown} has {end - begin} bytes, its dtype and shape need {prod(shape) * known.size}")
     return Entry(name, known.name if known else dtype[:40], tuple(shape), data + begin, end - begin)
 
 
@@ -209,11 +209,11 @@ def _whole(numbers: Any) -> bool:
 def _npy(path: str, descriptor: int, size: int) -> Entry:
     start = _read(path, descriptor, 0, min(size, 12))
     if len(start) < 12 or start[:6] != b"\x93NUMPY" or start[6] not in (1, 2, 3):
-        raise _malformed(path, "it does not begin as a .npy file does")
+        raise _malformed(path, "it does not start like a .npy file")
     begin = 10 if start[6] == 1 else 12
     length = int.from_bytes(start[8:begin], "little")
     if length > min(65536, size - begin):
-        raise _malformed(path, f"its header would have {length} bytes, the file has {size}")
+        raise _malformed(path, f"its header claims {length} bytes, the file has {size}")
     try:
         header = ast.literal_eval(_read(path, descriptor, begin, length).decode("latin1").strip())
         descr, fortran, shape = (header[key] for key in ("descr", "fortran_order", "shape"))
@@ -224,14 +224,14 @@ def _npy(path: str, descriptor: int, size: int) -> Entry:
         raise _malformed(path, "its header cannot be read")
     dtype = by_typestr(descr)
     if dtype is None:
-        raise FileProblem("HP421", f"{path} holds elements of '{descr[:40]}'", why="no dtype of a tensor is that")
+        raise FileProblem("HP421", f"{path} holds elements of '{descr[:40]}'", why="tensors cannot have that dtype")
     if fortran and len(shape) > 1:
         hint = "save it with numpy.ascontiguousarray"
         raise FileProblem("HP421", f"{path} is in Fortran order", why="tensors are in C order", hint=hint)
     needs, there = prod(shape) * dtype.size, size - begin - length
     if there != needs:
-        short = FileProblem("HP421", f"{path} is too short", why=f"its array needs {needs} bytes, it has {there}")
-        raise short if there < needs else _malformed(path, f"its array needs {needs} bytes, it has {there}")
+        short = FileProblem("HP421", f"{path} is too short", why=f"its array needs {needs} bytes, the file has {there}")
+        raise short if there < needs else _malformed(path, f"its array needs {needs} bytes, the file has {there}")
     return Entry("", dtype.name, shape, begin + length, needs)
 
 
@@ -327,8 +327,8 @@ class Files:
 
     def _no_tensor(self, path: str, name: str, known: Mapping[str, object]) -> FileProblem:
         if not name:
-            return FileProblem("HP421", f"{path} has {len(known)} tensors", hint="say which one with tensor:")
-        hint = self._suggestions.nearest(name, known) or "tensor: names another"
+            return FileProblem("HP421", f"{path} has {len(known)} tensors", hint="choose one with tensor:")
+        hint = self._suggestions.nearest(name, known) or "name one of its tensors with tensor:"
         return FileProblem("HP421", f"{path} has no tensor '{name}'", hint=hint)
 
 
@@ -339,7 +339,7 @@ def _fit(wanted: Wanted, entry: Entry, path: str) -> tuple[int, int, int]:
         return _fit_bytes(wanted, entry, of)
     if wanted.dtype and wanted.dtype != entry.dtype:
         why = f"'{wanted.name}' is of {wanted.dtype}"
-        raise FileProblem("HP421", f"{of} is of {entry.dtype}", why=why, hint="nothing is converted")
+        raise FileProblem("HP421", f"{of} is of {entry.dtype}", why=why, hint="dtypes are never converted")
     if not wanted.dtype:
         if wanted.size != entry.size or wanted.parts > 1:
             raise FileProblem("HP421", f"{of} has {entry.size} bytes, '{wanted.name}' {wanted.size}")
@@ -353,7 +353,7 @@ def _fit(wanted: Wanted, entry: Entry, path: str) -> tuple[int, int, int]:
         if wanted.parts > 1:
             why += f", or that {wanted.parts} times in one dimension"
         elif parts > 1:
-            hint = f"for one of its {parts} parts say parts: {parts} and part: 0 to {parts - 1}"
+            hint = f"to load one of {parts} parts, add parts: {parts} and part: 0 to {parts - 1}"
         raise FileProblem("HP421", f"{of} has the shape {list(entry.shape)}", why=why, hint=hint)
     item = entry.size // prod(entry.shape)
     row = prod(wanted.shape[dimension:]) * item
@@ -373,7 +373,7 @@ def _fit_bytes(wanted: Wanted, entry: Entry, of: str) -> tuple[int, int, int]:
     begin = wanted.at or 0
     if wanted.at is None and entry.size > wanted.size:
         why = f"it has {entry.size} bytes, '{wanted.name}' {wanted.size}"
-        raise FileProblem("HP421", f"{of} is too long", why=why, hint="say at: 0 to read its beginning")
+        raise FileProblem("HP421", f"{of} is too long", why=why, hint="add at: 0 to read its beginning")
     if entry.size < begin + wanted.size:
         after = f" after the first {begin}" if begin else ""
         why = f"it has {max(0, entry.size - begin)} bytes{after}, '{wanted.name}' {wanted.size}"

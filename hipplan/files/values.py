@@ -22,12 +22,12 @@ def encode(dtype: str, value: float | bool) -> bytes:
     kind = BY_NAME[dtype]
     value = number(value)
     if value.__class__ not in (bool, int, float):
-        raise ValueError(f"a number, true or false is needed, not {called(value)}")
+        raise ValueError(f"expected a number, true or false, not {called(value)}")
     if kind.name == "bool" or isinstance(value, bool):
         if kind.name != "bool":
-            raise ValueError(f"true and false are for bool, {kind} takes numbers")
+            raise ValueError(f"{kind} takes numbers; true and false are for bool")
         if not isinstance(value, bool):
-            raise ValueError("bool takes true and false alone")
+            raise ValueError("bool takes only true and false")
         return bytes([value])
     try:
         if kind.name == "bf16":
@@ -37,10 +37,10 @@ def encode(dtype: str, value: float | bool) -> bytes:
         if kind.format.startswith("Z"):
             return struct.pack(f"<2{kind.format[1]}", value, 0.0)
         if kind.format not in "efd" and isinstance(value, float):
-            raise ValueError(f"{kind} holds whole numbers")
+            raise ValueError(f"{kind} takes whole numbers")
         return struct.pack(f"<{kind.format}", value)
     except (struct.error, OverflowError):
-        raise ValueError(f"{value} is outside of what {kind} holds") from None
+        raise ValueError(f"{value} is out of range for {kind}") from None
 
 
 def _bfloat16(value: float) -> bytes:

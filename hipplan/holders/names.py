@@ -158,7 +158,7 @@ def forget(name: str) -> bool:
 def find(name: str) -> Line | None:
     """A connection to the holder of this name, or at this path of a socket; None: nobody is there.
 
-    Raises HeldError (HP452): it is another user's, or takes nobody in.
+    Raises HeldError (HP452): it belongs to another user, or takes nobody in.
     """
     if "/" in name:
         path = Path(name)

@@ -16,19 +16,19 @@ from contextlib import contextmanager
 from hipplan.errors import Diagnostic, PlanError, Span
 from hipplan.plain import shown_number
 
-_EQUAL_THINGS = "use count: for equal things, or fewer of them"
+_EQUAL_THINGS = "use count: for equal objects, or fewer of them"
 _COUNTED = {
     "values": (750_000, _EQUAL_THINGS),
     "repeated values": (100_000, _EQUAL_THINGS),
     "repetitions": (15_000, _EQUAL_THINGS),
     "characters": (8_000_000, "use shorter texts, or fewer of them"),
-    "characters of expressions": (1_000_000, "work it out once, under vars:"),
+    "characters of expressions": (1_000_000, "calculate it once, under vars:"),
     "objects": (25_000, "use fewer, larger ones"),
     "links": (100_000, "name the devices that need it"),
-    "characters of rights": (12_000_000, "name the devices that need it, or use fewer tensors"),
+    "characters of access": (12_000_000, "name the devices that need it, or use fewer tensors"),
     "steps": (40_000, "use fewer, larger pieces"),
     "pieces": (20_000, "use larger chunks"),
-    "mistakes": (100_000, ""),
+    "errors": (100_000, ""),
 }
 LIMITS = {kind: most for kind, (most, _) in _COUNTED.items()}
 """What is counted -> how many of it one document has at most."""
@@ -53,7 +53,7 @@ class Budget:
             self.left[kind] = left - count
             return
         limit, hint = _COUNTED[kind]
-        before = f", {limit - left:,} of which are taken" if left < limit else ""
+        before = f", {limit - left:,} of them used" if left < limit else ""
         why = f"the limit of one document is {limit:,} {kind}{before}"
         summary = f"{who} asks for {shown_number(count)} {kind}"
         raise PlanError(Diagnostic("HP023", summary, span(), why=why, hint=hint))

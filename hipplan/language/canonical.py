@@ -108,7 +108,7 @@ def canonical(source: Source) -> str:
             return text
     except PlanError:  # the text is not even YAML
         pass
-    raise _cannot(source, 0, "formatting would change its data or lose a comment")
+    raise _cannot(source, 0, "formatting would change its data or drop a comment")
 
 
 def _cannot(source: Source, index: int, why: str) -> PlanError:
@@ -201,7 +201,9 @@ def _comments(source: Source, items: list[Item], lines: _Lines) -> Iterator[tupl
     for start, end in _gaps(source, items):
         for match in _OUTSIDE.finditer(source.text, start, end):
             if not match[0].startswith("#"):
-                raise _cannot(source, match.start(), f"{match[0]} (an anchor, an alias or a directive) would be lost")
+                raise _cannot(
+                    source, match.start(), f"{match[0]} (an anchor, an alias or a directive) would be dropped"
+                )
             yield match.start(), match[0].rstrip(" \t")
 
 
@@ -337,7 +339,7 @@ class _Writer:
         start = node.start_mark.index
         header, *lines = self.source.text[start : node.end_mark.index].splitlines()
         if not _HEADER.fullmatch(header) or item.behind:
-            raise _cannot(self.source, start, "the first line of a text of several lines says more than | or > or -")
+            raise _cannot(self.source, start, "the first line of a multi-line text has more than | or > or -")
         while lines and not lines[-1].strip(" \t"):
             lines.pop()
         if not lines:

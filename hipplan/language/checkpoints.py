@@ -65,8 +65,8 @@ def plan_of(source: str, ranks: int = 1, folder: str = ".") -> Imported:
     be, from which it names the files. Raises PlanError: HP405, HP421, HP422 for the files, HP104 for a dtype.
     """
     if not is_safetensors(source):
-        hint = "give model.safetensors or model.safetensors.index.json"
-        raise PlanError(Diagnostic("HP422", f"{source} is no .safetensors file, and no index of them", hint=hint))
+        hint = "pass model.safetensors or model.safetensors.index.json"
+        raise PlanError(Diagnostic("HP422", f"{source} is neither a .safetensors file nor an index of them", hint=hint))
     files = Files()
     try:
         found = [(file.path, entry) for file, entry in files.entries(source)]

@@ -159,7 +159,7 @@ class _Expander:
                 hint = "letters, digits and _, beginning with a letter"
                 self._report("HP106", f"'{name[:60]}' cannot be a variable", place, key=True, hint=hint)
             elif name in VARIABLES and self.for_ranks:
-                why = f"each rank has its own $({name})"
+                why = f"every rank sets its own $({name})"
                 hint = "rename it, or remove it"
                 self._report(
                     "HP106", f"'{name}' cannot be a variable of a plan for ranks", place, key=True, why=why, hint=hint
@@ -237,7 +237,9 @@ class _Expander:
         """A program's own number as Python's, if it has no more digits than one in a text may have."""
         value = number(value)
         if type(value) is int and abs(value) >= INTEGER_END:
-            self._report("HP012", shown_number(value).capitalize(), place, hint="numbers of a plan fit in 64 bits")
+            self._report(
+                "HP012", shown_number(value).capitalize(), place, hint="numbers in a plan have at most 64 bits"
+            )
             return 0
         return value
 
@@ -363,11 +365,11 @@ class _Expander:
             self.budget.take("values", count, "each", lambda: self._span(place))
             return [start + step * i for i in range(count)]
         if isinstance(domain, str) and not domain[:1].isdigit():
-            hint = self.nearest(domain, self.families) or "a family is defined under devices:, as gpu: {count: 8}"
+            hint = self.nearest(domain, self.families) or "define a family under devices:, such as gpu: {count: 8}"
             self._report("HP024", f"there is no family of devices '{domain[:60]}'", place, hint=hint)
         else:
             hint = "a number from 0, a family of devices, a list, or {from: 4, count: 8, step: 2}"
-            self._report("HP024", "each cannot go through this", place, hint=hint)
+            self._report("HP024", "each cannot repeat over this", place, hint=hint)
         return None
 
     def _report(self, code: str, summary: str, place: _Place, *, key: bool = False, **more: str) -> None:

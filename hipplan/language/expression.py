@@ -28,7 +28,7 @@ _TOKEN = re.compile(
 
 
 _FRACTION = re.compile(r"[0-9]{1,9}\.[0-9]{1,9}(?![\w.])")
-_HOLDS = "an expression holds names, integers, sizes, + - * // % and parentheses"
+_HOLDS = "an expression has names, integers, sizes, + - * // % and parentheses"
 
 
 class ExpressionError(Exception):
@@ -44,7 +44,7 @@ class ExpressionError(Exception):
 def substitute(text: str, scope: Mapping[str, Value], nearest: Callable[..., str] = suggest) -> Value:
     """The text with its expressions filled in. Raises ExpressionError. nearest: the hint for an unknown name."""
     if len(text) > TEXT_MAX:
-        raise ExpressionError("HP020", f"a text with expressions is at most {TEXT_MAX} characters", 0)
+        raise ExpressionError("HP020", f"text with expressions has at most {TEXT_MAX} characters", 0)
     parts: list[str] = []
     length = end = 0
     while (start := text.find("$(", end)) >= 0:
@@ -102,7 +102,7 @@ class _Parser:
             if fraction := _FRACTION.match(rest):
                 summary, hint = f"{fraction[0]} is not a whole number", _as_ratio(fraction[0])
                 raise ExpressionError("HP020", summary, self.start, len(fraction[0]), hint)
-            hint = "divide with //, which leaves the rest out" if rest[0] == "/" else _HOLDS
+            hint = "divide with //, which drops the remainder" if rest[0] == "/" else _HOLDS
             raise ExpressionError("HP020", f"'{rest[0]}' has no meaning in an expression", self.start, hint=hint)
         self.kind, self.token, self.start, self.at = token
 
@@ -179,7 +179,7 @@ class _Parser:
                 pass
         if isinstance(value, (bool, str)):
             shown = str(value).lower() if isinstance(value, bool) else repr(value[:40])
-            hint = "only numbers and sizes can be calculated with"
+            hint = "only numbers and sizes can be used in arithmetic"
             raise ExpressionError("HP022", f"{shown} is not a number", place, hint=hint)
         return value
 
@@ -203,7 +203,7 @@ def _as_ratio(text: str) -> str:
 def _meant(name: str, scope: Mapping[str, Value], nearest: Callable[..., str]) -> str:
     """The hint for a variable that is not defined."""
     if name in ("each", "index") or name.endswith(".index"):
-        return f"$({name}) has a value only inside of what each: repeats: add each: 4 to it, or declare it under vars:"
+        return f"$({name}) has a value only inside an each: repetition: add each: 4 to it, or declare it under vars:"
     if name in VARIABLES:
         return f"$({name}) has a value in a plan for ranks: add ranks: {{}}, or declare it under vars:"
-    return nearest(name, scope) or f"declare it under vars:, as {name[:60]}: 1"
+    return nearest(name, scope) or f"declare it under vars:, such as {name[:60]}: 1"

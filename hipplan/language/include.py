@@ -138,14 +138,14 @@ class Documents:
                     if variable in own:
                         variables.setdefault(variable, entry)  # its place; this file has the last word
                     else:
-                        self._add("vars", variables, entry, f"rename one of them, or say it in {source.name} too")
+                        self._add("vars", variables, entry, f"rename one of them, or define it in {source.name} too")
         for noun in ("vars", *NOUNS):
             things = data.get(noun)
             if isinstance(things, dict):
                 for name, value in things.items():
                     if not isinstance(name, str):
                         summary = f"a key of {noun} is {called(name)}: {shown(name)}"
-                        self._report("HP011", summary, source, (noun,), hint="keys are text")
+                        self._report("HP011", summary, source, (noun,), hint="keys must be text")
                     elif noun == "vars":
                         variables[name] = Entry(source, name, value)
                     else:
@@ -178,8 +178,8 @@ class Documents:
                 f"{name} lies outside the folder of the plan",
                 source,
                 path,
-                why="a plan from elsewhere should not read files of yours",
-                hint="move it below the plan, or allow it: --include-anywhere, load(..., include_anywhere=True)",
+                why="a plan from elsewhere must not read your files",
+                hint="move it below that folder, or allow it: --include-anywhere, load(..., include_anywhere=True)",
             )
         elif file in self.read:
             self._report("HP025", f"{name} is included already", source, path, hint="include each file once")
@@ -197,7 +197,7 @@ class Documents:
 
     def _load(self, file: Path, source: Source, name: str, path: tuple[Hashable, ...]) -> Source | None:
         if _is_stream(file):
-            self._report("HP025", f"{name} is a pipe or a device", source, path, hint="a plan is made of files")
+            self._report("HP025", f"{name} is a pipe or a device", source, path, hint="includes must be regular files")
             return None
         try:
             included = load_yaml(file, str(Path(source.name).parent / name), budget=self.root.budget)
@@ -218,15 +218,15 @@ class Documents:
         if data.get("hipplan") != 1 or data["hipplan"] is True:
             self._report(
                 "HP108",
-                "an included plan says its version too",
+                "included plans need their version too",
                 included,
                 ("hipplan",),
                 hint="write hipplan: 1",
             )
         for key in data.keys() - set(allowed):
-            told = ("HP025", f"an included plan cannot say '{key}'", "say it in the root plan")
+            told = ("HP025", f"an included plan cannot have '{key}'", "move it to the root plan")
             if key not in Plan.model_fields:
-                hint = suggest(key, allowed) or f"keys here are {', '.join(allowed)}"
+                hint = suggest(key, allowed) or f"allowed keys are {', '.join(allowed)}"
                 told = ("HP101", f"there is no key '{key}' here", hint)
             self._report(*told[:2], included, (key,), key=True, hint=told[2])
         for noun in NOUNS:

@@ -13,7 +13,7 @@ _KINDS = {
     "profile": ("a machine profile", "`--machine FILE` takes it"),
     "variables": ("a file of variables", "`--var-file FILE` takes it"),
     "record": ("a record of an apply", "`hipplan replay FILE` shows it"),
-    "report": ("a report in JSON", "programs read it, and hipplan does not"),
+    "report": ("a report in JSON", "it is for other programs; hipplan does not read it"),
     "checkpoint": ("a file of tensors", "`hipplan import safetensors FILE` writes a plan for it"),
 }
 """Kind -> its name, and what to do with it."""
@@ -22,7 +22,7 @@ _MADE_BY = {
     "lock": "`hipplan lock PLAN -o FILE` writes one",
     "profile": "`hipplan machine > FILE` writes one",
     "record": "`hipplan apply PLAN --record FILE` writes one",
-    "variables": "it has a line for each variable, such as `layers: 80`",
+    "variables": "write one line per variable, such as `layers: 80`",
 }
 _KEYS = {"hipplan": "plan", "hipplan_lock": "lock", "weight_map": "checkpoint", "format_version": "report"}
 _BEGINS = re.compile(
@@ -43,9 +43,7 @@ def instead(name: str, text: str, data: Any, wanted: str) -> Diagnostic | None:
     what, use = _KINDS[found]
     want = _KINDS[wanted][0]
     made = f"; {_MADE_BY[wanted]}" if wanted in _MADE_BY else ""
-    return Diagnostic(
-        "HP014", f"{name} is {what}, and no {want.split(' ', 1)[1]}", why=f"{want} is wanted here{made}", hint=use
-    )
+    return Diagnostic("HP014", f"{name} is {what}, not {want}", why=f"this needs {want}{made}", hint=use)
 
 
 def _kind(name: str, text: str, data: Any) -> str:

@@ -134,7 +134,7 @@ def examine(
     rank: whose part of a plan for ranks it is; left out, that of the only rank of a group of one.
     """
     if vars is not None and not isinstance(vars, Mapping):
-        raise TypeError(f"vars is a mapping of names to values, not {type(vars).__name__}")
+        raise TypeError(f"vars must be a mapping of names to values, not {type(vars).__name__}")
     given = vars or {}
     set_outside = {**(ambient or {}), **given}
     try:
@@ -181,9 +181,9 @@ def loaded(
     if not isinstance(plan, LoadedPlan):
         return load(plan, vars, rank=rank or _ALONE)
     if vars:
-        raise TypeError("vars are for a plan that is not loaded yet: give them to hipplan.load()")
+        raise TypeError("the plan is already loaded: pass vars to hipplan.load()")
     if rank is not None and plan.plan.ranks is not None and plan.rank != rank:
-        raise TypeError(f"the plan is loaded already, for {plan.rank}, and this is {rank}: give its path or text")
+        raise TypeError(f"the plan was loaded for {plan.rank}, and this is {rank}: pass its path or text instead")
     return plan
 
 

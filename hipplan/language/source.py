@@ -155,7 +155,7 @@ def _name(source: Any) -> str:
         return str(getattr(source, "name", "<stream>"))
     if not isinstance(source, (str, os.PathLike)):
         kind = type(source).__name__
-        raise TypeError(f"a path, a text, an open stream or a mapping is wanted here, not {kind}")
+        raise TypeError(f"expected a path, a text, an open stream or a mapping, not {kind}")
     if not os.fspath(source):
         raise PlanError(Diagnostic("HP001", "the path is empty", hint="name a file"))
     return os.fsdecode(source)
@@ -173,7 +173,7 @@ def read_all(source: str | os.PathLike[str] | IO[Any], name: str) -> Any:
         return _pieces(source)
     except (OSError, ValueError) as error:
         one_line = isinstance(source, str) and re.search(r"[{:] ", source)
-        hint = "a text of one line is taken for a path: end it with a line break" if one_line else ""
+        hint = "text of one line is read as a path: end it with a line break" if one_line else ""
         raise PlanError(Diagnostic("HP001", f"cannot read {name}: {reason_of(error)}", hint=hint)) from None
 
 
@@ -274,7 +274,7 @@ class _Reader:
         where = self.source.text_span(mark.line + 1, mark.column + 1) if mark else None
         if "another document" in problem:
             hint = "a plan is one document; remove `---`"
-            return Diagnostic("HP010", "a second document begins here", where, hint=hint)
+            return Diagnostic("HP010", "a second document starts here", where, hint=hint)
         if begun and mark and not self.source.text[mark.index :].strip():
             # The end of the file is where it was noticed: what was never closed is what to look at, or the last word.
             where = self.source.text_span(begun.line + 1, begun.column + 1)
@@ -295,7 +295,7 @@ class _Reader:
         elif where and (name := re.match(r"\$\{(\w+)\}", where.text[max(0, where.column - 2) :])):
             hint = f"a variable is $({name[1]}), with parentheses"
         elif "expected ',' or '}'" in problem and "before this is complete" not in problem:
-            hint = "put a comma between two keys"
+            hint = "put a comma between the keys"
         elif problem == "did not find expected key":
             hint = "keys of one mapping begin in the same column"
         return Diagnostic("HP004", problem, where, why=context, hint=hint)
@@ -311,7 +311,7 @@ class _Reader:
             self._report("HP008", "this anchor contains an alias of itself", node, hint="write the value out")
             return None
         again = identity in self.seen
-        who = "an alias of this" if again else "this document"
+        who = "the alias" if again else "this document"
         for kind in ("values", "repeated values") if again else ("values",):
             self.source.budget.take(kind, 1 + len(node.value), who, lambda: self.source._node_span(node))
         self.seen.add(identity)
@@ -345,14 +345,14 @@ class _Reader:
             self._tagged(node)
             return None
         if node.tag in (INT, FLOAT) and len(node.value) > DIGITS_MAX:
-            summary = f"a number of {len(node.value)} digits"
-            self._report("HP012", summary, node, hint="numbers of a plan fit in 64 bits")
+            summary = f"a number with {len(node.value)} digits"
+            self._report("HP012", summary, node, hint="numbers in a plan have at most 64 bits")
             return 0
         return scalar(node.tag, node.value)
 
     def _tagged(self, node: yaml.Node) -> None:
-        why = "a plan holds plain data only; a tag could ask for a Python object"
-        hint = "remove the tag; quote the value if it is meant to be text"
+        why = "a plan holds only plain data; a tag could construct a Python object"
+        hint = "remove the tag; if the value is text, quote it"
         self._report("HP006", f"the tag {_short_tag(node.tag)} is not allowed", node, why=why, hint=hint)
 
     def _bad_key(self, node: yaml.Node) -> None:
@@ -376,7 +376,7 @@ class _Reader:
         first_key, first_value = node.value[index]
         first = self.source._node_span(first_key)
         summary = f"the key '{key}' appears twice, first at {first.line}:{first.column}"
-        hint = "keep one of the two, or put what is below them together under one"
+        hint = "keep one of the two, or merge their contents under one"
         notes = (f"first: {first}: {first.text[:400].strip()[:80]}",)
         self._report("HP005", summary, key_node, hint=hint, notes=notes)
         second = self._construct(value_node)

@@ -154,7 +154,7 @@ class MovesBytes(InGroup):
     def write(self, name: str, array: Any) -> None:
         """Puts the bytes of a NumPy array, or of what NumPy makes one of, into a buffer, region, tensor or mapping.
 
-        It has to have the dtype and shape of a tensor, or as many bytes as anything else: nothing is converted. Where
+        It has to have the dtype and shape of a tensor, or as many bytes as anything else; nothing is converted. Where
         NumPy has no such dtype, unsigned integers of the same size are taken as its bits. Raises as read() does.
         """
         with self._moves(name) as moves:
@@ -175,7 +175,7 @@ class MovesBytes(InGroup):
     ) -> Iterator[Moves]:
         """One at a time; the memory is held meanwhile, so that nobody can give it back."""
         if stream is not None and on_bytes is not None:
-            raise ValueError("on_bytes is for work that is waited for: leave it out, or stream")
+            raise ValueError("on_bytes is for work that is waited for: remove it, or stream")
         self._holding.require_open()
         if self._holding.is_changed_here():  # a move that waits for this one to end may wait for the change to end too
             raise RuntimeError("the layout is being changed: bytes cannot be copied during a change")

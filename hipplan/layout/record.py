@@ -301,7 +301,7 @@ def _event(line: bytes, file: str, number: int, first: bool) -> Event:
     try:
         event = strict_json.loads(line)
     except (ValueError, RecursionError) as error:
-        what = str(error) if "no number" in str(error) else "the line is not JSON"
+        what = str(error) if "representable" in str(error) else "the line is not JSON"
         raise _no_record(file, number, what) from None
     if not isinstance(event, dict) or not isinstance(kind := event.get("event"), str) or kind not in _FIELDS:
         raise _no_record(file, number, "the line is not an event of a record")

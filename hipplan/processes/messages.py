@@ -217,7 +217,7 @@ class Caller:
         try:
             self._connect(within(folder, name))
             if peer(self._connection)[1] != os.geteuid():
-                raise PermissionError(errno.EPERM, "it is another user's")
+                raise PermissionError(errno.EPERM, "it belongs to another user")
         except BaseException:
             self._connection.close()
             raise

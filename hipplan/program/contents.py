@@ -39,7 +39,7 @@ def fill(memory: Memory, name: str, value: float | bool, dtype: str, origin: Spa
     except ValueError as error:
         raise Refused("HP105", f"'{name}' cannot be filled: {error}") from None
     if resource.size % len(pattern):
-        raise Refused("HP421", f"'{name}' has {resource.size} bytes, which is no multiple of the size of {kind}")
+        raise Refused("HP421", f"'{name}' has {resource.size} bytes, not a multiple of the size of {kind}")
     shown = f"{str(value).lower() if isinstance(value, bool) else value} ({kind})"
     return Fill(name=name, parts=memory.parts(name, "rw"), value=shown, pattern=pattern.hex(), origin=origin)
 
@@ -49,11 +49,13 @@ def copy(memory: Memory, name: str, source: str, origin: Span | None = None) -> 
     to, from_ = memory.by_name[name], memory.by_name[source]
     if to.size != from_.size:
         raise Refused(
-            "HP421", f"'{name}' has {format_size(to.size)}, '{source}' {format_size(from_.size)}",
-            hint="a copy needs as many bytes",
+            "HP421", f"'{name}' has {format_size(to.size)}, '{source}' has {format_size(from_.size)}",
+            hint="a copy needs the same number of bytes",
         )  # fmt: skip
     if to.dtype and from_.dtype and to.dtype != from_.dtype:
-        raise Refused("HP421", f"'{name}' is of {to.dtype}, '{source}' of {from_.dtype}", hint="nothing is converted")
+        raise Refused(
+            "HP421", f"'{name}' is of {to.dtype}, '{source}' of {from_.dtype}", hint="dtypes are never converted"
+        )
     whole = (to.inside or name, from_.inside or source)
     if whole[0] == whole[1] and to.offset < from_.offset + from_.size and from_.offset < to.offset + to.size:
         raise Refused("HP213", f"'{source}' and '{name}' are the same memory")

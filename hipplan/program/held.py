@@ -52,7 +52,7 @@ def holdable(program: Program) -> Program:
 
 
 def _refused(program: Program) -> Iterator[Diagnostic]:
-    hint = "leave it out, and apply it in the process that uses it: holders hold allocations and regions"
+    hint = "remove it, and apply it in the process that uses it: holders hold allocations and regions"
     for name, shared in program.shared.items():
         why = "map: is for ranks that apply together; whoever attaches may map all of it"
         yield Diagnostic("HP450", f"a holder cannot hold '{name}' for ranks", shared.origin, why=why)

@@ -87,7 +87,7 @@ class Memory:
                 return who
         does = "write" if right == "rw" else "read"
         sealed = right == "rw" and mapping.name in self._sealed
-        hint = "it is sealed: unseal() it first" if sealed else f"give its device the right {right}"
+        hint = "it is sealed: unseal() it first" if sealed else f"give its device {right} access"
         if only and any(right in given for who, given in rights.items() if who != "host"):
             why = "on AMD bytes are moved by the device that holds them"
             raise Refused("HP213", f"{mapping.device} may not {does} '{resource.name}'", why=why, hint=hint)

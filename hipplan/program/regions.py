@@ -306,7 +306,7 @@ def _too_large(name: str, tensor: Tensor, room: int, span: Span | None) -> Diagn
         "HP212",
         f"'{name}' needs {format_size(tensor.bytes_least)}, {format_size(max(room, 0))} are left for it",
         span,
-        hint="make the region larger, or leave its size out",
+        hint="make the region larger, or remove its size",
     )
 
 

@@ -46,8 +46,8 @@ def test_a_save_that_is_wrong_is_told_before_anything_is_done(save: str, why: st
         ("layer={}/layer.npy", "HP421", "'layer' is a region"),
         ("mirror={}/none/m.bin", "HP413", "No such file or directory"),
         ("mirror={}", "HP413", "it is a folder"),
-        ("mirror=/dev/full", "HP413", "it is no ordinary file"),
-        ("mirror=/dev/stdout", "HP413", "it is no ordinary file"),
+        ("mirror=/dev/full", "HP413", "it is not a regular file"),
+        ("mirror=/dev/stdout", "HP413", "it is not a regular file"),
     ],
 )
 def test_what_cannot_be_saved_is_told_before_the_first_call(

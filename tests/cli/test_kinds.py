@@ -19,8 +19,8 @@ USES = {
     "lock": "`hipplan apply PLAN --locked FILE`",
     "profile": "`--machine FILE` takes it",
     "record": "`hipplan replay FILE` shows it",
-    "report": "programs read it",
-    "reports": "programs read it",
+    "report": "it is for other programs",
+    "reports": "it is for other programs",
     "tensors": "`hipplan import safetensors FILE`",
     "index": "`hipplan import safetensors FILE`",
 }
@@ -76,7 +76,7 @@ def test_another_kind_is_told_in_one_sentence(
     assert done.returncode == 2, done.stderr
     first, *more = done.stderr.splitlines()
     assert first.startswith(f"error[HP014]: {files[given]} is a")
-    assert more[0].startswith(f"  why:  {'a machine profile' if wanted == 'profile' else f'a {wanted}'}")
+    assert more[0].startswith(f"  why:  this needs {'a machine profile' if wanted == 'profile' else f'a {wanted}'}")
     assert more[1].startswith(f"  hint: {USES[given]}")
     assert len(more) == 2
 

@@ -61,7 +61,7 @@ PAST: dict[str, str] = {
     "rights to tensors": "devices: {gpu: {count: 1000}}\nregions: {g: {size: 1GiB, access: {gpu.*: rw}, "
     "tensors: {t: {each: 15000, dtype: u8, shape: [1]}}}}",
     "prefetches": "buffers: {b: {each: 50, kind: managed, size: 1MiB, prefetch: [" + "{to: host}, " * 900 + "]}}",
-    "mistakes": "buffers: {b: {each: 15000, kind: managed, size: 1, advice: [" + "1, " * 44 + "]}}",
+    "errors": "buffers: {b: {each: 15000, kind: managed, size: 1, advice: [" + "1, " * 44 + "]}}",
     "mappings by alias": "allocations: {a: {size: 2MiB}}\nreservations:\n  r: {mappings: &a ["
     + "{allocation: a}, " * 1000
     + "]}\n"
@@ -138,7 +138,7 @@ SLOW: dict[str, tuple[str, str]] = {
     + "reservations: {r: {mappings: [" + ", ".join(f"{{allocation: {name}}}" for name in ALIKE[300:]) + "]}}"),
     "numbers of devices": ("sim-2", "devices: {gpu: {count: 24000}}\n"
     "streams: {a: {each: 14000, device: 'cuda:9$(index % 1000)'}}"),
-    "mistakes": ("sim-2", "buffers: {b: {each: 200, kind: managed, size: 1, advice: [" + "1, " * 480 + "]}}"),
+    "errors": ("sim-2", "buffers: {b: {each: 200, kind: managed, size: 1, advice: [" + "1, " * 480 + "]}}"),
     "chunks of many devices": ("thousand", "devices: {gpu: {count: 1000}}\nregions: {r: {each: 90, access: {}, "
     "devices: [gpu.*], tensors: {t: {dtype: u8, shape: [1], device: gpu.0}}}}"),
     "ranges that share memory": ("hip-7.2", "allocations: {a: {size: 2MiB}, b: {size: 4MiB}}\nreservations: "
@@ -287,24 +287,24 @@ FLOODS: dict[str, Flood] = {
     "many lists": Flood(
         lambda n: "buffers:\n" + f"  b$: {{{MANAGED}, advice: {each(39_000)}}}\n" * (n // 39_000),
         *(18 * 39_000, 3 * 39_000),
-        "this document has {} mistakes",
+        "this document has {} errors",
     ),
-    "tensors": Flood(lambda n: f"regions: {{r: {{tensors: {keyed(n)}}}}}", *MISTAKES, "this document has {} mistakes"),
+    "tensors": Flood(lambda n: f"regions: {{r: {{tensors: {keyed(n)}}}}}", *MISTAKES, "this document has {} errors"),
     "names and tensors": Flood(
         lambda n: f"regions: {{r: {{tensors: {keyed(n // 2, '-t')}}}}}",
         *(740_000, 105_000 // 2 * 2),
-        "this document has {} mistakes",
+        "this document has {} errors",
     ),
     "rights": Flood(
-        lambda n: f"reservations: {{r: {{size: 1, access: {keyed(n)}}}}}", *MISTAKES, "this document has {} mistakes"
+        lambda n: f"reservations: {{r: {{size: 1, access: {keyed(n)}}}}}", *MISTAKES, "this document has {} errors"
     ),
     "unknown keys": Flood(
-        lambda n: f"buffers: {{b: {{{MANAGED}, {keyed(n)[1:]}}}", *MISTAKES, "this document has {} mistakes"
+        lambda n: f"buffers: {{b: {{{MANAGED}, {keyed(n)[1:]}}}", *MISTAKES, "this document has {} errors"
     ),
     "unknown keys of many": Flood(
         lambda n: "buffers:\n" + f"  b$: {{{MANAGED}, {keyed(17)[1:]}\n" * (n // 17),
         *(18_000 * 17, 6_200 * 17),
-        "this document has {} mistakes",
+        "this document has {} errors",
     ),
 }
 """'$' becomes another number in each line. In `make test` one has 10 MB, the others are little past the limit."""

@@ -76,9 +76,9 @@ def test_the_older_of_two_plans_has_variables_of_its_own(
         ("n: 1.5\n", "the variable 'n' must be an integer, true, false or text"),
         ("- 3\n", "a file of variables holds NAME: VALUE"),
         ("m: 3\n", "the plan has no variable 'm'"),
-        ("", "it has a line for each variable"),
+        ("", "write one line per variable"),
         ("n: 1\nn: 2\n", "error[HP005]"),
-        (COUNTED, "is a plan, and no file of variables"),
+        (COUNTED, "is a plan, not a file of variables"),
         ("n: 0\n", "given: n=0"),
     ],
 )

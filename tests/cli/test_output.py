@@ -220,7 +220,7 @@ def test_a_plan_that_came_from_a_pipe_is_not_written_back(tmp_path: Path, hippla
     os.close(reading)
 
     assert done.returncode == 2
-    assert "why:  it is no ordinary file" in done.stderr
+    assert "why:  it is not a regular file" in done.stderr
 
 
 def test_a_document_is_utf_8_on_a_terminal_that_is_not(hipplan: Run) -> None:

@@ -337,10 +337,10 @@ HEAD = {
         ([HEAD, {"event": "step", "call": "hipMalloc"}], "name"),
         ([HEAD, {"event": "undone", "at_us": 0, "us": 1, "retries": 0, "leaks": {}, "summary": ""}], "leaks"),
         ([HEAD, b'"' + b"x" * MAX_LINE_BYTES], "too long"),
-        ([HEAD, b'{"event": "end", "us": 1e400}'], "1e400 is no number"),
-        ([HEAD, b'{"event": "end", "us": -1E+999}'], "-1E+999 is no number"),
-        ([HEAD, b'{"event": "end", "us": NaN}'], "NaN is no number"),
-        ([HEAD, b'{"event": "end", "us": -Infinity}'], "-Infinity is no number"),
+        ([HEAD, b'{"event": "end", "us": 1e400}'], "1e400 is not a representable number"),
+        ([HEAD, b'{"event": "end", "us": -1E+999}'], "-1E+999 is not a representable number"),
+        ([HEAD, b'{"event": "end", "us": NaN}'], "NaN is not a representable number"),
+        ([HEAD, b'{"event": "end", "us": -Infinity}'], "-Infinity is not a representable number"),
     ],
 )
 def test_what_is_no_record_is_told_with_its_line(lines: list[Any], why: str, tmp_path: Path) -> None:

@@ -26,11 +26,11 @@ def test_vars_come_before_loading(sim: Simulator) -> None:
     size = plan(vars={"mib": 1}, buffers={"b": {"kind": "pinned", "size": "$(mib * 1MiB)"}})
     one, two = hipplan.load(size), hipplan.load(size, vars={"mib": 2})
 
-    with pytest.raises(TypeError, match=r"vars are for a plan that is not loaded yet: give them to hipplan\.load\(\)"):
+    with pytest.raises(TypeError, match=r"the plan is already loaded: pass vars to hipplan\.load\(\)"):
         hipplan.apply(one, vars={"mib": 2}, runtime="sim")
     assert sim.alive() == set()
     with hipplan.apply(one, vars={}, runtime="sim") as layout:
-        with pytest.raises(TypeError, match="vars are for a plan that is not loaded yet"):
+        with pytest.raises(TypeError, match="the plan is already loaded: pass vars"):
             layout.update(one, vars={"mib": 2})
         assert layout["b"].size == MIB
         layout.update(two)
@@ -39,7 +39,7 @@ def test_vars_come_before_loading(sim: Simulator) -> None:
 
 @pytest.mark.parametrize("given", ["a=b", ["a=b"], 5])
 def test_vars_are_a_mapping(given: Any) -> None:
-    with pytest.raises(TypeError, match=f"vars is a mapping of names to values, not {type(given).__name__}"):
+    with pytest.raises(TypeError, match=f"vars must be a mapping of names to values, not {type(given).__name__}"):
         hipplan.load(QUICKSTART, vars=given)
 
 
@@ -50,7 +50,7 @@ def test_vars_are_a_mapping(given: Any) -> None:
     ids=["load", "apply", "compile"],
 )
 def test_a_plan_of_the_wrong_type_is_told(use: Callable[[Any], object], given: Any) -> None:
-    wanted = f"a path, a text, an open stream or a mapping is wanted here, not {type(given).__name__}"
+    wanted = f"expected a path, a text, an open stream or a mapping, not {type(given).__name__}"
     with pytest.raises(TypeError, match=wanted):
         use(given)
 
@@ -58,7 +58,7 @@ def test_a_plan_of_the_wrong_type_is_told(use: Callable[[Any], object], given: A
 def test_an_empty_path_is_no_folder() -> None:
     with pytest.raises(hipplan.PlanError, match="the path is empty"):
         hipplan.load("")
-    with pytest.raises(hipplan.PlanError, match=r"HP001.*\n.*a text of one line is taken for a path"):
+    with pytest.raises(hipplan.PlanError, match=r"HP001.*\n.*text of one line is read as a path"):
         hipplan.load('{"hipplan": 1}')
 
 
@@ -113,7 +113,7 @@ def test_a_plan_of_numpy_s_numbers_is_the_plan_of_python_s() -> None:
      ({1}, "a set"), (np.zeros(2), "a numpy.ndarray"), (None, "nothing")],
 )  # fmt: skip
 def test_what_is_no_size_is_called_what_it_is(size: Any, told: str) -> None:
-    with pytest.raises(hipplan.PlanError, match=f"HP103.*a byte size is needed here, not {told}"):
+    with pytest.raises(hipplan.PlanError, match=f"HP103.*expected a byte size, not {told}"):
         hipplan.load(plan(buffers={"b": {"kind": "pinned", "size": size}}))
 
 
@@ -140,7 +140,7 @@ def test_arguments_take_integers_of_numpy_and_refuse_what_is_none(sim: Simulator
         assert layout["r"].size == 6 * MIB
         for wrong, told in ((True, "true or false"), (1.5, "a fraction"), ([1], "a list")):
             for move in (layout.grow, layout.shrink):
-                with pytest.raises(hipplan.ApplyError, match=f"HP420.*a byte size is needed here, not {told}"):
+                with pytest.raises(hipplan.ApplyError, match=f"HP420.*expected a byte size, not {told}"):
                     move("r", by=wrong)  # type: ignore[operator]
         assert layout["r"].size == 6 * MIB
 

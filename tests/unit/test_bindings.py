@@ -49,10 +49,13 @@ def test_the_same_memory_in_another_object_stays_registered(sim: Simulator) -> N
 @pytest.mark.parametrize(
     ("buffers", "says"),
     [
-        ({"b": {"kind": "registered", "bind": "x", "count": 2}}, "the same memory cannot become several buffers"),
+        (
+            {"b": {"kind": "registered", "bind": "x", "count": 2}},
+            "the same memory cannot be registered as several buffers",
+        ),
         (
             {name: {"kind": "registered", "bind": "x"} for name in "bc"},
-            "'b' and 'c' both register what is bound to 'x'",
+            "'b' and 'c' both register the memory bound to 'x'",
         ),
     ],
 )

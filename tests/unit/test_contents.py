@@ -473,12 +473,12 @@ def test_moving_bytes_inside_of_moving_bytes_is_refused(sim: Simulator) -> None:
 @pytest.mark.parametrize(
     ("given", "code", "said"),
     [
-        ({"value": 300}, "HP105", "'x' cannot be filled: 300 is outside of what u8 holds"),
-        ({"value": True}, "HP105", "true and false are for bool, u8 takes numbers"),
+        ({"value": 300}, "HP105", "'x' cannot be filled: 300 is out of range for u8"),
+        ({"value": True}, "HP105", "u8 takes numbers; true and false are for bool"),
         ({"value": 1, "dtype": "nonsense"}, "HP105", "there is no dtype 'nonsense'"),
         ({"path": "f", "part": 1}, "HP107", "part and parts go together"),
-        ({"path": "a.npy", "tensor": "x"}, "HP107", "tensor is for a safetensors file, and not for a.npy"),
-        ({"path": "a.npy", "at": 0}, "HP107", "at is for a file of bytes, and not for a.npy"),
+        ({"path": "a.npy", "tensor": "x"}, "HP107", "tensor is for a safetensors file, not for a.npy"),
+        ({"path": "a.npy", "at": 0}, "HP107", "at is for a file of bytes, not for a.npy"),
         ({"path": "f\0", "at": 0}, "HP105", "'file' cannot be"),
         ({"path": "f", "part": 5, "parts": 2}, "HP105", "there is no part 5 of 2"),
         ({"path": "f", "at": "4kb"}, "HP013", "is not a unit of bytes"),
@@ -578,11 +578,11 @@ NOBODY = rights({"host": "rw"}, {"gpu.0": "none", "gpu.1": "r"})
         (
             {"odd": {"value": 1.0, "dtype": "float32"}},
             "HP421",
-            "'odd' has 4097 bytes, which is no multiple of the size of f32",
+            "'odd' has 4097 bytes, not a multiple of the size of f32",
         ),
-        ({"fresh": {"copy_of": "odd"}}, "HP421", "'fresh' has 4KiB, 'odd' 4097B"),
-        ({"whole": {"value": 1}}, "HP213", "how large 'whole' is, the plan does not say"),
-        ({"small": {"copy_of": "whole"}}, "HP213", "how large 'whole' is, the plan does not say"),
+        ({"fresh": {"copy_of": "odd"}}, "HP421", "'fresh' has 4KiB, 'odd' has 4097B"),
+        ({"whole": {"value": 1}}, "HP213", "the plan does not give the size of 'whole'"),
+        ({"small": {"copy_of": "whole"}}, "HP213", "the plan does not give the size of 'whole'"),
     ],
 )
 def test_what_the_plan_alone_tells_is_told_without_a_machine(contents: dict[str, Any], code: str, told: str) -> None:

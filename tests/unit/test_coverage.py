@@ -43,7 +43,7 @@ def test_every_function_in_scope_has_its_rows() -> None:
         assert f"\n## {function}\n" in text
     assert "`prop.location.type=hipMemLocationTypeHostNuma` | `Allocation.numa_node` |" in text
     assert "`advice=hipMemAdviseUnsetCoarseGrain` | `Advice.advise: unset_coarse_grain` |" in text
-    assert "`mapInfoList` | *refused*: `sparse` (HP109), HIP answers hipMemMapArrayAsync with NotSupported" in text
+    assert "`mapInfoList` | *refused*: `sparse` (HP109), hipMemMapArrayAsync returns hipErrorNotSupported" in text
 
 
 @pytest.mark.parametrize("function", sorted(TABLE))

@@ -159,7 +159,7 @@ def test_what_was_given_from_outside_is_told_where_it_is_used() -> None:
         ("given: n=3 (not the plan's own value)", "given: kv=16M (not the plan's own value)"),
     )
     assert (flag.code, flag.notes) == ("HP103", ("given: b=True (not the plan's own value)",))
-    assert flag.hint == "YAML 1.2 writes true and false"
+    assert flag.hint == "in YAML 1.2 the booleans are true and false"
 
 
 @pytest.mark.parametrize("written", ["", "5", "[n]"])
@@ -346,7 +346,7 @@ def test_a_variable_of_two_included_files_needs_the_word_of_one_that_includes_bo
 
     (told,) = raised.value.diagnostics
     assert (told.code, str(told.span).endswith("g.yaml:3:8"), "f.yaml:2:8" in told.label) == ("HP204", True, True)
-    assert "or say it in" in told.hint
+    assert "or define it in" in told.hint
     good = load(write(tmp_path, plan=plan + "vars: {kv: 2}\n"))
     assert good.objects.buffers["b"].spec.size == 3
 

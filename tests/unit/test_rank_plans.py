@@ -104,7 +104,7 @@ def test_a_node_with_more_ranks_than_the_plan_is_for_is_refused() -> None:
 def test_a_name_that_another_rank_has_is_explained() -> None:
     managed = "{kind: managed, size: 1MiB, prefetch: [{to: gpu.0, stream: s}]}"
     text = f"ranks: {{}}\nstreams: {{s: {{rank: 1}}}}\nbuffers: {{m: {managed}}}"
-    with pytest.raises(hipplan.PlanError, match="'s' is made by rank 1 alone"):
+    with pytest.raises(hipplan.PlanError, match="only rank 1 makes 's'"):
         load(text, 0)
     load(text.replace("kind: managed", "rank: 1, kind: managed"), 0)
 
@@ -186,7 +186,7 @@ contents: {COPY: {copy_of: r.t}}
     load(text.replace("COPY", "b"), 0)
     load(text.replace("COPY", "b"), 1)
     load(text.replace("COPY", "a"), 0)
-    with pytest.raises(hipplan.PlanError, match=r"'r\.t' is made by rank 0 alone: give its copies the same rank:"):
+    with pytest.raises(hipplan.PlanError, match=r"only rank 0 makes 'r\.t': give its copies the same rank:"):
         load(text.replace("COPY", "a"), 1)
 
 

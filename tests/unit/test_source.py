@@ -140,7 +140,7 @@ def test_a_name_with_brackets_between_braces_is_to_be_quoted() -> None:
         refused(text)[0].hint for text in ('{"a[0]": 1, b.0[12]: 2}\n', "{a: {copy_of: r[1]}}\n", "{a: 'b' [1]}\n")
     ]
 
-    assert hints == ['quote it: "b.0[12]"', 'quote it: "r[1]"', "put a comma between two keys"]
+    assert hints == ['quote it: "b.0[12]"', 'quote it: "r[1]"', "put a comma between the keys"]
 
 
 def test_all_mistakes_of_a_document_come_at_once_and_in_order() -> None:

@@ -261,7 +261,7 @@ def test_what_a_stream_cannot_do_is_refused(call: Any, message: str, layout: hip
 def test_only_streams_of_the_layout_are_taken(layout: hipplan.Layout) -> None:
     with pytest.raises(TypeError, match=r"not int; to have PyTorch work in it: torch.cuda.ExternalStream"):
         layout.copy("a", "b", stream=3)  # type: ignore[call-overload]
-    with pytest.raises(ValueError, match="leave it out, or stream"):
+    with pytest.raises(ValueError, match="remove it, or stream"):
         layout.copy("a", "b", stream="copy", on_bytes=print)  # type: ignore[call-overload]
     with hipplan.apply(PLAN, runtime="sim") as other, pytest.raises(hipplan.ApplyError, match="of another layout"):
         layout.copy("a", "b", stream=other["copy"])  # type: ignore[call-overload]

@@ -197,13 +197,13 @@ def test_parts_are_cut_from_the_one_dimension_that_is_larger(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("more", "summary", "hint"),
     [
-        ({"dtype": "f32", "shape": (2, 6), "size": 48}, "has the shape", "say parts: 2 and part: 0 to 1"),
+        ({"dtype": "f32", "shape": (2, 6), "size": 48}, "has the shape", "add parts: 2 and part: 0 to 1"),
         ({"dtype": "f32", "shape": (4, 5), "size": 80}, "has the shape", ""),
         ({"dtype": "f32", "shape": (2, 3), "size": 24, "parts": 2}, "has the shape", ""),
         ({"dtype": "f32", "shape": (24,), "size": 96}, "has the shape", ""),
-        ({"dtype": "f16", "shape": (4, 6), "size": 48}, "is of f32", "nothing is converted"),
+        ({"dtype": "f16", "shape": (4, 6), "size": 48}, "is of f32", "dtypes are never converted"),
         ({"size": 95}, "has 96 bytes", ""),
-        ({"size": 96, "tensor": "b"}, "has no tensor 'b'", "tensor: names another"),
+        ({"size": 96, "tensor": "b"}, "has no tensor 'b'", "name one of its tensors with tensor:"),
     ],
 )
 def test_what_does_not_fit(more: dict[str, Any], summary: str, hint: str, tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_bytes_are_as_many_as_are_wanted_or_begin_where_it_is_said(
 def test_a_missing_file_is_told_with_the_place_where_it_was_looked_for() -> None:
     with pytest.raises(FileProblem, match=r"none\.bin cannot be read") as caught:
         rows(Path("none.bin"), size=1)
-    assert caught.value.hint == f"it was looked for at {Path.cwd() / 'none.bin'}"
+    assert caught.value.hint == f"its absolute path is {Path.cwd() / 'none.bin'}"
 
 
 def test_the_nearest_tensor_is_looked_for_for_the_first_mistakes_alone(tmp_path: Path) -> None:
@@ -245,4 +245,4 @@ def test_the_nearest_tensor_is_looked_for_for_the_first_mistakes_alone(tmp_path:
         hints.append(caught.value.hint)
     files.close()
 
-    assert hints == ["did you mean 'weight'?"] * 20 + ["tensor: names another"] * 10
+    assert hints == ["did you mean 'weight'?"] * 20 + ["name one of its tensors with tensor:"] * 10

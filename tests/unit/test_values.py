@@ -60,14 +60,14 @@ def test_small_floats(dtype: str, value: float, code: int) -> None:
     ],
 )  # fmt: skip
 def test_what_a_type_cannot_hold(dtype: str, value: float) -> None:
-    with pytest.raises(ValueError, match=r"holds|bool"):
+    with pytest.raises(ValueError, match=r"out of range|whole numbers|bool"):
         encode(dtype, value)
 
 
 @pytest.mark.parametrize("dtype", ["u8", "f32", "bool", "bf16", "f8_e5m2"])
 @pytest.mark.parametrize(("value", "told"), [("x", "text"), (None, "nothing"), ([1], "a list"), (1j, "a complex")])
 def test_what_is_no_number_is_called_that_and_not_too_large(dtype: str, value: Any, told: str) -> None:
-    with pytest.raises(ValueError, match=f"a number, true or false is needed, not {told}"):
+    with pytest.raises(ValueError, match=f"expected a number, true or false, not {told}"):
         encode(dtype, value)
 
 

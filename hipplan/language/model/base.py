@@ -11,7 +11,7 @@ from hipplan.units import SizeError, parse_size
 
 
 class PlanModel(BaseModel):
-    """Unknown keys are errors, nothing is converted quietly, nothing changes after reading."""
+    """Unknown keys are errors, values are never converted silently, nothing changes after reading."""
 
     # pydantic could take the docstrings of fields itself (use_attribute_docstrings), but it parses the source anew at
     # each start, a tenth of the time `validate` takes. describe.py does it when somebody wants to read.
@@ -60,8 +60,8 @@ def _positive_size(value: Any, more: str = "") -> int:
         raise refuse(
             "HP105",
             "a size of 0 bytes",
-            why="HIP refuses it or returns a null pointer",
-            hint="leave the object out",
+            why="HIP rejects it or returns a null pointer",
+            hint="remove the object",
         )
     return size
 

@@ -68,7 +68,7 @@ class Advice(PlanModel):
         if not needed and self.device is not None:
             raise refuse(
                 "HP211",
-                f"{self.advise} has no device",
+                f"{self.advise} takes no device",
                 at="device",
                 why="HIP ignores it there",
                 hint="remove device",
@@ -225,14 +225,14 @@ class PinnedBuffer(_Buffer):
     @model_validator(mode="after")
     def _one_node_and_coherency(self) -> Self:
         if self.numa is not None and self.numa_user:
-            why = "numa_user follows the caller's policy, wherever that leads"
+            why = "numa_user follows the caller's NUMA policy, which may choose another node"
             raise refuse("HP107", "numa and numa_user exclude each other", at="numa", why=why, hint="keep one")
         if self.uncached and self.coherent is not None:
             raise refuse(
                 "HP107",
                 "uncached and coherent exclude each other",
                 at="coherent",
-                why="hipHostMalloc gives InvalidValue",
+                why="hipHostMalloc returns hipErrorInvalidValue",
                 hint="keep one",
             )
         return self
@@ -270,7 +270,7 @@ class Anonymous(PlanModel):
     @model_validator(mode="after")
     def _one_node(self) -> Self:
         if self.numa is not None and self.numa_node is not None:
-            raise refuse("HP107", "numa and numa_node both say which node", at="numa", hint="keep one")
+            raise refuse("HP107", "numa and numa_node both choose a node", at="numa", hint="keep one")
         return self
 
 
@@ -335,14 +335,14 @@ class RegisteredBuffer(_Buffer):
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
-        if not written(self, ("file", "bind", "anonymous"), "say where the memory comes from"):
+        if not written(self, ("file", "bind", "anonymous"), "choose where the memory comes from"):
             hint = "add file:, bind: or anonymous:"
-            raise refuse("HP107", "registered memory must come from somewhere", hint=hint)
+            raise refuse("HP107", "registered memory needs a source", hint=hint)
         if self.anonymous is not None and self.size is not None:
-            raise refuse("HP107", "the size stands in anonymous already", at="size", hint="remove size")
+            raise refuse("HP107", "anonymous already has the size", at="size", hint="remove size")
         if self.bind is not None and self.count is not None:
-            hint = "use each: with a bind of its own"
-            raise refuse("HP107", "the same memory cannot become several buffers", at="count", hint=hint)
+            hint = "use each: with a different bind for each"
+            raise refuse("HP107", "the same memory cannot be registered as several buffers", at="count", hint=hint)
         return self
 
 

@@ -96,20 +96,20 @@ class Content(PlanModel):
     def _consistent(self) -> Self:
         said = [key for key in ("value", "file", "copy_of") if getattr(self, key) is not None]
         if len(said) != 1:
-            summary = f"{' and '.join(said)} do not go together" if said else "contents without a source"
+            summary = f"{' and '.join(said)} do not go together" if said else "contents need a source"
             hint = "keep one" if said else "add value:, file: or copy_of:"
             raise refuse("HP107", summary, at=said[-1] if said else "", hint=hint)
         for key in _OF_FILES:
             if getattr(self, key) is not None and self.file is None:
-                raise refuse("HP107", f"{key} is for a file", at=key, hint=f"remove {key}")
+                raise refuse("HP107", f"{key} needs file:", at=key, hint=f"remove {key}")
         if self.dtype is not None and self.value is None:
-            raise refuse("HP107", "dtype is for a value", at="dtype", hint="remove it: files have their own")
+            raise refuse("HP107", "dtype needs value:", at="dtype", hint="remove it: files have their own dtype")
         if (self.part is None) != (self.parts is None):
-            raise refuse("HP107", "part and parts go together", hint="part: 0 and parts: 8 is the first of eight")
+            raise refuse("HP107", "part and parts go together", hint="part: 0 with parts: 8 is the first of eight")
         if self.part is not None and self.parts is not None and self.part >= self.parts:
-            raise refuse("HP105", f"there is no part {self.part} of {self.parts}", at="part", hint="they count from 0")
+            raise refuse("HP105", f"there is no part {self.part} of {self.parts}", at="part", hint="parts count from 0")
         for key, of in self._for_other_files():
-            raise refuse("HP107", f"{key} is for {of}, and not for {self.file}", at=key, hint=f"remove {key}")
+            raise refuse("HP107", f"{key} is for {of}, not for {self.file}", at=key, hint=f"remove {key}")
         return self
 
     def _for_other_files(self) -> Iterator[tuple[str, str]]:

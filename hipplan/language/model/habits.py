@@ -60,10 +60,10 @@ def meant_key(name: str, known: Iterable[str], beside: Container[Hashable]) -> s
     """The hint for a key that does not exist, beside those that are written; empty if nobody can tell."""
     keys = set(known)
     if re.match(r"[0-9]", name):
-        return "between braces a comma ends a value: write 1.5GiB with a point"
+        return "inside braces a comma ends a value: write 1.5GiB with a point"
     meant = next((key for key in _KEYS.get(name, ()) if key in keys), "")
     if meant in beside:
-        return f"remove it: {meant}: says this already"
+        return f"remove it: {meant}: has this already"
     return f"write {meant}:" if meant else ""
 
 

@@ -19,7 +19,7 @@ Scalar = int | bool | str
 def _version(value: Any) -> Any:
     if value.__class__ is not int or value != 1:  # to Python, and so to pydantic, true equals 1
         written = f'"{value[:40]}"' if isinstance(value, str) else shown(value)
-        raise refuse("HP108", f"this hipplan reads version 1 of a plan, not {written}", hint="write hipplan: 1")
+        raise refuse("HP108", f"this hipplan reads version 1 of plans, not {written}", hint="write hipplan: 1")
     return value
 
 

@@ -79,9 +79,9 @@ class Tensor(PlanModel):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.shape.count(-1) > 1:
-            raise refuse("HP107", "only one dimension can be what is left", at="shape", hint="write -1 once")
+            raise refuse("HP107", "only one dimension can be -1", at="shape", hint="write -1 only once")
         if 0 in self.shape:
-            raise refuse("HP105", "a tensor without elements", at="shape", hint="leave it out")
+            raise refuse("HP105", "a tensor has no elements", at="shape", hint="remove it")
         if self.bytes_least >= BYTES_MAX:
             why = "sizes and addresses have 64 bits"
             raise refuse("HP105", "a tensor of 2^64 bytes or more", at="shape", why=why, hint="make it smaller")
@@ -192,17 +192,17 @@ class Region(PlanModel):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.device is not None and self.devices is not None:
-            raise refuse("HP107", "device and devices do not go together", at="device", hint="remove device")
+            raise refuse("HP107", "device and devices exclude each other", at="device", hint="remove device")
         if self.devices == []:
-            raise refuse("HP105", "a region on no device", at="devices", hint="name one")
+            raise refuse("HP105", "a region needs at least one device", at="devices", hint="name one")
         if self.size == "auto" and not self.tensors:
             raise refuse("HP107", "a region needs a size or tensors", hint="add size: 1GiB")
         holders = len(self.devices or ()) > 1 or any(name.endswith(".*") for name in self.devices or ())
         if self.reserve is not None and holders and self.spread == "blocks":
-            why = "more memory at the end would not be in the blocks"
+            why = "memory added at the end would be outside the blocks"
             raise refuse("HP107", "a region in blocks cannot grow", at="reserve", why=why, hint="use interleave")
         if self.chunk is None and (self.spread == "interleave" or self.reserve is not None):
-            why = "it says how much each step is"
+            why = "chunk is the size of one step"
             hint = f"add chunk: {format_size(self._fair_chunk())}"
             raise refuse("HP107", "interleaving and growing need a chunk", why=why, hint=hint)
         self._owners()
@@ -213,7 +213,7 @@ class Region(PlanModel):
     def _mapped_by_others(self) -> None:
         if self.addresses == "symmetric" and self.map is None:
             hint = "add map: {ranks: node, access: r}"
-            raise refuse("HP107", "symmetric addresses are for memory that other ranks map", at="addresses", hint=hint)
+            raise refuse("HP107", "symmetric addresses need memory that other ranks map", at="addresses", hint=hint)
         if self.map is not None and self.map.access == "rw" and self.seal:
             hint = "write access: r, or remove seal"
             raise refuse("HP107", "a sealed region cannot be mapped for writing", at="map", hint=hint)
@@ -225,8 +225,8 @@ class Region(PlanModel):
             hint = f"name the device: access: {{{self.device or 'gpu.0'}: rw}}"
             raise refuse("HP107", f"'{words[0]}' is for a region over several devices", at="access", hint=hint)
         if words == [OTHERS]:
-            hint = "add owner: rw, or owner: none if that is meant"
-            raise refuse("HP107", "'others' does not say what the device itself may do", at="access", hint=hint)
+            hint = "add owner: rw, or owner: none if that is intended"
+            raise refuse("HP107", "'others' leaves out the owner's own access", at="access", hint=hint)
 
     def _fair_chunk(self) -> int:
         """Bytes of a chunk with which each device gets some of what is mapped: a power of two, 2MiB to 1GiB."""
@@ -239,8 +239,8 @@ class Region(PlanModel):
         """-1 is for the last tensor, or the last one of a device's part, and needs a size to take the rest of."""
         placed = [tensor.device is not None for tensor in self.tensors.values()]
         if self.size == "auto" and any(placed) and not all(placed):
-            hint = "say device for all tensors or for none, or add size:"
-            raise refuse("HP107", "some tensors say their device, others not", at="tensors", hint=hint)
+            hint = "write device: for all tensors or for none, or add size:"
+            raise refuse("HP107", "some tensors have a device, others do not", at="tensors", hint=hint)
         last = {tensor.device: name for name, tensor in self.tensors.items()}
         for name, tensor in self.tensors.items():
             if -1 not in tensor.shape:
@@ -248,7 +248,7 @@ class Region(PlanModel):
             if self.size == "auto":
                 raise refuse(
                     "HP107",
-                    f"'{name}' takes the rest of a region that has no size",
+                    f"'{name}' takes the rest of the region, but the region has no size",
                     at="tensors",
                     hint="add size: 1GiB",
                 )

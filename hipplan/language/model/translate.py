@@ -21,16 +21,16 @@ Path = tuple[Hashable, ...]
 
 # Keys people will look for because HIP has such an option, and why a plan has no field for it.
 REFUSED = {
-    "offset": "HIP demands that the offset into an allocation is 0, in every release",
-    "flags": "HIP demands 0 here, or the flags have names of their own",
+    "offset": "every HIP release requires offset 0 into the allocation",
+    "flags": "HIP requires 0 here, or the flags have their own keys",
     "compression": "hipMemCreate reads type, location and handle type of its properties, nothing else",
     "gpu_direct_rdma": "hipMemCreate reads type, location and handle type of its properties, nothing else",
     "io_memory": "hipHostRegisterIoMemory is for the memory of another PCIe device, which a plan cannot name",
-    "sparse": "HIP answers hipMemMapArrayAsync with NotSupported, in every release",
+    "sparse": "hipMemMapArrayAsync returns hipErrorNotSupported in every release",
 }
 REFUSED_VALUES = {
-    ("shareable", "fabric"): "fabric handles need HIP 7.14, which hipplan does not speak yet",
-    ("shareable", "win32"): "hipplan is for Linux",
+    ("shareable", "fabric"): "fabric handles need HIP 7.14, which hipplan does not support yet",
+    ("shareable", "win32"): "hipplan runs on Linux only",
     (
         "type",
         "managed",
@@ -147,15 +147,15 @@ def translate(
 
 def too_many(error: ValidationError) -> bool:
     """Whether the limit of mistakes is past: pydantic makes a list of all or none, a kilobyte each."""
-    return error.error_count() > LIMITS["mistakes"]
+    return error.error_count() > LIMITS["errors"]
 
 
 def _their_number(error: ValidationError, data: Any, span: SpanOf) -> Diagnostic:
     """That there are so many, and where most is written: what has few entries has few mistakes."""
     path = _longest(data)
-    summary = f"this document has {error.error_count():,} mistakes"
-    why = f"the limit of one document is {LIMITS['mistakes']:,} mistakes, and past it they are not shown"
-    hint = f"look at '{_named(path)}' first, which has {len(_below(data, path)):,} entries" if path else ""
+    summary = f"this document has {error.error_count():,} errors"
+    why = f"the limit of one document is {LIMITS['errors']:,} errors; beyond it they are not listed"
+    hint = f"check '{_named(path)}' first: it has {len(_below(data, path)):,} entries" if path else ""
     return Diagnostic("HP023", summary, span(path, key=True), why=why, hint=hint)
 
 
@@ -235,13 +235,13 @@ class _Problem:
         if reason:
             hint = "remove it"
             if self.name == "offset" and "at" in known:
-                hint = "remove it; where in its reservation a mapping begins is at:"
+                hint = "remove it; to place a mapping in its reservation, use at:"
             return Diagnostic("HP109", f"a plan has no key '{self.name}'", where, why=reason, hint=hint)
         hint = meant_key(self.name, known, beside) or suggest(self.name, [*known, *elsewhere])
         meant = hint.removeprefix("did you mean '").removesuffix("'?")
         if meant in elsewhere:
             hint = f"{'' if meant == self.name else hint + ' '}{meant}: is for buffers of kind {elsewhere[meant]}"
-        hint = hint or (f"keys here are {', '.join(known)}" if known else "")
+        hint = hint or (f"allowed keys are {', '.join(known)}" if known else "")
         return Diagnostic("HP101", f"there is no key '{self.name}' here", where, hint=hint)
 
     def _missing(self) -> Diagnostic:
@@ -300,7 +300,7 @@ class _Problem:
         if self.kind == "string_type" and given.__class__ is int and _names_a_device(self.path):
             return f"write the name of a device: gpu.{given}, or one of devices:, as gpu: {{ordinal: {given}}}"
         if self.kind == "bool_type" and str(given).lower() in ("yes", "on", "no", "off", "y", "n", "true", "false"):
-            return "remove the quotes" if given in ("true", "false") else "YAML 1.2 writes true and false"
+            return "remove the quotes" if given in ("true", "false") else "in YAML 1.2 the booleans are true and false"
         if self.kind == "bool_type" and given in (0, 1):
             return f"write {'true' if given else 'false'}"
         if self.kind == "int_type" and isinstance(given, str):

@@ -84,10 +84,10 @@ class Allocation(PlanModel):
             why = "a GPU's memory has no NUMA node of its own"
             raise refuse("HP107", "numa_node is for device: host", at="numa_node", why=why, hint="add device: host")
         if self.bind is not None and self.shareable == "none":
-            summary = "an imported allocation must say how it is shared"
+            summary = "an imported allocation needs shareable"
             raise refuse("HP107", summary, at="bind", hint="add shareable: posix_fd")
         if self.bind is not None and self.count is not None:
-            hint = "use each: with a bind of its own"
+            hint = "use each: with a different bind for each"
             raise refuse("HP107", "one descriptor cannot become several allocations", at="count", hint=hint)
         return self
 

@@ -43,9 +43,9 @@ def check_bindings(buffers: Mapping[str, ResolvedBuffer], names: Names) -> None:
             continue
         first = taken.setdefault(spec.bind, buffer.name)
         if first != buffer.name:
-            summary = f"'{first}' and '{buffer.name}' both register what is bound to '{spec.bind}'"
-            why = "runtimes register memory once"
-            names.report("HP107", summary, (*buffer.path, "bind"), why=why, hint="give it a bind of its own")
+            summary = f"'{first}' and '{buffer.name}' both register the memory bound to '{spec.bind}'"
+            why = "memory can be registered only once"
+            names.report("HP107", summary, (*buffer.path, "bind"), why=why, hint="give it a different bind")
 
 
 def _check_range(part: ByteRange | None, whole: int, path: Path, names: Names) -> None:
@@ -58,5 +58,5 @@ def _check_range(part: ByteRange | None, whole: int, path: Path, names: Names) -
         f"the range {shown}, past the end of the buffer",
         (*path, "range", "at" if begins_past else "size"),
         why=f"the buffer has {format_size(whole)}",
-        hint="begin earlier" if begins_past else "leave size out: the range then goes to the end",
+        hint="begin earlier" if begins_past else "remove size: the range then extends to the end",
     )

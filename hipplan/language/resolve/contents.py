@@ -57,8 +57,8 @@ def resolve_contents(
             _check_reachable(spec.copy_of, "r", buffers, access, (*path, "copy_of"), names)
             size, other = sizes.get(name, 0), sizes.get(spec.copy_of, 0)  # 0: the machine, or a file, tells
             if size and other and size != other:
-                told = f"'{name}' has {format_size(size)}, '{spec.copy_of}' {format_size(other)}"
-                names.report("HP421", told, (*path, "copy_of"), hint="a copy needs as many bytes")
+                told = f"'{name}' has {format_size(size)}, '{spec.copy_of}' has {format_size(other)}"
+                names.report("HP421", told, (*path, "copy_of"), hint="a copy needs the same number of bytes")
         _check_reachable(name, "rw", buffers, access, path, names, key=True)
         _check(name, spec, dtypes[name], sizes.get(name, 0), path, names)
         buffer = buffers.get(name)
@@ -93,13 +93,13 @@ def _check_reachable(
     key: bool = False,
 ) -> None:
     if name in buffers and not _size(buffers[name]):
-        why = "its file, or the memory that is passed, tells"
+        why = "its file, or the memory that is passed, decides it"
         names.report(
-            "HP213", f"how large '{name}' is, the plan does not say", path, key=key, why=why, hint="say its size:"
+            "HP213", f"the plan does not give the size of '{name}'", path, key=key, why=why, hint="write its size:"
         )
     if name in access and not any(who != HOST and right in has for who, has in access[name].items()):
         does = "write" if right == "rw" else "read"
-        hint = f"give its device the right {right}"
+        hint = f"give its device {right} access"
         names.report("HP213", f"no device may {does} '{name}'", path, key=key, hint=hint)
 
 
@@ -121,7 +121,7 @@ def _check(name: str, spec: Content, dtype: str, size: int, path: Path, names: N
     if spec.value is None:
         return
     if dtype and spec.dtype is not None:
-        names.report("HP107", f"'{name}' has a dtype of its own", (*path, "dtype"), hint="remove dtype")
+        names.report("HP107", f"'{name}' has its own dtype", (*path, "dtype"), hint="remove dtype")
         return
     try:
         pattern = encode(dtype or spec.dtype or BYTE.name, spec.value)
@@ -129,5 +129,5 @@ def _check(name: str, spec: Content, dtype: str, size: int, path: Path, names: N
         names.report("HP105", f"'{name}' cannot be filled: {error}", (*path, "value"))
         return
     if size % len(pattern):
-        told = f"'{name}' has {size} bytes, which is no multiple of the size of {BY_NAME[spec.dtype or BYTE.name]}"
+        told = f"'{name}' has {size} bytes, not a multiple of the size of {BY_NAME[spec.dtype or BYTE.name]}"
         names.report("HP421", told, path, key=True)

@@ -41,7 +41,7 @@ class Devices:
             return name
         if name == HOST:
             why = "only allocations, access, advice and prefetches may name it"
-            self._names.report("HP201", "the host is no device", path, why=why, hint="name a device, or leave it out")
+            self._names.report("HP201", "the host is not a device", path, why=why, hint="name a device, or remove it")
         elif name is not None:
             self._missing(name, path)
         return self._first
@@ -134,7 +134,9 @@ class Devices:
         for word, meaning in _WORDS.items():
             if word in selectors:
                 told = f"{word} cannot be the name of a device"
-                self._names.report("HP106", told, ("devices", word), key=True, why=f"it means {meaning}")
+                self._names.report(
+                    "HP106", told, ("devices", word), key=True, why=f"the name is reserved for {meaning}"
+                )
 
     def _check_twins(self) -> None:
         """Two names of one device, as far as the plan alone shows it. A machine shows the rest (HP310)."""
@@ -152,7 +154,7 @@ class Devices:
                 f"'{name}' and '{twin.name}' are the same device",
                 (*device.path, key),
                 label=f"also '{twin.name}', line {where.line}" if where and where.line else "",
-                why="each name of a plan means a device of its own",
+                why="every name in a plan is a different device",
                 hint=f"use '{twin.name}' for both, or choose another device",
             )
 
@@ -163,7 +165,7 @@ class Devices:
 
     def _missing(self, name: str, path: Path, *, key: bool = False) -> None:
         members = self._families.get(name.removesuffix(".*"))
-        hint = f"it stands for several: write one of them, as {members[0]}" if members else ""
+        hint = f"it stands for several devices: write one of them, such as {members[0]}" if members else ""
         if _DEFAULT_NAME.fullmatch(name) and int(name[4:]) > ORDINAL_MAX:
             hint = f"ordinals go up to {ORDINAL_MAX}"
 
@@ -179,9 +181,9 @@ class Devices:
     def _meant(self, name: str) -> str:
         """For who names a device as PyTorch does, or by its number alone."""
         if name == "cpu":
-            return "the CPU is called host"
+            return "the CPU is named host"
         if name in (OWNER, OTHERS):
-            return f"{name} is for the access of regions over several devices"
+            return f"{name} is only for the access of regions over several devices"
         if name in ("all", "*") and self._families:
             return f"write {next(iter(self._families))}.* for all devices of that name"
         if not (number := _ORDINAL.fullmatch(name)):

@@ -62,7 +62,7 @@ class Mappings:
         members = self._families.get(name.removesuffix(".*"), [])
         if members and name.endswith(".*"):
             return members
-        hint = f"it has a count: write {name}.* for all of them, or {members[0]}" if members else ""
+        hint = f"it has a count: write {name}.* for all, or {members[0]} for one" if members else ""
 
         def known() -> Iterator[str]:
             yield from self._allocations
@@ -77,7 +77,7 @@ class Mappings:
             f"{format_size(size)} of '{allocation}' cannot be mapped",
             (*path, "size"),
             why=f"it has {format_size(whole)}",
-            hint="leave size out to map all of it",
+            hint="remove size to map all of it",
         )
 
     def _check_end(self, name: str, size: int, mappings: tuple[ResolvedMapping, ...], told: set[Path]) -> None:
@@ -90,7 +90,7 @@ class Mappings:
                     f"'{mapping.allocation}' ends at {format_size(end)}, past the end of '{name}'",
                     (*mapping.path, "at"),
                     why=f"the reservation has {format_size(size)}",
-                    hint="move the mapping, or leave the size of the reservation out",
+                    hint="move the mapping, or remove the size of the reservation",
                 )
 
     def _check_overlaps(self, mappings: tuple[ResolvedMapping, ...], told: set[Path]) -> None:
@@ -103,7 +103,7 @@ class Mappings:
                     f"'{mapping.allocation}' at {format_size(mapping.at)} overlaps '{last.allocation}'",
                     (*mapping.path, "at"),
                     why=f"'{last.allocation}' takes {format_size(last.at)} to {format_size(last_end)}",
-                    hint=f"at: {format_size(last_end)} is free, or leave at out",
+                    hint=f"at: {format_size(last_end)} is free; or remove at:",
                 )
             if mapping.at + mapping.size > last_end:
                 last, last_end = mapping, mapping.at + mapping.size

@@ -98,7 +98,7 @@ class Names:
         who = next(
             (self.elsewhere[noun, part] for part in (name, *families_of(name)) if (noun, part) in self.elsewhere), ""
         )
-        return "" if who == "" else f"'{name}' is made by rank {who} alone: {advice}"
+        return "" if who == "" else f"only rank {who} makes '{name}': {advice}"
 
     def is_broken(self, noun: str, name: str) -> bool:
         """Whether a name may be that of something whose definition has been called wrong already."""
@@ -125,7 +125,7 @@ class Names:
             path,
             key=True,
             label=f"also in {first[0]}, line {where.line}" if where and where.line else f"also in {first[0]}",
-            why="all nouns but devices share their names: layout['name'] is one thing",
+            why="everything but devices shares one namespace: layout['name'] is one object",
             hint="rename one of them",
         )
 

@@ -33,17 +33,17 @@ def _check_group(plan: Plan, rank: Rank, names: Names) -> None:
         return
     if spec.count is not None and spec.count != rank.ranks:
         summary = f"the plan is for {spec.count} ranks, the group has {rank.ranks}"
-        hint = "start as many ranks, or leave count out"
+        hint = "start as many ranks, or remove count"
         names.report("HP215", summary, ("ranks", "count"), hint=hint)
     if spec.per_node is not None and rank.local_rank >= spec.per_node:
-        summary = f"the plan is for {spec.per_node} ranks a node, node {rank.node} has more"
-        names.report("HP215", summary, ("ranks", "per_node"), hint="start fewer on a node, or leave per_node out")
+        summary = f"the plan is for {spec.per_node} ranks per node, node {rank.node} has more"
+        names.report("HP215", summary, ("ranks", "per_node"), hint="start fewer per node, or remove per_node")
 
 
 def _check(plan: Plan, spec: Any, path: Path, rank: Rank, names: Names) -> None:
     for key in ("rank", "map"):
         if plan.ranks is None and getattr(spec, key, None) is not None:
-            names.report("HP107", f"{key} is for a plan with ranks", (*path, key), hint="add ranks: {} to the plan")
+            names.report("HP107", f"{key} needs a plan with ranks", (*path, key), hint="add ranks: {} to the plan")
     if plan.ranks is not None and isinstance(spec.rank, int) and spec.rank >= rank.ranks:
         names.report(
             "HP215", f"there is no rank {spec.rank} of {rank.ranks}", (*path, "rank"), hint="ranks count from 0"

@@ -23,11 +23,11 @@ def resolve_region(name: str, spec: Region, path: Path, names: Names, devices: D
             f"'{name}' maps {format_size(spec.size)}, more than it reserves",
             (*path, "reserve"),
             why=f"it reserves {format_size(spec.reserve)}",
-            hint="reserve at least what is mapped",
+            hint="reserve at least the mapped size",
         )
     shared = f"'{name}', {counted(len(spec.tensors), 'tensor')} for {counted(len(access), 'device')},"
     told = sum(len(device) + len(right) for device, right in access.items())  # of each tensor, in a preview
-    names.ask("characters of rights", len(spec.tensors) * told, shared, path)
+    names.ask("characters of access", len(spec.tensors) * told, shared, path)
     _tensors(name, spec, holders, path, names)
     if spec.size != "auto" and not any(tensor.device for tensor in spec.tensors.values()):
         _check_room(name, spec, path, names)
@@ -58,7 +58,7 @@ def _check_room(region: str, spec: Region, path: Path, names: Names) -> None:
                 "HP212",
                 f"'{region}.{short}' needs {format_size(tensor.bytes_least)}, '{region}' has {left} left for it",
                 (*path, "tensors", short),
-                hint="make the region larger, or leave its size out",
+                hint="make the region larger, or remove its size",
             )
             return
 

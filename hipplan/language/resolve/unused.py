@@ -11,8 +11,8 @@ from hipplan.language.resolve.names import Names
 
 
 def warn_of_unused(objects: Objects, plan: Plan, names: Names) -> None:
-    """Allocations that nothing maps, mappings nobody may access, access that nobody is given, idle peer links, seals on
-    what nothing fills."""
+    """Warns of unmapped allocations, mappings that no device may access, unused access and peer links, and seals on
+    memory without contents."""
     told: set[Path] = set()
 
     def warn(code: str, summary: str, path: Path, why: str, hint: str) -> None:
@@ -25,14 +25,14 @@ def warn_of_unused(objects: Objects, plan: Plan, names: Names) -> None:
     for reservation in objects.reservations.values():
         for mapping in reservation.lines():
             if not any(right != "none" for right in mapping.access.values()):
-                why = "HIP gives a new mapping no access at all, not even to its own device"
-                summary = f"nobody may access '{mapping.allocation}' in '{reservation.name}'"
+                why = "HIP gives no device access to a new mapping, not even the device that holds it"
+                summary = f"no device may access '{mapping.allocation}' in '{reservation.name}'"
                 warn("HP253", summary, mapping.path, why, "add access: {gpu.0: rw}")
         own = [mapping.access is not None for mapping in reservation.spec.mappings]
         if reservation.spec.access and own and all(own):
-            why = "it is for mappings that do not say their own, and each does"
-            summary = f"no mapping of '{reservation.name}' takes the access of the reservation"
-            warn("HP255", summary, (*reservation.path, "access"), why, "remove it, here or in the mappings")
+            why = "it applies to mappings without their own access, and every mapping has its own"
+            summary = f"the access of '{reservation.name}' is unused"
+            warn("HP255", summary, (*reservation.path, "access"), why, "remove it, or remove access from the mappings")
     for name, allocation in objects.allocations.items():
         if name not in mapped and allocation.spec.shareable == "none":
             why = "an allocation has no address until a reservation maps it"
@@ -40,14 +40,14 @@ def warn_of_unused(objects: Objects, plan: Plan, names: Names) -> None:
     reached = {b.device for b in objects.buffers.values() if isinstance(b.spec, DeviceBuffer)}
     for link in objects.peers if plan.peers != "all" else ():  # `all` is said to be on the safe side
         if link.peer not in reached:
-            why = "peer links are for buffers of kind device; mappings say access"
+            why = "peer links are for buffers of kind device; mappings use access"
             warn("HP252", f"no buffer on '{link.peer}' for a peer to reach", link.path, why, "remove the link")
     filled = set(_filled(objects))
     ranges: list[ResolvedRegion | ResolvedReservation] = [*objects.regions.values(), *objects.reservations.values()]
     for one in ranges:
         if one.spec.seal and one.name not in filled:
-            why = "nobody can write it then: its bytes stay what they happen to be"
-            summary = f"'{one.name}' is sealed, and nothing fills it"
+            why = "no device can write sealed memory: its bytes stay undefined"
+            summary = f"'{one.name}' is sealed, but has no contents"
             warn("HP257", summary, (*one.path, "seal"), why, "add contents for it, or remove seal")
 
 
