@@ -143,10 +143,26 @@ def test_readme_plan_is_valid() -> None:
     assert compile_plan(load(text), load_machine("sim-2")).steps
 
 
-@pytest.mark.parametrize("name", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"])
-def test_links_lead_somewhere(name: str) -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / name).read_text()):
-        assert target.startswith("http") or (ROOT / target).exists(), f"{name} links to {target}"
+PAGES = [
+    ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
+]
+
+
+def _anchors(page: Path) -> set[str]:
+    """Of a page's headings, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.S | re.M)
+    headings = re.findall(r"^#+ (.*)$", text, re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+        if not target.startswith("http"):
+            path, _, anchor = target.partition("#")
+            file = page.parent / path if path else page
+            assert file.exists(), f"{page.name} links to {target}"
+            assert not anchor or anchor in _anchors(file), f"{page.name} links to {target}"
 
 
 def test_the_changelog_says_what_a_release_is() -> None:
