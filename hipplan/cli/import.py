@@ -1,12 +1,16 @@
 # ruff: noqa: N999 - a verb's module has the verb's name
-"""hipplan import: write a plan for a checkpoint, from the headers of its files.
+"""hipplan import: write a plan for a checkpoint, from the headers of its files; or for a model, from its config.json.
 
-The plan holds every tensor and loads it; no tensor is read. With --tp N the tensors are split over N devices, as
-docs/contents.md says. Exit code: 0 done, 2 a file that cannot be read or is damaged.
+safetensors: the plan holds every tensor and loads it. model: FILE is a folder with a config.json, or that file; the
+plan holds the weights, a key/value cache and pinned staging on each device of a machine, the cache as large as fits. No
+tensor is read. With --tp N tensors and cache are split over N devices, as docs/contents.md and docs/models.md say.
+Exit code: 0 done, 2 a file that cannot be read or is damaged, 3 the machine cannot hold the model: how much it lacks.
 
 Examples:
   hipplan import safetensors model.safetensors -o plan.yaml
   hipplan import safetensors model.safetensors.index.json --tp 8 -o plan.yaml
+  hipplan import model Llama-3.1-8B --machine h200-1 -o Llama-3.1-8B/plan.yaml
+  hipplan import model config.json --tp 8 --machine mi300x-8 --kv 64GiB --reserve 5%
 """
 
 from __future__ import annotations
@@ -14,31 +18,128 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from hipplan.cli.arguments import Parser, WrongUsage, not_empty, not_over, output_option, write_output
+from hipplan.cli.arguments import (
+    Parser,
+    WrongUsage,
+    machine_option,
+    not_empty,
+    not_over,
+    output_option,
+    runtime_option,
+    show_warnings,
+    write_output,
+)
 from hipplan.errors import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hipplan.language.serving import Model
+    from hipplan.program.fitting import Reserve
+
+_OF_MODELS = ("machine", "runtime", "kv", "kv_dtype", "reserve", "staging")
 
 
 def declare(parser: Parser) -> None:
-    parser.add_argument("kind", choices=("safetensors",), help="the format of the checkpoint")
+    parser.add_argument("kind", choices=("safetensors", "model"), help="what FILE is")
     parser.add_argument(
-        "source", metavar="FILE", type=not_empty, help="model.safetensors, or model.safetensors.index.json"
+        "source", metavar="FILE", type=not_empty, help="model.safetensors, its index, a config.json or its folder"
     )
     parser.add_argument("--tp", type=int, default=1, metavar="N", help="tensor parallel over N devices (default: 1)")
+    parser.add_argument("--kv", metavar="SIZE", help="the cache on each device; fill (default): as large as fits")
+    parser.add_argument("--kv-dtype", metavar="DTYPE", help="of the cache (default: the model's)")
+    about = "left on each device for others: a share of its memory, or a size (default: 10%%)"
+    parser.add_argument("--reserve", metavar="SHARE", help=about)
+    parser.add_argument("--staging", metavar="SIZE", help="pinned memory for each device (default: 64MiB)")
+    machine_option(parser)
+    runtime_option(parser)
     output_option(parser, "PLAN")
 
 
 def run(given: Namespace) -> int:
-    from hipplan.language.checkpoints import plan_of
-
     if not 1 <= given.tp <= 1024:
         raise WrongUsage(f"--tp {given.tp}: 1 to 1024 devices")
-    not_over([("--output", given.output)], given.source)
     folder = Path() if given.output == "-" else Path(given.output).parent
+    if given.kind == "model":
+        return _model(given, str(folder))
+    for name in _OF_MODELS:
+        if getattr(given, name) is not None:
+            raise WrongUsage(f"--{name.replace('_', '-')} is for `import model`")
+    from hipplan.language.checkpoints import plan_of
+
+    not_over([("--output", given.output)], given.source)
     text, whole, split = plan_of(given.source, given.tp, str(folder))
     write_output(given.output, text, "the plan")
+    _tell_whole(given.tp, whole, split)
+    return 0
+
+
+def _model(given: Namespace, folder: str) -> int:
+    from io import StringIO
+
+    from hipplan.cli.measured import machine_of
+    from hipplan.language.loader import load
+    from hipplan.language.serving import plan_text, read_model
+    from hipplan.program.compiler import compile  # noqa: A004
+    from hipplan.program.fitting import fitted
+
+    reserve = _reserve(given.reserve or "10%")
+    wanted = None if given.kv in (None, "fill") else _size("--kv", given.kv)
+    staging = _size("--staging", given.staging or "64MiB")
+    model = read_model(given.source, given.tp, given.kv_dtype or "")
+    not_over([("--output", given.output)], model.decoder.source, model.files or None)
+    machine = machine_of(given)
+    cache = fitted(model, machine, wanted, reserve)
+    about = _about(model, machine.name, given.reserve or "10%", is_filled=wanted is None)
+    text = plan_text(model, cache, staging, folder, about)
+    warnings = compile(load(StringIO(text)), machine).warnings
+    write_output(given.output, text, "the plan")
+    show_warnings(warnings, Namespace(strict=False))
+    _tell_whole(given.tp, model.whole, sum(bool(one.split) for one in model.weights))
+    if not model.files:
+        told = (
+            "notice: there are no .safetensors files beside it: shapes are those of config.json, and nothing is loaded"
+        )
+        print(told, file=sys.stderr)
+    return 0
+
+
+def _about(model: Model, machine: str, reserve: str, *, is_filled: bool) -> list[str]:
+    kind = "the largest that fits" if is_filled else "as asked for, which fits"
+    told = f"{len(model.weights)} tensors, {model.weight_bytes} bytes."
+    return [
+        f"{told} Written by hipplan import model; docs/models.md says how.",
+        f"The key/value cache is {kind} {printable(machine)} with {reserve} of each device reserved for others.",
+    ]
+
+
+def _tell_whole(devices: int, whole: Sequence[str], split: int) -> None:
     if whole:
         few = ", ".join([*whole[:3], *["..."] * (len(whole) > 3)])
-        told = f"warning: {given.tp} does not divide {len(whole)} of {len(whole) + split} tensors that would be split"
+        told = f"warning: {devices} does not divide {len(whole)} of {len(whole) + split} tensors that would be split"
         print(printable(f"{told}; each device gets a full copy: {few}"), file=sys.stderr)
-    return 0
+
+
+def _size(option: str, text: str) -> int:
+    from hipplan.units import SizeError, parse_size
+
+    try:
+        return parse_size(text)
+    except SizeError as error:
+        raise WrongUsage(f"{option}: {error}" + (f"; {error.hint}" if error.hint else "")) from None
+
+
+def _reserve(text: str) -> Reserve:
+    from hipplan.program.fitting import Reserve
+
+    if not text.endswith("%"):
+        return Reserve(size=_size("--reserve", text))
+    try:
+        share = float(text[:-1])
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < 100:
+        raise WrongUsage(f"--reserve: {text[:40]!r} is no share: write it as 10%, or as a size")
+    return Reserve(share=share / 100)

@@ -162,9 +162,15 @@ _shtab_hipplan_fmt_defaults_added=0
 _shtab_hipplan_import_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--tp[tensor parallel over N devices (default\: 1)]:N:"
+  "--kv[the cache on each device\; fill (default)\: as large as fits]:SIZE:"
+  "--kv-dtype[of the cache (default\: the model\'s)]:DTYPE:"
+  "--reserve[left on each device for others\: a share of its memory, or a size (default\: 10\%)]:SHARE:"
+  "--staging[pinned memory for each device (default\: 64MiB)]:SIZE:"
+  "--machine[a machine profile\: a shipped name (\`hipplan machine list\`) or a YAML file]:PROFILE:_hipplan_profiles"
+  "--runtime[auto (default\: amd if it has a device, else cuda, else sim), amd, cuda, sim or the path of a HIP library\; HIPPLAN_RUNTIME sets the default]:RUNTIME:_files"
   {-o,--output}"[the file to write (default\: standard output)]:PLAN:_files"
-  ":the format of the checkpoint:(safetensors)"
-  ":model.safetensors, or model.safetensors.index.json:_files"
+  ":what FILE is:(safetensors model)"
+  ":model.safetensors, its index, a config.json or its folder:_files"
 )
 
 # guard to ensure default positional specs are added only once per session

@@ -35,7 +35,7 @@ _RESERVED = frozenset(("null", "Null", "NULL", "true", "True", "TRUE", "false", 
 
 
 @dataclass(frozen=True, slots=True)
-class _Tensor:
+class Divided:
     """One tensor of the plan."""
 
     name: str
@@ -64,6 +64,14 @@ def plan_of(source: str, ranks: int = 1, folder: str = ".") -> Imported:
     source: a .safetensors file or a .safetensors.index.json. ranks: how many devices. folder: where the plan will
     be, from which it names the files. Raises PlanError: HP405, HP421, HP422 for the files, HP104 for a dtype.
     """
+    tensors = tensors_of(entries_of(source), ranks)
+    text = "\n".join(_written(source, tensors, ranks, folder)) + "\n"
+    whole = tuple(one.name for one in tensors if one.undivided)
+    return Imported(canonical(load_yaml(StringIO(text), source)), whole, sum(bool(one.split) for one in tensors))
+
+
+def entries_of(source: str) -> list[tuple[str, Entry]]:
+    """(file, tensor) of all that a checkpoint has. Raises PlanError: HP405, HP421, HP422."""
     if not is_safetensors(source):
         hint = "pass model.safetensors or model.safetensors.index.json"
         raise PlanError(Diagnostic("HP422", f"{source} is neither a .safetensors file nor an index of them", hint=hint))
@@ -77,14 +85,16 @@ def plan_of(source: str, ranks: int = 1, folder: str = ".") -> Imported:
     if not any(entry.size for _, entry in found):
         why = f"it has {len(found)} tensors, none of them with a byte" if found else "it has no tensors"
         raise PlanError(Diagnostic("HP421", f"no plan can be made of {source}", why=why))
+    return found
+
+
+def tensors_of(found: Sequence[tuple[str, Entry]], ranks: int) -> list[Divided]:
+    """As they are on each device. Raises PlanError: HP104, HP421."""
     names = _names([entry for _, entry in found])
-    tensors = [_tensor(entry, ranks, name, file) for (file, entry), name in zip(found, names, strict=True)]
-    text = "\n".join(_written(source, tensors, ranks, folder)) + "\n"
-    whole = tuple(one.name for one in tensors if one.undivided)
-    return Imported(canonical(load_yaml(StringIO(text), source)), whole, sum(bool(one.split) for one in tensors))
+    return [_divided(entry, ranks, name, file) for (file, entry), name in zip(found, names, strict=True)]
 
 
-def _tensor(entry: Entry, ranks: int, name: str, file: str) -> _Tensor:
+def _divided(entry: Entry, ranks: int, name: str, file: str) -> Divided:
     if entry.dtype not in BY_NAME:
         summary = f"there is no dtype '{entry.dtype}', of which '{entry.name[:60]}' in {file} is"
         raise PlanError(Diagnostic("HP104", summary))
@@ -93,12 +103,12 @@ def _tensor(entry: Entry, ranks: int, name: str, file: str) -> _Tensor:
         raise PlanError(Diagnostic("HP421", "a plan cannot load a tensor without a name", why=why, hint="name it"))
     split = _split(entry) if ranks > 1 else ""
     if not split:
-        return _Tensor(name, entry, entry.shape, "")
+        return Divided(name, entry, entry.shape, "")
     shape, dimension = list(entry.shape), int(split == "columns")
     if shape[dimension] % ranks:
-        return _Tensor(name, entry, entry.shape, "", shape[dimension])
+        return Divided(name, entry, entry.shape, "", shape[dimension])
     shape[dimension] //= ranks
-    return _Tensor(name, entry, tuple(shape), split)
+    return Divided(name, entry, tuple(shape), split)
 
 
 def _split(entry: Entry) -> str:
@@ -123,13 +133,13 @@ def _names(entries: Sequence[Entry]) -> Iterator[str]:
         yield name
 
 
-def _written(source: str, tensors: Sequence[_Tensor], ranks: int, folder: str) -> Iterator[str]:
+def _written(source: str, tensors: Sequence[Divided], ranks: int, folder: str) -> Iterator[str]:
     held = [one for one in tensors if one.entry.size]
     size = sum(one.entry.size for one in held)
     told = f"{counted(len(held), 'tensor')}, {size} bytes"
     yield f"# {told}. Written by hipplan import safetensors; docs/contents.md says how."
     yield "hipplan: 1"
-    yield f"name: {_quoted(printable(Path(os.path.realpath(source)).parent.name) or 'checkpoint')}"
+    yield f"name: {quoted(printable(Path(os.path.realpath(source)).parent.name) or 'checkpoint')}"
     yield ""
     yield "devices:"
     yield f"  gpu: {{count: {ranks}}}"
@@ -141,38 +151,43 @@ def _written(source: str, tensors: Sequence[_Tensor], ranks: int, folder: str) -
     yield "    tensors:"
     for one in held:
         shape = ", ".join(map(str, one.shape))
-        note = f"  # {one.split}" if one.split else ""
-        if one.undivided:
-            note = f"  # whole: {ranks} does not divide {one.undivided}"
-        yield f"      {_key(one.name)}: {{dtype: {one.entry.dtype}, shape: [{shape}]}}{note}"
+        yield f"      {_key(one.name)}: {{dtype: {one.entry.dtype}, shape: [{shape}]}}{note_on(one, ranks)}"
     for one in tensors:
         if not one.entry.size:
-            yield f"      # {_quoted(one.entry.name)} is empty"
+            yield f"      # {quoted(one.entry.name)} is empty"
     yield ""
-    yield "contents:"
-    yield from _contents(source, held, ranks, folder)
+    yield from contents_of(source, held, ranks, folder)
 
 
-def _contents(source: str, held: Sequence[_Tensor], ranks: int, folder: str) -> Iterator[str]:
+def note_on(one: Divided, ranks: int) -> str:
+    """A comment on how it is split, for the end of its line."""
+    if one.undivided:
+        return f"  # whole: {ranks} does not divide {one.undivided}"
+    return f"  # {one.split}" if one.split else ""
+
+
+def contents_of(source: str, held: Sequence[Divided], ranks: int, folder: str) -> Iterator[str]:
+    """The lines of a plan that load them."""
     file = Path(os.path.realpath(source))  # Path.resolve() raises for links that go round in circles
     try:
         shown = str(file.relative_to(os.path.realpath(folder)))
     except ValueError:  # not below the plan's folder
         shown = str(file)
+    yield "contents:"
     part = ", part: $(each), parts: " + str(ranks) if ranks > 1 else ""
-    common = f"{{each: {ranks}, file: {_quoted(shown)}{part}"
+    common = f"{{each: {ranks}, file: {quoted(shown)}{part}"
     if all(one.name == one.entry.name for one in held):
         yield f"  rank: {common}}}"
         return
     for one in held:
-        yield f"  rank.$(each).{one.name}: {common}, tensor: {_quoted(one.entry.name)}}}"
+        yield f"  rank.$(each).{one.name}: {common}, tensor: {quoted(one.entry.name)}}}"
 
 
 def _key(name: str) -> str:
-    return _quoted(name) if name in _RESERVED else name
+    return quoted(name) if name in _RESERVED else name
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """As YAML and JSON write it; nothing in it is an expression. Raises PlanError for what is not text (HP405)."""
     if not is_text(text):
         hint = "rename it; a plan in the folder of its files needs no more than their own names (-o FOLDER/plan.yaml)"
