@@ -21,7 +21,7 @@ endif
 SANITIZERS := address,undefined thread
 SOURCES := $(shell find cpp hipplan -type f -not -name '*.pyc') CMakeLists.txt pyproject.toml
 
-.PHONY: demo test reliability sanitize check conformance amd-library wheels bench cuda amd clean fuzz
+.PHONY: demo test reliability sanitize check conformance amd-library wheels bench cuda amd clean fuzz site site-serve
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -78,6 +78,11 @@ fuzz: $(VENV)/installed
 	$(BIN)/pip install --quiet --group fuzz
 	mkdir -p build/fuzz
 	$(BIN)/python tests/fuzz/fuzz_plan.py build/fuzz/corpus -max_total_time=$(or $(SECONDS),60) -artifact_prefix=build/fuzz/
+
+# The documentation as a site, in build/site; `make site-serve` shows it while you write.
+site site-serve: $(VENV)/installed
+	$(BIN)/pip install --quiet --group docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs $(if $(filter site,$@),build --strict,serve)
 
 check: $(VENV)/checkers
 	sh tools/check.sh $(BIN)

@@ -109,7 +109,11 @@ def load(
 ) -> LoadedPlan:
     """Read, expand, validate and resolve one plan. Raises PlanError with all diagnostics of all its files.
 
-    The parameters are those of examine().
+    source: the plan's path, its text (of more than one line), an open file, or its data as mappings and lists.
+    vars: values of the plan's variables; one that the plan does not declare is an error (HP210).
+    ambient: values for variables that the plan declares and `vars` leaves out; others are ignored.
+    include_anywhere: the plan may include files from outside its own folder.
+    rank: load this rank's part of a plan for ranks; left out, that of the only rank of a group of one.
     """
     plan, errors = examine(source, vars, ambient=ambient, include_anywhere=include_anywhere, rank=rank)
     if errors:
