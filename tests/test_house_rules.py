@@ -169,3 +169,9 @@ def test_the_changelog_says_what_a_release_is() -> None:
     """Fixes of what was never released are no news, and a merge of an old list brings 300 lines of them back."""
     for release in (ROOT / "CHANGELOG.md").read_text().split("\n## ")[1:]:
         assert len(release.splitlines()) <= 60, release.splitlines()[0]
+
+
+def test_every_page_of_the_docs_is_in_the_navigation_of_the_site() -> None:
+    named = set(re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M))
+
+    assert {path.name for path in (ROOT / "docs").glob("*.md")} <= named
