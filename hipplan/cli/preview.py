@@ -185,5 +185,5 @@ def _preview_change(found: Difference, given: Namespace) -> bool:
         names = [step.name for step in reversed(found.released)]
         few = names if given.all or len(names) <= summary.ROWS_MAX else names[:_FEW]
         more = f" and {len(names) - len(few)} more" if len(few) < len(names) else ""
-        render.tell(f"given back at the end: {', '.join(few)}{more}")
+        render.tell(f"released at the end: {', '.join(few)}{more}")
     return bool(lines)

@@ -338,8 +338,8 @@ def _fit(wanted: Wanted, entry: Entry, path: str) -> tuple[int, int, int]:
     if not entry.dtype:
         return _fit_bytes(wanted, entry, of)
     if wanted.dtype and wanted.dtype != entry.dtype:
-        why = f"'{wanted.name}' is of {wanted.dtype}"
-        raise FileProblem("HP421", f"{of} is of {entry.dtype}", why=why, hint="dtypes are never converted")
+        why = f"'{wanted.name}' is {wanted.dtype}"
+        raise FileProblem("HP421", f"{of} is {entry.dtype}", why=why, hint="dtypes are never converted")
     if not wanted.dtype:
         if wanted.size != entry.size or wanted.parts > 1:
             raise FileProblem("HP421", f"{of} has {entry.size} bytes, '{wanted.name}' {wanted.size}")

@@ -116,4 +116,4 @@ def checked(said: Message, name: str) -> Message:
     found = said.get("status")
     if isinstance(found, dict) and all(isinstance(found.get(key), kind) for key, kind in _STATUS.items()):
         return found
-    raise gone(name, "not an answer of this version of hipplan")
+    raise gone(name, "the answer is from another version of hipplan")

@@ -133,7 +133,7 @@ def _attaching(name: str, access: Right, until: float) -> Iterator[tuple[Attachm
             said = received.message
             made = said.get("made")
             if not isinstance(made, dict) or not all(isinstance(made.get(key), str) for key in ("program", "family")):
-                raise gone(name, "not an answer of this version of hipplan")
+                raise gone(name, "the answer is from another version of hipplan")
             yield Attachment(name, line), said, received.descriptors
         finally:
             received.close()

@@ -111,5 +111,5 @@ def diagnostic_of(said: Any) -> Diagnostic:
     """The error that a holder answers. Raises ValueError if it is none."""
     keys = ("code", "summary", "why", "hint")
     if not isinstance(said, dict) or not all(isinstance(said.get(key), str) for key in keys):
-        raise ValueError("not an answer of this version of hipplan")
+        raise ValueError("the answer is from another version of hipplan")
     return Diagnostic(said["code"], said["summary"], why=said["why"], hint=said["hint"])

@@ -190,7 +190,7 @@ def _connected(name: str, folder: int, file: str) -> Line | None:
                     raise HeldError(Diagnostic("HP452", f"the holder '{name}' cannot be reached", why=why)) from None
                 time.sleep(0.01)
         if not is_same_user(link):
-            why = "its socket is another user's"
+            why = "its socket belongs to another user"
             raise HeldError(Diagnostic("HP452", f"the holder '{name}' cannot be reached", why=why))
     except OSError:
         link.close()

@@ -213,6 +213,6 @@ class MovesBytes(InGroup):
         mine = self._holding.piece(given.name)
         if not isinstance(mine, Stream) or mine.handle != given.handle:
             raise refuse(
-                f"'{given.name}' is a stream of another layout, or was made anew", hint="take layout[name] again"
+                f"'{given.name}' is a stream of another layout, or was recreated", hint="take layout[name] again"
             )
         return mine

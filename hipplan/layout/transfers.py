@@ -112,7 +112,7 @@ class Moves:
     def _begun(self, step: Fill | Copy | LoadFiles, stream: Stream) -> Transfer:
         here = self._holding.state
         if stream.name not in here or here.stream_of(stream.name) != stream.handle:
-            raise refuse(f"stream '{stream.name}' was made anew, or is gone", hint="take layout[name] again")
+            raise refuse(f"stream '{stream.name}' was recreated, or is gone", hint="take layout[name] again")
         ordinal = self.memory.devices[stream.device]
         work = queued(self.memory, step, Queue(stream.name, stream.device, ordinal))
         files = Files()

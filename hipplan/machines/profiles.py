@@ -42,7 +42,7 @@ FALLBACK_GRANULARITY = 2 * 2**20
 
 def _granule(bytes_: int) -> int:
     if bytes_ < PAGE or bytes_ & (bytes_ - 1):
-        why = f"it is a power of two of at least {PAGE} bytes"
+        why = f"a granularity is a power of two, at least {PAGE} bytes"
         raise refuse("HP105", f"a granularity cannot be {bytes_} bytes", why=why, hint="use 4KiB or 2MiB")
     return bytes_
 
@@ -211,7 +211,7 @@ class Machine(PlanModel):
             for group in groups:
                 if max(group) >= count or len(set(group)) < len(group):
                     shown = ", ".join(map(str, group))
-                    why = f"the machine has {count} devices, counted from 0, and none is linked to itself"
+                    why = f"the machine has {count} devices, counted from 0, and no device links to itself"
                     raise refuse("HP110", f"there is no link between {shown}", at=noun, why=why)
         return self
 

@@ -75,7 +75,7 @@ def idle_notice_s() -> float:
     with contextlib.suppress(ValueError):
         if math.isfinite(seconds := float(text)) and seconds >= 0:
             return seconds
-    raise _wrong_setting("HIPPLAN_IDLE_NOTICE", f"'{text}' is no number of seconds", "write it as 10 or 0.5")
+    raise _wrong_setting("HIPPLAN_IDLE_NOTICE", f"'{text}' is not a number of seconds", "write it as 10 or 0.5")
 
 
 def _wrong_setting(variable: str, why: str, hint: str = "") -> SettingError:
@@ -84,10 +84,10 @@ def _wrong_setting(variable: str, why: str, hint: str = "") -> SettingError:
 
 def _chosen(wanted: str, machine: Machine | None) -> Chosen:
     if _opened_by not in (None, os.getpid()):
-        why = "HIP and CUDA serve the process that started them, and no forked child"
+        why = "HIP and CUDA work only in the process that initialised them, not in a forked child"
         hint = 'start a new process (multiprocessing: "spawn"), or fork before the first use'
         raise RuntimeUnavailable(
-            Diagnostic("HP407", "this process was forked from one that has opened a runtime", why=why, hint=hint)
+            Diagnostic("HP407", "this process was forked from one that had opened a runtime", why=why, hint=hint)
         )
     if wanted == "sim":
         return _chosen_simulator(machine)
@@ -155,9 +155,9 @@ def _simulator(machine: Machine | None, path: str) -> _core.Runtime:
         try:
             runtime.configure(profile)
         except ValueError as error:
-            hint = "close the layouts that are open on it first" if "still alive" in str(error) else ""
+            hint = "first close the layouts that use it" if "still alive" in str(error) else ""
             raise RuntimeUnavailable(
-                Diagnostic("HP407", f"the simulator cannot become {machine.name}", why=str(error), hint=hint)
+                Diagnostic("HP407", f"the simulator cannot simulate {machine.name}", why=str(error), hint=hint)
             ) from None
         _simulated[runtime.path] = profile, machine
     return runtime
@@ -195,7 +195,7 @@ def open_amd() -> _core.Runtime:
     why = "looked at " + ", ".join(candidates)
     root = os.environ.get("ROCM_PATH")
     if root and not any(Path(one).is_relative_to(root) for one in candidates):
-        why += f"; ROCM_PATH is {root}, where there is no lib/libamdhip64.so"
+        why += f"; ROCM_PATH is {root}, which has no lib/libamdhip64.so"
     raise RuntimeUnavailable(
         Diagnostic(
             "HP407",
@@ -245,7 +245,7 @@ def _with_devices(runtime: _core.Runtime, kind: Family) -> _core.Runtime:
         if runtime.device_count():
             return runtime
     except _core.HipError as error:
-        summary = f"the {kind} runtime does not start: {error.name}"
+        summary = f"the {kind} runtime failed to start: {error.name}"
         raise RuntimeUnavailable(Diagnostic("HP407", summary, why=str(error))) from None
     summary, where = _NO_DEVICE[kind]
     hint = f"look at {where}" + ("" if kind == "sim" else "; --runtime sim needs no GPU")

@@ -19,13 +19,13 @@ def shortage(call: str, size: int, family: Family) -> str:
     size: bytes that it asked for.
     """
     if not _files_can_be_opened():
-        return "this process has no room left for open files, which memory takes here: raise `ulimit -n`"
+        return "this process is out of file descriptors, and memory needs one here: raise `ulimit -n`"
     if _is_limited(resource.RLIMIT_AS) and not _addresses_can_be_had(size):
-        return "this process has no addresses left: raise `ulimit -v`"
+        return "this process is out of address space: raise `ulimit -v`"
     if family == "sim" and resource.getrlimit(resource.RLIMIT_FSIZE)[0] in range(size):
-        return "simulated memory is a file, and files of this process are limited: raise `ulimit -f`"
+        return "simulated memory is a file, and this process has a file size limit: raise `ulimit -f`"
     if call == "hipMemAddressReserve":
-        return "these are addresses and no memory: ask for fewer, or leave address and alignment to HIP"
+        return "this is address space, not memory: reserve less, or remove address and alignment"
     where = "of the host" if call in _ON_HOST else "on the device"
     return f"free memory {where}, or make the plan smaller"
 

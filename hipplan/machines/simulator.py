@@ -44,7 +44,11 @@ def library_path() -> Path:
     given = os.environ.get("HIPSIM_LIBRARY")
     path = Path(given) if given else _package_folder() / LIBRARY
     if not path.is_file():
-        why = "HIPSIM_LIBRARY names no file" if given else "the pure-Python hipplan has none; install the full wheel"
+        why = (
+            "HIPSIM_LIBRARY names no file"
+            if given
+            else "the pure-Python hipplan has no simulator; install the full wheel"
+        )
         raise FileNotFoundError(f"no simulator at {path}: {why}")
     return path.resolve()
 

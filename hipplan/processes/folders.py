@@ -50,7 +50,7 @@ def opened(path: str) -> Iterator[int]:
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if not _is_ours(os.fstat(folder)):
-            raise PermissionError(errno.EPERM, "others may enter it", path)
+            raise PermissionError(errno.EPERM, "other users can access it", path)
         yield folder
     finally:
         os.close(folder)

@@ -154,7 +154,7 @@ class Server:
     def _listen(self, client: _Client) -> None:
         got = client.connection.recv(client.wanted - len(client.asked))
         if not got:
-            raise ConnectionError("it has gone")
+            raise ConnectionError("it has ended")
         client.asked += got
         if len(client.asked) == client.wanted == _LENGTH.size:
             client.wanted += _length(client.asked, REQUEST_BYTES)
@@ -187,14 +187,14 @@ def packed(message: Message) -> bytes:
     """As it goes over a socket. Raises ValueError if it is longer than anybody would read."""
     text = strict_json.dumps(message).encode()
     if len(text) > MESSAGE_BYTES:
-        raise ValueError("too long a message")
+        raise ValueError("the message is too long")
     return _LENGTH.pack(len(text)) + text
 
 
 def _length(begin: bytes | bytearray, most: int) -> int:
     (length,) = _LENGTH.unpack_from(begin)
     if not 0 < length <= most:
-        raise ValueError("too long a message")
+        raise ValueError("the message is too long")
     return int(length)
 
 
@@ -253,7 +253,7 @@ class Caller:
         while len(text) < length:
             self._connection.settimeout(max(0.001, self._until - monotonic()))
             if not (got := self._connection.recv(min(65536, length - len(text)))):
-                raise ConnectionError(errno.ECONNRESET, "it has gone")
+                raise ConnectionError(errno.ECONNRESET, "it has ended")
             text += got
         return text
 

@@ -86,7 +86,7 @@ class Talk:
 
     def _say(self, text: bytes, descriptors: Sequence[int]) -> None:
         if len(text) > TEXT_MAX:
-            raise ValueError("too long a message")
+            raise ValueError("the message is too long")
         self._out.append((b"H" + _HEAD.pack(len(text), len(descriptors)), ()))
         self._out.extend((b"J" + text[at : at + _PACKET], ()) for at in range(0, len(text), _PACKET))
         batches = (descriptors[at : at + _BATCH] for at in range(0, len(descriptors), _BATCH))
@@ -147,16 +147,16 @@ class Talk:
                 whole = data[: len(data) // _INT.size * _INT.size]
                 self.received.descriptors += (number for (number,) in _INT.iter_unpack(whole))
         if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
-            raise ValueError("a packet is cut: this process may have too few descriptors left (ulimit -n)")
+            raise ValueError("a packet was truncated: this process may be out of file descriptors (ulimit -n)")
         kind, rest = packet[:1], packet[1:]
         if not packet or packet == CLOSED:
-            raise Gone("it has gone")
+            raise Gone("it has ended")
         if kind == _ANSWER and self._unanswered:
             self._unanswered -= 1
         elif kind == b"H" and self._expected is None and not self._complete:
             length, count = _HEAD.unpack(rest)
             if length > self._bounds[0] or count > self._bounds[1]:
-                raise ValueError("too long a message")
+                raise ValueError("the message is too long")
             self._expected = length, count
             if count:
                 make_room(len(os.listdir("/proc/self/fd")) + count)  # noqa: PTH208
@@ -165,7 +165,7 @@ class Talk:
         elif kind == b"F" and self._expected is not None:
             self._out.appendleft((_ANSWER, ()))
         else:
-            raise ValueError("it says something else than was to come")
+            raise ValueError("it sent an unexpected message")
         self._end()
 
     def _end(self) -> None:
@@ -173,7 +173,7 @@ class Talk:
             return
         length, count = self._expected
         if len(self._text) > length or len(self.received.descriptors) > count:
-            raise ValueError("it sends more than it has said")
+            raise ValueError("it sent more than it announced")
         if (len(self._text), len(self.received.descriptors)) == (length, count):
             message = strict_json.loads(bytes(self._text))
             if not isinstance(message, dict):

@@ -263,11 +263,11 @@ def ask(process: int | None = None) -> Message:
             continue
         except (OSError, ValueError, RecursionError) as error:
             why = _why(error, ANSWER_S)
-            raise HeldError(Diagnostic("HP412", f"process {process} cannot be asked", why=why)) from None
+            raise HeldError(Diagnostic("HP412", f"process {process} does not answer", why=why)) from None
         if said["layouts"]:
             return _summed(said, process)
     others = ", ".join(str(one["process"]) for one in holders()) or "none"
-    hint = f"processes that hold one: {others}"
+    hint = f"processes that hold a layout: {others}"
     raise HeldError(Diagnostic("HP412", f"process {process} holds no layout of this user", hint=hint))
 
 
@@ -287,7 +287,7 @@ def _none_or_many(holding: list[int]) -> Diagnostic:
         hint = "`hipplan apply plan.yaml` holds one until ^C, and so does a program while its layout is open"
         return Diagnostic("HP412", "no process of this user holds a layout", hint=hint)
     which = ", ".join(map(str, holding))
-    return Diagnostic("HP412", f"{len(holding)} processes hold a layout", why=which, hint="name one of them")
+    return Diagnostic("HP412", f"{len(holding)} processes hold a layout", why=which, hint="pass one of them")
 
 
 _LAYOUT: dict[str, type] = {
@@ -311,7 +311,7 @@ def _checked(said: Message) -> Message:
         and all(_has(one, _LAYOUT) and _is_read_back(one) for one in layouts)
     ):
         return said
-    raise ValueError("not an answer of this version of hipplan")
+    raise ValueError("the answer is from another version of hipplan")
 
 
 def _is_read_back(one: Message) -> bool:

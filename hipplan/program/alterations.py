@@ -10,7 +10,7 @@ Rights = tuple[tuple[int, str], ...]
 """(ordinal or CPU_ORDINAL, right), as in SetAccess."""
 
 
-WAKE_IT = "wake() it first"
+WAKE_IT = "call wake() first"
 
 
 @step_data
@@ -74,7 +74,7 @@ class ReserveBeside(Reserve):
 
 @step_data
 class CopyBytes(Step):
-    """The bytes of memory that is made anew, to a second place where it is mapped for this."""
+    """The bytes of memory that is recreated, to a second place where it is mapped for this."""
 
     call = "hipMemcpyPeer"
     source: str
@@ -101,8 +101,8 @@ def refuse(summary: str, *, why: str = "", hint: str = "") -> ApplyError:
 
 def refuse_asleep(name: str, why: str = "") -> ApplyError:
     """HP441: a use of what sleeps."""
-    why = why or "its memory was given back; only its addresses are kept"
-    return ApplyError(Diagnostic("HP441", f"'{name}' sleeps, or something in it", why=why, hint=WAKE_IT))
+    why = why or "its memory was freed; only its addresses are kept"
+    return ApplyError(Diagnostic("HP441", f"'{name}', or part of it, is asleep", why=why, hint=WAKE_IT))
 
 
 def cannot_sleep(name: str, why: str, hint: str = "") -> ApplyError:

@@ -9,7 +9,7 @@ from hipplan.program.steps import CreatePinnedBuffer, Step
 HOST, DROP, FILE = "host", "drop", "file"
 """In pinned memory of the host; nowhere; in a file."""
 
-WHERE = {HOST: "in pinned memory of the host", DROP: "dropped", FILE: "in a file"}
+WHERE = {HOST: "in pinned host memory", DROP: "dropped", FILE: "in a file"}
 
 _PINNED = "#asleep."
 """How the names of the pinned memory begin: as no name of a plan does."""

@@ -54,7 +54,7 @@ def copy(memory: Memory, name: str, source: str, origin: Span | None = None) -> 
         )  # fmt: skip
     if to.dtype and from_.dtype and to.dtype != from_.dtype:
         raise Refused(
-            "HP421", f"'{name}' is of {to.dtype}, '{source}' of {from_.dtype}", hint="dtypes are never converted"
+            "HP421", f"'{name}' is {to.dtype}, '{source}' is {from_.dtype}", hint="dtypes are never converted"
         )
     whole = (to.inside or name, from_.inside or source)
     if whole[0] == whole[1] and to.offset < from_.offset + from_.size and from_.offset < to.offset + to.size:

@@ -66,14 +66,14 @@ def _no_such_device(name: str, device: ResolvedDevice, machine: Machine, span: S
     if selector.uuid or selector.pci:
         asked = f"uuid {selector.uuid}" if selector.uuid else f"pci {selector.pci}"
         have = ", ".join(filter(None, (d.uuid if selector.uuid else d.pci for d in machine.devices)))
-        why = f"{machine.name} has {have}" if have else f"{machine.name} does not say what its devices have there"
+        why = f"{machine.name} has {have}" if have else f"the profile {machine.name} does not have it for any device"
         summary = f"no device with {asked} for '{name}'"
     else:
         count = len(machine.devices)
         why = f"{machine.name} has {count} device{'s' if count != 1 else ''}"
         summary = f"there is no device {device.ordinal} for '{name}'"
     masks = "CUDA_VISIBLE_DEVICES" if machine.runtime == "cuda" else "ROCR_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES"
-    hint = f"`hipplan machine` shows which devices there are; {masks} hide some"
+    hint = f"`hipplan machine` lists the devices; {masks} hide some"
     return Diagnostic("HP310", summary, span, why=why, hint=hint)
 
 
@@ -101,6 +101,6 @@ def _check_arch(
             "HP311",
             summary,
             span,
-            hint="choose another device, or remove arch:; `hipplan machine` shows what this one has",
+            hint="choose another device, or remove arch:; `hipplan machine` shows its architecture",
         )
     )

@@ -52,7 +52,7 @@ class Difference(Way):
 def difference(
     old: Program, new: Program, renewed: Set[str] = frozenset(), *, fills: bool = False, unmaps: bool = False
 ) -> Difference:
-    """Compares. renewed: names of what is to be made anew though nothing about it differs. fills: so is what the
+    """Compares. renewed: names of what is to be recreated though nothing about it differs. fills: so is what the
     new one's contents say of new memory. unmaps: mappings that go are taken out while that can be taken back, too."""
     more = None if renewed or fills else _only_more(old, new)
     if more is not None:

@@ -50,11 +50,11 @@ def grown(
     ranges = _ranges(program, name, live)
     placed = _placed(program, ranges)
     if not placed:
-        raise refuse(f"'{name}' maps nothing that could grow", hint="add a mapping to the plan and update()")
+        raise refuse(f"'{name}' has no mapping that could grow", hint="add a mapping to the plan, then update()")
     last = placed[-1]
     create = next((s for s in program.steps if s.name == last.step.allocation), None)
     if not isinstance(create, steps.CreateAllocation):
-        raise refuse(f"'{last.step.allocation}' is imported: more of it cannot be made")
+        raise refuse(f"'{last.step.allocation}' is imported: it cannot be extended")
     require_unsealed(program, last.step.name)
     missing = to_bytes(last.end, by, to, sign=1) - last.end
     if missing <= 0:

@@ -60,7 +60,7 @@ def note(way: Way) -> str:
     if not stay:
         return ""
     more = f" and {len(stay) - 3} more" if len(stay) > 3 else ""
-    return f"note: other contents of {', '.join(stay[:3])}{more} are not loaded: the bytes stay as they are"
+    return f"note: other contents of {', '.join(stay[:3])}{more} are not loaded: their bytes stay unchanged"
 
 
 def _contents(program: Program) -> dict[str, object]:
@@ -127,10 +127,10 @@ def _line(resource: Resource, way: Way, old: _Side, new: _Side, filled: Set[str]
     elif _kept(resource, way, new):
         what = ", ".join((*_anew(was, resource, way), *_details(was, resource, way)))
     elif resource.kind in ("region", "reservation"):
-        what = ", ".join(("gets other addresses", *_elsewhere(was, resource, way)))
+        what = ", ".join(("moves to other addresses", *_elsewhere(was, resource, way)))
     else:
         sizes = _sizes(was, resource)
-        what = f"is made anew{sizes and f', {sizes}'}{_moves(was, resource)}{_bytes(resource, way)}"
+        what = f"is recreated{sizes and f', {sizes}'}{_moves(was, resource)}{_bytes(resource, way)}"
     return Line("~", resource.kind, resource.name, what, span) if what else None
 
 
@@ -151,7 +151,7 @@ def _anew(was: Resource, now: Resource, way: Way) -> Iterator[str]:
         count = sum(("allocation", memory_of(now.name, number)) not in way.kept for number in both)
         if count:
             how = "with their bytes" if way.carries else "without their bytes"
-            yield f"{count} of {len(both)} chunks are made anew{_moves(was, now)}, {how}"
+            yield f"{count} of {len(both)} chunks are recreated{_moves(was, now)}, {how}"
 
 
 def _elsewhere(was: Resource, now: Resource, way: Way) -> Iterator[str]:
@@ -163,7 +163,7 @@ def _elsewhere(was: Resource, now: Resource, way: Way) -> Iterator[str]:
 
 
 def _bytes(now: Resource, way: Way) -> str:
-    """Whether the bytes of memory that is made anew come along."""
+    """Whether the bytes of memory that is recreated come along."""
     if now.kind not in _HOLDS_BYTES:
         return ""
     carried = any(isinstance(step, CopyBytes) and step.name == now.name for step in way.carries)

@@ -99,7 +99,7 @@ def to_yaml(locked: Lock) -> str:
     """The file; load_lock reads it back to an equal Lock."""
     data = locked.model_dump(exclude_none=True)
     data["addresses"] = {name: _Address(address) for name, address in locked.addresses.items()}
-    heading = "# Made by `hipplan lock`; `hipplan apply --locked` gives exactly this, or says why it cannot.\n"
+    heading = "# Made by `hipplan lock`; `hipplan apply --locked` applies exactly this, or fails and reports why.\n"
     return heading + yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
 
 
@@ -160,12 +160,12 @@ class Locked:
             then, now = (v.variables.get(name, "not there") for v in (locked, program))
             hint = f"--var {name}={then}" if name in locked.variables else "lock it again: hipplan lock"
             yield self._told(
-                "HP320", f"the variable '{name}' is {now}, and was {then}", ("plan", "variables", name), hint
+                "HP320", f"the variable '{name}' is {now}; in the lock it is {then}", ("plan", "variables", name), hint
             )
         if not changed:
             why = f"its digest is {program.digest[:12]}..., and was {locked.digest[:12]}..."
-            hint = "take the plan that was locked, or lock this one: hipplan lock"
-            summary = f"'{program.name}' is not the plan that was locked"
+            hint = "use the locked plan, or lock this one: hipplan lock"
+            summary = f"'{program.name}' is not the locked plan"
             other = self._told("HP320", summary, ("plan", "digest"), hint, why)
             yield replace(other, notes=tuple(self._differences(program)))
 
@@ -185,7 +185,7 @@ class Locked:
         if len(other) > DIFFERENCES_MAX:
             yield f"differs: {len(other) - DIFFERENCES_MAX} more"
         if not other:
-            yield "the same: names and sizes of all objects; their order, devices, access or contents may differ"
+            yield "names and sizes of all objects are equal; their order, devices, access or contents differ"
 
     def _other_machine(self, program: Program, rehearsed: Machine | None) -> Iterator[Diagnostic]:
         then, now = self.lock.machine, _machine(program, rehearsed)
@@ -194,7 +194,7 @@ class Locked:
         for name, device in then.devices.items():
             path: tuple[Hashable, ...] = ("machine", "devices", name)
             if name not in now.devices:
-                yield self._told("HP321", f"there is no device '{name}' here", path)
+                yield self._told("HP321", f"this machine has no device '{name}'", path)
                 continue
             for key in LockedDevice.model_fields:
                 what = f"the {key.replace('_', ' ')} of {name}"
@@ -206,7 +206,7 @@ class Locked:
             was, size = self.lock.sizes.get(name), sizes.get(name)
             if was != size:
                 told = [("not there" if s is None else format_size(s)) for s in (size, was)]
-                yield self._told("HP321", f"'{name}' is {told[0]}, and was {told[1]}", ("sizes", name))
+                yield self._told("HP321", f"'{name}' is {told[0]}; in the lock it is {told[1]}", ("sizes", name))
         for name in sorted(reserved ^ set(self.lock.addresses)):
             yield self._told("HP321", f"the lock and the plan differ in the reservation '{name}'", ("addresses", name))
 
@@ -224,12 +224,12 @@ class Locked:
         unknown = rehearsed is not None and is_now is None
         if was is not None and not same and not unknown:
             hint = (
-                "to rehearse it, say what the simulator is to be: --machine"
+                "to rehearse the lock, choose the simulated machine: --machine"
                 if (key, is_now) == ("runtime", "sim")
                 else ""
             )
             shown = "not known" if is_now is None else is_now
-            yield self._told("HP321", f"{what} is {shown}, and was {was}", path, hint)
+            yield self._told("HP321", f"{what} is {shown}; in the lock it is {was}", path, hint)
 
     def _told(self, code: str, summary: str, path: Sequence[Hashable], hint: str = "", why: str = "") -> Diagnostic:
         place: Span | None = self._source.span(path)
@@ -273,7 +273,7 @@ def _addresses(program: Program, base: int | None) -> dict[str, int]:
         first, end = (WINDOW, WINDOW_END) if base is None else (base, ADDRESSES_END)
         if start + room > end:
             why = f"locked addresses are chosen between {first:#x} and {end:#x}"
-            hint = "choose them from another place: --address-base"
+            hint = "choose another first address: --address-base"
             raise MachineError(
                 Diagnostic("HP322", f"there is no room for '{step.name}'", step.origin, why=why, hint=hint)
             )

@@ -67,7 +67,7 @@ class Memory:
         """
         resource = self.by_name[name]
         if resource.kind not in FILLED:
-            raise Refused("HP213", f"'{name}' has no bytes of its own", why=f"it is of the kind {resource.kind}")
+            raise Refused("HP213", f"'{name}' has no bytes of its own", why=f"its kind is {resource.kind}")
         if resource.kind in ("pinned", "registered"):
             return (Part(name, 0, resource.size, CPU_ORDINAL),)
         if resource.kind in ("device", "managed"):
@@ -87,9 +87,9 @@ class Memory:
                 return who
         does = "write" if right == "rw" else "read"
         sealed = right == "rw" and mapping.name in self._sealed
-        hint = "it is sealed: unseal() it first" if sealed else f"give its device {right} access"
+        hint = "it is sealed: call unseal() first" if sealed else f"give its device {right} access"
         if only and any(right in given for who, given in rights.items() if who != "host"):
-            why = "on AMD bytes are moved by the device that holds them"
+            why = "on AMD the device that holds the bytes copies them"
             raise Refused("HP213", f"{mapping.device} may not {does} '{resource.name}'", why=why, hint=hint)
         raise Refused("HP213", f"no device may {does} '{resource.name}'", hint=hint)
 

@@ -302,8 +302,8 @@ class _Adding:
     def _refuse(self, rank: int, region: str) -> None:
         shared, me = self._program.shared.get(region), self._program.rank.rank
         what, origin = ("makes it too", shared.origin) if shared is not None else ("has no such region", None)
-        why = f"rank {rank} makes '{region}' for others to map, and rank {me} {what}"
-        hint = "give a region that others map the same name and the same rank: in all ranks"
+        why = f"rank {rank} makes '{region}' for others to map, but rank {me} {what}"
+        hint = "write a mapped region with the same name and the same rank: in all ranks"
         self.errors.append(Diagnostic("HP433", "the ranks do not have the same plan", origin, why=why, hint=hint))
 
     def _label(self, rank: int, chunk: Chunk) -> tuple[str, int]:

@@ -130,7 +130,7 @@ def note(program: Program) -> str:
     together = {step.name for step in program.steps if isinstance(step, SetAccess) and step.together}
     ranges = dict.fromkeys(s.reservation for s in program.steps if isinstance(s, Map) and s.name in together)
     told = [f"'{name}' is mapped in {count} pieces" for name, count in pieces.items() if count > 1]
-    told += [f"the mappings of '{name}' get their rights together" for name in ranges]
+    told += [f"the mappings of '{name}' get their access in one call" for name in ranges]
     return f"because of {_release(program)}: {', '.join(told)}" if told else ""
 
 
@@ -217,9 +217,9 @@ class _Arrangement:
                 elif memory.shareable != "none":
                     why = f"'{memory.name}' is shareable, so it cannot be cut"
                 elif pieces > MOST:
-                    why = f"that would be {pieces} pieces of {format_size(unit)}, at most {MOST} are made"
+                    why = f"that would be {pieces} pieces of {format_size(unit)}; the limit is {MOST}"
                 elif total > MOST_OF_ALL:
-                    why = f"with those of other ranges that would be {total} pieces, at most {MOST_OF_ALL} are made"
+                    why = f"with the other ranges that would be {total} pieces; the limit is {MOST_OF_ALL}"
                 else:
                     continue
                 yield _refusal(self.program, step, why)
@@ -314,13 +314,13 @@ def _release(program: Program) -> str:
 def _refusal(program: Program, step: Map, why: str) -> Diagnostic:
     return Diagnostic(
         "HP309",
-        f"{_release(program)} cannot give the rights of '{step.reservation}'",
+        f"{_release(program)} cannot set the access of '{step.reservation}'",
         step.origin,
-        why=f"its mappings have different sizes, and different rights or holes between them: HIP 7.0 to 7.2 needs "
-        f"pieces of one size there; {why}",
-        hint="add chunk: 2MiB to the region, so that all its pieces have one size"
+        why=f"its mappings differ in size, and have different access or holes between them: HIP 7.0 to 7.2 needs "
+        f"pieces of equal size; {why}",
+        hint="add chunk: 2MiB to the region, so that its pieces have equal size"
         if step.reservation in program.regions
-        else "give each mapping a reservation of its own, or make the sizes multiples of a larger common one",
+        else "put each mapping into its own reservation, or make the sizes multiples of a larger common size",
     )
 
 
@@ -329,9 +329,9 @@ def _no_way(step: Step, way: Difference) -> Diagnostic:
     about = next((one for one in maps if step.name in (one.name, one.allocation)), None)
     return Diagnostic(
         "HP309",
-        f"{_release(way.new)} cannot change '{about.reservation if about else whole_name(step.name)}' so in place",
+        f"{_release(way.new)} cannot change '{about.reservation if about else whole_name(step.name)}' in place",
         (about or step).origin,
-        why="on the way there or back pieces of different sizes would be in one range, and hipMemSetAccess of HIP 7.0 "
-        "to 7.2 then refuses one of them for some orders of heap addresses",
-        hint="close the layout and apply the plan, or give what comes a reservation of its own",
+        why="during the change or its undo, pieces of different sizes would share a range, and hipMemSetAccess of HIP "
+        "7.0 to 7.2 refuses one of them for some orders of heap addresses",
+        hint="close the layout and apply the plan, or put the new mapping into its own reservation",
     )

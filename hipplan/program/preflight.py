@@ -61,18 +61,18 @@ def check_peak(way: Difference, machine: Machine, findings: Findings) -> None:
         device, both = machine.devices[ordinal], _bytes(there[ordinal]) + _bytes(made[ordinal])
         short = 0 if device.memory is None else device.in_use + both - device.memory
         if made[ordinal] and short > 0:
-            summary = f"{name} needs {about_size(short)} more than is free while the old and the new are there together"
+            summary = f"{name} needs {about_size(short)} more than is free while old and new memory exist together"
             findings.add(_too_much("HP301", summary, there[ordinal], made[ordinal], about_size))
     on_host, coming = there[steps.CPU_ORDINAL], made[steps.CPU_ORDINAL]
     both = _bytes(on_host) + _bytes(coming)
     if machine.host_memory is not None and coming and both > machine.host_memory:
         room = format_size(machine.host_memory)
-        summary = f"the old and the new together need {format_size(both)} of host memory, the host has {room}"
+        summary = f"old and new memory together need {format_size(both)} of host memory, the host has {room}"
         findings.add(_too_much("HP303", summary, on_host, coming, format_size))
     count = descriptors_of((*way.old.steps, *way.additions, *way.changes))
     limit = machine.limits.open_files
     if machine.runtime == "amd" and limit and count + OPEN_FILES_MARGIN > limit:
-        summary = f"the allocations, old and new together, need {count} file descriptors; the limit is {limit}"
+        summary = f"old and new allocations together need {count} file descriptors; the limit is {limit}"
         findings.add(Diagnostic("HP308", summary, hint="remove in one update and add in the next"))
 
 
@@ -86,7 +86,7 @@ def _too_much(
     """Of one place, where what is there stays until what comes is there too."""
     largest = max(coming, key=lambda step: step.size)
     stay, come = shown(_bytes(there)), shown(_bytes(coming))
-    why = f"{stay} of the layout are there until the end, {come} come; '{largest.name}' is the largest"
+    why = f"{stay} of the layout stay until the end, {come} are added; '{largest.name}' is the largest"
     hint = "remove in one update and add in the next, or close the layout and apply the plan"
     return Diagnostic(code, summary, largest.origin, why=why, hint=hint)
 
@@ -148,8 +148,8 @@ class _Rules:
             self.add("HP312", f"the plan requires HIP {requires.hip}, {machine.name} has {version}",
                      "requires", "hip", hint="use another ROCm release")  # fmt: skip
         if requires.gpu and machine.runtime == "sim":
-            self.add("HP313", "the plan requires a GPU, and this is the simulator",
-                     "requires", "gpu", hint="run it where there is a GPU")  # fmt: skip
+            self.add("HP313", "the plan requires a real GPU, but this is the simulator",
+                     "requires", "gpu", hint="run it on a machine with a GPU")  # fmt: skip
         for flag, fact in (("vmm", "vmm"), ("managed", "concurrent_managed"), ("xnack", "xnack")):
             if not getattr(requires, flag):
                 continue
@@ -198,7 +198,7 @@ class _Rules:
                 f"the plan needs {format_size(needed)} of host memory, the host has "
                 f"{format_size(self.machine.host_memory)}",
                 *(("contents",) if largest is None else paths[largest.name]),
-                why=f"{format_size(lanes)} of it move the bytes of contents to their devices" if lanes else "",
+                why=f"{format_size(lanes)} of it copy contents to their devices" if lanes else "",
                 hint="make the pinned, registered and managed buffers smaller",
             )
 
@@ -236,7 +236,7 @@ class _Rules:
                     f"{peer.device} cannot reach {peer.peer}",
                     *peer.path,
                     why=f"{self.machine.name} has no link from device {source} to device {target}",
-                    hint="look at `hipplan machine`; contents, copy() and remap() need no link",
+                    hint="check `hipplan machine`; contents, copy() and remap() need no link",
                 )
 
     def access(self) -> None:
@@ -250,7 +250,7 @@ class _Rules:
                     f"{who} cannot be given access to '{name}' on {holder}",
                     *mapping.path,
                     why=f"{self.machine.name} has no link from {who} to {holder}",
-                    hint="leave the device out of access",
+                    hint="remove the device from access",
                 )
 
     def _mappings(self) -> Iterator[tuple[str, ResolvedMapping, str]]:
@@ -278,7 +278,7 @@ class _Rules:
                 "HP308",
                 f"{len(self.memory)} allocations need {count} file descriptors, the limit is {limit}",
                 "allocations",
-                why=f"each takes one, and one more if it is shared; {OPEN_FILES_MARGIN} are left for the process",
+                why=f"each takes one, and a second if it is shared; {OPEN_FILES_MARGIN} are reserved for the process",
                 hint="use fewer, larger allocations, or raise the hard limit (ulimit -Hn)",
             )
 
@@ -307,7 +307,7 @@ class _Rules:
             if getattr(spec, "numa", None) is None or self.device(buffer.device).numa_node is not None:
                 continue
             path = (*buffer.path, *(("anonymous",) if anonymous else ()), "numa")
-            summary = f"nobody knows the NUMA node of {buffer.device}, so '{buffer.name}' may be on any"
+            summary = f"the NUMA node of {buffer.device} is unknown, so '{buffer.name}' may be on any node"
             why = f"{self.machine.name} has no numa_node for it; a virtual machine may have none"
             span = self.plan.span(*path)
             self.findings.add(Diagnostic("HP256", summary, span, why=why, severity="warning"))
@@ -325,8 +325,8 @@ class _Rules:
             private = isinstance(buffer.spec, RegisteredBuffer) and buffer.spec.file is None and buffer.spec.read_only
             if private and self.machine.runtime == "cuda":
                 self.add("HP309", "read_only is for files on CUDA", *buffer.path, "read_only",
-                         why="registering private memory read-only was seen not to return",
-                         hint="leave read_only out")  # fmt: skip
+                         why="registering private memory read-only can hang",
+                         hint="remove read_only")  # fmt: skip
 
     def _allocation_release(self, name: str, allocation: ResolvedAllocation, version: tuple[int, ...]) -> None:
         spec, path = allocation.spec, allocation.path
@@ -339,7 +339,7 @@ class _Rules:
         elif spec.numa_node is not None and version and version < (7, 15) and not cuda:
             self.add("HP309", f"allocations on a NUMA node need HIP 7.15 (ROCm 10.0), {self.machine.name} has "
                      f"{self.machine.hip_version}", *path, "numa_node",
-                     hint="leave numa_node out, or use a registered buffer: anonymous has a node too")  # fmt: skip
+                     hint="remove numa_node, or use a registered buffer: anonymous has a node too")  # fmt: skip
         if spec.shareable == "none" or allocation.device == HOST:
             return
         possible = self.device(allocation.device).shareable_posix_fd
@@ -356,10 +356,10 @@ class _Rules:
         if mapping.access.get(HOST, "none") != "none" and holder != HOST and (cuda or (version and version < (7, 2))):
             why = "CUDA gives it host-located memory only" if cuda else "before HIP 7.2 only host-located memory can be"
             self.add("HP309", f"the host cannot be given access to '{name}' on {holder}",
-                     *mapping.path, why=why, hint="leave host out of access")  # fmt: skip
+                     *mapping.path, why=why, hint="remove host from access")  # fmt: skip
         if not version or version >= (6, 3) or cuda:
             return
         if len(may := _who(mapping)) > 1:
             self.add("HP309", f"{' and '.join(may[:2])} cannot both have access to '{name}' on {holder}",
                      *mapping.path, hint="give one device access, or update ROCm",
-                     why="before HIP 6.3 hipMemSetAccess for one device takes all others' rights away")  # fmt: skip
+                     why="before HIP 6.3, hipMemSetAccess for one device revokes the access of all others")  # fmt: skip

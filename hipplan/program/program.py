@@ -136,7 +136,7 @@ class Program:
         return tuple((n, step) for n, step in enumerate(self.steps) if type(step) not in _THOUSANDS)
 
     def __getstate__(self) -> dict[str, Any]:
-        """The fields alone: what is kept besides is made anew, and may need the compiled part."""
+        """The fields alone: what is kept besides is recreated, and may need the compiled part."""
         return {name: value for name, value in vars(self).items() if name in self.__dataclass_fields__}
 
     def bytes_by_device(self) -> dict[str, int]:

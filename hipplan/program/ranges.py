@@ -18,7 +18,7 @@ Placed = tuple[ResolvedMapping, int, int]
 def check_size(name: str, size: int, padding: str, span: Span | None, findings: Findings) -> None:
     """HP302: more bytes than 64 bits count. padding: what the plan's own number was made larger by."""
     if size >= 2**64:
-        summary = f"'{name}' is too large: {format_size(size)} with its {padding}"
+        summary = f"'{name}' is too large: {format_size(size)} with {padding}"
         why = "sizes and addresses have 64 bits: less than 16384PiB"
         findings.add(Diagnostic("HP302", summary, span, why=why, hint="make it smaller"))
 
@@ -45,17 +45,17 @@ def check_range(
             findings.add(
                 Diagnostic(
                     "HP302",
-                    f"mapping '{mapping.name}' begins inside '{before_name}' once that is padded",
+                    f"mapping '{mapping.name}' starts inside '{before_name}', which is padded",
                     plan.span(*mapping.path, "at"),
-                    why=f"'{before_name}' ends at {format_size(before_end)} after rounding up",
-                    hint=f"use {format_size(before_end)}, or leave `at` out",
+                    why=f"'{before_name}' ends at {format_size(before_end)} after rounding",
+                    hint=f"use {format_size(before_end)}, or remove at:",
                 )
             )
         elif at + mapped > size:
             findings.add(
                 Diagnostic(
                     "HP302",
-                    f"mapping '{mapping.name}' ends past '{reservation.name}' once it is padded",
+                    f"mapping '{mapping.name}' is padded and ends past the end of '{reservation.name}'",
                     plan.span(*mapping.path, "at"),
                     why=f"it ends at {format_size(at + mapped)}, the reservation at {format_size(size)}",
                     hint=f"reserve at least {format_size(at + mapped)}",
@@ -71,6 +71,6 @@ def _misaligned(what: str, value: int, step: int, span: Span | None) -> Diagnost
         f"{what} cannot start at {format_size(value)}",
         span,
         label=f"not a multiple of {format_size(step)}",
-        why=f"memory is mapped in steps of {format_size(step)} (minimum granularity)",
+        why=f"the minimum granularity is {format_size(step)}",
         hint=f"use {format_size(below)} or {format_size(below + step)}",
     )

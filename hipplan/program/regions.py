@@ -315,5 +315,5 @@ def _check_overlap(out: list[PlacedTensor], plan: LoadedPlan, region: ResolvedRe
     for one, other in pairwise(sorted(out, key=lambda tensor: tensor.offset)):
         if other.offset < one.offset + one.size:
             span = plan.span(*region.path, "tensors", other.name[len(region.name) + 1 :])
-            summary = f"'{other.name}' lies on '{one.name}'"
-            findings.add(Diagnostic("HP212", summary, span, hint="say device for all tensors of the region"))
+            summary = f"'{other.name}' overlaps '{one.name}'"
+            findings.add(Diagnostic("HP212", summary, span, hint="write device: for all tensors of the region"))

@@ -1,4 +1,4 @@
-"""Programs in which mapped memory is made anew under the same addresses. Pure."""
+"""Programs in which mapped memory is recreated under the same addresses. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def remapped(program: Program, name: str, *, device: str | None, keep_bytes: boo
     """New memory under the same addresses, for a region, a reservation's mappings, one mapping or an allocation.
 
     device: where the new memory is; None: where the old is. keep_bytes: the bytes come along. Raises ApplyError
-    (HP420): memory that cannot be made anew, no such device.
+    (HP420): memory that cannot be recreated, no such device.
     """
     there, program = program, pieces.as_planned(program)
     kind = require(program, name, "region", "reservation", "mapping", "allocation")
@@ -30,13 +30,14 @@ def remapped(program: Program, name: str, *, device: str | None, keep_bytes: boo
     )
     if shared:
         raise refuse(
-            f"'{shared}' is mapped by other ranks: its memory stays where it is", hint="close it and apply anew"
+            f"'{shared}' is mapped by other ranks: its memory cannot move",
+            hint="close the layout and apply the plan again",
         )
     names = _allocation(program, name) if kind == "allocation" else {one.memory for one in mappings_of(program, name)}
     old = {step.name: step for step in program.steps if step.name in names and not isinstance(step, steps.SetAccess)}
     imported = next((one for one, step in old.items() if not isinstance(step, steps.CreateAllocation)), None)
     if imported is not None:
-        raise refuse(f"'{imported}' is imported: it cannot be made anew here")
+        raise refuse(f"'{imported}' is imported: it cannot be recreated here")
     made = program if device is None else _moved(program, names, device)
     way = pieces.lead(there, made, names)
     return replace(way, carries=tuple(_carries(way, pieces.named(there, names)))) if keep_bytes else way

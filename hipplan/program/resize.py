@@ -38,13 +38,13 @@ def grown(program: Program, name: str, *, by: Size | None = None, to: Size | Non
         raise refuse(
             f"'{name}' cannot grow to {format_size(count * chunk)}: it reserves {format_size(room)}",
             why=f"{format_size(region.mapped)} are mapped, in chunks of {format_size(chunk)}",
-            hint=f"write reserve: {format_size(count * chunk)} into the plan, and apply it anew",
+            hint=f"write reserve: {format_size(count * chunk)} into the plan, then apply it again",
         )
     if count > max(CHUNKS_MAX, len(region.chunks)):
         raise refuse(
             f"'{name}' cannot grow to {format_size(count * chunk)}: that would be {count:,} chunks",
             why=f"each chunk of {format_size(chunk)} costs driver calls; a region has at most {CHUNKS_MAX:,}",
-            hint="write a larger chunk: into the plan, and apply it anew",
+            hint="write a larger chunk: into the plan, then apply it again",
         )
     return _with_chunks(program, resized(region, count))
 
@@ -64,7 +64,7 @@ def shrunk(program: Program, name: str, *, by: Size | None = None, to: Size | No
     made = resized(region, count)
     cut = next((one for one in made.tensors if one.size == 0 or one.offset + one.size > mapped), None)
     if cut is not None or count == 0:
-        what = f"'{cut.name}' lies in it" if cut is not None else "nothing would be left of it"
+        what = f"'{cut.name}' is in the removed part" if cut is not None else "nothing of it would remain"
         hint = "remove it from the plan and update(), or keep more"
         raise refuse(f"'{name}' cannot shrink to {format_size(mapped)}: {what}", hint=hint)
     return _with_chunks(program, made)
@@ -73,14 +73,14 @@ def shrunk(program: Program, name: str, *, by: Size | None = None, to: Size | No
 def to_bytes(now: int, by: Size | None, to: Size | None, *, sign: int) -> int:
     """How much is to be there, of one of `by` and `to`. Raises ApplyError (HP420)."""
     if (by is None) == (to is None):
-        raise refuse("say either by= or to=", hint='for example by="1GiB"')
+        raise refuse("pass either by= or to=", hint='for example by="1GiB"')
     given = by if by is not None else to
     try:
         size = parse_size(given)
     except SizeError as error:
         raise refuse(str(error), hint=error.hint) from None
     if size <= 0:
-        raise refuse(f"{size} bytes are nothing to grow or shrink by, or to")
+        raise refuse(f"{size} bytes is not a valid size to grow or shrink by, or to")
     return now + sign * size if by is not None else size
 
 
@@ -99,7 +99,7 @@ def require(program: Program, name: str, *kinds: str) -> str:
     made = (step.makes for step in everything if step.name == name and step.makes)
     kind = "region" if name in program.regions else next(made, "")
     if name in program.parts:
-        raise refuse(f"'{name}' is memory of rank {program.parts[name]}: it is changed there, and seen here")
+        raise refuse(f"'{name}' is memory of rank {program.parts[name]}: change it in that rank")
     if kind in kinds:
         if program.sleeps(name):
             raise refuse_asleep(name)
@@ -111,7 +111,7 @@ def require(program: Program, name: str, *kinds: str) -> str:
 def require_unsealed(program: Program, mapping: str) -> None:
     """Raises ApplyError (HP420) where new memory would be as read-only as what it is like."""
     if mapping in program.sealed:
-        raise refuse(f"'{mapping}' is sealed: nobody could write what comes", hint="unseal() it first")
+        raise refuse(f"'{mapping}' is sealed: no device could write the new memory", hint="call unseal() first")
 
 
 def _with_chunks(program: Program, made: PlacedRegion) -> Program:

@@ -19,7 +19,10 @@ def sealed(program: Program, name: str) -> Program:
     """Nobody may write a region, a reservation's mappings or one mapping: rw becomes r. ApplyError (HP420)."""
     before = {one.name: one.access for one in mappings_of(program, name) if one.name not in program.sealed}
     if name in program.shared and program.shared[name].right == "rw":
-        raise refuse(f"'{name}' is mapped by other ranks, which may write it", hint="let them read it: map access: r")
+        raise refuse(
+            f"'{name}' is mapped by other ranks, which have write access",
+            hint="give them read access: map: {access: r}",
+        )
     return _closed(program, before)
 
 
@@ -101,7 +104,7 @@ def mappings_of(program: Program, name: str) -> list[Resource]:
             raise refuse(f"'{name}' is a piece of the region '{one.inside}'", hint=f"name '{one.inside}'")
         return [one]
     if kind == "allocation":
-        raise refuse(f"'{name}' is memory without an address", hint="name its mapping or reservation")
+        raise refuse(f"'{name}' has no address", hint="name its mapping or reservation")
     return [one for one in mappings if one.inside == name]
 
 

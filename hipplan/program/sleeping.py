@@ -27,10 +27,10 @@ Units = Mapping[str, Sequence[str]]
 
 _KINDS = ("region", "reservation", "mapping", "allocation")
 _WITH_THEIR_ADDRESSES = {
-    "device": "hipMalloc gives its memory back only with its addresses",
-    "managed": "hipMallocManaged gives its memory back only with its addresses",
-    "pinned": "it is memory of the host",
-    "registered": "it is memory of the host",
+    "device": "memory of hipMalloc is freed only together with its addresses",
+    "managed": "memory of hipMallocManaged is freed only together with its addresses",
+    "pinned": "it is host memory",
+    "registered": "it is host memory",
     "stream": "it has no memory",
     "peer": "it has no memory",
 }
@@ -66,7 +66,7 @@ def falls_asleep(
     known = {one for one in same & memory.keys() if _is_same(program.backups.get(one), new.backups[one])}
     if absent := sorted(same & memory.keys() - known):
         what = f"no copy of '{told_as(program, absent[0])}' was kept"
-        raise refuse(what, why="unchanged= means what its copy has already", hint="wake(..., retain=True) keeps one")
+        raise refuse(what, why="unchanged= needs a copy from an earlier sleep", hint="wake(..., retain=True) keeps one")
     if to == FILE and known != memory.keys():
         known = set()  # it is written as a whole
     going = _about(program.steps, memory)
@@ -154,7 +154,7 @@ def bytes_asleep(program: Program) -> dict[int, int]:
 
 
 def _changed(name: str) -> ApplyError:
-    return refuse_asleep(name, "the plan changes it, or where it lies")
+    return refuse_asleep(name, "the plan changes it or its place")
 
 
 def _units(program: Program, names: Sequence[str]) -> dict[str, list[str]]:
@@ -188,18 +188,20 @@ def _require_able(program: Program, units: Units) -> None:
     made = {whole_name(step.name): step for step in program.steps if step.makes == "allocation"}
     for name, some in units.items():
         if name in program.shared:
-            why = "the other ranks of this node map it, and keep its memory as long as they do"
-            raise cannot_sleep(name, why, "close it and apply anew, or give it a region that nobody maps")
+            why = "other ranks of this node map it, which keeps its memory allocated"
+            raise cannot_sleep(
+                name, why, "close the layout and apply the plan again, or put it into a region of its own"
+            )
         if kinds[name] in _WITH_THEIR_ADDRESSES:
-            hint = "put it into a region, whose addresses stay" if kinds[name] == "device" else ""
+            hint = "put it into a region: its addresses are kept" if kinds[name] == "device" else ""
             raise cannot_sleep(name, _WITH_THEIR_ADDRESSES[kinds[name]], hint)
         for memory in some:
             step = made.get(memory)  # none where it sleeps already
             if isinstance(step, steps.ImportAllocation):
                 who = f"rank {step.rank}" if step.rank >= 0 else "the process that made it"
-                raise cannot_sleep(name, f"'{memory}' is imported: it goes when {who} gives it back")
+                raise cannot_sleep(name, f"'{memory}' is imported: its memory is freed when {who} frees it")
             if isinstance(step, steps.CreateAllocation) and step.location != "device":
-                raise cannot_sleep(name, f"'{memory}' is memory of the host")
+                raise cannot_sleep(name, f"'{memory}' is host memory")
 
 
 def _about(some: Sequence[steps.Step], memory: Container[str]) -> set[int]:
@@ -258,7 +260,7 @@ def _in_file(program: Program, moved: Mapping[str, Sequence[Part]], file: str, c
     for name, backup in backups.items():
         if backup.place == file and name not in moved:
             other = told_as(program, name)
-            raise refuse(f"{file} holds the bytes of '{other}' already", hint="name another file")
+            raise refuse(f"{file} already holds the bytes of '{other}'", hint="name another file")
     for name, parts in moved.items():
         size = sum(part.size for part in parts)
         backups[name] = Backup(FILE, file, end, size, checked)

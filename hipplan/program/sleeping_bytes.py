@@ -37,7 +37,7 @@ def movable(program: Program, memory: Iterable[str]) -> dict[str, tuple[Part, ..
 
 
 def _reached(name: str, mapped: Sequence[Resource], reach: Memory) -> tuple[Part, ...]:
-    hint = 'sleep(to="drop") gives the memory back without its bytes'
+    hint = 'sleep(to="drop") frees the memory without keeping its bytes'
     largest = max((one.size for one in mapped), default=0)
     why = "it is mapped nowhere"
     for one in mapped:
@@ -46,7 +46,7 @@ def _reached(name: str, mapped: Sequence[Resource], reach: Memory) -> tuple[Part
                 return reach.parts(one.name, "rw")
             except Refused as refused:
                 why = refused.summary
-    raise cannot_sleep(name, f"its bytes cannot be brought back: {why}", hint)
+    raise cannot_sleep(name, f"its bytes cannot be restored: {why}", hint)
 
 
 def moves_out(moved: Mapping[str, Sequence[Part]], new: Program) -> Iterator[ContentStep]:

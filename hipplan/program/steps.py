@@ -171,7 +171,7 @@ class SetAccess(Step):
 
     def describe(self) -> str:
         who = (f"{'host' if o == CPU_ORDINAL else f'device {o}'}: {right}" for o, right in self.rights)
-        return ", ".join(who) + (", for all that is mapped in the range by then" if self.together else "")
+        return ", ".join(who) + (", for everything mapped in the range" if self.together else "")
 
 
 def rights_of(access: Mapping[str, str], ordinals: Mapping[str, int]) -> tuple[tuple[int, str], ...]:

@@ -57,7 +57,7 @@ class Way:
     gone: tuple[steps.Step, ...]
     """Steps of `old` that made what does not stay."""
     released: tuple[steps.Step, ...]
-    """Those of them that are given back at the end: all but mappings that were taken out."""
+    """Those of them that are released at the end: all but mappings that were taken out."""
     renamed: Mapping[str, str]
     """Name in `new` -> name in `old`, where what stays is called otherwise."""
     kept: Set[Key]

@@ -56,7 +56,7 @@ def read(text: str | bytes) -> Program:
         rows_of(woken, slots_of(woken))  # what a step names is there
         mapped = {one.name for one in program.resources if one.memory}
         if unknown := program.sealed.keys() - mapped:
-            raise ValueError(f"{min(unknown)} is sealed and not mapped")
+            raise ValueError(f"{min(unknown)} is sealed but not mapped")
         for access in program.sealed.values():
             steps.rights_of(dict(access), program.devices)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:

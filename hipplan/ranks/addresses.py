@@ -41,15 +41,15 @@ def proposal(
     alignment = max(1, *(place.alignment for place in parts.values()))
     if number >= ATTEMPTS:
         summary = "no addresses are free in all ranks of the node"
-        why = f"{ATTEMPTS} places for {whole} bytes were tried"
-        raise GroupError(Diagnostic("HP435", summary, why=why, hint="leave addresses out, or reserve less"))
+        why = f"{ATTEMPTS} addresses for {whole} bytes were tried"
+        raise GroupError(Diagnostic("HP435", summary, why=why, hint="remove addresses, or reserve less"))
     base = start_for(f"{program.plan_of_all}/{call}/{number}")
     if number >= ATTEMPTS // 2:
         said: dict[int, object] = {rank: _room(round_up(whole + alignment, STRIDE), program, runtime)}
         said |= {other: message.get("room") for other, message in to_all({"room": said[rank]}).items()}
         found = said[sorted(said)[number % len(said)]]
         if not isinstance(found, int) or not 0 < found < 2**63:
-            raise ValueError("a rank has no room to propose")
+            raise ValueError("a rank found no free addresses")
         base = found
     base = round_up(base, alignment)
     return {name: base + place.offset for name, place in parts.items()}

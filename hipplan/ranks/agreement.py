@@ -53,7 +53,7 @@ class Ranks:
         Raises TypeError, ValueError.
         """
         if not isinstance(group, Group):
-            raise TypeError(f"group is what hipplan.group() returns, not {type(group).__name__}")
+            raise TypeError(f"group must be from hipplan.group(), not {type(group).__name__}")
         self.timeout_s = seconds(timeout_s, "timeout")
         self.group = group
         self.links: Mesh | None = None
@@ -136,7 +136,7 @@ class Agreement:
         for key, what in (("size", "size of the group"), ("hipplan", "version of hipplan"), ("call", "call")):
             for rank, said in enumerate(everybody):
                 if said.get(key) != mine[key]:
-                    why = f"rank {rank} has {said.get(key)}, rank {self._group.rank} {mine[key]}"
+                    why = f"rank {rank} has {said.get(key)}, rank {self._group.rank} has {mine[key]}"
                     raise GroupError(Diagnostic("HP433", f"the ranks do not have the same {what}", why=why))
         self._attempt = hashlib.sha256("".join(str(said.get("nonce")) for said in everybody).encode()).hexdigest()
         nodes = [str(said.get("node")) for said in everybody]
@@ -153,8 +153,8 @@ class Agreement:
         everybody = self._said_by_all({"plan": program.plan_of_all if program else "", **door})
         for rank, said in enumerate(everybody):
             if program is not None and said.get("plan") != program.plan_of_all:
-                hint = "give all ranks the same file and the same variables: rank: and $(rank) make the difference"
-                why = f"rank {rank} has another one than rank {self._group.rank}"
+                hint = "use the same file and variables in all ranks; rank: and $(rank) express differences"
+                why = f"rank {rank} and rank {self._group.rank} have different plans"
                 raise GroupError(Diagnostic("HP433", "the ranks do not have the same plan", why=why, hint=hint))
         return everybody
 
@@ -207,9 +207,7 @@ class Agreement:
             self._read(found)
         except StoreLost as lost:
             raise unusable(lost) from None
-        raise GroupError(
-            Diagnostic("HP434", "the group cannot be used", why=why or "a rank has gone, and says nothing")
-        )
+        raise GroupError(Diagnostic("HP434", "the group cannot be used", why=why or "a rank ended without a message"))
 
     def _said_by_all(self, mine: Said) -> list[Said]:
         """Ends a round that nothing has been made in."""
@@ -284,7 +282,7 @@ class Agreement:
         group = self._group
         written, until = self._written(mine), time.monotonic() + self._timeout_s
         if self._first(self._key(group.rank), written, until) != written:
-            raise StoreLost("another process has spoken for this rank: each run needs a fresh folder or store")
+            raise StoreLost("another process used this rank's name: each run needs a new folder or store")
         if group.rank == 0:
             proposed = self._collected(until, ends, raised)
         else:
@@ -361,19 +359,19 @@ class Agreement:
         try:
             if "failed" in ended:
                 if ended["failed"] == self._group.rank and ended.get("nonce") != self._nonce:
-                    raise ValueError("it is of another run")
+                    raise ValueError("it is from another run")
                 raise GroupError(failure(ended))
             if "missing" in ended:
                 raise GroupError(silence(ended))
             everybody = ended["all"]
             if ended["attempt"] != self._attempt or not isinstance(everybody, list):
-                raise ValueError("it is of another run")
+                raise ValueError("it is from another run")
             if any(said["attempt"] != self._attempt for said in everybody):
-                raise ValueError("a rank's message is of another run")
+                raise ValueError("a rank's message is from another run")
             if self._round == _VOTE and [said["ready"] for said in everybody] != [True] * self._group.size:
                 raise ValueError("not all ranks are ready")
         except (ValueError, TypeError, LookupError, OverflowError) as error:
-            raise StoreLost(f"what stands in the group's store is no message of this run: {error}") from None
+            raise StoreLost(f"the group's store holds a message that is not from this run: {error}") from None
         found: list[Said] = everybody
         return found
 
@@ -384,5 +382,5 @@ def _parsed(value: bytes) -> Said:
     except (ValueError, RecursionError):
         said = None
     if not isinstance(said, dict):
-        raise StoreLost("what stands in the group's store is no message of hipplan's")
+        raise StoreLost("the group's store holds something that is not a hipplan message")
     return said

@@ -34,7 +34,7 @@ class Group:
         """Raises SettingError (HP434) for a rank that the group does not have."""
         for what, value in (("rank", rank), ("size", size), ("local_rank", local_rank)):
             if isinstance(value, bool) or not isinstance(value, (int, type(None))):
-                raise TypeError(f"{what} is a whole number, not {value!r}"[:200])
+                raise TypeError(f"{what} must be a whole number, not {value!r}"[:200])
         if not 0 < size <= RANKS_MAX or not 0 <= rank < size:
             raise refused(f"there is no rank {rank} of {size}", "ranks count from 0 to the size of the group less 1")
         self.store = store
@@ -56,7 +56,9 @@ class Group:
         """
         if os.getpid() != self._process:
             raise refused(
-                "this is a forked child of a rank", "it would speak for its parent", "make a group of its own"
+                "this is a forked child of a rank",
+                "a child would use its parent's rank",
+                "make a new group in the child",
             )
         with self._lock:
             self._calls += 1
@@ -82,7 +84,9 @@ def group(
         over = mpi.world()
     if mpi.is_communicator(over):
         if rank is not None or size is not None:
-            raise refused("rank and size are the communicator's", "it says which rank this is", "leave them out")
+            raise refused(
+                "rank and size come from the communicator", "the communicator knows the rank", "leave them out"
+            )
         return _of_communicator(over, local_rank)
     rank = _from_environment(_RANK, "rank") if rank is None else number(rank)
     size = _from_environment(_SIZE, "size") if size is None else number(size)
@@ -94,15 +98,15 @@ def group(
                 raise ValueError("its name is empty")
             store: Store = FolderStore(over)
         except (OSError, ValueError) as error:
-            hint = "give a folder of your own that all ranks see, fresh for each run"
+            hint = "use a new folder for each run, owned by you and visible to all ranks"
             raise refused(f"the folder {os.fspath(over)!r} cannot be used", reason_of(error), hint) from None
     elif callable(getattr(over, "compare_set", None)):
         store = TorchStore(over, f"hipplan/{_run_id(os.environ)}/")
     elif ray_store.is_handle(over):
         store = ray_store.RayStore(over)
     else:
-        kinds = 'give a folder, "torch", "mpi", a Store, a communicator, or what ray_store.start() returned'
-        raise refused(f"{type(over).__name__} is no group", kinds)
+        kinds = 'pass a folder, "torch", "mpi", a Store, a communicator, or what ray_store.start() returned'
+        raise refused(f"{type(over).__name__} is not a group", kinds)
     return Group(store, rank, size, local_rank)
 
 
@@ -120,10 +124,10 @@ def _from_environment(names: tuple[str, ...], what: str) -> int:
         if text.isdecimal() and len(text) < 10:
             return int(text)
         if text:
-            raise refused(f"the environment variable {name} is no number: {text[:40]!r}", f"it gives the {what}")
+            raise refused(f"the environment variable {name} is not a number: {text[:40]!r}", f"it sets the {what}")
     why = f"none of {', '.join(names)} is set"
     hint = "start it with torchrun, mpirun or srun"
-    raise refused(f"nothing says the {what} of this process in its group", why, hint)
+    raise refused(f"the {what} of this process in its group is unknown", why, hint)
 
 
 def _torchrun_store(size: int) -> Any:
@@ -136,8 +140,8 @@ def _torchrun_store(size: int) -> Any:
     if not address or not port.isdecimal():
         raise refused("the group torch needs torchrun", "MASTER_ADDR and MASTER_PORT are not set", "use torchrun")
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":  # one that a rank serves would end with that rank
-        why = "its agent serves no store that outlives the ranks (TORCHELASTIC_USE_AGENT_STORE)"
-        raise refused("the group torch needs torchrun", why, "use torchrun, or give a Store or a folder")
+        why = "its agent provides no store that outlives the ranks (TORCHELASTIC_USE_AGENT_STORE)"
+        raise refused("the group torch needs torchrun", why, "use torchrun, or pass a Store or a folder")
     try:
         made = connected(address, int(port), size, is_master=False, timeout=timedelta(seconds=_CONNECT_S))
         made.set_timeout(timedelta(seconds=ANSWER_S))

@@ -85,7 +85,7 @@ class Meeting:
             said = self._to_all({"offer": _OFFER.dump_python(mine, mode="json")})
             offers = [_OFFER.validate_python(said[rank].get("offer"), strict=False) for rank in sorted(said)]
             if [offer.rank for offer in offers] != sorted(said):
-                raise ValueError("a rank speaks for another")
+                raise ValueError("a rank sent a message in the name of another")
             everything = sorted([mine, *offers], key=lambda offer: offer.rank)
             places, missing = placed_already(old, program, everything), symmetric(program, everything)
             missing = {name: place for name, place in missing.items() if name not in places}
@@ -136,7 +136,7 @@ class Meeting:
                 asked = self._send(wants)
                 for names in (message.get("wants") for message in asked.values()):
                     if not isinstance(names, list) or not self._offered.issuperset(names):
-                        raise ValueError("a rank asks for memory that is not shared")
+                        raise ValueError("a rank requested memory that is not shared")
                     for name in names:
                         if name not in shared:
                             shared[name] = share(name)
@@ -144,7 +144,7 @@ class Meeting:
                 until, over = self._agreement.until(), self._agreement.over
                 received = self._mesh.exchange({rank: {} for rank in outgoing}, until, over, outgoing)
                 if any(len(received[rank].descriptors) != len(some) for rank, some in wanted.items()):
-                    raise ValueError("a rank sends other memory than was asked for")
+                    raise ValueError("a rank sent other memory than requested")
             found = {
                 step.name: descriptor
                 for rank, some in wanted.items()

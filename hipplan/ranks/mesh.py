@@ -90,7 +90,7 @@ class Door:
             except OSError as error:
                 raise PeerGone(other, f"its socket cannot be reached: {error.strerror}") from None
         if not is_same_user(link):
-            raise PeerGone(other, "its socket is another user's")
+            raise PeerGone(other, "its socket belongs to another user")
 
     def _accepted(self, until: float, look: Look, awaited: Iterable[int]) -> socket.socket:
         for _ in _moments(until, look, awaited):

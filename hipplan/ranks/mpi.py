@@ -28,13 +28,15 @@ def world() -> Any:
     try:
         mpi = import_module("mpi4py.MPI")
     except (ImportError, RuntimeError) as error:  # RuntimeError: it finds no MPI library
-        hint = "pip install mpi4py, and an MPI such as Debian's openmpi-bin; or use a folder"
+        hint = "install mpi4py and an MPI (such as Debian's openmpi-bin), or use a folder"
         raise refused("the group mpi needs mpi4py", str(error), hint) from None
     size = mpi.COMM_WORLD.Get_size()
     for name in _SIZES:
         if os.environ.get(name, str(size)) != str(size):
-            why = f"{name} is {os.environ[name][:40]}, and mpi4py knows {size}: it uses another MPI library"
-            raise refused("mpi4py does not belong to this mpirun", why, "install both of one MPI; or use a folder")
+            why = f"{name} is {os.environ[name][:40]}, but mpi4py has {size}: it uses another MPI library"
+            raise refused(
+                "mpi4py and mpirun use different MPI libraries", why, "install mpi4py for the same MPI, or use a folder"
+            )
     return mpi.COMM_WORLD
 
 
@@ -87,7 +89,7 @@ class MpiStore:
 
     def get(self, key: str, until: float, look: Look) -> bytes | None:
         if self.rank and not key.endswith(_END):
-            raise StoreLost("only rank 0 knows what the ranks say")
+            raise StoreLost("only rank 0 has the messages of the ranks")
         with self._lost():
             for _ in attempts(until, look):
                 self._go_on()
@@ -139,7 +141,7 @@ class MpiStore:
         while (message := self._communicator.Improbe(self._mpi.ANY_SOURCE, _TAG, status)) is not None:
             buffer = bytearray(status.Get_count(self._mpi.BYTE))
             if len(buffer) > READ_MAX:
-                raise StoreLost(f"rank {status.Get_source()} says too much")
+                raise StoreLost(f"rank {status.Get_source()} sent too long a message")
             self._arriving.append((message.Irecv([buffer, self._mpi.BYTE]), buffer))
         arriving, self._arriving = self._arriving, []
         for request, buffer in arriving:

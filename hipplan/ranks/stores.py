@@ -54,7 +54,7 @@ class FolderStore:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         about = self._folder.stat()
         if about.st_uid != os.getuid() or about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise PermissionError(1, "other users may write there, and could speak for a rank")
+            raise PermissionError(1, "other users can write there and could impersonate a rank")
         if not os.access(self._folder, os.W_OK | os.X_OK):
             raise PermissionError(13, "it cannot be written")
 
@@ -100,7 +100,7 @@ def _read(place: Path) -> bytes:
     with os.fdopen(descriptor, "rb") as file:
         about = os.fstat(descriptor)
         if not stat.S_ISREG(about.st_mode) or about.st_uid != os.getuid():
-            raise StoreLost(f"{str(place)!r} is no file of this user's")
+            raise StoreLost(f"{str(place)!r} is not a file of this user")
         return file.read(READ_MAX)
 
 

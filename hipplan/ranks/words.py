@@ -21,8 +21,8 @@ def unusable(lost: Exception) -> GroupError:
 
 
 def doubt(rank: int, error: BaseException) -> GroupInDoubt:
-    summary = f"rank {rank} cannot read what its group has decided"
-    hint = "close() gives back what this rank has made, whatever the others do"
+    summary = f"rank {rank} cannot read the decision of its group"
+    hint = "close() frees what this rank made, whatever the others decided"
     return GroupInDoubt(Diagnostic("HP432", summary, why=_text_of(error), hint=hint))
 
 
@@ -30,7 +30,7 @@ def _text_of(error: BaseException) -> str:
     try:
         return str(error)[:_TEXT_MAX]
     except Exception:  # a class of the caller's that cannot be written
-        return "an error without a text"
+        return "an error without a message"
 
 
 def told_to_others(error: BaseException) -> Said:
@@ -56,4 +56,4 @@ def silence(ended: Said) -> Diagnostic:
     more = f" and {len(ranks) - 10} more" if len(ranks) > 10 else ""
     summary = f"{who}{more} did not answer within {float(ended['after']):g} s, so no rank keeps anything"
     why = f"rank {int(ended['by'])} waited for {'it' if len(ranks) == 1 else 'them'}"
-    return Diagnostic("HP431", summary, why=why, hint="look at what that process says; timeout= waits longer")
+    return Diagnostic("HP431", summary, why=why, hint="check that process's output; timeout= waits longer")

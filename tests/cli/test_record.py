@@ -126,7 +126,7 @@ def test_a_sleep_and_a_wake_are_recorded(sim: Simulator, tmp_path: Path, hipplan
         layout.wake()
     shown = hipplan("replay", tmp_path / "r").stdout
 
-    assert "changed: ~ region cache: falls asleep, 4MiB, its bytes are in pinned memory of the host" in shown
+    assert "changed: ~ region cache: falls asleep, 4MiB, its bytes are in pinned host memory" in shown
     assert shown.count("changed: ~ region cache: wakes, 4MiB, with its bytes") == 2
     assert shown.count("not changed:") == 1
     for call in ("hipHostMalloc", "hipMemcpyAsync", "sha256", "hipMemUnmap", "hipMemCreate", "hipMemMap"):
@@ -285,7 +285,7 @@ def test_a_change_that_did_not_happen_is_told_as_that(sim: Simulator, tmp_path: 
     assert [event["event"] for event in events] == ["change", "failed", "change", "failed", "change", "change"]
     assert [event["error"] for event in events if event["event"] == "failed"] == ["LayoutInUse", "RuntimeError"]
     assert events[4]["what"] == "streams and pinned memory that move bytes"
-    assert shown.count("not changed: ~ pinned x: is made anew, 4KiB -> 8KiB") == 2
+    assert shown.count("not changed: ~ pinned x: is recreated, 4KiB -> 8KiB") == 2
     assert shown.count("\nchanged: ") == 2
     assert "failed: LayoutInUse error[HP409]: the layout is in use: 1 view of it exists\n" in shown
 

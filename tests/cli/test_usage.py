@@ -159,5 +159,5 @@ def test_the_simulator_is_no_gpu_for_any_verb(line: list[str], tmp_path: Path, h
     done = hipplan(*line, plan)
 
     assert done.returncode == 3
-    assert f"{plan}:2:17: error[HP313]: the plan requires a GPU, and this is the simulator" in done.stderr
+    assert f"{plan}:2:17: error[HP313]: the plan requires a real GPU, but this is the simulator" in done.stderr
     assert hipplan("validate", plan, "--machine", "mi300x-8").returncode == 0

@@ -39,7 +39,7 @@ def plan(machine: Machine, **more: Any) -> dict[str, Any]:
 
 
 def other(machine: Machine) -> dict[str, Any]:
-    """`b` made anew in its place, a longer region, another buffer."""
+    """`b` recreated in its place, a longer region, another buffer."""
     out = plan(machine)
     out["allocations"]["b"]["size"] = "8MiB"
     out["regions"]["cache"]["size"] = "16MiB"

@@ -237,7 +237,7 @@ def test_a_folder_of_another_run_is_refused(workers: Workers, folder: Any) -> No
     for outcome in outcomes:
         assert outcome is not None
         assert outcome.codes == ("HP434",)
-        assert "fresh folder" in outcome.text
+        assert "new folder" in outcome.text
 
 
 def test_another_version_of_hipplan_is_refused(workers: Workers, folder: Any) -> None:
@@ -423,7 +423,7 @@ def test_what_is_no_file_in_the_folder_is_not_waited_for(workers: Workers, folde
 
 def test_a_folder_that_others_may_write_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
-    with pytest.raises(hipplan.SettingError, match="other users may write there"):
+    with pytest.raises(hipplan.SettingError, match="other users can write there"):
         hipplan.group(tmp_path, 0, 1)
 
 
@@ -442,7 +442,7 @@ def test_a_forked_child_does_not_speak_for_its_parent(tmp_path: Path) -> None:
 
 def test_a_plan_that_is_loaded_already_must_be_this_rank_s(tmp_path: Path) -> None:
     group = hipplan.group(tmp_path / "group", 0, 1)
-    with pytest.raises(TypeError, match="loaded already, for Rank"):
+    with pytest.raises(TypeError, match="the plan was loaded for Rank"):
         hipplan.apply(hipplan.load(PLAN, rank=hipplan.Rank(rank=1, ranks=2)), runtime="sim", group=group)
 
 

@@ -87,7 +87,7 @@ def test_a_group_without_mpi_says_so(tmp_path: Path) -> None:
     for said in said_by_all(tmp_path, "outlive"):
         assert said == [
             "the communicator cannot be used",
-            "rank and size are the communicator's",
+            "rank and size come from the communicator",
             "MPI has been finalized",
         ]
 

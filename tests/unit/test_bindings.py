@@ -94,7 +94,7 @@ def test_memory_is_registered_once_under_whatever_name_it_comes(sim: Simulator) 
 
 
 def test_each_refusal_says_how_long_the_memory_is_registered(sim: Simulator) -> None:
-    """Also of the second buffer that is made anew."""
+    """Also of the second buffer that is recreated."""
     one: dict[str, Any] = {"kind": "registered", "bind": "one"}
     two: dict[str, Any] = {"kind": "registered", "bind": "two"}
     stays, other = bytearray(8192), bytearray(8192)

@@ -411,7 +411,7 @@ def test_an_update_fills_what_is_new_and_leaves_what_stays(sim: Simulator, tmp_p
 
         assert {name: set(bytes_of(layout, name)) for name in "abc"} == {"a": {9}, "b": {5}, "c": {5}}
         again = layout.update(plan({**contents, "b": {"value": 3}}, buffers=buffers))
-        told = "no changes\nnote: other contents of b are not loaded: the bytes stay as they are"
+        told = "no changes\nnote: other contents of b are not loaded: their bytes stay unchanged"
         assert (str(again), bool(again), set(bytes_of(layout, "b"))) == (told, False, {5})
         before = sim.alive()
         with pytest.raises(ApplyError, match="HP405"):
@@ -424,7 +424,7 @@ def test_a_sealed_region_is_read_and_not_written(sim: Simulator, tmp_path: Path)
     with hipplan.apply(plan({"r.a": {"value": 2.0}}, regions=REGIONS), runtime="sim") as layout:
         layout.seal("r")
         layout.save("r.a", tmp_path / "a.npy")
-        with pytest.raises(ApplyError, match=r"no device may write 'r\.a'\n.*it is sealed: unseal\(\)"):
+        with pytest.raises(ApplyError, match=r"no device may write 'r\.a'\n.*it is sealed: call unseal\(\)"):
             layout.load("r.a", tmp_path / "a.npy")
         layout.unseal("r")
         layout.load("r.a", tmp_path / "a.npy")

@@ -158,8 +158,8 @@ regions:
         (lambda layout: layout.grow("cache"), "either by= or to="),
         (lambda layout: layout.grow("cache", by="1MB ", to="2"), "either by= or to="),
         (lambda layout: layout.grow("cache", by="much"), "not a size"),
-        (lambda layout: layout.grow("cache", by=0), "nothing to grow"),
-        (lambda layout: layout.shrink("cache", by="4MiB"), "'cache.head' lies in it"),
+        (lambda layout: layout.grow("cache", by=0), "not a valid size to grow"),
+        (lambda layout: layout.shrink("cache", by="4MiB"), "'cache.head' is in the removed part"),
     ],
 )
 def test_what_cannot_be_is_said_and_nothing_happens(act: Any, says: str, sim: Simulator, tmp_path: Path) -> None:

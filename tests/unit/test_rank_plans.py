@@ -195,11 +195,11 @@ contents: {COPY: {copy_of: r.t}}
     [
         (
             "heap: {rank: $(rank), device: gpu, size: 2MiB",
-            "rank 1 makes 'heap' for others to map, and rank 0 makes it too",
+            "rank 1 makes 'heap' for others to map, but rank 0 makes it too",
         ),
         (
             "heap$(rank): {device: gpu, size: 2MiB",
-            "rank 1 makes 'heap1' for others to map, and rank 0 has no such region",
+            "rank 1 makes 'heap1' for others to map, but rank 0 has no such region",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Mapped memory that is sealed, made anew under its addresses, or continued behind the end of its reservation."""
+"""Mapped memory that is sealed, recreated under its addresses, or continued behind the end of its reservation."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_shrinking_a_reservation_gives_back_memory_that_nothing_maps_any_more(la
     layout.shrink("twice", by="4MiB")
     assert "other" not in layout
     assert places(layout, "twice") == []
-    with pytest.raises(ApplyError, match="maps nothing"):
+    with pytest.raises(ApplyError, match="has no mapping"):
         layout.grow("twice", by="2MiB")
 
 
@@ -131,7 +131,7 @@ def test_remap_keeps_addresses_bytes_and_access(device: str | None, layout: Layo
     free = [sim.runtime.memory_info(one)[0] for one in (0, 1)]
     way = layout.remap("cache", device=device)
 
-    assert "3 of 3 chunks are made anew" in str(way) and str(way).endswith(", with their bytes")
+    assert "3 of 3 chunks are recreated" in str(way) and str(way).endswith(", with their bytes")
     assert layout["cache"].address == base
     assert sim.read(base, 6 * MIB) == content
     assert handles.isdisjoint(layout._holding.state.handle_of(f"cache#{number}") for number in range(3))
@@ -153,9 +153,9 @@ def test_remap_without_the_bytes_copies_nothing(layout: Layout, sim: Simulator) 
     way = layout.remap("full", keep_bytes=False)
     assert way.carries == ()
     assert sim.read(base, 3) == bytes(3)
-    assert "~ allocation part.0: is made anew, 2MiB, without its bytes" in str(way)
+    assert "~ allocation part.0: is recreated, 2MiB, without its bytes" in str(way)
     again = layout.remap("full")
-    assert "~ allocation part.0: is made anew, 2MiB, with its bytes" in str(again)
+    assert "~ allocation part.0: is recreated, 2MiB, with its bytes" in str(again)
 
 
 def test_remap_of_memory_that_nobody_may_read_or_that_is_mapped_twice(layout: Layout, sim: Simulator) -> None:
@@ -231,7 +231,7 @@ def test_a_seal_is_for_what_was_named_and_an_update_takes_it_away(layout: Layout
         (lambda layout: (layout.seal("full"), layout.grow("full", by=1)), "'full[1]' is sealed"),
         (lambda layout: layout.seal("cache[0]"), "is a piece of the region 'cache'"),
         (lambda layout: layout.seal("cache.head"), "there is no region or reservation or mapping or allocation"),
-        (lambda layout: layout.seal("other"), "is memory without an address"),
+        (lambda layout: layout.seal("other"), "has no address"),
         (lambda layout: layout.remap("cache", device="gpu.7"), "there is no device 'gpu.7'"),
         (lambda layout: layout.remap("nothing"), "there is no region"),
         (lambda layout: layout.remap("cache#0", device="gpu.1"), "'cache#0' is a piece of the region 'cache'"),

@@ -233,7 +233,7 @@ def test_a_library_that_lacks_one_that_it_needs_itself_names_both(tmp_path: Path
 
 
 def test_a_rocm_path_that_holds_no_library_is_named(tmp_path: Path) -> None:
-    assert f"ROCM_PATH is {tmp_path}, where there is no lib/libamdhip64.so" in refused_in(tmp_path)
+    assert f"ROCM_PATH is {tmp_path}, which has no lib/libamdhip64.so" in refused_in(tmp_path)
 
 
 def test_cuda_says_why_there_is_no_device() -> None:
@@ -289,7 +289,7 @@ with hipplan.apply(plan, runtime="sim"):
 """
     told = in_a_process_of_its_own(script)
 
-    assert told.startswith("error[HP407]: this process was forked from one that has opened a runtime")
+    assert told.startswith("error[HP407]: this process was forked from one that had opened a runtime")
     assert "spawn" in told
 
 
@@ -321,7 +321,7 @@ def test_the_simulator_changes_machine_only_when_nothing_is_alive(sim: Simulator
     from hipplan.machines.profiles import load_machine
 
     buffer = Making(sim.runtime, ("create device buffer", "b", 0, 0, 4096))
-    with pytest.raises(RuntimeUnavailable, match="the simulator cannot become sim-1"):
+    with pytest.raises(RuntimeUnavailable, match="the simulator cannot simulate sim-1"):
         runtimes.choose("sim", load_machine("sim-1"))
     buffer.give_back()
 
@@ -395,7 +395,7 @@ PLAN = {"hipplan": 1, "requires": {"gpu": True}, "buffers": {"x": {"kind": "devi
 
 
 def test_a_runtime_by_path_is_whose_library_it_is(sim: Simulator) -> None:
-    with pytest.raises(MachineError, match=r"HP313.*the plan requires a GPU, and this is the simulator"):
+    with pytest.raises(MachineError, match=r"HP313.*the plan requires a real GPU, but this is the simulator"):
         hipplan.apply(PLAN, runtime=sim.runtime.path)
     with hipplan.apply({**PLAN, "requires": {}}, runtime=sim.runtime.path) as layout:
         assert layout.program.measured is not None
@@ -446,7 +446,7 @@ def test_only_who_has_layouts_open_is_told_to_close_them(sim: Simulator) -> None
         runtimes.choose("sim", large)
     with (
         hipplan.apply({**PLAN, "requires": {}}, runtime="sim"),
-        pytest.raises(RuntimeUnavailable, match="close the layouts that are open on it first"),
+        pytest.raises(RuntimeUnavailable, match="first close the layouts that use it"),
     ):
         runtimes.choose("sim", load_machine("mi300x-8"))
 

@@ -62,7 +62,7 @@ def test_contents_are_in_and_nobody_may_write(sim: Simulator) -> None:
             ("access of gpu.0", "r"), ("access of gpu.1", "r"),
         }  # fmt: skip
         assert layout.drift() == []
-        with pytest.raises(ApplyError, match="sealed: unseal"):
+        with pytest.raises(ApplyError, match="sealed: call unseal"):
             layout.fill("r", 1)
         with pytest.raises(ApplyError, match=r"HP420.*'r\[0\]' is sealed"):
             layout.grow("r", by="2MiB")

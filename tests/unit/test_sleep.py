@@ -93,7 +93,7 @@ def test_memory_goes_and_comes_back_at_the_same_addresses(sim: Simulator, releas
         sim.write(places["twice"], bytes(range(256)))
         way = layout.sleep(["weights", "twice"])
 
-        assert "~ region weights: falls asleep, 8MiB, its bytes are in pinned memory of the host" in str(way)
+        assert "~ region weights: falls asleep, 8MiB, its bytes are in pinned host memory" in str(way)
         assert layout.asleep == {"weights": "host", "part": "host"}
         assert free(layout) == [before[0][0] + 6 * MIB, before[0][1] + 4 * MIB]
         assert layout.drift() == []
@@ -113,7 +113,9 @@ def test_memory_goes_and_comes_back_at_the_same_addresses(sim: Simulator, releas
 def test_what_sleeps_cannot_be_used(layout: Layout) -> None:
     layout.sleep(["weights", "twice"])
     for name in ("weights", "weights.head", "part", "twice[1]"):
-        with pytest.raises(BufferError, match=f"'{re.escape(name)}' is asleep: its bytes are in pinned memory.*wake"):
+        with pytest.raises(
+            BufferError, match=f"'{re.escape(name)}' is asleep: its bytes are in pinned host memory.*wake"
+        ):
             layout[name]
     assert layout["twice"].address  # which is only addresses
     uses = [
@@ -129,7 +131,7 @@ def test_what_sleeps_cannot_be_used(layout: Layout) -> None:
         lambda: layout.sleep("weights", to="drop"),
     ]
     for use in uses:
-        with pytest.raises(ApplyError, match=r"HP441.*sleeps") as refused:
+        with pytest.raises(ApplyError, match=r"HP441.*is asleep") as refused:
             use()
         assert refused.value.exit_code == 4
     with pytest.raises(BufferError, match="is asleep"):
@@ -187,9 +189,9 @@ def test_what_is_dropped_has_the_bytes_that_the_plan_says(layout: Layout, sim: S
         ("weights[0]", "HP420", "piece of the region 'weights'"),
         ("weights#0", "HP420", "piece of the region 'weights'"),
         ("#contents.0", "HP420", "there is no"),
-        ("plain", "HP440", "hipMalloc gives its memory back only with its addresses"),
+        ("plain", "HP440", "memory of hipMalloc is freed only together with its addresses"),
         ("table", "HP440", "hipMallocManaged"),
-        ("staging", "HP440", "memory of the host"),
+        ("staging", "HP440", "host memory"),
         ("work", "HP440", "it has no memory"),
         ("unmapped", "HP440", "mapped nowhere"),
     ],
@@ -375,7 +377,7 @@ def test_an_update_cannot_change_what_sleeps(layout: Layout) -> None:
         PLAN | {"reservations": PLAN["reservations"] | {"more": {"mappings": [{"allocation": "part"}]}}},
     ):
         before = layout.program
-        with pytest.raises(HipplanError, match=r"HP441.*sleeps"):
+        with pytest.raises(HipplanError, match=r"HP441.*is asleep"):
             layout.update(other)
         assert layout.program is before
 
@@ -545,7 +547,7 @@ def test_bytes_wait_in_a_file(layout: Layout, sim: Simulator, tmp_path: Path) ->
     assert file.read_bytes()[: 12 * MIB] == b"\7" * (8 * MIB) + b"\5" * (4 * MIB)
     assert file.stat().st_size == 14 * MIB
     assert {kind for kind, _ in sim.alive()} >= {kind for kind, _ in alive}
-    with pytest.raises(ApplyError, match=r"HP420.*holds the bytes of 'weights' already"):
+    with pytest.raises(ApplyError, match=r"HP420.*already holds the bytes of 'weights'"):
         layout.sleep("open", to=file)
     with pytest.raises(ApplyError, match=r"HP441"):
         layout.sleep("cache", to=tmp_path / "other.bin")

@@ -270,7 +270,7 @@ def test_only_streams_of_the_layout_are_taken(layout: hipplan.Layout) -> None:
 def test_a_stream_that_was_made_anew_is_another(layout: hipplan.Layout) -> None:
     old = layout["copy"]
     layout.update(PLAN | {"streams": {"copy": {"device": "gpu.1"}}})
-    with pytest.raises(hipplan.ApplyError, match="made anew"):
+    with pytest.raises(hipplan.ApplyError, match="recreated"):
         layout.fill("far", 1, stream=old)  # type: ignore[call-overload]
     layout.fill("far", 1, stream="copy").wait()
 

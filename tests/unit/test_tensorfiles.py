@@ -201,7 +201,7 @@ def test_parts_are_cut_from_the_one_dimension_that_is_larger(tmp_path: Path) -> 
         ({"dtype": "f32", "shape": (4, 5), "size": 80}, "has the shape", ""),
         ({"dtype": "f32", "shape": (2, 3), "size": 24, "parts": 2}, "has the shape", ""),
         ({"dtype": "f32", "shape": (24,), "size": 96}, "has the shape", ""),
-        ({"dtype": "f16", "shape": (4, 6), "size": 48}, "is of f32", "dtypes are never converted"),
+        ({"dtype": "f16", "shape": (4, 6), "size": 48}, "is f32", "dtypes are never converted"),
         ({"size": 95}, "has 96 bytes", ""),
         ({"size": 96, "tensor": "b"}, "has no tensor 'b'", "name one of its tensors with tensor:"),
     ],

@@ -188,7 +188,7 @@ def test_the_same_plan_changes_nothing(sim: Simulator, tmp_path: Path) -> None:
         assert not nothing and repr(nothing) == "<hipplan.Difference: no changes>"
         grown = layout.update(TWO | {"buffers": {"staging": {"kind": "pinned", "size": "2MiB"}}})
         assert grown
-        assert repr(grown) == "<hipplan.Difference: ~ pinned staging: is made anew, 1MiB -> 2MiB, without its bytes>"
+        assert repr(grown) == "<hipplan.Difference: ~ pinned staging: is recreated, 1MiB -> 2MiB, without its bytes>"
         assert repr(layout.update(BASE)) == "<hipplan.Difference: 6 to remove>"
 
 
@@ -211,7 +211,7 @@ def test_what_stays_costs_no_driver_call(sim: Simulator, tmp_path: Path) -> None
 
 def test_additions_come_first_and_what_goes_goes_last(sim: Simulator, tmp_path: Path) -> None:
     other = json.loads(json.dumps(TWO))
-    other["allocations"]["b"]["size"] = "4MiB"  # made anew in its place
+    other["allocations"]["b"]["size"] = "4MiB"  # recreated in its place
     other["allocations"]["c"] = {"device": "gpu.0", "size": "2MiB"}
     other["reservations"]["r"]["mappings"].append({"allocation": "c", "at": "8MiB"})
     del other["buffers"]
@@ -289,7 +289,7 @@ def test_the_peak_of_old_and_new_must_fit(sim: Simulator) -> None:
         }
 
     with hipplan.apply(plan("120GiB"), runtime="sim") as layout:
-        with pytest.raises(MachineError, match=r"HP301.*gpu.0 needs 10GiB more than is free while the old and the new"):
+        with pytest.raises(MachineError, match=r"HP301.*gpu.0 needs 10GiB more than is free while old and new memory"):
             layout.update(plan("82GiB"))
         assert layout["a"].size == 120 * 2**30
         layout.update(plan("60GiB", "b"))
@@ -305,7 +305,7 @@ def test_the_peak_of_host_memory_must_fit_too() -> None:
     old = hipplan.compile(plan("700MiB"), small)
     more = plan("700MiB", y={"kind": "registered", "anonymous": {"size": "200MiB"}})
     assert len(compile_change(old, load(more), small).additions) == 1
-    with pytest.raises(MachineError, match=r"HP303.*the old and the new together need 1500MiB of host memory.* 1GiB"):
+    with pytest.raises(MachineError, match=r"HP303.*old and new memory together need 1500MiB of host memory.* 1GiB"):
         compile_change(old, load(plan("800MiB")), small)
 
 
@@ -341,7 +341,7 @@ def test_names_that_become_other_devices_are_told_with_their_numbers() -> None:
     told = str(compile_change(old, load(program(1, "b")), machine))
 
     assert "~ mapping r[0]: access (a (device 0): rw) -> (a (device 1): rw)" in told.splitlines()
-    assert "~ stream s: is made anew" in told.splitlines()
+    assert "~ stream s: is recreated" in told.splitlines()
 
 
 def test_a_peer_link_that_is_written_otherwise_stays_on(sim: Simulator) -> None:
@@ -466,8 +466,8 @@ def test_new_addresses_and_bytes_that_do_not_move_are_told(sim: Simulator) -> No
 
     with hipplan.apply(plan("64MiB", 64), runtime="sim") as layout:
         assert str(layout.update(plan("128MiB", 64))).splitlines() == [
-            "~ reservation r: gets other addresses, 64MiB -> 128MiB",
-            "~ region k: gets other addresses, 4MiB, with its bytes",
+            "~ reservation r: moves to other addresses, 64MiB -> 128MiB",
+            "~ region k: moves to other addresses, 4MiB, with its bytes",
         ]
         assert str(layout.update(plan("128MiB", 4096))).splitlines() == [
             "~ tensor k.a: f32 64 -> f32 4096",

@@ -215,7 +215,7 @@ def test_contents_where_none_were_are_told_and_make_nothing(sim: Simulator) -> N
         alive = sim.alive()
         way = layout.update(plan({"a": {"value": 7}}, buffers=buffers))
 
-        assert str(way) == "no changes\nnote: other contents of a are not loaded: the bytes stay as they are"
+        assert str(way) == "no changes\nnote: other contents of a are not loaded: their bytes stay unchanged"
         assert not way
         assert sim.alive() == alive
         more = {**buffers, "b": {"kind": "device", "size": 4096}, "c": {"kind": "pinned", "size": 4096}}
