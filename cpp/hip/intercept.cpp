@@ -77,16 +77,14 @@ std::size_t distance(std::string_view one, std::string_view other) {
   return row.back();
 }
 
-void check_call(std::string_view call, std::string_view rule, std::span<const std::string_view> more) {
+void check_call(std::string_view call, std::string_view rule, const fault_words& words) {
   std::string_view nearest;
   std::size_t least = call.size() / 4 + 1;  // farther away is no misspelling
-  for (const auto names : {std::span<const std::string_view>(known_calls), more}) {
-    for (const auto name : names) {
-      if (name == call) return;
-      if (const auto letters = distance(call, name); letters < least) {
-        nearest = name;
-        least = letters;
-      }
+  for (const auto name : words.calls) {
+    if (name == call) return;
+    if (const auto letters = distance(call, name); letters < least) {
+      nearest = name;
+      least = letters;
     }
   }
   throw std::invalid_argument("fault rule '" + std::string(rule) + "': no call " + std::string(call) +
@@ -105,17 +103,17 @@ std::string fifo(std::string_view path, std::string_view rule) {
   return out;
 }
 
-fault_rule parse_rule(std::string_view rule, std::span<const std::string_view> more) {
+fault_rule parse_rule(std::string_view rule, const fault_words& words) {
   const auto at = rule.find('@');
   const auto equals = rule.find('=');
   if (at == rule.npos || equals == rule.npos || equals < at) {
-    throw std::invalid_argument("fault rule '" + std::string(rule) +
-                                "': expected CALL@N=ERROR, such as hipMemMap@3=hipErrorOutOfMemory");
+    throw std::invalid_argument("fault rule '" + std::string(rule) + "': expected CALL@N=ERROR, such as " +
+                                std::string(words.example));
   }
   fault_rule out;
   const auto function = trimmed(rule.substr(0, at));
   if (function != "*") {
-    check_call(function, rule, more);
+    check_call(function, rule, words);
     out.function = function;
   }
   parse_when(trimmed(rule.substr(at + 1, equals - at - 1)), rule, out);
@@ -129,7 +127,7 @@ fault_rule parse_rule(std::string_view rule, std::span<const std::string_view> m
   } else if (what.starts_with("pause:")) {
     out.pause = fifo(what.substr(6), rule);
   } else {
-    out.code = error_code(what);
+    out.code = words.error(what);
     if (out.code == 0) {
       throw std::invalid_argument("fault rule '" + std::string(rule) + "': success is no error");
     }
@@ -155,11 +153,17 @@ void pause_for(const std::string& path) {
 }  // namespace
 
 std::vector<fault_rule> parse_fault_rules(std::string_view text, std::span<const std::string_view> more) {
+  std::vector<std::string_view> calls(std::begin(known_calls), std::end(known_calls));
+  calls.insert(calls.end(), more.begin(), more.end());
+  return parse_fault_rules(text, {calls, error_code, "hipMemMap@3=hipErrorOutOfMemory"});
+}
+
+std::vector<fault_rule> parse_fault_rules(std::string_view text, const fault_words& words) {
   std::vector<fault_rule> rules;
   while (!text.empty()) {
     const auto end = text.find(';');
     const auto rule = trimmed(text.substr(0, end));
-    if (!rule.empty()) rules.push_back(parse_rule(rule, more));
+    if (!rule.empty()) rules.push_back(parse_rule(rule, words));
     text = end == text.npos ? std::string_view{} : text.substr(end + 1);
   }
   return rules;

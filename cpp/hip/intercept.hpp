@@ -43,6 +43,14 @@ struct fault_rule {
 [[nodiscard]] std::vector<fault_rule> parse_fault_rules(std::string_view text,
                                                         std::span<const std::string_view> more = {});
 
+/// The calls and errors of another interface than HIP's, for rules about them.
+struct fault_words {
+  std::span<const std::string_view> calls;
+  std::uint32_t (*error)(std::string_view name_or_number);  ///< throws std::invalid_argument
+  std::string_view example;
+};
+[[nodiscard]] std::vector<fault_rule> parse_fault_rules(std::string_view text, const fault_words& words);
+
 /// hipError name of a code, or "hipError(N)" for one not in hip_abi.h.
 [[nodiscard]] std::string error_name(std::uint32_t code);
 /// Code of an error's name or decimal number. Throws std::invalid_argument.
@@ -93,6 +101,9 @@ class interceptor {
   [[nodiscard]] std::uint64_t fired() const;
   /// How many calls were counted since arm() (only while armed).
   [[nodiscard]] std::uint64_t calls() const;
+  /// What the rules make of a call that is about to be made: an error in its place, or 0. Waits where they
+  /// say so.
+  std::uint32_t before(const char* function);
   /// Appends one JSON line per call to the file; an empty path stops. Throws std::system_error.
   void trace_to(const std::string& path);
 
@@ -129,7 +140,6 @@ class interceptor {
   }
 
   [[nodiscard]] static std::uint64_t now_us();
-  std::uint32_t before(const char* function);
   void after(const char* function, const std::string& arguments, std::uint32_t code, bool injected,
              std::uint64_t started_us);
   void update_active();

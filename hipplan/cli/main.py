@@ -11,6 +11,7 @@ import os
 import sys
 from importlib import import_module
 
+from hipplan.cli import without_gpu
 from hipplan.cli.arguments import Parser, WrongUsage, tell_failure
 from hipplan.cli.habits import for_verb
 from hipplan.cli.streams import whole
@@ -144,7 +145,7 @@ def _run(arguments: list[str]) -> int:
     module.declare(parser)
     given = parser.read(rest)
     try:
-        return int(module.run(given))
+        return without_gpu.again(arguments, given) if without_gpu.wanted(given) else int(module.run(given))
     except WrongUsage as wrong:
         parser.error(str(wrong))
     except Exception as error:

@@ -1,8 +1,12 @@
 """hipplan sim: run a program that loads libamdhip64 on the simulator; the exit code is that of the program.
 
+With --library it runs on ROCm's own library, unmodified, over a stand-in for AMD's driver and GPUs (docs/amd.md);
+without it, on hipplan's simulator of HIP (docs/simulator.md).
+
 Examples:
   hipplan sim -- python my_script.py
   hipplan sim --machine mi300x-8 --hip-version 6.3 -- ./my_program --its-own-option
+  hipplan sim --library /opt/rocm/lib/libamdhip64.so.7 --machine mi300x-8 -- ./my_program
   hipplan sim --fail hipMemMap@3=hipErrorOutOfMemory --trace calls.jsonl -- ./my_program
 """
 
@@ -10,41 +14,70 @@ from __future__ import annotations
 
 import os
 from argparse import Namespace
+from pathlib import Path
 
-from hipplan.cli.arguments import Parser, WrongUsage, machine_option
+from hipplan.cli.arguments import Parser, WrongUsage, machine_option, not_empty, tell_notice
 from hipplan.errors import Diagnostic, RuntimeUnavailable, reason_of
+
+_FAIL = "make calls fail, such as hipMemMap@3=hipErrorOutOfMemory; with --library, such as alloc_memory_of_gpu@3=ENOMEM"
 
 
 def declare(parser: Parser) -> None:
     parser.add_argument("command", metavar="CMD", nargs="*", help="the program and its arguments, preferably after --")
     machine_option(parser)
+    about = "run on this libamdhip64 of ROCm, without a GPU"
+    parser.add_argument("--library", metavar="FILE", type=not_empty, help=about)
     parser.add_argument("--hip-version", metavar="X.Y", help="the HIP release to simulate, such as 6.3 or 7.2")
-    parser.add_argument("--fail", metavar="RULES", help="make calls fail, such as hipMemMap@3=hipErrorOutOfMemory")
+    parser.add_argument("--fail", metavar="RULES", help=_FAIL)
     parser.add_argument("--trace", metavar="FILE", help="append a JSON line per call to a file")
     parser.set_defaults(rest=[])
 
 
 def run(given: Namespace) -> int:
-    from hipplan.machines.simulator import refusal
-    from hipplan.machines.simulator import run as simulate
-
     command = [*given.command, *given.rest]
     if not command:
         raise WrongUsage("no program to run; name it after --")
-    told = {"HIPSIM_FAIL": given.fail, "HIPSIM_TRACE": given.trace}
-    variables = {name: value for name, value in told.items() if value is not None}
-    profile = _profile(given.machine, given.hip_version)
     try:
-        if why := refusal(profile, variables):
-            by_option = {*variables, *(("HIPSIM_PROFILE",) if given.machine or given.hip_version else ())}
-            variable, _, rest = why.partition(": ")
-            raise WrongUsage(f"the simulator cannot start: {rest if variable in by_option else why}")
-        return simulate(command, profile, variables)
+        return _on_library(command, given) if given.library else _on_simulator(command, given)
     except OSError as error:
         hint = "name an executable program after --"
         what = f"'{command[0]}'" if error.errno else "the program"
         found = Diagnostic("HP407", f"{what} cannot be started: {reason_of(error)}", hint=hint)
         raise RuntimeUnavailable(found) from None
+
+
+def _on_library(command: list[str], given: Namespace) -> int:
+    from hipplan.machines import without_gpu
+    from hipplan.machines.profiles import load_machine
+    from hipplan.machines.simulator import DEFAULT_MACHINE
+
+    if given.hip_version is not None:
+        raise WrongUsage("--hip-version: a library has a version of its own; leave it or --library out")
+    if given.trace is not None:
+        raise WrongUsage(
+            "--trace: the simulator's; with --library AMD_LOG_LEVEL=3 shows HIP's calls, KFDSIM_VERBOSE=2 the driver's"
+        )
+    library, machine = Path(given.library).absolute(), load_machine(given.machine or DEFAULT_MACHINE)
+    try:
+        without_gpu.check(library, machine, given.fail)
+    except ValueError as error:
+        raise WrongUsage(f"--fail: {error}") from None
+    tell_notice(without_gpu.NOTICE)
+    return without_gpu.run(command, library, machine, {} if given.fail is None else {"KFDSIM_FAIL": given.fail})
+
+
+def _on_simulator(command: list[str], given: Namespace) -> int:
+    from hipplan.machines.simulator import refusal
+    from hipplan.machines.simulator import run as simulate
+
+    told = {"HIPSIM_FAIL": given.fail, "HIPSIM_TRACE": given.trace}
+    variables = {name: value for name, value in told.items() if value is not None}
+    profile = _profile(given.machine, given.hip_version)
+    if why := refusal(profile, variables):
+        by_option = {*variables, *(("HIPSIM_PROFILE",) if given.machine or given.hip_version else ())}
+        variable, _, rest = why.partition(": ")
+        raise WrongUsage(f"the simulator cannot start: {rest if variable in by_option else why}")
+    return simulate(command, profile, variables)
 
 
 def _profile(machine: str | None, hip_version: str | None) -> str | None:

@@ -18,6 +18,8 @@ from hipplan.machines.rocm_folders import SYSTEM_ROCM, wheel_folders
 from hipplan.machines.simulator import DEFAULT_MACHINE, library_path, refusal
 from hipplan.units import version_text
 
+SYSTEM_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64")
+"""Where distributions put ROCm's library."""
 CHOICES = ("auto", "amd", "cuda", "sim")
 IDLE_NOTICE_S = 10.0
 
@@ -204,6 +206,20 @@ def open_amd() -> _core.Runtime:
             hint="install ROCm 6.1 or later, or set ROCM_PATH; --runtime sim needs no GPU",
         )
     )
+
+
+def amd_library() -> Path:
+    """The file of ROCm's library that open_amd() would open, without opening it. Raises RuntimeUnavailable (HP407)."""
+    for candidate in _amd_candidates():
+        if os.sep not in candidate:
+            searched = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+            for folder in filter(None, (*searched, *SYSTEM_FOLDERS)):
+                if (path := Path(folder, candidate)).is_file():
+                    return path.absolute()
+        elif (path := Path(candidate)).is_file():
+            return path.absolute()
+    hint = "install ROCm, set ROCM_PATH, or name the library: --runtime /opt/rocm/lib/libamdhip64.so.7"
+    raise RuntimeUnavailable(Diagnostic("HP407", "no ROCm library was found", hint=hint))
 
 
 def _amd_candidates() -> Iterator[str]:

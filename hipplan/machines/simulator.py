@@ -9,15 +9,14 @@ everything but a program's own RPATH. Nothing is patched and nothing is installe
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
-import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from hipplan.machines.launcher import launch
 
 DEFAULT_MACHINE = "sim-2"
 """The profile that the simulator takes where nobody names one."""
@@ -33,8 +32,6 @@ LINKS = {
 }
 """The names programs ask for, and the library that each gets."""
 
-_FORWARDED = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2}
-
 
 def library_path() -> Path:
     """The simulator: HIPSIM_LIBRARY if that is set, else the one built with this package.
@@ -42,7 +39,7 @@ def library_path() -> Path:
     Raises FileNotFoundError with what was looked for.
     """
     given = os.environ.get("HIPSIM_LIBRARY")
-    path = Path(given) if given else _package_folder() / LIBRARY
+    path = Path(given) if given else package_folder() / LIBRARY
     if not path.is_file():
         why = (
             "HIPSIM_LIBRARY names no file"
@@ -94,42 +91,14 @@ def run(command: Sequence[str], profile_text: str | None = None, variables: Mapp
     Signals that are sent to this process alone are passed on; ^C reaches the program by itself.
     Raises FileNotFoundError if the program or the simulator is missing, PermissionError if it cannot be run.
     """
-    with (
-        _blocked(_FORWARDED | {signal.SIGCHLD}) as before,
-        tempfile.TemporaryDirectory(prefix="hipsim-") as folder,
-    ):
-        child = subprocess.Popen(
-            command,
-            env={**os.environ, **environment(profile_text, Path(folder)), **(variables or {})},
-            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before),
-        )
-        code = _wait(child)
-    return code if code >= 0 else 128 - code
+
+    def settings(folder: Path) -> dict[str, str]:
+        return {**environment(profile_text, folder), **(variables or {})}
+
+    return launch(command, settings, "hipsim-")
 
 
-@contextlib.contextmanager
-def _blocked(signals: set[signal.Signals]) -> Iterator[set[int]]:
-    """Keeps signals waiting, so that none falls between the child's start and the wait for it."""
-    before: set[int] = set(signal.pthread_sigmask(signal.SIG_BLOCK, signals))
-    try:
-        yield before
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _wait(child: subprocess.Popen[bytes]) -> int:
-    while (code := child.poll()) is None:
-        # A timeout, because another thread of a larger program may have taken the SIGCHLD.
-        got = signal.sigtimedwait(_FORWARDED | {signal.SIGCHLD}, 1.0)
-        if got is None or got.si_signo == signal.SIGCHLD:
-            continue
-        from_the_terminal = got.si_code > 0  # the kernel's own: the whole process group has it
-        if not from_the_terminal:
-            child.send_signal(got.si_signo)
-    return code
-
-
-def _package_folder() -> Path:
+def package_folder() -> Path:
     """Where the compiled parts are: beside the module _core, which an editable install keeps elsewhere."""
     compiled = importlib.util.find_spec("hipplan._core")
     origin = compiled.origin if compiled else None

@@ -131,14 +131,6 @@ DECLARED = (
         holds=lambda arguments: any(device == 2 for _, device, _ in arguments[2][1]),
     ),
     Declared(
-        "hipMemImportFromShareableHandle", "of memory that its descriptor alone keeps", 1, 0,
-        "the kernel decides: a dma-buf keeps memory, and the stand-in's does not",
-        [["hipMemCreate", [["out", "P"], PIECE, ["prop", 1, 1, 1, 0], 0], "h0"],
-         ["hipMemExportToShareableHandle", [["out", "d"], ["at", "h0", 0], 1, 0], "f0"],
-         ["hipMemRelease", [["at", "h0", 0]]],
-         ["hipMemImportFromShareableHandle", [["out", "P"], ["shared", "f0"], 1], "h1"]],
-    ),
-    Declared(
         "hipPointerGetAttribute", "addresses of a device's memory without a link to the current one", 2, 0,
         "AMD's library tries to make it accessible; the simulator tells the address",
         [["hipSetDevice", [2]], BUFFER, ["hipSetDevice", [1]],

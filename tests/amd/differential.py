@@ -132,7 +132,7 @@ def player(library: str) -> list[str]:
 
 def amd(release: str) -> Side:
     """AMD's library of a release over the stand-in driver, which counts the page faults of GPUs."""
-    variables = libraries.environment(release) | {"STANDIN_ON_FAULT": "count"}
+    variables = libraries.environment(release) | {"KFDSIM_ON_FAULT": "count"}
     return Side(libraries.command(libraries.make_ready(), player(variables["HIPPLAN_RUNTIME"])), os.environ | variables)
 
 

@@ -1,4 +1,4 @@
-"""AMD's own libraries, made ready: Debian's packages in build/amd, beside the stand-in for what lies below them.
+"""AMD's own libraries, made ready: Debian's packages in build/amd, and the machine that they find below them.
 
 Nothing is installed. Packages are pinned in packages.lock by version and SHA-256. Debian keeps no old version in sid
 and experimental: where one is gone, the newest of the same release is taken instead, and `Ready.moved` says so.
@@ -20,12 +20,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.amd import topology
+from hipplan.machines import topology, without_gpu
+from hipplan.machines.profiles import load_machine
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 FOLDER = Path(os.environ.get("HIPPLAN_AMD_FOLDER", ROOT / "build" / "amd"))
 LOCK = HERE / "packages.lock"
+MACHINE = HERE / "machine.yaml"
 RELEASES = ("6.4", "7.2")
 LIBRARIES = {"6.4": "libamdhip64.so.6", "7.2": "libamdhip64.so.7"}
 NEEDED_GLIBC = (2, 38)
@@ -45,7 +47,7 @@ class Package:
     version: str
     sha256: str
     folder: str
-    """Where its libraries belong: a release, common, glibc or headers."""
+    """Where its libraries belong: a release, common or glibc."""
 
     @property
     def release(self) -> str:
@@ -88,16 +90,17 @@ def make_ready() -> Ready:
 
 def environment(release: str) -> dict[str, str]:
     """What a process needs so that libamdhip64 of a release runs on the stand-in."""
-    library = str(FOLDER / "lib" / release / LIBRARIES[release])
+    library = library_of(release)
     return {
-        "LD_LIBRARY_PATH": f"{FOLDER}/lib/{release}:{FOLDER}/lib/common",
-        "LD_PRELOAD": str(FOLDER / "libstandin.so"),
-        "STANDIN_TOPOLOGY": str(FOLDER / "topology"),
-        "HSA_ENABLE_DEBUG": "0",
+        **without_gpu.environment(library, FOLDER / "machine"),
+        "LD_LIBRARY_PATH": f"{library.parent}:{FOLDER}/lib/common",
         "HIPPLAN_AMD_RELEASE": release,
-        "HIPPLAN_RUNTIME": library,
-        "HIPPLAN_CONFORMANCE_RUNTIME": library,
+        "HIPPLAN_CONFORMANCE_RUNTIME": str(library),
     }
+
+
+def library_of(release: str) -> Path:
+    return FOLDER / "lib" / release / LIBRARIES[release]
 
 
 def command(ready: Ready, arguments: Sequence[str]) -> list[str]:
@@ -111,7 +114,7 @@ def command(ready: Ready, arguments: Sequence[str]) -> list[str]:
 def _check_machine() -> None:
     if os.uname().machine != "x86_64":
         raise NotPossible(f"Debian has AMD's libraries for x86_64 alone, and this machine is {os.uname().machine}")
-    for tool, package in (("apt-get", "apt"), ("dpkg-deb", "dpkg"), ("g++", "g++"), ("gcc", "gcc")):
+    for tool, package in (("apt-get", "apt"), ("dpkg-deb", "dpkg"), ("gcc", "gcc")):
         if not shutil.which(tool):
             raise NotPossible(f"there is no {tool}, which Debian and Ubuntu have in the package {package}")
 
@@ -226,16 +229,11 @@ def _unpack(packages: Sequence[Package]) -> None:
     wanted = _Stamp("unpacked", "\n".join([how, *(f"{one.folder} {_sha256(one.file)}" for one in packages)]))
     if wanted.holds():
         return
-    for folder in ("lib", "glibc", "headers", "unpacked-one"):
+    for folder in ("lib", "glibc", "unpacked-one"):
         shutil.rmtree(FOLDER / folder, ignore_errors=True)
     for package in packages:
-        target = FOLDER / "lib" / package.folder
-        if package.folder in ("glibc", "headers"):
-            target = FOLDER / package.folder
+        target = FOLDER / "glibc" if package.folder == "glibc" else FOLDER / "lib" / package.folder
         target.mkdir(parents=True, exist_ok=True)
-        if package.folder == "headers":
-            subprocess.run(["dpkg-deb", "-x", package.file, target], check=True)
-            continue
         whole = FOLDER / "unpacked-one"
         subprocess.run(["dpkg-deb", "-x", package.file, whole], check=True)
         for library in _shared_objects(whole):
@@ -251,27 +249,28 @@ def _shared_objects(folder: Path) -> list[Path]:
     return [path for path in folder.glob("usr/lib/x86_64-linux-gnu/*") if re.search(r"\.so(\.\d+)*$", path.name)]
 
 
-# --- the stand-in
+# --- what lies below them
 
 
 def _build() -> None:
-    sources = sorted((HERE / "driver").glob("*.cpp"))
-    read = [*sources, *sorted((HERE / "driver").glob("*.hpp")), HERE / "enter.c", HERE / "topology.py"]
-    built = _Stamp("built", "\n".join(f"{path.name} {_sha256(path)}" for path in read))
+    try:
+        without_gpu.driver_path()
+    except FileNotFoundError as why:
+        raise NotPossible(str(why)) from None
+    parts = (HERE / "enter.c", MACHINE, Path(topology.__file__))
+    built = _Stamp("built", "\n".join(f"{path.name} {_sha256(path)}" for path in parts))
     if built.holds():
         return
-    headers = FOLDER / "headers" / "usr" / "include"
-    _compile("g++", "-std=c++17", "-O1", "-g", "-fPIC", "-shared", "-Wall", "-Wextra", "-isystem", str(headers),
-             *map(str, sources), "-o", str(FOLDER / "libstandin.so"), "-ldl", "-lpthread")  # fmt: skip
     _compile("gcc", "-O1", "-static", "-Wall", "-Wextra", str(HERE / "enter.c"), "-o", str(FOLDER / "enter"))
-    topology.write(FOLDER / "topology", topology.TWO_LINKED_AND_ONE_APART)
+    shutil.rmtree(FOLDER / "machine", ignore_errors=True)
+    topology.write(FOLDER / "machine", load_machine(MACHINE))
     built.write()
 
 
 def _compile(*arguments: str) -> None:
     ran = subprocess.run(arguments, capture_output=True, text=True)
     if ran.returncode:
-        raise NotPossible(f"the stand-in cannot be built: {ran.stderr.strip()}")
+        raise NotPossible(f"{arguments[-1]} cannot be built: {ran.stderr.strip()}")
 
 
 @dataclass(frozen=True)

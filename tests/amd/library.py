@@ -107,7 +107,7 @@ def _run(ready: Ready, release: str, part: str, quick: bool) -> dict[str, Any]:
     driver = path.with_suffix(".driver")  # pytest would keep it, and lose it with the process
     driver.unlink(missing_ok=True)
     settings = environment(release) | (FEW if quick else MANY)
-    settings |= {"HIPPLAN_JOURNAL": str(path), "STANDIN_LOG": str(driver)}
+    settings |= {"HIPPLAN_JOURNAL": str(path), "KFDSIM_LOG": str(driver)}
     arguments = ["-m", "pytest", "-p", "tests.amd.journal", "-p", "no:cacheprovider", "-q", parts()[part]]
     whole = command(ready, [sys.executable, *arguments])
     while True:

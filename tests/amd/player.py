@@ -88,7 +88,7 @@ class Player:
         self.hip.hipGetDeviceCount(ctypes.byref(count))
         self.devices = count.value
         if not self.simulated:
-            self.faults = ctypes.CDLL(None).standin_faults
+            self.faults = ctypes.CDLL(None).kfdsim_page_faults
             self.faults.restype = c_uint64
         self.warm_up()
 

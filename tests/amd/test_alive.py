@@ -54,13 +54,13 @@ assert hip.hipMemCreate(ctypes.byref(handle), size, prop, ctypes.c_ulonglong(0))
 assert hip.hipMemMap(reserved, size, ctypes.c_size_t(0), handle, ctypes.c_ulonglong(0)) == 0
 hip.hipMemcpy(own, reserved, ctypes.c_size_t(8192), 3)  # nobody has access to it
 hip.hipDeviceSynchronize()
-print("faults:", ctypes.CDLL(None).standin_faults())
+print("faults:", ctypes.CDLL(None).kfdsim_page_faults())
 """
 
 
 @pytest.mark.parametrize("on_fault", ["abort", "count"])
 def test_a_page_fault_of_a_gpu_ends_the_process_or_is_counted(release: str, on_fault: str) -> None:
-    environment = os.environ | {"STANDIN_ON_FAULT": on_fault, "STANDIN_LOG": "/dev/stderr"}
+    environment = os.environ | {"KFDSIM_ON_FAULT": on_fault, "KFDSIM_LOG": "/dev/stderr"}
     ran = subprocess.run([sys.executable, "-c", COPY_FROM_NOWHERE], env=environment, capture_output=True, text=True)
     assert "Memory access fault by GPU 0" in ran.stderr
     if on_fault == "abort":

@@ -57,13 +57,13 @@ for first, second in (("virtual", "virtual"), *mixed):
             hip.hipSetDevice(1 - source)
             copies += 1
             wrong += hip.read(there, size) != data
-print("copies", copies, "wrong", wrong, "faults", ctypes.CDLL(None).standin_faults())
+print("copies", copies, "wrong", wrong, "faults", ctypes.CDLL(None).kfdsim_page_faults())
 """
 
 
 def numbers(call: str, reach: str, peers: str) -> tuple[int, int, int]:
     """Copies, those with wrong bytes, and page faults."""
-    environment = os.environ | {"STANDIN_ON_FAULT": "count", "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"KFDSIM_ON_FAULT": "count", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", PROGRAM, call, reach, peers]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr

@@ -27,7 +27,7 @@ from tests.hardware.machine import MIB, Held, Machine
 CHUNK = 4 * MIB
 WAIT_S = 60.0
 ROWS = 8
-STANDIN = "standin"
+STANDIN = "kfdsim"
 """Of the stand-in for AMD's driver, which has a descriptor where a kernel has an object of its own: HIP 6.4 keeps what
 it has imported from another process until the process ends."""
 

@@ -81,7 +81,7 @@ def test_many_attach_and_half_of_them_are_killed(machine: Machine, up: Up) -> No
 
 def test_a_holder_takes_no_device_memory_of_its_own(machine: Machine, up: Up) -> None:
     """And `down` frees all that it holds; the fixture compares what is free at the end."""
-    if machine.simulated or "STANDIN_TOPOLOGY" in os.environ:
+    if machine.simulated or "KFDSIM_MACHINE" in os.environ:
         pytest.skip("each process counts its own memory here")
     before = machine.runtime.memory_info(0)[0]
     up(plan())

@@ -1,35 +1,35 @@
-#include "svm.hpp"
+#include "managed.hpp"
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 
-#include "kfd.hpp"
+#include "log.hpp"
 
-namespace standin {
+namespace kfdsim {
 
 namespace {
 
-using Ranges = std::map<u64, SvmRange>;
+using range_table = std::map<u64, managed_range>;
 
 bool has(u64 bits, u32 gpu) { return bits >> gpu & 1; }
 
 u64 all_gpus() { return (1ull << machine().gpus.size()) - 1; }
 
 // No range reaches over `at` afterwards.
-void split(Ranges* ranges, u64 at) {
+void split(range_table* ranges, u64 at) {
   auto range = ranges->upper_bound(at);
   if (range == ranges->begin()) return;
   --range;
   if (range->first == at || range->second.last < at) return;
-  const SvmRange tail = range->second;
+  const managed_range tail = range->second;
   range->second.last = at - 1;
   (*ranges)[at] = tail;
 }
 
 // What has no attributes yet gets the defaults.
-void cover(Ranges* ranges, u64 start, u64 last) {
+void cover(range_table* ranges, u64 start, u64 last) {
   for (u64 at = start; at <= last;) {
     const auto next = ranges->lower_bound(at);
     const u64 hole_ends = next == ranges->end() || next->first > last ? last : next->first - 1;
@@ -37,7 +37,7 @@ void cover(Ranges* ranges, u64 start, u64 last) {
       at = next->second.last + 1;
       continue;
     }
-    SvmRange range{};
+    managed_range range{};
     range.last = hole_ends;
     if (machine().xnack) range.access = all_gpus();
     (*ranges)[at] = range;
@@ -62,7 +62,7 @@ bool may_be_set(const kfd_ioctl_svm_attribute& attribute) {
   }
 }
 
-void set(SvmRange* range, const kfd_ioctl_svm_attribute& attribute) {
+void set(managed_range* range, const kfd_ioctl_svm_attribute& attribute) {
   const u32 value = attribute.value;
   switch (attribute.type) {
     case KFD_IOCTL_SVM_ATTR_PREFERRED_LOC:
@@ -90,15 +90,15 @@ void set(SvmRange* range, const kfd_ioctl_svm_attribute& attribute) {
   if (attribute.type == KFD_IOCTL_SVM_ATTR_ACCESS_IN_PLACE) range->access_in_place |= bit;
 }
 
-int set_attributes(const kfd_ioctl_svm_args* arguments, u64 start, u64 last, const VirtualMemory& memory) {
-  Ranges& ranges = machine().svm;
+int set_attributes(const kfd_ioctl_svm_args* arguments, u64 start, u64 last, const host_range& memory) {
+  range_table& ranges = machine().managed;
   const auto* begin = arguments->attrs;
   const auto* end = begin + arguments->nattr;
-  if (!std::all_of(begin, end, may_be_set)) return fail(EINVAL);
+  if (!std::all_of(begin, end, may_be_set)) return EINVAL;
   if (!memory.present || memory.of_devices) {
     log(1, "%#llx..%#llx %s", static_cast<unsigned long long>(start), static_cast<unsigned long long>(last),
         memory.present ? "is memory of devices" : "is not all there");
-    return fail(EFAULT);
+    return EFAULT;
   }
   split(&ranges, start);
   split(&ranges, last + 1);
@@ -109,30 +109,30 @@ int set_attributes(const kfd_ioctl_svm_args* arguments, u64 start, u64 last, con
 }
 
 // The attributes of a whole range: a location only if all of it has the same, rights that all of it has.
-struct Summary {
+struct common_attributes {
   u32 preferred = KFD_IOCTL_SVM_LOCATION_UNDEFINED, prefetched = KFD_IOCTL_SVM_LOCATION_UNDEFINED;
   u64 access = 0, access_in_place = 0;
   u32 flags_of_all, flags_of_any;
   u8 granularity;
 };
 
-Summary summary(u64 start, u64 last) {
-  const Ranges& ranges = machine().svm;
+common_attributes summary(u64 start, u64 last) {
+  const range_table& ranges = machine().managed;
   auto range = ranges.upper_bound(start);
   if (range != ranges.begin() && std::prev(range)->second.last >= start) --range;
-  const SvmRange defaults{};
-  Summary sum{};
+  const managed_range defaults{};
+  common_attributes sum{};
   sum.flags_of_all = sum.flags_of_any = defaults.flags;
   sum.granularity = defaults.granularity;
   if (range == ranges.end() || range->first > last) {
     sum.access = machine().xnack ? all_gpus() : 0;
     return sum;
   }
-  const SvmRange& first = range->second;
+  const managed_range& first = range->second;
   sum = {first.preferred, first.prefetched, first.access,     first.access_in_place,
          first.flags,     first.flags,      first.granularity};
   for (; range != ranges.end() && range->first <= last; ++range) {
-    const SvmRange& one = range->second;
+    const managed_range& one = range->second;
     if (one.preferred != sum.preferred) sum.preferred = KFD_IOCTL_SVM_LOCATION_UNDEFINED;
     if (one.prefetched != sum.prefetched) sum.prefetched = KFD_IOCTL_SVM_LOCATION_UNDEFINED;
     sum.access &= one.access;
@@ -144,15 +144,15 @@ Summary summary(u64 start, u64 last) {
   return sum;
 }
 
-int get_attributes(kfd_ioctl_svm_args* arguments, u64 start, u64 last, const VirtualMemory& memory) {
-  if (!memory.present || memory.of_devices) return fail(EINVAL);
+int get_attributes(kfd_ioctl_svm_args* arguments, u64 start, u64 last, const host_range& memory) {
+  if (!memory.present || memory.of_devices) return EINVAL;
   for (u32 i = 0; i < arguments->nattr; i++) {
     const u32 type = arguments->attrs[i].type;
     if (type == KFD_IOCTL_SVM_ATTR_ACCESS_IN_PLACE || type == KFD_IOCTL_SVM_ATTR_NO_ACCESS ||
         type > KFD_IOCTL_SVM_ATTR_GRANULARITY)
-      return fail(EINVAL);
+      return EINVAL;
   }
-  const Summary sum = summary(start, last);
+  const common_attributes sum = summary(start, last);
   for (u32 i = 0; i < arguments->nattr; i++) {
     auto& attribute = arguments->attrs[i];
     switch (attribute.type) {
@@ -173,7 +173,7 @@ int get_attributes(kfd_ioctl_svm_args* arguments, u64 start, u64 last, const Vir
         break;
       default: {  // the question is KFD_IOCTL_SVM_ATTR_ACCESS, the answer is in the type
         const int gpu = gpu_of(attribute.value);
-        if (gpu < 0) return fail(EINVAL);
+        if (gpu < 0) return EINVAL;
         attribute.type = has(sum.access, gpu)            ? KFD_IOCTL_SVM_ATTR_ACCESS
                          : has(sum.access_in_place, gpu) ? KFD_IOCTL_SVM_ATTR_ACCESS_IN_PLACE
                                                          : KFD_IOCTL_SVM_ATTR_NO_ACCESS;
@@ -185,8 +185,8 @@ int get_attributes(kfd_ioctl_svm_args* arguments, u64 start, u64 last, const Vir
 
 }  // namespace
 
-VirtualMemory look_at(u64 start, u64 size) {
-  VirtualMemory found{true, true, false};
+host_range look_at(u64 start, u64 size) {
+  host_range found;
   FILE* maps = fopen("/proc/self/maps", "r");
   if (!maps) return found;
   char line[512];
@@ -197,7 +197,7 @@ VirtualMemory look_at(u64 start, u64 size) {
     if (sscanf(line, "%llx-%llx %7s", &begin, &end, rights) != 3 || end <= next) continue;
     if (begin > next) break;
     if (rights[0] != 'r') found.readable = false;
-    if (strstr(line, "memfd:standin")) found.of_devices = true;
+    if (strstr(line, "memfd:kfdsim-memory")) found.of_devices = true;
     next = end;
   }
   fclose(maps);
@@ -205,31 +205,31 @@ VirtualMemory look_at(u64 start, u64 size) {
   return found;
 }
 
-bool svm_accessible(u32 gpu, u64 address) {
-  const Ranges& ranges = machine().svm;
+bool managed_accessible(u32 gpu, u64 address) {
+  const range_table& ranges = machine().managed;
   const auto next = ranges.upper_bound(address);
   if (next == ranges.begin() || std::prev(next)->second.last < address) return machine().xnack;
-  const SvmRange& range = std::prev(next)->second;
+  const managed_range& range = std::prev(next)->second;
   return has(range.access | range.access_in_place, gpu);
 }
 
-int svm_ioctl(kfd_ioctl_svm_args* arguments) {
-  const u64 start = arguments->start_addr, size = arguments->size;
-  if (!start || !size || (start | size) % kPage) return fail(EINVAL);
-  const VirtualMemory memory = look_at(start, size);
-  return arguments->op == KFD_IOCTL_SVM_OP_SET_ATTR
-             ? set_attributes(arguments, start, start + size - 1, memory)
-             : get_attributes(arguments, start, start + size - 1, memory);
+int managed_call(kfd_ioctl_svm_args& arguments) {
+  const u64 start = arguments.start_addr, size = arguments.size;
+  if (!start || !size || (start | size) % page_bytes) return EINVAL;
+  const host_range memory = look_at(start, size);
+  return arguments.op == KFD_IOCTL_SVM_OP_SET_ATTR
+             ? set_attributes(&arguments, start, start + size - 1, memory)
+             : get_attributes(&arguments, start, start + size - 1, memory);
 }
 
-void svm_forget(u64 start, u64 size) {
+void forget_managed(u64 start, u64 size) {
   if (!opened()) return;
   std::lock_guard lock(mutex());
-  Ranges& ranges = machine().svm;
-  const u64 last = start + round_up(size, kPage) - 1;
+  range_table& ranges = machine().managed;
+  const u64 last = start + round_up(size, page_bytes) - 1;
   split(&ranges, start);
   split(&ranges, last + 1);
   ranges.erase(ranges.lower_bound(start), ranges.upper_bound(last));
 }
 
-}  // namespace standin
+}  // namespace kfdsim

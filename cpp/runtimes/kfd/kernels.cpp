@@ -4,9 +4,16 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
 
-namespace standin {
+#include "log.hpp"
+#include "machine.hpp"
+#include "page_tables.hpp"
 
+namespace kfdsim {
 namespace {
 
 // Never destroyed: GPUs work while the process exits.
@@ -14,15 +21,15 @@ auto& kernel_names = *new std::map<u64, std::string>;  // by the address of the 
 auto& symbol_names = *new std::map<u64, std::string>;  // by HSA's handle
 
 // A kernel's arguments, each at its natural alignment.
-class Arguments {
+class kernel_arguments {
  public:
-  explicit Arguments(const char* begin) : begin_(begin) {}
+  explicit kernel_arguments(const char* begin) : begin_(begin) {}
   void align(size_t unit) { at_ = round_up(at_, unit); }
   template <class T>
   T next() {
     align(alignof(T));
     T value;
-    memcpy(&value, begin_ + at_, sizeof value);
+    std::memcpy(&value, begin_ + at_, sizeof value);
     at_ += sizeof value;
     return value;
   }
@@ -32,46 +39,46 @@ class Arguments {
   size_t at_ = 0;
 };
 
-void fill_buffer(u32 gpu, Arguments* given) {
+void fill_buffer(u32 gpu, kernel_arguments* given) {
   const u64 to = given->next<u64>(), pattern = given->next<u64>();
   const u64 count = given->next<u32>(), unit = given->next<u32>(), end = given->next<u64>();
   const u64 size = count * unit;
-  const Run source = reach(gpu, pattern, size, false);
+  const auto source = reach(gpu, pattern, size, right::read);
   if (source.bytes && end > to) fill(gpu, to, source.bytes, size, round_up(end - to, size));
 }
 
 // The buffer comes as bytes, shorts, ints and longs: the one that is not null has the unit.
-void fill_buffer_2d(u32 gpu, Arguments* given) {
+void fill_buffer_2d(u32 gpu, kernel_arguments* given) {
   u64 to = 0, unit = 1;
   for (u64 candidate_unit : {1, 2, 4, 8})
     if (const u64 candidate = given->next<u64>()) to = candidate, unit = candidate_unit;
   const u64 pattern = given->next<u64>(), size = given->next<u32>() * unit;
   const u64 origin = given->next<u64>(), width = given->next<u64>(), height = given->next<u64>();
   const u64 pitch = given->next<u64>();
-  const Run source = reach(gpu, pattern, size, false);
+  const auto source = reach(gpu, pattern, size, right::read);
   for (u64 y = 0; source.bytes && y < height; y++)
     fill(gpu, to + (origin + y * pitch) * unit, source.bytes, size, width * size);
 }
 
-void copy_buffer(u32 gpu, Arguments* given) {
+void copy_buffer(u32 gpu, kernel_arguments* given) {
   const u64 from = given->next<u64>(), to = given->next<u64>();
   copy(gpu, to, from, given->next<u64>());
 }
 
-void copy_buffer_aligned(u32 gpu, Arguments* given) {
+void copy_buffer_aligned(u32 gpu, kernel_arguments* given) {
   const u64 from = given->next<u64>(), to = given->next<u64>();
   const u64 from_origin = given->next<u64>(), to_origin = given->next<u64>();
   const u64 count = given->next<u64>(), unit = given->next<u32>();
   copy(gpu, to + to_origin * unit, from + from_origin * unit, count * unit);
 }
 
-void copy_rectangle(u32 gpu, Arguments* given, u64 unit) {
-  struct Side {
+void copy_rectangle(u32 gpu, kernel_arguments* given, u64 unit) {
+  struct copy_side {
     u64 pitch, slice, origin, padding;
   };
   const u64 from = given->next<u64>(), to = given->next<u64>();
   given->align(32);
-  const auto source = given->next<Side>(), target = given->next<Side>();
+  const auto source = given->next<copy_side>(), target = given->next<copy_side>();
   const auto width = given->next<u64>(), height = given->next<u64>(), depth = given->next<u64>();
   for (u64 z = 0; z < depth; z++)
     for (u64 y = 0; y < height; y++)
@@ -79,7 +86,7 @@ void copy_rectangle(u32 gpu, Arguments* given, u64 unit) {
            from + (source.origin + z * source.slice + y * source.pitch) * unit, width * unit);
 }
 
-void write_value(u32 gpu, Arguments* given) {
+void write_value(u32 gpu, kernel_arguments* given) {
   const u64 as_int = given->next<u64>(), as_long = given->next<u64>(), value = given->next<u64>();
   const u64 size = as_int ? sizeof(u32) : sizeof(u64);
   fill(gpu, as_int ? as_int : as_long, &value, size, size);
@@ -89,7 +96,7 @@ void write_value(u32 gpu, Arguments* given) {
 // apart. Each phase of a copy is a pair of addresses that move on together.
 bool run_unnamed(u32 gpu, const char* arguments) {
   u64 v[10];
-  memcpy(v, arguments, sizeof v);
+  std::memcpy(v, arguments, sizeof v);
   const auto moved_together = [&](int pair) {
     return v[pair] >= v[0] && v[pair] - v[0] == v[pair + 1] - v[1];
   };
@@ -107,18 +114,23 @@ std::string name_of(u64 object) {
   return name.substr(0, name.rfind(".kd"));
 }
 
+// Each is told of once; a program may launch it a million times.
+void not_run(const std::string& name) {
+  machine().kernels_not_run++;
+  static auto& told = *new std::set<std::string>;
+  log(told.insert(name).second ? 0 : 1, "kernel '%s' is not run: there is no GPU", name.c_str());
+}
+
 }  // namespace
 
-void run_kernel(u32 gpu, const Dispatch& packet) {
+void run_kernel(u32 gpu, const dispatch_packet& packet) {
   const std::string name = name_of(packet.object);
   log(2, "gpu %u runs kernel %s", gpu, name.c_str());
   if (name == "__amd_rocclr_initHeap" || name == "__amd_rocclr_gwsInit") return;
-  const Run arguments = packet.arguments ? reach(gpu, packet.arguments, 256, false) : Run{nullptr, 0};
-  if (!arguments.bytes) {
-    log(0, "kernel '%s' is not run: its arguments are out of reach", name.c_str());
-    return;
-  }
-  Arguments given(arguments.bytes);
+  const auto arguments =
+      packet.arguments ? reach(gpu, packet.arguments, 256, right::read) : reached{nullptr, 0};
+  if (!arguments.bytes) return not_run(name);
+  kernel_arguments given(arguments.bytes);
   if (name == "__amd_rocclr_fillBufferAligned")
     fill_buffer(gpu, &given);
   else if (name == "__amd_rocclr_fillBufferAligned2D")
@@ -134,45 +146,44 @@ void run_kernel(u32 gpu, const Dispatch& packet) {
   else if (name == "__amd_rocclr_streamOpsWrite")
     write_value(gpu, &given);
   else if (!name.empty() || !run_unnamed(gpu, arguments.bytes))
-    log(0, "kernel '%s' is not run: there is no GPU", name.c_str());
+    not_run(name);
 }
 
-}  // namespace standin
+}  // namespace kfdsim
 
-// ------------------------------------------------------------------------------------------------ which
-// kernel is which AMD's HIP asks ROCr for its kernels by name and launches them by address; both questions
+// AMD's HIP asks ROCr for its kernels by name and launches them by address; both questions
 // pass through here.
 
 namespace {
 
-struct HsaHandle {
+struct hsa_handle {
   uint64_t handle;
 };
-constexpr uint32_t kKernelObject = 22;  // HSA_EXECUTABLE_SYMBOL_INFO_KERNEL_OBJECT
+constexpr uint32_t kernel_object = 22;  // HSA_EXECUTABLE_SYMBOL_INFO_KERNEL_OBJECT
 
 void* in_rocr(const char* function) {
   static void* const library = dlopen("libhsa-runtime64.so.1", RTLD_NOW | RTLD_NOLOAD);
-  return dlsym(library, function);
+  return dlsym(library ? library : RTLD_NEXT, function);
 }
 
 }  // namespace
 
-EXPORT uint32_t hsa_executable_get_symbol_by_name(HsaHandle executable, const char* name,
-                                                  const HsaHandle* agent, HsaHandle* symbol) {
+KFDSIM_EXPORT uint32_t hsa_executable_get_symbol_by_name(hsa_handle executable, const char* name,
+                                                         const hsa_handle* agent, hsa_handle* symbol) {
   static const auto real = reinterpret_cast<decltype(&hsa_executable_get_symbol_by_name)>(
       in_rocr("hsa_executable_get_symbol_by_name"));
   const uint32_t status = real(executable, name, agent, symbol);
-  std::lock_guard lock(standin::mutex());
-  if (!status) standin::symbol_names[symbol->handle] = name;
+  const std::lock_guard lock(kfdsim::mutex());
+  if (!status) kfdsim::symbol_names[symbol->handle] = name;
   return status;
 }
 
-EXPORT uint32_t hsa_executable_symbol_get_info(HsaHandle symbol, uint32_t attribute, void* value) {
+KFDSIM_EXPORT uint32_t hsa_executable_symbol_get_info(hsa_handle symbol, uint32_t attribute, void* value) {
   static const auto real =
       reinterpret_cast<decltype(&hsa_executable_symbol_get_info)>(in_rocr("hsa_executable_symbol_get_info"));
   const uint32_t status = real(symbol, attribute, value);
-  std::lock_guard lock(standin::mutex());
-  if (!status && attribute == kKernelObject)
-    standin::kernel_names[*static_cast<uint64_t*>(value)] = standin::symbol_names[symbol.handle];
+  const std::lock_guard lock(kfdsim::mutex());
+  if (!status && attribute == kernel_object)
+    kfdsim::kernel_names[*static_cast<uint64_t*>(value)] = kfdsim::symbol_names[symbol.handle];
   return status;
 }

@@ -2,18 +2,18 @@
 // known by name and done by the CPU; a kernel of a user's is reported and not run.
 #pragma once
 
-#include "machine.hpp"
+#include "abi.hpp"
 
-namespace standin {
+namespace kfdsim {
 
-// hsa_kernel_dispatch_packet_t
-struct Dispatch {
-  uint16_t header, setup, group[3], reserved;
+/// hsa_kernel_dispatch_packet_t
+struct dispatch_packet {
+  u16 header, setup, group[3], reserved;
   u32 grid[3], private_size, group_size;
   u64 object, arguments, reserved2, completion;
 };
-static_assert(sizeof(Dispatch) == 64);
+static_assert(sizeof(dispatch_packet) == 64);
 
-void run_kernel(u32 gpu, const Dispatch& packet);
+void run_kernel(u32 gpu, const dispatch_packet& packet);
 
-}  // namespace standin
+}  // namespace kfdsim

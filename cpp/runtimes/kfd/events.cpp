@@ -1,0 +1,132 @@
+#include "events.hpp"
+
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <ctime>
+#include <map>
+
+namespace kfdsim {
+namespace {
+
+constexpr std::size_t events_max = 4096 + 64;
+constexpr u32 slots = 4096;
+constexpr u64 event_page = 0x8000000000000000;
+constexpr u32 no_timeout = 0xffffffff;
+
+struct event_state {
+  u32 type = 0;
+  bool resets_itself = false;
+  bool is_set = false;
+  u64 age = 1;
+};
+
+// Never destroyed: threads wait on these while the process exits.
+auto& events = *new std::map<u32, event_state>;
+auto* changed = new std::condition_variable_any;
+u32 next_event = 1;
+
+bool ready(const event_state& event, kfd_event_data& wanted) {
+  const u64 seen = last_age(wanted);
+  return event.is_set || (event.type == KFD_IOC_EVENT_SIGNAL && seen && seen != event.age);
+}
+
+}  // namespace
+
+u64 now_ns() {
+  timespec time;
+  clock_gettime(CLOCK_BOOTTIME, &time);
+  return static_cast<u64>(time.tv_sec) * 1000000000 + static_cast<u64>(time.tv_nsec);
+}
+
+u64 gpu_clock() { return now_ns() / 10; }
+
+void complete(u64 signal, u64 started) {
+  if (!signal) return;
+  auto* const done = reinterpret_cast<hsa_signal*>(signal);
+  done->started = started;
+  done->ended = gpu_clock();
+  const bool awaited = done->mailbox;  // who waits may free the signal as soon as it is counted down
+  const u32 event = done->event;
+  __atomic_fetch_sub(&done->value, 1, __ATOMIC_SEQ_CST);
+  if (awaited) signal_event(event);
+}
+
+int create_event(kfd_ioctl_create_event_args& wanted) {
+  if (events.size() >= events_max) return ENOSPC;
+  const u32 id = next_event++;
+  events[id] = event_state{wanted.event_type, wanted.auto_reset != 0};
+  wanted.event_id = wanted.event_trigger_data = id;
+  wanted.event_slot_index = id % slots;
+  wanted.event_page_offset = event_page;
+  return 0;
+}
+
+int destroy_event(const kfd_ioctl_destroy_event_args& wanted) {
+  if (!events.erase(wanted.event_id)) return EINVAL;
+  changed->notify_all();
+  return 0;
+}
+
+void signal_event(u32 event) {
+  const auto found = events.find(event);
+  if (found == events.end()) return;
+  found->second.is_set = true;
+  found->second.age++;
+  changed->notify_all();
+}
+
+int set_event(const kfd_ioctl_set_event_args& wanted) {
+  if (!events.count(wanted.event_id)) return EINVAL;
+  signal_event(wanted.event_id);
+  return 0;
+}
+
+int reset_event(const kfd_ioctl_reset_event_args& wanted) {
+  const auto found = events.find(wanted.event_id);
+  if (found == events.end()) return EINVAL;
+  found->second.is_set = false;
+  return 0;
+}
+
+int wait_for_events(kfd_ioctl_wait_events_args& wanted, std::unique_lock<std::recursive_mutex>& lock) {
+  auto* const list = reinterpret_cast<kfd_event_data*>(wanted.events_ptr);
+  const bool forever = wanted.timeout == no_timeout;
+  const auto until =
+      std::chrono::steady_clock::now() + std::chrono::milliseconds(forever ? 0 : wanted.timeout);
+  for (;;) {
+    u32 count = 0;
+    for (u32 i = 0; i < wanted.num_events; ++i) {
+      const auto found = events.find(list[i].event_id);
+      if (found == events.end()) {
+        wanted.wait_result = KFD_IOC_WAIT_RESULT_FAIL;
+        return EINVAL;
+      }
+      count += ready(found->second, list[i]);
+    }
+    if (wanted.wait_for_all ? count == wanted.num_events : count > 0) break;
+    if (forever) {
+      changed->wait(lock);
+    } else if (changed->wait_until(lock, until) == std::cv_status::timeout) {
+      wanted.wait_result = KFD_IOC_WAIT_RESULT_TIMEOUT;
+      return 0;
+    }
+  }
+  for (u32 i = 0; i < wanted.num_events; ++i) {
+    auto& event = events[list[i].event_id];
+    auto& seen = last_age(list[i]);
+    if (event.type == KFD_IOC_EVENT_SIGNAL && seen) seen = event.age;
+    if (event.resets_itself) event.is_set = false;
+  }
+  wanted.wait_result = KFD_IOC_WAIT_RESULT_COMPLETE;
+  return 0;
+}
+
+u64 events_alive() { return events.size(); }
+
+void forget_events() {
+  events.clear();
+  changed = new std::condition_variable_any;  // the parent's has waiters that are not here
+}
+
+}  // namespace kfdsim

@@ -1,0 +1,43 @@
+// The driver's events, on which a thread waits, and HSA's signals, which packets count down.
+#pragma once
+
+#include <mutex>
+
+#include "abi.hpp"
+
+namespace kfdsim {
+
+/// amd_signal_t of AMD's ABI, as far as it is needed here.
+struct hsa_signal {
+  i64 kind;
+  i64 value;
+  u64 mailbox;
+  u32 event;
+  u32 reserved;
+  u64 started;
+  u64 ended;
+};
+
+[[nodiscard]] u64 now_ns();
+[[nodiscard]] u64 gpu_clock();  ///< of 100 MHz, as on MI300
+
+[[nodiscard]] inline i64 value_of(u64 signal) {
+  return __atomic_load_n(&reinterpret_cast<hsa_signal*>(signal)->value, __ATOMIC_ACQUIRE);
+}
+/// A packet is done; signal 0: nobody wants to know.
+void complete(u64 signal, u64 started);
+
+/// Those that return int return 0 or an errno.
+[[nodiscard]] int create_event(kfd_ioctl_create_event_args& wanted);
+[[nodiscard]] int destroy_event(const kfd_ioctl_destroy_event_args& wanted);
+[[nodiscard]] int set_event(const kfd_ioctl_set_event_args& wanted);
+[[nodiscard]] int reset_event(const kfd_ioctl_reset_event_args& wanted);
+[[nodiscard]] int wait_for_events(kfd_ioctl_wait_events_args& wanted,
+                                  std::unique_lock<std::recursive_mutex>& lock);
+void signal_event(u32 event);
+
+[[nodiscard]] u64 events_alive();
+/// In a forked child.
+void forget_events();
+
+}  // namespace kfdsim

@@ -1,0 +1,264 @@
+#include "ioctls.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <tuple>
+
+#include "events.hpp"
+#include "faults.hpp"
+#include "log.hpp"
+#include "machine.hpp"
+#include "managed.hpp"
+#include "memory.hpp"
+#include "queues.hpp"
+
+namespace kfdsim {
+namespace {
+
+// Each of these does one ioctl under mutex(), and returns 0 or an errno.
+
+allocation* allocation_of(u64 handle) {
+  const auto found = machine().allocations.find(handle);
+  return found == machine().allocations.end() ? nullptr : &found->second;
+}
+
+u64 new_handle(physical* memory, u64 address, u64 size) {
+  const u64 handle = machine().next_handle++;
+  machine().allocations[handle] = {memory, address, size, {}};
+  return handle;
+}
+
+// Memory that the program has must be there.
+int check_registered(u64 address, u64 size) {
+  const auto range = look_at(address / page_bytes * page_bytes, size);
+  return range.present && range.readable ? 0 : EFAULT;
+}
+
+int do_alloc_memory_of_gpu(kfd_ioctl_alloc_memory_of_gpu_args& wanted) {
+  const int gpu = gpu_of(wanted.gpu_id);
+  if (gpu < 0 || !wanted.size) return EINVAL;
+  const u64 size = round_up(wanted.size, page_bytes);
+  const auto index = static_cast<u32>(gpu);
+  physical* memory = nullptr;
+  if (wanted.flags & KFD_IOC_ALLOC_MEM_FLAGS_DOORBELL) {
+    memory = new_record(size, wanted.flags, index);
+    memory->file = machine().memory;
+    memory->offset = machine().gpus[index].doorbells;
+  } else {
+    const bool registered = wanted.flags & KFD_IOC_ALLOC_MEM_FLAGS_USERPTR;
+    if (registered) {
+      if (const int error = check_registered(wanted.mmap_offset, size)) return error;
+    }
+    const bool is_virtual = wanted.va_addr == 0;  // which libdrm maps
+    const bool own = !registered && !is_virtual;
+    memory = own ? new_memory(size, wanted.flags, index) : new_record(size, wanted.flags, index);
+    if (registered) memory->registered = wanted.mmap_offset;
+    const int error = !take(memory)                                          ? ENOMEM
+                      : !registered && is_virtual && !make_shareable(memory) ? EMFILE
+                                                                             : 0;
+    if (error) {
+      put(memory);
+      return error;
+    }
+  }
+  if (!memory->registered) wanted.mmap_offset = mmap_offset(*memory);
+  wanted.handle = new_handle(memory, wanted.va_addr, size);
+  log(2, "gpu %d allocates %#llx + %#llx, flags %#x", gpu, wanted.va_addr, wanted.size, wanted.flags);
+  return 0;
+}
+
+int do_free_memory_of_gpu(const kfd_ioctl_free_memory_of_gpu_args& wanted) {
+  const auto* const found = allocation_of(wanted.handle);
+  if (!found) return EINVAL;
+  if (!found->mapped.empty()) return EBUSY;
+  auto* const memory = found->memory;
+  machine().allocations.erase(wanted.handle);
+  put(memory);
+  return 0;
+}
+
+int do_map_memory_to_gpu(kfd_ioctl_map_memory_to_gpu_args& wanted) {
+  auto* const found = allocation_of(wanted.handle);
+  if (!found) return EINVAL;
+  const auto* const ids = reinterpret_cast<const u32*>(wanted.device_ids_array_ptr);
+  for (; wanted.n_success < wanted.n_devices; ++wanted.n_success) {
+    const int gpu = gpu_of(ids[wanted.n_success]);
+    if (gpu < 0) return EINVAL;
+    found->mapped.insert(static_cast<u32>(gpu));
+    log(2, "gpu %d maps %#llx", gpu, static_cast<unsigned long long>(found->address));
+    auto& entry = machine().page_tables[static_cast<u32>(gpu)][found->address];
+    entry = mapping{found->size, found->memory, 0, true, true, 0};
+  }
+  return 0;
+}
+
+int do_unmap_memory_from_gpu(kfd_ioctl_unmap_memory_from_gpu_args& wanted) {
+  auto* const found = allocation_of(wanted.handle);
+  if (!found) return EINVAL;
+  const auto* const ids = reinterpret_cast<const u32*>(wanted.device_ids_array_ptr);
+  for (; wanted.n_success < wanted.n_devices; ++wanted.n_success) {
+    const int gpu = gpu_of(ids[wanted.n_success]);
+    if (gpu < 0) return EINVAL;
+    const auto index = static_cast<u32>(gpu);
+    if (found->mapped.erase(index)) machine().page_tables[index].erase(found->address);
+  }
+  return 0;
+}
+
+int do_get_dmabuf_info(kfd_ioctl_get_dmabuf_info_args& wanted) {
+  dmabuf shared{};
+  if (!read_dmabuf(static_cast<int>(wanted.dmabuf_fd), &shared)) return EINVAL;
+  wanted.size = shared.size;
+  wanted.gpu_id = shared.gpu_id;
+  wanted.flags = shared.flags & (KFD_IOC_ALLOC_MEM_FLAGS_VRAM | KFD_IOC_ALLOC_MEM_FLAGS_GTT |
+                                 KFD_IOC_ALLOC_MEM_FLAGS_PUBLIC);
+  wanted.metadata_size = 0;
+  return 0;
+}
+
+int do_import_dmabuf(kfd_ioctl_import_dmabuf_args& wanted) {
+  dmabuf shared{};
+  const auto descriptor = static_cast<int>(wanted.dmabuf_fd);
+  if (!read_dmabuf(descriptor, &shared) || gpu_of(wanted.gpu_id) < 0) return EINVAL;
+  auto* const memory = import_memory(descriptor, shared);
+  if (!memory) return EINVAL;
+  wanted.handle = new_handle(memory, wanted.va_addr, memory->size);
+  return 0;
+}
+
+int do_export_dmabuf(kfd_ioctl_export_dmabuf_args& wanted) {
+  const auto* const found = allocation_of(wanted.handle);
+  if (!found || !found->memory->shareable) return EINVAL;
+  const int descriptor = export_memory(found->memory);
+  if (descriptor < 0) return errno;
+  wanted.dmabuf_fd = static_cast<u32>(descriptor);
+  return 0;
+}
+
+// Ranges of addresses that GPUs keep for themselves, as gfx9 has them.
+int do_get_process_apertures_new(kfd_ioctl_get_process_apertures_new_args& wanted) {
+  const auto& gpus = machine().gpus;
+  auto* const nodes =
+      reinterpret_cast<kfd_process_device_apertures*>(wanted.kfd_process_device_apertures_ptr);
+  for (u32 i = 0; i < std::min<std::size_t>(wanted.num_of_nodes, gpus.size()); ++i) {
+    nodes[i] = {};
+    nodes[i].gpu_id = gpus[i].id;
+    nodes[i].lds_base = 0x1000000000000;
+    nodes[i].lds_limit = 0x10000ffffffff;
+    nodes[i].scratch_base = 0x2000000000000;
+    nodes[i].scratch_limit = 0x20000ffffffff;
+    nodes[i].gpuvm_base = 0x1000000;
+    nodes[i].gpuvm_limit = 0x7fffffffffff;
+  }
+  wanted.num_of_nodes = static_cast<u32>(gpus.size());
+  return 0;
+}
+
+int do_available_memory(kfd_ioctl_get_available_memory_args& wanted) {
+  settle();
+  const int index = gpu_of(wanted.gpu_id);
+  if (index < 0) return EINVAL;
+  const auto& gpu = machine().gpus[static_cast<u32>(index)];
+  const u64 taken = gpu.used_in_big_pages + machine().page_tables_take();
+  wanted.available = taken > gpu.bytes ? 0 : (gpu.bytes - taken) / big_page_bytes * big_page_bytes;
+  return 0;
+}
+
+int do_get_clock_counters(kfd_ioctl_get_clock_counters_args& wanted) {
+  wanted.gpu_clock_counter = gpu_clock();
+  wanted.cpu_clock_counter = wanted.system_clock_counter = now_ns();
+  wanted.system_clock_freq = 1000000000;
+  return 0;
+}
+
+int do_set_xnack_mode(kfd_ioctl_set_xnack_mode_args& wanted) {
+  if (wanted.xnack_enabled < 0) {
+    wanted.xnack_enabled = machine().xnack;
+  } else {
+    machine().xnack = wanted.xnack_enabled != 0;
+  }
+  return 0;
+}
+
+int do_get_version(kfd_ioctl_get_version_args& wanted) {
+  wanted.major_version = 1;
+  wanted.minor_version = 18;
+  return 0;
+}
+
+int do_alloc_queue_gws(kfd_ioctl_alloc_queue_gws_args& wanted) {
+  wanted.first_gws = 0;
+  return 0;
+}
+
+int do_runtime_enable(kfd_ioctl_runtime_enable_args& wanted) {
+  wanted.capabilities_mask = 0;
+  return 0;
+}
+
+// Not the whole request: the sizes in it differ from release to release.
+const char* name_of(unsigned long request) {
+  switch (_IOC_NR(request)) {
+#define IOCTL(name, NAME)          \
+  case _IOC_NR(AMDKFD_IOC_##NAME): \
+    return #name;
+#include "calls.def"
+    default:
+      return nullptr;
+  }
+}
+
+int carry_out(unsigned long request, void* given, std::unique_lock<std::recursive_mutex>& lock) {
+#define CALL(NAME, does, type)     \
+  case _IOC_NR(AMDKFD_IOC_##NAME): \
+    return does(*static_cast<type*>(given));
+  switch (_IOC_NR(request)) {
+    CALL(GET_VERSION, do_get_version, kfd_ioctl_get_version_args)
+    CALL(GET_PROCESS_APERTURES_NEW, do_get_process_apertures_new, kfd_ioctl_get_process_apertures_new_args)
+    CALL(GET_CLOCK_COUNTERS, do_get_clock_counters, kfd_ioctl_get_clock_counters_args)
+    CALL(AVAILABLE_MEMORY, do_available_memory, kfd_ioctl_get_available_memory_args)
+    CALL(ALLOC_MEMORY_OF_GPU, do_alloc_memory_of_gpu, kfd_ioctl_alloc_memory_of_gpu_args)
+    CALL(FREE_MEMORY_OF_GPU, do_free_memory_of_gpu, kfd_ioctl_free_memory_of_gpu_args)
+    CALL(MAP_MEMORY_TO_GPU, do_map_memory_to_gpu, kfd_ioctl_map_memory_to_gpu_args)
+    CALL(UNMAP_MEMORY_FROM_GPU, do_unmap_memory_from_gpu, kfd_ioctl_unmap_memory_from_gpu_args)
+    CALL(GET_DMABUF_INFO, do_get_dmabuf_info, kfd_ioctl_get_dmabuf_info_args)
+    CALL(IMPORT_DMABUF, do_import_dmabuf, kfd_ioctl_import_dmabuf_args)
+    CALL(EXPORT_DMABUF, do_export_dmabuf, kfd_ioctl_export_dmabuf_args)
+    CALL(SVM, managed_call, kfd_ioctl_svm_args)
+    CALL(SET_XNACK_MODE, do_set_xnack_mode, kfd_ioctl_set_xnack_mode_args)
+    CALL(CREATE_EVENT, create_event, kfd_ioctl_create_event_args)
+    CALL(DESTROY_EVENT, destroy_event, kfd_ioctl_destroy_event_args)
+    CALL(SET_EVENT, set_event, kfd_ioctl_set_event_args)
+    CALL(RESET_EVENT, reset_event, kfd_ioctl_reset_event_args)
+    CALL(CREATE_QUEUE, create_queue, kfd_ioctl_create_queue_args)
+    CALL(DESTROY_QUEUE, destroy_queue, kfd_ioctl_destroy_queue_args)
+    CALL(ALLOC_QUEUE_GWS, do_alloc_queue_gws, kfd_ioctl_alloc_queue_gws_args)
+    CALL(RUNTIME_ENABLE, do_runtime_enable, kfd_ioctl_runtime_enable_args)
+    case _IOC_NR(AMDKFD_IOC_WAIT_EVENTS):
+      return wait_for_events(*static_cast<kfd_ioctl_wait_events_args*>(given), lock);
+    default:
+      return 0;  // what is left of calls.def: nothing that a user of memory could tell
+  }
+#undef CALL
+}
+
+}  // namespace
+
+int kfd_ioctl(unsigned long request, void* arguments) {
+  const char* const name = name_of(request);
+  int error = ENOTTY;
+  if (name) {
+    error = failing(name);
+    if (!error) {
+      std::unique_lock lock(mutex());
+      error = carry_out(request, arguments, lock);
+    }
+  }
+  if (!error) return 0;
+  log(1, "ioctl %#lx (%s): %s", request & 0xff, name ? name : "not there", std::strerror(error));
+  errno = error;
+  return -1;
+}
+
+}  // namespace kfdsim

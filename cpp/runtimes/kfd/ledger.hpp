@@ -1,0 +1,14 @@
+// The ledger: everything alive in the driver as JSON, so that a test can prove that nothing leaked.
+#pragma once
+
+#include <string>
+
+namespace kfdsim {
+
+/// Of this process. Under mutex().
+[[nodiscard]] std::string ledger();
+/// Arranges for the ledger, with the process's id, to be appended to KFDSIM_LEDGER_AT_EXIT (a path, or
+/// "stderr") behind the program's exit handlers.
+void write_ledger_at_exit();
+
+}  // namespace kfdsim

@@ -1,0 +1,199 @@
+// The C library's functions by which a program reaches the kernel: what is meant for the driver is done here,
+// all else is the kernel's.
+#include <dirent.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "faults.hpp"
+#include "ioctls.hpp"
+#include "log.hpp"
+#include "machine.hpp"
+#include "managed.hpp"
+#include "memory.hpp"
+
+namespace kfdsim {
+namespace {
+
+struct led_folder {
+  const char* path;
+  const char* inside;  ///< of KFDSIM_MACHINE
+};
+constexpr led_folder led_folders[] = {{"/sys/devices/virtual/kfd/kfd/topology", "/topology"},
+                                      {"/sys/class/kfd/kfd/topology", "/topology"},
+                                      {"/sys/module/amdgpu", "/module"}};
+
+int driver_at(const char* path) {
+  if (!path || std::strncmp(path, "/dev/", 5) != 0 || folder().empty()) return not_ours;
+  if (std::strcmp(path, "/dev/kfd") == 0) return control;
+  int minor = 0;
+  if (std::sscanf(path, "/dev/dri/renderD%d", &minor) != 1) return not_ours;  // NOLINT(cert-err34-c)
+  const std::lock_guard lock(mutex());
+  const auto& gpus = machine().gpus;
+  for (std::size_t i = 0; i < gpus.size(); ++i) {
+    if (gpus[i].minor == minor) return static_cast<int>(i);
+  }
+  return not_ours;
+}
+
+// A path of the topology, where it really lies; any other as it is.
+class led {
+ public:
+  explicit led(const char* path) : path_(path) {
+    if (!path || std::strncmp(path, "/sys/", 5) != 0 || folder().empty()) return;
+    for (const auto& one : led_folders) {
+      const auto length = std::strlen(one.path);
+      if (std::strncmp(path, one.path, length) != 0 || (path[length] != '/' && path[length] != '\0'))
+        continue;
+      there_ = folder() + one.inside + (path + length);
+      path_ = there_.c_str();
+    }
+  }
+  [[nodiscard]] const char* path() const { return path_; }
+
+ private:
+  std::string there_;
+  const char* path_;
+};
+
+// The function of this name that stands behind ours.
+template <class Function>
+Function* next(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+int open_ours(int driver) {
+  if (const auto& wrong = wrong_rules(); !wrong.empty()) {
+    log(0, "cannot start: KFDSIM_FAIL: %s", wrong.c_str());
+    errno = ENODEV;
+    return -1;
+  }
+  {
+    const std::lock_guard lock(mutex());
+    if (machine().gpus.empty() || machine().memory < 0) {
+      errno = ENODEV;
+      return -1;
+    }
+  }
+  return open_driver(driver);
+}
+
+int open_any(int folder_descriptor, const char* path, int flags, mode_t mode) {
+  const int driver = driver_at(path);
+  if (driver != not_ours) return open_ours(driver);
+  return static_cast<int>(syscall(SYS_openat, folder_descriptor, led(path).path(), flags, mode));
+}
+
+}  // namespace
+}  // namespace kfdsim
+
+using namespace kfdsim;  // NOLINT(google-build-using-namespace): what follows are C functions
+
+#define MODE_OF(flags)                   \
+  mode_t mode = 0;                       \
+  if ((flags) & (O_CREAT | O_TMPFILE)) { \
+    va_list rest;                        \
+    va_start(rest, flags);               \
+    mode = va_arg(rest, mode_t);         \
+    va_end(rest);                        \
+  }
+
+KFDSIM_EXPORT int open(const char* path, int flags, ...) {
+  MODE_OF(flags)
+  return open_any(AT_FDCWD, path, flags, mode);
+}
+
+KFDSIM_EXPORT int open64(const char* path, int flags, ...) {
+  MODE_OF(flags)
+  return open_any(AT_FDCWD, path, flags | O_LARGEFILE, mode);
+}
+
+KFDSIM_EXPORT int openat(int folder_descriptor, const char* path, int flags, ...) {
+  MODE_OF(flags)
+  return open_any(folder_descriptor, path, flags, mode);
+}
+
+KFDSIM_EXPORT int openat64(int folder_descriptor, const char* path, int flags, ...) {
+  MODE_OF(flags)
+  return open_any(folder_descriptor, path, flags | O_LARGEFILE, mode);
+}
+
+KFDSIM_EXPORT int __open_2(const char* path, int flags) { return open_any(AT_FDCWD, path, flags, 0); }
+KFDSIM_EXPORT int __open64_2(const char* path, int flags) { return open_any(AT_FDCWD, path, flags, 0); }
+
+KFDSIM_EXPORT FILE* fopen(const char* path, const char* mode) {
+  static auto* const real = next<FILE*(const char*, const char*)>("fopen");
+  return real(led(path).path(), mode);
+}
+
+KFDSIM_EXPORT FILE* fopen64(const char* path, const char* mode) {
+  static auto* const real = next<FILE*(const char*, const char*)>("fopen64");
+  return real(led(path).path(), mode);
+}
+
+KFDSIM_EXPORT DIR* opendir(const char* path) {
+  static auto* const real = next<DIR*(const char*)>("opendir");
+  return real(led(path).path());
+}
+
+KFDSIM_EXPORT int access(const char* path, int mode) noexcept {
+  if (driver_at(path) != not_ours) return 0;
+  return static_cast<int>(syscall(SYS_access, led(path).path(), mode));
+}
+
+KFDSIM_EXPORT int ioctl(int descriptor, unsigned long request, ...) noexcept {
+  va_list rest;
+  va_start(rest, request);
+  void* const argument = va_arg(rest, void*);
+  va_end(rest);
+  switch (driver_of(descriptor)) {
+    case control:
+      return kfd_ioctl(request, argument);
+    case of_parent:  // as the kernel refuses a descriptor in another process than the one that opened it
+      errno = EBADF;
+      return -1;
+    default:
+      return static_cast<int>(syscall(SYS_ioctl, descriptor, request, argument));
+  }
+}
+
+// Through an open driver, an offset names memory, of this process or of another.
+KFDSIM_EXPORT void* mmap(void* address, size_t size, int protection, int flags, int descriptor,
+                         off_t offset) noexcept {
+  const int driver = driver_of(descriptor);
+  if (driver == control || driver >= 0) {
+    const std::lock_guard lock(mutex());
+    const auto [memory, inside] = memory_at(static_cast<u64>(offset));
+    descriptor = memory ? memory->file : machine().memory;
+    offset = static_cast<off_t>(memory ? memory->offset + inside : inside);
+  }
+  return reinterpret_cast<void*>(syscall(SYS_mmap, address, size, protection, flags, descriptor, offset));
+}
+
+KFDSIM_EXPORT void* mmap64(void* address, size_t size, int protection, int flags, int descriptor,
+                           off_t offset) noexcept {
+  return mmap(address, size, protection, flags, descriptor, offset);
+}
+
+KFDSIM_EXPORT int munmap(void* address, size_t size) noexcept {
+  const int result = static_cast<int>(syscall(SYS_munmap, address, size));
+  if (result == 0) forget_managed(reinterpret_cast<u64>(address), size);
+  return result;
+}
+
+KFDSIM_EXPORT int close(int descriptor) {
+  if (descriptor >= 0 && opened()) {
+    const std::lock_guard lock(mutex());
+    if (descriptor == machine().memory) return 0;  // the kernel's memory has no descriptor to close
+    machine().descriptors.erase(descriptor);
+  }
+  return static_cast<int>(syscall(SYS_close, descriptor));
+}

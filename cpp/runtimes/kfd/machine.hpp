@@ -1,0 +1,152 @@
+// A stand-in for what lies below AMD's user-space libraries: the amdgpu kernel driver, and the GPUs' command
+// processors. A library to preload; libamdhip64 and libhsa-runtime64 run above it as they are.
+//
+//   libc.cpp     open, ioctl, mmap and others of the C library, led here
+//   ioctls.*     the ioctls of /dev/kfd            managed.*      those that are about managed memory
+//   drm.cpp      libdrm_amdgpu's functions         events.*       events of the driver, signals of HSA
+//   queues.*     aql.cpp and sdma.cpp: packets     kernels.*      the kernels that AMD's libraries launch
+//   machine.*    the GPUs and all that is alive    memory.*       physical memory, its way between processes
+//   page_tables.*  what a GPU reaches, page faults
+//   faults.*     rules of KFDSIM_FAIL              ledger.*, tools.cpp   kfdsim.h
+//
+// This file: the driver as one process sees it. All of it is used under mutex().
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "abi.hpp"
+
+#define KFDSIM_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace kfdsim {
+
+inline constexpr u64 page_bytes = 4096;
+inline constexpr u64 big_page_bytes = 2 << 20;
+
+constexpr u64 round_up(u64 value, u64 unit) { return (value + unit - 1) / unit * unit; }
+
+struct gpu_state {
+  u32 id = 0;
+  std::string name;
+  u64 bytes = 0;
+  int minor = 0;  ///< of /dev/dri/renderD<minor>
+  u32 device_id = 0;
+  u64 doorbells = 0;  ///< offset of their pages in the memory file
+  u64 used = 0;
+  u64 used_in_big_pages = 0;
+  std::set<u32> doorbells_taken;
+};
+
+/// A piece of physical memory. Most of it, of every GPU, lies in one sparse memory file of this process.
+/// Virtual memory has files of its own, which other processes can open too. Memory that the program
+/// registered stays where the program has it.
+struct physical {
+  u64 id = 0;
+  u64 size = 0;
+  u32 flags = 0;  ///< KFD_IOC_ALLOC_MEM_FLAGS_*
+  u32 gpu = 0;
+  int file = -1;
+  u64 offset = 0;
+  u64 registered = 0;  ///< the program's own address, or 0
+  bool counted = false;
+  bool shareable = false;  ///< the file is this memory's alone: its bytes live as long as a descriptor
+  bool foreign = false;    ///< another process made it
+  u64 inode = 0;           ///< of a file of its own
+  int references = 1;
+  char* view = nullptr;
+};
+
+/// What the driver calls a handle: memory at an address, mapped by some GPUs.
+struct allocation {
+  physical* memory = nullptr;
+  u64 address = 0;
+  u64 size = 0;
+  std::set<u32> mapped;
+};
+
+/// An entry of a GPU's page table.
+struct mapping {
+  u64 size = 0;
+  physical* memory = nullptr;
+  u64 offset = 0;
+  bool readable = true;
+  bool writable = true;
+  u32 import = 0;  ///< which import of libdrm made it, or 0
+};
+using page_table = std::map<u64, mapping>;
+
+struct managed_range {
+  u64 last = 0;  ///< inclusive
+  u32 preferred = KFD_IOCTL_SVM_LOCATION_UNDEFINED;
+  u32 prefetched = KFD_IOCTL_SVM_LOCATION_UNDEFINED;
+  u64 access = 0;  ///< one bit for each GPU
+  u64 access_in_place = 0;
+  u32 flags = KFD_IOCTL_SVM_FLAG_HOST_ACCESS | KFD_IOCTL_SVM_FLAG_COHERENT;
+  u8 granularity = 9;
+};
+
+/// Memory that came through libdrm: libdrm's amdgpu_bo.
+struct drm_import {
+  physical* memory = nullptr;
+  u32 gpu = 0;
+  u32 number = 0;
+};
+
+inline constexpr int control = -1;  ///< /dev/kfd, where a GPU is meant otherwise
+inline constexpr int not_ours = -2;
+inline constexpr int of_parent = -3;  ///< opened before a fork
+
+/// An open file of the driver. Its inode says whether the descriptor is still that file.
+struct open_driver_file {
+  int driver = control;
+  u64 inode = 0;
+};
+
+struct machine_state {
+  pid_t process = 0;
+  std::vector<gpu_state> gpus;
+  int memory = -1;  ///< the memory file
+  u64 memory_end = 0;
+  u64 host_limit = 0;
+  u64 host_used = 0;
+  bool xnack = false;
+  std::map<int, open_driver_file> descriptors;
+  std::map<u64, allocation> allocations;
+  u64 next_handle = 0x1000;
+  std::map<u64, physical*> memories;
+  u64 next_memory = 1;
+  std::map<u64, physical*> shareable;    ///< by inode
+  std::vector<physical*> only_exported;  ///< given back here, kept by a descriptor or another process
+  std::vector<page_table> page_tables;
+  std::map<u64, managed_range> managed;
+  std::map<u32, drm_import*> imports;
+  u64 page_faults = 0;
+  u64 kernels_not_run = 0;
+
+  /// Bytes that the kernel keeps of each GPU for page tables.
+  [[nodiscard]] u64 page_tables_take() const;
+};
+
+[[nodiscard]] std::recursive_mutex& mutex();
+/// Made on the first use. A forked child is a new client and gets a new one.
+[[nodiscard]] machine_state& machine();
+/// Whether this very process has used it.
+[[nodiscard]] bool opened();
+/// Where a GPU of this id is; -1: there is none.
+[[nodiscard]] int gpu_of(u32 id);
+/// The folder that describes the machine: KFDSIM_MACHINE.
+[[nodiscard]] const std::string& folder();
+/// A new descriptor for control, or a GPU; -1 and errno.
+[[nodiscard]] int open_driver(int driver);
+/// What a descriptor is: control, a GPU, of_parent or not_ours.
+[[nodiscard]] int driver_of(int descriptor);
+
+}  // namespace kfdsim

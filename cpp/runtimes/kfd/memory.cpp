@@ -1,0 +1,216 @@
+#include "memory.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "log.hpp"
+
+namespace kfdsim {
+namespace {
+
+constexpr u64 dmabuf_magic = 0x6675626d64736b66;
+
+off_t at(u64 offset) { return static_cast<off_t>(offset); }
+
+// An offset for mmap: this bit, the memory's id, and where in it; without the bit it is one of the memory
+// file.
+constexpr u64 own_file = 1ull << 62;
+constexpr int id_shift = 40;
+
+bool lock(int descriptor, short type) {
+  struct flock wanted {};
+  wanted.l_type = type;
+  wanted.l_whence = SEEK_SET;
+  wanted.l_len = 1;
+  return fcntl(descriptor, F_OFD_SETLK, &wanted) == 0;
+}
+
+int opened_again(int descriptor) {
+  const std::string path = "/proc/self/fd/" + std::to_string(descriptor);
+  return static_cast<int>(syscall(SYS_openat, AT_FDCWD, path.c_str(), O_RDWR | O_CLOEXEC, 0));
+}
+
+// Whether a descriptor of it is open anywhere, or an import of one.
+bool held_elsewhere(const physical& memory) {
+  if (!memory.shareable || memory.foreign) return false;
+  if (!lock(memory.file, F_WRLCK)) return true;
+  lock(memory.file, F_UNLCK);
+  return false;
+}
+
+void uncount(const physical& memory) {
+  auto& here = machine();
+  if (memory.flags & KFD_IOC_ALLOC_MEM_FLAGS_VRAM) {
+    here.gpus[memory.gpu].used -= memory.size;
+    here.gpus[memory.gpu].used_in_big_pages -= round_up(memory.size, big_page_bytes);
+  } else {
+    here.host_used -= memory.size;
+  }
+}
+
+void drop(physical* memory) {
+  auto& here = machine();
+  if (memory->counted) uncount(*memory);
+  if (memory->shareable) {
+    syscall(SYS_close, memory->file);
+    here.shareable.erase(memory->inode);
+  } else if (memory->counted && !memory->registered) {
+    fallocate(memory->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at(memory->offset), at(memory->size));
+  }
+  here.memories.erase(memory->id);
+  delete memory;
+}
+
+}  // namespace
+
+physical* new_record(u64 size, u32 flags, u32 gpu) {
+  auto* const memory = new physical;
+  memory->id = machine().next_memory++;
+  memory->size = size;
+  memory->flags = flags;
+  memory->gpu = gpu;
+  machine().memories[memory->id] = memory;
+  return memory;
+}
+
+physical* new_memory(u64 size, u32 flags, u32 gpu) {
+  auto& here = machine();
+  auto* const memory = new_record(size, flags, gpu);
+  memory->file = here.memory;
+  memory->offset = round_up(here.memory_end, big_page_bytes);
+  here.memory_end = memory->offset + size;
+  return memory;
+}
+
+bool make_shareable(physical* memory) {
+  const dmabuf shared{dmabuf_magic, memory->size, machine().gpus[memory->gpu].id, memory->flags};
+  const int file = static_cast<int>(syscall(SYS_memfd_create, "kfdsim-dmabuf", MFD_CLOEXEC));
+  if (file < 0) return false;
+  struct stat named {};
+  if (ftruncate(file, at(page_bytes + memory->size)) != 0 ||
+      pwrite(file, &shared, sizeof shared, 0) != static_cast<ssize_t>(sizeof shared) ||
+      fstat(file, &named) != 0) {
+    const int error = errno;
+    syscall(SYS_close, file);
+    errno = error;
+    return false;
+  }
+  memory->file = file;
+  memory->offset = page_bytes;
+  memory->shareable = true;
+  memory->inode = named.st_ino;
+  machine().shareable[memory->inode] = memory;
+  return true;
+}
+
+bool take(physical* memory) {
+  settle();
+  auto& here = machine();
+  auto& gpu = here.gpus[memory->gpu];
+  if (memory->flags & KFD_IOC_ALLOC_MEM_FLAGS_VRAM) {
+    if (gpu.used + here.page_tables_take() + memory->size > gpu.bytes) return false;
+    gpu.used += memory->size;
+    gpu.used_in_big_pages += round_up(memory->size, big_page_bytes);
+  } else {
+    if (here.host_used + memory->size > here.host_limit) return false;
+    here.host_used += memory->size;
+  }
+  memory->counted = true;
+  return true;
+}
+
+char* view(physical* memory) {
+  if (memory->registered) return reinterpret_cast<char*>(memory->registered);
+  if (!memory->view) {
+    void* const seen = mmap(nullptr, memory->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                            memory->file, at(memory->offset));
+    if (seen == MAP_FAILED) {
+      log(0, "memory of %llu bytes cannot be seen: %s", static_cast<unsigned long long>(memory->size),
+          std::strerror(errno));
+      return nullptr;
+    }
+    madvise(seen, memory->size, MADV_DONTFORK);
+    memory->view = static_cast<char*>(seen);
+  }
+  return memory->view;
+}
+
+void put(physical* memory) {
+  if (--memory->references > 0) return;
+  if (memory->view) munmap(memory->view, memory->size);
+  memory->view = nullptr;
+  if (!memory->foreign && held_elsewhere(*memory)) {
+    machine().only_exported.push_back(memory);
+  } else {
+    drop(memory);
+  }
+}
+
+void settle() {
+  auto& kept = machine().only_exported;
+  const auto gone = std::partition(kept.begin(), kept.end(),
+                                   [](const physical* memory) { return held_elsewhere(*memory); });
+  const std::vector<physical*> dropped(gone, kept.end());
+  kept.erase(gone, kept.end());
+  for (auto* const memory : dropped) drop(memory);
+}
+
+u64 mmap_offset(const physical& memory) {
+  return memory.shareable ? own_file | memory.id << id_shift : memory.offset;
+}
+
+std::pair<const physical*, u64> memory_at(u64 offset) {
+  if (!(offset & own_file)) return {nullptr, offset};
+  const auto found = machine().memories.find((offset & ~own_file) >> id_shift);
+  const u64 inside = offset % (1ull << id_shift);
+  return {found == machine().memories.end() ? nullptr : found->second, inside};
+}
+
+int export_memory(physical* memory) {
+  const int descriptor = opened_again(memory->file);
+  if (descriptor >= 0 && !lock(descriptor, F_RDLCK)) {
+    const int error = errno;
+    syscall(SYS_close, descriptor);
+    errno = error;
+    return -1;
+  }
+  return descriptor;
+}
+
+bool read_dmabuf(int descriptor, dmabuf* out) {
+  return pread(descriptor, out, sizeof *out, 0) == static_cast<ssize_t>(sizeof *out) &&
+         out->magic == dmabuf_magic;
+}
+
+physical* import_memory(int descriptor, const dmabuf& shared) {
+  auto& here = machine();
+  struct stat named {};
+  const int gpu = gpu_of(shared.gpu_id);
+  if (gpu < 0 || fstat(descriptor, &named) != 0) return nullptr;
+  if (const auto known = here.shareable.find(named.st_ino); known != here.shareable.end()) {
+    auto& kept = here.only_exported;
+    kept.erase(std::remove(kept.begin(), kept.end(), known->second), kept.end());
+    ++known->second->references;
+    return known->second;
+  }
+  const int kept = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);  // the same open file, and so the same lock
+  if (kept < 0) return nullptr;
+  auto* const memory = new_record(shared.size, shared.flags, static_cast<u32>(gpu));
+  memory->file = kept;
+  memory->offset = page_bytes;
+  memory->shareable = memory->foreign = true;
+  memory->inode = named.st_ino;
+  here.shareable[memory->inode] = memory;
+  return memory;
+}
+
+}  // namespace kfdsim

@@ -1,0 +1,85 @@
+#include "page_tables.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "log.hpp"
+#include "managed.hpp"
+#include "memory.hpp"
+
+namespace kfdsim {
+namespace {
+
+reached page_fault(u32 gpu, u64 address, right needed, const char* why) {
+  auto& here = machine();
+  here.page_faults++;
+  log(0, "Memory access fault by GPU %u (%s, gpu_id %u) on address %#llx. It may not %s: %s.", gpu,
+      here.gpus[gpu].name.c_str(), here.gpus[gpu].id, static_cast<unsigned long long>(address),
+      needed == right::write ? "write" : "read", why);
+  const char* wanted = std::getenv("KFDSIM_ON_FAULT");
+  if (!wanted || std::strcmp(wanted, "count") != 0) std::abort();
+  return {nullptr, 0};
+}
+
+// The entry that holds an address, or the table's end.
+page_table::const_iterator entry_at(const page_table& table, u64 address) {
+  auto entry = table.upper_bound(address);
+  if (entry == table.begin()) return table.end();
+  --entry;
+  return address < entry->first + entry->second.size ? entry : table.end();
+}
+
+}  // namespace
+
+reached reach(u32 gpu, u64 address, u64 wanted, right needed) {
+  const auto& table = machine().page_tables[gpu];
+  if (const auto entry = entry_at(table, address); entry != table.end()) {
+    const auto& [begin, mapped] = *entry;
+    if (needed == right::read && !mapped.readable)
+      return page_fault(gpu, address, needed, "it is mapped there without rights");
+    if (needed == right::write && !mapped.writable)
+      return page_fault(gpu, address, needed, "it is mapped there for reading only");
+    char* const bytes = view(mapped.memory);
+    const u64 inside = address - begin;
+    return {bytes ? bytes + mapped.offset + inside : nullptr, std::min(wanted, mapped.size - inside)};
+  }
+  if (managed_accessible(gpu, address)) {
+    const u64 left_in_page = page_bytes - address % page_bytes;
+    return {reinterpret_cast<char*>(address), std::min(wanted, left_in_page)};
+  }
+  return page_fault(gpu, address, needed, "nothing is mapped there for it");
+}
+
+bool copy(u32 gpu, u64 to, u64 from, u64 size) {
+  while (size > 0) {
+    const auto target = reach(gpu, to, size, right::write);
+    const auto source = reach(gpu, from, size, right::read);
+    if (!target.bytes || !source.bytes) return false;
+    const u64 done = std::min(target.size, source.size);
+    std::memmove(target.bytes, source.bytes, done);
+    to += done;
+    from += done;
+    size -= done;
+  }
+  return true;
+}
+
+bool fill(u32 gpu, u64 to, const void* pattern, u64 pattern_size, u64 size) {
+  const auto* const bytes = static_cast<const u8*>(pattern);
+  const bool uniform = std::all_of(bytes, bytes + pattern_size, [&](u8 byte) { return byte == bytes[0]; });
+  for (u64 done = 0; done < size;) {
+    const auto target = reach(gpu, to + done, size - done, right::write);
+    if (!target.bytes) return false;
+    if (uniform) {
+      std::memset(target.bytes, bytes[0], target.size);
+    } else {
+      for (u64 i = 0; i < target.size; ++i)
+        target.bytes[i] = static_cast<char>(bytes[(done + i) % pattern_size]);
+    }
+    done += target.size;
+  }
+  return true;
+}
+
+}  // namespace kfdsim

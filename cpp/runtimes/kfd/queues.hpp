@@ -1,0 +1,33 @@
+// Queues, and the packets in them.
+#pragma once
+
+#include <map>
+
+#include "abi.hpp"
+
+namespace kfdsim {
+
+struct queue_state {
+  u32 gpu = 0;
+  bool is_aql = false;
+  char* ring = nullptr;
+  u64 ring_bytes = 0;
+  u64* write_pointer = nullptr;
+  u64* read_pointer = nullptr;
+  u64 cursor = 0;
+  u32 doorbell = 0;
+};
+
+/// 0, or an errno.
+[[nodiscard]] int create_queue(kfd_ioctl_create_queue_args& wanted);
+[[nodiscard]] int destroy_queue(const kfd_ioctl_destroy_queue_args& wanted);
+
+/// Does the next packet of a queue. False: there is none, or it has to wait.
+bool aql_step(queue_state& queue);
+bool sdma_step(queue_state& queue);
+
+[[nodiscard]] std::map<u32, u32> queues_alive();  ///< id -> GPU
+/// In a forked child.
+void forget_queues();
+
+}  // namespace kfdsim

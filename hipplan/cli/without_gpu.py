@@ -1,0 +1,44 @@
+"""--without-gpu: the same command again, on ROCm's own library over the stand-in for AMD's driver."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+from hipplan.cli.arguments import WrongUsage, tell_notice
+
+
+def wanted(given: Namespace) -> bool:
+    """Whether the command is to be run so, and is not yet."""
+    return getattr(given, "without_gpu", False) and "KFDSIM_MACHINE" not in os.environ
+
+
+def again(arguments: list[str], given: Namespace) -> int:
+    """Runs `hipplan ARGUMENTS` so; its exit code. Raises WrongUsage, RuntimeUnavailable, ProfileError, MachineError."""
+    from hipplan.machines import without_gpu
+    from hipplan.machines.profiles import load_machine
+    from hipplan.machines.runtimes import amd_library
+    from hipplan.machines.simulator import DEFAULT_MACHINE
+
+    chosen = given.runtime or os.environ.get("HIPPLAN_RUNTIME") or "amd"
+    if chosen in ("sim", "cuda"):
+        raise WrongUsage(f"--without-gpu: it is for AMD's library, and not for the runtime {chosen}")
+    library = amd_library() if chosen in ("amd", "auto") else Path(chosen).absolute()
+    machine = load_machine(getattr(given, "machine", None) or DEFAULT_MACHINE)
+    without_gpu.check(library, machine)
+    tell_notice(without_gpu.NOTICE)
+    command = [sys.executable, "-m", "hipplan", *_without_machine(arguments), "--runtime", str(library)]
+    return without_gpu.run(command, library, machine)
+
+
+def _without_machine(arguments: list[str]) -> list[str]:
+    """Less --machine, which chooses what the stand-in is: to the command inside the machine is a real one."""
+    left: list[str] = []
+    skip = False
+    for argument in arguments:
+        if not skip and argument != "--machine" and not argument.startswith("--machine="):
+            left.append(argument)
+        skip = not skip and argument == "--machine"
+    return left

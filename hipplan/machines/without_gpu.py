@@ -1,0 +1,147 @@
+"""AMD's own libraries on a machine without a GPU: the stand-in for the driver, preloaded below a program.
+
+    code = without_gpu.run(["./my_program"], Path("/opt/rocm/lib/libamdhip64.so.7"), load_machine("mi300x-8"))
+
+libamdhip64 and what it needs are the user's own and stay as they are; libkfdsim.so answers in the place of /dev/kfd, of
+libdrm_amdgpu and of the GPUs, as a machine profile describes them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from hipplan.errors import Diagnostic, RuntimeUnavailable
+from hipplan.machines import topology
+from hipplan.machines.launcher import launch
+from hipplan.machines.profiles import Machine
+from hipplan.machines.simulator import package_folder
+
+DRIVER = "libkfdsim.so"
+NOTICE = (
+    "AMD's library runs on this machine without a GPU: kernels of your own are not run, managed memory does not "
+    "move, and no time is a GPU's"
+)
+"""What a user has to know, said once."""
+
+_X86_64 = (2, 62)
+"""ELF's class and machine."""
+
+
+def driver_path() -> Path:
+    """The stand-in for the driver. Raises FileNotFoundError with why there is none."""
+    path = package_folder() / DRIVER
+    if not path.is_file():
+        why = "it is built on Linux for x86-64 where linux/kfd_ioctl.h is that of Linux 6.1 or later"
+        raise FileNotFoundError(f"this hipplan has no stand-in for AMD's driver ({DRIVER}): {why}")
+    return path.resolve()
+
+
+def environment(library: Path, folder: Path) -> dict[str, str]:
+    """What a process needs to use `library` on the machine that topology.write() described in `folder`."""
+    searched, preloaded = (os.environ.get(name) for name in ("LD_LIBRARY_PATH", "LD_PRELOAD"))
+    driver = str(driver_path())
+    return {
+        "LD_LIBRARY_PATH": f"{library.parent}:{searched}" if searched else str(library.parent),
+        "LD_PRELOAD": f"{driver}:{preloaded}" if preloaded else driver,
+        "KFDSIM_MACHINE": str(folder),
+        "HSA_ENABLE_DEBUG": "0",
+        "HIPPLAN_RUNTIME": str(library),
+    }
+
+
+def check(library: Path, machine: Machine, rules: str | None = None) -> None:
+    """Starts the library once, in a process of its own, on that machine.
+
+    rules: of KFDSIM_FAIL. Raises RuntimeUnavailable with why the library cannot be used so, MachineError for a
+    machine that is not AMD's, ValueError for rules that cannot be read.
+    """
+    try:
+        driver_path()
+    except FileNotFoundError as error:
+        raise RuntimeUnavailable(Diagnostic("HP407", str(error))) from None
+    if why := _no_library(library):
+        raise _refused(library, why)
+    with tempfile.TemporaryDirectory(prefix="kfdsim-") as folder:
+        topology.write(Path(folder), machine)
+        settings = os.environ | environment(library, Path(folder)) | {"KFDSIM_ON_FAULT": "count"}
+        for name in ("KFDSIM_FAIL", "KFDSIM_LEDGER_AT_EXIT", "KFDSIM_LOG", "AMD_LOG_LEVEL", "HIP_VISIBLE_DEVICES"):
+            settings.pop(name, None)  # those are the program's
+        probe = [sys.executable, "-I", "-S", "-c", _PROBE, str(library), rules or ""]
+        ran = subprocess.run(probe, env=settings, capture_output=True, text=True, errors="replace")
+    if ran.returncode == _WRONG_RULES:
+        raise ValueError(ran.stdout.strip())
+    if ran.returncode:
+        raise _refused(library, _why(ran.stdout.strip() or _last_line(ran.stderr), ran.returncode))
+
+
+def run(command: Sequence[str], library: Path, machine: Machine, variables: Mapping[str, str] | None = None) -> int:
+    """Runs a program on AMD's library without a GPU; its exit code, as of launcher.launch(). See check()."""
+
+    def settings(folder: Path) -> dict[str, str]:
+        topology.write(folder, machine)
+        return {**environment(library, folder), **(variables or {})}
+
+    return launch(command, settings, "kfdsim-")
+
+
+_WRONG_RULES = 40
+_PROBE = f"""
+import ctypes, sys
+driver = ctypes.CDLL(None)
+driver.kfdsim_last_message.restype = ctypes.c_char_p
+if driver.kfdsim_fail(sys.argv[2].encode()):
+    print(driver.kfdsim_last_message().decode())
+    sys.exit({_WRONG_RULES})
+driver.kfdsim_fail(None)
+try:
+    hip = ctypes.CDLL(sys.argv[1])
+except OSError as error:
+    sys.exit(print(error) or 41)
+if hasattr(hip, "hipsim_ledger"):
+    sys.exit(print("it is hipplan's simulator, not AMD's library: leave --library out") or 42)
+if not hasattr(hip, "hipGetDeviceCount") or "libhsa-runtime64" not in open("/proc/self/maps").read():
+    sys.exit(print("it is not AMD's HIP library") or 42)
+count = ctypes.c_int()
+code = hip.hipGetDeviceCount(ctypes.byref(count))
+if code or not count.value:
+    sys.exit(print(f"it finds {{count.value}} devices there (HIP error {{code}})") or 43)
+"""
+"""The library's start, and what goes wrong with it on standard output."""
+
+
+def _no_library(path: Path) -> str:
+    """Why a file cannot be a library for this machine; empty if it may be one."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(20)
+    except OSError as error:
+        return error.strerror or str(error)
+    if head[:4] != b"\x7fELF" or len(head) < 20:
+        return "it is not a shared library"
+    if (head[4], struct.unpack_from("<H", head, 18)[0]) != _X86_64:
+        return "it is for another kind of processor than x86-64"
+    return ""
+
+
+def _why(told: str, code: int) -> str:
+    if too_old := re.search(r"(\S+): version [`']([A-Z]+)_([0-9.]+)' not found", told):
+        return f"it needs {too_old[2]} {too_old[3]} or later, which {too_old[1]} of this machine has not"
+    if code < 0:
+        return f"it ended with signal {-code} when it started" + (f": {told}" if told else "")
+    return told or f"it ended with exit code {code} when it started"
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or [""])[-1]
+
+
+def _refused(library: Path, why: str) -> RuntimeUnavailable:
+    hint = "name ROCm's own library, such as /opt/rocm/lib/libamdhip64.so.7 of ROCm 6.4 or later"
+    return RuntimeUnavailable(Diagnostic("HP407", f"{library} cannot be run without a GPU", why=why, hint=hint))

@@ -1,0 +1,226 @@
+"""Several processes and threads: sharing, forks, ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from .conftest import Program
+
+SHARED = """
+import socket
+ours, theirs = socket.socketpair()
+def exporter():
+    driver = Driver()
+    handle = driver.allocate(2 * MIB, 0)  # virtual memory: an import has the address
+    first = driver.call("export_dmabuf", handle=handle).descriptor
+    here = driver.call("import_dmabuf", address=0x7000_0000_0000, gpu_id=driver.gpus[0], descriptor=first).handle
+    os.close(first)
+    driver.map(here, 0)
+    source, given = driver.host(b"from the exporter")
+    Queue(driver).copy(0x7000_0000_0000 + 4096, ctypes.addressof(given), 17)
+    driver.unmap(here, 0)
+    driver.free(here)
+    return driver, handle, driver.call("export_dmabuf", handle=handle).descriptor
+"""
+
+
+def test_memory_outlives_the_process_that_made_it(program: Program) -> None:
+    """As a dma-buf does: its descriptor keeps it, on its way too."""
+    program(
+        SHARED
+        + """
+child = os.fork()
+if not child:
+    driver, handle, descriptor = exporter()
+    socket.send_fds(theirs, [b"x"], [descriptor])
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+_, (descriptor,), _, _ = socket.recv_fds(ours, 1, 1)
+driver = Driver()
+told = driver.call("get_dmabuf_info", descriptor=descriptor)
+assert (told.size, told.gpu_id) == (2 * MIB, driver.gpus[0])
+imported = driver.call("import_dmabuf", address=0x7100_0000_0000, gpu_id=driver.gpus[1], descriptor=descriptor).handle
+os.close(descriptor)
+driver.map(imported, 1)
+target, taken = driver.host(b"\\0")
+Queue(driver, 1).copy(ctypes.addressof(taken), 0x7100_0000_0000 + 4096, 17)
+assert taken.raw[:17] == b"from the exporter"
+assert ledger()["buffers"][0]["kind"] == "of another process"
+assert ledger()["gpus"][0]["used"] == 0  # it is charged to its maker
+driver.unmap(imported, 1)
+driver.free(imported)
+"""
+    )
+
+
+def test_memory_is_charged_until_the_last_descriptor_is_gone(program: Program) -> None:
+    program(
+        SHARED
+        + """
+driver, handle, descriptor = exporter()
+used = libc.kfdsim_used(0)
+again = os.dup(descriptor)
+driver.free(handle)
+os.close(descriptor)
+assert libc.kfdsim_used(0) == used
+assert [one["size"] for one in ledger()["exported"]] == [2 * MIB]
+back = driver.call("import_dmabuf", address=0x7200_0000_0000, gpu_id=driver.gpus[0], descriptor=again).handle
+os.close(again)
+assert libc.kfdsim_used(0) == used and not ledger()["exported"]
+driver.free(back)
+assert libc.kfdsim_used(0) == 0 and not ledger()["exported"]
+"""
+    )
+
+
+def test_what_is_no_dma_buf_is_refused(program: Program, tmp_path: Path) -> None:
+    program(f"""
+driver = Driver()
+file = os.open({str(tmp_path / "file")!r}, os.O_RDWR | os.O_CREAT)
+os.write(file, b"x" * 10000)
+for descriptor in (file, driver.file, 0, 1000000):
+    try: driver.call("import_dmabuf", gpu_id=driver.gpus[0], descriptor=descriptor)
+    except OSError as error: assert error.errno == errno.EINVAL
+    else: raise AssertionError(descriptor)
+assert alive(ledger()) == {{}}
+""")
+
+
+def test_a_forked_child_is_another_client(program: Program) -> None:
+    """The parent's descriptor is refused there, and what it makes is its own."""
+    program("""
+driver = Driver()
+handle = driver.allocate(MIB, 0x7000_0000_0000)
+queue = Queue(driver)
+child = os.fork()
+if not child:
+    try: driver.call("get_version")
+    except OSError as error: assert error.errno == errno.EBADF
+    else: os._exit(1)
+    own = Driver()
+    assert alive(ledger()) == {}
+    own.allocate(3 * MIB, 0x7000_0000_0000)
+    os.close(driver.file)
+    replaced = os.open("/dev/null", os.O_RDONLY)  # takes its number
+    assert libc.ioctl(replaced, 0x5401, None) == -1 and ctypes.get_errno() == errno.ENOTTY
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert len(ledger()["buffers"]) == 2 and ledger()["gpus"][0]["used"] == MIB
+source, given = driver.host(b"abc")
+target, taken = driver.host(b"\\0")
+queue.copy(ctypes.addressof(taken), ctypes.addressof(given), 3)  # its queues go on
+assert taken.raw[:3] == b"abc"
+""")
+
+
+def test_programs_that_are_started_find_all_as_it_was(program: Program) -> None:
+    program("""
+import subprocess
+driver = Driver()
+driver.allocate(MIB, 0x7000_0000_0000)
+for number in range(20):
+    assert subprocess.run([sys.executable, "-c", "open('/dev/null').read()"]).returncode == 0
+assert len(ledger()["buffers"]) == 1 and ledger()["descriptors"] == 1
+""")
+
+
+def test_threads_wait_for_events(program: Program) -> None:
+    program("""
+import threading
+driver = Driver()
+event = driver.call("create_event", auto_reset=1).event_id
+def wait(timeout):
+    wanted = EVENT_DATA(event_id=event)
+    return driver.call("wait_events", events=ctypes.addressof(wanted), count=1, all=1, timeout=timeout).result
+assert wait(1) == 1  # the time is over
+done = []
+threads = [threading.Thread(target=lambda: done.append(wait(0xFFFFFFFF))) for _ in range(4)]
+for one in threads: one.start()
+for n in range(4):
+    driver.call("set_event", event_id=event)
+    until(lambda: len(done) > n)  # each time one: it resets itself
+for one in threads: one.join()
+assert done == [0] * 4
+driver.call("destroy_event", event_id=event)
+try: wait(0)
+except OSError as error: assert error.errno == errno.EINVAL
+assert alive(ledger()) == {}
+""")
+
+
+def test_many_threads_at_once(program: Program) -> None:
+    """What ThreadSanitizer watches in its build."""
+    program("""
+import threading
+driver = Driver()
+def work(number):
+    base = 0x7000_0000_0000 + number * (1 << 30)
+    for _ in range(20):
+        handle = driver.allocate(MIB, base, number % 2)
+        driver.map(handle, 0, 1)
+        source, given = driver.host(bytes([number + 1]) * 64)
+        queue = Queue(driver, number % 2)
+        queue.copy(base, ctypes.addressof(given), 64)
+        queue.copy(ctypes.addressof(given) + 64, base, 64)
+        assert given.raw[64:128] == bytes([number + 1]) * 64
+        queue.destroy()
+        driver.unmap(source, 0, 1)
+        driver.free(source)
+        driver.unmap(handle, 0, 1)
+        driver.free(handle)
+threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+for one in threads: one.start()
+for one in threads: one.join()
+assert alive(ledger()) == {}
+""")
+
+
+def test_a_process_ends_while_a_thread_waits_and_the_ledger_is_written(program: Program, tmp_path: Path) -> None:
+    ran = program(
+        """
+import threading
+driver = Driver()
+driver.allocate(5 * MIB, 0x7000_0000_0000)
+event = driver.call("create_event").event_id
+queue = Queue(driver)
+wanted = EVENT_DATA(event_id=event)
+forever = dict(events=ctypes.addressof(wanted), count=1, all=1, timeout=0xFFFFFFFF)
+threading.Thread(target=lambda: driver.call("wait_events", **forever), daemon=True).start()
+print(os.getpid())
+""",
+        KFDSIM_LEDGER_AT_EXIT=str(tmp_path / "ledger.json"),
+    )
+    (line,) = (tmp_path / "ledger.json").read_text().splitlines()
+    left = json.loads(line)
+
+    assert left["pid"] == int(ran.stdout)
+    assert left["buffers"][0]["size"] == 5 * 2**20
+    assert (left["events"], len(left["queues"]), left["descriptors"]) == (1, 1, 1)
+
+
+def test_a_kernel_of_the_program_s_own_is_told_of_and_not_run(program: Program) -> None:
+    ran = program("""
+driver = Driver()
+queue = Queue(driver, kind=COMPUTE_AQL)
+for _ in range(3):
+    dispatch = (2).to_bytes(2, "little") + bytes(62)
+    queue.submit(dispatch, 1)
+queue.wait()
+print(libc.kfdsim_kernels_not_run())
+""")
+    assert ran.stdout == "3\n"
+    assert ran.stderr.count("is not run: there is no GPU") == 1
+
+
+def test_a_program_that_does_not_ask_for_the_driver_sees_nothing_of_it(program: Program, tmp_path: Path) -> None:
+    ran = program(
+        """
+with open(sys.executable, "rb") as file: assert file.read(4) == b"\\x7fELF"
+opened = [f"/proc/self/fd/{n}" for n in os.listdir("/proc/self/fd")]
+assert not [path for path in opened if os.path.exists(path) and "kfdsim" in os.readlink(path)]
+""",
+        KFDSIM_LEDGER_AT_EXIT=str(tmp_path / "none"),
+    )
+    assert ran.stderr == ""
+    assert not (tmp_path / "none").exists()

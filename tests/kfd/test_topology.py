@@ -1,0 +1,98 @@
+"""A machine profile as the driver describes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hipplan.errors import MachineError
+from hipplan.machines import topology
+from hipplan.machines.profiles import Machine, load_machine, machine_names
+
+Described = Callable[..., Path]
+DEVICE = {"name": "a GPU", "arch": "gfx90a", "memory": 2**30}
+
+
+def described(folder: Path, *devices: dict[str, object], **more: object) -> Path:
+    """The nodes of a machine."""
+    whole = {"name": "m", "host_memory": 2**34, "devices": [DEVICE | one for one in devices], **more}
+    topology.write(folder, Machine.model_validate(whole))
+    return folder / "topology" / "nodes"
+
+
+def properties(path: Path) -> dict[str, int]:
+    return {name: int(value) for name, value in (line.split() for line in path.read_text().splitlines())}
+
+
+@pytest.mark.parametrize("name", [name for name in machine_names() if name.startswith(("mi", "sim"))])
+def test_every_profile_of_amd_s_gpus_is_written(name: str, tmp_path: Path) -> None:
+    machine = load_machine(name)
+    topology.write(tmp_path, machine)
+    nodes = [tmp_path / "topology" / "nodes" / str(n) for n in range(1, 1 + len(machine.devices))]
+
+    assert [properties(one / "mem_banks/0/properties")["size_in_bytes"] for one in nodes] == [
+        device.memory for device in machine.devices
+    ]
+    assert len({(one / "gpu_id").read_text() for one in nodes}) == len(nodes)
+    for index, node in enumerate(nodes):
+        linked = [properties(link / "properties") for link in node.glob("*_links/*")]
+        assert {link["node_to"] for link in linked} == {0} | {
+            other + 1 for other in range(len(nodes)) if machine.link(index, other)
+        }
+        assert len(linked) == sum(properties(node / "properties")[f"{kind}_links_count"] for kind in ("io", "p2p"))
+
+
+@pytest.mark.parametrize(
+    ("arch", "version"),
+    [("gfx942", 90402), ("gfx90a", 90010), ("gfx950", 90500), ("gfx1100", 110000), ("gfx90a:sramecc+:xnack-", 90010)],
+)
+def test_the_target_is_a_number(tmp_path: Path, arch: str, version: int) -> None:
+    nodes = described(tmp_path, {"arch": arch})
+
+    assert properties(nodes / "1/properties")["gfx_target_version"] == version
+
+
+def test_places_identities_and_links_are_those_of_the_profile(tmp_path: Path) -> None:
+    nodes = described(
+        tmp_path,
+        {"pci": "0002:c1:02.3", "uuid": "GPU-0123456789abcdef"},
+        {"uuid": b"fedcba9876543210".hex()},
+        {},
+        links=[{"source": 0, "target": 1, "type": "xgmi"}, {"source": 1, "target": 0, "type": "pcie"}],
+    )
+    first, second, third = (properties(nodes / f"{n}/properties") for n in (1, 2, 3))
+
+    assert (first["domain"], first["location_id"]) == (2, 0xC1 << 8 | 2 << 3 | 3)
+    assert (first["unique_id"], second["unique_id"]) == (0x0123456789ABCDEF, 0xFEDCBA9876543210)
+    assert (first["io_links_count"], first["p2p_links_count"]) == (2, 0)
+    assert (second["io_links_count"], second["p2p_links_count"]) == (1, 1)
+    assert (third["io_links_count"], third["p2p_links_count"]) == (1, 0)
+
+
+def test_each_numa_node_is_a_node(tmp_path: Path) -> None:
+    nodes = described(tmp_path, {"numa_node": 1}, {"numa_node": 0})
+
+    assert [(nodes / str(n) / "gpu_id").read_text().strip() for n in range(4)] == ["0", "0", "10111", "10222"]
+    assert properties(nodes / "2/io_links/0/properties")["node_to"] == 1
+    assert properties(nodes / "3/io_links/0/properties")["node_to"] == 0
+    assert sum(properties(nodes / str(n) / "mem_banks/0/properties")["size_in_bytes"] for n in (0, 1)) == 2**34
+
+
+@pytest.mark.parametrize(
+    ("devices", "why"),
+    [
+        ([{"arch": "sm_90"}], "device 0 (a GPU) is not said to be a gfx target of AMD's"),
+        ([{}, {"arch": None}], "device 1 (a GPU) is not said to be a gfx target of AMD's"),
+        ([{"memory": None}], "nobody knows how much memory device 0 (a GPU) has"),
+        ([], "it has 0 devices, and the driver's stand-in takes 1 to 64"),
+        ([{}] * 65, "it has 65 devices, and the driver's stand-in takes 1 to 64"),
+    ],
+)
+def test_a_machine_that_is_not_amd_s_is_refused(tmp_path: Path, devices: list[dict[str, object]], why: str) -> None:
+    with pytest.raises(MachineError, match="the machine m cannot be stood in for") as raised:
+        described(tmp_path, *devices)
+
+    assert raised.value.diagnostics[0].why == why
+    assert list(tmp_path.iterdir()) == []
