@@ -57,17 +57,18 @@ def test_the_wheel_is_for_every_python(bare: dict[str, str]) -> None:
     assert not [*folder.glob("hipplan/**/*.so"), *folder.glob("hipplan/_core*")]
 
 
-def test_all_that_needs_no_driver_works(bare: dict[str, str]) -> None:
-    tensors = ROOT / "plans" / "data" / "layer.safetensors"
+def test_all_that_needs_no_driver_works(bare: dict[str, str], tmp_path: Path) -> None:
+    tensors, picture = ROOT / "plans" / "data" / "layer.safetensors", tmp_path / "plan.html"
     for arguments in (["validate", QUICKSTART], ["preview", QUICKSTART, "--machine", "sim-2"], ["machine", "list"],
                       ["preview", QUICKSTART, "--from", QUICKSTART, "--machine", "sim-2"], ["schema"],
                       ["lock", QUICKSTART, "--machine", "mi300x-8"], ["fmt", "--check", QUICKSTART],
-                      ["draw", QUICKSTART, "--machine", "sim-2"], ["explain", "HP101"], ["explain", "--list"],
-                      ["import", "safetensors", tensors],
+                      ["draw", QUICKSTART, "--machine", "sim-2", "-o", picture], ["explain", "--list"],
+                      ["explain", "HP101"], ["import", "safetensors", tensors],
                       ["machine", "show", "mi300x-8"], ["completion", "bash"], ["--version"]):  # fmt: skip
         done = run(bare, *arguments)
 
         assert (done.returncode, done.stderr) == (0, "")
+    assert "<script>" in picture.read_text()
 
 
 @pytest.mark.parametrize("arguments", [["apply", QUICKSTART], ["machine"], ["preview", QUICKSTART], ["bench"]], ids=str)

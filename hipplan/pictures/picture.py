@@ -114,8 +114,10 @@ def _of_change(way: Difference) -> Picture:
 
 
 def _both_names(way: Difference) -> str:
-    """Of the files; whole paths where the names alone are the same."""
+    """Of the files, with their paths where the names alone are the same; of one file, the plan's."""
     sources = [program.source for program in (way.old, way.new)]
+    if sources[0] == sources[1]:
+        return way.new.name
     names = [PurePath(source).name for source in sources]
     return " → ".join(sources if names[0] == names[1] else names)
 

@@ -223,6 +223,30 @@ def test_a_difference_shows_what_comes_changes_and_goes() -> None:
     assert [title for title in went if " of gone on gpu.0" in title]
 
 
+def test_every_change_of_a_live_layout_can_be_drawn(sim: Simulator) -> None:
+    everybody = {"gpu.0": "rw", "gpu.1": "rw"}
+    kv = {"device": "gpu.0", "access": everybody, "size": "4MiB", "chunk": "2MiB", "reserve": "64MiB",
+          "tensors": {"pages": {"dtype": "u8", "shape": [-1]}}}  # fmt: skip
+    plan = {"hipplan": 1, "name": "changing", "devices": {"gpu": {"count": 2}}, "regions": {"kv": kv}}
+    with hipplan.apply(plan, runtime="sim") as layout:
+        changes = [
+            (layout.grow("kv", by="4MiB"), {"came", "stayed", "changed"}),
+            (layout.remap("kv", device="gpu.1"), {"came", "went", "stayed"}),
+            (layout.seal("kv"), {"changed sealed", "stayed"}),
+            (layout.unseal("kv"), {"changed", "stayed sealed", "stayed"}),
+            (layout.sleep("kv"), {"went", "stayed"}),
+            (layout.wake(), {"came", "stayed"}),
+            (layout.shrink("kv", to="2MiB"), {"went", "stayed", "changed"}),
+            (layout.update({**plan, "regions": {}}), {"went"}),
+        ]
+    for change, wanted in changes:
+        svg = hipplan.draw(change).svg
+        looks = {look for look, title in boxes(svg) if title.startswith(("kv[", "kv.pages"))}
+
+        assert wanted <= looks, f"{change}: {looks}"
+        assert ">changing<" in svg  # one plan: no two files to name
+
+
 def test_ranks_are_columns_and_what_they_share_stands_in_one_row() -> None:
     plan = hipplan.load(ROOT / "plans" / "ranks" / "symmetric-heap.yaml")
     everybody = AllRanks(
