@@ -19,6 +19,7 @@ import contextlib
 import os
 import socket
 import subprocess
+import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -27,6 +28,7 @@ from hipplan.cli.arguments import Parser, WrongUsage, format_option, not_empty, 
 from hipplan.cli.held import arguments_of, filler_command, this_command
 from hipplan.cli.interrupts import Interrupted, Interrupts
 from hipplan.cli.variables import plan_options
+from hipplan.errors import ExitCode
 from hipplan.files import strict_json
 
 if TYPE_CHECKING:
@@ -79,7 +81,10 @@ def _start(given: Namespace) -> int:
             holder.wait()
             return interrupted.exit_code
     if not said:
-        return holder.wait()
+        code = holder.wait()
+        if code < 0:
+            print(f"hipplan up: error: the holder was ended by signal {-code}", file=sys.stderr)
+        return code if code >= 0 else ExitCode.ROLLED_BACK
     holder.returncode = 0  # it goes on without this process, and subprocess need not warn of that
     return _tell(given)
 
@@ -108,8 +113,8 @@ def _hold(given: Namespace) -> int:
     if given.starter is None:
         return Holder(name, filler_command, given.access, _notify).run(order, (0, 1, 2))
     with _in_background(name, given) as (streams, ready):
-        told = not given.no_wait
-        return Holder(name, filler_command, given.access, ready, told=told).run(order, streams)
+        told = None if given.no_wait else streams[2]
+        return Holder(name, filler_command, given.access, ready, told).run(order, streams)
 
 
 @contextlib.contextmanager

@@ -93,7 +93,10 @@ def attach(
             why = f"the memory of '{name}' was made with the runtime {made['family']}, and this is {chosen.kind}"
             raise HeldError(Diagnostic("HP454", "the runtimes are of different kinds", why=why))
         program = held.attached(written.read(made["program"]), discover(chosen, lambda _: ()), access, addresses)
-        bind = dict(zip(held.imported(program), descriptors, strict=True))
+        memory = held.imported(program)
+        if len(memory) != len(descriptors):
+            raise gone(name, f"it sent {len(descriptors)} descriptors for {len(memory)} allocations")
+        bind = dict(zip(memory, descriptors, strict=True))
         recorder = None if record is None else Recorder(record)
         try:
             layout = run(

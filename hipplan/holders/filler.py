@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from hipplan.errors import ApplyError, Diagnostic, HeldError
+from hipplan import _core
+from hipplan.errors import ApplyError, Diagnostic, HeldError, HipplanError, LeakError, driver_failure
 from hipplan.language.loader import LoadedPlan
 from hipplan.layout.layout import Layout
 from hipplan.layout.prepare import prepare
@@ -20,6 +22,8 @@ from hipplan.processes.packets import Gone, Late, Line, Message
 from hipplan.program import held, written
 from hipplan.program.lock import Locked
 from hipplan.program.program import Program
+
+log = logging.getLogger("hipplan")
 
 OnProgress = Callable[[int, int], None]
 SAY_S = 60.0
@@ -53,6 +57,9 @@ class ToHolder:
         """Raises HeldError."""
         with self._heard():
             self._line.exchange(message, time.monotonic() + SAY_S, descriptors=descriptors or (), listens=False)
+
+    def close(self) -> None:
+        self._line.close()
 
     @contextlib.contextmanager
     def _heard(self) -> Iterator[None]:
@@ -93,8 +100,23 @@ def fill(program: Program, chosen: Chosen, to: ToHolder, *, chosen_here: bool, *
         if not chosen_here or error.leaks or error.diagnostics[0].code != "HP404":
             raise
         layout = run(held.anywhere(program), chosen.runtime, notice=chosen.notice, on_bytes=moved, **how)
-    with layout:
+    try:
         _hand_over(layout, chosen, to)
+    except BaseException as error:
+        _undo(layout, error)
+        raise
+    layout.close()
+
+
+def _undo(layout: Layout, error: BaseException) -> None:
+    """Raises ApplyError, with what stopped the hand-over first, if something cannot be freed."""
+    try:
+        layout.close()
+    except LeakError as leak:
+        first = driver_failure(error) if isinstance(error, _core.HipError) else error
+        if isinstance(first, HipplanError):
+            raise ApplyError([*first.diagnostics, *leak.diagnostics], undone=leak.undone) from error
+        log.error("%s", leak)
 
 
 def _hand_over(layout: Layout, chosen: Chosen, to: ToHolder) -> None:

@@ -7,11 +7,11 @@ import os
 import socket
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hipplan.errors import Diagnostic
+from hipplan.holders.generations import Generation
 from hipplan.processes.messages import peer
 from hipplan.processes.packets import Message, Talk
 
@@ -19,22 +19,6 @@ REQUEST_BYTES, REQUEST_DESCRIPTORS = 1 << 20, 3
 PATIENCE_S, ANSWER_S = 5.0, 30.0
 """How long somebody may take to ask, and to read an answer."""
 _COMMAND_MAX = 200
-
-
-@dataclass(eq=False)
-class Generation:
-    """Memory that was filled once, and what it is."""
-
-    number: int
-    made: Message
-    """What the filler says of it: program, plan, digest, machine, runtime, bytes, bytes_by_uuid."""
-    descriptors: list[int]
-    since: float = field(default_factory=time.time)
-
-    def close(self) -> None:
-        """Lets the memory go, but for what those attached keep."""
-        while self.descriptors:
-            os.close(self.descriptors.pop())
 
 
 class Guest:

@@ -14,14 +14,16 @@ import selectors
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
 from hipplan.errors import ExitCode
 from hipplan.holders.fillings import Command, Filling, Order
-from hipplan.holders.guests import Generation, Guest, refused
+from hipplan.holders.generations import Generation, Kept, sums
+from hipplan.holders.guests import Guest, refused
 from hipplan.holders.names import Name
-from hipplan.processes.messages import DEAF_S
+from hipplan.holders.verifying import answer
+from hipplan.processes.messages import DEAF_S, Server
 from hipplan.processes.packets import CLOSED, LOOK_S, Gone, Message, is_same_user
 
 GUESTS, ASKING = 4096, 64
@@ -36,10 +38,10 @@ class Holder:
     """One of a name, until run() returns."""
 
     def __init__(
-        self, name: Name, command: Command, access: str, ready: Callable[[], None], *, told: bool = False
+        self, name: Name, command: Command, access: str, ready: Callable[[], None], told: int | None = None
     ) -> None:
-        """access: what it allows at most to those who attach. ready: called once all is there. told: somebody waits
-        for that, and hears if it fails."""
+        """access: what it allows at most to those who attach. ready: called once all is there. told: where
+        somebody who waits for that hears that it failed."""
         self._name = name
         self._command = command
         self._access = access
@@ -47,9 +49,7 @@ class Holder:
         self._told = told
         self._since = time.time()
         self._guests: set[Guest] = set()
-        self._current: Generation | None = None
-        self._olds: list[Generation] = []
-        """Whose descriptors are still to be closed."""
+        self._kept = Kept()
         self._filling: Filling | None = None
         self._replacing: Guest | None = None
         """Who has asked for what is being filled."""
@@ -60,6 +60,9 @@ class Holder:
         self._signal = 0
         self._code: int | None = None
         self._deaf_until: float | None = None
+        self._open = contextlib.ExitStack()
+        self._server: Server | None = None
+        """For `hipplan verify`."""
         self._selector = selectors.DefaultSelector()
         self._selector.register(name.door, selectors.EVENT_READ, self._accept)
 
@@ -67,6 +70,7 @@ class Holder:
         """Fills, then serves until somebody ends it. The exit code. Raises OSError: there can be no filler."""
         with self._signals():
             try:
+                self._answer_verify()
                 self._fill(order, streams)
                 while self._code is None:
                     for key, _ in self._selector.select(self._patience()):
@@ -92,6 +96,11 @@ class Holder:
             os.close(heard)
             os.close(tells)
 
+    def _answer_verify(self) -> None:
+        with contextlib.suppress(OSError):  # a sandbox without sockets of that kind: it holds all the same
+            self._server = self._open.enter_context(Server(lambda request: answer(request, self._kept.current)))
+            self._selector.register(self._server.fileno(), selectors.EVENT_READ, self._server.serve)
+
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self._signal and self._filling is not None:
             self._filling.stop()  # and now it does not roll back any more
@@ -101,6 +110,8 @@ class Holder:
         times = [guest.until for guest in self._guests if guest.until is not None]
         if self._deaf_until is not None:
             times.append(self._deaf_until)
+        if self._server is not None and (limit_s := self._server.wait_s()) is not None:
+            times.append(time.monotonic() + limit_s)
         if any(guest.talk is not None and guest.talk.stalled for guest in self._guests):
             times.append(time.monotonic() + LOOK_S)
         return max(0.0, min(times) - time.monotonic()) if times else None
@@ -108,6 +119,8 @@ class Holder:
     def _tick(self) -> None:
         """What is to be done without anybody having said anything."""
         now = time.monotonic()
+        if self._server is not None:
+            self._server.serve()
         if self._deaf_until is not None and self._deaf_until <= now:
             self._deaf_until = None
             self._selector.register(self._name.door, selectors.EVENT_READ, self._accept)
@@ -116,7 +129,7 @@ class Holder:
                 self._drop(guest)
             elif guest.talk is not None and guest.talk.stalled:
                 self._go_on(guest)
-        self._close_olds()
+        self._kept.close_olds({guest.generation for guest in self._guests if guest.talk is not None})
         over = any(guest.wants.get("force") for guest in self._ending) or not self._attached()
         if self._signal or (self._ending and over):
             if self._filling is None:
@@ -128,7 +141,7 @@ class Holder:
 
     def _fill(self, order: Order, streams: Sequence[int]) -> None:
         """Raises OSError, ValueError."""
-        self._filling = filling = Filling(self._command, order, streams, self._held())
+        self._filling = filling = Filling(self._command, order, streams, sums(self._generations()))
         self._selector.register(filling.link, selectors.EVENT_READ | selectors.EVENT_WRITE, self._filler_said)
         self._selector.register(filling.ended, selectors.EVENT_READ, self._filler_ended)
 
@@ -156,21 +169,22 @@ class Holder:
             return
         self._failed = f"the filler was ended by signal {-code}" if code < 0 else f"the filler ended with code {code}"
         self._log(self._failed)
+        if code < 0 and self._told is not None:  # else it has said what was wrong
+            with contextlib.suppress(OSError):
+                os.write(self._told, f"{self._name.name}: {self._failed}\n".encode())
         code = code if code > 0 else int(ExitCode.ROLLED_BACK)
         if guest is not None:
             self._answer(guest, {"failed": code, "why": self._failed})
-        elif self._current is None:
+        elif self._kept.current is None:
             self._code = 128 + self._signal if self._signal else code
 
     def _switch(self, made: Message, descriptors: list[int]) -> None:
         """What was made counts from here on."""
-        old, number = self._current, 1 if self._current is None else self._current.number + 1
-        self._current, self._failed = Generation(number, made, descriptors), ""
-        self._log(f"{made['plan']}: filled, generation {number}")
-        if old is None:
+        generation, self._failed = self._kept.switch(made, descriptors), ""
+        self._log(f"{made['plan']}: filled, generation {generation.number}")
+        if generation.number == 1:
+            self._told = None
             self._ready()
-        else:
-            self._olds.append(old)
         for guest in list(self._guests):
             if guest.generation is not None:
                 self._tell_replaced(guest)
@@ -178,35 +192,20 @@ class Holder:
                 self._attach(guest)
 
     def _tell_replaced(self, guest: Guest) -> None:
-        if guest.talk is None and guest.generation is not self._current:
+        if guest.talk is None and guest.generation is not self._kept.current:
             guest.tell(REPLACED)
-
-    def _close_olds(self) -> None:
-        """Those attached keep the memory; somebody may still be reading descriptors of it."""
-        busy = {guest.generation for guest in self._guests if guest.talk is not None}
-        for old in [one for one in self._olds if one not in busy]:
-            old.close()
-            self._olds.remove(old)
 
     def _generations(self) -> list[Generation]:
         """Those that somebody holds, in their order."""
-        found = {guest.generation for guest in self._guests} | {self._current}
+        found = {guest.generation for guest in self._guests} | {self._kept.current}
         return sorted((one for one in found if one is not None), key=lambda one: one.number)
-
-    def _held(self) -> Mapping[str, int]:
-        """UUID of a device -> bytes."""
-        sums: dict[str, int] = {}
-        for generation in self._generations():
-            for uuid, size in generation.made["bytes_by_uuid"].items():
-                sums[uuid] = sums.get(uuid, 0) + size
-        return sums
 
     def _attached(self) -> list[Guest]:
         return sorted((one for one in self._guests if one.generation is not None), key=lambda one: one.since)
 
     def status(self) -> Message:
         """For `ps`."""
-        state = "ready" if self._filling is None else "filling" if self._current is None else "replacing"
+        state = "ready" if self._filling is None else "filling" if self._kept.current is None else "replacing"
         kept = ("plan", "digest", "machine", "runtime", "bytes")
         generations = [
             {"generation": one.number, "since": one.since, **{key: one.made[key] for key in kept}}
@@ -312,14 +311,14 @@ class Holder:
             self._answer(guest, refused("HP454", f"the holder '{self._name.name}' lets nobody write", hint=hint))
         elif self._ending:
             self._answer(guest, refused("HP453", f"the holder '{self._name.name}' is about to end"))
-        elif self._current is not None:
+        elif self._kept.current is not None:
             self._attach(guest)
 
     def _attach(self, guest: Guest) -> None:
-        assert self._current is not None
-        guest.generation, guest.since = self._current, time.time()
-        about = {"name": self._name.name, "generation": self._current.number, "pid": os.getpid()}
-        self._answer(guest, {"made": self._current.made, **about}, self._current.descriptors)
+        assert self._kept.current is not None
+        guest.generation, guest.since = self._kept.current, time.time()
+        about = {"name": self._name.name, "generation": self._kept.current.number, "pid": os.getpid()}
+        self._answer(guest, {"made": self._kept.current.made, **about}, self._kept.current.descriptors)
 
     def _end(self, guest: Guest) -> None:
         attached = self._attached()
@@ -355,11 +354,11 @@ class Holder:
             self._filling.stop()
         given = [one.made["bytes"] for one in self._generations()]
         kept = [guest.described() for guest in self._attached()]
-        for generation in (*self._olds, *([self._current] if self._current is not None else [])):
-            generation.close()
+        self._kept.close()
         self._selector.close()
+        self._open.close()
         self._log(f"ended with code {int(code)}")
-        self._name.close(keep_log=code != ExitCode.OK and not (self._told and self._current is None))
+        self._name.close(keep_log=code != ExitCode.OK and self._told is None)
         for guest in self._guests - {*self._ending}:
             guest.tell(CLOSED)
             guest.close()

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import os
 import re
+import select
 import struct
 import time
 from collections.abc import Iterator
@@ -25,6 +26,9 @@ VARIABLE = "HIPPLAN_HOLDER"
 _PREFIX, _LOCK, _LOG = "held-", ".lock", ".log"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _QUEUE = 1024
+_DYING_S = 2.0
+"""How long a process that was killed may take to end."""
+_HOLDS_ON_MS = 50
 _WHOLE = struct.Struct("hhqqi4x")
 """struct flock: of a whole file."""
 
@@ -74,7 +78,9 @@ class Name:
 
 
 def _locked(folder: int, name: str) -> int:
-    """Raises HeldError (HP451), OSError."""
+    """Waits for a moment where nobody is behind the lock: for one that was just killed. Raises HeldError (HP451),
+    OSError."""
+    holder, until = name.removeprefix(_PREFIX).removesuffix(_LOCK), time.monotonic() + _DYING_S
     while True:
         lock = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
         try:
@@ -84,11 +90,27 @@ def _locked(folder: int, name: str) -> int:
                     return lock
         except BlockingIOError:
             os.close(lock)
-            raise _taken(name.removeprefix(_PREFIX).removesuffix(_LOCK)) from None
+            if time.monotonic() > until or _is_there(folder, holder):
+                raise _taken(holder) from None
+            time.sleep(0.01)
+            continue
         except BaseException:
             os.close(lock)
             raise
         os.close(lock)  # whoever had it has just taken the file away: once more
+
+
+def _is_there(folder: int, name: str) -> bool:
+    """Whether somebody holds on to a connection: one that is dying may still take it."""
+    line = _connected(name, folder, _PREFIX + name)
+    if line is None:
+        return False
+    try:
+        ready = select.poll()
+        ready.register(line.link, select.POLLIN)
+        return not ready.poll(_HOLDS_ON_MS)
+    finally:
+        line.close()
 
 
 def _taken(name: str) -> HeldError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,20 +37,27 @@ contents:
 """
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where the holders of a test are found, and nothing is left at its end."""
-    place = tmp_path / "run"
+@contextmanager
+def found_in(place: Path) -> Iterator[Path]:
+    """Where holders are found meanwhile; nothing of them is left behind."""
     place.mkdir(0o700)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(place))
-    monkeypatch.setenv("HIPPLAN_RUNTIME", "sim")
-    yield place
-    left = []
-    for name, log, runs in names.known():
-        if runs and log.startswith(str(place)):
-            left.append(name)
-            os.kill(asking.status(name)["pid"], signal.SIGKILL)
-    assert left == []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(place))
+        patch.setenv("HIPPLAN_RUNTIME", "sim")
+        yield place
+        left = []
+        for name, log, runs in names.known():
+            if runs and log.startswith(str(place)):
+                left.append(name)
+                os.kill(asking.status(name)["pid"], signal.SIGKILL)
+        assert left == []
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Where the holders of a test are found."""
+    with found_in(tmp_path / "run") as place:
+        yield place
 
 
 @pytest.fixture
@@ -70,3 +78,14 @@ def held(folder: Path, plan: Path) -> Iterator[Callable[..., dict[str, Any]]]:
     yield start
     if any(name == "w" and runs for name, _, runs in names.known()):
         assert run(["down", "w", "--force", "--quiet"]) == 0
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """A holder "w" for all tests of a module; its process."""
+    place = tmp_path_factory.mktemp("kept")
+    (place / "plan.yaml").write_text(PLAN)
+    with found_in(place / "run"):
+        assert run(["up", str(place / "plan.yaml"), "--name", "w", "--quiet", "--access", "rw"]) == 0
+        yield asking.status("w")["pid"]
+        assert run(["down", "w", "--quiet"]) == 0

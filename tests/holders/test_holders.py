@@ -21,6 +21,9 @@ from hipplan.holders import asking, names
 from tests.conftest import Simulator
 from tests.descriptors import descriptors
 
+WAIT_S = 120.0
+"""For what is stuck; nothing waits so long where all is well."""
+
 Held = Callable[..., dict[str, Any]]
 
 
@@ -32,7 +35,9 @@ def f32(layout: hipplan.Layout, name: str, sim: Simulator) -> set[float]:
 
 def until(what: Callable[[], object]) -> None:
     """Waits for something another process does."""
+    end = time.monotonic() + WAIT_S
     while not what():
+        assert time.monotonic() < end, "it never comes"
         time.sleep(0.005)
 
 
@@ -321,3 +326,27 @@ def test_ps_says_what_is_held(held: Held, capsys: Any) -> None:
     said = capsys.readouterr().out
     assert "w: ready" in said
     assert one["log"] in said
+
+
+def test_verify_works_on_both_sides(held: Held, sim: Simulator, capsys: Any) -> None:
+    process = held()["pid"]
+    with hipplan.attach("w"):
+        assert run(["verify", "--list", "--format", "json"]) == 0
+        assert {*json.loads(capsys.readouterr().out)["processes"]} >= {process, os.getpid()}
+        for one, checks in ((process, 3), (os.getpid(), 9)):
+            assert run(["verify", str(one), "--format", "json"]) == 0
+            assert json.loads(capsys.readouterr().out)["checks"] >= checks
+
+
+def test_a_forked_child_neither_keeps_nor_ends_what_its_parent_has_attached(held: Held, sim: Simulator) -> None:
+    held()
+    layout = hipplan.attach("w")
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+        os._exit(0)
+    assert attached() == [os.getpid()]
+    layout.close()
+    until(lambda: attached() == [])
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
