@@ -1,4 +1,4 @@
-"""hipplan down: end a holder and give back what it holds.
+"""hipplan down: end a holder and free what it holds.
 
 It is refused while somebody is attached. --wait waits for them; --force does not: they keep what they have mapped until
 they let go of it, and only then its memory is free.
@@ -39,7 +39,7 @@ def run(given: Namespace) -> int:
     if given.format == "json":
         print(strict_json.document(None, event="down", name=given.name, **said))
     elif not given.quiet:
-        print(printable(f"{given.name}: ended; {sizes(said['given_back']) or 'nothing'} given back"))
+        print(printable(f"{given.name}: ended; {sizes(said['given_back']) or 'nothing'} freed"))
         for one in said["attached"]:
             print(printable(f"  process {one['pid']} ({one['command']}) keeps what it has mapped"))
     return 0

@@ -159,7 +159,7 @@ def test_down_waits_and_lets_nobody_in_meanwhile(held: Held, sim: Simulator) -> 
     assert code(caught) == "HP453"
     assert layout.lost == {}
     layout.close()
-    assert b"4MiB on gpu.0, 2MiB on gpu.1 given back" in down.communicate()[0]
+    assert b"4MiB on gpu.0, 2MiB on gpu.1 freed" in down.communicate()[0]
     assert down.returncode == 0
 
 

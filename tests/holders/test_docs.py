@@ -1,0 +1,85 @@
+"""docs/holders.md: each step is run, with the output that it shows."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hipplan.holders import asking
+from tests.cli.test_tutorial import commands, shell  # noqa: F401  # a fixture
+from tests.conftest import ROOT
+from tests.holders.test_holders import Held, until
+
+TEXT = (ROOT / "docs" / "holders.md").read_text()
+BLOCKS: list[tuple[str, str]] = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.S | re.M)
+UNIT = ROOT / "hipplan" / "holders" / "hipplan@.service"
+
+
+def test_each_step_does_what_the_page_says(folder: Path, tmp_path: Path, shell: dict[str, str]) -> None:  # noqa: F811
+    ran = 0
+    for kind, body in BLOCKS:
+        if kind in ("yaml", "python"):
+            (tmp_path / body.split("\n", 1)[0].removeprefix("# ")).write_text(body)
+            continue
+        for command, code, shown in commands(body) if kind == "sh" else ():
+            done = subprocess.run(
+                ["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, env=shell, timeout=600
+            )
+            assert (done.returncode, done.stderr) == (code, ""), command
+            said = [line for line in done.stdout.splitlines() if line]
+            assert len(said) == len(shown), done.stdout
+            for line, real in zip(shown, said, strict=True):
+                assert re.fullmatch(".*".join(map(re.escape, line.split("..."))), real), done.stdout
+            ran += 1
+    assert ran >= 10
+
+
+def test_the_unit_of_systemd_holds_until_it_is_stopped(folder: Path, plan: Path, tmp_path: Path) -> None:
+    (line,) = re.findall(r"^ExecStart=%h/.local/bin/hipplan (.*)$", UNIT.read_text(), re.M)
+    arguments = line.replace("%E/hipplan/%i.yaml", str(plan)).replace("%i", "w").split()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
+        notified.bind(str(tmp_path / "notify"))
+        notified.settimeout(120)
+        service = subprocess.Popen(
+            [sys.executable, "-m", "hipplan", *arguments],
+            env=os.environ | {"NOTIFY_SOCKET": str(tmp_path / "notify")},
+            stderr=subprocess.PIPE,
+        )
+        assert notified.recv(64) == b"READY=1"
+    assert asking.status("w")["pid"] == service.pid
+    service.send_signal(signal.SIGTERM)
+    assert b"ended" in service.communicate()[1]
+    (kept,) = re.findall(r"^SuccessExitStatus=(\d+)$", UNIT.read_text(), re.M)
+    assert service.returncode == int(kept)
+    assert not (folder / "hipplan" / "held-w").exists()
+
+
+def test_a_container_attaches_over_a_mounted_folder(
+    held: Held,
+    folder: Path,
+    tmp_path: Path,
+    shell: dict[str, str],  # noqa: F811
+) -> None:
+    """As docs/holders.md mounts it, in mount, process and network namespaces of its own."""
+    inside = tmp_path / "inside" / "hipplan"
+    inside.mkdir(parents=True)
+    script = f'mount --bind "{folder}/hipplan" "{inside}" && exec hipplan attach w -- python -c "$1"'
+    attach = "import hipplan; l = hipplan.attach(); print(l.read('model.b').max(), l.lost)"
+    container = ["unshare", "--mount", "--pid", "--net", "--fork", "--mount-proc", "sh", "-c", script, "sh", attach]
+    assert (
+        subprocess.run([sys.executable, "-m", "hipplan", "up", str(plan), "--name", "w", "-q"], check=False).returncode
+        == 0
+    )
+    environment = shell | {"XDG_RUNTIME_DIR": str(tmp_path / "inside"), "HIPPLAN_RUNTIME": "sim"}
+    done = subprocess.run(container, capture_output=True, text=True, env=environment, timeout=600)
+    until(lambda: asking.status("w")["attached"] == [])
+    if "unshare" in done.stderr or "mount" in done.stderr:
+        pytest.skip(done.stderr.strip())
+    assert (done.stdout, done.returncode) == ("2.5 {}\n", 0), done.stderr
