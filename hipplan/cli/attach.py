@@ -19,7 +19,7 @@ from hipplan.errors import ExitCode, printable
 
 def declare(parser: Parser) -> None:
     parser.set_defaults(rest=[])
-    parser.add_argument("name", metavar="NAME", type=not_empty, help="what `hipplan up --name` has called it")
+    parser.add_argument("name", metavar="NAME", type=not_empty, help="the name from `hipplan up --name`")
 
 
 def run(given: Namespace) -> int:

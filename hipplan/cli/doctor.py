@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def declare(parser: Parser) -> None:
-    about = "examine this runtime alone, which has to work then (default: those that are here)"
+    about = "check only this runtime, and require it (default: check those that are installed)"
     parser.add_argument("--runtime", choices=("amd", "cuda"), help=about)
     about = "how long to wait for a driver's answer (default: 30)"
     parser.add_argument("--timeout", metavar="SECONDS", type=seconds, default=30.0, help=about)

@@ -21,10 +21,12 @@ from hipplan.files import strict_json
 
 
 def declare(parser: Parser) -> None:
-    parser.add_argument("name", metavar="NAME", type=not_empty, help="what `hipplan up --name` has called it")
-    parser.add_argument("--wait", action="store_true", help="until nobody is attached")
-    parser.add_argument("--timeout", metavar="S", type=seconds, help="with --wait: at most so many seconds")
-    parser.add_argument("--force", action="store_true", help="though somebody is attached, who keeps what is mapped")
+    parser.add_argument("name", metavar="NAME", type=not_empty, help="the name from `hipplan up --name`")
+    parser.add_argument("--wait", action="store_true", help="wait until no process is attached")
+    parser.add_argument("--timeout", metavar="S", type=seconds, help="with --wait: at most this many seconds")
+    parser.add_argument(
+        "--force", action="store_true", help="end it even if processes are attached; they keep the memory that they map"
+    )
     quiet_option(parser)
     format_option(parser)
 
@@ -33,7 +35,7 @@ def run(given: Namespace) -> int:
     from hipplan.holders.asking import FOR_EVER, down
 
     if given.timeout is not None and not given.wait:
-        raise WrongUsage("--timeout is for --wait")
+        raise WrongUsage("--timeout needs --wait")
     wait_s = None if not given.wait else FOR_EVER if given.timeout is None else given.timeout
     said = down(given.name, wait_s=wait_s, force=given.force, look=lambda: False)
     if given.format == "json":
@@ -41,5 +43,5 @@ def run(given: Namespace) -> int:
     elif not given.quiet:
         print(printable(f"{given.name}: ended; {sizes(said['given_back']) or 'nothing'} freed"))
         for one in said["attached"]:
-            print(printable(f"  process {one['pid']} ({one['command']}) keeps what it has mapped"))
+            print(printable(f"  process {one['pid']} ({one['command']}) keeps the memory that it maps"))
     return 0

@@ -23,9 +23,9 @@ from hipplan.files import strict_json
 
 
 def declare(parser: Parser) -> None:
-    parser.add_argument("name", metavar="NAME", type=not_empty, help="what `hipplan up --name` has called it")
+    parser.add_argument("name", metavar="NAME", type=not_empty, help="the name from `hipplan up --name`")
     plan_file(parser)
-    about = "a file that `hipplan lock` wrote: exactly that, with the same addresses, or an error"
+    about = "a file that `hipplan lock` wrote: apply exactly that, with the same addresses, or fail"
     parser.add_argument("--locked", metavar="LOCK", type=not_empty, help=about)
     plan_options(parser)
     quiet_option(parser)
@@ -38,7 +38,7 @@ def run(given: Namespace) -> int:
     sys.stdout.flush()
     code, said = replace(given.name, arguments_of(given), (0, 1, 2), lambda: False)
     if code != 0:
-        print(printable(f"{given.name}: {said['why']}; it keeps what it had"), file=sys.stderr)
+        print(printable(f"{given.name}: {said['why']}; it keeps its old memory"), file=sys.stderr)
     elif given.format == "json":
         print(strict_json.document(None, **said))
     elif not given.quiet:

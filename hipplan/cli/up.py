@@ -40,7 +40,7 @@ def declare(parser: Parser) -> None:
     parser.add_argument("--name", metavar="NAME", type=not_empty, required=True, help="what the holder is called")
     about = "what those who attach may do at most: r reads (the default), rw writes too"
     parser.add_argument("--access", choices=("r", "rw"), default="r", help=about)
-    about = "a file that `hipplan lock` wrote: exactly that, with the same addresses, or an error"
+    about = "a file that `hipplan lock` wrote: apply exactly that, with the same addresses, or fail"
     parser.add_argument("--locked", metavar="LOCK", type=not_empty, help=about)
     parser.add_argument(
         "--no-wait", action="store_true", help="return while it fills; `hipplan ps` shows how far it is"

@@ -69,7 +69,7 @@ _shtab_hipplan_apply_defaults_added=0
 
 _shtab_hipplan_attach_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  ":what \`hipplan up --name\` has called it:"
+  ":the name from \`hipplan up --name\`:"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -98,7 +98,7 @@ _shtab_hipplan_completion_defaults_added=0
 
 _shtab_hipplan_doctor_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--runtime[examine this runtime alone, which has to work then (default\: those that are here)]:runtime:(amd cuda)"
+  "--runtime[check only this runtime, and require it (default\: check those that are installed)]:runtime:(amd cuda)"
   "--timeout[how long to wait for a driver\'s answer (default\: 30)]:SECONDS:"
   "--strict[warnings are errors]"
   "--format[text for people, json for programs (default\: text)]:format:(text json)"
@@ -109,12 +109,12 @@ _shtab_hipplan_doctor_defaults_added=0
 
 _shtab_hipplan_down_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--wait[until nobody is attached]"
-  "--timeout[with --wait\: at most so many seconds]:S:"
-  "--force[though somebody is attached, who keeps what is mapped]"
+  "--wait[wait until no process is attached]"
+  "--timeout[with --wait\: at most this many seconds]:S:"
+  "--force[end it even if processes are attached\; they keep the memory that they map]"
   {-q,--quiet}"[print errors and warnings only]"
   "--format[text for people, json for programs (default\: text)]:format:(text json)"
-  ":what \`hipplan up --name\` has called it:"
+  ":the name from \`hipplan up --name\`:"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -247,7 +247,7 @@ _shtab_hipplan_ps_defaults_added=0
 
 _shtab_hipplan_replace_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  "--locked[a file that \`hipplan lock\` wrote\: exactly that, with the same addresses, or an error]:LOCK:_files"
+  "--locked[a file that \`hipplan lock\` wrote\: apply exactly that, with the same addresses, or fail]:LOCK:_files"
   "--machine[a machine profile\: a shipped name (\`hipplan machine list\`) or a YAML file]:PROFILE:_hipplan_profiles"
   "--runtime[auto (default\: amd if it has a device, else cuda, else sim), amd, cuda, sim or the path of a HIP library\; HIPPLAN_RUNTIME sets the default]:RUNTIME:_files"
   "--without-gpu[run on ROCm\'s own libraries on a machine without a GPU\; --machine chooses the machine they find]"
@@ -257,7 +257,7 @@ _shtab_hipplan_replace_options=(
   "--strict[treat warnings as errors\: exit with 2 and change nothing]"
   {-q,--quiet}"[print errors and warnings only]"
   "--format[text for people, json for programs (default\: text)]:format:(text json)"
-  ":what \`hipplan up --name\` has called it:"
+  ":the name from \`hipplan up --name\`:"
   ":the plan, or - for stdin:_files"
 )
 
@@ -298,7 +298,7 @@ _shtab_hipplan_up_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--name[what the holder is called]:NAME:"
   "--access[what those who attach may do at most\: r reads (the default), rw writes too]:access:(r rw)"
-  "--locked[a file that \`hipplan lock\` wrote\: exactly that, with the same addresses, or an error]:LOCK:_files"
+  "--locked[a file that \`hipplan lock\` wrote\: apply exactly that, with the same addresses, or fail]:LOCK:_files"
   "--no-wait[return while it fills\; \`hipplan ps\` shows how far it is]"
   "--foreground[be the holder, until it is taken down]"
   "--machine[a machine profile\: a shipped name (\`hipplan machine list\`) or a YAML file]:PROFILE:_hipplan_profiles"

@@ -117,7 +117,7 @@ def _named(name: str | None) -> str:
             hint = f"hipplan.attach(NAME), or the environment variable {names.VARIABLE}, which `hipplan attach` sets"
             raise HeldError(Diagnostic("HP452", "no holder was named", hint=hint))
     if not isinstance(name, str):
-        raise TypeError(f"the name of a holder is text, not {called(name)}")
+        raise TypeError(f"the name of a holder must be text, not {called(name)}")
     return name
 
 
@@ -147,7 +147,7 @@ def _attaching(name: str, access: Right, until: float) -> Iterator[tuple[Attachm
 
 def _with_hint(error: ApplyError) -> ApplyError:
     """Addresses are chosen by the holder, so its plan is not what to change here."""
-    hint = 'attach before whatever is there, or attach(addresses="any")'
+    hint = 'attach before other memory takes the addresses, or use attach(addresses="any")'
     found = [replace(one, hint=hint) if one.code == "HP404" else one for one in error.diagnostics]
     told = ApplyError(
         found, step=error.step, call=error.call, code=error.code, undone=error.undone, not_as_it_was=error.not_as_it_was

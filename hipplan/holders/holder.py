@@ -67,7 +67,7 @@ class Holder:
         self._selector.register(name.door, selectors.EVENT_READ, self._accept)
 
     def run(self, order: Order, streams: Sequence[int]) -> int:
-        """Fills, then serves until somebody ends it. The exit code. Raises OSError: there can be no filler."""
+        """Fills, then serves until somebody ends it. The exit code. Raises OSError: no filler can be started."""
         with self._signals():
             try:
                 self._answer_verify()
@@ -307,10 +307,10 @@ class Holder:
         if guest.wants["access"] not in ("r", "rw"):
             raise ValueError("no access")
         if guest.wants["access"] == "rw" and self._access != "rw":
-            hint = "attach to read, or start the holder with: hipplan up --access rw"
-            self._answer(guest, refused("HP454", f"the holder '{self._name.name}' lets nobody write", hint=hint))
+            hint = "attach read-only, or start the holder with: hipplan up --access rw"
+            self._answer(guest, refused("HP454", f"the holder '{self._name.name}' allows no write access", hint=hint))
         elif self._ending:
-            self._answer(guest, refused("HP453", f"the holder '{self._name.name}' is about to end"))
+            self._answer(guest, refused("HP453", f"the holder '{self._name.name}' is ending"))
         elif self._kept.current is not None:
             self._attach(guest)
 
@@ -325,8 +325,8 @@ class Holder:
         if attached and not (guest.wants.get("wait") or guest.wants.get("force")):
             who = ", ".join(f"{one.pid} ({one.described()['command'] or '?'})" for one in attached[:5])
             more = f" and {len(attached) - 5} more" if len(attached) > 5 else ""
-            hint = "--wait waits until they are gone; --force ends it now, and they keep what they map"
-            what = f"somebody is attached to the holder '{self._name.name}'"
+            hint = "--wait waits until they detach; --force ends it now, and they keep the memory that they map"
+            what = f"processes are attached to the holder '{self._name.name}'"
             self._answer(guest, refused("HP453", what, f"process {who}{more}", hint))
         else:
             self._ending.append(guest)
@@ -343,7 +343,7 @@ class Holder:
             self._fill(order, guest.descriptors)
             self._replacing = guest
         except OSError as error:
-            self._answer(guest, refused("HP455", "there can be no filler", str(error)))
+            self._answer(guest, refused("HP455", "no filler can be started", str(error)))
 
     # The end
 

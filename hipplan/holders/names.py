@@ -36,8 +36,8 @@ _WHOLE = struct.Struct("hhqqi4x")
 def check(name: str) -> str:
     """Raises HeldError (HP451)."""
     if not _NAME.fullmatch(name):
-        why = f"{name[:80]!r} has other signs than letters, digits, - and _, or more than 64 of them"
-        raise HeldError(Diagnostic("HP451", "no holder can have this name", why=why))
+        why = f"{name[:80]!r} has characters other than letters, digits, - and _, or more than 64 of them"
+        raise HeldError(Diagnostic("HP451", "this name is not valid for a holder", why=why))
     return name
 
 
@@ -115,7 +115,7 @@ def _is_there(folder: int, name: str) -> bool:
 
 def _taken(name: str) -> HeldError:
     hint = f"choose another name, or: hipplan down {name}, hipplan replace {name} PLAN"
-    return HeldError(Diagnostic("HP451", f"a holder called '{name}' is there already", hint=hint))
+    return HeldError(Diagnostic("HP451", f"a holder called '{name}' already exists", hint=hint))
 
 
 def log_of(folder: int, name: str) -> str:
@@ -208,7 +208,7 @@ def _connected(name: str, folder: int, file: str) -> Line | None:
                 break
             except BlockingIOError:  # its queue is full
                 if time.monotonic() > until:
-                    why = "it takes nobody in: it is stopped, or very busy"
+                    why = "it accepts no connection: it is stopped or busy"
                     raise HeldError(Diagnostic("HP452", f"the holder '{name}' cannot be reached", why=why)) from None
                 time.sleep(0.01)
         if not is_same_user(link):

@@ -74,7 +74,7 @@ def test_who_is_gone_is_known_of_memory_that_a_change_has_mapped(workers: Worker
 def test_what_other_ranks_may_write_cannot_be_sealed(workers: Workers, folder: Any) -> None:
     first, second = values(run(workers, 2, folder(), script="seal_what_others_write"))
     for said in (first[0], second[0]):
-        assert "'heap' is mapped by other ranks, which may write it" in said
+        assert "'heap' is mapped by other ranks, which have write access" in said
     assert first[1] == "sealed" or "rank 1 failed" in first[1]
     assert "memory of rank 0" in second[1]
 
