@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +33,15 @@ def test_the_picture_is_as_it_was_looked_at_and_found_good(name: str, hipplan: R
 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == golden.read_text()
+
+
+def test_the_page_of_the_docs_is_fresh(hipplan: Run, tmp_path: Path) -> None:  # noqa: F811
+    drawn, golden = tmp_path / "drawn.html", FOLDER / "llama-3-70b.html"
+    assert hipplan("draw", *CASES["llama-3-70b"], "-o", drawn, cwd=ROOT / "plans").returncode == 0
+    if os.environ.get("HIPPLAN_GOLDEN") == "write":
+        golden.write_bytes(drawn.read_bytes())
+
+    assert drawn.read_bytes() == golden.read_bytes()
 
 
 def test_the_docs_have_no_other_pictures() -> None:
