@@ -19,6 +19,8 @@ from tests.conftest import ROOT
 
 BROWSER = os.environ.get("HIPPLAN_BROWSER") or shutil.which("chromium") or shutil.which("google-chrome")
 LLAMA = ROOT / "plans" / "mi300x-8" / "llama-3-70b.yaml"
+PATIENCE_MS = 300_000
+"""For a machine that is busy; only a page that hangs takes so long."""
 LIGHT, DARK = (255, 255, 255), (13, 17, 23)
 
 
@@ -28,7 +30,9 @@ def browser() -> Iterator[Any]:
         pytest.skip("NO PICTURE WAS LOOKED AT: there is no browser; install chromium")
     api = pytest.importorskip("playwright.sync_api", reason="NO PICTURE WAS LOOKED AT: playwright is not installed")
     with api.sync_playwright() as started:
-        chromium = started.chromium.launch(executable_path=BROWSER, args=["--no-sandbox", "--disable-gpu"])
+        chromium = started.chromium.launch(
+            executable_path=BROWSER, args=["--no-sandbox", "--disable-gpu"], timeout=PATIENCE_MS
+        )
         yield chromium
         chromium.close()
 
@@ -39,6 +43,7 @@ def page(browser: Any, tmp_path: Path) -> Iterator[Any]:
     program = hipplan.compile(hipplan.load(LLAMA), hipplan.machine("mi300x-8"))
     hipplan.draw(program).save(tmp_path / "plan.html")
     opened = browser.new_page(viewport={"width": 1200, "height": 800})
+    opened.set_default_timeout(PATIENCE_MS)
     wrong: list[str] = []
     opened.on("pageerror", lambda error: wrong.append(str(error)))
     opened.on("console", lambda line: wrong.append(line.text))
@@ -133,6 +138,7 @@ def test_names_come_with_zoom(page: Any) -> None:
 def test_a_notebook_shows_the_same_page(browser: Any) -> None:
     program = hipplan.compile(hipplan.load(ROOT / "plans" / "quickstart.yaml"), hipplan.machine("sim-2"))
     notebook = browser.new_page()
+    notebook.set_default_timeout(PATIENCE_MS)
     notebook.set_content(f"<p>a cell</p>{hipplan.draw(program)._repr_html_()}")
     frame = notebook.frame_locator("iframe")
     frame.locator("#search").fill("cache")
