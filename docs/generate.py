@@ -43,7 +43,7 @@ Generated from the models by `docs/generate.py`; their docstrings are the source
 
 A plan is one YAML 1.2 document. Unknown keys are errors. Sizes are whole numbers of bytes, or a number with a unit:
 `64MiB`, `1.5GiB` (KiB MiB GiB TiB PiB are powers of 1024, KB MB GB TB PB powers of 1000). Names are letters, digits,
-`_` and `-`, parts joined by dots. HPnnn is what `hipplan explain HPnnn` explains.
+`_` and `-`; dots may join several parts. `hipplan explain HPnnn` explains an error.
 """
 
 

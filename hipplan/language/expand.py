@@ -1,20 +1,20 @@
-"""vars, $(...), each and include: from a document as written to the document meant.
+"""vars, $(...), each and include: from a document as written to the document after expansion.
 
-$(...) holds names of variables, integers, sizes such as 64MiB, the operators + - * // % and parentheses; // is
-division without a rest, and everything is whole numbers. $(layers * 64MiB) by itself is a number, in a text it becomes
-part of it: part-$(n).bin. $$( stands for the characters $( themselves. $x and ${x} are no expressions.
+$(...) holds names of variables, integers, sizes such as 64MiB, the operators + - * // % and parentheses. All numbers
+are whole numbers, and // drops the remainder. $(layers * 64MiB) alone is a number; inside text it becomes part of the
+text: part-$(n).bin. $$( writes the characters $( themselves. $x and ${x} are not expressions.
 
-`each` repeats a named thing, a tensor of a region, or an item of a list:
+`each` repeats a named object, a tensor of a region, or an item of a list:
 
     weights: {each: gpu, device: $(each), size: 1GiB}            # weights.0 on gpu.0, weights.1 on gpu.1
     layer:   {each: {layer: 80, rank: gpu}, device: $(rank), ..} # layer.0.0, layer.0.1, ..., layer.79.7
     tensors: {layer.$(n).wq: {each: {n: 80}, dtype: bf16, ..}}   # layer.0.wq, ..., layer.79.wq
 
-It takes a number (0 up to it), a family of devices, a list, {from, count, step}, or a mapping of names to
-those, whose product is taken. Inside, $(each) or the given names are the current values, $(rank.index) is the
-number of a value in its list, $(index) the number of the repetition. Names are numbered by the index, from 0, whatever
-`from` and `step` are: layer: {each: {from: 4, count: 2}} gives layer.0 with $(each) = 4 and layer.1 with 5. A name with
-$(...) in it is used as it comes out, without a number: layer.$(each) gives layer.4 and layer.5.
+It repeats over a number (from 0 up to it), a family of devices, a list, {from, count, step}, or a mapping of names to
+those, which repeats over all combinations. Inside, $(each) or the given names are the current values, $(rank.index) is
+the position of a value in its list, and $(index) is the number of the repetition. Names are numbered by the index, from
+0, whatever `from` and `step` are: layer: {each: {from: 4, count: 2}} gives layer.0 with $(each) = 4 and layer.1 with 5.
+A name that contains $(...) gets no number: layer.$(each) gives layer.4 and layer.5.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """include: - a plan made of several files.
 
-`include: kv.yaml`, or a list of them, at the top of a plan. An included file is a plan of its own that may hold
-vars, devices and the nouns, and may include further files. The paths of includes are relative to the file that names
-them and stay in the folder of the root plan; the files of contents are looked for from that folder. Each file is read
-once; a name defined in two files is an error. A variable alone may be said again by a file that includes the one that
-has it: the including file has the last word, so a part can have defaults of its own and be checked by itself.
+Write `include: kv.yaml`, or a list of files, at the top of a plan. An included file is a complete plan with vars,
+devices and named objects, and may include further files. Paths of includes are relative to the file that names them and
+must stay below the folder of the root plan; files of contents are relative to that folder. Each file is read once; a
+name defined in two files is an error. Only a variable may be defined again, by a file that includes the one that
+defines it: the including file decides, so each file can have its own defaults and be checked alone.
 """
 
 from __future__ import annotations

@@ -13,17 +13,17 @@ class ByteRange(PlanModel):
     """A part of a buffer."""
 
     at: Offset = 0
-    """Where it starts. Unit: bytes from the start of the buffer."""
+    """The start, in bytes from the start of the buffer."""
 
     size: Size | None = None
-    """How long it is. Unit: bytes. Left out: up to the end of the buffer.
+    """The length in bytes. Default: up to the end of the buffer.
 
     Errors: HP208 past the end.
     """
 
 
 class Advice(PlanModel):
-    """How a range of managed memory will be used (hipMemAdvise). Advice never moves data."""
+    """Announces how a range of managed memory will be used (hipMemAdvise). Advice never moves data."""
 
     advise: Literal[
         "read_mostly",
@@ -35,21 +35,20 @@ class Advice(PlanModel):
         "coarse_grain",
         "unset_coarse_grain",
     ]
-    """Which of HIP's eight advice values.
+    """One of HIP's eight advice values.
 
     Source: hipMemAdvise(advice).
     """
 
     device: str | None = None
-    """Whom the advice is about: a device of the plan, or `host`. Only preferred_location and accessed_by
-    have one.
+    """The device of the advice, or `host`. Only preferred_location and accessed_by take one.
 
-    Errors: HP201 no such device; HP211 missing where needed, or given where HIP ignores it.
+    Errors: HP201 no such device; HP211 missing although needed, or given although HIP ignores it.
     Source: hipMemAdvise(device).
     """
 
     range: ByteRange | None = None
-    """The part of the buffer. Left out: all of it. HIP rounds it outward to pages of 4096 bytes.
+    """The part of the buffer. Default: all. HIP rounds it outward to pages of 4096 bytes.
 
     Errors: HP208 past the end of the buffer.
     Source: hipMemAdvise(dev_ptr, count).
@@ -77,26 +76,25 @@ class Advice(PlanModel):
 
 
 class Prefetch(PlanModel):
-    """Move a range of managed memory before it is used (hipMemPrefetchAsync). Awaited before the plan
-    counts as applied."""
+    """Moves a range of managed memory before it is used (hipMemPrefetchAsync). The apply waits for it."""
 
     to: str
-    """Where: a device of the plan, or `host`.
+    """The target: a device of the plan, or `host`.
 
     Errors: HP201 no such device.
     Source: hipMemPrefetchAsync(device).
     """
 
     stream: str | None = None
-    """On which stream of the plan. Left out: the null stream of the device it goes to; to the host, of the
-    plan's first device.
+    """The stream of the plan to use. Default: the null stream of the target device; for the host, of the plan's first
+    device.
 
     Errors: HP203 no such stream.
     Source: hipMemPrefetchAsync(stream).
     """
 
     range: ByteRange | None = None
-    """The part of the buffer. Left out: all of it.
+    """The part of the buffer. Default: all.
 
     Errors: HP208 past the end of the buffer.
     Source: hipMemPrefetchAsync(dev_ptr, count).
@@ -104,10 +102,10 @@ class Prefetch(PlanModel):
 
 
 class AttachTo(PlanModel):
-    """Tie a managed buffer to a stream (hipStreamAttachMemAsync). HIP accepts it and, on AMD, does nothing with it."""
+    """Attaches a managed buffer to a stream (hipStreamAttachMemAsync). On AMD, HIP accepts this and ignores it."""
 
     stream: str
-    """Which stream of the plan.
+    """The stream of the plan.
 
     Errors: HP203 no such stream.
     Source: hipStreamAttachMemAsync(stream).
@@ -122,13 +120,13 @@ class AttachTo(PlanModel):
 
 class _Buffer(PlanModel):
     count: Count | None = None
-    """Make this many, named name.0, name.1, ... Left out: one, without a number.
+    """How many to make, named name.0, name.1, ... Default: one, without a number.
 
     Source: ours.
     """
 
     rank: OfRank | None = None
-    """Who makes it: a rank by its number, or `first_of_node`. Left out: every rank makes its own.
+    """The rank that makes it: a number, or `first_of_node`. Default: every rank makes its own.
 
     Errors: HP107 in a plan without ranks:.
     Source: ours.
@@ -142,14 +140,14 @@ class DeviceBuffer(_Buffer):
     """device."""
 
     device: str | None = None
-    """Where. Left out: the first device of the plan.
+    """The memory's device. Default: the first device of the plan.
 
     Errors: HP201 no such device.
     Source: hipMalloc, called with this device current.
     """
 
     size: Size
-    """How much. Unit: bytes.
+    """The size in bytes.
 
     Errors: HP013 not a size; HP105 zero.
     Source: hipMalloc(size).
@@ -157,68 +155,68 @@ class DeviceBuffer(_Buffer):
 
 
 class PinnedBuffer(_Buffer):
-    """Host memory that devices reach directly (hipHostMalloc)."""
+    """Host memory that devices access directly (hipHostMalloc)."""
 
     kind: Literal["pinned"]
     """pinned."""
 
     size: Size
-    """How much. Unit: bytes.
+    """The size in bytes.
 
     Errors: HP013 not a size; HP105 zero.
     Source: hipHostMalloc(size).
     """
 
     device: str | None = None
-    """The device that is current during the call. Left out: the first device of the plan.
+    """The device that is current during the call. Default: the first device of the plan.
 
     Errors: HP201 no such device.
     Source: hipSetDevice before hipHostMalloc.
     """
 
     portable: bool = False
-    """Pinned for all devices, not only the current one. (On AMD it always is.)
+    """Pins the memory for all devices, not only the current one. (AMD always does.)
 
     Source: hipHostMallocPortable.
     """
 
     mapped: bool = False
-    """Devices get an address for it; the report shows the device pointer.
+    """Gives devices an address for it; the report shows the device pointer.
 
     Source: hipHostMallocMapped, hipHostGetDevicePointer.
     """
 
     write_combined: bool = False
-    """The host writes it fast and reads it slowly. AMD ignores it.
+    """Makes host writes fast and host reads slow. AMD ignores it.
 
     Source: hipHostMallocWriteCombined.
     """
 
     coherent: bool | None = None
-    """true: fine-grained, seen by host and device while a kernel runs; false: coarse-grained, faster. Left
-    out: HIP chooses.
+    """true: fine-grained, coherent between host and device while a kernel runs; false: coarse-grained, faster.
+    Default: HIP chooses.
 
     Source: hipHostMallocCoherent, hipHostMallocNonCoherent.
     """
 
     uncached: bool = False
-    """Bypasses caches (HIP 7.0 and later).
+    """Bypasses the caches (HIP 7.0 and later).
 
     Errors: HP107 together with coherent.
     Source: hipHostMallocUncached.
     """
 
     numa_user: bool = False
-    """Follow the caller's NUMA policy (set_mempolicy, numactl) instead of the device's nearest node.
+    """Follows the caller's NUMA policy (set_mempolicy, numactl) instead of the device's nearest node.
 
     Source: hipHostMallocNumaUser.
     """
 
     numa: Literal["near"] | None = None
-    """`near`: on the NUMA node of the buffer's device, and read back page by page. Left out: where the runtime takes
-    it from; AMD's takes the nearest node by itself.
+    """`near`: on the NUMA node of the buffer's device, read back page by page. Default: the runtime chooses; AMD's
+    takes the nearest node.
 
-    Errors: HP107 together with numa_user. HP256, a warning: nobody knows the device's node.
+    Errors: HP107 together with numa_user. HP256, a warning: the device's node is unknown.
     Source: set_mempolicy(MPOL_PREFERRED) before hipHostMalloc, move_pages.
     """
 
@@ -242,13 +240,13 @@ class Anonymous(PlanModel):
     """Memory that hipplan maps itself for a registered buffer (mmap, anonymous)."""
 
     size: Size
-    """How much. Unit: bytes.
+    """The size in bytes.
 
     Source: mmap(length).
     """
 
     numa_node: Annotated[int, Field(ge=0, le=1023)] | None = None
-    """The NUMA node whose memory it is; read back page by page. Left out: the kernel chooses.
+    """The NUMA node of the memory, read back page by page. Default: the kernel chooses.
 
     Errors: HP107 together with numa.
     Source: mbind(MPOL_BIND), move_pages.
@@ -257,12 +255,12 @@ class Anonymous(PlanModel):
     numa: Literal["near"] | None = None
     """`near`: the NUMA node of the buffer's device.
 
-    Errors: HP107 together with numa_node. HP256, a warning: nobody knows the device's node.
+    Errors: HP107 together with numa_node. HP256, a warning: the device's node is unknown.
     Source: mbind(MPOL_BIND), move_pages.
     """
 
     huge_pages: Literal["none", "transparent", "2MiB", "1GiB"] = "none"
-    """`transparent` asks for huge pages where they can be had; 2MiB and 1GiB take reserved ones or fail.
+    """`transparent` requests huge pages if available; 2MiB and 1GiB take reserved huge pages or fail.
 
     Source: madvise(MADV_HUGEPAGE), mmap(MAP_HUGETLB).
     """
@@ -275,54 +273,53 @@ class Anonymous(PlanModel):
 
 
 class RegisteredBuffer(_Buffer):
-    """Host memory that existed before, pinned for the devices (hipHostRegister). Exactly one of file, bind
-    and anonymous."""
+    """Existing host memory, pinned for the devices (hipHostRegister). Needs exactly one of file, bind and anonymous."""
 
     kind: Literal["registered"]
     """registered."""
 
     file: FilePath | None = None
-    """A file to map, by path relative to the plan. Mapped privately unless read_only.
+    """The path of a file to map, relative to the plan. The mapping is private unless read_only is true.
 
     Source: mmap(fd).
     """
 
     bind: str | None = None
-    """The name under which the caller of apply passes its own memory: an object with the buffer protocol, in one
-    piece. It cannot be moved or resized while it is registered, and is registered once.
+    """The name under which the caller of apply passes its own memory: a contiguous object with the buffer protocol. It
+    cannot be moved or resized while it is registered, and can be registered only once.
 
     Errors: HP405 nothing is passed, or it does not fit; HP107 with count, or in two buffers.
     Source: hipHostRegister(hostPtr).
     """
 
     anonymous: Anonymous | None = None
-    """Fresh memory of a NUMA node, or of huge pages.
+    """New memory, optionally on a NUMA node or with huge pages.
 
     Source: mmap(MAP_ANONYMOUS).
     """
 
     size: Size | None = None
-    """How much of the file or of the caller's memory. Unit: bytes. Left out: all of it.
+    """How many bytes of the file or of the caller's memory. Default: all.
 
     Errors: HP107 together with anonymous, which has its own.
     Source: hipHostRegister(sizeBytes).
     """
 
     device: str | None = None
-    """The device that is current during the call. Left out: the first device of the plan.
+    """The device that is current during the call. Default: the first device of the plan.
 
     Errors: HP201 no such device.
     Source: hipSetDevice before hipHostRegister.
     """
 
     portable: bool = False
-    """Pinned for all devices. (On AMD it always is.)
+    """Pins the memory for all devices. (AMD always does.)
 
     Source: hipHostRegisterPortable.
     """
 
     mapped: bool = False
-    """Devices get an address for it; the report shows the device pointer.
+    """Gives devices an address for it; the report shows the device pointer.
 
     Source: hipHostRegisterMapped, hipHostGetDevicePointer.
     """
@@ -347,21 +344,21 @@ class RegisteredBuffer(_Buffer):
 
 
 class ManagedBuffer(_Buffer):
-    """Memory that host and devices share under one address, moved by advice, prefetch and touch (hipMallocManaged)."""
+    """Memory that host and devices share at one address; it moves by advice, prefetch and first use
+    (hipMallocManaged)."""
 
     kind: Literal["managed"]
     """managed."""
 
     size: Size
-    """How much. Unit: bytes.
+    """The size in bytes.
 
     Errors: HP013 not a size; HP105 zero.
     Source: hipMallocManaged(size).
     """
 
     device: str | None = None
-    """The device that is current during the call, which HIP records as owner. Left out: the first device of
-    the plan.
+    """The device that is current during the call, which HIP records as owner. Default: the first device of the plan.
 
     Errors: HP201 no such device.
     Source: hipSetDevice before hipMallocManaged.
@@ -374,19 +371,19 @@ class ManagedBuffer(_Buffer):
     """
 
     attach_to: AttachTo | None = None
-    """The stream it is tied to.
+    """The stream that it is attached to.
 
     Source: hipStreamAttachMemAsync.
     """
 
     advice: Steps[Advice] = []
-    """What is advised, in order.
+    """The advice, in order.
 
     Source: hipMemAdvise.
     """
 
     prefetch: Steps[Prefetch] = []
-    """What is moved after the advice, in order.
+    """The prefetches after the advice, in order.
 
     Source: hipMemPrefetchAsync.
     """

@@ -30,65 +30,66 @@ _OF_FILES = ("at", "tensor", "part", "parts")
 
 
 class Content(PlanModel):
-    """What a buffer, a region, a tensor or a mapping holds: a value, a file, or a copy. Said in the order in which it
-    happens, after everything is made; a mistake in a file is told before anything is."""
+    """The bytes of a buffer, a region, a tensor or a mapping: a value, a file, or a copy. hipplan loads contents in the
+    order of the plan, after it has made everything; it checks files before the first driver call."""
 
     value: Number | None = None
-    """Every element is this.
+    """The value of every element.
 
     Errors: HP105 the dtype cannot hold it; HP107 not exactly one of value, file and copy_of.
     Source: hipMemsetAsync, hipMemcpyAsync.
     """
 
     dtype: DTypeName | None = None
-    """What `value` is. Left out: the tensor's dtype; u8 for all else.
+    """The type of `value`. Default: the tensor's dtype; u8 for everything else.
 
-    Errors: HP107 without value, or for a tensor, which has one.
+    Errors: HP107 without value, or for a tensor, which has its own.
     Source: ours.
     """
 
     file: FilePath | None = None
-    """A file, by its path from the plan's folder; in an included file too that is the folder of the plan which is
-    applied. What it is, its name tells: `.npy`, `.safetensors`, `.safetensors.index.json`, else bytes. A tensor takes
-    an array of its own dtype and shape, a buffer any of its size, a region its tensors by their names, or bytes.
+    """The path of a file, relative to the folder of the plan that is applied, in included files too. The extension
+    decides the format: `.npy`, `.safetensors`, `.safetensors.index.json`, anything else is raw bytes. A tensor takes an
+    array of its own dtype and shape, a buffer any array of its size, a region raw bytes or its tensors by name.
 
     Errors: HP405 it cannot be read; HP421 another dtype, shape or length; HP422 damaged.
     Source: hipMemcpyAsync, through pinned memory.
     """
 
     at: Offset | None = None
-    """Where in a file of bytes to begin. Left out: at its start, and then it must be just as long. Unit: bytes.
+    """The offset in a file of raw bytes to start at, in bytes. Default: the start, and then the file must have exactly
+    the right length.
 
-    Errors: HP107 of a file of arrays, which tells itself.
+    Errors: HP107 with a file of arrays, which has its own offsets.
     Source: ours.
     """
 
     tensor: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
-    """Which tensor of a safetensors file. Left out: the one of the same name as in the region; for a buffer its only
+    """The tensor of a safetensors file. Default: the one with the same name as in the region; for a buffer, the only
     one.
 
-    Errors: HP107 of another file; HP421 there is none of that name.
+    Errors: HP107 with another kind of file; HP421 no tensor of that name.
     Source: ours.
     """
 
     part: Annotated[int, Field(ge=0, lt=2**20)] | None = None
-    """Take one part of each tensor of the file: the one with this number, from 0.
+    """Loads only one part of each tensor of the file: the part with this number, from 0.
 
-    Errors: HP107 without parts, or of a file of bytes; HP105 not below it.
+    Errors: HP107 without parts, or with a file of raw bytes; HP105 not less than parts.
     Source: ours; tensor parallel.
     """
 
     parts: Annotated[int, Field(ge=1, le=2**20)] | None = None
-    """How many parts: a tensor of the file is this many times as large in one dimension as the tensor here. One of
-    just the same shape is taken whole.
+    """The number of parts: a tensor of the file is this many times as large in one dimension as the tensor here. A
+    tensor of the same shape is loaded whole.
 
     Source: ours.
     """
 
     copy_of: str | None = None
-    """Another buffer, region, tensor or mapping of as many bytes.
+    """Another buffer, region, tensor or mapping with the same number of bytes.
 
-    Errors: HP213 there is none; HP421 of another size or dtype.
+    Errors: HP213 no such object; HP421 another size or dtype.
     Source: hipMemcpyAsync, hipMemcpyPeerAsync.
     """
 

@@ -22,37 +22,37 @@ _CLAUSES = r"^(>=|<=|==|>|<) ?[0-9]{1,4}(\.[0-9]{1,9}){0,2}(, ?(>=|<=|==|>|<) ?[
 
 
 class Requires(PlanModel):
-    """What the runtime and every device of the plan must have; else exit 3 before anything is done."""
+    """Requirements on the runtime and on every device of the plan. If one is not met, hipplan exits with 3 and changes
+    nothing."""
 
     hip: Annotated[str, Field(pattern=_CLAUSES, max_length=100)] | None = None
-    """The HIP versions the plan accepts, as ">=6.1" or ">=6.1,<8". As much of a version counts as is written:
-    7.2.53211 is "==7.2" and "<=7.2", and not ">7.2".
+    """The HIP versions that the plan accepts, such as ">=6.1" or ">=6.1,<8". Only the written parts of a version are
+    compared: 7.2.53211 matches "==7.2" and "<=7.2", but not ">7.2".
 
     Errors: HP105 not a version.
     Source: hipRuntimeGetVersion.
     """
 
     gpu: bool = False
-    """true refuses the simulator: the plan is meant for real devices.
+    """true requires real devices and refuses the simulator.
 
     Source: ours.
     """
 
     vmm: bool = False
-    """true asks for virtual memory management on every device, even if the plan would not need it.
+    """true requires virtual memory management on every device, even if the plan does not use it.
 
     Source: hipDeviceAttributeVirtualMemoryManagementSupported.
     """
 
     managed: bool = False
-    """true asks for managed memory that host and devices may use at the same time.
+    """true requires managed memory that host and devices can use at the same time.
 
     Source: hipDeviceAttributeConcurrentManagedAccess.
     """
 
     xnack: bool = False
-    """true asks for page faults on the device (HSA_XNACK=1), without which managed memory does not migrate
-    on touch.
+    """true requires page faults on the device (HSA_XNACK=1); without them managed memory does not migrate on first use.
 
     Source: hipDeviceAttributePageableMemoryAccess.
     """
@@ -69,46 +69,43 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 class DeviceSelector(PlanModel):
-    """Which GPU a name of the plan means. At most one of ordinal, uuid, pci and current; none: the next
-    free ordinal."""
+    """Chooses the GPU for a name, by at most one of ordinal, uuid, pci and current. Default: the next free ordinal."""
 
     ordinal: Annotated[int, Field(ge=0, le=1023)] | None = None
-    """The number HIP gives the device in this process, after the visibility variables. With count: the
-    first one.
+    """The device's number in this process, after the visibility variables. With count, the number of the first device.
 
     Errors: HP214 another name means the same device.
     Source: hipSetDevice.
     """
 
     uuid: Annotated[str, Field(pattern=r"^(GPU-)?[0-9A-Fa-f-]{16,36}$")] | None = None
-    """The device's own identity, as `hipplan machine` prints it; independent of order and of visibility
+    """The device's UUID, as `hipplan machine` prints it. It does not depend on the order of devices or on visibility
     variables.
 
     Source: hipDeviceGetUuid.
     """
 
     pci: Annotated[str, Field(pattern=r"^([0-9A-Fa-f]{4}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]$")] | None = None
-    """Where the device sits, as "0000:c1:00.0".
+    """The device's PCI address, such as "0000:c1:00.0".
 
     Source: hipDeviceGetPCIBusId.
     """
 
     current: bool = False
-    """true: the device that is current in the thread which applies the plan, in updates of that layout too.
+    """true chooses the current device of the thread that applies the plan; updates of the layout keep it.
 
     Source: hipGetDevice.
     """
 
     count: Count | None = None
-    """How many devices this name stands for: `gpu: {count: 2}` is gpu.0 and gpu.1. Left out: one, without a
-    number.
+    """How many devices the name means: `gpu: {count: 2}` is gpu.0 and gpu.1. Default: one, without a number.
 
     Errors: HP107 together with uuid, pci or current.
     Source: ours.
     """
 
     arch: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+(:[a-z]+[+-])*$", max_length=64)] | None = None
-    """The instruction set it must have, as gfx942; a different one is refused with exit 3.
+    """The required instruction set, such as gfx942. hipplan exits with 3 if the device has another one.
 
     Source: hipDeviceProp_t.gcnArchName.
     """
@@ -123,38 +120,38 @@ class DeviceSelector(PlanModel):
 
 
 class PeerLink(PlanModel):
-    """One device may reach the ordinary memory of another (hipDeviceEnablePeerAccess). Directed.
+    """Lets one device access the ordinary memory of another, in one direction (hipDeviceEnablePeerAccess).
 
-    For buffers; mappings use `access` and need no peer link.
+    For buffers only: mappings use `access` and need no peer link.
     """
 
     device: str
-    """The device that reaches out.
+    """The device that gets access.
 
     Errors: HP201 no such device.
     Source: hipDeviceEnablePeerAccess, called with this device current.
     """
 
     peer: str
-    """The device whose memory is reached.
+    """The device that holds the memory.
 
-    Errors: HP201 no such device; HP209 the same device; HP3xx the machine does not link them.
+    Errors: HP201 no such device; HP209 the same device; HP306 the machine does not link them.
     Source: hipDeviceEnablePeerAccess(peerDeviceId).
     """
 
 
 class Stream(PlanModel):
-    """A stream that hipplan makes, for prefetches and attachment (hipStreamCreateWithFlags, non-blocking)."""
+    """A stream for prefetches and attachment (hipStreamCreateWithFlags, non-blocking)."""
 
     device: str | None = None
-    """The device the stream belongs to. Left out: the first device of the plan.
+    """The device of the stream. Default: the first device of the plan.
 
     Errors: HP201 no such device.
     Source: hipStreamCreateWithFlags, called with this device current.
     """
 
     rank: OfRank | None = None
-    """Who makes it: a rank by its number, or `first_of_node`. Left out: every rank makes its own.
+    """The rank that makes it: a number, or `first_of_node`. Default: every rank makes its own.
 
     Errors: HP107 in a plan without ranks:.
     Source: ours.

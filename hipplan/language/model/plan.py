@@ -31,16 +31,16 @@ Peers = Annotated[
 
 
 class Plan(PlanModel):
-    """A GPU memory layout: what is allocated, where it appears, who may use it."""
+    """A GPU memory layout: what is allocated, at which addresses, and which devices may use it."""
 
     hipplan: Version
-    """The version of the document: 1.
+    """The version of the plan language: 1.
 
     Errors: HP108 another version.
     """
 
     name: Annotated[str, Field(min_length=1, max_length=256)] | None = None
-    """What reports call the plan. Left out: the name of the file."""
+    """The plan's name in reports. Default: the name of the file."""
 
     description: Annotated[str, Field(max_length=10_000)] | None = None
     """For people."""
@@ -52,16 +52,16 @@ class Plan(PlanModel):
     """
 
     ranks: Ranks | None = None
-    """The plan is for several processes: docs/ranks.md. Left out: for one."""
+    """Makes this a plan for several processes: docs/ranks.md. Default: one process."""
 
     requires: Requires = Field(default_factory=Requires)
-    """What the runtime and the devices must have."""
+    """Requirements on the runtime and the devices."""
 
     devices: dict[Name, DeviceSelector] = {}
-    """Which GPUs, by name. Left out: gpu.0, gpu.1, ... by ordinal, as many as the plan names."""
+    """The GPUs, by name. Default: gpu.0, gpu.1, ... by ordinal, as many as the plan uses."""
 
     peers: Peers = []
-    """Which devices may reach each other's buffers: `all`, or a list of directed links.
+    """The devices that may access each other's buffers: `all`, or a list of directed links.
 
     Source: hipDeviceEnablePeerAccess.
     """
@@ -73,7 +73,7 @@ class Plan(PlanModel):
     """
 
     reservations: dict[Name, Reservation] = {}
-    """Address ranges by name, with what is mapped in them.
+    """Address ranges by name, with their mappings.
 
     Source: hipMemAddressReserve, hipMemMap, hipMemSetAccess.
     """
@@ -91,15 +91,15 @@ class Plan(PlanModel):
     """
 
     regions: dict[Name, Region] = {}
-    """Regions by name: address ranges with memory behind them and tensors in them.
+    """Regions by name: address ranges with memory and tensors.
 
     Source: hipMemAddressReserve, hipMemCreate, hipMemMap, hipMemSetAccess.
     """
 
     contents: dict[MemoryName, Content] = {}
-    """What memory holds, by the name of a buffer, a region or a tensor, or range[0] for the first mapping of the
-    reservation range; in the order in which it happens.
+    """The bytes to load, by the name of a buffer, a region or a tensor, or range[0] for the first mapping of the
+    reservation `range`. hipplan loads them in this order.
 
-    Errors: HP213 no such thing.
+    Errors: HP213 no such object.
     Source: hipMemsetAsync, hipMemcpyAsync, hipMemcpyPeerAsync.
     """

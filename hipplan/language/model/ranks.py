@@ -29,18 +29,18 @@ OfRank = Annotated[
 
 
 class Ranks(PlanModel):
-    """The plan is for the ranks of a group: each reads it with its own $(rank), $(local_rank), $(node) and $(ranks),
-    and all of them apply it or none does. `ranks: {}` is enough."""
+    """Makes this a plan for the ranks of a group. Each rank reads it with its own $(rank), $(local_rank), $(node) and
+    $(ranks); all ranks apply it, or none does. `ranks: {}` is enough."""
 
     count: RankCount | None = None
-    """How many ranks there are. Left out: as many as the group has.
+    """The number of ranks. Default: any.
 
     Errors: HP215 the group has another number.
     Source: ours.
     """
 
     per_node: RankCount | None = None
-    """How many ranks each node has, at most. Left out: as many as there are.
+    """The maximum number of ranks per node. Default: no limit.
 
     Errors: HP215 a node has more.
     Source: ours.
@@ -48,18 +48,17 @@ class Ranks(PlanModel):
 
 
 class RegionMap(PlanModel):
-    """Which other ranks map the memory that a rank makes for a region, and what they may do with it."""
+    """The other ranks that map a region's memory, and their access."""
 
     ranks: Literal["node"]
-    """`node`: all ranks of the same node. Memory of another node cannot be mapped: HIP has no handle that crosses
-    nodes.
+    """`node`: all ranks of the same node. HIP has no handles that cross nodes, so other nodes cannot map the memory.
 
     Source: hipMemExportToShareableHandle.
     """
 
     access: Literal["r", "rw"] = "r"
-    """What they may do. Their devices are those that the region's access names in their own plan.
+    """Their access. It applies to the devices that the region's access names in their own plan.
 
-    Errors: HP107 rw for a region that is sealed.
+    Errors: HP107 rw for a sealed region.
     Source: hipMemSetAccess.
     """

@@ -34,35 +34,35 @@ Extent = Annotated[int, Field(ge=-1, lt=2**63)]
 
 
 class Tensor(PlanModel):
-    """A named array in a region, in C order. It costs no driver call: only its place is worked out."""
+    """A named array in a region, in C order. It costs no driver call: hipplan only calculates its offset."""
 
     dtype: DTypeName
-    """The type of its elements: bf16, f32, f8_e4m3fn, i64, ... or what HIP (`__hip_bfloat16`), NumPy (`float32`),
-    PyTorch (`bfloat16`) and safetensors (`BF16`) call it.
+    """The type of its elements: bf16, f32, f8_e4m3fn, i64, ..., or the name in HIP (`__hip_bfloat16`), NumPy
+    (`float32`), PyTorch (`bfloat16`) or safetensors (`BF16`).
 
     Errors: HP104 no such type.
     Source: ours; DLPack's DLDataType.
     """
 
     shape: Annotated[list[Extent], Field(max_length=32)]
-    """How many elements in each dimension. One dimension of the last tensor may be -1: it takes what is left of the
-    memory that is mapped, and grows with it.
+    """The number of elements in each dimension. One dimension of the last tensor may be -1: it takes the rest of the
+    mapped memory, and grows with it.
 
     Errors: HP212 the tensor does not fit; HP107 -1 twice, or not in the last tensor.
     Source: ours.
     """
 
     alignment: Alignment | None = None
-    """Its offset is a multiple of this. Unit: bytes, a power of two. Left out: 256 bytes.
+    """The alignment of its offset in bytes, a power of two. Default: 256 bytes.
 
     Errors: HP105 not a power of two.
     Source: ours.
     """
 
     device: str | None = None
-    """In a region that is spread in blocks: in which device's part the tensor lies. Left out: behind the one before it.
+    """In a region with spread: blocks, the device whose part holds the tensor. Default: after the previous tensor.
 
-    Errors: HP201 no such device; HP107 the region is not spread in blocks over it.
+    Errors: HP201 no such device; HP107 the region has no block on it.
     Source: ours.
     """
 
@@ -89,101 +89,102 @@ class Tensor(PlanModel):
 
 
 class Region(PlanModel):
-    """One range of addresses with large pieces of memory behind it and named tensors in it. It becomes allocations
-    (chunks), one reservation and mappings; `preview` shows them."""
+    """One address range with memory and named tensors. It becomes allocations (chunks), one reservation and mappings;
+    `preview` shows them."""
 
     device: str | None = None
-    """Where the memory is. Left out: the first device of the plan.
+    """The memory's device. Default: the first device of the plan.
 
     Errors: HP201 no such device; HP107 together with devices.
     Source: hipMemAllocationProp.location.
     """
 
     devices: Steps[str] | None = None
-    """Several devices, or patterns such as gpu.*, behind one range of addresses.
+    """Several devices, or patterns such as gpu.*, that share one address range.
 
     Errors: HP201 no such device; HP209 a device twice.
     Source: ours.
     """
 
     spread: Literal["blocks", "interleave"] = "blocks"
-    """Over several devices: `blocks` gives each one contiguous part, in order; `interleave` goes round chunk by chunk.
+    """With several devices, `blocks` gives each one contiguous part, in order; `interleave` assigns chunks in turn.
 
     Source: ours.
     """
 
     size: AutoSize = "auto"
-    """How much memory is mapped. Unit: bytes, rounded up to whole chunks (on each device). `auto`: what the tensors
-    need.
+    """How many bytes are mapped, rounded up to whole chunks (on each device). `auto`: as many as the tensors need.
 
     Errors: HP107 auto without tensors, or with -1 in a shape.
     Source: hipMemCreate, hipMemMap.
     """
 
     reserve: Size | None = None
-    """How much address space, for growing: the base never moves. Unit: bytes. Left out: as much as is mapped.
+    """The size of the address range in bytes, so that the region can grow and its address never changes. Default: the
+    mapped size.
 
-    Errors: HP206 less than is mapped.
+    Errors: HP206 less than the mapped size.
     Source: hipMemAddressReserve(size).
     """
 
     chunk: Size | None = None
-    """The size of one piece of memory. Unit: bytes; one that is not a multiple of the granularity is rounded up. Left
-    out: one piece on each device. Each costs driver calls, and a file descriptor on AMD: never make them small.
+    """The size of one allocation in bytes, rounded up to the granularity. Default: one allocation on each device. Each
+    chunk costs driver calls, and a file descriptor on AMD, so do not make chunks small.
 
-    Errors: HP107 left out with interleave or with room to grow.
+    Errors: HP107 missing with interleave or with room to grow.
     Source: hipMemCreate(size).
     """
 
     alignment: Alignment | None = None
-    """The address is a multiple of this. Unit: bytes, a power of two. Left out: what the runtime gives.
+    """The alignment of the address in bytes, a power of two. Default: the runtime's.
 
     Errors: HP105 not a power of two.
     Source: hipMemAddressReserve(alignment).
     """
 
     access: Access | None = None
-    """Who may use the memory. Left out: the devices that hold it, for reading and writing. Over several devices `owner`
-    is the one that holds the bytes in question, and `others` are the rest of the region's devices; a device outside of
-    the region is named. What is more exact wins: patterns first, then owner and others, last a device by its name.
+    """The access of each device. Default: rw for the devices that hold the memory. In a region over several devices,
+    `owner` is the device that holds the bytes, and `others` are the region's other devices; name devices outside the
+    region. The more specific entry wins: a device's name before owner and others, and those before patterns.
 
     Errors: HP201 no such device; HP104 not none, r or rw; HP107 owner where there is one device, others without owner.
     Source: hipMemSetAccess.
     """
 
     seal: bool = False
-    """Nobody may write it once its contents are in: rw becomes r, for all, read back. layout.unseal() opens it again.
+    """Makes it read-only after its contents are loaded: rw becomes r for every device, and hipplan reads that back.
+    layout.unseal() makes it writable again.
 
-    Errors: HP257 a warning: nothing fills it.
+    Errors: HP257, a warning: it has no contents.
     Source: hipMemSetAccess.
     """
 
     rank: OfRank | None = None
-    """Who makes it: a rank by its number, or `first_of_node`. Left out: every rank makes its own.
+    """The rank that makes it: a number, or `first_of_node`. Default: every rank makes its own.
 
     Errors: HP107 in a plan without ranks:.
     Source: ours.
     """
 
     map: RegionMap | None = None
-    """Which other ranks map this memory too. Where every rank makes its own, layout.rank(2)["region"] is that of rank
-    2; where one does, layout["region"] is the same memory in all of them. Left out: none.
+    """The other ranks that map this memory too. If every rank makes its own region, layout.rank(2)["region"] is rank
+    2's; if one rank makes it, layout["region"] is the same memory in all ranks. Default: none.
 
     Errors: HP107 in a plan without ranks:; HP309 this release cannot share it.
     Source: hipMemExportToShareableHandle, hipMemImportFromShareableHandle.
     """
 
     addresses: Literal["any", "symmetric"] = "any"
-    """`symmetric`: the part of a rank lies at the same address in each process that maps it, one behind the other:
-    pointers into it mean the same everywhere.
+    """`symmetric`: each rank's part has the same address in every process that maps it, one part after the other, so
+    pointers into it are valid everywhere.
 
-    Errors: HP107 without map; HP435 no such addresses are free in all of them.
+    Errors: HP107 without map; HP435 no such addresses are free in all ranks.
     Source: hipMemAddressReserve(addr).
     """
 
     tensors: dict[Name, Tensor] = {}
-    """Named arrays, placed in the order written; layout["region.tensor"] is one. The same plan gives the same places,
-    and one more tensor at the end moves none.
+    """Named arrays, placed in this order; layout["region.tensor"] is one. The same plan always gives the same offsets,
+    and adding a tensor at the end moves no other.
 
     Errors: HP204 a name used twice; HP212 a tensor that does not fit.
     Source: ours.

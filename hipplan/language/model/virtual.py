@@ -17,43 +17,42 @@ class Allocation(PlanModel):
     """Physical memory on one device, with no address yet (hipMemCreate)."""
 
     device: str | None = None
-    """Where the memory is: a device of the plan, or `host` (HIP 7.1 and later). Left out: the first device
-    of the plan.
+    """The memory's device, or `host` (HIP 7.1 and later). Default: the first device of the plan.
 
     Errors: HP201 no such device.
     Source: hipMemAllocationProp.location.
     """
 
     numa_node: Annotated[int, Field(ge=0, le=1023)] | None = None
-    """With `device: host`, the NUMA node whose memory it is (HIP 7.15, which is ROCm 10.0, and later, and
-    NVIDIA). Left out: the host's own choice.
+    """With `device: host`, the NUMA node of the memory (HIP 7.15, which is ROCm 10.0, and later, and NVIDIA). Default:
+    the host chooses.
 
-    Errors: HP107 on a GPU; HP309 this release cannot.
+    Errors: HP107 on a GPU; HP309 this release cannot do it.
     Source: hipMemAllocationProp.location (hipMemLocationTypeHostNuma).
     """
 
     size: Size
-    """How much. Unit: bytes, as 4194304 or 4MiB. Rounded up to the granularity; preview shows the padding.
+    """The size in bytes, such as 4194304 or 4MiB. It is rounded up to the granularity; preview shows the padding.
 
     Errors: HP013 not a size; HP105 zero.
     Source: hipMemCreate(size).
     """
 
     count: Count | None = None
-    """Make this many, named name.0, name.1, ... Left out: one, without a number.
+    """How many to make, named name.0, name.1, ... Default: one, without a number.
 
     Errors: HP105 less than 1; HP023 too many objects in the plan.
     Source: ours.
     """
 
     granularity: Literal["minimum", "recommended"] = "recommended"
-    """What the size is rounded up to. `recommended` lets the GPU use large pages, `minimum` wastes least.
+    """The granularity for rounding the size. `recommended` lets the GPU use large pages; `minimum` wastes least.
 
     Source: hipMemGetAllocationGranularity(option).
     """
 
     type: Literal["pinned", "uncached"] = "pinned"
-    """`pinned` is ordinary device memory; `uncached` bypasses caches (HIP 7.0.2 and later).
+    """`pinned` is ordinary device memory; `uncached` bypasses the caches (HIP 7.0.2 and later).
 
     Source: hipMemAllocationProp.type.
     """
@@ -65,14 +64,14 @@ class Allocation(PlanModel):
     """
 
     bind: str | None = None
-    """Import instead of create: the name under which the caller of apply passes a file descriptor.
+    """Imports the memory instead of creating it. The caller of apply passes a file descriptor under this name.
 
     Errors: HP107 without shareable: posix_fd, or with count.
     Source: hipMemImportFromShareableHandle.
     """
 
     rank: OfRank | None = None
-    """Who makes it: a rank by its number, or `first_of_node`. Left out: every rank makes its own.
+    """The rank that makes it: a number, or `first_of_node`. Default: every rank makes its own.
 
     Errors: HP107 in a plan without ranks:.
     Source: ours.
@@ -93,32 +92,32 @@ class Allocation(PlanModel):
 
 
 class Mapping(PlanModel):
-    """One allocation placed in a reservation (hipMemMap). Without access nobody can use it, not even its own device."""
+    """One allocation placed in a reservation (hipMemMap). Without access no device can use it, not even the one that
+    holds it."""
 
     allocation: str
-    """Which allocation, or `name.*` for all of a counted one, in order, back to back.
+    """The allocation, or `name.*` for all members of a counted one, in order and without gaps.
 
     Errors: HP202 no such allocation.
     Source: hipMemMap(handle).
     """
 
     at: Offset | None = None
-    """Where the mapping starts in its reservation. Unit: bytes. Left out: right behind the mapping before it.
+    """The offset of the mapping in its reservation, in bytes. Default: the end of the previous mapping.
 
-    Errors: HP205 overlaps another mapping; HP206 runs past the end.
+    Errors: HP205 overlaps another mapping; HP206 past the end of the reservation.
     Source: hipMemMap(ptr).
     """
 
     size: Size | None = None
-    """How much of the allocation is mapped, from its first byte on. Unit: bytes. Left out: all of it.
+    """How many bytes of the allocation are mapped, from its first byte on. Default: all.
 
     Errors: HP207 more than the allocation has.
-    Source: hipMemMap(size). The offset into the allocation is 0 in every HIP release, so there is no field
-    for it.
+    Source: hipMemMap(size). HIP requires offset 0 into the allocation in every release, so there is no key for it.
     """
 
     access: Access | None = None
-    """Who may use this mapping. Left out: what the reservation says.
+    """The access of each device to this mapping. Default: that of the reservation.
 
     Errors: HP201 no such device; HP104 not none, r or rw.
     Source: hipMemSetAccess.
@@ -126,59 +125,59 @@ class Mapping(PlanModel):
 
 
 class Reservation(PlanModel):
-    """A range of virtual addresses, nothing behind it yet (hipMemAddressReserve)."""
+    """A range of virtual addresses, without memory until something is mapped (hipMemAddressReserve)."""
 
     size: Size | None = None
-    """How much address space. Unit: bytes. Left out: up to the end of the last mapping.
+    """The size of the address range in bytes. Default: up to the end of the last mapping.
 
     Errors: HP107 neither size nor mappings.
     Source: hipMemAddressReserve(size).
     """
 
     alignment: Alignment | None = None
-    """The address is a multiple of this. Unit: bytes, a power of two. Left out: what the runtime gives.
+    """The alignment of the address in bytes, a power of two. Default: the runtime's.
 
     Errors: HP105 not a power of two.
-    Source: hipMemAddressReserve(alignment); HIP 6.x to 10.x check but ignore it, so hipplan reserves more
-    and aligns.
+    Source: hipMemAddressReserve(alignment); HIP 6.x to 10.x check it but ignore it, so hipplan reserves more and aligns
+    the address itself.
     """
 
     address: Annotated[int, Field(ge=1, lt=2**64)] | None = None
-    """The address wanted, a hint unless address_policy says exact.
+    """The requested address: a hint, unless address_policy is exact.
 
     Source: hipMemAddressReserve(addr).
     """
 
     address_policy: Literal["prefer", "exact"] = "prefer"
-    """`prefer`: HIP may place the range elsewhere. `exact`: any other address is a failed apply.
+    """`prefer`: HIP may place the range elsewhere. `exact`: with any other address the apply fails.
 
     Errors: HP107 exact without address.
-    Source: ours; HIP itself only knows the hint.
+    Source: ours; HIP only has the hint.
     """
 
     access: Access = {}
-    """Who may use each mapping that does not say so itself. A device that is not named has no access.
+    """The access of mappings without their own `access`. Devices that are not named have none.
 
     Errors: HP201 no such device; HP104 not none, r or rw.
     Source: hipMemSetAccess, per mapping and device.
     """
 
     seal: bool = False
-    """Nobody may write what it maps once its contents are in: rw becomes r, for all, read back. layout.unseal() opens
-    it again.
+    """Makes its mappings read-only after their contents are loaded: rw becomes r for every device, and hipplan reads
+    that back. layout.unseal() makes them writable again.
 
-    Errors: HP257 a warning: nothing fills it.
+    Errors: HP257, a warning: it has no contents.
     Source: hipMemSetAccess.
     """
 
     mappings: Steps[Mapping] = []
-    """What is placed in the range, in order of calls.
+    """The mappings in the range, in the order of the calls.
 
     Source: hipMemMap.
     """
 
     rank: OfRank | None = None
-    """Who makes it: a rank by its number, or `first_of_node`. Left out: every rank makes its own.
+    """The rank that makes it: a number, or `first_of_node`. Default: every rank makes its own.
 
     Errors: HP107 in a plan without ranks:.
     Source: ours.
