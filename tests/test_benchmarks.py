@@ -17,6 +17,7 @@ SMALL = {
     "alternatives": ("--runtime", "sim", "--rounds", "1"),
     "apply": ("--runtime", "sim", "--rounds", "1", "--counts", "8"),
     "calls": ("--runtime", "sim", "--rounds", "1", "--counts", "8"),
+    "kept": ("--runtime", "sim", "--rounds", "1", "--gib", "0.02"),
     "growth": ("--runtime", "sim", "--rounds", "1"),
     "llama": ("--runtime", "sim", "--rounds", "1"),
     "loading": ("--runtime", "sim", "--rounds", "1", "--gib", "0.01"),

@@ -79,9 +79,9 @@ def anywhere(program: Program) -> Program:
 
 
 def as_held(program: Program, at: Mapping[str, int]) -> Program:
-    """What there is to attach to. at: where each reservation is."""
+    """What there is to attach to, without the text of the plan. at: where each reservation is."""
     ours = contents.lane_names(program)
-    held = tuple(_placed(step, at) for step in program.making if step.name not in ours)
+    held = tuple(_placed(replace(step, origin=None), at) for step in program.making if step.name not in ours)
     return replace(program, steps=held, warnings=(), source=program.name)
 
 

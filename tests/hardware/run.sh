@@ -54,7 +54,7 @@ for part in $parts; do
       tests "${HIPPLAN_ENDURANCE_SECONDS:-600}" endurance -s tests/hardware/test_cycles.py
     ;;
   benchmarks)
-    for name in apply alternatives growth llama loading ranks gather sleep; do
+    for name in apply alternatives growth llama loading ranks gather sleep kept; do
       show=14 run 150 "bench-$name" "$python" "benchmarks/$name.py" --json "$out/$name.json"
     done
     show=30 run 60 bench-copies "$python" -m hipplan bench --compare
