@@ -131,7 +131,7 @@ class Holder:
                 self._go_on(guest)
         self._kept.close_olds({guest.generation for guest in self._guests if guest.talk is not None})
         over = any(guest.wants.get("force") for guest in self._ending) or not self._attached()
-        if self._signal or (self._ending and over):
+        if self._code is None and (self._signal or (self._ending and over)):
             if self._filling is None:
                 self._code = 128 + self._signal if self._signal else ExitCode.OK
             elif not self._filling.stopped:

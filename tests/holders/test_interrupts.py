@@ -1,0 +1,96 @@
+"""What ends while a holder fills: whoever waits for it, the terminal, the holder itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hipplan
+from hipplan.holders import asking, names
+from tests.conftest import Simulator
+from tests.holders.test_holders import f32, until
+from tests.holders.test_killed import about
+from tests.pauses import Pause
+
+
+def command(*arguments: str, faults: str = "", errors: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+    """faults: of the simulator of a filler. errors: where standard error goes."""
+    environment = os.environ | ({"HIPSIM_FAIL": faults} if faults else {})
+    return subprocess.Popen([sys.executable, "-m", "hipplan", *arguments], stderr=errors, env=environment)
+
+
+def state() -> str:
+    return str(asking.status("w")["state"])
+
+
+def has_heard(process: int, number: int) -> bool:
+    """Whether a signal that was sent is no longer pending."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    (pending,) = (int(line.split()[1], 16) for line in lines if line.startswith("ShdPnd"))
+    return not pending & 1 << (number - 1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_who_interrupts_up_leaves_nothing(folder: Path, plan: Path, tmp_path: Path, number: signal.Signals) -> None:
+    pause = Pause(tmp_path, "hipMemMap@2")
+    up = command("up", str(plan), "--name", "w", faults=pause.rule, errors=subprocess.PIPE)
+    with pause.under_way():
+        assert state() == "filling"
+        up.send_signal(number)
+        until(lambda: has_heard(up.pid, number))
+    said = up.communicate()[1]
+    assert b"SIGTERM: rolled back" in said  # the holder's word to the filler
+    assert up.returncode == 128 + number
+    until(lambda: not about(plan))
+    assert [name for name, _, runs in names.known() if runs] == []
+
+
+def test_down_while_it_fills_is_the_end_of_both(folder: Path, plan: Path, tmp_path: Path) -> None:
+    pause = Pause(tmp_path, "hipMemMap@2")
+    up = command("up", str(plan), "--name", "w", faults=pause.rule)
+    with pause.under_way():
+        down = command("down", "w", "--quiet")
+        until(lambda: state() == "ending")
+    assert (down.wait(), up.wait()) == (0, 143)
+    until(lambda: not about(plan))
+
+
+def test_the_end_of_whoever_waits_does_not_stop_the_filling(
+    folder: Path, plan: Path, tmp_path: Path, sim: Simulator
+) -> None:
+    pause = Pause(tmp_path, "hipMemMap@2")
+    up = command("up", str(plan), "--name", "w", faults=pause.rule)
+    with pause.under_way():
+        up.kill()
+        up.wait()
+    with hipplan.attach("w", answer=False) as layout:
+        assert f32(layout, "model.b", sim) == {2.5}
+    assert command("down", "w", "--wait", "--quiet").wait() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_who_interrupts_replace_leaves_the_old(
+    folder: Path, plan: Path, tmp_path: Path, sim: Simulator, number: signal.Signals
+) -> None:
+    pause = Pause(tmp_path, "hipMemMap@4")  # the first filler makes three
+    assert command("up", str(plan), "--name", "w", "--quiet", faults=pause.rule).wait() == 0
+    more = tmp_path / "more.yaml"
+    more.write_text(plan.read_text().replace("{dtype: f32, shape: [512, 1024]}", "{dtype: f32, shape: [1024, 1024]}"))
+    replace = command("replace", "w", str(more))
+    with pause.under_way():
+        assert state() == "replacing"
+        assert command("replace", "w", str(plan)).wait() == 4  # one at a time
+        replace.send_signal(number)
+        replace.wait()
+    assert replace.returncode == (130 if number == signal.SIGINT else -9)
+    until(lambda: state() == "ready")
+    until(lambda: not about(more))
+    with hipplan.attach("w", answer=False) as layout:
+        assert f32(layout, "model.b", sim) == {2.5}
+        assert layout.lost == {}
+    assert command("down", "w", "--wait", "--quiet").wait() == 0
