@@ -309,7 +309,7 @@ def _report(layout: Layout, as_json: bool) -> None:
     from hipplan.machines.runtimes import version_of
     from hipplan.plain import counted
     from hipplan.program.difference import from_nothing
-    from hipplan.show import render, render_json
+    from hipplan.show import render, render_json, summary
 
     if as_json:
         print(strict_json.dumps(render_json.layout_json(layout)), flush=True)
@@ -320,7 +320,10 @@ def _report(layout: Layout, as_json: bool) -> None:
     where = f"{program.machine}, {version_of(layout.runtime)}"
     render.tell(f"{program.name}: applied on {where}; {steps}, {checks}", style="bold")
     render.tell(render.devices_text(program, here=True))
-    print(render.resources_table(program.resources, layout))
+    shown = summary.outline(program.resources)
+    print(render.resources_table(shown, layout))
+    if len(shown) < len(program.resources):
+        render.tell(f"{len(program.resources) - len(shown)} more objects: --format json has all of them")
     print(render.totals(program))
     if layout.retries:
         render.tell(retried_text(layout.retries))

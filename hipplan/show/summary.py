@@ -70,6 +70,14 @@ def resources_summary(resources: Sequence[Resource]) -> str:
     return fitted_table(("name", "kind", "device", ">count", "holds", ">asked", ">padded"), rows)
 
 
+def outline(resources: Sequence[Resource]) -> Sequence[Resource]:
+    """Of very many those alone that nothing else holds, and no more of them than fit a screen."""
+    if len(resources) <= ROWS_MAX:
+        return resources
+    parts = {one.memory for one in resources if one.kind == "mapping" and "#" in one.memory}
+    return [one for one in resources if not one.inside and one.name not in parts][:ROWS_MAX]
+
+
 def _summed(
     shown: Iterable[Resource], inside: Mapping[tuple[str, str], int], name_of: Callable[[Resource], str]
 ) -> Iterator[tuple[str, ...]]:

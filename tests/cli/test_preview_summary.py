@@ -133,3 +133,14 @@ def test_json_has_all_rows_and_takes_no_choice_of_them(more: list[str], hipplan:
     done = hipplan("preview", QUICKSTART, "--machine", "sim-2", "--format", "json", *more)
 
     assert (done.returncode, "JSON has all of them" in done.stderr) == (2, True)
+
+
+def test_the_report_of_an_apply_fits_a_screen_too(hipplan: Run) -> None:
+    line = ("apply", LLAMA, "--machine", "mi300x-8", "--runtime", "sim", "--once", "--no-verify", "--var", "cache=1GiB")
+    shown = hipplan(*line).stdout
+    told = json.loads(hipplan(*line, "--format", "json").stdout.splitlines()[0])
+
+    assert len(shown.splitlines()) < 60
+    for name in (f"{kind}.{number}" for kind in ("rank", "kv") for number in range(8)):
+        assert re.search(rf"^{re.escape(name)} +region .* 0x[0-9a-f]+ ", shown, re.M), name
+    assert f"\n{len(told['resources']) - 16} more objects: --format json has all of them\n" in shown
