@@ -126,7 +126,7 @@ def _before_fork() -> None:
 def _after_fork() -> None:
     try:
         _loading.release()
-    except RuntimeError:  # it waited in vain
+    except RuntimeError:  # the wait was useless
         return
 
 

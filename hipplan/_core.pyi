@@ -109,7 +109,7 @@ class Leased:
     def size(self) -> int: ...
 
 class Lease:
-    """On a window, for somebody who cannot hold one himself; given back when it goes."""
+    """On a window, for a holder that cannot own a lease itself; released with it."""
 
     def __init__(self, window: Window) -> None: ...
 

@@ -127,7 +127,7 @@ def render_diagnostic(diagnostic: Diagnostic) -> str:
 
 
 SUGGESTIONS_MAX = 20
-"""Mistakes of one plan or file that get one."""
+"""How many errors of one plan or file get a suggestion."""
 
 _COMPARED, _NEAR, _LOOKED_AT = 20, 300, 10_000
 """Names that a wrong one is compared with: those that begin and end most as it does, of the nearest in length, of so
@@ -157,7 +157,7 @@ def _alike(word: str, name: str) -> int:
 
 
 class Suggestions:
-    """suggest() for the first mistakes: looking for the nearest of many names is slow, and the thousandth gets none."""
+    """suggest() for the first errors only: finding the nearest of many names is slow."""
 
     def __init__(self) -> None:
         self._left = SUGGESTIONS_MAX
@@ -195,8 +195,8 @@ def _excerpt(span: Span, label: str) -> list[str]:
 
 
 def printable(text: str) -> str:
-    """A line of text for people, whoever wrote what is in it. Control characters would move the terminal's cursor, and
-    a line break forge a line: each is shown as a replacement sign, one column wide."""
+    """A line of text that is safe to print, whatever its source. Control characters would move the terminal's cursor,
+    and a line break forge a line: each is shown as a replacement sign, one column wide."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in text)

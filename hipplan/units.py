@@ -41,7 +41,7 @@ def parse_size(value: Any) -> int:
     """The number of bytes that a plan's `size` means. Raises SizeError."""
     if value.__class__ is not str and value.__class__ is not int:
         value = number(value)
-        # True is an int to Python, `size: true` a mistake.
+        # True is an int to Python, but `size: true` is an error.
         if value.__class__ is not int and not isinstance(value, str):
             whole = isinstance(value, float) and value.is_integer() and 0 <= value < BYTES_MAX
             hint = f"write {int(value)}" if whole else "write bytes, or 64MiB"

@@ -65,7 +65,7 @@ struct started_change {
   std::shared_ptr<known_holdings> of;
   std::shared_ptr<change> what;
 
-  /// Whoever holds the GIL sees both as they were before, or both as they are now.
+  /// A thread with the GIL sees either both old or both new values.
   bool commit(py::object state) const {
     const without_gil release;
     return what->commit([&] { return both_at_once(of->state, state); });

@@ -5,7 +5,8 @@
 namespace hipplan {
 namespace {
 
-/// What the waiting thread does every now and then: signals are answered, progress is told. Either may raise.
+/// What the waiting thread does every now and then: it handles signals and reports progress. Either may
+/// raise.
 void tick(const py::object& on_bytes, std::uint64_t done) {
   const py::gil_scoped_acquire acquire;
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();

@@ -26,8 +26,8 @@ class giving_back : public std::enable_shared_from_this<giving_back> {
         patience_(std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>(patience_s))) {}
 
   /// on_busy: called with the device's name once it is past its time. on_interrupt: when something was
-  /// raised; the first of that is the result, or None. It is not kept here: its traceback may lead to whoever
-  /// holds this.
+  /// raised; the first of that is the result, or None. It is not kept here: its traceback may refer to the
+  /// object that holds this.
   py::object run(const std::shared_ptr<undo_report>& report, const py::object& on_busy,
                  const py::object& on_interrupt) {
     const active_here active(shared_from_this());

@@ -67,7 +67,7 @@ void bind_window(py::module_& module) {
 /// Made by its constructor, never returned: pybind11 loses what is returned where there is no memory for it.
 void bind_lease(py::module_& module) {
   py::class_<lease>(module, "Lease",
-                    "On a window, for somebody who cannot hold one himself; given back when it goes.")
+                    "On a window, for a holder that cannot own a lease itself; released with it.")
       .def("__init__", constructor(+[](const window& on) { return std::make_unique<lease>(on.take()); }),
            is_constructor(), py::arg("window"));
 }
@@ -88,7 +88,7 @@ void bind_pool(py::module_& module) {
       .def_property_readonly("blocks", &memory_pool::blocks)
       .def_property_readonly("used", &memory_pool::used_bytes)
       .def_property_readonly("largest_free", &memory_pool::largest_free_bytes)
-      .def("renew", &memory_pool::renew, no_gil(), "Its memory went and is there again.")
+      .def("renew", &memory_pool::renew, no_gil(), "Its memory was freed and is restored.")
       .def("close", &memory_pool::close, no_gil(),
            "No more blocks; the slot is free when the last one is back.");
 }

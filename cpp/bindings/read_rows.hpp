@@ -10,8 +10,8 @@ namespace hipplan {
 /// Throws std::invalid_argument for a tuple that is no row, and what Python raises.
 [[nodiscard]] row_table_ptr read_rows(const py::sequence& rows);
 
-/// What a caller passes for a row: a file descriptor, or memory by the buffer protocol, which is his to move
-/// again when it is unregistered. Throws what Python raises.
+/// What a caller passes for a row: a file descriptor, or memory by the buffer protocol, which the caller may
+/// move again when it is unregistered. Throws what Python raises.
 [[nodiscard]] binding read_binding(std::size_t row, const py::object& given, std::size_t size_bytes);
 
 }  // namespace hipplan

@@ -1,6 +1,6 @@
 // An alteration of an object that stays, and how to take it back.
 //
-// It owns nothing: given back, it puts the object back as it was; dropped, it lets it be.
+// It owns nothing: given back, it restores the object; dropped, it changes nothing.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ namespace hipplan {
 
 class alteration {
  public:
-  /// back: puts the object back as it was; throws hip_error if the driver refuses.
+  /// back: restores the object; throws hip_error if the driver refuses.
   alteration(plan_name name, std::string identity, std::function<void()> back)
       : name_(std::move(name)), identity_(std::move(identity)), back_(std::move(back)) {}
 
@@ -49,7 +49,7 @@ class alteration {
   plan_name name_;
   std::string identity_;
   std::function<void()> back_;
-  std::unique_ptr<hip::hip_error> failure_;  ///< until it is told
+  std::unique_ptr<hip::hip_error> failure_;  ///< until it is reported
 };
 
 }  // namespace hipplan

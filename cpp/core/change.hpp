@@ -62,7 +62,7 @@ class change {
   /// row that unmaps: what is not mapped any more is not found.
   [[nodiscard]] std::vector<leased> bar(bool force);
 
-  /// What the caller gives for rows that say so.
+  /// What the caller passes for rows that need it.
   void bind(std::vector<binding> bound);
 
   /// Runs rows in order up to `end`, at least one and then as many as fit until a time; stops at the first

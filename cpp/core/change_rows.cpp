@@ -100,7 +100,7 @@ void change::alter(const row& next) {
             auto& what = get<mapping>(next.slot);
             if (what.empty()) throw std::out_of_range("a mapping that is not mapped cannot be unmapped");
             const auto back = [&what, &memory = get<allocation>(unmap.memory), rows = plan_.rows, &unmap] {
-              // Else it is there again, and there was no memory for what the rights were refused with.
+              // Else it is restored, and there was no memory for what the rights were refused with.
               if (what.empty()) what.make(memory);
               if (!unmap.before.empty()) what.set_access(unmap.before, unmap.together);
             };

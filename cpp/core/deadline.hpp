@@ -12,7 +12,7 @@ class deadline {
   using time = std::chrono::steady_clock::time_point;
   explicit deadline(time until) : until_(until) {}
 
-  /// To be told of each call. It looks at the clock after 1, 2, 4, 8, 16, 32, 48 ... of
+  /// Notified of each call. It looks at the clock after 1, 2, 4, 8, 16, 32, 48 ... of
   /// them, because after each it would take a fifth of what all else takes around a driver call. Never more
   /// than 16 pass unseen: calls that were quick may be followed by slow ones.
   void call_made() {

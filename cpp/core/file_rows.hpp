@@ -1,7 +1,7 @@
 // Rows of bytes in a file, read and written with pread and pwrite in short calls.
 //
 // Files are not mapped: one that somebody cuts short meanwhile is an error, not SIGBUS. A call moves half a
-// MiB at most, so that whoever wants to stop need not wait for more.
+// MiB at most, so that an interrupt waits for no more.
 #pragma once
 
 #include <atomic>

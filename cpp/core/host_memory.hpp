@@ -8,7 +8,7 @@
 
 namespace hipplan {
 
-/// Kept by whoever registers it, until it is unregistered.
+/// Kept by the registering owner until it is unregistered.
 class host_memory {
  public:
   host_memory(void* address, std::size_t size_bytes) noexcept : address_(address), size_bytes_(size_bytes) {}

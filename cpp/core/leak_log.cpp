@@ -19,7 +19,7 @@ struct log_state {
   std::vector<line> lines;
 };
 
-/// A fork waits for whoever is at it: the child could wait for ever.
+/// A fork waits for the thread that uses it: else the child could wait for ever.
 log_state& state() {
   static auto* const instance = [] {
     pthread_atfork([] { state().mutex.lock(); }, [] { state().mutex.unlock(); },

@@ -40,7 +40,7 @@ class lease;
 class lease_book : public std::enable_shared_from_this<lease_book> {
  public:
   lease_book();
-  /// How many times bars were settled. Who looks at memory that he found now has this age.
+  /// How many times bars were settled. A view of memory found now has this age.
   [[nodiscard]] std::uint64_t age() const;
   /// Throws lease_refused where a part of the range is barred, or was after `age`.
   [[nodiscard]] lease take(std::string name, std::uintptr_t address, std::size_t size_bytes,

@@ -4,7 +4,8 @@ namespace hipplan {
 namespace {
 
 /// From here on hipMemMap says when it failed. Before, it reports success whatever happened. Which release of
-/// the line from 7.11 on was the first is not certain: asking in vain costs a call, not asking may crash.
+/// the line from 7.11 on was the first is not certain: an unneeded query costs a call, a missing one may
+/// crash.
 constexpr int first_that_reports_failures = 71'400'000;
 
 }  // namespace
@@ -57,7 +58,7 @@ void mapping::take_out() {
   runtime().check(releasing().make(runtime()), "hipMemUnmap",
                   [&] { return std::pair(identify(), placed()); });
   abandon();
-  proven_ = false;  // of what is mapped here again it is to be seen anew
+  proven_ = false;  // the next mapping here is checked again
   pieces_->remove(address_);
 }
 

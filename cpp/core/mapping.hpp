@@ -73,7 +73,7 @@ class mapping : public owned {
   [[nodiscard]] std::string identify() const;
 
  private:
-  /// hipMemMap failed and did not say so: unmapping nothing may crash there.
+  /// hipMemMap failed but returned success: unmapping nothing may crash there.
   [[nodiscard]] bool never_mapped(hip::runtime& runtime) const;
 
   /// For messages: where and how large.

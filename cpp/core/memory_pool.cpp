@@ -76,7 +76,7 @@ void memory_pool::give_back(void* pointer) noexcept {
   if (runtime_->may_call()) {
     try {
       synchronize(*runtime_, device_);
-    } catch (const std::exception& error) {  // a lost device, or no memory to say so: the block is free
+    } catch (const std::exception& error) {  // a lost device, or no memory for the error: the block is free
       report_leak([&] { return error.what(); });
     }
   }

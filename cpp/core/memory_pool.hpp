@@ -36,7 +36,7 @@ class memory_pool {
   /// Waits for the device first: as hipFree does, on which the caller relies.
   /// Unknown pointers are ignored.
   void give_back(void* pointer) noexcept;
-  /// Its memory went and is there again, as when it slept: blocks are given out again.
+  /// Its memory was freed and is restored, as after a sleep: blocks can be allocated again.
   void renew() noexcept;
   /// No more blocks; the slot is free again when the last one is back.
   void close() noexcept;

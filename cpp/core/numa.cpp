@@ -31,7 +31,7 @@ near_node::near_node(int node) noexcept {
   if (node < 0) return;
   if (syscall(SYS_get_mempolicy, &policy_before_, mask_before_.data(), nodes_max, nullptr, 0) != 0) return;
   const auto mask = only(node);
-  // The kernel takes one bit less than it is told there are.
+  // The kernel uses one bit less than the given count.
   changed_ = syscall(SYS_set_mempolicy, mpol_preferred, mask.data(), nodes_max) == 0;
 }
 

@@ -12,7 +12,7 @@ namespace hipplan {
 /// than anything else beside the driver's calls.
 class plan_name {
  public:
-  /// A text of its own. Implicit: whoever makes one object need not know.
+  /// A text of its own. Implicit, so that makers of one object need not name it.
   plan_name(std::string text) : text_(std::make_shared<const std::string>(std::move(text))) {}
   /// One of many in a table that lives as long as any of them.
   explicit plan_name(std::shared_ptr<const std::string> text) noexcept : text_(std::move(text)) {}

@@ -81,7 +81,7 @@ class retired {
     leased,   ///< What leases are on stays, mappings excepted: those go, so that a stale pointer faults. What
               ///< they lie in, and every buffer under a lease, stays, so that it never hits new memory;
               ///< streams stay, because a thread that moves bytes may use them.
-    all,      ///< nobody has asked for it to go: all of it stays as long as a lease is out
+    all,      ///< dropped without close(): everything stays until the last lease ends
   };
   void spare_locked(spared what) noexcept { spared_ = what; }
   [[nodiscard]] bool goes_locked() const noexcept { return !lists_.going.empty(); }

@@ -110,7 +110,7 @@ struct attach_stream {
 struct await_stream {  // its slot is the stream's; no_slot: the null stream of `on`
   device_id on;
 };
-struct copy_memory {  // its slot is that of the mapping copied to
+struct copy_memory {  // its slot belongs to the target mapping
   device_id device;
   slot_id source;
   device_id source_device;

@@ -135,8 +135,8 @@ fault_rule parse_rule(std::string_view rule, const fault_words& words) {
   return out;
 }
 
-// Until somebody has written to the FIFO, or opened and closed it; signals do not end it. Whoever opens it
-// for writing, which waits for a reader, knows then that the call is under way.
+// Until somebody has written to the FIFO, or opened and closed it; signals do not end it. The process that
+// opens it for writing, which waits for a reader, knows then that the call is under way.
 void pause_for(const std::string& path) {
   const int descriptor = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (descriptor < 0) return;  // it is gone: nobody can end the pause

@@ -221,7 +221,7 @@ def _apply(
         finally:  # also when nobody reads standard output any more, or it is full
             code = _save(layout, saves, as_json)
             _tear_down(layout, as_json, given.quiet)
-    # Also of a signal that came after the last step: whoever sent it is told that it was heard.
+    # Also of a signal that came after the last step: its sender gets a reply.
     return code or (128 + interrupts.number if interrupts.number else 0)
 
 
@@ -337,7 +337,7 @@ def _tear_down(layout: Layout, as_json: bool, quiet: bool) -> None:
         undone = layout.close()
     except LeakError as error:
         if as_json and error.undone is not None:
-            with suppress(OSError):  # the leak matters more than who hears of it here
+            with suppress(OSError):  # the leak matters more than this report
                 print(strict_json.dumps(render_json.undone_json(error.undone)), flush=True)
         raise
     if as_json:

@@ -111,7 +111,7 @@ def plans_named(given: argparse.Namespace, *, parts: bool = False) -> list[str]:
     for named in given.files:
         below = [str(path) for path in plans_below(Path(named), parts=parts)] if is_folder(named) else []
         found += below or [named]
-    if given.only_plans:  # what cannot be looked into stays, for whoever opens it to say why
+    if given.only_plans:  # an unreadable file stays in the list; opening it reports why
         files = {named: Path(named) for named in found if not _is_no_path(named) and os.path.isfile(named)}  # noqa: PTH113
         plans = set(plans_among(files.values(), parts=parts))
         found = [named for named in found if named not in files or files[named] in plans]
@@ -195,7 +195,7 @@ def _named_by(index: str) -> set[str]:
 
     try:
         return set(read_index(index).values())
-    except FileProblem:  # which whoever reads it tells
+    except FileProblem:  # the reader reports it
         return set()
 
 
@@ -217,7 +217,7 @@ def tell_failure(error: HipplanError, as_json: bool) -> None:
 
         told = [diagnostic.to_json() for diagnostic in error.diagnostics]
         line = strict_json.document(None, event="failed", exit_code=error.exit_code, diagnostics=told)
-        with contextlib.suppress(OSError):  # the failure matters more than who hears of it here
+        with contextlib.suppress(OSError):  # the failure matters more than this report
             print(line, flush=True)
 
 

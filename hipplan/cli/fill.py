@@ -1,4 +1,5 @@
-"""The filler of a holder, as it starts it: `hipplan up` with --filler. It tells errors to whoever asked for it."""
+"""The filler of a holder, as it starts it: `hipplan up` with --filler. It reports errors to the process that started
+it."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ _SHORT = {
 }
 """What hipplan itself may lack, however small the plan is."""
 _UNLOADED = {errno.ENOMEM: "failed to map segment from shared object", errno.EMFILE: "Too many open files"}
-"""How the dynamic linker says so of a compiled module."""
+"""The dynamic linker's words for it."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Standard streams as commands may rely on them, whoever started the command."""
+"""Standard streams that commands can rely on, however they were started."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def whole() -> None:
 
 
 class _Told(io.TextIOBase):
-    """Standard error. On a full disk, or with a reader that has gone, what it is told is lost, and nothing else."""
+    """Standard error. On a full disk, or with a reader that has gone, its output is lost, and nothing else."""
 
     def __init__(self, encoding: str) -> None:
         self._encoding = encoding

@@ -85,7 +85,7 @@ def _start(given: Namespace) -> int:
         if code < 0:
             print(f"hipplan up: error: the holder was ended by signal {-code}", file=sys.stderr)
         return code if code >= 0 else ExitCode.ROLLED_BACK
-    holder.returncode = 0  # it goes on without this process, and subprocess need not warn of that
+    holder.returncode = 0  # it runs on without this process, and subprocess must not warn of that
     return _tell(given)
 
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 _ORDER = (ExitCode.OK, ExitCode.MACHINE, ExitCode.INVALID)
-"""An invalid plan outweighs a machine that is too small: mend that first."""
+"""An invalid plan outweighs a machine that is too small: fix the plan first."""
 
 
 def declare(parser: Parser) -> None:

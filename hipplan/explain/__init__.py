@@ -1,4 +1,4 @@
-"""What `hipplan explain HPnnn` prints: a page for each code, with a failing and a mended example."""
+"""What `hipplan explain HPnnn` prints: a page for each code, with a failing and a working example."""
 
 from __future__ import annotations
 

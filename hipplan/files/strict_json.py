@@ -50,7 +50,7 @@ def loads(text: str | bytes, **how: Any) -> Any:
 
 
 def _int(text: str) -> int:
-    _float(text)  # whoever shows or divides it may want one
+    _float(text)  # code that shows or divides it needs one
     return int(text)
 
 

@@ -47,7 +47,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class TensorFile:
-    """An open file and what is in it. Whoever opened it closes the descriptor."""
+    """An open file and what is in it. The opener closes the descriptor."""
 
     path: str
     descriptor: int

@@ -112,7 +112,7 @@ _STATUS: dict[str, Any] = {
 
 
 def checked(said: Message, name: str) -> Message:
-    """A status. Raises HeldError (HP455): whoever is there need not be this version of hipplan."""
+    """A status. Raises HeldError (HP455): the other end may be another version of hipplan."""
     found = said.get("status")
     if isinstance(found, dict) and all(isinstance(found.get(key), kind) for key, kind in _STATUS.items()):
         return found

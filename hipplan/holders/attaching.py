@@ -48,7 +48,7 @@ class Attachment:
         return {CLOSED: "closed", REPLACED: "replaced"}.get(said, "")
 
     def detach(self) -> None:
-        """The holder hears that this process has let go."""
+        """Notifies the holder that this process has detached."""
         self._detached = True
         self._line.close()
 

@@ -51,7 +51,7 @@ class Guest:
         self.until = time.monotonic() + ANSWER_S
 
     def tell(self, word: bytes) -> None:
-        """A packet that nobody has asked for."""
+        """A packet that was not requested."""
         with contextlib.suppress(OSError):
             self.link.send(word)
 
@@ -87,7 +87,7 @@ def command_of(process: int) -> str:
 
 
 def refused(code: str, summary: str, why: str = "", hint: str = "") -> Message:
-    """An answer that is an error of whoever asked."""
+    """An answer to an invalid request."""
     return {"refused": {"code": code, "summary": summary, "why": why, "hint": hint}}
 
 

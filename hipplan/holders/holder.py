@@ -1,4 +1,4 @@
-"""The process that keeps a layout: descriptors of its memory, no device context, and whoever asks for them.
+"""The process that keeps a layout: descriptors of its memory, no device context, and the processes that attach.
 
 One thread, one selector. A filler makes what is to be held; a new one makes what replaces it, beside the old. Guests
 ask what there is, attach, or end it.
@@ -29,9 +29,9 @@ from hipplan.processes.packets import CLOSED, LOOK_S, Gone, Message, is_same_use
 GUESTS, ASKING = 4096, 64
 """So many at once; and so many whose request is still to come: one more takes the place of the first."""
 REPLACED = b"replaced"
-"""What those hear who are attached to something that is held no more."""
+"""The message to attached processes when the holder no longer keeps their memory."""
 _ENDING_S = 2.0
-"""How long those who are to hear of the end may take."""
+"""How long notified processes may take."""
 
 
 class Holder:
@@ -41,7 +41,7 @@ class Holder:
         self, name: Name, command: Command, access: str, ready: Callable[[], None], told: int | None = None
     ) -> None:
         """access: what it allows at most to those who attach. ready: called once all is there. told: where
-        somebody who waits for that hears that it failed."""
+        a process that waits for it gets the failure."""
         self._name = name
         self._command = command
         self._access = access

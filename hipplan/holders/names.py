@@ -97,7 +97,7 @@ def _locked(folder: int, name: str) -> int:
         except BaseException:
             os.close(lock)
             raise
-        os.close(lock)  # whoever had it has just taken the file away: once more
+        os.close(lock)  # its owner has just removed the file: retry
 
 
 def _is_there(folder: int, name: str) -> bool:

@@ -97,7 +97,8 @@ class Item:
 
 
 def canonical(source: Source) -> str:
-    """The plan as `hipplan fmt` writes it. Raises PlanError if it has mistakes, or HP026 if it would lose something."""
+    """The plan as `hipplan fmt` writes it. Raises PlanError for errors in the plan, or HP026 if formatting would lose
+    something."""
     if source.found:
         raise PlanError(source.found)
     text, comments = _written(source)

@@ -53,7 +53,7 @@ def expand(
     include_anywhere: bool = False,
     rank: Rank = _ALONE,
 ) -> Expanded:
-    """Read a document and fill in everything. Raises PlanError with all mistakes found on the way.
+    """Reads a document and expands it. Raises PlanError with all errors found.
 
     given: values of variables, each of which the document must declare. ambient: values for those that it declares.
     rank: whose values $(rank) and the like have, where the document is for ranks.
@@ -138,7 +138,7 @@ class _Expander:
     # Variables
 
     def _report_unknown(self) -> None:
-        """Nothing uses what is not declared, so all else can be told too."""
+        """Nothing uses an undeclared variable, so all other errors can be reported too."""
         declared = self.documents.vars
         span = self.documents.root.span(("vars",), key=True)
         for name in self.given:
@@ -184,7 +184,7 @@ class _Expander:
             self.variables.pop(name, None)
 
     def _find_families(self, devices: Mapping[str, Any]) -> None:
-        budget = self.budget.copy()  # whoever makes the devices asks for them again
+        budget = self.budget.copy()  # making the devices counts them again
         for name, selector in devices.items():
             count = selector.get("count") if isinstance(selector, dict) else None
             if isinstance(count, int) and count > 0:

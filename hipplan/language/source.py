@@ -5,7 +5,7 @@
 of positions is the tree of nodes that PyYAML's composer makes anyway: it is walked only when something is
 wrong, so a good plan pays nothing for it.
 
-All mistakes of a document that can be found together are raised together, as PlanError.
+All errors of a document that can be found together are raised together, as PlanError.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Source:
         self.budget = budget or Budget()
         """What is left for what becomes of it; documents that belong together share one."""
         self.found = Findings()
-        """Mistakes that leave the data readable (a key that appears twice): told together with later ones."""
+        """Errors that leave the data readable (a key that appears twice): reported together with later ones."""
         self.root = root
         self._lines: list[str] | None = None
         self._children: dict[int, dict[Any, tuple[yaml.Node, yaml.Node]]] = {}
@@ -217,7 +217,7 @@ def _decode(raw: bytes, name: str) -> str:
 
 
 class _Reader:
-    """Turns one text into a Source; collects every mistake on the way."""
+    """Turns one text into a Source and collects every error."""
 
     def __init__(self, name: str, text: str, wanted: str, budget: Budget | None) -> None:
         self.source = Source(name, text, None, None, budget)

@@ -1,4 +1,4 @@
-"""What a layout stands on: the memory that it holds, natively, and the lock of whoever changes or closes it."""
+"""What a layout stands on: the memory that it holds, natively, and the lock for changing or closing it."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ class Ranks(Protocol):
     """With whom a layout is changed (hipplan.ranks.agreement)."""
 
     def agreeing(self, call: str) -> AbstractContextManager[Agreement]:
-        """An agreement whose ranks hear of what is raised within."""
+        """An agreement that reports exceptions raised within it to its ranks."""
 
     def lost(self) -> dict[int, str]:
         """Of Layout.lost."""
 
     def part(self, wait_s: float = 0.0) -> tuple[int, ...]:
-        """The layout is closed: says so to the others. Returns the ranks that still hold theirs after so long."""
+        """Notifies the others that the layout is closed. Returns the ranks that still hold theirs after so long."""
 
     def barrier(self, timeout_s: float | None = None) -> None:
         """Of Layout.barrier()."""
@@ -70,7 +70,7 @@ class Holder(Protocol):
         """Of Layout.lost; empty while it keeps what the layout maps."""
 
     def detach(self) -> None:
-        """The layout is closed: says so."""
+        """Notifies the holder that the layout is closed."""
 
 
 class Holding:
@@ -89,7 +89,7 @@ class Holding:
         self.in_doubt: Callable[[], Undone] | None = None
         """Rolls back a change of which nobody knows whether the ranks commit."""
         self.on_map: dict[tuple[str, ...], Callable[[tuple[str, ...]], object]] = {}
-        """Who is to be told when what sleeps is there again, by its names."""
+        """Callbacks for when sleeping memory is restored, by its names."""
         self.gives_back: set[int] = set()
         """Devices whose memory comes back as soon as it is given back."""
         self.under_way = UnderWay()
@@ -107,7 +107,7 @@ class Holding:
 
     @property
     def leases(self) -> _core.LeaseBook:
-        """Who looks at it."""
+        """The leases on it."""
         return self.native.leases
 
     @property

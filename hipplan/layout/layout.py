@@ -130,7 +130,7 @@ class Layout(MovesBytes):
         """Makes of this layout what a plan says, in place; print() what it gives to see what that was.
 
         What is the same in both keeps its address, its handle and its bytes. What is new is made and read back before
-        anything goes; until then a failure leaves the layout as it was. plan, vars, bind, on_step, verify: as of
+        anything goes; until then a failure leaves the layout unchanged. plan, vars, bind, on_step, verify: as of
         hipplan.apply; bind needs only what is new. Raises, with nothing changed, PlanError, MachineError (this machine
         cannot hold the old and the new together), RuntimeUnavailable (it does not tell what it has), ApplyError (rolled
         back), LayoutInUse (HP409) while views of what would go are out; LeakError if it has changed, but something
@@ -213,7 +213,7 @@ class Layout(MovesBytes):
 
         names: left out, all that sleeps. retain: the copies, files too, stay for the next sleep. What was dropped has
         the bytes that the plan's contents say, or undefined ones. Raises ApplyError: no such thing (HP420), no room
-        (HP442), a copy that is not as it was (HP405, HP421, HP443), or it failed and was rolled back; then it still
+        (HP442), a copy that has changed (HP405, HP421, HP443), or it failed and was rolled back; then it still
         sleeps. LeakError: it is awake, and something could not be given back.
         """
         try:

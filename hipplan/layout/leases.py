@@ -1,4 +1,4 @@
-"""Who looks at a layout's memory, told to people."""
+"""Error messages for views of a layout's memory."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class Mover:
         size = len(step.header) + sum(part.size for part in step.parts)
         try:
             with replacing(step.file) as descriptor:
-                os.posix_fallocate(descriptor, 0, max(size, 1))  # a full disk is told before the first byte
+                os.posix_fallocate(descriptor, 0, max(size, 1))  # a full disk is reported before the first byte
                 os.ftruncate(descriptor, size)
                 os.pwrite(descriptor, step.header, 0)
                 offset = len(step.header)

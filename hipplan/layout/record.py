@@ -1,6 +1,6 @@
 """The record of an apply: JSON lines, one when it begins, one for each step, check-up and undo, each with its time.
 
-Writing never fails an apply: what cannot be written is told once in the log, and the record ends there. Reading trusts
+Writing never fails an apply: a failed write is logged once, and the record ends there. Reading trusts
 nothing: a file that is no record is an HP414, one that ends in the middle is shown as far as it goes.
 """
 

@@ -1,4 +1,4 @@
-"""Sleep and wake of a live layout: what only the driver knows of whether they can be had, and who is told of them."""
+"""Sleep and wake of a live layout: checks that only the driver can answer, and callbacks."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def _remove(files: set[str]) -> None:
 
 
 def _tell_woken(holding: Holding) -> None:
-    """Who asked for it at sleep(), of what is there again."""
+    """Calls the on_map of sleep() for memory that is restored."""
     for wanted, on_map in list(holding.on_map.items()):
         if not any(holding.state.program.sleeps(name) for name in wanted):
             del holding.on_map[wanted]

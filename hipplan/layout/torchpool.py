@@ -78,7 +78,7 @@ class TorchPool:
             self._torch().cuda.empty_cache()
 
     def renew(self) -> None:
-        """Gives out blocks again, if its memory slept and is there again."""
+        """Allocates blocks again after its memory slept and is restored."""
         with contextlib.suppress(KeyError, BufferError):  # it is gone, or still sleeps
             if self._placed()[:2] == self._place[:2]:
                 self._place = self._placed()

@@ -1,9 +1,9 @@
 """From one program to another, as a transaction: apply, update, grow, shrink, remap, seal, sleep and back.
 
 Order: what is new is made and read back; then what stays is altered, and read back; then contents; then what they
-filled is sealed where the plan says so, and read back. Then the decision falls, natively, and what is left over, of the
-old or of the new, is given back last. Until the decision a failure leaves the layout as it was: addresses, access, and
-bytes but those that contents were writing.
+filled is sealed if the plan asks for it, and read back. Then the decision falls, natively, and what is left over, of
+the old or of the new, is given back last. Until the decision a failure leaves the layout unchanged: addresses, access,
+and bytes but those that contents were writing.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class Transaction:
             raise ValueError("the layout is closed" if self.holdings.closed else "the change was rolled back")
 
     def roll_back(self) -> Undone:
-        """Everything is as it was before; gives back what was made."""
+        """Restores the old state and releases what was made."""
         if self._change is not None:
             self._change.roll_back()
         return self._give_back(self.old.program.devices)
@@ -369,7 +369,7 @@ class Transaction:
         callers_own = error is self._callbacks.raised
         notes = (f"retried: {retried_text(self.retries)}",) if self.retries else ()
         notes = (*notes, f"undone: {undone.summary()}")
-        changed = tuple(_core.take_leaks_here())  # else nobody hears of them
+        changed = tuple(_core.take_leaks_here())  # else they are never reported
         notes = (*notes, *(f"not restored: {line}" for line in changed))
         if isinstance(error, _core.HipError) and not callers_own:
             found = [refused(error, step, f"{self._number + 1} of {self._total}", self._hint, notes)]

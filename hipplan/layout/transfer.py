@@ -40,7 +40,7 @@ class Transfer:
         failure: Failure,
     ) -> None:
         """close: of the files, once it is done."""
-        self._native: _core.QueuedWork | _core.Background | None = native  # first: it goes before the leases do
+        self._native: _core.QueuedWork | _core.Background | None = native  # first: it is destroyed before the leases
         self._leases = list(leases)
         self._close = close
         self._to_error = failure
@@ -84,7 +84,7 @@ class Transfer:
 
     def __await__(self) -> Generator[Any, None, None]:
         """As wait(), for asyncio: others run meanwhile."""
-        import asyncio  # which is slow to import, and whoever awaits has it
+        import asyncio  # which is slow to import; code that awaits has it already
 
         pause_s = _FIRST_PAUSE_S
         while not self.done:

@@ -179,8 +179,8 @@ def _undone(work: _core.GivingBack, report: _core.UndoReport, interrupt: BaseExc
 
 
 def give_back_waiting() -> BaseException | None:
-    """Tries again what waited for views, which may be gone by now. A failure goes to the log: whoever could be told
-    has left. Gives what was raised into the waits, such as KeyboardInterrupt: for the caller to raise."""
+    """Tries again what waited for views, which may be gone by now. A failure goes to the log: any caller that could be
+    told has left. Gives what was raised into the waits, such as KeyboardInterrupt: for the caller to raise."""
     interrupt: BaseException | None = None
     for retired in _waiting():
         if retired.waits:
@@ -243,13 +243,13 @@ def _tell_interrupted() -> None:
 
 def _tell_busy(device: str) -> None:
     text = "device '%s' is still busy after %g s; its memory cannot be released before it is idle"
-    if threading.current_thread() is threading.main_thread():  # no other one hears an interrupt
+    if threading.current_thread() is threading.main_thread():  # no other thread gets an interrupt
         text += ". Interrupt to stop waiting for it"
     log.warning(text, device, patience())
 
 
 def patience() -> float:
-    """Seconds after which a device that is still busy is told of, and may be given up on. HIPPLAN_IDLE_NOTICE."""
+    """Seconds after which a busy device is reported, and an interrupt ends the wait for it. HIPPLAN_IDLE_NOTICE."""
     try:
         return idle_notice_s()
     except SettingError:  # set since the runtime was chosen: nothing may fail in an undo, and least of all this

@@ -39,7 +39,7 @@ def change(
     check: bool = True,
     force: bool = False,
 ) -> Difference:
-    """Goes the way from what the layout is. One at a time: waits for a change that another thread makes.
+    """Changes the layout. One at a time: waits for a change that another thread makes.
 
     call: what the ranks of the layout's group do together; empty: this one does it alone. way: what to do, of the
     layout as it is then; it is given what makes a program one that also maps what other ranks make. force: views of

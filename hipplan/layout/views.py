@@ -310,7 +310,7 @@ def _fit(name: str, size: int, dtype: DType, shape: Sequence[int] | int | None) 
 
 
 def _check_stream(stream: Any, place: Place) -> None:
-    """What the protocol allows for each kind of device; a mistake here would be a race elsewhere."""
+    """What the protocol allows for each kind of device; an error here would be a race elsewhere."""
     kind = place.dl_device[0]
     allowed = {2: stream != 0, 13: stream != 0, 10: stream not in (1, 2)}.get(kind, stream in (None, -1))
     if not allowed or not (stream is None or (isinstance(stream, int) and stream >= -1)):

@@ -256,7 +256,7 @@ def _shipped() -> Traversable:
 def load_machine(machine: str | os.PathLike[str] | Machine) -> Machine:
     """A shipped profile by name, any profile by path, or one that is loaded already, as it is.
 
-    Raises ProfileError with every mistake of the file.
+    Raises ProfileError with every error of the file.
     """
     if isinstance(machine, Machine):
         return machine

@@ -53,7 +53,7 @@ def choose(wanted: str | os.PathLike[str] | None = None, machine: Machine | None
     """Opens a runtime.
 
     wanted: auto, amd, cuda, sim or a path; None: HIPPLAN_RUNTIME, else auto. `auto` takes amd if it has a
-    device, else cuda if it has one, else the simulator, and says so in `notice`.
+    device, else cuda if it has one, else the simulator, and reports the choice in `notice`.
     machine: what the simulator is to be; only for sim.
     Raises RuntimeUnavailable (HP407) with what was looked at; SettingError (HP407, HP415) for a name that no runtime
     has, and for an environment variable with a value that it cannot have.
@@ -70,7 +70,7 @@ def choose(wanted: str | os.PathLike[str] | None = None, machine: Machine | None
 
 
 def idle_notice_s() -> float:
-    """For how long a device may be busy before somebody hears of it. Raises SettingError (HP415)."""
+    """How long a device may be busy before it is reported. Raises SettingError (HP415)."""
     text = os.environ.get("HIPPLAN_IDLE_NOTICE")
     if not text:
         return IDLE_NOTICE_S
@@ -230,7 +230,7 @@ def _amd_candidates() -> Iterator[str]:
     for folder in dict.fromkeys(filter(None, folders)):
         for name in names:
             path = Path(folder, "lib", name)
-            if path.is_symlink() or path.exists():  # a link that leads nowhere is told of
+            if path.is_symlink() or path.exists():  # a broken link is reported
                 yield str(path)
     yield from names
 

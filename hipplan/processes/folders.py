@@ -19,7 +19,7 @@ def within(folder: int, name: str) -> str:
 
 
 def _runtime_folders() -> list[str]:
-    """Where the system gives each user a folder of his own."""
+    """Where the system gives each user a folder."""
     given = (os.environ.get("XDG_RUNTIME_DIR", ""), f"/run/user/{os.geteuid()}")
     return [folder for folder in dict.fromkeys(given) if os.path.isabs(folder)]  # noqa: PTH117
 

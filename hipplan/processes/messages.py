@@ -171,7 +171,7 @@ class Server:
 
 
 def serve_until(stop: int, server: Server | None) -> None:
-    """Sleeps until the descriptor `stop` can be read, and answers meanwhile whoever asks the server."""
+    """Sleeps until the descriptor `stop` can be read, and answers requests to the server meanwhile."""
     ready = select.poll()  # not select(): descriptors beyond 1023 are usual where each allocation costs one
     for descriptor in (stop, *([server.fileno()] if server else [])):
         ready.register(descriptor, select.POLLIN)
@@ -184,7 +184,7 @@ def serve_until(stop: int, server: Server | None) -> None:
 
 
 def packed(message: Message) -> bytes:
-    """As it goes over a socket. Raises ValueError if it is longer than anybody would read."""
+    """The bytes for a socket. Raises ValueError if they are longer than a reader accepts."""
     text = strict_json.dumps(message).encode()
     if len(text) > MESSAGE_BYTES:
         raise ValueError("the message is too long")

@@ -28,7 +28,7 @@ Message = dict[str, Any]
 TEXT_MAX = 64 << 20
 DESCRIPTORS_MAX = 1 << 20
 CLOSED = b"closed"
-"""The last packet of whoever ends on purpose."""
+"""The last packet of a process that ends on purpose."""
 _PACKET, _BATCH = 1 << 16, 253
 _HEAD, _INT = struct.Struct(">II"), struct.Struct("i")
 _OVERFLOW_UID = 65534
@@ -45,7 +45,7 @@ class Gone(Exception):
 
 @dataclass
 class Received:
-    """What the other end has sent. Whoever has it closes the descriptors."""
+    """What the other end has sent. Its owner closes the descriptors."""
 
     message: Message
     descriptors: list[int] = field(default_factory=list)
@@ -243,7 +243,7 @@ class Line:
 
 
 def _close_in_child() -> None:
-    """A forked child would keep a connection of its parent's open, and nobody would hear of the parent's end."""
+    """A forked child would keep its parent's connection open and hide the parent's end."""
     for line in _lines:
         line.close()
 

@@ -66,7 +66,7 @@ def hold(layout: Layout) -> None:
 
 
 def answer_in_thread(layout: Layout) -> None:
-    """As hold(), and serves in a thread of this process until its end. The log says so once if it cannot."""
+    """As hold(), and serves in a thread of this process until its end. Logs once if it cannot."""
     global _thread, _was_started
     hold(layout)
     with _lock:
@@ -303,7 +303,7 @@ _READ_BACK: dict[str, type] = {"checks": int, "differ": int, "differences": list
 
 
 def _checked(said: Message) -> Message:
-    """Raises ValueError if it is no answer: whoever is there need not be this version of hipplan."""
+    """Raises ValueError if it is no answer: the other end may be another version of hipplan."""
     layouts: Any = said.get("layouts")
     if (
         said.get("format_version") == strict_json.FORMAT_VERSION

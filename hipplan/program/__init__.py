@@ -1,5 +1,6 @@
 """What a plan becomes on one machine: the steps in order, without a driver.
 
-In: a LoadedPlan and a Machine. Out: a Program, or every reason why not; and the way from one Program to another. Plain
+In: a LoadedPlan and a Machine. Out: a Program, or every reason why not; and the change from one Program to another.
+Plain
 data: the same input gives the same steps each time.
 """

@@ -1,4 +1,4 @@
-"""The programs of all ranks of a plan, for whoever has no group: validate and preview. Pure."""
+"""The programs of all ranks of a plan, without a group: for validate and preview. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hipplan.program.parts import offer_of, with_parts
 from hipplan.program.program import Program
 
 CHECKED_MAX = 1024
-"""Ranks that are looked at, one after the other: each reads the plan anew."""
+"""How many ranks are checked, one after the other: each reads the plan again."""
 
 
 def ranks_of(plan: LoadedPlan, count: int | None) -> list[Rank]:

@@ -49,7 +49,7 @@ class ChangeAdvice(Step):
 
 @step_data
 class TakeOut(Step):
-    """Unmaps a mapping of the layout as it was, in whose place something else is to be mapped."""
+    """Unmaps a mapping of the old layout to map something else in its place."""
 
     call = "hipMemUnmap"
     reservation: str
@@ -79,7 +79,7 @@ class CopyBytes(Step):
     call = "hipMemcpyPeer"
     source: str
     in_place: bool
-    """The source is a mapping of the layout as it was, not one that is made for this."""
+    """The source is a mapping of the old layout, not a temporary one."""
     source_device: int
     target: str
     target_device: int

@@ -211,7 +211,7 @@ class _Compiler:
         spec = allocation.spec
         size = round_up(spec.size, self.granularity(allocation.device, spec.granularity))
         span = self.plan.span(*allocation.path)
-        if allocation.path[0] == "allocations":  # of a region its range is told
+        if allocation.path[0] == "allocations":  # a region reports its range
             ranges.check_size(name, size, "padding", span, self.findings)
         step: steps.Step
         if spec.bind is not None:
@@ -350,7 +350,7 @@ class _Compiler:
             to, stream = self.ordinal(prefetch.to), prefetch.stream or ""
             if stream:
                 on = self._stream_device(stream)
-            else:  # the null stream of where it goes; the host has none
+            else:  # the null stream of the target; the host has none
                 on = next(iter(self.devices.values())) if prefetch.to == HOST else to
             self.steps.append(
                 steps.Prefetch(

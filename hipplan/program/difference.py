@@ -24,7 +24,7 @@ _name = attrgetter("name")
 
 
 class Difference(Way):
-    """What a change made of a layout: the way from `old` to `new`, in the order it is gone.
+    """What a change made of a layout: the steps from `old` to `new`, in order.
 
     print() tells it line by line; it is false where nothing differs.
     """

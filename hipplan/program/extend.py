@@ -1,6 +1,6 @@
 """Programs in which a reservation maps more at its end, or less. Pure.
 
-A reservation that is full gets more addresses right behind it (ReserveBeside): together they are one range to whoever
+A reservation that is full gets more addresses right behind it (ReserveBeside): together they are one range to code that
 looks, with the addresses of the first one.
 """
 
@@ -41,7 +41,7 @@ class _Placed:
 def grown(
     program: Program, name: str, live: Addresses, *, by: Size | None = None, to: Size | None = None, step: int = 0
 ) -> Program:
-    """With new memory like that of the last mapping, behind it: at least `by` bytes, or up to `to`.
+    """With new memory like the last mapping's, after it: at least `by` bytes, or up to `to`.
 
     step: what its size is a multiple of; 0: the granularity.
 

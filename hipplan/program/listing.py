@@ -38,7 +38,7 @@ class Line:
 
 
 def lines(way: Way) -> list[Line]:
-    """In the order of the new program, then what goes. The pieces of a region are told with the region."""
+    """In the order of the new program, then what is removed. The pieces of a region are listed with the region."""
     old, new, filled = _Side(way.old), _Side(way.new), _filled(way)
     found = [line for resource in new.shown() if (line := _line(resource, way, old, new, filled))]
     for resource in old.shown():
@@ -135,7 +135,7 @@ def _line(resource: Resource, way: Way, old: _Side, new: _Side, filled: Set[str]
 
 
 def _slept(was: Resource, now: Resource, way: Way) -> str:
-    """Memory that falls asleep or wakes; a mapping of it is told with it."""
+    """Memory that falls asleep or wakes; its mappings are listed with it."""
     if now.kind == "mapping" or bool(was.asleep) == bool(now.asleep):
         return ""
     if now.asleep:

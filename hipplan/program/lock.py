@@ -1,4 +1,4 @@
-"""Locks: what a plan becomes on one machine, written down, so that every later run gets the same or is told why not.
+"""Locks: what a plan becomes on one machine, so that every later run gets the same or an error that says why not.
 
 A lock is YAML to read, compare and keep beside the plan. It holds the digest of the plan and its variables, the facts
 of the machine that matter, the sizes after padding, and an address for every reservation. No time and no path is in it:

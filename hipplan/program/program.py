@@ -49,7 +49,7 @@ class Program:
     measured: Machine | None = None
     """The machine it is made for."""
     steps: tuple[Step, ...]
-    """All that is to be done, in order: the only place that says so. What is sealed is made open where contents are to
+    """All steps, in order: the only place that defines them. What is sealed is made open where contents are to
     come in, and sealed behind them (sealing.py)."""
     warnings: tuple[Diagnostic, ...] = ()
     host_visible: frozenset[str] = frozenset()

@@ -24,7 +24,7 @@ def slots_of(program_steps: Iterable[steps.Step]) -> dict[str, int]:
 
 
 def rows_of(todo: Iterable[steps.Step], slots: Slots, old: Callable[[str], int] | None = None) -> list[Row]:
-    """A row for each step. old: the slot of something of the layout as it was, in a change. KeyError for a name that
+    """A row for each step. old: the slot of an object of the old layout, in a change. KeyError for a name that
     has no slot."""
     return [_ROWS[type(step)](step, slots, old) for step in todo]
 

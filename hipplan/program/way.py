@@ -1,4 +1,4 @@
-"""The way from one program to another: what stays, and the steps for what does not. Plain data."""
+"""The change from one program to another: what stays, and the steps for the rest. Plain data."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Way:
     new: Program
     """As it will be: of a reservation that stays, the size is the old one's."""
     additions: tuple[steps.Step, ...]
-    """Steps of `new` that only make things: an undo leaves everything as it was."""
+    """Steps of `new` that only make objects: an undo leaves everything unchanged."""
     changes: tuple[steps.Step, ...]
     """Steps that change what is there, and what needs them to have been."""
     gone: tuple[steps.Step, ...]

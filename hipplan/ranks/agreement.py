@@ -2,9 +2,9 @@
 
 hello: every rank says who and where it is. plans: every rank has read its plan, and knows that it can be made. vote:
 every rank has made, mapped, filled and read back what is its own. Between the last two the ranks of a node send each
-other descriptors of their memory, where the plan says so (meeting.py). A round ends with one value that is written once
-and read by all: what everybody said, written by rank 0, or why it ends in vain, written by whoever fails first or has
-waited too long. So all ranks commit, or none does, as long as that value can be read.
+other descriptors of their memory, if the plan asks for it (meeting.py). A round ends with one value that is written
+once and read by all: the messages of all ranks, written by rank 0, or the failure, written by the rank that fails first
+or has waited too long. So all ranks commit, or none does, as long as that value can be read.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from hipplan.ranks.words import Said, doubt, failure, silence, told_to_others, u
 log = logging.getLogger("hipplan")
 
 SLACK_S = 1.0
-"""How much longer than rank 0 the others wait, so that one rank ends a round in vain and not all at once; and how much
+"""How much longer than rank 0 the others wait, so that one rank ends a failed round and not all at once; and how much
 longer a store that does not answer is asked again."""
 _AGAIN_S = 0.05
 _HELLO, _PLANS, _VOTE, _OVER = "hello", "plans", "vote", ""
@@ -62,7 +62,7 @@ class Ranks:
 
     @contextlib.contextmanager
     def agreeing(self, call: str, timeout_s: float | None = None) -> Iterator[Agreement]:
-        """An agreement whose ranks hear of what is raised within. call: what all of them are about to do.
+        """An agreement that reports exceptions raised within it to its ranks. call: what all of them are about to do.
 
         timeout_s: another one than for the other calls.
         Raises GroupError: a rank did not come (HP431), cannot take part (HP430), or does not fit (HP433).
@@ -85,7 +85,7 @@ class Ranks:
         return {} if self.links is None else self.links.lost()
 
     def part(self, wait_s: float = 0.0) -> tuple[int, ...]:
-        """The layout is closed: says so to the others. Returns the ranks that still hold theirs after so long."""
+        """Notifies the others that the layout is closed. Returns the ranks that still hold theirs after so long."""
         if self.links is None:
             return ()
         links, self.links = self.links, None
@@ -144,7 +144,8 @@ class Agreement:
         self.neighbours = neighbours(self._group.rank, nodes)
 
     def plans(self, program: Program | None) -> list[Said]:
-        """This rank can make its program, and says so; what all say. None: it is no plan that is agreed on.
+        """Reports that this rank can make its program, and returns the reports of all. None: it is no plan that is
+        agreed on.
 
         Raises GroupError.
         """
@@ -223,7 +224,7 @@ class Agreement:
         return False
 
     def vote(self, look: Callable[[], None]) -> BaseException | None:
-        """This rank can commit; returns when all do. look: called now and then; what it raises ends the vote in vain,
+        """This rank can commit; returns when all do. look: called now and then; what it raises fails the vote,
         and is raised; where all have decided to commit by then it is returned.
 
         Raises GroupError: none does (HP430, HP431); GroupInDoubt (HP432): what was decided cannot be read.
@@ -240,7 +241,7 @@ class Agreement:
         look()  # nothing has been said yet
         try:
             self._vote(ends, raised)
-            if self._ranks.links is None:  # else these ranks hear of each other's end already
+            if self._ranks.links is None:  # else these ranks notice each other's end already
                 self._ranks.links = self.meeting.take_mesh()
             return raised[0] if raised else None
         finally:
@@ -266,7 +267,7 @@ class Agreement:
                 # Its own key, too: a folder that is used again must not tell of this failure.
                 self._group.store.first(self._key(self._group.rank), self._written(failed))
                 ended = _parsed(self._group.store.first(self._key("end"), self._written(failed)))
-                # A round that ended well is over, so the others hear of it in the next.
+                # A round that ended well is over, so the others learn of it in the next.
                 self._round = _NEXT[self._round] if "all" in ended else _OVER
         except StoreLost as lost:
             log.warning("the other ranks wait for their deadline: %s", lost)
@@ -275,7 +276,7 @@ class Agreement:
         return f"{self.number}/{self._round}/{name}"
 
     def _end_of_round(self, mine: Said, ends: Look, raised: Sequence[BaseException] = ()) -> list[Said]:
-        """What everybody says. ends: whether this rank ends the round in vain, for what it has `raised`.
+        """The messages of all ranks. ends: whether this rank fails the round with what it has `raised`.
 
         Raises GroupError where the round was aborted, StoreLost.
         """

@@ -159,7 +159,7 @@ class Meeting:
                 os.close(descriptor)
 
     def take_mesh(self) -> Mesh | None:
-        """The connections, for whoever keeps them."""
+        """The connections, to be kept by the caller."""
         mesh, self._mesh = self._mesh, None
         return mesh
 

@@ -102,7 +102,7 @@ class Door:
         raise Late(awaited)
 
     def _who(self, caller: socket.socket, until: float, look: Look, awaited: Iterable[int]) -> int:
-        """The rank that knocks; -1 for somebody who has no business here."""
+        """The rank that connects; -1 for a process that is not a rank of this node."""
         if not is_same_user(caller):
             return -1
         for _ in _moments(min(until, time.monotonic() + 1.0), look, awaited, quietly=True):
@@ -201,7 +201,7 @@ class Mesh:
             time.sleep(_LOOK_S)
 
     def say_closed(self) -> None:
-        """The others hear that this rank has closed its layout, and not just ended."""
+        """Notifies the others that this rank has closed its layout, and not just ended."""
         for link in self._links.values():
             with contextlib.suppress(OSError):
                 link.send(CLOSED)
@@ -213,7 +213,7 @@ class Mesh:
 
 
 def _close_in_child() -> None:
-    """A forked child would keep a connection of its parent's open, and nobody would hear of the parent's end."""
+    """A forked child would keep its parent's connection open and hide the parent's end."""
     for mesh in _meshes:
         mesh.close()
 

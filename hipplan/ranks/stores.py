@@ -39,7 +39,7 @@ class Store(Protocol):
     """
 
     def first(self, key: str, value: bytes) -> bytes:
-        """Writes a value if none is there. Returns what is there: the same for everybody who ever asks."""
+        """Writes a value if there is none. Returns the stored value, which is the same for every reader."""
 
     def get(self, key: str, until: float, look: Look) -> bytes | None:
         """Waits for a value until a monotonic time, or until look() ends the wait; None if there is none by then."""
@@ -115,8 +115,8 @@ class TorchStore:
         return self._compare_set(key, "", value.decode())  # "": if there is none
 
     def get(self, key: str, until: float, look: Look) -> bytes | None:
-        # Store.wait() would be one operation, but a TCPStore of torch 1 is of no use after a wait in vain. A value that
-        # nobody expects is never set: what is there comes back, or else that value.
+        # Store.wait() would be one operation, but a TCPStore of torch 1 is unusable after a wait that timed out. A
+        # value that nobody expects is never set: what is there comes back, or else that value.
         for _ in attempts(until, look):
             value = self._compare_set(key, _NOTHING, _NOTHING)
             if value != _NOTHING.encode():

@@ -22,7 +22,7 @@ struct mapped_piece {
   std::size_t size = 0;
 };
 
-/// The mapping that holds an address, whoever may access it; empty where nothing is mapped.
+/// The mapping at an address, whatever its access; empty if nothing is mapped.
 [[nodiscard]] std::optional<mapped_piece> piece_at(CUdeviceptr address);
 
 /// HIP 7's rule for unmapping and access: whole mappings, one after the other without a hole. CUDA unmaps

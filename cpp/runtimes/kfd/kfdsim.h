@@ -17,7 +17,7 @@ extern "C" {
  * bytes the whole text needs without it, as snprintf does. */
 size_t kfdsim_ledger(char* out, size_t capacity);
 
-/* Arms fault rules such as "alloc_memory_of_gpu@3=ENOMEM"; null or empty disarms. Counting starts anew. Other than
+/* Arms fault rules such as "alloc_memory_of_gpu@3=ENOMEM"; null or empty disarms. Counting restarts. Other than
  * 0: they cannot be read, and kfdsim_last_message() says why. */
 int kfdsim_fail(const char* rules);
 const char* kfdsim_last_message(void);

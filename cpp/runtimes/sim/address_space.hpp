@@ -55,7 +55,7 @@ class address_space {
 /// Throws std::bad_alloc where the kernel has no room for another mapping.
 void show_to_cpu(std::uintptr_t address, std::uint64_t bytes, int rights, int descriptor,
                  std::uint64_t offset);
-/// Makes it inaccessible again. Returns false, and then it is as it was, where the kernel refuses.
+/// Makes it inaccessible again. Returns false, and leaves it unchanged, if the kernel refuses.
 [[nodiscard]] bool hide_from_cpu(std::uintptr_t address, std::uint64_t bytes) noexcept;
 
 }  // namespace hipsim

@@ -25,7 +25,7 @@ const char* hipsim_last_message(void);
  * the bytes the whole text needs without it, as snprintf does. */
 size_t hipsim_ledger(char* out, size_t capacity);
 
-/* Arms fault rules such as "hipMemMap@3=hipErrorOutOfMemory"; null or empty disarms. Counting starts anew. */
+/* Arms fault rules such as "hipMemMap@3=hipErrorOutOfMemory"; null or empty disarms. Counting restarts. */
 int hipsim_fail(const char* rules);
 
 /* Calls made to fail, and calls counted, since the rules were armed; 0 in a forked child. */

@@ -30,7 +30,7 @@ struct physical {
   extent memory;
 };
 
-/// What hipMemCreate was given, kept to be told back.
+/// What hipMemCreate was given, for later queries.
 struct allocation_properties {
   std::uint32_t type = 0;
   std::uint32_t handle_type = 0;

@@ -48,7 +48,7 @@ struct personality {
                                            : 91),
         last_amd_attribute(v.at_least(7, 0) ? 10020 : 10017) {}
 
-  bool keeps_only_errors;  ///< a success leaves the thread's last error as it was
+  bool keeps_only_errors;  ///< a success leaves the thread's last error unchanged
   bool one_last_error;     ///< hipExtGetLastError is hipGetLastError under another name
   bool checks_streams;     ///< an unknown stream is ContextIsDestroyed instead of undefined
   std::uint32_t reserve_bad_size_code;

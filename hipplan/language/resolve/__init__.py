@@ -44,7 +44,7 @@ def resolve(
 ) -> tuple[Objects, list[Diagnostic]]:
     """The objects of a plan and everything that is wrong with it; where something is, the objects that are sound.
 
-    `broken` are names (as noun:name) whose own definition is wrong already: references to them are no mistakes.
+    `broken` are names (as noun:name) whose own definition is wrong already: references to them are not errors.
     `left_out` are such definitions; only the names that they refer to are checked. rank: whose objects they are.
     Raises PlanError (HP023) where it makes too many.
     """

@@ -45,7 +45,7 @@ def resolve_contents(
     for name, spec in plan.contents.items():
         path: Path = ("contents", name)
         if name not in dtypes and any(names.is_elsewhere(noun, name.partition("[")[0]) for noun in _HAVE_BYTES):
-            continue  # whoever makes it fills it
+            continue  # the rank that makes it fills it
         known = _known(name, path, dtypes, names, key=True)
         if spec.copy_of is not None and not _known(spec.copy_of, (*path, "copy_of"), dtypes, names):
             continue

@@ -23,7 +23,7 @@ class Mappings:
     def of(self, name: str, reservation: Reservation, path: Path) -> tuple[ResolvedMapping, ...]:
         """What a reservation maps, in order."""
         mappings = tuple(self._spread(name, reservation, path))
-        # A pattern spreads into many mappings, but its line is told about once.
+        # A pattern expands to many mappings, but its line is reported once.
         told: set[Path] = set()
         if reservation.size is not None:
             self._check_end(name, reservation.size, mappings, told)

@@ -74,7 +74,7 @@ class Names:
     ) -> None:
         """A reference to what does not exist, unless its definition has been called wrong already.
 
-        known: the names that there are; otherwise: a hint where none is near. Both only for the first mistakes.
+        known: the existing names; otherwise: a hint if none is near. Both only for the first errors.
         """
         self.wrong.add(path[:2])
         if self.is_broken(noun, name) or self.found.enough():

@@ -1,4 +1,4 @@
-"""Names in objects that have another mistake: they are looked up all the same, so that one run reports both."""
+"""Names in objects that have another error: they are looked up anyway, so that one run reports both."""
 
 from __future__ import annotations
 

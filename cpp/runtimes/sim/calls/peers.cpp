@@ -8,7 +8,7 @@ bool is_peer(const machine& m, int device, int peer) {
   return m.is_device(peer) && peer != device && m.profile.linked(device, peer);
 }
 
-constexpr std::uint32_t no_link = 0xFFFF'FFFF;  // how AMD's library says so: it is no error
+constexpr std::uint32_t no_link = 0xFFFF'FFFF;  // AMD's library reports this without an error
 
 // The numbers of hsa_amd_link_info_type_t. NVLink has none; XGMI is what a HIP program can make of it.
 std::uint32_t link_number(link_type type) { return type == link_type::pcie ? 2 : 4; }
@@ -61,7 +61,7 @@ hipError_t hipDeviceGetP2PAttribute(int* value, hipDeviceP2PAttr attribute, int 
   if (srcDevice < 0 || dstDevice < 0) return hipErrorInvalidDevice;
   const auto link = m->profile.links.find({srcDevice, dstDevice});
   const bool linked = link != m->profile.links.end();
-  const bool atomics = !linked || link->second.type != link_type::pcie;  // AMD says so of no link, too
+  const bool atomics = !linked || link->second.type != link_type::pcie;  // AMD reports it for no link, too
   switch (attribute) {
     case hipDevP2PAttrPerformanceRank:
       *value = linked ? static_cast<int>(link_number(link->second.type)) : static_cast<int>(no_link);

@@ -139,7 +139,7 @@ hipError_t hipDrvPointerGetAttributes(unsigned int count, hipPointer_attribute* 
   const auto at = locate(*m, address_of(ptr));
   for (unsigned int i = 0; i < count; ++i) {
     if (!data[i]) return undefined("hipDrvPointerGetAttributes", "a null answer");
-    // As in CUDA, what cannot be told about one attribute does not fail the others.
+    // As in CUDA, an attribute that is unknown does not fail the others.
     (void)write_attribute(*m, data[i], attributes[i], address_of(ptr), at);
   }
   return hipSuccess;

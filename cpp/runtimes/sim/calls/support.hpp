@@ -15,7 +15,7 @@ template <class Pointer>
 }
 [[nodiscard]] inline void* pointer_to(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
 
-/// The answer where AMD's library crashes or is undefined, with a line in the log that says so.
+/// The answer where AMD's library crashes or is undefined, with a line in the log.
 [[nodiscard]] inline hipError_t undefined(const char* function, const std::string& what) {
   note(function, what + " (undefined in the real library)");
   return hipErrorInvalidValue;
