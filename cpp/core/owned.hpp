@@ -83,7 +83,8 @@ class owned {
   }
 
  private:
-  hip::runtime* runtime_;  ///< the owner's user keeps it: a shared_ptr here would be counted by the thousand
+  hip::runtime* runtime_;  ///< kept alive by the code that has the owner: a shared_ptr here would be counted
+                           ///< by the thousand
   plan_name name_;
   bool full_ = false;
   hip::hipError_t failure_ = hip::hipSuccess;  ///< of a release
