@@ -83,7 +83,7 @@ def test_ten_thousand_tensors_take_at_most_a_second_and_two_megabytes() -> None:
     took = time.process_time() - began
 
     assert len(picture.html.encode()) < 2_000_000
-    assert took < 1
+    assert took < (4 if "HIPPLAN_SANITIZER" in os.environ else 1)  # CPU time of the drawing alone
     tensors = [title for _, title in boxes(svg) if title.startswith("model.model.layers.")]
     assert len(tensors) == 10_000
 
