@@ -41,7 +41,7 @@ def run(given: Namespace) -> int:
                 bars.bytes("filling memory", done, total)
 
         try:
-            fill(program, chosen, to, chosen_here=lock is None, on_progress=progressed, on_bytes=moved)
+            fill(program, chosen, to, locked=lock is not None, on_progress=progressed, on_bytes=moved)
         except Interrupted as interrupted:
             with contextlib.suppress(OSError):
                 print(f"{interrupted}: rolled back", file=sys.stderr)

@@ -8,7 +8,6 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 from hipplan import _core
 from hipplan.errors import ApplyError, Diagnostic, HeldError, HipplanError, LeakError, driver_failure
@@ -20,6 +19,7 @@ from hipplan.machines.profiles import Machine
 from hipplan.machines.runtimes import Chosen
 from hipplan.processes.packets import Gone, Late, Line, Message
 from hipplan.program import held, written
+from hipplan.program.content_steps import written_by
 from hipplan.program.lock import Locked
 from hipplan.program.program import Program
 
@@ -75,37 +75,61 @@ def prepared(
 ) -> Program:
     """The program of what is to be held. there: bytes that are held already, by UUID of device.
 
-    Its addresses are chosen, so that they are free in those who attach as far as anybody can know.
     Raises PlanError, MachineError.
     """
     program = held.holdable(prepare(plan, chosen, profile, there))
-    return held.at_known_places(program) if lock is None else lock.hold(program, profile)
+    return program if lock is None else lock.hold(program, profile)
 
 
-def fill(program: Program, chosen: Chosen, to: ToHolder, *, chosen_here: bool, **how: Any) -> None:
-    """Makes and fills it, and hands it over; what this process has of it is given back.
+def fill(
+    program: Program, chosen: Chosen, to: ToHolder, *, locked: bool, on_progress: OnProgress, on_bytes: OnProgress
+) -> None:
+    """Makes and fills it, hands it over, and frees what this process has of it.
 
-    chosen_here: its addresses were, so others will do where those are taken. how: as of run(). Raises as run() does,
-    HipError, HeldError, LeakError.
+    locked: its addresses are; others are chosen, so that they are free in those who attach as far as anybody can know.
+    Raises as run() does, HipError, HeldError, LeakError.
     """
-    on_bytes = how.pop("on_bytes")
+    whole = _Whole(program)
+
+    def progressed(done: int, total: int) -> None:
+        whole.next_step()
+        on_progress(done, total)
 
     def moved(done: int, total: int) -> None:
-        to.progress(done, total)
+        to.progress(*whole.of(done, total))
         on_bytes(done, total)
 
+    def made(program: Program) -> Layout:
+        return run(program, chosen.runtime, notice=chosen.notice, on_progress=progressed, on_bytes=moved)
+
     try:
-        layout = run(program, chosen.runtime, notice=chosen.notice, on_bytes=moved, **how)
+        layout = made(program if locked else held.at_known_places(program))
     except ApplyError as error:
-        if not chosen_here or error.leaks or error.diagnostics[0].code != "HP404":
+        if locked or error.leaks or error.diagnostics[0].code != "HP404":
             raise
-        layout = run(held.anywhere(program), chosen.runtime, notice=chosen.notice, on_bytes=moved, **how)
+        layout = made(program)  # those places are taken: the driver chooses
     try:
         _hand_over(layout, chosen, to)
     except BaseException as error:
         _undo(layout, error)
         raise
     layout.close()
+
+
+class _Whole:
+    """How much of all contents is there, where each step counts its own bytes."""
+
+    def __init__(self, program: Program) -> None:
+        self._total = sum(part.size for step in program.contents for part in written_by(step))
+        self._before = self._step = 0
+
+    def next_step(self) -> None:
+        self._before, self._step = self._before + self._step, 0
+
+    def of(self, done: int, total: int) -> tuple[int, int]:
+        """(done, total) of a step -> of all."""
+        self._step = total
+        return min(self._before + done, self._total), self._total
 
 
 def _undo(layout: Layout, error: BaseException) -> None:

@@ -73,11 +73,6 @@ def at_known_places(program: Program) -> Program:
     return replace(program, steps=tuple(_placed(step, at) for step in program.steps))
 
 
-def anywhere(program: Program) -> Program:
-    """With addresses that the driver chooses."""
-    return replace(program, steps=tuple(map(_unplaced, program.steps)))
-
-
 def as_held(program: Program, at: Mapping[str, int]) -> Program:
     """What there is to attach to, without the text of the plan. at: where each reservation is."""
     ours = contents.lane_names(program)

@@ -56,6 +56,10 @@ class HolderEnd:
         self._line.close()
 
 
+def _ignored(done: int, total: int) -> None:
+    """Progress."""
+
+
 class Fill(Phase):
     """All that a filler does."""
 
@@ -67,7 +71,7 @@ class Fill(Phase):
     def act(self, state: HolderEnd) -> None:
         chosen = choose("sim")
         program = prepared(load(PLAN), chosen, None, None, state.filler.held)
-        fill(program, chosen, state.filler, chosen_here=True, on_bytes=lambda done, total: None)
+        fill(program, chosen, state.filler, locked=False, on_bytes=_ignored, on_progress=_ignored)
 
     def end(self, state: HolderEnd) -> None:
         state.close()

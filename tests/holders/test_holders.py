@@ -350,3 +350,70 @@ def test_a_forked_child_neither_keeps_nor_ends_what_its_parent_has_attached(held
     until(lambda: attached() == [])
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
+
+
+def test_addresses_that_are_taken_in_the_filler_are_the_drivers(folder: Path, tmp_path: Path, sim: Simulator) -> None:
+    """Where no plan or lock chooses them: here two ranges of the plan itself meet."""
+    from hipplan.program.window import start_for
+
+    base = start_for("meets")
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(f"""hipplan: 1
+name: meets
+devices: {{gpu: {{count: 1}}}}
+allocations: {{a: {{device: gpu.0, size: 2MiB}}}}
+reservations:
+  fixed: {{size: 2MiB, address: {base:#x}, address_policy: exact, mappings: [{{allocation: a, access: {{gpu.0: rw}}}}]}}
+regions: {{model: {{device: gpu.0, size: 2MiB}}}}
+""")
+    assert run(["up", str(plan), "--name", "w", "--quiet"]) == 0
+    with hipplan.attach("w", answer=False) as layout:
+        assert layout["fixed"].address == base
+        assert layout["model"].address not in (None, base)
+    assert run(["down", "w", "--wait", "--quiet"]) == 0
+    plan.write_text(plan.read_text().replace(f"{base:#x}", "0x7fffffe00000"))  # where the stack ends
+    assert run(["up", str(plan), "--name", "w", "--quiet"]) == 4
+
+
+def test_a_lock_says_where_all_of_it_is(folder: Path, plan: Path, tmp_path: Path, sim: Simulator, capfd: Any) -> None:
+    lock = tmp_path / "plan.lock"
+    arguments = ["lock", str(plan), "--runtime", "sim", "--address-base", "0x6c0000000000", "-o", str(lock), "--quiet"]
+    assert run(arguments) == 0
+    assert run(["up", str(plan), "--name", "w", "--quiet", "--locked", str(lock)]) == 0
+    with hipplan.attach("w", answer=False) as layout:
+        assert layout["range"].address == 0x6C0000000000
+    assert run(["replace", "w", str(plan), "--locked", str(lock), "--var", "value=2"]) == 2
+    assert "HP320" in capfd.readouterr().err
+    assert run(["down", "w", "--wait", "--quiet"]) == 0
+
+
+def test_what_the_plan_seals_is_sealed_for_writers_too(folder: Path, plan: Path, sim: Simulator) -> None:
+    plan.write_text(plan.read_text().replace("    chunk: 2MiB\n", "    chunk: 2MiB\n    seal: true\n"))
+    assert run(["up", str(plan), "--name", "w", "--quiet", "--access", "rw"]) == 0
+    with hipplan.attach("w", access="rw", answer=False) as layout:
+        with pytest.raises(ApplyError) as caught:
+            layout.fill("model.a", 0.0)
+        assert "sealed" in str(caught.value)
+        layout.fill("range[0]", 1, dtype="u8")
+        layout.unseal("model")
+        layout.fill("model.a", 3.0)
+        assert f32(layout, "model.a", sim) == {3.0}
+    assert run(["down", "w", "--wait", "--quiet"]) == 0
+
+
+@pytest.mark.parametrize(("visible", "said"), [("1,0", "{1.0} 7"), ("1", "HP454"), ("0", "HP454")])
+def test_devices_are_known_by_their_uuids(held: Held, visible: str, said: str) -> None:
+    """Whatever numbers they have for whoever attaches, who must see those that hold memory."""
+    held()
+    script = (
+        "import hipplan\n"
+        "try:\n"
+        "    layout = hipplan.attach('w')\n"
+        "    values = {float(one) for one in layout.read('model.a').ravel()}\n"
+        "    print(values, layout.read('range[0]').max(), len(layout.drift()) or '')\n"
+        "except hipplan.HeldError as error:\n"
+        "    print(error.diagnostics[0].code)\n"
+    )
+    environment = os.environ | {"HIP_VISIBLE_DEVICES": visible}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout.strip() == said

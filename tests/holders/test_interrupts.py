@@ -94,3 +94,15 @@ def test_who_interrupts_replace_leaves_the_old(
         assert f32(layout, "model.b", sim) == {2.5}
         assert layout.lost == {}
     assert command("down", "w", "--wait", "--quiet").wait() == 0
+
+
+def test_ps_says_how_much_is_there(folder: Path, plan: Path, tmp_path: Path) -> None:
+    pause = Pause(tmp_path, "hipMemUnmap@1")  # all is filled by then, and the filler frees its own
+    up = command("up", str(plan), "--name", "w", "--quiet", faults=pause.rule)
+    with pause.under_way():
+        status = asking.status("w")
+        assert (status["state"], status["filled"]) == ("filling", [6 << 20, 6 << 20])
+        shown = subprocess.run([sys.executable, "-m", "hipplan", "ps"], capture_output=True, text=True, check=True)
+        assert "w: filling 100 %" in shown.stdout
+    assert up.wait() == 0
+    assert command("down", "w", "--quiet").wait() == 0
