@@ -215,7 +215,7 @@ class Holder:
             "name": self._name.name,
             "pid": os.getpid(),
             "since": self._since,
-            "state": "ending" if self._ending else state,
+            "state": "ending" if self._ending or self._signal else state,
             "filled": None if self._filling is None else [self._filling.done, self._filling.total],
             "access": self._access,
             "context_bytes": 0,  # descriptors take none of a device's memory
