@@ -317,7 +317,7 @@ def remapping(chosen: Chosen, size: int, rounds: int, folder: Path) -> dict[str,
             "remap, the copy in it": copied,
             "the device's copy": by_itself,
             "remap, all of it": clocked(lambda: layout.remap("r")),
-            "remap, bytes left behind": clocked(lambda: layout.remap("r", keep_bytes=False)),
+            "remap, without bytes": clocked(lambda: layout.remap("r", keep_bytes=False)),
         }
         took = side_by_side(variants, rounds, warm=1)
     print(f"remap of {size / 2**30:.2f} GiB on a device")

@@ -45,29 +45,27 @@ def apply(
     group: Group | None = None,
     timeout: float = 60.0,
 ) -> Layout:
-    """Applies a plan: everything is made, read back and handed out, or nothing is.
+    """Applies a plan: makes everything and reads it back, or makes nothing. Returns the layout.
 
-    plan: a path, a text, a stream, a dict, or what hipplan.load gave.
-    vars: values for the plan's variables; only of a plan that is not loaded yet.
+    plan: a path, text, a stream, a dict, or the result of hipplan.load.
+    vars: values for the plan's variables; only if the plan is not loaded yet.
     runtime: auto, amd, cuda, sim or a path; default HIPPLAN_RUNTIME, else auto.
-    machine: a profile (or its name, or its path) that the simulator becomes; only with the simulator.
-    record: a file for what is done, step by step (JSON lines; `hipplan replay` shows it).
-    locked: a file that `hipplan lock` made: exactly what it says, with the same addresses, or an error.
+    machine: a profile (or its name, or its path) for the simulator to simulate; only with the simulator.
+    record: a file that records each step (JSON lines; `hipplan replay` shows it).
+    locked: a file that `hipplan lock` wrote: applies exactly that, with the same addresses, or raises an error.
     bind: memory for `bind:` buffers (buffer protocol), descriptors for `bind:` allocations, by name.
-    on_step: called before each step with its number, from 0, and the step; what it raises rolls back.
-    on_bytes: called while the plan's contents are moved, with the bytes done and the bytes of the step; likewise.
-    answer: `hipplan verify` in another process of this user may ask what is held, and whether it is as planned; a
-    thread of this process answers.
-    group: the ranks that apply together (hipplan.group): all of them commit, or none does. Of a plan with `ranks:` each
-    applies its own part, else its own plan.
+    on_step: called before each step with its number, from 0, and the step; an exception in it rolls back.
+    on_bytes: called while contents are copied, with the bytes done and the bytes of the step; an exception rolls back.
+    answer: lets `hipplan verify` in another process of this user ask for a check; a thread of this process answers.
+    group: the ranks that apply together (hipplan.group): all of them commit, or none does. Each rank applies its own
+    part of a plan with `ranks:`, else its own plan.
     timeout: with a group, how many seconds a rank that is ready waits for the others.
-    verify: read back from the driver what was made, and compare; False leaves that out.
+    verify: reads back from the driver what was made, and compares it with the plan; False skips that.
 
-    Raises PlanError (the plan is invalid, or not what is locked), MachineError (this machine cannot hold it, or is
-    not what is locked), RuntimeUnavailable,
-    ApplyError (rolled back; `leaks` names what could not be), RecordError (the record cannot be written). With a group
-    also GroupError (another rank failed or did not answer; rolled back) and GroupInDoubt (what was decided cannot be
-    read).
+    Raises PlanError (the plan is invalid, or differs from the lock), MachineError (this machine cannot hold it, or
+    differs from the lock), RuntimeUnavailable, ApplyError (rolled back; `leaks` names what could not be released),
+    RecordError (the record cannot be written). With a group also GroupError (another rank failed or did not answer;
+    rolled back) and GroupInDoubt (the decision of the group cannot be read).
     """
     ranks = None if group is None else _ranks(group, timeout)
     with nullcontext() if ranks is None else ranks.agreeing("apply") as agreement:

@@ -86,7 +86,7 @@ def measure(chosen: Chosen, size: int, repeats: int, compare: bool, on_cell: Cal
     runtime = chosen.runtime
     program = prepare(load(plan(runtime, size, compare)), chosen, None)
     granted = next((r.size for r in program.resources if r.kind == "mapping"), size)
-    with closing(run(program, runtime)) as layout:  # what is left behind counts more than the copy that failed
+    with closing(run(program, runtime)) as layout:  # a leak matters more than the copy that failed
         pairs = list(product(range(len(program.devices)), repeat=2))
         cells = []
         for number, (source, to) in enumerate(pairs):

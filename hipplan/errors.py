@@ -1,4 +1,4 @@
-"""What can go wrong, said once: diagnostics, exceptions and exit codes.
+"""What can go wrong: diagnostics, exceptions and exit codes.
 
 A `Diagnostic` is a value: code, place, what, why, hint. Text, JSON and tests all come from it.
 This file imports nothing of hipplan, so every other file may import it.
@@ -31,7 +31,7 @@ class ExitCode(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A piece of source text. Lines and columns count from 1; the end column is the one after the last character."""
+    """A piece of source text. Lines and columns count from 1; the end column is one past the last character."""
 
     file: str
     line: int
@@ -42,27 +42,27 @@ class Span:
     """The whole source line that `line` names, without its line break."""
 
     expansion: str = ""
-    """For what `each` repeats: which repetition this is about."""
+    """For what `each` repeats: which repetition this is."""
 
     path: str = ""
-    """For data without a text, whose lines and columns are 0: the keys that lead there, such as buffers.kv.size."""
+    """For data without text, whose lines and columns are 0: the path of keys, such as buffers.kv.size."""
 
     def __str__(self) -> str:
         return self.path or f"{self.file}:{self.line}:{self.column}"
 
     def repeated(self, expansion: str) -> Span:
-        """The same place, of one repetition. For thousands: dataclasses.replace takes five times as long."""
+        """Returns the same place in one repetition. dataclasses.replace would take five times as long."""
         return Span(self.file, self.line, self.column, self.end_line, self.end_column, self.text, expansion, self.path)
 
 
 DIAGNOSTICS_MAX = 1000
-"""Nobody reads more; how many more there are is said."""
+"""How many are shown; the rest is counted."""
 _TEXT_MAX = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One message: what is wrong, where, why, and what to do about it."""
+    """One message: what is wrong, where, why, and how to fix it."""
 
     code: str
     summary: str
@@ -76,7 +76,7 @@ class Diagnostic:
     notes: tuple[str, ...] = ()
     """Further `name: text` lines, such as `driver: hipMemCreate -> hipErrorOutOfMemory (2)`."""
     left_out: int = 0
-    """Of HP027: how many it stands for."""
+    """For HP027: how many diagnostics it counts."""
 
     def __post_init__(self) -> None:
         for part in ("summary", "label", "why", "hint"):  # a file may name things at a length of megabytes
@@ -87,7 +87,7 @@ class Diagnostic:
         return render_diagnostic(self)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, but for the line of the plan that a reader has at hand."""
+        """Everything except the source line, which the reader has."""
         out = asdict(self) | {"notes": [*self.notes]}
         if out["span"] is not None:
             del out["span"]["text"]
@@ -95,16 +95,16 @@ class Diagnostic:
 
 
 def at_most(found: Iterable[Diagnostic], most: int = DIAGNOSTICS_MAX) -> tuple[Diagnostic, ...]:
-    """The first thousand, then one that says how many more there are (HP027)."""
-    told: list[Diagnostic] = []
+    """Returns the first thousand, then one that counts the rest (HP027)."""
+    shown: list[Diagnostic] = []
     rest: list[Diagnostic] = []
     for one in found:
-        (rest if one.left_out or len(told) >= most else told).append(one)
+        (rest if one.left_out or len(shown) >= most else shown).append(one)
     if rest:
         count = sum(one.left_out or 1 for one in rest)
         severity = "error" if any(one.severity == "error" for one in rest) else "warning"
-        told.append(Diagnostic("HP027", f"and {count:,} more", severity=severity, left_out=count))
-    return tuple(told)
+        shown.append(Diagnostic("HP027", f"and {count:,} more", severity=severity, left_out=count))
+    return tuple(shown)
 
 
 def render_diagnostic(diagnostic: Diagnostic) -> str:
@@ -130,12 +130,12 @@ SUGGESTIONS_MAX = 20
 """How many errors of one plan or file get a suggestion."""
 
 _COMPARED, _NEAR, _LOOKED_AT = 20, 300, 10_000
-"""Names that a wrong one is compared with: those that begin and end most as it does, of the nearest in length, of so
-many that are looked at. Comparing two long names takes a millisecond."""
+"""How many names a wrong one is compared with (those with the most similar start and end), how many of the nearest
+length are considered, and how many names are read. Comparing two long names takes a millisecond."""
 
 
 def suggest(word: object, known: Iterable[str]) -> str:
-    """`did you mean 'x'?` for the nearest of the names that exist; nothing if none is near."""
+    """Returns `did you mean 'x'?` for the nearest existing name; empty if none is near."""
     if len(str(word)) > 80:
         return ""
     import difflib
@@ -151,7 +151,7 @@ def suggest(word: object, known: Iterable[str]) -> str:
 
 
 def _alike(word: str, name: str) -> int:
-    """Characters that two words begin with in common, and end with."""
+    """Counts the characters that two words have in common at their start and at their end."""
     pairs = zip(word, name, strict=False), zip(reversed(word), reversed(name), strict=False)
     return sum(1 for pair in pairs for _ in takewhile(lambda both: both[0] == both[1], pair))
 
@@ -171,7 +171,7 @@ class Suggestions:
 
 
 def suggest_or_list(word: object, known: Iterable[str]) -> str:
-    """suggest(), or else the first few of the names that exist; what has a # in its name is ours, not the plan's."""
+    """suggest(), or else the first few existing names; names with a # are hipplan's own and are skipped."""
     known = [name for name in known if "#" not in name]
     few = ", ".join([*known[:5], *["..."] * (len(known) > 5)])
     return suggest(word, known) or f"there are: {few or 'none'}"
@@ -203,17 +203,17 @@ def printable(text: str) -> str:
 
 
 def is_text(text: str) -> bool:
-    """Whether UTF-8 can hold it: file names and arguments of the command need not be text."""
+    """Whether UTF-8 can encode it: file names and arguments of the command may be other bytes."""
     return not any("\ud800" <= c <= "\udfff" for c in text)
 
 
 def reason_of(error: Exception) -> str:
-    """What the system says of a file that it refuses, without the file's name."""
+    """The system's reason for refusing a file, without the file's name."""
     return getattr(error, "strerror", None) or str(error)
 
 
 class Problem(Exception):
-    """The words of a diagnostic, raised by who does not know the place in the plan."""
+    """The words of a diagnostic, raised by code that does not know the place in the plan."""
 
     def __init__(self, code: str, summary: str, *, why: str = "", hint: str = "") -> None:
         super().__init__(summary)
@@ -227,7 +227,7 @@ class Problem(Exception):
 
 
 class HipplanError(Exception):
-    """The root of everything hipplan raises on purpose. Its text is its rendered diagnostics."""
+    """The base class of all errors that hipplan raises. Its text is its rendered diagnostics."""
 
     exit_code: ClassVar[ExitCode] = ExitCode.BUG
 
@@ -241,58 +241,59 @@ class HipplanError(Exception):
 
 
 class PlanError(HipplanError):
-    """The plan is invalid; all diagnostics of all its files, in order."""
+    """The plan is invalid. It has the diagnostics of all its files, in order."""
 
     exit_code = ExitCode.INVALID
 
 
 class MachineError(HipplanError):
-    """The plan is fine, but this machine cannot hold it."""
+    """The plan is valid, but this machine cannot hold it."""
 
     exit_code = ExitCode.MACHINE
 
 
 class ProfileError(MachineError):
-    """A machine profile is not there or is wrong: no machine was asked."""
+    """A machine profile does not exist or is invalid. No machine was measured."""
 
     exit_code = ExitCode.INVALID
 
 
 class RuntimeUnavailable(HipplanError):
-    """No HIP runtime that can be used was found."""
+    """No usable HIP runtime was found."""
 
     exit_code = ExitCode.MACHINE
 
 
 class SettingError(RuntimeUnavailable):
-    """A runtime's name or an environment variable has a value that it cannot have: no runtime was asked."""
+    """The name of a runtime or an environment variable has an invalid value. No runtime was opened."""
 
     exit_code = ExitCode.INVALID
 
 
 class RecordError(HipplanError):
-    """A record cannot be written, or a file is no record."""
+    """A record cannot be written, or a file is not a record."""
 
     exit_code = ExitCode.INVALID
 
 
 class _WithUndone(HipplanError):
-    """What was made was given back, but for what `leaks` names."""
+    """Everything that was made was released, except what `leaks` names."""
 
     def __init__(self, diagnostics: Diagnostic | Iterable[Diagnostic], *, undone: Any = None) -> None:
         super().__init__(diagnostics)
         self.undone = undone
-        """What was given back and what was not (hipplan.layout.undo.Undone); None if nothing is to be said of it."""
+        """What was released and what was not (hipplan.layout.undo.Undone); None if nothing was undone."""
 
     @property
     def leaks(self) -> tuple[str, ...]:
-        """Names of what could not be given back."""
+        """Names of objects that could not be released."""
         return () if self.undone is None else tuple(self.undone.leaks)
 
 
 class GroupError(_WithUndone):
-    """Another rank failed or did not answer, so no rank of the group keeps anything: this one has undone its part, but
-    for what `leaks` names."""
+    """Another rank failed or did not answer, so no rank of the group keeps anything. This rank has undone its part,
+    except what `leaks` names.
+    """
 
     @property
     def exit_code(self) -> ExitCode:  # type: ignore[override]  # an instance knows better than its class
@@ -300,19 +301,19 @@ class GroupError(_WithUndone):
 
 
 class GroupInDoubt(HipplanError):
-    """This rank was ready, and cannot read whether its group commits. What it made is there, and nobody can use it."""
+    """This rank was ready but cannot read whether its group commits. Its memory exists, but cannot be used."""
 
     exit_code = ExitCode.IN_DOUBT
 
     def __init__(self, diagnostics: Diagnostic | Iterable[Diagnostic]) -> None:
         super().__init__(diagnostics)
         self.give_back: Callable[[], Any] | None = None
-        """Gives back what was made, once (hipplan.layout.transaction)."""
+        """Releases what was made, once (hipplan.layout.transaction)."""
 
     def close(self) -> None:
-        """Gives back what this rank has made, whatever the others do. A second call does nothing.
+        """Releases what this rank has made, whatever the others decided. A second call does nothing.
 
-        Raises LeakError: something could not be given back.
+        Raises LeakError: an object could not be released.
         """
         give_back, self.give_back = self.give_back, None
         if give_back is not None:
@@ -320,7 +321,7 @@ class GroupInDoubt(HipplanError):
 
 
 class HeldError(HipplanError):
-    """A layout that another process holds cannot be asked, attached to or ended."""
+    """A layout that another process holds does not answer."""
 
     exit_code = ExitCode.ROLLED_BACK
 
@@ -332,7 +333,7 @@ class LayoutInUse(HipplanError):
 
 
 class ApplyError(_WithUndone):
-    """Applying a plan failed. Everything was undone, but for what `leaks` and `not_as_it_was` name."""
+    """Applying a plan failed. Everything was undone, except what `leaks` and `not_as_it_was` name."""
 
     def __init__(
         self,
@@ -350,7 +351,7 @@ class ApplyError(_WithUndone):
         self.call = call
         self.code = code
         self.not_as_it_was = not_as_it_was
-        """What stays and could not be set back, a sentence each: rights, the thread's current device."""
+        """What stays and could not be restored, a sentence each: access, the thread's current device."""
 
     @property
     def exit_code(self) -> ExitCode:  # type: ignore[override]  # an instance knows better than its class
@@ -358,13 +359,13 @@ class ApplyError(_WithUndone):
 
 
 def driver_failure(error: Any, name: str = "", why: str = "") -> ApplyError:
-    """A HipError (which this module does not know) outside of any step: of a query, or of what moves bytes."""
+    """Makes an ApplyError of a HipError (which this module cannot import) outside any step: of a query or a copy."""
     notes = (f"driver: {error.call}({error.arguments}) -> {error.name} ({error.code})",)
-    told = Diagnostic("HP401", f"{error.call} failed for {error.subject}", why=why, notes=notes)
-    return ApplyError(told, step=name, call=error.call, code=error.code)
+    failed = Diagnostic("HP401", f"{error.call} failed for {error.subject}", why=why, notes=notes)
+    return ApplyError(failed, step=name, call=error.call, code=error.code)
 
 
 class LeakError(_WithUndone):
-    """Tearing down could not give something back; `leaks` names each object."""
+    """Closing a layout could not release an object; `leaks` names each one."""
 
     exit_code = ExitCode.LEAKED

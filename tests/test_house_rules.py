@@ -128,6 +128,15 @@ def test_nothing_leads_out_of_the_repository() -> None:
             assert "/work" + "/" not in path.read_text(), f"{name} names a path of one machine"
 
 
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_no_banned_phrase_is_used() -> None:
+    """tools/phrases.py has the list, and what to write instead."""
+    from tools import phrases
+
+    assert phrases.found("a\n// number that\n// is none") == [(2, "that is none")]
+    assert phrases.everywhere() == []
+
+
 def test_readme_code_runs() -> None:
     """The README's Python, as it stands."""
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)

@@ -5,6 +5,7 @@ bin=$(cd "$1" && pwd)
 cpp=$(git ls-files 'cpp/*.hpp' 'cpp/*.cpp' 'cpp/*.h' 'tests/*.cpp' 'tests/*.hpp' 'benchmarks/*.cpp')
 
 echo "ruff";         "$bin/ruff" check .; "$bin/ruff" format --check .
+echo "phrases";      "$bin/python" tools/phrases.py
 echo "mypy";         "$bin/mypy"
 echo "stubtest";     "$bin/stubtest" --allowlist tools/stubtest.allow --ignore-unused-allowlist hipplan._core
 echo "clang-format"; "$bin/clang-format" --dry-run --Werror $cpp

@@ -177,7 +177,7 @@ void bind_change(py::module_& module) {
             self.what->bind(std::move(read));
           },
           py::arg("bound"),
-          "Row -> (descriptor or memory, bytes), for rows that say so. TypeError, ValueError, BufferError.")
+          "Row -> (descriptor or memory, bytes), for rows that need one. TypeError, ValueError, BufferError.")
       .def(
           "advance", [](started_change& self, std::size_t end) { advance(*self.what, *self.of->what, end); },
           py::arg("end"),

@@ -17,7 +17,7 @@ using clock = std::chrono::steady_clock;
 
 /// The wait for devices, and then the one loop that gives back, which nothing can break off: what a signal's
 /// handler raises meanwhile is kept for the caller, and answered with a word. A device that is past its time
-/// can be given up on by that.
+/// can be abandoned by that.
 class giving_back : public std::enable_shared_from_this<giving_back> {
  public:
   giving_back(std::shared_ptr<retired> what, double patience_s)
@@ -50,7 +50,7 @@ class giving_back : public std::enable_shared_from_this<giving_back> {
     if (!place) return std::nullopt;
     return devices_[*place].first;
   }
-  /// What stays since it was given up on.
+  /// What stays because the wait was abandoned.
   [[nodiscard]] const std::vector<described>& left() const { return left_; }
   [[nodiscard]] bool overdue() const { return clock::now() - began_ >= patience_; }
   /// The first one decides, whichever thread makes it: to give up, or to give back.
@@ -126,7 +126,7 @@ class giving_back : public std::enable_shared_from_this<giving_back> {
     if (PyObject* const said = PyObject_CallNoArgs(on_interrupt.ptr())) {
       Py_DECREF(said);
     } else {
-      PyErr_Clear();  // the first one is told of already
+      PyErr_Clear();  // the first one is reported already
     }
   }
   void call(const py::object& on_busy, const std::string& device) {
@@ -292,13 +292,13 @@ void bind_undo(py::module_& module) {
            }),
            is_constructor(), py::arg("retired"), py::arg("patience"))
       .def("run", &giving_back::run, py::arg("report"), py::arg("on_busy"), py::arg("on_interrupt"),
-           "Until all is given back, or a device was given up on. Raises nothing: what was raised meanwhile "
+           "Until all is given back, or the wait for a device was abandoned. Raises nothing: what was raised meanwhile "
            "first is the result, or None.")
       .def("give_up", &giving_back::give_up, "On the device that is waited for; False where it is too late.")
       .def_property_readonly("busy", &giving_back::busy, "The device that is waited for, or None.")
       .def_property_readonly(
           "left", [](const giving_back& self) { return as_list(self.left()); },
-          "(place, name, identity) of what stays since it was given up on.")
+          "(place, name, identity) of what stays because the wait was abandoned.")
       .def_property_readonly("overdue", &giving_back::overdue)
       .def_property_readonly("given_up", &giving_back::given_up)
       .def_property_readonly("given_up_on", &giving_back::given_up_on, "The device.")

@@ -58,7 +58,7 @@ class filler {
     std::byte* staging;
     std::size_t staging_bytes;
   };
-  /// What there is to do for a device, and with what.
+  /// The work for a device, and its lane.
   struct share {
     explicit share(device_id whose) : device(whose) {}
     device_id device;

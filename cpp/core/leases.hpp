@@ -18,7 +18,7 @@
 
 namespace hipplan {
 
-/// Nobody may look there any more.
+/// No new view may use this memory.
 class lease_refused : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -1,7 +1,7 @@
 """hipplan down: end a holder and free what it holds.
 
 It is refused while somebody is attached. --wait waits for them; --force does not: they keep what they have mapped until
-they let go of it, and only then its memory is free.
+they detach, and only then its memory is free.
 Exit code: 0 it has ended, 4 somebody is attached, or there is no such holder, 130 interrupted: it goes on.
 
 Examples:

@@ -39,7 +39,7 @@ _OPTIONS = {
 
 
 def for_verb(verb: str) -> str:
-    """What somebody who typed this verb may have meant; empty if nobody can tell."""
+    """The command that was probably meant by this verb; empty if unknown."""
     if verb.endswith((".yaml", ".yml")) or os.path.isfile(verb):  # noqa: PTH113  # before pathlib is needed
         return f"name a command: hipplan validate {verb}, or preview, or apply"
     return _VERBS.get(verb.lower(), "")

@@ -65,7 +65,7 @@ class Interrupts:
             raise Interrupted(self.number)
 
     def wait(self, server: Server | None) -> int:
-        """Sleeps until a signal comes; its number. Whoever asks the server meanwhile is answered."""
+        """Sleeps until a signal comes; its number. Requests to the server are answered meanwhile."""
         from hipplan.processes.messages import serve_until
 
         self._waiting = True

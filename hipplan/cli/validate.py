@@ -75,7 +75,7 @@ def run(given: Namespace) -> int:
             if given.format != "text":
                 raise
             no_profile = error  # the plans can be checked all the same
-    given_vars(given)  # what is wrong with them is no plan's fault
+    given_vars(given)  # an error in them is not an error of a plan
     checked: list[Checked] = []
     left = DIAGNOSTICS_MAX
     for file in plans_named(given):

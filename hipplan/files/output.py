@@ -60,7 +60,7 @@ def check_replacing(path: str, what: str) -> None:
         _remove_stale(str(target.parent))
         beside = _beside(target)
         os.close(os.open(beside, _NEW, 0o666))
-        beside.unlink(missing_ok=True)  # another process may have taken it for one that was left behind
+        beside.unlink(missing_ok=True)  # another process may have removed it as a leftover
     except (OSError, ValueError) as error:
         hint = "nothing was changed; name a file in a writable folder"
         raise PlanError(_unwritten(path, what, error, hint)) from None

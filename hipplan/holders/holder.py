@@ -1,7 +1,7 @@
 """The process that keeps a layout: descriptors of its memory, no device context, and the processes that attach.
 
 One thread, one selector. A filler makes what is to be held; a new one makes what replaces it, beside the old. Guests
-ask what there is, attach, or end it.
+ask for its status, attach, or end it.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ class Holder:
     def _accept(self) -> None:
         try:
             link, _ = self._name.door.accept()
-        except OSError as error:  # it has gone again
+        except OSError as error:  # it has ended already
             if error.errno in (errno.EMFILE, errno.ENFILE):  # or stays, and would be reported for ever
                 self._selector.unregister(self._name.door)
                 self._deaf_until = time.monotonic() + DEAF_S

@@ -27,7 +27,7 @@ class Place(NamedTuple):
 
 
 def places_of(resource: Resource, program: Program, family: Family) -> dict[str, Place]:
-    """By name, the natural one first; empty for what has no memory of its own, or nobody may use."""
+    """By name, the natural one first; empty for objects without memory of their own, or without access."""
     cuda = family == "cuda"
     gpu = 2 if cuda else 10
     read_only = resource.read_only

@@ -39,12 +39,12 @@ log = logging.getLogger("hipplan")
 
 
 class Layout(MovesBytes):
-    """What apply() returns. Use it as a context manager, or close() it.
+    """What apply() returns. Use it as a context manager, or call close().
 
-    layout["scratch"] is a Piece: its address and size, and views of its bytes for NumPy, PyTorch and CuPy.
-    Closing gives every byte back; so does dropping it, when the last view has gone, and the exit of the interpreter.
-    It cannot be copied or pickled. A forked child must not use or close its parent's layout: there it closes without
-    touching the driver.
+    layout["scratch"] is a Piece: its address and size, and views of its bytes for NumPy, PyTorch and CuPy. close()
+    frees all memory. A layout that is dropped without close() is freed when its last view is deleted, or when the
+    interpreter exits. It cannot be copied or pickled. A forked child must not use or close its parent's layout: closing
+    it there makes no driver call.
     """
 
     def __init__(self, holding: Holding, notice: str = "", retries: int = 0) -> None:
@@ -58,11 +58,11 @@ class Layout(MovesBytes):
 
     @property
     def checks(self) -> Sequence[Check]:
-        """What was read back after the last step; after a change in place, of what was touched by it."""
+        """What was read back after the last step; after a change in place, of the changed objects."""
         return self._holding.state.checks
 
     def __getitem__(self, name: str) -> Piece:
-        """A new Piece each time. KeyError tells a near name; BufferError once the layout is closed, or in a fork."""
+        """Returns a new Piece. KeyError suggests a similar name; BufferError: the layout is closed, or in a fork."""
         return self._holding.piece(name)
 
     def __contains__(self, name: object) -> bool:
@@ -92,7 +92,7 @@ class Layout(MovesBytes):
         return len(self._holding.leases)
 
     def verify(self) -> Checks:
-        """Reads everything back again; what does not match is in the checks' `ok`.
+        """Reads everything back from the driver; a check that does not match has `ok` False.
 
         Raises HipError if a query fails, ValueError if the layout is closed.
         """
@@ -101,7 +101,7 @@ class Layout(MovesBytes):
             return verify(self._holding.state)
 
     def drift(self) -> list[Check]:
-        """What differs from the plan now: changed by somebody else. Raises as verify() does."""
+        """Returns what differs from the plan now, because other code changed it. Raises as verify() does."""
         return self.verify().mismatches()
 
     def draw(self) -> Picture:
@@ -127,14 +127,14 @@ class Layout(MovesBytes):
         on_step: OnStep | None = None,
         verify: bool = True,
     ) -> Difference:
-        """Makes of this layout what a plan says, in place; print() what it gives to see what that was.
+        """Changes this layout in place to match a plan; print() the returned difference to see what was changed.
 
-        What is the same in both keeps its address, its handle and its bytes. What is new is made and read back before
-        anything goes; until then a failure leaves the layout unchanged. plan, vars, bind, on_step, verify: as of
-        hipplan.apply; bind needs only what is new. Raises, with nothing changed, PlanError, MachineError (this machine
-        cannot hold the old and the new together), RuntimeUnavailable (it does not tell what it has), ApplyError (rolled
-        back), LayoutInUse (HP409) while views of what would go are out; LeakError if it has changed, but something
-        could not be given back.
+        Objects that are equal in both keep their address, handle and bytes. New objects are made and read back before
+        anything is removed; until then a failure leaves the layout unchanged. plan, vars, bind, on_step, verify: as in
+        hipplan.apply; bind needs only new objects. Raises, with nothing changed, PlanError, MachineError (this machine
+        cannot hold old and new memory together), RuntimeUnavailable (it cannot describe this machine), ApplyError
+        (rolled back), LayoutInUse (HP409) while views of removed memory exist; LeakError if the layout was changed, but
+        an object could not be released.
         """
         from hipplan.language.loader import loaded
         from hipplan.layout.prepare import prepare_change
@@ -148,29 +148,29 @@ class Layout(MovesBytes):
     def grow(self, name: str, *, by: int | str | None = None, to: int | str | None = None) -> Difference:
         """Maps more memory at the end of a region or reservation; its address does not change, and views stay valid.
 
-        by, to: bytes, or a text such as "16GiB"; rounded up to whole chunks, or to the granularity. A region grows
-        inside of what it reserves; its tensors with -1 in their shape follow: take layout[name] again to see them. A
-        reservation gets memory like that of its last mapping, and more addresses right behind it where it is full.
+        by, to: bytes, or text such as "16GiB"; rounded up to whole chunks, or to the granularity. A region grows inside
+        its reserved addresses, and its tensors with -1 in their shape grow too: use layout[name] again to see them. A
+        reservation gets memory like its last mapping's, and more addresses directly after it if it is full.
         Raises ApplyError: HP420 there is no room, or it failed and was rolled back.
         """
         return update.grow(self._holding, name, by, to)
 
     def shrink(self, name: str, *, by: int | str | None = None, to: int | str | None = None) -> Difference:
-        """Gives memory at the end of a region or reservation back.
+        """Frees memory at the end of a region or reservation.
 
-        by, to: bytes, or a text; whole chunks or mappings, at most `by`, at least `to` stays. Raises ApplyError:
-        HP420 its tensors need what would go, or it failed and was rolled back; LayoutInUse (HP409) while views of
-        what would go are out; LeakError.
+        by, to: bytes, or text; frees whole chunks or mappings, at most `by`, and keeps at least `to`. Raises
+        ApplyError: HP420 its tensors need the memory, or it failed and was rolled back; LayoutInUse (HP409) while views
+        of that memory exist; LeakError.
         """
         return update.shrink(self._holding, name, by, to)
 
     def remap(self, name: str, *, device: str | None = None, keep_bytes: bool = True) -> Difference:
-        """New memory under the same addresses: of a region, a reservation, one mapping, or wherever an allocation is.
+        """Replaces the memory at the same addresses: of a region, a reservation, one mapping, or an allocation.
 
-        device: where the new memory is; left out, where the old is. keep_bytes: the bytes come along, else nobody
-        knows them. Access stays as it is; where the plan says `owner`, that is then the new device. No kernel may use
-        the memory meanwhile. Raises ApplyError: HP420 it is imported, or it failed and was rolled back; LayoutInUse
-        (HP409) while views of it exist; LeakError.
+        device: the new memory's device; default: the old one. keep_bytes: copies the bytes; otherwise they are
+        undefined. Access stays unchanged; if the plan says `owner`, that is then the new device. No kernel may use the
+        memory meanwhile. Raises ApplyError: HP420 it is imported, or it failed and was rolled back; LayoutInUse (HP409)
+        while views of it exist; LeakError.
         """
 
         def way(state: State, _: update.Meet) -> Difference:
@@ -190,16 +190,16 @@ class Layout(MovesBytes):
         on_map: OnNames | None = None,
         on_bytes: OnBytes | None = None,
     ) -> Difference:
-        """Gives the memory of regions, reservations, mappings or allocations back; their addresses stay.
+        """Frees the memory of regions, reservations, mappings or allocations and keeps their addresses.
 
-        to: where the bytes go: "host" (pinned memory), "drop" (nowhere) or the path of a file. unchanged: those of the
-        names whose bytes are still those of the copy that wake(retain=True) kept: they are not copied again. checksum:
-        of the copy, which wake() then looks at. force: views and captured graphs stay, and a use of them faults the
-        GPU until wake(). on_unmap(names) is called before anything happens; on_map(names) when the memory is there
-        again: after wake(), or where this sleep failed. Work of the devices is waited for; nothing new may use the
-        memory. What sleeps already stays as it is. Raises ApplyError: no such thing
-        (HP420), it cannot sleep (HP440), or it failed and was rolled back; LayoutInUse (HP409) while views are out;
-        MachineError (HP303, HP309); LeakError: it sleeps, and something could not be given back.
+        to: where the bytes are saved: "host" (pinned memory), "drop" (nowhere) or the path of a file. unchanged: names
+        whose bytes still equal the copy that wake(retain=True) kept: they are not copied again. checksum: stores a
+        checksum of the copy, which wake() compares. force: keeps views and captured graphs; using them faults the GPU
+        until wake(). on_unmap(names) is called before anything happens; on_map(names) when the memory is restored:
+        after wake(), or if this sleep failed. It waits for work of the devices; no new work may use the memory. Memory
+        that is asleep already is skipped. Raises ApplyError: no such object (HP420), it cannot sleep (HP440), or it
+        failed and was rolled back; LayoutInUse (HP409) while views exist; MachineError (HP303, HP309); LeakError: it is
+        asleep, but an object could not be released.
         """
         self._holding.require_open()
         with self._alone():
@@ -209,12 +209,12 @@ class Layout(MovesBytes):
             return sleeping.sleep(self._holding, names, how, on_unmap=on_unmap, on_map=on_map, on_bytes=on_bytes)
 
     def wake(self, names: Names | None = None, *, retain: bool = False, on_bytes: OnBytes | None = None) -> Difference:
-        """Takes sleep() back: new memory at the same addresses, with the same rights and the bytes of before.
+        """Undoes sleep(): new memory at the same addresses, with the same access and the saved bytes.
 
-        names: left out, all that sleeps. retain: the copies, files too, stay for the next sleep. What was dropped has
-        the bytes that the plan's contents say, or undefined ones. Raises ApplyError: no such thing (HP420), no room
-        (HP442), a copy that has changed (HP405, HP421, HP443), or it failed and was rolled back; then it still
-        sleeps. LeakError: it is awake, and something could not be given back.
+        names: default: everything that is asleep. retain: keeps the copies, files too, for the next sleep. Memory that
+        was dropped gets the bytes of the plan's contents, or undefined ones. Raises ApplyError: no such object (HP420),
+        no room (HP442), a copy that has changed (HP405, HP421, HP443), or it failed and was rolled back; then it is
+        still asleep. LeakError: it is awake, but an object could not be released.
         """
         try:
             return sleeping.wake(self._holding, names, retain=retain, on_bytes=on_bytes)
@@ -224,26 +224,26 @@ class Layout(MovesBytes):
 
     @property
     def asleep(self) -> dict[str, str]:
-        """What sleeps -> where its bytes are: host, drop or file. A region, or an allocation."""
+        """Name of a sleeping region or allocation -> where its bytes are: host, drop or file."""
         return sleeping.asleep(self.program)
 
     def seal(self, name: str) -> Difference:
-        """Nobody may write a region, a reservation or one mapping any more; read back from the driver.
+        """Makes a region, a reservation or one mapping read-only, and reads that back from the driver.
 
-        Views that are out stay; writing through them faults. unseal() and update() give every device its rights back.
-        On ROCm a copy (hipMemcpy) into it faults too. Raises ApplyError: rolled back.
+        Existing views stay; writing through them faults. unseal() and update() restore every device's access. On ROCm a
+        copy (hipMemcpy) into it faults too. Raises ApplyError: rolled back.
         """
         return update.become(self._holding, "seal", lambda program, _: sealing.sealed(program, name))
 
     def unseal(self, name: str) -> Difference:
-        """Takes seal() back. Raises ApplyError: rolled back."""
+        """Undoes seal(). Raises ApplyError: rolled back."""
         return update.become(self._holding, "unseal", lambda program, _: sealing.unsealed(program, name))
 
     def export(self, name: str) -> int:
-        """A new file descriptor of an allocation, for another process to bind; the caller closes it.
+        """Returns a new file descriptor of an allocation, for another process to bind; the caller closes it.
 
-        The memory lives on while any process has the descriptor open, or the memory mapped. Raises KeyError,
-        BufferError (closed), ValueError (no allocation with shareable: posix_fd of its own), HipError.
+        The memory exists while any process has the descriptor open or the memory mapped. Raises KeyError, BufferError
+        (closed), ValueError (not an own allocation with shareable: posix_fd), HipError.
         Source: hipMemExportToShareableHandle.
         """
         with self._holding.lock:
@@ -251,11 +251,11 @@ class Layout(MovesBytes):
 
     @contextmanager
     def torch_pool(self, name: str) -> Iterator[Any]:
-        """While entered, what this thread's PyTorch allocates on the device lies in a region, tensor or device buffer.
+        """While entered, PyTorch allocations of this thread on the device come from a region, tensor or device buffer.
 
-        It is a torch.cuda.MemPool; no room is torch.OutOfMemoryError. Tensors keep the layout open (HP409). What a
-        region has grown by is used once no tensor of before is left. Raises ValueError for what is not on one device,
-        RuntimeError without a PyTorch for the runtime's GPUs.
+        It yields a torch.cuda.MemPool; if it is full, PyTorch raises torch.OutOfMemoryError. Tensors keep the layout
+        open (HP409). Memory that a region has grown by is used once all older tensors are deleted. Raises ValueError
+        for memory that is not on one device, RuntimeError without a PyTorch for the runtime's GPUs.
         """
         pool = self._torch_pools.get(name)
         if pool is None or pool.is_outdated():
@@ -264,14 +264,14 @@ class Layout(MovesBytes):
             yield torch_pool
 
     def close(self, *, force: bool = False, wait: float = 0.0) -> Undone:
-        """Waits for the devices and for transfers, then gives everything back, latest first. A second does nothing.
+        """Waits for the devices and for transfers, then releases everything, latest first. A second call does nothing.
 
-        Raises LayoutInUse (HP409), with nothing changed, while arrays or tensors made from this layout live.
-        force: closes all the same. Mapped memory is unmapped, so a pointer used after this faults; its
-        addresses, any buffer with a view, and the streams are kept until the views are let go (Undone.kept).
-        wait: of a layout whose ranks share memory, seconds to wait for the other ranks of the node to close theirs,
-        after this one is closed; those that have not are in Undone.ranks. Left out, close() waits for no other rank.
-        Raises LeakError, after everything else was given back, if something could not be.
+        Raises LayoutInUse (HP409), with nothing changed, while arrays or tensors made from this layout exist.
+        force: closes anyway. Mapped memory is unmapped, so using an old pointer faults; its addresses, any buffer with
+        a view, and the streams are kept until the views are deleted (Undone.kept).
+        wait: for a layout whose ranks share memory, how many seconds to wait for the other ranks of the node to close
+        theirs, after this one is closed; Undone.ranks lists those that have not. Default: waits for no other rank.
+        Raises LeakError, after everything else was released, if an object could not be released.
         """
         holding, wait = self._holding, seconds(wait, "wait", zero=True)
         if holding.is_forked:  # nor the lock: a thread that the child has not got may hold it

@@ -1,7 +1,7 @@
 """The record of an apply: JSON lines, one when it begins, one for each step, check-up and undo, each with its time.
 
 Writing never fails an apply: a failed write is logged once, and the record ends there. Reading trusts
-nothing: a file that is no record is an HP414, one that ends in the middle is shown as far as it goes.
+nothing: a file that is not a record is an HP414, one that ends in the middle is shown as far as it goes.
 """
 
 from __future__ import annotations
@@ -319,4 +319,4 @@ def _event(line: bytes, file: str, number: int, first: bool) -> Event:
 def _no_record(file: str, number: int, why: str) -> RecordError:
     where = f"{file}, line {number}" if number else file
     hint = "`hipplan apply --record FILE` writes one"
-    return RecordError(Diagnostic("HP414", f"this is no record of an apply: {where}", why=why, hint=hint))
+    return RecordError(Diagnostic("HP414", f"this is not a record of an apply: {where}", why=why, hint=hint))

@@ -172,7 +172,7 @@ def _content(path: str, keys: Mapping[str, Any]) -> Content:
 
 
 def check_save(program: Program, name: str, path: str) -> None:
-    """Raises PlanError (HP213, HP421) where no file of this kind can hold it, or nobody may read it."""
+    """Raises PlanError (HP213, HP421) if no file of this kind can hold it, or no device may read it."""
     memory = Memory(program.resources, program.devices, machine=program.measured)
     try:
         _, members = _laid_out(memory, name, path)

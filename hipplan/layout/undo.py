@@ -1,7 +1,7 @@
 """Giving back: wait for the devices that can reach the memory, then what is retired, latest first.
 
 The same for roll back, change and teardown. A failure does not stop the rest: it is reported by name. It runs natively
-in one call, which nothing breaks off; the waiting on a native thread, so that a device can be given up on.
+in one call that cannot be interrupted; a native thread waits, so that the wait for a device can be abandoned.
 """
 
 from __future__ import annotations
@@ -222,9 +222,9 @@ def tell_leaks(lines: Sequence[str]) -> None:
 
 
 def hurry() -> str:
-    """What to answer to somebody who interrupts while things are given back; empty if nothing is.
+    """The answer to an interrupt while objects are released; empty if none are.
 
-    A device that is past its time is given up on by this.
+    This abandons the wait for a device that is past its time.
     """
     return "; ".join(_hurried(work) for work in _core.GivingBack.all() if not work.finished)
 

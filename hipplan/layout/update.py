@@ -50,7 +50,7 @@ def change(
     """
     with holding.lock, ExitStack() as group:
         if holding.is_forked:
-            holding.require_open()  # which speaks for nobody
+            holding.require_open()  # which reports to no other rank
         agreement = group.enter_context(holding.ranks.agreeing(call)) if holding.ranks and call else None
         holding.require_open()
         _require_own(holding, call)

@@ -119,7 +119,7 @@ def _may_be_a_path(text: str) -> bool:
 
 
 def known(runtime: _core.Runtime) -> Chosen:
-    """How an open runtime was chosen, for somebody who has only the runtime."""
+    """How an open runtime was chosen, for code that has only the runtime."""
     _, machine = _simulated.get(runtime.path, ("", None))
     return Chosen(family_of(runtime.path), runtime, "", machine)
 

@@ -123,7 +123,7 @@ class Server:
     def _accept(self) -> None:
         try:
             connection, _ = self._door.accept()
-        except OSError as error:  # it has gone again
+        except OSError as error:  # it has ended already
             if error.errno in (errno.EMFILE, errno.ENFILE):  # or stays, and would be reported for ever
                 self._ready.unregister(self._door)
                 self._deaf_until = monotonic() + DEAF_S

@@ -133,7 +133,7 @@ class Digest(Step):
 
     def describe(self) -> str:
         where = self.place if self.is_file else "its copy"
-        return f"{format_size(self.size)} of {where}" + (", to be as it was" if self.compares else "")
+        return f"{format_size(self.size)} of {where}" + (", compared with the copy" if self.compares else "")
 
 
 ContentStep = Fill | Copy | LoadFiles | Save | Digest

@@ -1,4 +1,4 @@
-"""Programs whose memory outlives the process that made it: what a holder can hold, and what somebody who attaches maps.
+"""Programs whose memory outlives the process that made it: what a holder can hold, and what an attaching process maps.
 
 A holder keeps descriptors of allocations. Whoever attaches imports them, and reserves, maps and gives rights as the
 program says, at its addresses, so that both sides have the same names at the same places.
@@ -74,7 +74,7 @@ def at_known_places(program: Program) -> Program:
 
 
 def as_held(program: Program, at: Mapping[str, int]) -> Program:
-    """What there is to attach to, without the text of the plan. at: where each reservation is."""
+    """What a process can attach to, without the text of the plan. at: where each reservation is."""
     ours = contents.lane_names(program)
     held = tuple(_placed(replace(step, origin=None), at) for step in program.making if step.name not in ours)
     return replace(program, steps=held, warnings=(), source=program.name)
@@ -109,7 +109,7 @@ def bytes_held(program: Program) -> dict[str, int]:
 
 
 def bytes_by_uuid(program: Program) -> dict[str, int]:
-    """UUID of a device -> bytes, for whoever has other names for it."""
+    """UUID of a device -> bytes, because device names differ between processes."""
     devices = program.measured.devices if program.measured else []
     own = ((devices[program.devices[name]].uuid, size) for name, size in bytes_held(program).items() if devices)
     return {bare_uuid(uuid or ""): size for uuid, size in own}

@@ -31,7 +31,7 @@ class Memory:
         sealed: Collection[str] = (),
         machine: Machine | None = None,
     ) -> None:
-        """sealed: mappings that nobody may write for now."""
+        """sealed: mappings that are read-only for now."""
         self._sealed = sealed
         self._machine = machine
         self.by_name: dict[str, Resource] = {}

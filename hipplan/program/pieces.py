@@ -135,7 +135,7 @@ def note(program: Program) -> str:
 
 
 def _rights(program: Program) -> dict[str, tuple[Rights, Access]]:
-    """Mapping -> who may use it, now and when it is not sealed any more; without those that nobody may."""
+    """Mapping -> who may use it, now and when it is no longer sealed; without mappings that no device may use."""
     return {name: (now, program.sealed.get(whole_name(name), ())) for name, now in rights_of(program).items()}
 
 

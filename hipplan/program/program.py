@@ -60,7 +60,7 @@ class Program:
     regions: Mapping[str, PlacedRegion] = field(default_factory=dict)
     """The regions by name: what growing them needs to know."""
     sealed: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
-    """Mappings that nobody may write for now -> who could before: (device name, right)."""
+    """Mappings that are read-only for now -> the access before: (device name, right)."""
     rank: Rank = field(default_factory=Rank)
     """Whose program it is, of a plan for ranks."""
     plan_of_all: str = ""

@@ -37,7 +37,7 @@ class Resource:
     access_by_holder: tuple[tuple[str, Access], ...] = ()
     """(device, who may use its memory) of a region, where that differs from device to device."""
     sealed: bool = False
-    """Nobody may write it before it is unsealed."""
+    """It is read-only until it is unsealed."""
     asleep: str = ""
     """Its memory has gone and its addresses have not: where its bytes are (backups.py); empty of what is there."""
     inside: str = ""
@@ -47,7 +47,7 @@ class Resource:
     memory: str = ""
     """The allocation behind a mapping."""
     read_only: bool = False
-    """Nobody may write it: a file registered read-only."""
+    """A file that is registered read-only."""
     imported: bool = False
     """Somebody else's allocation: its memory is in use already."""
     dtype: str = ""

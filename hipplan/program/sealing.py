@@ -16,7 +16,7 @@ from hipplan.program.sure_access import concerned
 
 
 def sealed(program: Program, name: str) -> Program:
-    """Nobody may write a region, a reservation's mappings or one mapping: rw becomes r. ApplyError (HP420)."""
+    """Makes a region, a reservation's mappings or one mapping read-only: rw becomes r. ApplyError (HP420)."""
     before = {one.name: one.access for one in mappings_of(program, name) if one.name not in program.sealed}
     if name in program.shared and program.shared[name].right == "rw":
         raise refuse(

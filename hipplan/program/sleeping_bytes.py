@@ -25,7 +25,7 @@ def told_as(program: Program, memory: str) -> str:
 def movable(program: Program, memory: Iterable[str]) -> dict[str, tuple[Part, ...]]:
     """Allocation -> its bytes where a device may write them, and thus read: out they go the way that they come back.
 
-    Raises ApplyError (HP440): nobody may, or not all of them.
+    Raises ApplyError (HP440): no device may, or not all of them.
     """
     opened = sealing.all_open(program)
     reach = Memory(opened.resources, program.devices, machine=program.measured)

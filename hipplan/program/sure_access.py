@@ -24,7 +24,7 @@ def concerned(machine: Machine | None) -> bool:
 
 
 def rights_of(program: Program) -> dict[str, Rights]:
-    """Mapping -> who may use it; without those that nobody may."""
+    """Mapping -> who may use it; without mappings that no device may use."""
     given = [step for step in program.steps if isinstance(step, SetAccess)]
     kinds = {rights: frozenset(rights) for rights in {step.rights for step in given}}
     return {step.name: kinds[step.rights] for step in given}

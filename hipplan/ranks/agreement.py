@@ -144,7 +144,7 @@ class Agreement:
         self.neighbours = neighbours(self._group.rank, nodes)
 
     def plans(self, program: Program | None) -> list[Said]:
-        """Reports that this rank can make its program, and returns the reports of all. None: it is no plan that is
+        """Reports that this rank can make its program, and returns the reports of all. None: it is not a plan that is
         agreed on.
 
         Raises GroupError.

@@ -19,7 +19,7 @@ const driver_table& driver();
 [[nodiscard]] const char* no_device_reason();
 
 [[nodiscard]] bool is_device(int ordinal);
-/// CUDA's handle of a device. Throws InvalidDevice (or `otherwise`) for a number that is none.
+/// CUDA's handle of a device. Throws InvalidDevice (or `otherwise`) for an invalid number.
 [[nodiscard]] CUdevice device_handle(int ordinal, hipError_t otherwise = hipErrorInvalidDevice);
 [[nodiscard]] CUcontext primary_context(int ordinal);
 

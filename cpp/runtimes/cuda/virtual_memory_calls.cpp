@@ -15,7 +15,7 @@ bool is_access(hipMemAccessFlags flags) {
          flags == hipMemAccessFlagsProtReadWrite;
 }
 
-/// HIP's answer to a device that is none is InvalidValue in the calls that use this; CUDA's is InvalidDevice.
+/// HIP's answer to an invalid device is InvalidValue in the calls that use this; CUDA's is InvalidDevice.
 void require_location(const hipMemLocation& location) {
   require(location.type != hipMemLocationTypeInvalid);
   require(location.type != hipMemLocationTypeDevice || is_device(location.id));

@@ -114,7 +114,7 @@ std::string name_of(u64 object) {
   return name.substr(0, name.rfind(".kd"));
 }
 
-// Each is told of once; a program may launch it a million times.
+// Each is reported once; a program may launch it a million times.
 void not_run(const std::string& name) {
   machine().kernels_not_run++;
   static auto& told = *new std::set<std::string>;

@@ -1,5 +1,5 @@
 // One thread does the work of all GPUs. It looks at every queue in turn, because a doorbell is only a store
-// to memory, which nobody can be told of.
+// to memory, which cannot be reported.
 #include "queues.hpp"
 
 #include <pthread.h>

@@ -91,7 +91,7 @@ bool holds(u64 condition, u32 value, u32 reference) {
 
 u64 poll_memory(const sdma_packet& packet) {
   constexpr u64 words = 6;
-  if (!packet.bits(0, 31, 1)) return words;  // polls a register, to flush what there is not
+  if (!packet.bits(0, 31, 1)) return words;  // polls a register to flush a cache that does not exist here
   const auto target = reach(packet.gpu, packet.address(1), sizeof(u32), right::read);
   if (!target.bytes) return words;
   const u32 value = __atomic_load_n(reinterpret_cast<u32*>(target.bytes), __ATOMIC_ACQUIRE) & packet.word[4];

@@ -163,7 +163,7 @@ class machine {
   [[nodiscard]] int owner_named(const std::string& owner, int otherwise) const;
 
   [[nodiscard]] std::shared_ptr<physical> take_memory(int device, std::uint64_t bytes, bool file_of_its_own);
-  /// The memory behind a descriptor, if this process knows it already; charged again if it had let go of it.
+  /// The memory behind a descriptor, if this process knows it already; charged again if it had released it.
   [[nodiscard]] std::shared_ptr<physical> known_memory(std::uint64_t identity);
   /// What this process has no handle to any more, while some process has its descriptor or an import of it.
   [[nodiscard]] std::vector<const physical*> exported_memory() const;

@@ -29,7 +29,7 @@ AMD = (
             "memory may stay in use where it is released before it is unmapped, which hipplan does not do",
             "use HIP 6.4.2 or later where other libraries map memory too", "ROCm/clr CHANGELOG"),
     _Defect("access_takes_others", (6, 1), (6, 3), "note",
-            "a right for one device takes away those of all others: hipplan gives them in one call, and reads them "
+            "setting access for one device revokes that of all others: hipplan sets it in one call, and reads them "
             "back",
             "nothing, unless another library changes rights of the same memory", "ROCR-Runtime, set_access"),
     _Defect("unmap_pieces", (6, 1), (7, 0), "note",

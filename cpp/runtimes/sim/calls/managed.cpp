@@ -1,4 +1,4 @@
-// Managed memory: allocation, advice, prefetch. What it left behind is asked for in managed_queries.cpp.
+// Managed memory: allocation, advice, prefetch. managed_queries.cpp answers queries about the result.
 #include "access.hpp"
 #include "calls/support.hpp"
 

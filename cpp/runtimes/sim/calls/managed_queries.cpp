@@ -1,4 +1,4 @@
-// hipMemRangeGetAttribute(s): what advice and prefetch left behind on a managed range.
+// hipMemRangeGetAttribute(s): the state of a managed range after advice and prefetch.
 #include <cstddef>
 #include <cstring>
 

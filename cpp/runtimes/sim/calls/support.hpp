@@ -33,7 +33,7 @@ inline constexpr std::uint64_t context_base = 0x51ac'0000'0000'0000;
 }
 
 /// The device of a stream, or of the current thread for the null and per-thread streams.
-/// Returns hipSuccess, or what this release says of a handle that is none.
+/// Returns hipSuccess, or what this release says of an invalid handle.
 [[nodiscard]] hipError_t stream_device(const char* function, const machine& m, hipStream_t stream,
                                        int& device);
 
