@@ -292,7 +292,8 @@ void bind_undo(py::module_& module) {
            }),
            is_constructor(), py::arg("retired"), py::arg("patience"))
       .def("run", &giving_back::run, py::arg("report"), py::arg("on_busy"), py::arg("on_interrupt"),
-           "Until all is given back, or the wait for a device was abandoned. Raises nothing: what was raised meanwhile "
+           "Until all is given back, or the wait for a device was abandoned. Raises nothing: what was raised "
+           "meanwhile "
            "first is the result, or None.")
       .def("give_up", &giving_back::give_up, "On the device that is waited for; False where it is too late.")
       .def_property_readonly("busy", &giving_back::busy, "The device that is waited for, or None.")
