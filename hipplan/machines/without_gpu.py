@@ -35,8 +35,11 @@ _X86_64 = (2, 62)
 
 
 def driver_path() -> Path:
-    """The stand-in for the driver. Raises FileNotFoundError with why there is none."""
-    path = package_folder() / DRIVER
+    """The stand-in: KFDSIM_LIBRARY if that is set, else the one built with hipplan. Raises FileNotFoundError."""
+    given = os.environ.get("KFDSIM_LIBRARY")
+    path = Path(given) if given else package_folder() / DRIVER
+    if given and not path.is_file():
+        raise FileNotFoundError(f"KFDSIM_LIBRARY names no file: {given}")
     if not path.is_file():
         why = "it is built on Linux for x86-64 where linux/kfd_ioctl.h is that of Linux 6.1 or later"
         raise FileNotFoundError(f"this hipplan has no stand-in for AMD's driver ({DRIVER}): {why}")
