@@ -1,6 +1,6 @@
 """hipplan attach: run a command whose hipplan.attach() finds a holder.
 
-The command replaces this one; its environment has HIPPLAN_HOLDER.
+It waits until all is filled. Then the command replaces this one; its environment has HIPPLAN_HOLDER.
 Exit code: that of the command; 4 there is no such holder, 2 there is no such command.
 
 Examples:
@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from argparse import Namespace
 
 from hipplan.cli.arguments import Parser, WrongUsage, not_empty
 from hipplan.errors import ExitCode, printable
+
+_AGAIN_S = 0.1
 
 
 def declare(parser: Parser) -> None:
@@ -24,10 +27,12 @@ def declare(parser: Parser) -> None:
 
 def run(given: Namespace) -> int:
     from hipplan.holders import names
+    from hipplan.holders.asking import status
 
     if not given.rest:
         raise WrongUsage("name a command: hipplan attach NAME -- COMMAND ...")
-    names.door_of(given.name).close()
+    while status(given.name)["state"] == "filling":
+        time.sleep(_AGAIN_S)
     os.environ[names.VARIABLE] = given.name
     sys.stdout.flush()
     try:

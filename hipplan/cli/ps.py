@@ -1,7 +1,7 @@
 """hipplan ps: list the holders of this user: state, memory, since when, who is attached.
 
 A holder that ended otherwise than by `hipplan down` is shown as failed, with the log that says why; `hipplan down NAME`
-removes it from the list.
+removes it from the list. One that does not answer is shown as silent.
 Exit code: 0.
 
 Examples:

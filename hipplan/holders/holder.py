@@ -67,11 +67,11 @@ class Holder:
         self._selector.register(name.door, selectors.EVENT_READ, self._accept)
 
     def run(self, order: Order, streams: Sequence[int]) -> int:
-        """Fills, then serves until somebody ends it. The exit code. Raises OSError: no filler can be started."""
+        """Fills, then serves until somebody ends it. The exit code."""
         with self._signals():
             try:
                 self._answer_verify()
-                self._fill(order, streams)
+                self._first(order, streams)
                 while self._code is None:
                     for key, _ in self._selector.select(self._patience()):
                         if key.fd in self._selector.get_map():  # else an earlier one has ended it
@@ -145,6 +145,20 @@ class Holder:
         self._selector.register(filling.link, selectors.EVENT_READ | selectors.EVENT_WRITE, self._filler_said)
         self._selector.register(filling.ended, selectors.EVENT_READ, self._filler_ended)
 
+    def _first(self, order: Order, streams: Sequence[int]) -> None:
+        try:
+            self._fill(order, streams)
+        except (OSError, ValueError) as error:
+            self._failed, self._code = f"the filler cannot be started: {error}", int(ExitCode.ROLLED_BACK)
+            self._tell_failure()
+
+    def _tell_failure(self) -> None:
+        """Where somebody waits for the first filling, and nobody else says so."""
+        self._log(self._failed)
+        if self._told is not None:
+            with contextlib.suppress(OSError):
+                os.write(self._told, f"{self._name.name}: {self._failed}\n".encode())
+
     def _filler_said(self) -> None:
         assert self._filling is not None
         filling = self._filling
@@ -168,10 +182,10 @@ class Holder:
                 self._answer(guest, {"status": self.status()})
             return
         self._failed = f"the filler was ended by signal {-code}" if code < 0 else f"the filler ended with code {code}"
-        self._log(self._failed)
-        if code < 0 and self._told is not None:  # else it has said what was wrong
-            with contextlib.suppress(OSError):
-                os.write(self._told, f"{self._name.name}: {self._failed}\n".encode())
+        if code < 0:  # else it has said what was wrong
+            self._tell_failure()
+        else:
+            self._log(self._failed)
         code = code if code > 0 else int(ExitCode.ROLLED_BACK)
         if guest is not None:
             self._answer(guest, {"failed": code, "why": self._failed})

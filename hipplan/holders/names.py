@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from hipplan.errors import Diagnostic, HeldError
+from hipplan.errors import Diagnostic, HeldError, reason_of
 from hipplan.processes.folders import folders, new_folder, opened, within
 from hipplan.processes.packets import Line, is_same_user, new_socket
 
@@ -45,8 +45,17 @@ class Name:
     """A name that this process has taken, until close()."""
 
     def __init__(self, name: str) -> None:
-        """Raises HeldError (HP451): somebody has it, or it is no name; OSError."""
+        """Raises HeldError (HP451): somebody has it, it is no name, or there is no folder for it."""
         self.name = check(name)
+        try:
+            self._take(name)
+        except OSError as error:
+            why = f"{reason_of(error)}; looked at {', '.join(folders())}"
+            raise HeldError(Diagnostic("HP451", "there is no folder for holders", why=why)) from None
+        self.log = ""
+        """The path of its log, for people; empty where it has none of its own."""
+
+    def _take(self, name: str) -> None:
         with ExitStack() as undo:
             self._folder = new_folder()
             undo.callback(os.close, self._folder)
@@ -59,8 +68,6 @@ class Name:
             self.door.bind(within(self._folder, _PREFIX + name))
             self.door.listen(_QUEUE)
             undo.pop_all()
-        self.log = ""
-        """The path of its log, for people; empty where it has none of its own."""
 
     def close(self, *, keep_log: bool) -> None:
         """Nobody finds it any more. keep_log: it says why."""

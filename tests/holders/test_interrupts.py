@@ -100,3 +100,43 @@ def test_ps_says_how_much_is_there(folder: Path, plan: Path, tmp_path: Path) -> 
         assert "w: filling 100 %" in shown.stdout
     assert up.wait() == 0
     assert command("down", "w", "--quiet").wait() == 0
+
+
+def test_of_two_that_start_at_once_one_has_the_name(folder: Path, plan: Path) -> None:
+    both = [command("up", str(plan), "--name", "w", "--quiet") for _ in range(2)]
+    assert sorted(one.wait() for one in both) == [0, 4]
+    assert state() == "ready"
+    assert command("down", "w", "--quiet").wait() == 0
+    until(lambda: not about(plan))
+
+
+def test_attach_waits_until_all_is_filled(folder: Path, plan: Path, tmp_path: Path) -> None:
+    pause = Pause(tmp_path, "hipMemMap@2")
+    assert command("up", str(plan), "--name", "w", "--no-wait", "--quiet", faults=pause.rule).wait() == 0
+    with pause.under_way():
+        attach = command("attach", "w", "--", "true")
+        assert state() == "filling"
+        assert attach.poll() is None
+    assert attach.wait() == 0
+    assert state() == "ready"
+    assert command("down", "w", "--quiet").wait() == 0
+
+
+def test_a_folder_that_cannot_be_used_is_an_error(
+    folder: Path, plan: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("hipplan.processes.folders._runtime_folders", list)
+    monkeypatch.setattr("hipplan.processes.folders._SHARED", str(folder / "not there"))
+    with pytest.raises(hipplan.HeldError) as caught:
+        names.Name("w")
+    assert caught.value.diagnostics[0].code == "HP451"
+
+
+def test_a_working_folder_that_goes_away_is_an_error(folder: Path, plan: Path, tmp_path: Path) -> None:
+    going = tmp_path / "going"
+    going.mkdir()
+    script = f'rmdir "{going}"; exec "{sys.executable}" -m hipplan up "{plan}" --name w'
+    done = subprocess.run(["sh", "-c", script], cwd=going, capture_output=True, text=True, check=False)
+    assert done.returncode in (2, 4)
+    assert "Traceback" not in done.stderr
+    assert [name for name, _, runs in names.known() if runs] == []
