@@ -229,7 +229,7 @@ class _Expander:
             return self._text(value, scope, place) if "$(" in value else value
         if not isinstance(value, (dict, list, tuple)):
             return self._number(value, place)
-        if place.source.root is None:  # a program's data, which nobody has counted
+        if place.source.root is None:  # a program's own data, which is not counted yet
             self.budget.take("values", len(value), "this", lambda: self._span(place))
         return self._mapping(value, scope, place) if isinstance(value, dict) else self._list(value, scope, place)
 
@@ -339,20 +339,20 @@ class _Expander:
             yield "".join(f".{own}" for own, _ in choice), inner, shown, body
 
     def _ask(self, times: int, body: Any, domains: list[list[Value]], place: _Place) -> None:
-        """For all that a repetition makes; what is repeated within it asks for itself. Raises PlanError."""
+        """Counts all that a repetition makes; repetitions within it count themselves. Raises PlanError."""
         who = f"each, {shown_number(times)} times,"
         values, characters = size_of(body)
-        budget = self.budget.copy()  # whoever works out a text asks for it again
+        budget = self.budget.copy()  # evaluating a text counts it again
         self.budget.take("repetitions", times, who, lambda: self._span(place))
         budget.take("characters of expressions", times * characters, who, lambda: self._span(place))
         self.budget.take("values", times * (values + len(self.scope)), who, lambda: self._span(place))
         self.budget.take("repeated values", times * values, who, lambda: self._span(place))
         told = sum(times // len(values) * sum(len(str(item)) for item in values) for values in domains if times)
-        told += times * len(place.expansion)  # each says which repetition of all around it it is
+        told += times * len(place.expansion)  # each holds the names of all enclosing repetitions
         self.budget.take("characters", told, who, lambda: self._span(place))
 
     def _domain(self, domain: Any, place: _Place) -> list[Value] | None:
-        """The values that one name of an `each` goes through; None: a mistake, which is told."""
+        """The values of one name of an `each`; None: an error, which is reported."""
         if isinstance(domain, str) and domain in self.families:
             return self.families[domain]
         if isinstance(domain, list) and all(isinstance(item, (int, str)) for item in domain):

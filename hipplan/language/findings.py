@@ -1,4 +1,4 @@
-"""Diagnostics gathered on the way, so that one run tells them all, and never more than anybody reads."""
+"""Diagnostics collected over a run, so that one run reports all errors, up to a limit."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def plans_below(folder: Path, *, parts: bool = False) -> list[Path]:
     """The plans of a folder, at any depth: YAML files that say `hipplan:`. Without `parts` not those
     that another one includes.
 
-    Folders and files whose names begin with a dot are not looked at, nor pipes and devices.
+    Skips folders and files whose names start with a dot, pipes and devices.
     """
     found: list[Path] = []
     for place, folders, files in os.walk(folder):
@@ -67,7 +67,7 @@ def plans_among(files: Iterable[Path], *, parts: bool = False) -> list[Path]:
 
 
 def _says(path: Path, key: bytes) -> bool:
-    """Whether a file has this key at its top, as far as that can be told without reading YAML."""
+    """Whether a file has this key at its top, as far as can be seen without parsing YAML."""
     try:
         with path.open("rb") as file:
             text = file.read(BYTES_MAX)
@@ -77,10 +77,10 @@ def _says(path: Path, key: bytes) -> bool:
 
 
 def _is_stream(path: Path) -> bool:
-    """Reading it may wait for somebody, or never end."""
+    """Reading it may block, or never end."""
     try:
         mode = path.stat().st_mode
-    except (OSError, ValueError):  # which the one who reads it tells better
+    except (OSError, ValueError):  # reading it reports a better error
         return False
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
@@ -96,7 +96,7 @@ def _included_by(path: Path) -> list[Path]:
 
 
 def _real(path: Path) -> Path:
-    """Without links. Path.resolve() raises for links that go round in circles; whoever opens such a file tells it."""
+    """Without links. Path.resolve() raises for circular links; opening such a file reports them."""
     return Path(os.path.realpath(path))
 
 
@@ -109,7 +109,7 @@ class Documents:
         self.nouns: dict[str, dict[str, Entry]] = {}
         """In the order of NOUNS, so that devices, which each speaks of, come first."""
         self.complete = True
-        """Everything could be read: a name that nobody defines is a mistake."""
+        """Everything could be read: an undefined name is an error."""
         self._anywhere = anywhere
         self._folder = _real(Path(root.name)).parent
         self.texts: list[Any] = [root.data]

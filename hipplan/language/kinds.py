@@ -31,7 +31,7 @@ _BEGINS = re.compile(
 
 
 def beginning(wanted: str) -> str:
-    """How somebody with an empty file gets one of the kind."""
+    """How to get a file of this kind."""
     return _MADE_BY.get(wanted, "a plan begins with `hipplan: 1`")
 
 

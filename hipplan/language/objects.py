@@ -64,13 +64,13 @@ class ResolvedMapping:
 
     allocation: str
     at: int
-    """Bytes from the start of the reservation, counted with the sizes asked for, before any rounding."""
+    """Bytes from the start of the reservation, counted with the requested sizes, before any rounding."""
 
     follows: bool
     """True if the plan gives no place: it begins where the mapping before it ends, after rounding."""
 
     size: int
-    """Bytes asked for: of the mapping, or of the whole allocation."""
+    """Requested bytes: of the mapping, or of the whole allocation."""
 
     whole: bool
     """True if all of the allocation is mapped, padding included."""

@@ -11,7 +11,7 @@ from hipplan.program.steps import Advise, Prefetch
 from hipplan.units import PAGE
 
 NOWHERE = -2
-"""No location: what HIP tells of a piece without preferred location, or never prefetched."""
+"""No location: HIP's answer for a piece without preferred location, or never prefetched."""
 
 
 @dataclass(slots=True)
@@ -58,7 +58,7 @@ def pieces(todo: Sequence[Advise | Prefetch], whole: int, more_ends: Iterable[in
 
 
 def changes(name: str, whole: int, before: Sequence[Advise], after: Sequence[Advise]) -> list[ChangeAdvice]:
-    """The calls that lead from one list of advice to another, each with the one that takes it back."""
+    """The calls that lead from one list of advice to another, each with the call that undoes it."""
     ends = {end for todo in (before, after) for piece in pieces(todo, whole) for end in (piece.start, piece.end)}
     found: dict[tuple[tuple[str, int], tuple[str, int]], list[ChangeAdvice]] = {}
     for old, new in zip(pieces(before, whole, ends), pieces(after, whole, ends), strict=True):

@@ -20,7 +20,7 @@ CHECKED_MAX = 1024
 
 
 def ranks_of(plan: LoadedPlan, count: int | None) -> list[Rank]:
-    """The ranks of a group whose nodes are full, in order; at most CHECKED_MAX. count: of ranks, if somebody says."""
+    """The ranks of a group whose nodes are full, in order; at most CHECKED_MAX. count: of ranks, if given."""
     spec = plan.plan.ranks
     if spec is None:
         return [Rank()]
@@ -33,7 +33,7 @@ def ranks_of(plan: LoadedPlan, count: int | None) -> list[Rank]:
 
 
 class AllRanks:
-    """Each rank's program on a machine that is like all the others, made when it is asked for."""
+    """Each rank's program on a machine that is like all the others, made on demand."""
 
     def __init__(self, ranks: Sequence[Rank], load: Callable[[Rank], LoadedPlan], machine: Machine) -> None:
         self.ranks = ranks

@@ -27,7 +27,7 @@ class Backup:
     """Of its first byte in there."""
     size: int = 0
     checked: bool = False
-    """What is in that place has a checksum, which is looked at before it is used."""
+    """The saved bytes have a checksum, which is checked before they are used."""
 
     def is_at(self, to: str, file: str) -> bool:
         """file: the path, where `to` is FILE."""

@@ -312,7 +312,7 @@ class _Compiler:
         return steps.CreatePinnedBuffer(size=spec.size, flags=flags, numa_node=node, near=near, **common)
 
     def _numa_node(self, spec: PinnedBuffer | Anonymous | None, device: int) -> int:
-        """-1: it is not for the plan to say, or nobody knows it."""
+        """-1: the plan does not decide it, or it is unknown."""
         if spec is None:
             return -1
         wanted = self.machine.devices[device].numa_node if spec.numa else getattr(spec, "numa_node", None)

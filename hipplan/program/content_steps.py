@@ -38,7 +38,7 @@ class Part:
     """A piece of memory that one device can reach."""
 
     object: str
-    """The live object it lies in."""
+    """The live object that contains it."""
     offset: int
     size: int
     device: int
@@ -122,7 +122,7 @@ class Save(Step):
 
 @step_data
 class Digest(Step):
-    """The checksum of bytes that wait: remembered, or compared with the one that is."""
+    """The checksum of saved bytes: stored, or compared."""
 
     call = "sha256"
     place: str

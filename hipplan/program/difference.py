@@ -26,7 +26,7 @@ _name = attrgetter("name")
 class Difference(Way):
     """What a change made of a layout: the steps from `old` to `new`, in order.
 
-    print() tells it line by line; it is false where nothing differs.
+    print() shows it line by line; it is false if nothing differs.
     """
 
     __slots__ = ()
@@ -85,7 +85,7 @@ def sealed_after(way: Difference, sealed: Program) -> Difference:
 
 def _only_more(old: Program, new: Program) -> Difference | None:
     """The same for a program that begins with all of the other one's steps and goes on with new things, which is how
-    growing makes it: what is there already is not looked at, so that growing costs the same however much that is."""
+    growing makes it: existing memory is not visited, so growing costs the same however much there is."""
     count = len(old.steps)
     more = new.steps[count:]
     if not all(map(is_, old.steps, new.steps)):

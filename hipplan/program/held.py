@@ -104,7 +104,7 @@ def imported(program: Program) -> list[str]:
 
 
 def bytes_held(program: Program) -> dict[str, int]:
-    """Device -> bytes, as people read it."""
+    """Device -> bytes, as readable text."""
     return {name: size for name, size in program.bytes_by_device().items() if size}
 
 

@@ -1,4 +1,4 @@
-"""The objects of a program as people and reports see them, made from its steps: a program says nothing twice."""
+"""The objects of a program as reports show them, made from its steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A difference told to people: what comes, what changes, what goes, by the plan's names."""
+"""A difference as text: what is added, changed and removed, by the plan's names."""
 
 from __future__ import annotations
 

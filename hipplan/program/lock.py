@@ -170,7 +170,7 @@ class Locked:
             yield replace(other, notes=tuple(self._differences(program)))
 
     def _differences(self, program: Program) -> Iterator[str]:
-        """Which objects are not what was locked, as far as sizes tell: a mapping is as large as its memory."""
+        """Which objects differ from the lock in size: a mapping is as large as its memory."""
         locked, sizes = self.lock.sizes, _sizes(program)
         other = [name for name in {**locked, **sizes} if locked.get(name) != sizes.get(name)]
         asked = {one.name: one for one in program.resources}

@@ -63,7 +63,7 @@ class Memory:
     def parts(self, name: str, right: str) -> tuple[Part, ...]:
         """The bytes of a buffer, region, tensor or mapping, cut where another device holds them.
 
-        right: r or rw. Raises Refused if nobody has it.
+        right: r or rw. Raises Refused if no device has it.
         """
         resource = self.by_name[name]
         if resource.kind not in FILLED:

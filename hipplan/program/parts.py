@@ -118,7 +118,7 @@ def symmetric(program: Program, offers: Sequence[Offer]) -> dict[str, Place]:
 
 
 def placed_already(old: Program | None, program: Program, offers: Sequence[Offer]) -> dict[str, int]:
-    """Name here -> address of what lies at the same address in all ranks, and is not to move: all parts of a region
+    """Name here -> address of objects that have the same address in all ranks, and must not move: all parts of a region
     stay, or none does."""
     if old is None:
         return {}
@@ -165,7 +165,7 @@ def with_parts(program: Program, offers: Sequence[Offer], places: Mapping[str, i
 
 
 def moved(way: Difference, places: Mapping[str, int]) -> Difference:
-    """The same with other addresses for what lies at the same one in all ranks."""
+    """The same with other addresses for objects that have the same address in all ranks."""
     others: dict[int, steps.Step] = {}
 
     def at(step: steps.Step) -> steps.Step:

@@ -252,7 +252,7 @@ class _Arrangement:
             yield step
 
     def _parts(self, allocation: str, size: int) -> Iterator[tuple[int, int, int]]:
-        """(number, offset, bytes) of each piece of what lies in an allocation from its first byte on."""
+        """(number, offset, bytes) of each piece of a range in an allocation, from its first byte on."""
         unit = self.units.get(allocation, size)
         for number, at in enumerate(range(0, size, unit)):
             yield number, at, min(unit, size - at)

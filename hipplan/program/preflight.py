@@ -39,7 +39,7 @@ PADDING_SHARE = 8
 def check(
     plan: LoadedPlan, machine: Machine, devices: dict[str, int], made: Sequence[steps.Step], findings: Findings
 ) -> None:
-    """Every rule that looks at the whole plan. made: all of its steps."""
+    """Every rule about the whole plan. made: all of its steps."""
     rules = _Rules(plan, machine, devices, made, findings)
     rules.requirements()
     rules.capacity()
@@ -300,7 +300,7 @@ class _Rules:
             self.findings.add(Diagnostic("HP254", summary, span, why=why, hint=hint, severity="warning"))
 
     def numa(self) -> None:
-        """HP256, a warning: memory near a device that nobody knows the place of."""
+        """HP256, a warning: memory near a device whose NUMA node is unknown."""
         for buffer in self.objects.buffers.values():
             anonymous = isinstance(buffer.spec, RegisteredBuffer)
             spec = buffer.spec.anonymous if isinstance(buffer.spec, RegisteredBuffer) else buffer.spec

@@ -55,7 +55,7 @@ class Program:
     host_visible: frozenset[str] = frozenset()
     """Devices whose memory the CPU may touch through its address."""
     ranges_told: bool = False
-    """Managed ranges tell their attributes. Without driver support (HMM) advice succeeds, does nothing and
+    """Managed ranges report their attributes. Without driver support (HMM) advice succeeds, does nothing and
     cannot be asked."""
     regions: Mapping[str, PlacedRegion] = field(default_factory=dict)
     """The regions by name: what growing them needs to know."""
@@ -87,7 +87,7 @@ class Program:
 
     @cached_property
     def resources(self) -> tuple[Resource, ...]:
-        """The objects as people and reports see them, by way of the steps and regions."""
+        """The objects as reports show them, made from the steps and regions."""
         return resources_of(self.steps, self.regions, self.devices, self.sealed, self.sleeping, self.backups)
 
     @cached_property

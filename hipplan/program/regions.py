@@ -63,7 +63,7 @@ class PlacedRegion:
     chunks: tuple[tuple[str, int], ...]
     """(device, bytes) of each piece of memory, in the order of addresses."""
     asked: int
-    """Bytes that were asked for: the size, or what the tensors need."""
+    """The requested bytes: the size, or what the tensors need."""
     tensors: tuple[PlacedTensor, ...]
 
     @cached_property
@@ -311,7 +311,7 @@ def _too_large(name: str, tensor: Tensor, room: int, span: Span | None) -> Diagn
 
 
 def _check_overlap(out: list[PlacedTensor], plan: LoadedPlan, region: ResolvedRegion, findings: Findings) -> None:
-    """Only tensors told to lie somewhere can lie on one that just came behind another."""
+    """Only tensors with a given device can overlap a tensor that follows another."""
     for one, other in pairwise(sorted(out, key=lambda tensor: tensor.offset)):
         if other.offset < one.offset + one.size:
             span = plan.span(*region.path, "tensors", other.name[len(region.name) + 1 :])

@@ -50,9 +50,9 @@ def grown(program: Program, name: str, *, by: Size | None = None, to: Size | Non
 
 
 def shrunk(program: Program, name: str, *, by: Size | None = None, to: Size | None = None) -> Program:
-    """With whole chunks at the end of a region given back: at most `by` bytes, or so that at least `to` stay.
+    """With whole chunks at the end of a region freed: at most `by` bytes, or so that at least `to` stay.
 
-    Raises ApplyError (HP420): a tensor lies in what would go.
+    Raises ApplyError (HP420): a tensor is in the part to be freed.
     """
     region = program.regions[name]
     wanted = to_bytes(region.mapped, by, to, sign=-1)

@@ -1,4 +1,4 @@
-"""One object of a program as people and reports see it."""
+"""One object of a program as reports show it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Resource:
     pinned_with: str = ""
     """Of pinned and registered memory: the device that was current in the call."""
     asked: int = 0
-    """Bytes the plan asked for."""
+    """Bytes that the plan requests."""
     size: int = 0
     """Bytes it takes: asked, padded."""
     access: Access = ()
@@ -41,7 +41,7 @@ class Resource:
     asleep: str = ""
     """Its memory has gone and its addresses have not: where its bytes are (backups.py); empty of what is there."""
     inside: str = ""
-    """The reservation a mapping lies in, the region a tensor lies in."""
+    """The reservation of a mapping, the region of a tensor."""
     offset: int = 0
     """Bytes from the start of `inside`."""
     memory: str = ""
@@ -49,7 +49,7 @@ class Resource:
     read_only: bool = False
     """A file that is registered read-only."""
     imported: bool = False
-    """Somebody else's allocation: its memory is in use already."""
+    """Another process's allocation: its memory is in use already."""
     dtype: str = ""
     """Of a tensor: its name in hipplan.files.dtypes."""
     shape: tuple[int, ...] = ()
@@ -58,7 +58,7 @@ class Resource:
     """(device, bytes) of a region or tensor over several devices."""
 
     def access_text(self, show: Callable[[str], str] = str) -> str:
-        """Who may do what, for people. show: what to call a device."""
+        """The access of each device, as text. show: how to name a device."""
         told = ", ".join(f"{who}: {right}" for who, right in self._told(show).items()) or "nobody"
         return told + ", sealed" * self.sealed + ", asleep" * bool(self.asleep)
 

@@ -16,7 +16,7 @@ from hipplan.program.steps import CPU_ORDINAL, whole_name
 
 
 def told_as(program: Program, memory: str) -> str:
-    """What people call an allocation: the region that it is a piece of."""
+    """An allocation's name in messages: the region that it belongs to."""
     whole = whole_name(memory)
     inside = next((one.inside for one in program.resources if one.memory == whole), "")
     return inside if inside in program.regions else whole
@@ -80,7 +80,7 @@ def moves_in(moved: Mapping[str, Sequence[Part]], program: Program) -> Iterator[
 
 
 def digests(memory: Container[str], program: Program, known: Container[str] | None = None) -> Iterator[Digest]:
-    """The checksum of each place that these wait in, where one is asked for.
+    """The checksum of each place that holds these bytes, if requested.
 
     known: bytes that are what they were; None: all are.
     """
@@ -105,7 +105,7 @@ def _size_of(program: Program, place: str) -> int:
 
 
 def _called(program: Program, memory: Iterable[str]) -> str:
-    """What people call several allocations."""
+    """The name of several allocations in messages."""
     regions = {one.memory: one.inside for one in program.resources if one.inside in program.regions and one.memory}
     first, *more = dict.fromkeys(regions.get(one, one) for one in memory)
     return f"{first} and {len(more)} more" if more else first

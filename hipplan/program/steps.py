@@ -47,7 +47,7 @@ def step_data(kind: type[_Kind]) -> type[_Kind]:
 
 @step_data
 class Step:
-    """What every step has: the plan's name for the object, and the place in the plan that asked for it."""
+    """What every step has: the plan's name for the object, and its place in the plan."""
 
     call: ClassVar[str]
     """The HIP function this step calls."""
@@ -58,7 +58,7 @@ class Step:
     origin: Span | None
 
     def describe(self) -> str:
-        """One line for people, without the name."""
+        """One line of text, without the name."""
         raise NotImplementedError
 
 
@@ -93,7 +93,7 @@ class CreateAllocation(Step):
     size: int
     """Bytes, padded to the granularity."""
     asked: int
-    """Bytes that the plan asks for."""
+    """Bytes that the plan requests."""
     type: str
     """pinned or uncached."""
     location: str
@@ -114,7 +114,7 @@ class ImportAllocation(Step):
     bind: str
     """What the caller of apply calls the descriptor; of another rank's memory, what that rank calls the allocation."""
     device: int
-    """Where the plan says that the memory is: nobody asks the descriptor."""
+    """Where the plan says that the memory is: the descriptor is not queried."""
     size: int
     asked: int
     rank: int = -1
@@ -212,7 +212,7 @@ class CreatePinnedBuffer(Step):
     numa_node: int = -1
     """Where the memory is to come from, if it can; -1: the runtime says."""
     near: bool = False
-    """The plan asks for that node, so it is read back."""
+    """The plan requires that node, so it is read back."""
 
     def describe(self) -> str:
         place = f"NUMA node {self.numa_node}" if self.near and self.numa_node >= 0 else "the host"

@@ -62,7 +62,7 @@ class _Ranges:
             del sizes[gone.size]
 
     def is_sure(self, name: str, at: int, allowed: Set[Rights], *, together: bool) -> bool:
-        """Whether rights for a piece are accepted in every order, and give nobody more than is allowed elsewhere."""
+        """Whether access to a piece is accepted in every order, and gives no device more than elsewhere."""
         pieces = self._pieces[name]
         if len(self._sizes[name]) == 1 and not together:
             return True

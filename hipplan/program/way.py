@@ -24,7 +24,7 @@ def key_of(step: steps.Step) -> Key | None:
 
 
 class KeysOf(Set[Key]):
-    """The keys of a program, made when somebody asks."""
+    """The keys of a program, made on demand."""
 
     def __init__(self, program: Program) -> None:
         self._program = program

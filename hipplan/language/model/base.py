@@ -13,8 +13,8 @@ from hipplan.units import SizeError, parse_size
 class PlanModel(BaseModel):
     """Unknown keys are errors, values are never converted silently, nothing changes after reading."""
 
-    # pydantic could take the docstrings of fields itself (use_attribute_docstrings), but it parses the source anew at
-    # each start, a tenth of the time `validate` takes. describe.py does it when somebody wants to read.
+    # pydantic could take the docstrings of fields itself (use_attribute_docstrings), but it parses the source again at
+    # each start, a tenth of the time `validate` takes. describe.py reads them on demand.
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
@@ -33,7 +33,7 @@ def written(model: PlanModel, keys: tuple[str, ...], what: str) -> list[str]:
 
 
 def _within_steps(value: Any, info: ValidationInfo) -> Any:
-    """Before pydantic looks at the items: it keeps more than a kilobyte of each that is wrong."""
+    """Before pydantic checks the items: it keeps more than a kilobyte of each that is wrong."""
     try:
         Budget().take("steps", len(value) if isinstance(value, list) else 0, f"'{info.field_name}'")
     except PlanError as past:
@@ -73,7 +73,7 @@ def _power_of_two(alignment: int) -> int:
 
 
 def _auto_or_size(value: Any) -> Any:
-    """One validator, for pydantic tells of each branch of a union."""
+    """One validator, because pydantic reports each branch of a union."""
     return value if isinstance(value, str) and value == "auto" else _positive_size(value, ", or auto")
 
 

@@ -1,4 +1,4 @@
-"""What people write who come from other tools, and what a plan calls it. Only messages use it."""
+"""Keys and values of other tools, and their names in a plan. Only messages use it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _BOUNDS = {
 
 
 def meant_key(name: str, known: Iterable[str], beside: Container[Hashable]) -> str:
-    """The hint for a key that does not exist, beside those that are written; empty if nobody can tell."""
+    """The hint for a key that does not exist, given the keys that are written; empty if there is none."""
     keys = set(known)
     if re.match(r"[0-9]", name):
         return "inside braces a comma ends a value: write 1.5GiB with a point"

@@ -43,7 +43,7 @@ class Plan(PlanModel):
     """The plan's name in reports. Default: the name of the file."""
 
     description: Annotated[str, Field(max_length=10_000)] | None = None
-    """For people."""
+    """Free text for readers of the plan."""
 
     vars: dict[str, Scalar] = {}
     """Names for values, used as $(name) anywhere below; --var name=value overrides.

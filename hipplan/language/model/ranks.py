@@ -12,7 +12,7 @@ RankCount = Annotated[int, Field(ge=1, le=RANKS_MAX)]
 
 
 def _of_rank(value: Any) -> Any:
-    """One validator, for pydantic tells of each branch of a union."""
+    """One validator, because pydantic reports each branch of a union."""
     if value != FIRST_OF_NODE and (value.__class__ is not int or not 0 <= value < RANKS_MAX):
         hint = f"write the number of a rank, from 0, or {FIRST_OF_NODE}"
         raise refuse("HP104", f"'rank' cannot be {shown(value)}", hint=hint)

@@ -19,7 +19,7 @@ from hipplan.plain import called, meant_variable, shown
 SpanOf = Callable[..., "Span | None"]
 Path = tuple[Hashable, ...]
 
-# Keys people will look for because HIP has such an option, and why a plan has no field for it.
+# Options of HIP that have no key in a plan, and why.
 REFUSED = {
     "offset": "every HIP release requires offset 0 into the allocation",
     "flags": "HIP requires 0 here, or the flags have their own keys",
@@ -78,7 +78,7 @@ _TYPES = {
 }
 _UNKNOWN = "extra_forbidden"
 MOST = 20_000
-"""Errors that are looked at; of the others their number is said."""
+"""How many errors are reported; the rest is counted."""
 _INTEGER = re.compile(r"-?[0-9]+|0x[0-9a-fA-F]+|0o[0-7]+")
 _BOUNDS = {
     "greater_than",

@@ -55,7 +55,7 @@ def resolve_contents(
             if spec.copy_of == name:
                 names.report("HP213", f"'{name}' cannot be a copy of itself", (*path, "copy_of"), hint="name another")
             _check_reachable(spec.copy_of, "r", buffers, access, (*path, "copy_of"), names)
-            size, other = sizes.get(name, 0), sizes.get(spec.copy_of, 0)  # 0: the machine, or a file, tells
+            size, other = sizes.get(name, 0), sizes.get(spec.copy_of, 0)  # 0: the machine, or a file, decides it
             if size and other and size != other:
                 told = f"'{name}' has {format_size(size)}, '{spec.copy_of}' has {format_size(other)}"
                 names.report("HP421", told, (*path, "copy_of"), hint="a copy needs the same number of bytes")
@@ -77,7 +77,7 @@ def _anywhere(region: ResolvedRegion) -> dict[str, str]:
 
 
 def _size(buffer: ResolvedBuffer) -> int:
-    """0: a file, or the caller, tells."""
+    """0: a file, or the caller, decides it."""
     fresh = buffer.spec.anonymous if isinstance(buffer.spec, RegisteredBuffer) else None
     return fresh.size if fresh else buffer.spec.size or 0
 

@@ -1,4 +1,5 @@
-"""Regions: devices and access resolved, tensors' names taken, sizes checked as far as the plan alone tells."""
+"""Regions: devices and access resolved, tensors' names taken, sizes checked as far as the plan alone determines
+them."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from hipplan.units import format_size, round_up
 
 
 def resolve_region(name: str, spec: Region, path: Path, names: Names, devices: Devices) -> ResolvedRegion:
-    """One region, with what is wrong with it told."""
+    """Resolves one region and reports its errors."""
     if spec.devices is not None:
         holders = devices.several(spec.devices, (*path, "devices"))
     else:

@@ -1,4 +1,4 @@
-"""Warnings about what a plan makes and nobody can use. They stop nothing."""
+"""Warnings about objects that a plan makes but does not use. They stop nothing."""
 
 from __future__ import annotations
 
