@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from hipplan.holders.attaching import attach
     from hipplan.language.loader import LoadedPlan, load
     from hipplan.language.rank import Rank
+    from hipplan.layout.dma_buf import DmaBuf
     from hipplan.layout.layout import Layout
     from hipplan.layout.streams import Stream
     from hipplan.layout.transfer import Transfer
@@ -59,6 +60,7 @@ __all__ = [
     "ApplyError",
     "Diagnostic",
     "Difference",
+    "DmaBuf",
     "Group",
     "GroupError",
     "GroupInDoubt",
@@ -92,6 +94,7 @@ __all__ = [
 ]
 _WHERE = {
     "Difference": "program.difference",
+    "DmaBuf": "layout.dma_buf",
     "Group": "ranks.groups",
     "HipError": "_core",
     "Layout": "layout.layout",

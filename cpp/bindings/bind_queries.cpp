@@ -107,6 +107,7 @@ void bind_memory(runtime_class& runtime) {
             return out;
           },
           py::arg("address"), no_gil())
+      .def("dma_buf_of", &dma_buf_of, py::arg("address"), py::arg("size"), no_gil())
       .def("device_pointer", &device_pointer, py::arg("host_address"), no_gil());
 }
 

@@ -142,7 +142,8 @@ decltype(row::what) reader::one<create_allocation>(reader&, fields& from) {
   const auto type = from.word<hip::hipMemAllocationType>(allocation_type_words);
   const auto location = from.word<hip::hipMemLocationType>(location_words);
   const auto handle_type = from.word<hip::hipMemAllocationHandleType>(handle_type_words);
-  return create_allocation{size_bytes, {type, location, device, handle_type}};
+  const auto rdma = from.yes();
+  return create_allocation{size_bytes, {type, location, device, handle_type, rdma}};
 }
 template <>
 decltype(row::what) reader::one<import_allocation>(reader&, fields& from) {

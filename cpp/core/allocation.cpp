@@ -6,6 +6,7 @@ hip::hipMemAllocationProp allocation_properties::native() const noexcept {
   out.type = type;
   out.requestedHandleType = handle_type;
   out.location = {location_type, location_id};
+  out.allocFlags.gpuDirectRDMACapable = rdma ? 1 : 0;
   return out;
 }
 

@@ -13,6 +13,7 @@ struct allocation_properties {
   hip::hipMemLocationType location_type = hip::hipMemLocationTypeDevice;
   int location_id = 0;
   hip::hipMemAllocationHandleType handle_type = hip::hipMemHandleTypeNone;
+  bool rdma = false;  ///< network cards may reach it
 
   [[nodiscard]] hip::hipMemAllocationProp native() const noexcept;
 };

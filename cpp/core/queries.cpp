@@ -136,7 +136,8 @@ allocation_properties properties_of(hip::runtime& runtime, std::uintptr_t handle
                 "hipMemGetAllocationPropertiesFromHandle", [&] {
                   return std::pair("the allocation with handle " + hexadecimal(handle), std::string());
                 });
-  return {native.type, native.location.type, native.location.id, native.requestedHandleType};
+  return {native.type, native.location.type, native.location.id, native.requestedHandleType,
+          native.allocFlags.gpuDirectRDMACapable != 0};
 }
 
 int range_attribute(hip::runtime& runtime, std::uintptr_t address, std::size_t size_bytes,
@@ -171,6 +172,14 @@ std::pair<std::uintptr_t, std::size_t> address_range_of(hip::runtime& runtime, s
   runtime.check(runtime.hipMemGetAddressRange(&base, &size_bytes, pointer(address)), "hipMemGetAddressRange",
                 [&] { return std::pair(at(address), std::string()); });
   return {reinterpret_cast<std::uintptr_t>(base), size_bytes};
+}
+
+int dma_buf_of(hip::runtime& runtime, std::uintptr_t address, std::size_t size_bytes) {
+  int descriptor = -1;
+  const auto result = runtime.hipMemGetHandleForAddressRange(&descriptor, pointer(address), size_bytes,
+                                                             hip::hipMemRangeHandleTypeDmaBufFd, 0);
+  runtime.check(result, "hipMemGetHandleForAddressRange", at(address), "size=" + std::to_string(size_bytes));
+  return descriptor;
 }
 
 unsigned int host_flags(hip::runtime& runtime, std::uintptr_t address) {

@@ -54,6 +54,9 @@ void synchronize(hip::runtime& runtime, device_id device);
 /// {base, size} of the allocation or mapped piece around an address.
 [[nodiscard]] std::pair<std::uintptr_t, std::size_t> address_range_of(hip::runtime& runtime,
                                                                       std::uintptr_t address);
+/// A descriptor of a range of mapped memory for a network card, the caller's. Throws hip_error:
+/// hipErrorNotSupported (before HIP 7.0, or memory that is not made for it), hipErrorInvalidValue.
+[[nodiscard]] int dma_buf_of(hip::runtime& runtime, std::uintptr_t address, std::size_t size_bytes);
 [[nodiscard]] unsigned int host_flags(hip::runtime& runtime, std::uintptr_t address);
 [[nodiscard]] std::uintptr_t device_pointer(hip::runtime& runtime, std::uintptr_t host_address);
 

@@ -29,6 +29,7 @@ struct reader {
     note(device, on_device ? static_cast<std::uint64_t>(want.location_id) : device);
     note(have.type, want.type);
     note(have.handle_type, want.handle_type);
+    if (want.rdma) note(have.rdma, true);
   }
   void read(slot_id slot, const map_memory& one) {
     const auto address = of.address(slot);

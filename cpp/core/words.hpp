@@ -89,6 +89,7 @@ inline constexpr std::array device_attribute_words{
     word{"multiprocessors", hip::hipDeviceAttributeMultiprocessorCount},
     word{"xnack", hip::hipDeviceAttributePageableMemoryAccess},
     word{"vmm", hip::hipDeviceAttributeVirtualMemoryManagementSupported},
+    word{"rdma", hip::hipDeviceAttributeGPUDirectRDMAWithHipVMM},
     word{"large_bar", hip::hipDeviceAttributeIsLargeBar},
 };
 

@@ -63,6 +63,9 @@ REAL_TYPE(hipMemcpyKind, hipMemcpyKind)
 REAL_TYPE(hipMemAllocationHandleType, hipMemAllocationHandleType)
 REAL_TYPE(hipMemAllocationGranularity_flags, hipMemAllocationGranularity_flags)
 REAL_TYPE(hipMemoryAdvise, hipMemoryAdvise)
+#if HIP_VERSION >= 70000000
+REAL_TYPE(hipMemRangeHandleType, hipMemRangeHandleType)
+#endif
 REAL_TYPE(hipMemRangeAttribute, hipMemRangeAttribute)
 REAL_TYPE(hipDeviceP2PAttr, hipDeviceP2PAttr)
 REAL_TYPE(hipDeviceAttribute_t, hipDeviceAttribute_t)
@@ -89,6 +92,9 @@ struct in_real_types<Result(Args...)> {
   static_assert(                                                                         \
       requires { static_cast<in_real_types<hip_abi::name##_function>::type>(&::name); }, \
       #name " has another prototype in these HIP headers");
+#if HIP_VERSION < 70000000  // these have not all of the optional ones
+#define HIP_CALL_OPTIONAL(name, params, args)
+#endif
 #include "hip_calls.def"
 
 #define SAME_VALUE(name)                                                               \

@@ -125,6 +125,10 @@ enum hipMemAllocationHandleType : unsigned int {
   hipMemHandleTypeWin32Kmt = 4,
 };
 
+enum hipMemRangeHandleType : unsigned int {  // since 7.0
+  hipMemRangeHandleTypeDmaBufFd = 1,
+};
+
 enum hipMemLocationType : unsigned int {
   hipMemLocationTypeInvalid = 0,
   hipMemLocationTypeDevice = 1,
@@ -194,6 +198,7 @@ enum hipDeviceAttribute_t : unsigned int {
   hipDeviceAttributeVirtualMemoryManagementSupported = 89,
   hipDeviceAttributeHostRegisterSupported = 90,
   hipDeviceAttributeMemoryPoolSupportedHandleTypes = 91,
+  hipDeviceAttributeGPUDirectRDMAWithHipVMM = 94,  // since 7.13
   hipDeviceAttributeIsLargeBar = 10011,
   hipDeviceAttributeFineGrainSupport = 10016,
 };

@@ -21,6 +21,7 @@ from hipplan.layout.together import Together
 from hipplan.layout.transfer import UnderWay
 from hipplan.layout.undo import NOTHING, Undone, give_back
 from hipplan.layout.views import Piece
+from hipplan.layout.watching import Watches
 from hipplan.machines.family import family_of
 from hipplan.program.alterations import WAKE_IT
 from hipplan.program.backups import WHERE
@@ -94,6 +95,8 @@ class Holding:
         """Devices whose memory comes back as soon as it is given back."""
         self.under_way = UnderWay()
         """Bytes that move while their caller does something else."""
+        self.watches = Watches()
+        """Who has to hear of memory that goes."""
         self.record = record
         """Who writes down what is done."""
         self.lock = threading.RLock()  # a signal's handler may close what its thread is closing

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import Self
 
 from hipplan import _core
-from hipplan.errors import LayoutInUse, LeakError
+from hipplan.errors import LayoutInUse, LeakError, suggest_or_list
 from hipplan.layout import open_layouts, sleeping, update
 from hipplan.layout.bound import bindings, rebound
 from hipplan.layout.checks import Check
+from hipplan.layout.dma_buf import DmaBuf, export_dma_buf
 from hipplan.layout.holding import Holding
 from hipplan.layout.mover import OnBytes
 from hipplan.layout.moving import MovesBytes
@@ -27,6 +28,7 @@ from hipplan.layout.transaction import OnStep
 from hipplan.layout.undo import NOTHING, Undone, give_back_waiting, patience
 from hipplan.layout.verify import Checks, verify
 from hipplan.layout.views import Piece
+from hipplan.layout.watching import OnName, Watch
 from hipplan.plain import seconds
 from hipplan.program import remake, sealing
 from hipplan.program.difference import Difference
@@ -249,6 +251,29 @@ class Layout(MovesBytes):
         with self._holding.lock:
             return export(self._holding.state, self[name].resource)
 
+    def export_dma_buf(self, name: str) -> DmaBuf:
+        """The memory of a region or mapping as one dma-buf, for a network card to register: docs/rdma.md.
+
+        It has to be one piece of memory; on CUDA its plan says `rdma: true`. Raises KeyError, BufferError (closed, or
+        it sleeps), ApplyError: it is not one handle (HP420), or the driver refused (HP401): HIP before 7.0.
+        Source: hipMemGetHandleForAddressRange.
+        """
+        with self._holding.lock:
+            return export_dma_buf(self._holding.state, self[name])
+
+    def watch(self, name: str, *, on_unmap: OnName | None = None, on_map: OnName | None = None) -> Watch:
+        """Calls on_unmap(name) before memory of a name goes, and on_map(name) when it is mapped again.
+
+        Memory goes in sleep, remap, shrink, update and close; a network's registration of it has to end before. After
+        a change that failed on_map is called, too, because the memory is still there. What on_unmap raises stops the
+        change, with nothing changed. Neither is called where a layout is dropped unclosed. Raises KeyError; ValueError
+        once the layout is closed.
+        """
+        self._holding.require_open()
+        if name not in self:
+            raise KeyError(f"the layout has no '{name}'; {suggest_or_list(name, list(self))}")
+        return self._holding.watches.add(name, on_unmap, on_map)
+
     @contextmanager
     def torch_pool(self, name: str) -> Iterator[Any]:
         """While entered, PyTorch allocations of this thread on the device come from a region, tensor or device buffer.
@@ -284,7 +309,12 @@ class Layout(MovesBytes):
         with holding.lock:
             if self.closed:
                 return NOTHING
-            undone = holding.close(force)
+            holding.watches.before(holding.state)
+            try:
+                undone = holding.close(force)
+            except LayoutInUse:
+                holding.watches.after(holding.state, is_failing=True)
+                raise
         open_layouts.discard(self)
         for pool in self._torch_pools.values():
             pool.close()

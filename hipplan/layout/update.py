@@ -75,16 +75,41 @@ def change(
                 force=force,
             )
 
-        holding.under_way.settle()
-        if difference.contents or any(step.makes == "stream" for step in difference.gone):
-            holding.under_way.wait_for_threads()  # they use the same pinned memory and streams
-        try:
-            return carried_out(difference, make, agreement).way
-        except LayoutInUse as busy:
-            raise LayoutInUse(holding.under_way.told(busy.diagnostics[0])) from None
-        except GroupInDoubt as doubt:
-            holding.in_doubt, doubt.give_back = doubt.give_back, holding.settle
-            raise
+        return _watched(holding, difference, lambda: carried_out(difference, make, agreement).way)
+
+
+def _watched(holding: Holding, way: Difference, carry_out: Callable[[], Difference]) -> Difference:
+    """Carries a change out, and calls the watches of its memory before and after. Raises as change()."""
+    watches = holding.watches
+    _tell_watches(holding, way)
+    holding.under_way.settle()
+    if way.contents or any(step.makes == "stream" for step in way.gone):
+        holding.under_way.wait_for_threads()  # they use the same pinned memory and streams
+    try:
+        done = carry_out()
+    except LayoutInUse as busy:
+        watches.after(holding.state, is_failing=True)
+        raise LayoutInUse(holding.under_way.told(busy.diagnostics[0])) from None
+    except GroupInDoubt as doubt:
+        holding.in_doubt, doubt.give_back = doubt.give_back, holding.settle
+        raise
+    except BaseException:
+        watches.after(holding.state, is_failing=True)
+        raise
+    watches.after(holding.state)
+    return done
+
+
+def _tell_watches(holding: Holding, way: Difference) -> None:
+    """Before anything happens. Raises what a callback raises, with nothing changed."""
+    state = holding.state
+    try:
+        holding.watches.before(state, way)
+        if holding.state is not state:
+            raise refuse("on_unmap changed the layout", hint="change the layout at another time")
+    except BaseException:
+        holding.watches.after(holding.state, is_failing=True)
+        raise
 
 
 _OF_ATTACHED = ("", "seal", "unseal")

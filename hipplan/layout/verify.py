@@ -118,6 +118,8 @@ def _allocation(step: steps.CreateAllocation, values: Iterator[int]) -> Iterator
     yield Check(step.name, "location", _location(step.location, step.device), current)
     yield Check(step.name, "type", step.type, word_of("type", kind))
     yield Check(step.name, "shareable", step.shareable, word_of("shareable", handle))
+    if step.rdma:
+        yield Check(step.name, "rdma", "yes", "yes" if next(values) else "no")
 
 
 def _mapping(step: steps.Map, values: Iterator[int]) -> Iterator[Check]:

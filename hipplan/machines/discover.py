@@ -90,6 +90,7 @@ def _device(chosen: Chosen, ordinal: int) -> MachineDevice:
         vmm=flag("vmm") or False,  # an attribute that is not known means no
         managed=flag("managed"),
         concurrent_managed=flag("concurrent_managed"),
+        rdma=flag("rdma") or False,  # as with vmm
         xnack=flag("xnack"),
         host_visible=bool(flag("large_bar") or flag("integrated")),
         integrated=flag("integrated"),

@@ -108,6 +108,10 @@ class MachineDevice(PlanModel):
     shareable_posix_fd: bool | None = None
     """Allocations can be exported as file descriptors (HIP 6.2 and later). Source: hipMemExportToShareableHandle."""
 
+    rdma: bool | None = None
+    """Network cards can reach memory of allocations (HIP 7.13 and later). Source:
+    hipDeviceAttributeGPUDirectRDMAWithHipVMM."""
+
 
 class Link(PlanModel):
     """One device can reach the memory of another. Directed: each direction has its own entry."""
@@ -335,7 +339,7 @@ def sim_profile(machine: Machine) -> str:
         for key, value in device:
             if value is None and key.startswith("granularity"):
                 value = FALLBACK_GRANULARITY
-            if value is None or key in ("concurrent_managed", "shareable_posix_fd", "numa_node"):
+            if value is None or key in ("concurrent_managed", "shareable_posix_fd", "rdma", "numa_node"):
                 continue
             shown = value.removeprefix("GPU-").replace("-", "").rjust(32, "0") if key == "uuid" else value
             lines.append(f"device.{ordinal}.{key}={int(shown) if isinstance(shown, bool) else shown}")

@@ -213,9 +213,8 @@ class _Compiler:
         span = self.plan.span(*allocation.path)
         if allocation.path[0] == "allocations":  # a region reports its range
             ranges.check_size(name, size, "padding", span, self.findings)
-        step: steps.Step
         if spec.bind is not None:
-            step = steps.ImportAllocation(
+            step: steps.Step = steps.ImportAllocation(
                 name=name,
                 bind=spec.bind,
                 device=self.ordinal(allocation.device),
@@ -234,6 +233,7 @@ class _Compiler:
                 type=spec.type,
                 location=location,
                 shareable=spec.shareable,
+                rdma=spec.rdma,
                 origin=span,
             )
         return _Memory(steps.named(step), size, self.granularity(allocation.device, "minimum"))

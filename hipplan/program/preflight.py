@@ -340,6 +340,12 @@ class _Rules:
             self.add("HP309", f"allocations on a NUMA node need HIP 7.15 (ROCm 10.0), {self.machine.name} has "
                      f"{self.machine.hip_version}", *path, "numa_node",
                      hint="remove numa_node, or use a registered buffer: anonymous has a node too")  # fmt: skip
+        too_old = not cuda and version and version < (7, 13)
+        if spec.rdma and (allocation.device == HOST or self.device(allocation.device).rdma is False or too_old):
+            region = name.partition("#")[0]
+            self.add("HP309", f"'{region}' cannot be made for RDMA on {allocation.device}", *path, "rdma",
+                     why="hipDeviceAttributeGPUDirectRDMAWithHipVMM, since HIP 7.13, is not 1",
+                     hint="remove rdma; on AMD a dma-buf can be had without it, see docs/rdma.md")  # fmt: skip
         if spec.shareable == "none" or allocation.device == HOST:
             return
         possible = self.device(allocation.device).shareable_posix_fd

@@ -196,7 +196,9 @@ def lowered(objects: Objects, regions: dict[str, PlacedRegion]) -> Objects:
         kinds = {
             (device, size): (
                 ResolvedAllocation(
-                    Allocation.model_construct(device=device, size=size, shareable=shareable), device, path
+                    Allocation.model_construct(device=device, size=size, shareable=shareable, rdma=spec.rdma),
+                    device,
+                    path,
                 ),
                 placed.region.access_to(device),
             )

@@ -52,7 +52,7 @@ def _register(s: steps.RegisterBuffer, slots: Slots, old: Any) -> Row:
 
 
 def _allocation(s: steps.CreateAllocation, slots: Slots, old: Any) -> Row:
-    return "create allocation", s.name, slots[s.name], s.size, s.device, s.type, s.location, s.shareable
+    return "create allocation", s.name, slots[s.name], s.size, s.device, s.type, s.location, s.shareable, s.rdma
 
 
 def _map(s: steps.Map, slots: Slots, old: Any) -> Row:

@@ -100,11 +100,13 @@ class CreateAllocation(Step):
     """device, host or host_numa."""
     shareable: str
     """none or posix_fd."""
+    rdma: bool = False
+    """Whether network cards may reach it."""
 
     def describe(self) -> str:
         node = f"NUMA node {self.device}"
         where = {"device": f"device {self.device}", "host": "the host", "host_numa": node}[self.location]
-        return f"{format_size(self.size)} on {where}"
+        return f"{format_size(self.size)} on {where}" + ", for RDMA" * self.rdma
 
 
 @step_data

@@ -23,7 +23,7 @@ def link(slot: int, device: int = 0, peer: int = 1) -> Row:
 
 
 def memory(slot: int, name: str = "memory", device: int = 0, size: int = SIZE, *, shared: bool = False) -> Row:
-    return "create allocation", name, slot, size, device, "pinned", "device", "posix_fd" if shared else "none"
+    return "create allocation", name, slot, size, device, "pinned", "device", "posix_fd" if shared else "none", False
 
 
 def imported(slot: int, name: str = "imported", size: int = SIZE) -> Row:

@@ -62,9 +62,9 @@ def test_a_number_that_is_too_large_is_not_another_number(wrong: int) -> None:
 
 def test_words_that_hip_has_no_number_for_are_refused() -> None:
     samples: list[row.Row] = [
-        ("create allocation", "memory", 0, MIB, 0, "PINNED", "device", "none"),
-        ("create allocation", "memory", 0, MIB, 0, "pinned", "here", "none"),
-        ("create allocation", "memory", 0, MIB, 0, "pinned", "device", 1),
+        ("create allocation", "memory", 0, MIB, 0, "PINNED", "device", "none", False),
+        ("create allocation", "memory", 0, MIB, 0, "pinned", "here", "none", False),
+        ("create allocation", "memory", 0, MIB, 0, "pinned", "device", 1, False),
         ("create pinned buffer", "pinned", 0, 0, MIB, ("mapped", "fast")),
         ("create pinned buffer", "pinned", 0, 0, MIB, "mapped"),
         ("create managed buffer", "managed", 0, 0, MIB, "someone"),

@@ -8,8 +8,8 @@ from hipplan.machines.discover import discover
 from hipplan.machines.profiles import diff, load_machine, machine_names
 from tests.hardware.machine import Machine
 
-OWN = {"name", "description", "host_memory", "uuid", "pci", "in_use", "limits", "sources", "unknown"}
-"""Figures that each machine has for itself."""
+OWN = {"name", "description", "host_memory", "uuid", "pci", "in_use", "limits", "sources", "unknown", "rdma"}
+"""Figures that each machine has for itself, or for the kernel that it runs."""
 
 
 def test_the_machine_is_as_its_shipped_profile_says(machine: Machine) -> None:

@@ -39,6 +39,10 @@ try:
         if isinstance(stream, hipplan.Stream):
             transfer: hipplan.Transfer = layout.copy("inbox", "scratch", stream=stream)
             transfer.wait(timeout=1.0)
+        with layout.export_dma_buf("weights") as exported:
+            registered: hipplan.DmaBuf = exported
+            print(registered.fileno(), registered.size)
+        layout.watch("weights", on_unmap=print).stop()
         layout.write("scratch", layout.read("inbox"))
         layout.wake(retain=False)
     with hipplan.attach("weights", access="r", addresses="any") as attached:

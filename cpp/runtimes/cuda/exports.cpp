@@ -31,9 +31,10 @@ constexpr needs needs_of(std::string_view call) {
         "hipMemExportToShareableHandle", "hipMemImportFromShareableHandle"}) {
     if (call == each) return needs::device;  // virtual memory is the process's: a context would cost 0.5 GB
   }
-  for (const auto each : {"hipPointerGetAttributes", "hipMemGetAddressRange", "hipMemRangeGetAttribute",
-                          "hipMemRangeGetAttributes", "hipMemAdvise", "hipFree", "hipHostFree",
-                          "hipHostUnregister", "hipStreamDestroy", "hipEventQuery", "hipEventDestroy"}) {
+  for (const auto each :
+       {"hipPointerGetAttributes", "hipMemGetAddressRange", "hipMemGetHandleForAddressRange",
+        "hipMemRangeGetAttribute", "hipMemRangeGetAttributes", "hipMemAdvise", "hipFree", "hipHostFree",
+        "hipHostUnregister", "hipStreamDestroy", "hipEventQuery", "hipEventDestroy"}) {
     if (call == each) return needs::any_context;  // an address or a stream is the same one in all of them
   }
   return needs::context;

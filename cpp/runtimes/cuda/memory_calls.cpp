@@ -172,6 +172,14 @@ void hipMemGetAddressRange(void** base, std::size_t* size, void* ptr) {
   if (size) *size = bytes;
 }
 
+void hipMemGetHandleForAddressRange(void* handle, void* dptr, std::size_t size,
+                                    hipMemRangeHandleType handleType, unsigned long long flags) {
+  require(handle && dptr && size != 0 && flags == 0 && handleType == hipMemRangeHandleTypeDmaBufFd);
+  require(driver().cuMemGetHandleForAddressRange != nullptr, hipErrorNotSupported);
+  check(driver().cuMemGetHandleForAddressRange(handle, to_address(dptr), size,
+                                               CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0));
+}
+
 void hipMemcpy(void* dst, const void* src, std::size_t sizeBytes, hipMemcpyKind kind) {
   if (!is_copy(dst, src, sizeBytes, kind)) return;
   const auto call = [&] { return driver().cuMemcpy(to_address(dst), to_address(src), sizeBytes); };

@@ -234,6 +234,7 @@ std::optional<CUdevice_attribute> to_cuda(hipDeviceAttribute_t attribute) {
     ATTRIBUTE(WarpSize, WARP_SIZE)
     ATTRIBUTE(MemoryPoolsSupported, MEMORY_POOLS_SUPPORTED)
     ATTRIBUTE(VirtualMemoryManagementSupported, VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED)
+    ATTRIBUTE(GPUDirectRDMAWithHipVMM, GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED)
     ATTRIBUTE(HostRegisterSupported, HOST_REGISTER_SUPPORTED)
     ATTRIBUTE(MemoryPoolSupportedHandleTypes, MEMPOOL_SUPPORTED_HANDLE_TYPES)
     // Fine grain: pinned memory that CPU and GPU see coherently while a kernel runs; CUDA's mapped kind.

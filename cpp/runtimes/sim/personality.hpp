@@ -18,6 +18,7 @@ struct personality {
         create_bad_device_code(v.at_least(7, 0) ? 101 : 1),
         address_free_reports_use(v.at_least(6, 3)),
         exports_descriptors(v.at_least(6, 2)),
+        range_handles(v.at_least(7, 0)),
         imports_know_handle_type(v.at_least(6, 3)),
         imports_know_owner(v.at_least(7, 15)),
         fabric_handles(v.at_least(7, 15)),
@@ -55,6 +56,7 @@ struct personality {
   std::uint32_t create_bad_device_code;
   bool address_free_reports_use;  ///< freeing a range that holds mappings fails instead of leaking
   bool exports_descriptors;
+  bool range_handles;  ///< hipMemGetHandleForAddressRange; before, there is none
   bool imports_know_handle_type;
   bool imports_know_owner;
   bool fabric_handles;  ///< may be asked for; there is nothing to export them to

@@ -151,6 +151,13 @@ class Region(PlanModel):
     Source: hipMemSetAccess.
     """
 
+    rdma: bool = False
+    """true lets network cards read and write it (GPUDirect RDMA): docs/rdma.md.
+
+    Errors: HP309 this device or release cannot.
+    Source: hipMemAllocationProp.allocFlags.gpuDirectRDMACapable.
+    """
+
     seal: bool = False
     """Makes it read-only after its contents are loaded: rw becomes r for every device, and hipplan reads that back.
     layout.unseal() makes it writable again.

@@ -24,7 +24,7 @@ REFUSED = {
     "offset": "every HIP release requires offset 0 into the allocation",
     "flags": "HIP requires 0 here, or the flags have their own keys",
     "compression": "hipMemCreate reads type, location and handle type of its properties, nothing else",
-    "gpu_direct_rdma": "hipMemCreate reads type, location and handle type of its properties, nothing else",
+    "gpu_direct_rdma": "it is called rdma: rdma: true",
     "io_memory": "hipHostRegisterIoMemory is for the memory of another PCIe device, which a plan cannot name",
     "sparse": "hipMemMapArrayAsync returns hipErrorNotSupported in every release",
 }

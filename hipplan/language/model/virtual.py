@@ -63,6 +63,13 @@ class Allocation(PlanModel):
     Source: hipMemAllocationProp.requestedHandleTypes, hipMemExportToShareableHandle.
     """
 
+    rdma: bool = False
+    """true lets network cards read and write it (GPUDirect RDMA): docs/rdma.md.
+
+    Errors: HP107 of host memory, or with bind; HP309 this device or release cannot.
+    Source: hipMemAllocationProp.allocFlags.gpuDirectRDMACapable.
+    """
+
     bind: str | None = None
     """Imports the memory instead of creating it. The caller of apply passes a file descriptor under this name.
 
@@ -82,6 +89,9 @@ class Allocation(PlanModel):
         if self.numa_node is not None and self.device != "host":
             why = "a GPU's memory has no NUMA node of its own"
             raise refuse("HP107", "numa_node is for device: host", at="numa_node", why=why, hint="add device: host")
+        if self.rdma and (self.device == "host" or self.bind is not None):
+            where = "host memory" if self.device == "host" else "memory that another process made"
+            raise refuse("HP107", f"rdma is not for {where}", at="rdma", hint="leave rdma out")
         if self.bind is not None and self.shareable == "none":
             summary = "an imported allocation needs shareable"
             raise refuse("HP107", summary, at="bind", hint="add shareable: posix_fd")

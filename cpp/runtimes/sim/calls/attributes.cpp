@@ -107,6 +107,7 @@ std::optional<int> memory_attribute(const machine& m, hipDeviceAttribute_t attri
     case hipDeviceAttributeIntegrated:
       return shape.integrated;
     case hipDeviceAttributeVirtualMemoryManagementSupported:
+    case hipDeviceAttributeGPUDirectRDMAWithHipVMM:
       return shape.vmm && m.profile.reports_vmm;
     // The simulator has hipMallocAsync but no pools of one's own.
     case hipDeviceAttributeMemoryPoolsSupported:

@@ -69,7 +69,8 @@ hipError_t hipMemCreate(hipMemGenericAllocationHandle_t* handle, std::size_t siz
   int device = is_host(prop->location.type) ? host_device : prop->location.id;
   if (device != host_device && !m->shape(device).vmm) return hipErrorOutOfMemory;
   if (device != host_device && m->quirk("create_on_current_device")) device = current_device();
-  const bool shareable = prop->requestedHandleType != hipMemHandleTypeNone;
+  const bool shareable =
+      prop->requestedHandleType != hipMemHandleTypeNone || prop->allocFlags.gpuDirectRDMACapable != 0;
   auto memory = m->take_memory(device, size, shareable);
   *handle = reinterpret_cast<hipMemGenericAllocationHandle_t>(
       m->add_allocation(std::move(memory), remembered(*prop)));

@@ -44,6 +44,29 @@ hipError_t hipMemExportToShareableHandle(void* shareableHandle, hipMemGenericAll
   return hipSuccess;
 }
 
+// Of memory that is a file by itself: that made to be shared, or for RDMA. AMD's library takes any.
+hipError_t hipMemGetHandleForAddressRange(void* handle, void* dptr, std::size_t size,
+                                          hipMemRangeHandleType handleType, unsigned long long flags) {
+  if (!handle || !dptr || size == 0 || flags != 0 || handleType != hipMemRangeHandleTypeDmaBufFd) {
+    return hipErrorInvalidValue;
+  }
+  const reading m;
+  if (!m->rules.range_handles) return hipErrorNotSupported;
+  const auto piece = containing(m->mappings, address_of(dptr));
+  if (piece == m->mappings.end() || address_of(dptr) + size > piece->first + piece->second.bytes) {
+    return hipErrorInvalidValue;
+  }
+  const auto& memory = m->memory_of(piece->second);
+  if (memory.identity == 0) {
+    note("hipMemGetHandleForAddressRange", "the simulator has no descriptor of memory that is not shareable");
+    return hipErrorNotSupported;
+  }
+  const int descriptor = memory.memory.file()->share();
+  if (descriptor < 0) return hipErrorInvalidValue;
+  *static_cast<int*>(handle) = descriptor;
+  return hipSuccess;
+}
+
 hipError_t hipMemImportFromShareableHandle(hipMemGenericAllocationHandle_t* handle, void* osHandle,
                                            hipMemAllocationHandleType shHandleType) {
   if (!handle || !osHandle) return hipErrorInvalidValue;
