@@ -77,8 +77,9 @@ def prepared(
 
     Raises PlanError, MachineError.
     """
-    program = held.holdable(prepare(plan, chosen, profile, there))
-    return program if lock is None else lock.hold(program, profile)
+    program = prepare(plan, chosen, profile, there)
+    locked = program if lock is None else lock.hold(program, profile)
+    return held.holdable(locked, held.fixed(program))
 
 
 def fill(

@@ -6,7 +6,7 @@ program says, at its addresses, so that both sides have the same names at the sa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -16,6 +16,7 @@ from hipplan.language.objects import HOST, bare_uuid
 from hipplan.machines.profiles import FALLBACK_GRANULARITY, Machine, MachineDevice
 from hipplan.program import contents, pieces, steps
 from hipplan.program.lock import lock
+from hipplan.program.parts import STRIDE
 from hipplan.program.program import Program
 from hipplan.units import PAGE, round_up
 
@@ -34,18 +35,30 @@ _WHY = {
 """By what a step makes."""
 
 
-def holdable(program: Program) -> Program:
-    """The same program, and all its memory can be exported. Raises PlanError (HP450), MachineError (HP309)."""
+def fixed(program: Program) -> frozenset[str]:
+    """Reservations whose place the plan itself demands."""
+    return frozenset(step.name for step in program.steps if isinstance(step, steps.Reserve) and step.exact)
+
+
+def holdable(program: Program, as_they_are: Container[str] = ()) -> Program:
+    """The same program, and all its memory can be exported; its ranges are as large as CUDA takes addresses for.
+
+    as_they_are: ranges that stay. Raises PlanError (HP450), MachineError (HP309).
+    """
     refused = list(_refused(program))
     if refused:
         raise PlanError(in_order(refused))
     whole = pieces.as_planned(program)
-    made = tuple(
-        replace(step, shareable="posix_fd") if isinstance(step, steps.CreateAllocation) else step
-        for step in whole.steps
-    )
+
+    def made(step: steps.Step) -> steps.Step:
+        if isinstance(step, steps.CreateAllocation):
+            return replace(step, shareable="posix_fd")
+        if isinstance(step, steps.Reserve) and step.name not in as_they_are:
+            return replace(step, size=round_up(step.size, STRIDE))
+        return step
+
     findings = Findings()
-    found = pieces.fitted(replace(whole, steps=made), findings)
+    found = pieces.fitted(replace(whole, steps=tuple(map(made, whole.steps))), findings)
     if findings.errors:
         raise MachineError(in_order(findings.all))
     return found

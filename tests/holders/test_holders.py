@@ -328,14 +328,20 @@ def test_ps_says_what_is_held(held: Held, capsys: Any) -> None:
     assert one["log"] in said
 
 
-def test_verify_works_on_both_sides(held: Held, sim: Simulator, capsys: Any) -> None:
+def test_verify_works_on_both_sides(held: Held, capsys: Any) -> None:
     process = held()["pid"]
-    with hipplan.attach("w"):
+    script = "import hipplan, sys; layout = hipplan.attach('w'); print('ready', flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as client:
+        assert client.stdout is not None
+        assert client.stdout.readline() == "ready\n"
         assert run(["verify", "--list", "--format", "json"]) == 0
-        assert {*json.loads(capsys.readouterr().out)["processes"]} >= {process, os.getpid()}
-        for one, checks in ((process, 3), (os.getpid(), 9)):
+        assert {*json.loads(capsys.readouterr().out)["processes"]} >= {process, client.pid}
+        for one, checks in ((process, 3), (client.pid, 9)):
             assert run(["verify", str(one), "--format", "json"]) == 0
             assert json.loads(capsys.readouterr().out)["checks"] >= checks
+        client.communicate()
 
 
 def test_a_forked_child_neither_keeps_nor_ends_what_its_parent_has_attached(held: Held, sim: Simulator) -> None:
@@ -417,3 +423,11 @@ def test_devices_are_known_by_their_uuids(held: Held, visible: str, said: str) -
     environment = os.environ | {"HIP_VISIBLE_DEVICES": visible}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
     assert done.stdout.strip() == said
+
+
+def test_ranges_are_as_large_as_cuda_takes_addresses_for(held: Held, sim: Simulator) -> None:
+    """It ignores hints for less: docs/hardware.md."""
+    held()
+    with hipplan.attach("w", answer=False) as layout:
+        assert layout["range"].size == 256 << 20
+        assert (layout["range"].resource.asked, layout["model"].size) == (8 << 20, 4 << 20)
