@@ -136,8 +136,8 @@ def _names(entries: Sequence[Entry]) -> Iterator[str]:
 def _written(source: str, tensors: Sequence[Divided], ranks: int, folder: str) -> Iterator[str]:
     held = [one for one in tensors if one.entry.size]
     size = sum(one.entry.size for one in held)
-    told = f"{counted(len(held), 'tensor')}, {size} bytes"
-    yield f"# {told}. Written by hipplan import safetensors; docs/contents.md says how."
+    summary = f"{counted(len(held), 'tensor')}, {size} bytes"
+    yield f"# {summary}. Written by hipplan import safetensors; docs/contents.md says how."
     yield "hipplan: 1"
     yield f"name: {quoted(printable(Path(os.path.realpath(source)).parent.name) or 'checkpoint')}"
     yield ""

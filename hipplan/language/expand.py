@@ -213,9 +213,11 @@ class _Expander:
                 name = str(self._text(name, inner, place, key=True))
             elif suffix:
                 name += suffix
-            told = f"{name} ({expansion})" if expansion else ""
-            told = f"{place.expansion}, {told}" if place.expansion and told else told or place.expansion
-            made = _Place(place.source, (*place.path[:-1], name), place.origin, told)
+            repetition = f"{name} ({expansion})" if expansion else ""
+            repetition = (
+                f"{place.expansion}, {repetition}" if place.expansion and repetition else repetition or place.expansion
+            )
+            made = _Place(place.source, (*place.path[:-1], name), place.origin, repetition)
             if name in out:
                 hint = "use the variables of each in the name"
                 self._report("HP204", f"the name '{name}' is used twice", made, key=True, hint=hint)
@@ -347,9 +349,9 @@ class _Expander:
         budget.take("characters of expressions", times * characters, who, lambda: self._span(place))
         self.budget.take("values", times * (values + len(self.scope)), who, lambda: self._span(place))
         self.budget.take("repeated values", times * values, who, lambda: self._span(place))
-        told = sum(times // len(values) * sum(len(str(item)) for item in values) for values in domains if times)
-        told += times * len(place.expansion)  # each holds the names of all enclosing repetitions
-        self.budget.take("characters", told, who, lambda: self._span(place))
+        characters = sum(times // len(values) * sum(len(str(item)) for item in values) for values in domains if times)
+        characters += times * len(place.expansion)  # each holds the names of all enclosing repetitions
+        self.budget.take("characters", characters, who, lambda: self._span(place))
 
     def _domain(self, domain: Any, place: _Place) -> list[Value] | None:
         """The values of one name of an `each`; None: an error, which is reported."""

@@ -70,8 +70,8 @@ class Findings:
             more = self._repeated.get(_repeated(one), 0)
             yield replace(one, notes=(*one.notes, f"and: {more} more of this each")) if more else one
         for severity in severities:
-            told = sum(one.left_out or 1 for one in kept if one.severity == severity)
-            if left_out := self._count[severity] - told:
+            listed = sum(one.left_out or 1 for one in kept if one.severity == severity)
+            if left_out := self._count[severity] - listed:
                 yield Diagnostic("HP027", "", severity=severity, left_out=left_out)
 
 

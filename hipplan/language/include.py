@@ -224,11 +224,11 @@ class Documents:
                 hint="write hipplan: 1",
             )
         for key in data.keys() - set(allowed):
-            told = ("HP025", f"an included plan cannot have '{key}'", "move it to the root plan")
+            refused = ("HP025", f"an included plan cannot have '{key}'", "move it to the root plan")
             if key not in Plan.model_fields:
                 hint = suggest(key, allowed) or f"allowed keys are {', '.join(allowed)}"
-                told = ("HP101", f"there is no key '{key}' here", hint)
-            self._report(*told[:2], included, (key,), key=True, hint=told[2])
+                refused = ("HP101", f"there is no key '{key}' here", hint)
+            self._report(*refused[:2], included, (key,), key=True, hint=refused[2])
         for noun in NOUNS:
             if noun in data and not isinstance(data[noun], dict):
                 self._report("HP103", f"'{noun}' must be a mapping", included, (noun,))

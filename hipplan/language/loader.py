@@ -154,9 +154,9 @@ def examine(
                 raise PlanError(in_order([*document.found, *found, *past.diagnostics])) from None
     except PlanError as error:
         raise PlanError([_with_given(diagnostic, set_outside) for diagnostic in error.diagnostics]) from None
-    told = in_order([*document.found, *found, *more])
-    errors = [_with_given(diagnostic, set_outside) for diagnostic in told if diagnostic.severity == "error"]
-    warnings = tuple(diagnostic for diagnostic in told if diagnostic.severity != "error")
+    ordered = in_order([*document.found, *found, *more])
+    errors = [_with_given(diagnostic, set_outside) for diagnostic in ordered if diagnostic.severity == "error"]
+    warnings = tuple(diagnostic for diagnostic in ordered if diagnostic.severity != "error")
     return LoadedPlan(plan, objects, warnings, document, rank), errors
 
 

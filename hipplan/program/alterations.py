@@ -26,8 +26,8 @@ class ChangeAccess(Step):
 
     def describe(self) -> str:
         was = dict(self.before)
-        told = ", ".join(f"{_who(o)}: {was[o]} -> {right}" for o, right in self.now if was[o] != right)
-        return told + (", for the whole range" if self.together else "")
+        changes = ", ".join(f"{_who(o)}: {was[o]} -> {right}" for o, right in self.now if was[o] != right)
+        return changes + (", for the whole range" if self.together else "")
 
 
 @step_data

@@ -102,8 +102,8 @@ class LoadFiles(Step):
             try:
                 files.rows(load.wanted)
             except FileProblem as problem:
-                told = problem.diagnostic(load.origin)
-                found.setdefault((told.code, told.summary), told)
+                diagnostic = problem.diagnostic(load.origin)
+                found.setdefault((diagnostic.code, diagnostic.summary), diagnostic)
         return in_order(found.values())
 
 

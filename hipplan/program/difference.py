@@ -32,8 +32,8 @@ class Difference(Way):
     __slots__ = ()
 
     def __str__(self) -> str:
-        told = "\n".join(map(str, lines(self))) or "no changes"
-        return "\n".join(filter(None, [told, note(self)]))
+        text = "\n".join(map(str, lines(self))) or "no changes"
+        return "\n".join(filter(None, [text, note(self)]))
 
     def __repr__(self) -> str:
         return f"<hipplan.Difference: {self.in_a_line()}>"
@@ -152,7 +152,7 @@ class _Things:
             else:
                 self.more.setdefault(step.name, []).append(step)
 
-    def told(self, name: str, kind: type[steps.Step]) -> list[steps.Step]:
+    def steps_of(self, name: str, kind: type[steps.Step]) -> list[steps.Step]:
         """The steps of one kind about a buffer."""
         return [step for step in self.more.get(name, ()) if isinstance(step, kind)]
 
@@ -210,8 +210,8 @@ class _Comparison:
             on = ("reservation", step.reservation), ("allocation", step.allocation)
             return all(one in self.kept for one in on) and self._same(key, step)
         # A stream cannot be taken from a buffer again, so one that is attached otherwise is another buffer.
-        attached = self.after.told(step.name, steps.AttachStream)
-        was = self.before.told(step.name, steps.AttachStream)
+        attached = self.after.steps_of(step.name, steps.AttachStream)
+        was = self.before.steps_of(step.name, steps.AttachStream)
         streams = all(("stream", one.stream) in self.kept for one in attached if isinstance(one, steps.AttachStream))
         return streams and self._same(key, step) and _all_alike(attached, was)
 
@@ -294,8 +294,8 @@ class _Comparison:
                     origin=step.origin,
                 )
         elif isinstance(step, steps.CreateManagedBuffer):
-            old = [one for one in self.before.told(step.name, steps.Advise) if isinstance(one, steps.Advise)]
-            new = [one for one in self.after.told(step.name, steps.Advise) if isinstance(one, steps.Advise)]
+            old = [one for one in self.before.steps_of(step.name, steps.Advise) if isinstance(one, steps.Advise)]
+            new = [one for one in self.after.steps_of(step.name, steps.Advise) if isinstance(one, steps.Advise)]
             if not _all_alike(old, new):
                 yield from (replace(one, origin=step.origin) for one in advice.changes(step.name, step.size, old, new))
 
@@ -305,8 +305,8 @@ class _Comparison:
         for key in self.after.made:
             if key[0] == "managed" and key in self.kept:
                 name = str(key[1])
-                wanted = self.after.told(name, steps.Prefetch)
-                if not _all_alike(wanted, self.before.told(name, steps.Prefetch)):
+                wanted = self.after.steps_of(name, steps.Prefetch)
+                if not _all_alike(wanted, self.before.steps_of(name, steps.Prefetch)):
                     found += wanted
         streams = {(step.stream, step.on) for step in found if isinstance(step, steps.Prefetch)}
         waits = (s for s in self.new.steps if isinstance(s, steps.AwaitStream) and (s.name, s.on) in streams)

@@ -118,7 +118,7 @@ def _line(resource: Resource, way: Way, old: _Side, new: _Side, filled: Set[str]
     span = new.spans.get(resource.name)
     if was is None:
         if resource.kind == "tensor" and resource.inside not in way.old.regions:
-            return None  # told with its region
+            return None  # listed with its region
         return Line("+", resource.kind, resource.name, _size(resource) + ", sealed" * resource.sealed, span)
     if resource.kind == "tensor":
         what = _moved(was, resource, resource.name in filled)
@@ -202,13 +202,13 @@ def _details(was: Resource, now: Resource, way: Way) -> Iterator[str]:
 
 def _moved(was: Resource, now: Resource, filled: bool) -> str:
     """A tensor is only a name for a place."""
-    told = []
+    changes = []
     if was.offset != now.offset:
         without = "" if filled else ", without its bytes"
-        told.append(f"lies at +{format_size(now.offset)}, was at +{format_size(was.offset)}{without}")
+        changes.append(f"lies at +{format_size(now.offset)}, was at +{format_size(was.offset)}{without}")
     if (was.dtype, was.shape) != (now.dtype, now.shape):
-        told.append(f"{_array(was)} -> {_array(now)}")
-    return ", ".join(told)
+        changes.append(f"{_array(was)} -> {_array(now)}")
+    return ", ".join(changes)
 
 
 def _array(tensor: Resource) -> str:

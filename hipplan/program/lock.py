@@ -159,14 +159,14 @@ class Locked:
         for name in changed:
             then, now = (v.variables.get(name, "not there") for v in (locked, program))
             hint = f"--var {name}={then}" if name in locked.variables else "lock it again: hipplan lock"
-            yield self._told(
+            yield self._finding(
                 "HP320", f"the variable '{name}' is {now}; in the lock it is {then}", ("plan", "variables", name), hint
             )
         if not changed:
             why = f"its digest is {program.digest[:12]}..., and was {locked.digest[:12]}..."
             hint = "use the locked plan, or lock this one: hipplan lock"
             summary = f"'{program.name}' is not the locked plan"
-            other = self._told("HP320", summary, ("plan", "digest"), hint, why)
+            other = self._finding("HP320", summary, ("plan", "digest"), hint, why)
             yield replace(other, notes=tuple(self._differences(program)))
 
     def _differences(self, program: Program) -> Iterator[str]:
@@ -194,7 +194,7 @@ class Locked:
         for name, device in then.devices.items():
             path: tuple[Hashable, ...] = ("machine", "devices", name)
             if name not in now.devices:
-                yield self._told("HP321", f"this machine has no device '{name}'", path)
+                yield self._finding("HP321", f"this machine has no device '{name}'", path)
                 continue
             for key in LockedDevice.model_fields:
                 what = f"the {key.replace('_', ' ')} of {name}"
@@ -205,10 +205,12 @@ class Locked:
         for name in {**self.lock.sizes, **sizes}:
             was, size = self.lock.sizes.get(name), sizes.get(name)
             if was != size:
-                told = [("not there" if s is None else format_size(s)) for s in (size, was)]
-                yield self._told("HP321", f"'{name}' is {told[0]}; in the lock it is {told[1]}", ("sizes", name))
+                texts = [("not there" if s is None else format_size(s)) for s in (size, was)]
+                yield self._finding("HP321", f"'{name}' is {texts[0]}; in the lock it is {texts[1]}", ("sizes", name))
         for name in sorted(reserved ^ set(self.lock.addresses)):
-            yield self._told("HP321", f"the lock and the plan differ in the reservation '{name}'", ("addresses", name))
+            yield self._finding(
+                "HP321", f"the lock and the plan differ in the reservation '{name}'", ("addresses", name)
+            )
 
     def _compare(
         self,
@@ -229,9 +231,9 @@ class Locked:
                 else ""
             )
             shown = "not known" if is_now is None else is_now
-            yield self._told("HP321", f"{what} is {shown}; in the lock it is {was}", path, hint)
+            yield self._finding("HP321", f"{what} is {shown}; in the lock it is {was}", path, hint)
 
-    def _told(self, code: str, summary: str, path: Sequence[Hashable], hint: str = "", why: str = "") -> Diagnostic:
+    def _finding(self, code: str, summary: str, path: Sequence[Hashable], hint: str = "", why: str = "") -> Diagnostic:
         place: Span | None = self._source.span(path)
         return Diagnostic(code, summary, place, why=why, hint=hint)
 

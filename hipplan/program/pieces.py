@@ -129,9 +129,9 @@ def note(program: Program) -> str:
     pieces = Counter(whole_name(step.name) for step in program.steps if isinstance(step, Map))
     together = {step.name for step in program.steps if isinstance(step, SetAccess) and step.together}
     ranges = dict.fromkeys(s.reservation for s in program.steps if isinstance(s, Map) and s.name in together)
-    told = [f"'{name}' is mapped in {count} pieces" for name, count in pieces.items() if count > 1]
-    told += [f"the mappings of '{name}' get their access in one call" for name in ranges]
-    return f"because of {_release(program)}: {', '.join(told)}" if told else ""
+    reasons = [f"'{name}' is mapped in {count} pieces" for name, count in pieces.items() if count > 1]
+    reasons += [f"the mappings of '{name}' get their access in one call" for name in ranges]
+    return f"because of {_release(program)}: {', '.join(reasons)}" if reasons else ""
 
 
 def _rights(program: Program) -> dict[str, tuple[Rights, Access]]:

@@ -257,11 +257,11 @@ class _Rules:
         """(name, mapping, device that holds it): the first of those that lines of the plan make alike. The chunks of
         a region go by its name."""
         for name, reservation in self.objects.reservations.items():
-            told: set[tuple[int, int]] = set()
+            reported: set[tuple[int, int]] = set()
             for mapping in reservation.mappings:
                 memory = self.objects.allocations[mapping.allocation]
-                if (id(mapping.path), id(memory)) not in told:
-                    told.add((id(mapping.path), id(memory)))
+                if (id(mapping.path), id(memory)) not in reported:
+                    reported.add((id(mapping.path), id(memory)))
                     yield name if name in self.objects.regions else mapping.name, mapping, memory.device
 
     def _reaches(self, who: str, owner: str) -> bool:

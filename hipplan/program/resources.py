@@ -59,18 +59,18 @@ class Resource:
 
     def access_text(self, show: Callable[[str], str] = str) -> str:
         """The access of each device, as text. show: how to name a device."""
-        told = ", ".join(f"{who}: {right}" for who, right in self._told(show).items()) or "nobody"
-        return told + ", sealed" * self.sealed + ", asleep" * bool(self.asleep)
+        text = ", ".join(f"{who}: {right}" for who, right in self._named(show).items()) or "nobody"
+        return text + ", sealed" * self.sealed + ", asleep" * bool(self.asleep)
 
-    def _told(self, show: Callable[[str], str]) -> dict[str, str]:
+    def _named(self, show: Callable[[str], str]) -> dict[str, str]:
         if not self.access_by_holder:
             return {show(who): right for who, right in self.access}
         own, elsewhere = self._own_and_elsewhere()
         if len(set(own.values())) == 1 and len({elsewhere.get(who, "none") for who in own}) == 1:
-            told = {"owner": next(iter(own.values())), "others": elsewhere.get(next(iter(own)), "none")}
-            return told | {show(who): right for who, right in elsewhere.items() if who not in own}
-        told = {f"{show(who)} in its part": right for who, right in own.items()}
-        return told | {show(who) + " elsewhere" * (who in own): right for who, right in elsewhere.items()}
+            access = {"owner": next(iter(own.values())), "others": elsewhere.get(next(iter(own)), "none")}
+            return access | {show(who): right for who, right in elsewhere.items() if who not in own}
+        access = {f"{show(who)} in its part": right for who, right in own.items()}
+        return access | {show(who) + " elsewhere" * (who in own): right for who, right in elsewhere.items()}
 
     def _own_and_elsewhere(self) -> tuple[dict[str, str], dict[str, str]]:
         """Of each device that holds a part, its right there; of each device, its right on all that others hold."""

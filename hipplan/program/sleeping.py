@@ -119,7 +119,7 @@ def carried_over(old: Program, new: Program) -> Program:
     if not old.backups:
         return new
     asleep = {*sleeping_memory(old.sleeping)}
-    was, now = _told(pieces.as_planned(_woken(old, asleep))), _told(new)
+    was, now = _steps_of_each(pieces.as_planned(_woken(old, asleep))), _steps_of_each(new)
     stays = {name for name in asleep if name in now}
     for name in sorted(stays):
         if was[name] != now[name]:
@@ -215,8 +215,8 @@ def _about(some: Sequence[steps.Step], memory: Container[str]) -> set[int]:
     }
 
 
-def _told(program: Program) -> dict[str, tuple[steps.Step, ...]]:
-    """Allocation -> all that a program says of it."""
+def _steps_of_each(program: Program) -> dict[str, tuple[steps.Step, ...]]:
+    """Allocation -> all steps about it."""
     memory = {step.name: whole_name(step.allocation) for step in program.steps if isinstance(step, steps.Map)}
     found: dict[str, list[steps.Step]] = {}
     for step in program.steps:

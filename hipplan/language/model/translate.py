@@ -110,7 +110,7 @@ def translate(
         return [_their_number(error, data, span)]
     found = Findings()
     repeated: dict[object, Diagnostic] = {}
-    told: set[tuple[Path, str, str]] = set()
+    reported: set[tuple[Path, str, str]] = set()
     for number, details in enumerate(error.errors(include_url=False)):
         if number == MOST:
             found.add(Diagnostic("HP027", "", left_out=error.error_count() - MOST))
@@ -139,8 +139,8 @@ def translate(
                 unknown = replace(problem, kind=_UNKNOWN, path=(*path, key)).diagnostic(known, {}, problem.given)
                 new.append(((*path, key), unknown))
         for at, one in new:
-            if (at, one.code, one.summary) not in told:
-                told.add((at, one.code, one.summary))
+            if (at, one.code, one.summary) not in reported:
+                reported.add((at, one.code, one.summary))
                 found.add(one)
     return found.all
 
@@ -256,12 +256,12 @@ class _Problem:
         if self.kind == "union_tag_invalid":
             path, expected = (*path, _unquoted(self.context["discriminator"])), "expected_tags"
             value = self.context["tag"]
-        where, told = self.span(path), shown(value)
+        where, written = self.span(path), shown(value)
         known = [text or number for text, number in re.findall(r"'([^']*)'|(\d+)", self.context[expected])]
         hint = meant_value(value, known) or suggest(value, known) or f"one of {', '.join(known)}"
         reason = REFUSED_VALUES.get((str(path[-1]), str(value)), "")
         code = "HP109" if reason else "HP104"
-        return Diagnostic(code, f"'{path[-1]}' cannot be {told}", where, why=reason, hint=hint)
+        return Diagnostic(code, f"'{path[-1]}' cannot be {written}", where, why=reason, hint=hint)
 
     def _bad_name(self) -> Diagnostic:
         hint = "letters, digits, _ and -, beginning with a letter; parts joined by dots"
@@ -276,8 +276,8 @@ class _Problem:
         if self.kind == "string_pattern_mismatch":
             hint = _FORMS.get(self.name, "")
             return Diagnostic("HP105", f"'{self.name}' cannot be {shown(self.given)}", where, hint=hint)
-        if told := bounds(self.context):
-            return Diagnostic("HP105", f"'{self.name}' {told}, not {shown(self.given)}", where)
+        if bound := bounds(self.context):
+            return Diagnostic("HP105", f"'{self.name}' {bound}, not {shown(self.given)}", where)
         code = "HP105" if self.kind in _BOUNDS else "HP103"
         return Diagnostic(code, f"'{self.name}': {self.message[0].lower()}{self.message[1:]}", where)
 

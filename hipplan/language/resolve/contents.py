@@ -57,8 +57,8 @@ def resolve_contents(
             _check_reachable(spec.copy_of, "r", buffers, access, (*path, "copy_of"), names)
             size, other = sizes.get(name, 0), sizes.get(spec.copy_of, 0)  # 0: the machine, or a file, decides it
             if size and other and size != other:
-                told = f"'{name}' has {format_size(size)}, '{spec.copy_of}' has {format_size(other)}"
-                names.report("HP421", told, (*path, "copy_of"), hint="a copy needs the same number of bytes")
+                summary = f"'{name}' has {format_size(size)}, '{spec.copy_of}' has {format_size(other)}"
+                names.report("HP421", summary, (*path, "copy_of"), hint="a copy needs the same number of bytes")
         _check_reachable(name, "rw", buffers, access, path, names, key=True)
         _check(name, spec, dtypes[name], sizes.get(name, 0), path, names)
         buffer = buffers.get(name)
@@ -129,5 +129,5 @@ def _check(name: str, spec: Content, dtype: str, size: int, path: Path, names: N
         names.report("HP105", f"'{name}' cannot be filled: {error}", (*path, "value"))
         return
     if size % len(pattern):
-        told = f"'{name}' has {size} bytes, not a multiple of the size of {BY_NAME[spec.dtype or BYTE.name]}"
-        names.report("HP421", told, path, key=True)
+        summary = f"'{name}' has {size} bytes, not a multiple of the size of {BY_NAME[spec.dtype or BYTE.name]}"
+        names.report("HP421", summary, path, key=True)

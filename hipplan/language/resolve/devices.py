@@ -133,9 +133,9 @@ class Devices:
         self._check_twins()
         for word, meaning in _WORDS.items():
             if word in selectors:
-                told = f"{word} cannot be the name of a device"
+                summary = f"{word} cannot be the name of a device"
                 self._names.report(
-                    "HP106", told, ("devices", word), key=True, why=f"the name is reserved for {meaning}"
+                    "HP106", summary, ("devices", word), key=True, why=f"the name is reserved for {meaning}"
                 )
 
     def _check_twins(self) -> None:

@@ -24,11 +24,11 @@ class Mappings:
         """What a reservation maps, in order."""
         mappings = tuple(self._spread(name, reservation, path))
         # A pattern expands to many mappings, but its line is reported once.
-        told: set[Path] = set()
+        reported: set[Path] = set()
         if reservation.size is not None:
-            self._check_end(name, reservation.size, mappings, told)
+            self._check_end(name, reservation.size, mappings, reported)
         if any(mapping.at is not None for mapping in reservation.mappings):  # what follows another overlaps nothing
-            self._check_overlaps(mappings, told)
+            self._check_overlaps(mappings, reported)
         return mappings
 
     def _spread(self, name: str, reservation: Reservation, path: Path) -> Iterator[ResolvedMapping]:
@@ -80,11 +80,11 @@ class Mappings:
             hint="remove size to map all of it",
         )
 
-    def _check_end(self, name: str, size: int, mappings: tuple[ResolvedMapping, ...], told: set[Path]) -> None:
+    def _check_end(self, name: str, size: int, mappings: tuple[ResolvedMapping, ...], reported: set[Path]) -> None:
         for mapping in mappings:
             end = mapping.at + mapping.size
-            if end > size and mapping.path not in told:
-                told.add(mapping.path)
+            if end > size and mapping.path not in reported:
+                reported.add(mapping.path)
                 self._names.report(
                     "HP206",
                     f"'{mapping.allocation}' ends at {format_size(end)}, past the end of '{name}'",
@@ -93,11 +93,11 @@ class Mappings:
                     hint="move the mapping, or remove the size of the reservation",
                 )
 
-    def _check_overlaps(self, mappings: tuple[ResolvedMapping, ...], told: set[Path]) -> None:
+    def _check_overlaps(self, mappings: tuple[ResolvedMapping, ...], reported: set[Path]) -> None:
         last, last_end = None, 0
         for mapping in sorted(mappings, key=lambda m: m.at):
-            if last is not None and mapping.at < last_end and mapping.path not in told:
-                told.add(mapping.path)
+            if last is not None and mapping.at < last_end and mapping.path not in reported:
+                reported.add(mapping.path)
                 self._names.report(
                     "HP205",
                     f"'{mapping.allocation}' at {format_size(mapping.at)} overlaps '{last.allocation}'",

@@ -27,8 +27,8 @@ def resolve_region(name: str, spec: Region, path: Path, names: Names, devices: D
             hint="reserve at least the mapped size",
         )
     shared = f"'{name}', {counted(len(spec.tensors), 'tensor')} for {counted(len(access), 'device')},"
-    told = sum(len(device) + len(right) for device, right in access.items())  # of each tensor, in a preview
-    names.ask("characters of access", len(spec.tensors) * told, shared, path)
+    characters = sum(len(device) + len(right) for device, right in access.items())  # of each tensor, in a preview
+    names.ask("characters of access", len(spec.tensors) * characters, shared, path)
     _tensors(name, spec, holders, path, names)
     if spec.size != "auto" and not any(tensor.device for tensor in spec.tensors.values()):
         _check_room(name, spec, path, names)

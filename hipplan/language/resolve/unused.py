@@ -13,11 +13,11 @@ from hipplan.language.resolve.names import Names
 def warn_of_unused(objects: Objects, plan: Plan, names: Names) -> None:
     """Warns of unmapped allocations, mappings that no device may access, unused access and peer links, and seals on
     memory without contents."""
-    told: set[Path] = set()
+    reported: set[Path] = set()
 
     def warn(code: str, summary: str, path: Path, why: str, hint: str) -> None:
-        if path not in told:  # a counted thing is one line of the plan
-            told.add(path)
+        if path not in reported:  # a counted thing is one line of the plan
+            reported.add(path)
             span = names.span(path, key=True)
             names.found.add(Diagnostic(code, summary, span, why=why, hint=hint, severity="warning"))
 
