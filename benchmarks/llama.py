@@ -82,12 +82,12 @@ def cuda_core(sizes: list[int], devices: list[int]) -> Variant:
 
 def places(program: Program) -> tuple[list[int], list[int]]:
     """Bytes and device of each tensor."""
-    tensors = [one for one in program.resources if one.kind == "tensor"]
-    return [one.size for one in tensors], [program.devices[one.device] for one in tensors]
+    tensors = [resource for resource in program.resources if resource.kind == "tensor"]
+    return [tensor.size for tensor in tensors], [program.devices[tensor.device] for tensor in tensors]
 
 
 def variants(chosen: Chosen, program: Program, missing: list[str]) -> dict[str, Variant]:
-    chunks = [one for one in program.resources if one.kind == "allocation"]
+    chunks = [resource for resource in program.resources if resource.kind == "allocation"]
     ordinals = program.devices
     sizes, devices = places(program)
     step = 2 * 2**20
@@ -144,14 +144,14 @@ def main() -> None:
     took = side_by_side(variants(chosen, program, missing), given.rounds, warm=1)
     took |= once_by_cuda_core(chosen, program, missing)
     base = took["hipplan"]["all"]
-    tensors = [one for one in program.resources if one.kind == "tensor"]
+    tensors = [resource for resource in program.resources if resource.kind == "tensor"]
     print(f"{len(tensors)} tensors on {ranks} GPUs, us; ratio to the first line: above 1 is slower")
     table(
         ["", "up", "down", "both", "ratio"],
         [[name, t["apply"], t["teardown"], t["all"], t["all"] / base] for name, t in took.items()],
     )
     held = sum(program.bytes_by_device().values())
-    each = sum(round_up(one.size, 2 * 2**20) for one in tensors)
+    each = sum(round_up(tensor.size, 2 * 2**20) for tensor in tensors)
     print(f"physical memory over the tensors' sum: {held / sum(t.size for t in tensors):.6f}; "
           f"padded to 2 MiB each: {each / sum(t.size for t in tensors):.6f}")  # fmt: skip
     for line in missing:

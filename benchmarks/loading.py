@@ -232,7 +232,7 @@ def drop(paths: Sequence[Path]) -> bool:
                 pages = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
                 at = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
                 libc.mincore(ctypes.c_void_p(at), ctypes.c_size_t(size), pages)
-                stay += sum(one & 1 for one in pages) * mmap.PAGESIZE
+                stay += sum(page & 1 for page in pages) * mmap.PAGESIZE
     return stay < sum(path.stat().st_size for path in paths) // 10
 
 
@@ -305,7 +305,7 @@ def remapping(chosen: Chosen, size: int, rounds: int, folder: Path) -> dict[str,
             layout.fill("r", 1)  # on the simulator only what was written is copied
             layout.remap("r")
             lines = [json.loads(line) for line in record.read_text().splitlines()]
-            return {"copy": next(one["us"] for one in reversed(lines) if one.get("call") == "hipMemcpyPeer")}
+            return {"copy": next(line["us"] for line in reversed(lines) if line.get("call") == "hipMemcpyPeer")}
 
         def by_itself() -> Mapping[str, float]:
             started = time.perf_counter()

@@ -73,8 +73,8 @@ class Simulator:
         found = {("allocation", a["handle"]) for a in ledger["allocations"] if a["references"]}
         for noun in ("reservation", "mapping", "buffer"):
             found |= {(noun, one["address"]) for one in ledger[f"{noun}s"]}
-        found |= {("stream", one["stream"]) for one in ledger["streams"]}
-        return found | {("peer", f"{one['device']}->{one['peer']}") for one in ledger["peers"]}
+        found |= {("stream", stream["stream"]) for stream in ledger["streams"]}
+        return found | {("peer", f"{peer['device']}->{peer['peer']}") for peer in ledger["peers"]}
 
     def free_everything(self, but: Collection[Key] = ()) -> None:
         """Gives back what a test leaked on purpose, through the C ABI alone."""
@@ -87,20 +87,20 @@ class Simulator:
         def done(code: int) -> None:
             assert code == 0
 
-        for one in ledger["mappings"]:
-            done(hip.hipMemUnmap(_pointer(one["address"]), ctypes.c_size_t(one["size"])))
-        for one in ledger["reservations"]:
-            done(hip.hipMemAddressFree(_pointer(one["address"]), ctypes.c_size_t(one["size"])))
-        for one in ledger["allocations"]:
-            for _ in range(one["references"]):
-                done(hip.hipMemRelease(_pointer(one["handle"])))
-        for one in ledger["buffers"]:
-            free = {"pinned": hip.hipHostFree, "registered": hip.hipHostUnregister}.get(one["kind"], hip.hipFree)
-            done(free(_pointer(one["address"])))
-        for one in ledger["streams"]:
-            done(hip.hipStreamDestroy(_pointer(one["stream"])))
-        for one in ledger["peers"]:
-            done(hip.hipSetDevice(one["device"]) or hip.hipDeviceDisablePeerAccess(one["peer"]))
+        for mapping in ledger["mappings"]:
+            done(hip.hipMemUnmap(_pointer(mapping["address"]), ctypes.c_size_t(mapping["size"])))
+        for reservation in ledger["reservations"]:
+            done(hip.hipMemAddressFree(_pointer(reservation["address"]), ctypes.c_size_t(reservation["size"])))
+        for allocation in ledger["allocations"]:
+            for _ in range(allocation["references"]):
+                done(hip.hipMemRelease(_pointer(allocation["handle"])))
+        for buffer in ledger["buffers"]:
+            free = {"pinned": hip.hipHostFree, "registered": hip.hipHostUnregister}.get(buffer["kind"], hip.hipFree)
+            done(free(_pointer(buffer["address"])))
+        for stream in ledger["streams"]:
+            done(hip.hipStreamDestroy(_pointer(stream["stream"])))
+        for peer in ledger["peers"]:
+            done(hip.hipSetDevice(peer["device"]) or hip.hipDeviceDisablePeerAccess(peer["peer"]))
         done(hip.hipSetDevice(0))
 
 

@@ -43,11 +43,11 @@ def test_the_parts_that_tell_right_from_wrong(name: str, release: str, box: str,
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"report: {report}" in done.stdout
     with tarfile.open(report) as archive:
-        names = {Path(one).name for one in archive.getnames()}
+        names = {Path(name).name for name in archive.getnames()}
         measured = archive.extractfile("./machine.yaml")
         assert measured is not None
         assert str(library) in measured.read().decode()
-    assert {"machine.yaml", *(f"{one}.log" for one in parts), "summary.txt", "system.txt"} <= names
+    assert {"machine.yaml", *(f"{part}.log" for part in parts), "summary.txt", "system.txt"} <= names
 
 
 def test_a_part_that_fails_is_counted_and_there_is_a_report(tmp_path: Path) -> None:

@@ -38,13 +38,13 @@ def is_wild(player: Player, argument: Any) -> bool:
 
 
 def owners(player: Player, arguments: list[Any]) -> set[int]:
-    found = (live(player, one, ("device", "piece")) for one in arguments)
+    found = (live(player, argument, ("device", "piece")) for argument in arguments)
     return {thing.device for thing in found if thing}
 
 
 def engine(player: Player, arguments: list[Any]) -> int:
     """The device of the stream that is named, else the current one."""
-    named = [player.things[slot] for one in arguments for slot in player.slots_of(one)]
+    named = [player.things[slot] for argument in arguments for slot in player.slots_of(argument)]
     return next((thing.device for thing in named if thing.kind == "stream"), player.device)
 
 
@@ -58,7 +58,11 @@ def range_of(player: Player, argument: Any) -> tuple[int, list[int]]:
     if place is None:
         return 0, []
     inside = range(place.value, place.value + place.size)
-    pieces = [one.size for one in player.things.values() if one.alive and one.kind == "piece" and one.value in inside]
+    pieces = [
+        thing.size
+        for thing in player.things.values()
+        if thing.alive and thing.kind == "piece" and thing.value in inside
+    ]
     return place.size, pieces
 
 
@@ -87,16 +91,16 @@ def reasons(player: Player, name: str, arguments: list[Any]) -> Iterator[str]:
                 yield f"a dead {thing.kind}"
             if thing.spoiled:
                 yield f"a range on which a {thing.spoiled} failed"
-            if any(player.things[one].spoiled for one in thing.parents if one in player.things):
+            if any(player.things[parent].spoiled for parent in thing.parents if parent in player.things):
                 yield "a mapping in a range that is in disorder"
     if name.startswith(("hipMemcpy", "hipMemset")):
-        if any(is_wild(player, one) for one in arguments):
+        if any(is_wild(player, argument) for argument in arguments):
             yield "bytes where there are none"
         unit = {"hipMemsetD16": 2, "hipMemsetD32": 4}.get(name, 1)
         if (player.address(first) or 0) % unit:
             yield "hipMemsetD16 and D32 of an address between two values"
         size = arguments[4 if name.startswith("hipMemcpyPeer") else 2] * unit
-        if any(is_beyond_pooled(player, one, size) for one in arguments):
+        if any(is_beyond_pooled(player, argument, size) for argument in arguments):
             yield "more bytes than were asked of a pool, which may have given a larger piece"
         piece = live(player, first, ("piece",))
         opens = player.version >= (7, 0) and piece and engine(player, arguments) != piece.device
@@ -105,15 +109,15 @@ def reasons(player: Player, name: str, arguments: list[Any]) -> Iterator[str]:
         if name.startswith("hipMemset") and fills_a_whole_range(player, first, arguments[2] * unit):
             yield "hipMemset of more than a range has, on a piece"
         if name.startswith("hipMemcpyPeer") and any(
-            live(player, one, MEMORY) is None for one in arguments if isinstance(one, list)
+            live(player, argument, MEMORY) is None for argument in arguments if isinstance(argument, list)
         ):
             yield "hipMemcpyPeer of pageable memory"
         if name.startswith("hipMemcpyPeer") and not linked({arguments[1], arguments[3]}):
             yield "bytes of a device that the one that moves them has no link to"
         if not linked({*owners(player, arguments), engine(player, arguments)}):
             yield "bytes of a device that the one that moves them has no link to"
-        sides = [one for one in arguments[:2] if isinstance(one, list)]
-        if sides and all(live(player, one, MEMORY) is None for one in sides) and arguments[2] > 4 << 20:
+        sides = [argument for argument in arguments[:2] if isinstance(argument, list)]
+        if sides and all(live(player, side, MEMORY) is None for side in sides) and arguments[2] > 4 << 20:
             yield "bytes where there are none"
     elif name == "hipMemSetAccess":
         found, rights = live(player, first, ("piece",)), arguments[2]

@@ -70,7 +70,7 @@ class Ready:
     """Whether this machine's C library is too old, so that commands need another one in a namespace of theirs."""
 
     def versions(self) -> dict[str, str]:
-        return {f"{one.name} ({one.folder})": one.version for one in self.packages}
+        return {f"{package.name} ({package.folder})": package.version for package in self.packages}
 
 
 def make_ready() -> Ready:
@@ -226,7 +226,9 @@ def _sha256(path: Path) -> str:
 
 def _unpack(packages: Sequence[Package]) -> None:
     how = _sha256(Path(__file__))
-    wanted = _Stamp("unpacked", "\n".join([how, *(f"{one.folder} {_sha256(one.file)}" for one in packages)]))
+    wanted = _Stamp(
+        "unpacked", "\n".join([how, *(f"{package.folder} {_sha256(package.file)}" for package in packages)])
+    )
     if wanted.holds():
         return
     for folder in ("lib", "glibc", "unpacked-one"):

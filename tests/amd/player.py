@@ -206,13 +206,13 @@ class Player:
             return [0, [zlib.crc32(ctypes.string_at(self.argument(arguments[0], []), arguments[1]))]]
         if not hasattr(self.hip.library, name):
             return ["absent"]
-        if any(one not in self.things for one in slots):
+        if any(slot not in self.things for slot in slots):
             return ["empty slot"]
         if slot and slot[0] in self.things and self.things[slot[0]].alive:
             return ["slot taken"]
-        if any(self.is_reused(one) for one in slots):
+        if any(self.is_reused(slot) for slot in slots):
             return ["reused address"]
-        if any(self.is_outside(one) for one in arguments):
+        if any(self.is_outside(argument) for argument in arguments):
             return ["skipped: an address outside of what it is counted from"]
         if guarded and (reason := reason_to_skip(self, call)):
             return [f"skipped: {reason}"]
@@ -241,7 +241,7 @@ class Player:
 
     def carry_out(self, name: str, arguments: list[Any], slot: str | None) -> list[Any]:
         outputs: list[tuple[str, Any]] = []
-        values = [self.argument(one, outputs) for one in arguments]
+        values = [self.argument(argument, outputs) for argument in arguments]
         faults = 0 if self.simulated else self.faults()
         code: Any = getattr(self.hip, name)(*values)
         if code == NOT_READY:  # how fast a GPU is decides nothing here
@@ -274,7 +274,7 @@ class Player:
         self.hip.hipSetDevice(self.device)
 
     def find(self, kind: str, address: int) -> Thing | None:
-        alive = (one for one in self.things.values() if one.alive and one.kind == kind)
+        alive = (thing for thing in self.things.values() if thing.alive and thing.kind == kind)
         return next((one for one in alive if one.value <= address < one.value + one.size), None)
 
     def spoil(self, address: int, what: str) -> None:

@@ -76,13 +76,13 @@ def bound(machine: Machine) -> Iterator[dict[str, Any]]:
 def changed(layout: Layout) -> tuple[int, int]:
     """How many changes were made in place, and how many refused."""
     made = refused = 0
-    for name in [one.name for one in layout.program.resources if one.kind in ("region", "reservation")]:
+    for name in [resource.name for resource in layout.program.resources if resource.kind in ("region", "reservation")]:
         for act, arguments in ACTS:
             try:
                 getattr(layout, act)(name, **arguments)
                 made += 1
             except (ApplyError, MachineError) as error:
-                assert {one.code for one in error.diagnostics} <= REFUSALS, error
+                assert {diagnostic.code for diagnostic in error.diagnostics} <= REFUSALS, error
                 refused += 1
     return made, refused
 

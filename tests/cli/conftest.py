@@ -31,7 +31,7 @@ def hipplan(started: Started) -> Run:
     ) -> subprocess.CompletedProcess[str]:
         variables = os.environ | (env or {})
         if started.fits(variables):
-            return started.run([str(one) for one in arguments], stdin, variables, cwd)
+            return started.run([str(argument) for argument in arguments], stdin, variables, cwd)
         line = command(*arguments)
         return subprocess.run(line, input=stdin, capture_output=True, text=True, timeout=600, env=variables, cwd=cwd)
 

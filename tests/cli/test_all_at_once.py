@@ -141,7 +141,11 @@ def test_all_is_told_that_is_wrong_and_nothing_else(
     (tmp_path / "plan.yaml").write_text(text)
     done = hipplan("validate", "plan.yaml", "--machine", "sim-2", "--format", "json", cwd=tmp_path)
     (file,) = json.loads(done.stdout)["files"]
-    found = [f"{one['span']['line']}:{one['code']}" for one in file["diagnostics"] if one["severity"] == "error"]
+    found = [
+        f"{diagnostic['span']['line']}:{diagnostic['code']}"
+        for diagnostic in file["diagnostics"]
+        if diagnostic["severity"] == "error"
+    ]
 
     assert list(dict.fromkeys(found)) == expected
     assert done.returncode == (3 if all("HP3" in one or "HP212" in one for one in expected) else 2)

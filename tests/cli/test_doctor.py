@@ -42,9 +42,9 @@ def test_programs_get_facts_and_findings(rocm: dict[str, str], hipplan: Run) -> 
     assert {*told["facts"]} == {"system", "libraries", "environment", "runtimes"}
     assert len(told["facts"]["runtimes"]["amd"]["machine"]["devices"]) == 1
     assert told["facts"]["environment"]["CUDA_VISIBLE_DEVICES"] == "0"
-    for one in told["findings"]:
-        assert {*one} == {"level", "topic", "summary", "do", "why"}
-        assert one["do"]
+    for finding in told["findings"]:
+        assert {*finding} == {"level", "topic", "summary", "do", "why"}
+        assert finding["do"]
 
 
 def test_an_error_is_exit_code_3(rocm: dict[str, str], hipplan: Run) -> None:

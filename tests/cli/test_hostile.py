@@ -68,7 +68,7 @@ def test_the_text_of_a_plan_draws_nothing_on_the_terminal_and_forges_no_line(fol
         done = hipplan(*line)
         said = done.stdout + done.stderr
         assert "\x1b" not in said, line
-        assert not any(one.strip().startswith("FAKE") for one in said.splitlines()), line
+        assert not any(printed.strip().startswith("FAKE") for printed in said.splitlines()), line
 
 
 def test_a_failure_is_told_to_programs_too(folder: Path, hipplan: Run) -> None:
@@ -167,7 +167,7 @@ def with_output(started: Started, output: int, folder: Path, *arguments: object)
     plan, err = folder / "plan.json", folder / "err"
     plan.write_text(PINNED)
     with plan.open() as read, err.open("w") as told:
-        given = [str(one) for one in arguments]
+        given = [str(argument) for argument in arguments]
         code = started.run_on(given, (read.fileno(), output, told.fileno()), dict(os.environ)).code
     return code, err.read_text()
 

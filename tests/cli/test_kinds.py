@@ -101,7 +101,7 @@ def test_what_is_of_no_kind_is_looked_at_as_before(tmp_path: Path) -> None:
     for text, code in (("a: 1\n", "HP101"), ("[1, 2]\n", "HP103"), ("hipplan: 1\nhipplan_lock: 1\n", "HP101")):
         with pytest.raises(PlanError) as caught:
             load(text)
-        assert code in [one.code for one in caught.value.diagnostics], text
+        assert code in [diagnostic.code for diagnostic in caught.value.diagnostics], text
 
 
 def test_a_part_of_a_plan_is_told_too(files: dict[str, Path]) -> None:

@@ -91,11 +91,11 @@ def test_more_addresses_than_there_is_room_for_is_told() -> None:
     plan = PLAN.replace("size: 3GiB", "size: 9TiB")
     with pytest.raises(MachineError) as caught:
         lock(compiled(plan))
-    assert [one.code for one in caught.value.diagnostics] == ["HP322"]
+    assert [diagnostic.code for diagnostic in caught.value.diagnostics] == ["HP322"]
     assert lock(compiled(plan), 0x1000_0000_0000).addresses["first"] == 0x1000_0000_0000
     with pytest.raises(MachineError) as caught:
         lock(compiled(PLAN), 2**64 - 4096)
-    assert [one.code for one in caught.value.diagnostics] == ["HP322"]
+    assert [diagnostic.code for diagnostic in caught.value.diagnostics] == ["HP322"]
 
 
 @not_under_tsan
@@ -130,7 +130,7 @@ def test_an_address_that_is_taken_rolls_back(sim: Simulator, locked: Path) -> No
         before = sim.alive()
         with pytest.raises(library.ApplyError) as caught:
             library.apply(PLAN, runtime="sim", locked=locked)
-        assert [one.code for one in caught.value.diagnostics] == ["HP404"]
+        assert [diagnostic.code for diagnostic in caught.value.diagnostics] == ["HP404"]
         assert "--address-base" in caught.value.diagnostics[0].hint
         assert sim.alive() == before
 
@@ -172,9 +172,9 @@ def test_another_plan_is_told(locked: Path, tmp_path: Path) -> None:
     def told(plan: str, **more: Any) -> list[str]:
         with pytest.raises(PlanError) as caught:
             Locked(locked).hold(compiled(plan, **more))
-        assert {one.code for one in caught.value.diagnostics} == {"HP320"}
-        assert all(str(one.span).startswith(f"{locked}:") for one in caught.value.diagnostics)
-        return [one.summary for one in caught.value.diagnostics]
+        assert {diagnostic.code for diagnostic in caught.value.diagnostics} == {"HP320"}
+        assert all(str(diagnostic.span).startswith(f"{locked}:") for diagnostic in caught.value.diagnostics)
+        return [diagnostic.summary for diagnostic in caught.value.diagnostics]
 
     assert told(PLAN.replace("5000000", "4MiB")) == ["'three' is not the locked plan"]
     assert told(PLAN, vars={"chunks": 3}) == ["the variable 'chunks' is 3; in the lock it is 2"]
@@ -184,9 +184,9 @@ def test_another_machine_is_told_figure_by_figure(locked: Path) -> None:
     def told(machine: Any) -> list[str]:
         with pytest.raises(MachineError) as caught:
             Locked(locked).hold(library.compile(library.load(PLAN), machine))
-        assert {one.code for one in caught.value.diagnostics} == {"HP321"}
-        assert all(str(one.span).startswith(f"{locked}:") for one in caught.value.diagnostics)
-        return [one.summary for one in caught.value.diagnostics]
+        assert {diagnostic.code for diagnostic in caught.value.diagnostics} == {"HP321"}
+        assert all(str(diagnostic.span).startswith(f"{locked}:") for diagnostic in caught.value.diagnostics)
+        return [diagnostic.summary for diagnostic in caught.value.diagnostics]
 
     sim_2 = library.machine("sim-2")
     device = sim_2.devices[1]
@@ -217,7 +217,7 @@ def test_a_file_that_is_no_lock_is_told_where(locked: Path, change: tuple[str, s
     with pytest.raises(PlanError) as caught:
         Locked(locked)
 
-    assert code in [one.code for one in caught.value.diagnostics]
+    assert code in [diagnostic.code for diagnostic in caught.value.diagnostics]
     assert str(caught.value.diagnostics[0].span).startswith(f"{locked}:")
 
 

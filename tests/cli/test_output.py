@@ -131,7 +131,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next_that_saves(tmp_path: 
         done = hipplan(*saving)
 
         assert done.returncode == 0, done.stderr
-        assert {one.name for one in tmp_path.iterdir()} == kept | {"saved"}
+        assert {path.name for path in tmp_path.iterdir()} == kept | {"saved"}
 
 
 def test_a_process_that_is_killed_while_it_saves_leaves_nothing(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_two_who_save_in_one_folder_leave_each_other_alone(tmp_path: Path, hippl
         assert done.returncode == 0, done.stderr
 
     assert (tmp_path / "mine").read_bytes() == b"mine"
-    assert {one.name for one in tmp_path.iterdir()} == {"mine", "other"}
+    assert {path.name for path in tmp_path.iterdir()} == {"mine", "other"}
 
 
 def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_a_name_that_cannot_be_written_is_told(name: str, tmp_path: Path, monkey
     with pytest.raises(PlanError) as caught:
         write_document(name, "text", "the lock")
 
-    assert [one.code for one in caught.value.diagnostics] == ["HP413"]
+    assert [diagnostic.code for diagnostic in caught.value.diagnostics] == ["HP413"]
     assert names(tmp_path) == ["loop"]
 
 

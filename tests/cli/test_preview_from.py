@@ -74,7 +74,7 @@ def test_the_same_as_json(plans: tuple[Path, Path], hipplan: Run) -> None:
     done = hipplan("preview", new, "--from", old, "--machine", "sim-2", "--format", "json")
     shown = json.loads(done.stdout)
 
-    assert {(one["sign"], one["kind"], one["name"]) for one in shown["changes"]} >= {
+    assert {(change["sign"], change["kind"], change["name"]) for change in shown["changes"]} >= {
         ("+", "pinned", "landing"), ("-", "pinned", "staging"), ("~", "region", "cache"),
     }  # fmt: skip
     assert [step["call"] for step in shown["steps"] if step["name"].startswith("cache")] == [

@@ -71,7 +71,7 @@ def test_tensors_are_shown_with_offset_dtype_and_shape(hipplan: Run) -> None:
     line = ("preview", LLAMA, "--machine", "mi300x-8", "--tensors")
     some = hipplan(*line, "--grep", "rank.3.model.layers.7.mlp").stdout
     told = json.loads(hipplan("preview", LLAMA, "--machine", "mi300x-8", "--format", "json").stdout)
-    offsets = {one["name"]: one["offset"] for one in told["resources"] if one["kind"] == "tensor"}
+    offsets = {resource["name"]: resource["offset"] for resource in told["resources"] if resource["kind"] == "tensor"}
 
     rows = re.findall(r"^(rank\S+) +(\S+)  bf16 +(\S+) +(\S+) +gpu\.3$", some, re.M)
     assert [(name.rpartition(".mlp.")[2], shape, size) for name, _, shape, size in rows] == [

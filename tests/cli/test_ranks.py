@@ -54,7 +54,7 @@ def test_what_is_wrong_in_some_ranks_names_them(hipplan: Run, plan: Path) -> Non
     assert "ranks: 2 of 4" in done.stderr
     assert "ranks: 3 of 4" in done.stderr
     (file,) = json.loads(hipplan("validate", plan, "--ranks", 4, "--format", "json").stdout)["files"]
-    assert [one["notes"] for one in file["diagnostics"]] == [["ranks: 2 of 4"], ["ranks: 3 of 4"]]
+    assert [diagnostic["notes"] for diagnostic in file["diagnostics"]] == [["ranks: 2 of 4"], ["ranks: 3 of 4"]]
 
 
 def test_a_machine_that_cannot_hold_a_rank_is_named_with_the_rank(hipplan: Run, plan: Path) -> None:
@@ -78,8 +78,8 @@ def test_a_line_for_each_rank(hipplan: Run, plan: Path) -> None:
     assert "4 ranks on 2 nodes" in done.stdout
     assert "heap@3 (16MiB)" in done.stdout
     document = json.loads(hipplan("preview", plan, "--ranks", 4, "--machine", "sim-2", "--format", "json").stdout)
-    assert [(one["rank"], one["node"]) for one in document["ranks"]] == [(0, 0), (1, 0), (2, 1), (3, 1)]
-    assert {one["call"] for one in document["ranks"][0]["steps"]} >= {"hipMemImportFromShareableHandle"}
+    assert [(rank["rank"], rank["node"]) for rank in document["ranks"]] == [(0, 0), (1, 0), (2, 1), (3, 1)]
+    assert {step["call"] for step in document["ranks"][0]["steps"]} >= {"hipMemImportFromShareableHandle"}
 
 
 def test_all_of_one_rank(hipplan: Run, plan: Path) -> None:

@@ -64,19 +64,19 @@ def test_a_record_becomes_a_timeline_for_perfetto(sim: Simulator, tmp_path: Path
     shown = hipplan("replay", tmp_path / "r", "--format", "perfetto")
     trace = json.loads(shown.stdout)
     slices = [event for event in trace["traceEvents"] if event["ph"] == "X"]
-    phases = [one for one in slices if one["cat"] == "phase"]
-    steps = [one for one in slices if one["cat"] == "step"]
+    phases = [part for part in slices if part["cat"] == "phase"]
+    steps = [part for part in slices if part["cat"] == "step"]
     record = read(tmp_path / "r")
 
     assert (shown.returncode, shown.stderr) == (0, "")
-    assert [one["name"].partition(" ")[0] for one in phases] == ["apply", "change:"]
-    assert [one["name"] for one in steps] == [f"{one['call']} {one['name']}" for one in record.of("step")]
-    assert [(one["ts"], one["dur"]) for one in steps] == [(one["at_us"], one["us"]) for one in record.of("step")]
+    assert [phase["name"].partition(" ")[0] for phase in phases] == ["apply", "change:"]
+    assert [step["name"] for step in steps] == [f"{one['call']} {one['name']}" for one in record.of("step")]
+    assert [(step["ts"], step["dur"]) for step in steps] == [(one["at_us"], one["us"]) for one in record.of("step")]
     assert phases[0]["ts"] + phases[0]["dur"] <= phases[1]["ts"]
     for step in steps:  # a viewer nests what lies inside
         assert any(p["ts"] <= step["ts"] and step["ts"] + step["dur"] <= p["ts"] + p["dur"] + 0.2 for p in phases)
-    assert {(one["pid"], one["tid"]) for one in trace["traceEvents"]} == {(1, 1)}
-    undone = [one for one in slices if one["cat"] == "undo"]
+    assert {(event["pid"], event["tid"]) for event in trace["traceEvents"]} == {(1, 1)}
+    undone = [part for part in slices if part["cat"] == "undo"]
     assert len(undone) == 2
     assert "table: released" in undone[0]["args"]["objects"]
 
@@ -86,12 +86,12 @@ def test_a_failure_stands_in_the_timeline(sim: Simulator, tmp_path: Path, hippla
     with pytest.raises(library.ApplyError):
         applied(tmp_path / "r")
     events = json.loads(hipplan("replay", tmp_path / "r", "--format", "perfetto").stdout)["traceEvents"]
-    (failed,) = [one for one in events if one["ph"] == "X" and one["cat"] == "failed"]
-    (instant,) = [one for one in events if one["ph"] == "i"]
+    (failed,) = [event for event in events if event["ph"] == "X" and event["cat"] == "failed"]
+    (instant,) = [event for event in events if event["ph"] == "i"]
 
     assert failed["args"]["error"] == "hipErrorOutOfMemory"
     assert instant["ts"] >= failed["ts"] + failed["dur"] - 0.2
-    assert [one["cat"] for one in events if one["ph"] == "X"][-1] == "undo"
+    assert [event["cat"] for event in events if event["ph"] == "X"][-1] == "undo"
 
 
 def test_a_change_in_place_is_marked_and_one_layout_at_a_time_has_the_file(sim: Simulator, tmp_path: Path) -> None:
@@ -345,7 +345,9 @@ HEAD = {
 )
 def test_what_is_no_record_is_told_with_its_line(lines: list[Any], why: str, tmp_path: Path) -> None:
     file = tmp_path / "no-record"
-    file.write_bytes(b"".join((one if isinstance(one, bytes) else json.dumps(one).encode()) + b"\n" for one in lines))
+    file.write_bytes(
+        b"".join((line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n" for line in lines)
+    )
     with pytest.raises(RecordError) as caught:
         read(file)
     (told,) = caught.value.diagnostics

@@ -38,7 +38,7 @@ def on_a_terminal(started: Started) -> Shows:
         reader.start()
         env = {**os.environ, "TERM": "xterm-256color", **variables}
         with Path(os.devnull).open() as nothing:
-            ended = started.run_on([str(one) for one in arguments], (nothing.fileno(), theirs, theirs), env)
+            ended = started.run_on([str(argument) for argument in arguments], (nothing.fileno(), theirs, theirs), env)
         os.close(theirs)
         reader.join()
         os.close(ours)

@@ -130,8 +130,8 @@ def test_a_variable_of_one_plan_among_several_is_told_with_its_plan(tmp_path: Pa
     (tmp_path / "c\nd.yaml").write_text("hipplan: 1\n")
     done = hipplan("validate", tmp_path, "--var", "layers=1", "--format", "json")
     found = {
-        Path(one["file"]).name: [(d["code"], d["span"] and d["span"]["line"]) for d in one["diagnostics"]]
-        for one in json.loads(done.stdout)["files"]
+        Path(file["file"]).name: [(d["code"], d["span"] and d["span"]["line"]) for d in file["diagnostics"]]
+        for file in json.loads(done.stdout)["files"]
     }
 
     assert done.returncode == 2

@@ -40,7 +40,9 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_folder_stands_for_its_plans(folder: Path, hipplan: Run) -> None:
     done = hipplan("validate", folder, "--format", "json")
-    files = {Path(one["file"]).relative_to(folder).as_posix(): one["valid"] for one in json.loads(done.stdout)["files"]}
+    files = {
+        Path(file["file"]).relative_to(folder).as_posix(): file["valid"] for file in json.loads(done.stdout)["files"]
+    }
 
     assert files == {"good.yaml": True, "root.yml": True, "deep/er/invalid.yaml": False}
     assert done.returncode == 2

@@ -47,13 +47,13 @@ def test_every_plan_is_applied_and_torn_down(plan: Path, hipplan: Run) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert applied["event"] == "applied"
     assert applied["checks"]
-    memory = [one for one in applied["resources"] if one["kind"] in ("allocation", "device")]
+    memory = [resource for resource in applied["resources"] if resource["kind"] in ("allocation", "device")]
     assert sum(applied["bytes_by_device"].values()) == sum(one["size"] for one in memory)
-    pieces = {one["name"] for one in applied["checks"] if "/" in one["name"]}  # of memory that HIP 7.2 needs cut
+    pieces = {check["name"] for check in applied["checks"] if "/" in check["name"]}  # of memory that HIP 7.2 needs cut
     assert torn_down == {
         "format_version": 1,
         "event": "torn down",
-        "given_back": sum(one["kind"] != "tensor" for one in applied["resources"]) + len(pieces),
+        "given_back": sum(resource["kind"] != "tensor" for resource in applied["resources"]) + len(pieces),
         "retries": 0,
         "leaks": [],
         "diagnostics": [],
@@ -176,9 +176,9 @@ def test_validate_tells_all_files_and_the_worst_exit_code_wins(tmp_path: Path, h
     files = json.loads(done.stdout)["files"]
 
     assert done.returncode == 2
-    assert [one["valid"] for one in files] == [True, False, True]
-    assert "HP301" in [one["code"] for one in files[0]["diagnostics"]]
-    assert "HP101" in [one["code"] for one in files[1]["diagnostics"]]
+    assert [file["valid"] for file in files] == [True, False, True]
+    assert "HP301" in [diagnostic["code"] for diagnostic in files[0]["diagnostics"]]
+    assert "HP101" in [diagnostic["code"] for diagnostic in files[1]["diagnostics"]]
     assert hipplan("validate", large, QUICKSTART, "--machine", "sim-2").returncode == 3
 
 
@@ -278,7 +278,7 @@ def test_machine_lists_shows_and_compares(hipplan: Run) -> None:
     shown: dict[str, Any] = json.loads(hipplan("machine", "show", "sim-2", "--format", "json").stdout)
     compared = hipplan("machine", "--diff", "sim-2", "sim-2-unlinked")
 
-    assert "sim-2" in [one["name"] for one in listed["machines"]]
+    assert "sim-2" in [machine["name"] for machine in listed["machines"]]
     assert len(shown["machine"]["devices"]) == 2
     assert "links.0.1: xgmi,1 -> none" in compared.stdout
 

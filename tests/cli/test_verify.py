@@ -52,7 +52,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def pids() -> list[int]:
-    return [one["process"] for one in verifying.holders()]
+    return [holder["process"] for holder in verifying.holders()]
 
 
 @contextlib.contextmanager
@@ -470,7 +470,7 @@ def test_a_program_that_holds_layouts_answers_too(folder: Path, hipplan: Run) ->
     verified = hipplan("verify")
     as_json = json.loads(hipplan("verify", program.pid, "--format", "json").stdout)
 
-    assert [(one["plan"], one["bytes"]) for one in told["layouts"]] == [("one", 4 << 20), ("two", 1 << 20)]
+    assert [(layout["plan"], layout["bytes"]) for layout in told["layouts"]] == [("one", 4 << 20), ("two", 1 << 20)]
     assert told["process"] == program.pid
     assert told["command"].endswith("argument")
     assert told["layouts"][0]["since"].startswith("20")
@@ -478,7 +478,7 @@ def test_a_program_that_holds_layouts_answers_too(folder: Path, hipplan: Run) ->
         assert shown in listed
     assert verified.returncode == 0
     assert verified.stdout.count(f"(process {program.pid}): all ") == 2
-    assert as_json["checks"] == sum(one["checks"] for one in as_json["layouts"])
+    assert as_json["checks"] == sum(layout["checks"] for layout in as_json["layouts"])
     program.stdin.write("one.close(); two.close()\n")
     program.stdin.flush()
     _until(program, "ready")
@@ -500,7 +500,7 @@ def test_a_process_that_is_stopped_is_listed_as_that(monkeypatch: pytest.MonkeyP
             process.send_signal(signal.SIGCONT)
 
     assert silent["error"] == "it did not answer within 0.3 s"
-    assert [one["plan"] for one in well["layouts"]] == ["quickstart"]
+    assert [layout["plan"] for layout in well["layouts"]] == ["quickstart"]
     assert "did not answer" in listed.stdout
 
 

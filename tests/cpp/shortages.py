@@ -99,11 +99,13 @@ class Scene:
     def looks(self) -> Any:
         """Everything alive, the rights on what is mapped, and the preferred device of what is managed."""
         ledger = sim.ledger()
-        rights = sorted((one["address"], *(one[key] for key in ("readers", "writers"))) for one in ledger["mappings"])
+        rights = sorted(
+            (mapping["address"], *(mapping[key] for key in ("readers", "writers"))) for mapping in ledger["mappings"]
+        )
         advice = [
-            sim.runtime.range_attribute(int(one["address"], 16), MIB, "preferred_location")
-            for one in ledger["buffers"]
-            if one["kind"] == "managed"
+            sim.runtime.range_attribute(int(buffer["address"], 16), MIB, "preferred_location")
+            for buffer in ledger["buffers"]
+            if buffer["kind"] == "managed"
         ]
         return sim.alive(), rights, advice
 
@@ -233,7 +235,7 @@ def give_back(scene: Scene) -> None:
 def nothing_is_retired(scene: Scene, done: bool) -> None:
     check(done, "it gave up")
     check(not scene.holdings.retired.any, "something is retired still")
-    check(not scene.report.leaks, f"leaks: {[one.name for one in scene.report.leaks]}")
+    check(not scene.report.leaks, f"leaks: {[leak.name for leak in scene.report.leaks]}")
 
 
 def undone(scene: Scene, done: bool) -> None:

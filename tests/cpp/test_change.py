@@ -72,7 +72,7 @@ def test_what_is_given_back_goes_latest_first(sim: Simulator, tmp_path: Path) ->
         assert [place for place, _, _ in described] == sorted(place for place, _, _ in described)
         with calls_to(sim, tmp_path) as calls:
             give_back(holdings)
-        gave = [one for one in calls if one not in ("hipGetDevice", "hipSetDevice", "hipGetLastError")]
+        gave = [call for call in calls if call not in ("hipGetDevice", "hipSetDevice", "hipGetLastError")]
         assert gave == [
             "hipMemUnmap", "hipHostUnregister", "hipFree", "hipHostFree", "hipFree", "hipStreamDestroy",
             "hipMemAddressFree", "hipMemRelease", "hipDeviceDisablePeerAccess",

@@ -144,8 +144,10 @@ def faults(chance: random.Random) -> str:
 
 def looks(sim: Simulator) -> Any:
     """All that is alive, the rights on it and advice about it, as the simulator says."""
-    mappings = sorted((one["address"], one["readers"], one["writers"]) for one in sim.ledger()["mappings"])
-    managed = [one["address"] for one in sim.ledger()["buffers"] if one["kind"] == "managed"]
+    mappings = sorted(
+        (mapping["address"], mapping["readers"], mapping["writers"]) for mapping in sim.ledger()["mappings"]
+    )
+    managed = [buffer["address"] for buffer in sim.ledger()["buffers"] if buffer["kind"] == "managed"]
     advice = [sim.runtime.range_attribute(int(one, 16), MIB, ADVISED) for one in sorted(managed)]
     return sim.alive(), mappings, advice
 

@@ -85,7 +85,7 @@ def as_release(sim: Simulator, version: str, *quirks: str) -> Iterator[None]:
     """The simulator says that it is this release of HIP, and has these defects; all else about it stays."""
     usual = sim_profile(load_machine("sim-2"))
     kept = [line for line in usual.splitlines() if not line.startswith("hip_version")]
-    sim.runtime.configure("\n".join([f"hip_version={version}", *(f"quirk.{one}=1" for one in quirks), *kept]))
+    sim.runtime.configure("\n".join([f"hip_version={version}", *(f"quirk.{quirk}=1" for quirk in quirks), *kept]))
     try:
         yield
     finally:

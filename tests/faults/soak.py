@@ -81,7 +81,9 @@ def soak(
     (folder / "data.bin").write_bytes(bytes(100_000))
     plans: list[Any] = [*PLANS, *(generated.plan(one, folder) for one in SEEDS)]
     programs = [prepare(load(plan), choose("sim"), None) for plan in plans]
-    programs = [one for one in programs if all(step.call != "hipMemImportFromShareableHandle" for step in one.steps)]
+    programs = [
+        program for program in programs if all(step.call != "hipMemImportFromShareableHandle" for step in program.steps)
+    ]
     bind = {"caller": bytearray(65536)}
     calls = [_calls(sim, program, bind) for program in programs]
     rolled_back = 0

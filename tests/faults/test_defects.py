@@ -135,7 +135,7 @@ def test_memory_is_shared_again_when_what_was_passed_on_is_closed(sim: Simulator
 
 def memory_files() -> int:
     """Open descriptors of the simulator's memory."""
-    return sum("memfd:hipsim" in str(one.resolve()) for one in Path("/proc/self/fd").iterdir())
+    return sum("memfd:hipsim" in str(path.resolve()) for path in Path("/proc/self/fd").iterdir())
 
 
 def test_a_forked_child_keeps_no_memory_alive(sim: Simulator) -> None:

@@ -21,7 +21,7 @@ def test_a_device_lost_while_a_layout_is_open_is_one_report(code: str, sim: Simu
     sim.runtime.arm_faults("")
     text = str(caught.value)
 
-    assert [one.code for one in caught.value.diagnostics] == ["HP410"]
+    assert [diagnostic.code for diagnostic in caught.value.diagnostics] == ["HP410"]
     assert "device 'gpu.0' and device 'gpu.1' are lost, and 13 objects with them" in text
     assert f"-> {code} (" in text
     for name in caught.value.leaks:
@@ -36,7 +36,7 @@ def test_a_device_lost_in_the_middle_of_apply_is_one_report_beside_the_first_err
     with pytest.raises(ApplyError) as caught:
         hipplan.apply(QUICKSTART, runtime="sim")
     sim.runtime.arm_faults("")
-    codes = [one.code for one in caught.value.diagnostics]
+    codes = [diagnostic.code for diagnostic in caught.value.diagnostics]
 
     assert codes == ["HP401", "HP410"]
     assert caught.value.exit_code == 5

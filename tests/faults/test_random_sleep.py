@@ -41,7 +41,11 @@ class Player:
     def play(self) -> None:
         layout, chance = self.layout, self.chance
         kinds = ("region", "reservation", "mapping", "allocation")
-        names = [one.name for one in layout.program.resources if one.kind in kinds and "#" not in one.name]
+        names = [
+            resource.name
+            for resource in layout.program.resources
+            if resource.kind in kinds and "#" not in resource.name
+        ]
         if not names:
             return
         act, name, some = chance.choice(ACTS), chance.choice(names), chance.sample(names, min(len(names), 2))

@@ -58,5 +58,5 @@ def test_a_rank_that_is_killed_is_seen_to_go_and_its_memory_stays(machine: Machi
 
 
 def test_many_cycles_leave_nothing(machine: Machine, tmp_path: Path) -> None:
-    for one in run(machine, tmp_path, "cycles", CYCLES):
-        assert one["same"], one
+    for outcome in run(machine, tmp_path, "cycles", CYCLES):
+        assert outcome["same"], outcome

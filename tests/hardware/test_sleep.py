@@ -123,7 +123,7 @@ def test_a_call_that_fails_leaves_it_awake_or_asleep(act: str, code: str, machin
         undone = getattr(error, "undone", None)
         failures = () if undone is None else undone.failures
         assert layout.drift() == []
-        if not any(one.call == "hipMemUnmap" for one in failures):
+        if not any(failure.call == "hipMemUnmap" for failure in failures):
             layout.wake()
             assert at(layout) == base
             assert machine.read_by(0, base, len(content)) == content

@@ -64,8 +64,8 @@ def test_the_pool_is_used_again_and_fragments_join(torch: Any, machine: Machine)
         for size in (100, 60, 30):
             with layout.torch_pool("scratch"):
                 tensors = [torch.full((size * MIB // 4,), float(n), device="cuda:0") for n in range(2)]
-            assert [float(one[-1]) for one in tensors] == [0.0, 1.0]
-            assert all(inside(layout, one) for one in tensors)
+            assert [float(tensor[-1]) for tensor in tensors] == [0.0, 1.0]
+            assert all(inside(layout, tensor) for tensor in tensors)
             del tensors
             torch.cuda.empty_cache()
 

@@ -57,7 +57,7 @@ def test_who_attaches_has_the_same_names_addresses_and_bytes(
     opened = descriptors(but="hipsim")
     program = hipplan.compile(hipplan.load(plan), "sim-2")
     with hipplan.attach("w") as layout:
-        assert [*layout] == [one.name for one in program.resources if not one.name.startswith("#")]
+        assert [*layout] == [resource.name for resource in program.resources if not resource.name.startswith("#")]
         assert layout["model.b"].address == layout["model"].address + (2 << 20)
         assert layout["range[0]"].address == layout["range"].address + (4 << 20)
         assert f32(layout, "model.a", sim) == {3.0}
@@ -216,12 +216,12 @@ def test_replace_switches_when_all_is_there(held: Held, sim: Simulator, plan: Pa
         assert f32(layout, "model.a", sim) == {1.0}
         with hipplan.attach("w", addresses="any") as other:
             assert f32(other, "model.a", sim) == {5.0}
-            generations = [one["generation"] for one in asking.status("w")["generations"]]
+            generations = [generation["generation"] for generation in asking.status("w")["generations"]]
             assert generations == [1, 2]
     with hipplan.attach("w") as layout:
         assert f32(layout, "model.a", sim) == {5.0}
         assert layout.lost == {}
-    assert [one["generation"] for one in asking.status("w")["generations"]] == [2]
+    assert [generation["generation"] for generation in asking.status("w")["generations"]] == [2]
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ def test_a_device_that_a_change_waits_for_is_told_of(
     with run(program_of(ONE), sim.runtime) as layout, during(sim, tmp_path, "hipDeviceSynchronize@1", act):
         become(OTHER)(layout)
 
-    assert [one.getMessage() for one in caplog.records][:1] == [told]
+    assert [record.getMessage() for record in caplog.records][:1] == [told]
 
 
 def test_a_signal_while_things_are_given_back_is_raised_when_they_are(sim: Simulator, tmp_path: Path) -> None:

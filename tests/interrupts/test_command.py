@@ -185,7 +185,7 @@ command()
     done = subprocess.run(line, capture_output=True, text=True)
 
     assert (done.returncode, done.stderr) == (128 + number, "")
-    assert [one.name for one in tmp_path.iterdir()] == ["plan.lock"]
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.lock"]
     assert (tmp_path / "plan.lock").stat().st_size > 100
 
 

@@ -17,7 +17,7 @@ DEVICE = {"name": "a GPU", "arch": "gfx90a", "memory": 2**30}
 
 def described(folder: Path, *devices: dict[str, object], **more: object) -> Path:
     """The nodes of a machine."""
-    whole = {"name": "m", "host_memory": 2**34, "devices": [DEVICE | one for one in devices], **more}
+    whole = {"name": "m", "host_memory": 2**34, "devices": [DEVICE | device for device in devices], **more}
     topology.write(folder, Machine.model_validate(whole))
     return folder / "topology" / "nodes"
 
@@ -32,10 +32,10 @@ def test_every_profile_of_amd_s_gpus_is_written(name: str, tmp_path: Path) -> No
     topology.write(tmp_path, machine)
     nodes = [tmp_path / "topology" / "nodes" / str(n) for n in range(1, 1 + len(machine.devices))]
 
-    assert [properties(one / "mem_banks/0/properties")["size_in_bytes"] for one in nodes] == [
+    assert [properties(node / "mem_banks/0/properties")["size_in_bytes"] for node in nodes] == [
         device.memory for device in machine.devices
     ]
-    assert len({(one / "gpu_id").read_text() for one in nodes}) == len(nodes)
+    assert len({(node / "gpu_id").read_text() for node in nodes}) == len(nodes)
     for index, node in enumerate(nodes):
         linked = [properties(link / "properties") for link in node.glob("*_links/*")]
         assert {link["node_to"] for link in linked} == {0} | {

@@ -52,15 +52,15 @@ def test_every_object_of_a_plan_is_in_its_picture(plan: Path) -> None:
     drawn = program(plan)
     svg = hipplan.draw(drawn).svg
     found = names(svg)
-    mapped = {one.memory for one in drawn.resources if one.kind == "mapping"}
-    wanted = {one.name for one in drawn.resources if "#" not in one.name and one.name not in mapped
-              and one.kind not in ("region", "reservation", "stream", "peer")
-              and not (one.kind == "mapping" and one.inside in drawn.regions)}  # fmt: skip
+    mapped = {resource.memory for resource in drawn.resources if resource.kind == "mapping"}
+    wanted = {resource.name for resource in drawn.resources if "#" not in resource.name and resource.name not in mapped
+              and resource.kind not in ("region", "reservation", "stream", "peer")
+              and not (resource.kind == "mapping" and resource.inside in drawn.regions)}  # fmt: skip
 
     assert wanted <= found
-    for one in drawn.resources:
-        if one.kind in ("region", "reservation", "stream") and "#" not in one.name:
-            assert f">{one.name}<" in svg or f" {one.name} on " in svg
+    for resource in drawn.resources:
+        if resource.kind in ("region", "reservation", "stream") and "#" not in resource.name:
+            assert f">{resource.name}<" in svg or f" {resource.name} on " in svg
 
 
 @pytest.mark.parametrize("plan", [*PLANS, ROOT / "plans" / "mi300x-8" / "llama-3-70b.yaml"], ids=lambda path: path.stem)

@@ -88,7 +88,7 @@ def main() -> None:
     ranks[1] = started("a")
     said["again"] = applied(ranks)
     said["bytes"] = ray.get([one.write_and_read.remote(rank ^ 1) for rank, one in enumerate(ranks)])
-    ray.get([one.close.remote() for one in ranks])
+    ray.get([rank.close.remote() for rank in ranks])
     ray.kill(ranks[3])
     said["without the last"] = applied(ranks, 2.0)
     print(json.dumps(said))

@@ -244,7 +244,7 @@ def all_taken(layout: Any, sim: Any) -> Any:
     try:
         _again(layout)
     except hipplan.GroupError as error:
-        return tuple(one.code for one in error.diagnostics)
+        return tuple(diagnostic.code for diagnostic in error.diagnostics)
     finally:
         addresses._room = room
         if taken is not None:

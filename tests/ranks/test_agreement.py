@@ -47,8 +47,8 @@ def tasks(size: int, folder: str, **more: Any) -> list[Task]:
 
 
 def results(outcomes: list[Outcome | None]) -> list[str]:
-    assert all(one is None or one.left == 0 for one in outcomes), outcomes
-    return ["killed" if one is None else one.result for one in outcomes]
+    assert all(outcome is None or outcome.left == 0 for outcome in outcomes), outcomes
+    return ["killed" if outcome is None else outcome.result for outcome in outcomes]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 64] if WHOLE else [1, 2, 3, 4])
@@ -68,7 +68,7 @@ def test_one_group_serves_many_calls(workers: Workers, folder: Any) -> None:
 
 @pytest.mark.parametrize("size", [2, 3, 4] if WHOLE else [2, 3])
 def test_each_driver_call_of_each_rank_fails_in_turn(workers: Workers, folder: Any, size: int) -> None:
-    calls = [one.driver_calls for one in workers.run(*tasks(size, folder())) if one is not None]
+    calls = [outcome.driver_calls for outcome in workers.run(*tasks(size, folder())) if outcome is not None]
     failed = 0
     for rank in range(size):
         for call in range(1, calls[rank] + 1, 1 if WHOLE or size == 2 else 3):
@@ -294,7 +294,7 @@ def test_ranks_grow_together(workers: Workers, folder: Any) -> None:
 def test_ranks_sleep_and_wake_together(workers: Workers, folder: Any) -> None:
     outcomes = workers.run(*tasks(2, folder(), script="sleep_and_wake"))
     assert results(outcomes) == ["committed"] * 2
-    assert [one.value for one in outcomes if one] == [({"part": "host"}, True, True)] * 2
+    assert [outcome.value for outcome in outcomes if outcome] == [({"part": "host"}, True, True)] * 2
 
 
 def test_where_one_rank_cannot_sleep_or_wake_none_does(workers: Workers, folder: Any) -> None:
@@ -310,7 +310,9 @@ def test_where_one_rank_cannot_sleep_or_wake_none_does(workers: Workers, folder:
 @pytest.mark.parametrize("size", [2, 3] if WHOLE else [2])
 def test_each_driver_call_of_a_change_fails_in_each_rank(workers: Workers, folder: Any, size: int) -> None:
     """All layouts stay as they were, and are closed as usual."""
-    calls = [one.driver_calls for one in workers.run(*tasks(size, folder(), grow="4MiB")) if one is not None]
+    calls = [
+        outcome.driver_calls for outcome in workers.run(*tasks(size, folder(), grow="4MiB")) if outcome is not None
+    ]
     failed = 0
     for rank in range(size):
         for call in range(1, calls[rank] + 1):

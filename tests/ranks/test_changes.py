@@ -25,7 +25,7 @@ def workers() -> Iterator[Workers]:
 def placed(outcomes: list[Any]) -> list[int]:
     """The address of each rank's heap, the same in all ranks."""
     found = []
-    for parts, differs in (one.value for one in outcomes):
+    for parts, differs in (outcome.value for outcome in outcomes):
         assert not differs
         assert {first for _, first in parts.values()} == {0xEE}
         found.append([parts[rank][0] for rank in sorted(parts)])
@@ -68,7 +68,7 @@ def test_who_is_gone_is_known_of_memory_that_a_change_has_mapped(workers: Worker
     alone = alone.replace("    map: {ranks: node}\n", "")
     outcomes = run(workers, 2, folder(), alone, update=PLAN, script="see_one_go")
     assert results([*outcomes]) == ["changed"] * 2
-    assert [one.value for one in outcomes] == [{1: "closed"}, {}]
+    assert [outcome.value for outcome in outcomes] == [{1: "closed"}, {}]
 
 
 def test_what_other_ranks_may_write_cannot_be_sealed(workers: Workers, folder: Any) -> None:
@@ -90,7 +90,7 @@ def test_a_rank_that_leaves_a_barrier_tells_the_others(workers: Workers, folder:
     outcomes = workers.run(
         Task(PLAN, where, 0, 2, **barrier), Task(PLAN, where, 1, 2, **barrier, does="interrupt", at=apply + 1)
     )
-    said = values([one for one in outcomes if one is not None])
+    said = values([outcome for outcome in outcomes if outcome is not None])
     assert said[1].startswith("KeyboardInterrupt")
     assert "rank 1 failed" in said[0]
     assert "KeyboardInterrupt" in said[0]

@@ -60,18 +60,18 @@ def folder(tmp_path: Path) -> Any:
 
 def run(workers: Workers, size: int, folder: str, plan: Any = PLAN, **more: Any) -> list[Outcome]:
     outcomes = workers.run(*(Task(plan, folder, rank, size, **more) for rank in range(size)))
-    assert all(one is not None for one in outcomes), outcomes
-    return [one for one in outcomes if one is not None]
+    assert all(outcome is not None for outcome in outcomes), outcomes
+    return [outcome for outcome in outcomes if outcome is not None]
 
 
 def results(outcomes: list[Outcome | None]) -> list[str]:
-    assert all(one is None or (one.left, one.descriptors) == (0, 0) for one in outcomes), outcomes
-    return ["killed" if one is None else one.result for one in outcomes]
+    assert all(outcome is None or (outcome.left, outcome.descriptors) == (0, 0) for outcome in outcomes), outcomes
+    return ["killed" if outcome is None else outcome.result for outcome in outcomes]
 
 
 def values(outcomes: list[Outcome]) -> list[Any]:
     assert results([*outcomes]) == ["committed"] * len(outcomes), outcomes
-    return [one.value for one in outcomes]
+    return [outcome.value for outcome in outcomes]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
@@ -147,16 +147,16 @@ def test_an_update_maps_what_comes_and_gives_back_what_goes(workers: Workers, fo
     )
     outcomes = run(workers, 2, folder(), update=more, script="of_rank")
     assert results([*outcomes]) == ["changed"] * 2
-    assert all(set(one.value[1]) >= {"heap", "more"} for one in outcomes)
+    assert all(set(outcome.value[1]) >= {"heap", "more"} for outcome in outcomes)
     outcomes = run(workers, 2, folder(), more, update=PLAN, script="of_rank")
     assert results([*outcomes]) == ["changed"] * 2
-    assert all("more" not in one.value[1] for one in outcomes)
+    assert all("more" not in outcome.value[1] for outcome in outcomes)
 
 
 def test_memory_stays_on_its_own_node(workers: Workers, folder: Any) -> None:
     place = folder()
     tasks = [Task(PLAN, place, rank, 4, node=f"node {rank // 2}", script="of_rank") for rank in range(4)]
-    outcomes = [one for one in workers.run(*tasks) if one is not None]
+    outcomes = [outcome for outcome in workers.run(*tasks) if outcome is not None]
     for rank, names in enumerate(values(outcomes)):
         mine = range(rank // 2 * 2, rank // 2 * 2 + 2)
         assert [other for other in range(4) if "heap" in names[other]] == [*mine]
@@ -166,14 +166,14 @@ def test_memory_stays_on_its_own_node(workers: Workers, folder: Any) -> None:
 def test_the_first_rank_of_each_node_makes_what_is_once_a_node(workers: Workers, folder: Any) -> None:
     plan, place = PLAN.replace("rank: 0\n", "rank: first_of_node\n"), folder()
     tasks = [Task(plan, place, rank, 3, node="b" if rank == 1 else "a", script="of_rank") for rank in range(3)]
-    said = values([one for one in workers.run(*tasks) if one is not None])
+    said = values([outcome for outcome in workers.run(*tasks) if outcome is not None])
     assert ["weights" in said[rank][rank] for rank in range(3)] == [True, True, False]
     assert "weights" in said[2][0]
 
 
 @pytest.mark.parametrize("size", [2, 3, 4] if WHOLE else [2])
 def test_each_driver_call_of_each_rank_fails_in_turn(workers: Workers, folder: Any, size: int) -> None:
-    calls = [one.driver_calls for one in run(workers, size, folder())]
+    calls = [outcome.driver_calls for outcome in run(workers, size, folder())]
     failed = 0
     for rank in range(size):
         for call in range(1, calls[rank] + 1, 1 if WHOLE else 2):
@@ -187,14 +187,17 @@ def test_each_driver_call_of_each_rank_fails_in_turn(workers: Workers, folder: A
             failed += 1
             assert "committed" not in said, (rank, call, said)
             others = [one for other, one in enumerate(outcomes) if other != rank and one is not None]
-            assert all(one.codes == ("HP430",) and f"rank {rank} failed" in one.text for one in others), (call, others)
+            assert all(other.codes == ("HP430",) and f"rank {rank} failed" in other.text for other in others), (
+                call,
+                others,
+            )
     assert failed > 10 * size if WHOLE else failed > 5 * size
 
 
 @pytest.mark.parametrize("size", [2, 3] if WHOLE else [2])
 def test_each_driver_call_of_a_growth_fails_in_each_rank(workers: Workers, folder: Any, size: int) -> None:
     plan = PLAN.replace("  heap:", "  part:").replace("  heap: {value", "  part: {value")
-    calls = [one.driver_calls for one in run(workers, size, folder(), plan, grow="4MiB")]
+    calls = [outcome.driver_calls for outcome in run(workers, size, folder(), plan, grow="4MiB")]
     failed = 0
     for rank in range(size):
         for call in range(1, calls[rank] + 1):
@@ -212,7 +215,7 @@ def test_each_driver_call_of_a_growth_fails_in_each_rank(workers: Workers, folde
 def test_a_rank_that_goes_at_any_packet_to_another_is_missed(
     workers: Workers, folder: Any, size: int, does: str
 ) -> None:
-    packets = [one.packets for one in run(workers, size, folder())]
+    packets = [outcome.packets for outcome in run(workers, size, folder())]
     assert min(packets) > 5
     for rank in range(size):
         for packet in range(1, packets[rank] + 1, 1 if WHOLE else 2):
@@ -269,7 +272,9 @@ def test_ranks_with_other_plans_are_refused(workers: Workers, folder: Any) -> No
     place = folder()
     outcomes = workers.run(Task(PLAN, place, 0, 2), Task(PLAN.replace("32MiB", "64MiB"), place, 1, 2))
     assert results(outcomes) == ["GroupError"] * 2
-    assert all(one is not None and one.codes == ("HP433",) and "the same plan" in one.text for one in outcomes)
+    assert all(
+        outcome is not None and outcome.codes == ("HP433",) and "the same plan" in outcome.text for outcome in outcomes
+    )
 
 
 def test_ranks_with_other_variables_are_refused(workers: Workers, folder: Any) -> None:
@@ -286,7 +291,7 @@ def test_ranks_that_share_a_device_are_added_up(workers: Workers, folder: Any) -
     plan = plan.replace("700GiB", f"{size}MiB").replace("50GiB", f"{size}MiB")
     outcomes = run(workers, 2, folder(), plan)
     assert results([*outcomes]) == ["MachineError"] * 2
-    assert all("HP301" in one.codes and "ranks 0, 1 together" in one.text for one in outcomes)
+    assert all("HP301" in outcome.codes and "ranks 0, 1 together" in outcome.text for outcome in outcomes)
 
 
 def test_a_stranger_who_knocks_is_not_answered(workers: Workers, folder: Any) -> None:

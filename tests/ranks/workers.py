@@ -246,7 +246,7 @@ def _over(task: Task) -> Any:
 
 
 def _codes(error: Any) -> tuple[str, ...]:
-    return tuple(one.code for one in error.diagnostics)
+    return tuple(diagnostic.code for diagnostic in error.diagnostics)
 
 
 def _work(pipe: Any) -> None:

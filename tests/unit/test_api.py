@@ -156,7 +156,7 @@ def test_a_read_back_that_differs_is_a_failed_apply(sim: Simulator) -> None:
     with pytest.raises(ApplyError) as caught:
         hipplan.apply(QUICKSTART, runtime="sim", on_step=meddle_at_the_end)
 
-    assert {one.code for one in caught.value.diagnostics} == {"HP402"}
+    assert {diagnostic.code for diagnostic in caught.value.diagnostics} == {"HP402"}
     assert "- desired: r" in str(caught.value)
     assert "+ current: rw" in str(caught.value)
 

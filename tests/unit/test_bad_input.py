@@ -519,7 +519,7 @@ def test_a_number_that_cannot_be_printed_is_a_mistake_with_a_place(data: dict[st
     with pytest.raises(PlanError) as caught:
         load({"hipplan": 1, **data})
     assert len(str(caught.value)) < 5000
-    assert len(json.dumps([one.to_json() for one in caught.value.diagnostics])) < 10_000
+    assert len(json.dumps([diagnostic.to_json() for diagnostic in caught.value.diagnostics])) < 10_000
 
 
 def test_a_variable_from_outside_that_cannot_be_printed_is_one_too() -> None:
@@ -552,7 +552,7 @@ def test_a_device_that_only_a_wrong_object_names_is_no_second_mistake() -> None:
 
     with pytest.raises(PlanError) as caught:
         load({"hipplan": 1, "allocations": {"weights": weights}, "reservations": {"model": model}})
-    assert [one.code for one in caught.value.diagnostics] == ["HP013", "HP105"]
+    assert [diagnostic.code for diagnostic in caught.value.diagnostics] == ["HP013", "HP105"]
 
 
 @pytest.mark.parametrize("wrong", [3, "x", None, [], {}, [1], {"a": 1}, {"gpu.0": []}, [{"a": 1}], [[]]])

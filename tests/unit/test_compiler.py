@@ -34,7 +34,7 @@ def compiled(plan: dict[str, Any], on: Machine | None = None) -> Program:
 def codes(plan: dict[str, Any], on: Machine | None = None) -> list[str]:
     with pytest.raises(MachineError) as caught:
         compiled(plan, on)
-    return [one.code for one in caught.value.diagnostics]
+    return [diagnostic.code for diagnostic in caught.value.diagnostics]
 
 
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
@@ -107,7 +107,7 @@ def test_an_alignment_reserves_room_for_an_aligned_base() -> None:
 def test_an_alignment_that_is_no_multiple_of_the_granularity(on: Machine, alignment: int, slack: int) -> None:
     mapped = {"allocations": {"a": {"size": "2MiB"}}, "reservations": {"r": {"mappings": [{"allocation": "a"}]}}}
     mapped["reservations"]["r"]["alignment"] = alignment
-    reserve = next(one for one in compiled(mapped, on).steps if isinstance(one, steps.Reserve))
+    reserve = next(step for step in compiled(mapped, on).steps if isinstance(step, steps.Reserve))
 
     assert (reserve.alignment, reserve.slack) == (max(alignment, 4096), slack)
 
@@ -316,7 +316,7 @@ def test_padding_is_worth_a_word_from_a_size_and_a_share_on(size: str, count: in
     plan = {"allocations": {"a": {"size": size, "count": count}}, "reservations": reservations}
     program = compiled(plan, machine(granularity_recommended=2 * MIB))
 
-    assert [one.code for one in program.warnings] == ["HP254"] * warned
+    assert [warning.code for warning in program.warnings] == ["HP254"] * warned
 
 
 def test_padding_of_one_is_said_of_one() -> None:

@@ -193,12 +193,12 @@ def test_what_is_saved_is_loaded_again(name: str, suffix: str, sim: Simulator, t
         layout.runtime.write(layout[name].address or 0, data)
         layout.save(name, path)
         members = ["r.a", "r.b"] if (name, suffix) == ("r", "safetensors") else [name]
-        before = {one: bytes_of(layout, one) for one in members}
+        before = {member: bytes_of(layout, member) for member in members}
         layout.fill(name, 0) if name != "r.a" else layout.fill(name, 0.0)
         assert bytes_of(layout, members[0]).strip(b"\0") == b""
         layout.load(name, path)
 
-        assert {one: bytes_of(layout, one) for one in members} == before
+        assert {member: bytes_of(layout, member) for member in members} == before
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -546,7 +546,7 @@ def test_what_is_no_mapping_has_no_contents(name: str, code: str, told: str) -> 
     with pytest.raises(PlanError) as refused:
         hipplan.load(plan({name: {"value": 1}}, **MAPPED))
 
-    assert [one.code for one in refused.value.diagnostics] == [code]
+    assert [diagnostic.code for diagnostic in refused.value.diagnostics] == [code]
     assert told in str(refused.value)
 
 
@@ -589,7 +589,7 @@ def test_what_the_plan_alone_tells_is_told_without_a_machine(contents: dict[str,
     with pytest.raises(PlanError) as refused:
         hipplan.load(plan(contents, **NOBODY))
 
-    assert [(one.code, one.summary) for one in refused.value.diagnostics] == [(code, told)]
+    assert [(diagnostic.code, diagnostic.summary) for diagnostic in refused.value.diagnostics] == [(code, told)]
 
 
 def test_what_is_padding_is_told_where_a_file_is_too_short(tmp_path: Path, sim: Simulator) -> None:
@@ -616,7 +616,7 @@ def test_rights_that_are_wrong_themselves_are_told_once() -> None:
     with pytest.raises(PlanError) as refused:
         hipplan.load(plan({"range[0]": {"value": 1}}, **rights({"gpu.7": "rw"}, {"gpu.0": "rw"})))
 
-    assert [one.code for one in refused.value.diagnostics] == ["HP201"]
+    assert [diagnostic.code for diagnostic in refused.value.diagnostics] == ["HP201"]
 
 
 def test_the_nearest_name_is_looked_for_for_the_first_mistakes_alone() -> None:
@@ -624,7 +624,7 @@ def test_the_nearest_name_is_looked_for_for_the_first_mistakes_alone() -> None:
     with pytest.raises(PlanError) as refused:
         hipplan.load(plan(contents, buffers=BUFFERS))
 
-    hints = [one.hint for one in refused.value.diagnostics]
+    hints = [diagnostic.hint for diagnostic in refused.value.diagnostics]
     assert hints == ["did you mean 'scratch'?"] * 20 + ["define it under buffers: or regions:"] * 10
 
 
@@ -682,6 +682,6 @@ def test_only_the_device_that_holds_memory_may_fill_it_except_on_cuda() -> None:
     }
     with pytest.raises(MachineError) as caught:
         hipplan.compile(source, "sim-2")
-    assert [one.code for one in caught.value.diagnostics] == ["HP213"]
+    assert [diagnostic.code for diagnostic in caught.value.diagnostics] == ["HP213"]
     assert "gpu.0 may not write 'r[0]'" in str(caught.value)
     hipplan.compile(source, load_machine("sim-2").model_copy(update={"runtime": "cuda"}))

@@ -79,7 +79,7 @@ class Box:
         return examine(Place(self.root, self.environ, self.limits), asked, only, packages={})
 
     def topics(self) -> dict[str, Finding]:
-        return {one.topic: one for one in self.report().findings}
+        return {finding.topic: finding for finding in self.report().findings}
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def box(tmp_path: Path) -> Box:
 def test_a_machine_without_any_gpu_is_good_for_the_simulator(box: Box) -> None:
     report = box.report()
 
-    assert [one.topic for one in report.findings] == ["runtime.none"]
+    assert [finding.topic for finding in report.findings] == ["runtime.none"]
     assert report.of("note") == list(report.findings)
     assert box.asked == []
 
@@ -99,7 +99,7 @@ def test_a_good_machine_has_nothing_to_tell(box: Box) -> None:
     box.amd(2)
     report = box.report()
 
-    assert [one for one in report.findings if not one.topic.startswith("release.")] == []
+    assert [finding for finding in report.findings if not finding.topic.startswith("release.")] == []
     assert report.facts["system"]["drivers"] == {"amd": "6.12.12"}
     assert len(report.facts["runtimes"]["amd"]["machine"]["devices"]) == 2
 
@@ -112,11 +112,11 @@ def test_each_finding_says_what_to_do(box: Box) -> None:
     report = box.report()
 
     assert len(report.findings) > 20
-    for one in report.findings:
-        assert one.do, one
-        assert one.summary, one
-        assert "." in one.topic, one
-    levels = [("error", "warning", "note").index(one.level) for one in report.findings]
+    for finding in report.findings:
+        assert finding.do, finding
+        assert finding.summary, finding
+        assert "." in finding.topic, finding
+    levels = [("error", "warning", "note").index(finding.level) for finding in report.findings]
     assert levels == sorted(levels)
 
 
@@ -170,7 +170,7 @@ def test_no_render_node_is_an_error(box: Box) -> None:
 def test_limits_of_the_process(limit: str, value: Any, topic: str | None, level: str | None, box: Box) -> None:
     box.amd()
     box.limits[limit] = value
-    found = {one.topic: one.level for one in box.report().findings if one.topic.startswith("limits.")}
+    found = {finding.topic: finding.level for finding in box.report().findings if finding.topic.startswith("limits.")}
 
     assert found == ({topic: level} if topic else {})
 
@@ -190,7 +190,7 @@ def test_limits_of_the_process(limit: str, value: Any, topic: str | None, level:
 def test_what_the_kernel_says(path: str, text: str, topic: str | None, box: Box) -> None:
     box.amd()
     box.file(path, text)
-    found = {one.topic for one in box.report().findings if not one.topic.startswith("release.")}
+    found = {finding.topic for finding in box.report().findings if not finding.topic.startswith("release.")}
 
     assert found == ({topic} if topic else set())
 
@@ -219,7 +219,9 @@ def test_what_the_kernel_says(path: str, text: str, topic: str | None, box: Box)
 def test_variables_that_change_layouts(variable: str, value: str, level: str | None, box: Box) -> None:
     box.amd()
     box.environ[variable] = value
-    found = {one.topic: one.level for one in box.report().findings if one.topic.startswith("environment.")}
+    found = {
+        finding.topic: finding.level for finding in box.report().findings if finding.topic.startswith("environment.")
+    }
 
     assert found == ({f"environment.{variable}": level} if level else {})
 
@@ -228,8 +230,8 @@ def test_variables_that_contradict_each_other(box: Box) -> None:
     box.environ |= {"HIP_VISIBLE_DEVICES": "0", "CUDA_VISIBLE_DEVICES": "1", "ROCR_VISIBLE_DEVICES": "2"}
     summaries = [one.summary for one in box.report().of("warning")]
 
-    assert any("differ" in one for one in summaries)
-    assert any("applied first" in one for one in summaries)
+    assert any("differ" in summary for summary in summaries)
+    assert any("applied first" in summary for summary in summaries)
 
 
 def test_every_copy_of_a_library_is_found_once(box: Box) -> None:
@@ -241,13 +243,13 @@ def test_every_copy_of_a_library_is_found_once(box: Box) -> None:
     box.library("/usr/lib64/libamdhip64.so.6", b"no library")
     box.library("/usr/lib64/libamdhip64.so.txt")
     report = box.report()
-    found = {one["path"]: one for one in report.facts["libraries"]}
-    topics = {one.topic: one for one in report.findings}
+    found = {library["path"]: library for library in report.facts["libraries"]}
+    topics = {finding.topic: finding for finding in report.findings}
 
     assert list(found) == [str(second), str(first), str(box.root / "usr/lib64/libamdhip64.so.6")]
     assert found[str(first)]["version"] == "7.2.70200"
     assert topics["libraries.amd"].level == "warning"
-    assert {one.summary[:8] for one in report.findings if one.topic == "libraries.amd"} == {
+    assert {finding.summary[:8] for finding in report.findings if finding.topic == "libraries.amd"} == {
         "2 copies",
         str(box.root)[:8],
     }
@@ -282,13 +284,13 @@ def test_a_driver_that_breaks_is_an_error_in_any_case(box: Box) -> None:
 def test_releases_with_known_defects(version: str, topics: set[str], box: Box) -> None:
     box.answered(box.amd().model_copy(update={"hip_version": version}))
 
-    assert {topic for topic in box.topics() if topic.startswith("release.")} == {f"release.{one}" for one in topics}
+    assert {topic for topic in box.topics() if topic.startswith("release.")} == {f"release.{topic}" for topic in topics}
 
 
 def test_peers_that_are_not_linked_are_named(box: Box) -> None:
     machine = box.amd(4)
     box.answered(
-        machine.model_copy(update={"links": [one for one in machine.links if 3 not in (one.source, one.target)]})
+        machine.model_copy(update={"links": [link for link in machine.links if 3 not in (link.source, link.target)]})
     )
 
     assert box.topics()["peers.apart"].summary == "3 of 6 pairs of devices are not linked: 0 and 3, 1 and 3, 2 and 3"

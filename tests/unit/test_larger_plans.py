@@ -57,18 +57,26 @@ def llama(**variables: int) -> Program:
 @pytest.mark.parametrize("ranks", [1, 4, 8])
 def test_llama_has_all_its_tensors_and_bytes(ranks: int) -> None:
     """723 tensors, 141,107,412,992 bytes; the norms are on every rank."""
-    tensors = [one for one in llama(tp=ranks).resources if one.kind == "tensor" and one.inside.startswith("rank")]
-    norms = sum(one.size for one in tensors if "norm" in one.name and one.inside == "rank.0")
+    tensors = [
+        resource
+        for resource in llama(tp=ranks).resources
+        if resource.kind == "tensor" and resource.inside.startswith("rank")
+    ]
+    norms = sum(tensor.size for tensor in tensors if "norm" in tensor.name and tensor.inside == "rank.0")
 
     assert len(tensors) == 723 * ranks
     assert norms == (2 * 80 + 1) * 8192 * 2
-    assert sum(one.size for one in tensors) == 141_107_412_992 + (ranks - 1) * norms
-    assert {one.shape for one in tensors if one.name.endswith("79.mlp.down_proj.weight")} == {(8192, 28672 // ranks)}
+    assert sum(tensor.size for tensor in tensors) == 141_107_412_992 + (ranks - 1) * norms
+    assert {tensor.shape for tensor in tensors if tensor.name.endswith("79.mlp.down_proj.weight")} == {
+        (8192, 28672 // ranks)
+    }
 
 
 def test_llama_wastes_a_hundredth_at_most_and_takes_a_handle_a_rank() -> None:
     program = llama(tp=4)
-    ranks = [one for one in program.resources if one.kind == "region" and one.name.startswith("rank")]
+    ranks = [
+        resource for resource in program.resources if resource.kind == "region" and resource.name.startswith("rank")
+    ]
 
-    assert sum(one.size for one in ranks) / 141_107_412_992 <= 1.01
+    assert sum(rank.size for rank in ranks) / 141_107_412_992 <= 1.01
     assert sum(step.call == "hipMemCreate" for step in program.steps) == 4 + 4 * 16

@@ -126,7 +126,7 @@ def test_force_keeps_addresses_and_viewed_buffers_until_the_views_go(sim: Simula
     array[0] = 1  # still its own memory
     ledger = sim.ledger()
     assert ledger["mappings"] == []
-    assert [int(one["address"], 16) for one in ledger["reservations"]] == [range_address]
+    assert [int(reservation["address"], 16) for reservation in ledger["reservations"]] == [range_address]
 
     del array, capsule
     hipplan.apply(PLAN, runtime="sim").close()  # the next close gives back what was kept

@@ -105,7 +105,7 @@ def test_descriptors_that_came_are_not_for_programs_that_are_started_later(ends:
     mesh, link = ends
     send(link, [head(2, 1), b"J{}", (b"F", 1)])
     (received,) = mesh.exchange({1: {}}, time.monotonic() + 60, lambda: False).values()
-    assert [os.get_inheritable(one) for one in received.descriptors] == [False]
+    assert [os.get_inheritable(descriptor) for descriptor in received.descriptors] == [False]
     received.close()
 
 

@@ -239,7 +239,7 @@ def test_data_in_python_is_a_plan_too_and_its_keys_are_the_places() -> None:
     with pytest.raises(PlanError) as raised:
         mapping = {"each": 2, "allocation": "x"}
         load({"hipplan": 1, "reservations": {"r": {"mappings": [mapping]}}, "buffers": {"r": {"kind": "pinned"}}})
-    assert [str(one).partition(": error")[0] for one in raised.value.diagnostics] == [
+    assert [str(diagnostic).partition(": error")[0] for diagnostic in raised.value.diagnostics] == [
         "buffers.r",
         "reservations.r.mappings[0].allocation",
     ]
@@ -264,7 +264,7 @@ def test_a_wrong_size_of_a_region_is_one_mistake() -> None:
     ],
 )
 def test_hints_say_how_it_is_written(text: str, hint: str) -> None:
-    assert [one.hint for one in diagnostics(text)] == [hint]
+    assert [diagnostic.hint for diagnostic in diagnostics(text)] == [hint]
 
 
 def test_the_digest_is_of_the_layout_and_not_of_its_text() -> None:
@@ -409,4 +409,4 @@ def test_a_registered_file_is_not_cut_at_a_nul(tmp_path: Path) -> None:
     ],
 )
 def test_hints_know_the_keys_that_are_gone_after_expanding(text: str, hint: str) -> None:
-    assert hint in [one.hint for one in diagnostics(text) if one.code == "HP101"]
+    assert hint in [diagnostic.hint for diagnostic in diagnostics(text) if diagnostic.code == "HP101"]

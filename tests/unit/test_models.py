@@ -93,7 +93,7 @@ def test_weights_and_cache_are_those_of_the_published_model(name: str, write: Wr
     model = read_model(str(write(config)), 1)
 
     assert len(model.weights) == tensors
-    assert sum(prod(one.shape) for one in model.weights) == parameters
+    assert sum(prod(weight.shape) for weight in model.weights) == parameters
     assert model.weight_bytes == 2 * parameters
     assert model.decoder.cache_bytes("bf16") == cache
     assert model.page_bytes == 16 * cache
@@ -177,11 +177,13 @@ def test_tensors_and_cache_are_split_over_the_devices(ranks: int, write: Write) 
     machine = load_machine("mi300x-8")
     program = hipplan.compile(hipplan.load(StringIO(plan_text(model, 2**33, 0))), machine)
     norms = (2 * 80 + 1) * 8192 * 2
-    tensors = [one for one in program.resources if one.kind == "tensor" and one.inside.startswith("rank")]
-    pages = next(one for one in program.resources if one.name == "kv.0.pages")
+    tensors = [
+        resource for resource in program.resources if resource.kind == "tensor" and resource.inside.startswith("rank")
+    ]
+    pages = next(resource for resource in program.resources if resource.name == "kv.0.pages")
 
     assert len(tensors) == 723 * ranks
-    assert sum(one.size for one in tensors) == 141_107_412_992 + (ranks - 1) * norms
+    assert sum(tensor.size for tensor in tensors) == 141_107_412_992 + (ranks - 1) * norms
     assert pages.shape == (2**33 // (16 * 327_680 // ranks), 80, 2, 16, 8 // ranks, 128)
 
 
@@ -245,7 +247,7 @@ def test_the_weights_beside_it_are_loaded(ranks: int, index: bool, write: Write,
         for name, array in tensors.items():
             parts = [layout.read(f"rank.{rank}.{name}") for rank in range(ranks)]
             if parts[0].shape == array.shape:
-                assert all((one == array).all() for one in parts)
+                assert all((part == array).all() for part in parts)
             else:
                 axis = next(n for n in range(array.ndim) if parts[0].shape[n] != array.shape[n])
                 assert (numpy.concatenate(parts, axis) == array).all()

@@ -51,7 +51,7 @@ def read(sim: Simulator, layout: Layout, name: str) -> bytes:
 def test_what_is_pinned_is_sized_by_what_passes_through_it(moved: int, pinned: int) -> None:
     document = two_buffers(moved) | {"contents": {"b0": {"file": "f"}}}
     program = hipplan.compile(hipplan.load(document), hipplan.machine("sim-2"))
-    sizes = {one.name: one.size for one in program.resources if one.kind == "pinned"}
+    sizes = {resource.name: resource.size for resource in program.resources if resource.kind == "pinned"}
 
     assert sizes == {staging_name(0): pinned}
 
@@ -63,7 +63,7 @@ def test_what_a_device_does_alone_pins_next_to_nothing() -> None:
         hipplan.machine("sim-2").model_copy(update={"runtime": "cuda"}),
     )
 
-    assert {one.size for one in program.resources if one.kind == "pinned"} == {64 * KIB}
+    assert {resource.size for resource in program.resources if resource.kind == "pinned"} == {64 * KIB}
 
 
 def test_a_larger_load_makes_it_larger_and_a_smaller_one_leaves_it(sim: Simulator, tmp_path: Path) -> None:

@@ -71,7 +71,10 @@ def test_what_moves_bytes_is_near_its_device_where_that_is_known() -> None:
 def test_a_node_that_nobody_knows_is_a_warning() -> None:
     program = hipplan.compile(hipplan.load(plan(**NEAR)), on_nodes(0, None))
 
-    assert [(one.code, one.summary.split("'")[1]) for one in program.warnings] == [("HP256", "p"), ("HP256", "f")]
+    assert [(warning.code, warning.summary.split("'")[1]) for warning in program.warnings] == [
+        ("HP256", "p"),
+        ("HP256", "f"),
+    ]
     assert {step.numa_node for step in program.steps if hasattr(step, "numa_node")} == {-1}
 
 
@@ -85,14 +88,14 @@ def test_a_node_that_nobody_knows_is_a_warning() -> None:
 def test_only_one_key_says_which_node(buffer: dict[str, Any]) -> None:
     with pytest.raises(PlanError) as caught:
         hipplan.load(plan(b=buffer))
-    assert [one.code for one in caught.value.diagnostics] == ["HP107"]
+    assert [diagnostic.code for diagnostic in caught.value.diagnostics] == ["HP107"]
 
 
 @pytest.mark.parametrize("value", ["far", 0, True])
 def test_there_is_no_other_word_than_near(value: object) -> None:
     with pytest.raises(PlanError) as caught:
         hipplan.load(plan(b={"kind": "pinned", "size": 4096, "numa": value}))
-    assert [one.code for one in caught.value.diagnostics] == ["HP104"]
+    assert [diagnostic.code for diagnostic in caught.value.diagnostics] == ["HP104"]
 
 
 def touch(layout: hipplan.Layout, name: str) -> None:
@@ -138,7 +141,7 @@ def test_what_moves_bytes_is_made_all_the_same(sim: Simulator) -> None:
 def test_pinned_and_registered_memory_is_as_large_as_asked(size: int, sim: Simulator) -> None:
     buffers = {"p": {"kind": "pinned", "size": size}, "r": {"kind": "registered", "anonymous": {"size": size}}}
     with hipplan.apply(plan(**buffers), runtime="sim") as layout:
-        sizes = {int(one["address"], 16): one["size"] for one in sim.ledger()["buffers"]}
+        sizes = {int(buffer["address"], 16): buffer["size"] for buffer in sim.ledger()["buffers"]}
 
         assert {sizes[layout[name].address] for name in buffers} == {size}
         assert {layout[name].nbytes for name in buffers} == {size}
@@ -149,7 +152,7 @@ def test_a_profile_tells_the_node(tmp_path: Path) -> None:
     path.write_text(hipplan.machines.profiles.to_yaml(on_nodes(1, None)))
     again = load_machine(path)
 
-    assert [one.numa_node for one in again.devices] == [1, None]
+    assert [device.numa_node for device in again.devices] == [1, None]
     path.write_text(path.read_text().replace("numa_node: 1", "numa_node: -1"))
     with pytest.raises(hipplan.ProfileError):
         load_machine(path)

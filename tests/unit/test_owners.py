@@ -43,7 +43,7 @@ def compiled(data: dict[str, Any], machine: str = "sim-2") -> Program:
 
 
 def access(program: Program, name: str) -> dict[str, str]:
-    return dict(next(one for one in program.resources if one.name == name).access)
+    return dict(next(resource for resource in program.resources if resource.name == name).access)
 
 
 def of_driver(layout: Layout, name: str) -> list[str]:
@@ -101,7 +101,7 @@ def test_what_means_nothing_is_refused(change: dict[str, Any], code: str, told: 
     data["regions"]["r"] = {key: one for key, one in (data["regions"]["r"] | change).items() if one is not None}
     with pytest.raises(PlanError, match=told) as caught:
         hipplan.load(data)
-    assert [one.code for one in caught.value.diagnostics] == [code]
+    assert [diagnostic.code for diagnostic in caught.value.diagnostics] == [code]
     assert caught.value.diagnostics[0].span is not None
 
 
@@ -118,7 +118,7 @@ def test_the_words_are_no_devices(word: str) -> None:
 def test_in_a_region_with_another_mistake_they_are_no_mistakes() -> None:
     with pytest.raises(PlanError) as caught:
         hipplan.load(plan(OWNERS, sizes="8MiB"))
-    assert [one.code for one in caught.value.diagnostics] == ["HP101"]
+    assert [diagnostic.code for diagnostic in caught.value.diagnostics] == ["HP101"]
 
 
 def test_a_pattern_may_mean_one_device() -> None:
@@ -131,7 +131,9 @@ def test_no_access_for_two_before_hip_6_3_but_owners_alone_have_it() -> None:
     before = load_machine("sim-2").model_copy(update={"hip_version": "6.2.41134"})
     with pytest.raises(MachineError, match=r"gpu.0 and gpu.1 cannot both have access to 'r' on gpu.1") as caught:
         hipplan.compile(hipplan.load(plan(OWNERS)), machine=before)
-    assert [one.code for one in caught.value.diagnostics] == ["HP309"] * 2  # one a device, not one a chunk
+    assert [diagnostic.code for diagnostic in caught.value.diagnostics] == [
+        "HP309"
+    ] * 2  # one a device, not one a chunk
     assert hipplan.compile(hipplan.load(plan({"owner": "rw"})), machine=before).steps
 
 
@@ -292,4 +294,6 @@ def test_parts_that_would_be_too_many_pieces_are_refused_with_what_to_do(sim: Si
     assert hipplan.compile(hipplan.load(data), machine=version.model_copy(update={"hip_version": "7.3.0"})).steps
     data["regions"]["r"]["chunk"] = "1GiB"
     program = hipplan.compile(hipplan.load(data), machine=version)
-    assert [one.device for one in program.resources if one.kind == "mapping"] == ["gpu.0"] * 2 + ["gpu.1"] * 9
+    assert [resource.device for resource in program.resources if resource.kind == "mapping"] == ["gpu.0"] * 2 + [
+        "gpu.1"
+    ] * 9

@@ -68,11 +68,11 @@ def rights_in_force(sim: Simulator) -> list[tuple[int, int, tuple[int, int]]]:
 def allowed(layout_plan: Any, base: int) -> list[tuple[int, int, tuple[int, int]]]:
     """The same of the mappings of a plan: the most that anybody may have there."""
     out, end = [], 0
-    for one in layout_plan["reservations"]["r"]["mappings"]:
-        size = int(layout_plan["allocations"][one["allocation"]]["size"].removesuffix("MiB")) * MIB
-        at = int(one["at"].removesuffix("MiB")) * MIB if "at" in one else end
+    for mapping in layout_plan["reservations"]["r"]["mappings"]:
+        size = int(layout_plan["allocations"][mapping["allocation"]]["size"].removesuffix("MiB")) * MIB
+        at = int(mapping["at"].removesuffix("MiB")) * MIB if "at" in mapping else end
         end = at + size
-        access = one["access"]
+        access = mapping["access"]
         out.append((base + at, size, (RIGHTS[access.get("gpu.0", "none")], RIGHTS[access.get("gpu.1", "none")])))
     return out
 
@@ -94,7 +94,7 @@ def test_every_mapping_gets_its_rights_and_nobody_more_at_any_time(what: str, re
         assert exceeded == []
         may = allowed(source, layout["r"].address or 0)
         for at, size, rights in may:
-            inside = [one for one in rights_in_force(sim) if at <= one[0] < at + size]
+            inside = [right for right in rights_in_force(sim) if at <= right[0] < at + size]
             assert {have for _, _, have in inside} == {rights}
             assert sum(size for _, size, _ in inside) == size
         assert layout.drift() == []
@@ -141,8 +141,8 @@ def test_everything_changes_in_place_and_back(what: str, release: str, sim: Simu
     """Or is refused before the first driver call."""
     source = UNEQUAL[what]
     other = copy.deepcopy(source)
-    for one in other["reservations"]["r"]["mappings"]:
-        one["access"] = {"gpu.0": "rw", "gpu.1": "rw"}
+    for mapping in other["reservations"]["r"]["mappings"]:
+        mapping["access"] = {"gpu.0": "rw", "gpu.1": "rw"}
     with hipplan.apply(source, runtime="sim") as layout:
         base = layout["r"].address or 0
         for act in (
@@ -207,8 +207,8 @@ def test_memory_that_several_ranges_share_has_one_size_of_pieces(release: str) -
 @pytest.mark.parametrize("what", ["holes", "alike"])
 def test_a_change_that_fails_puts_all_rights_back(what: str, release: str, sim: Simulator) -> None:
     other = copy.deepcopy(UNEQUAL[what])
-    for one in other["reservations"]["r"]["mappings"]:
-        one["access"] = {"gpu.0": "r"}
+    for mapping in other["reservations"]["r"]["mappings"]:
+        mapping["access"] = {"gpu.0": "r"}
     fired = nth = 1
     while fired:
         with hipplan.apply(UNEQUAL[what], runtime="sim") as layout:
@@ -234,4 +234,4 @@ def test_growing_by_an_odd_size_takes_whole_pieces_where_rights_differ(release: 
 
 
 def mapped(layout: Layout) -> int:
-    return sum(one.size for one in layout.program.resources if one.kind == "mapping")
+    return sum(resource.size for resource in layout.program.resources if resource.kind == "mapping")

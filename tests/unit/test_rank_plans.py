@@ -23,7 +23,7 @@ def codes(text: str, rank: int = 0, ranks: int = 4) -> list[str]:
     try:
         return [one.code for one in examine("hipplan: 1\n" + text, rank=place)[1]]
     except hipplan.PlanError as error:
-        return [one.code for one in error.diagnostics]
+        return [diagnostic.code for diagnostic in error.diagnostics]
 
 
 def test_each_rank_has_its_own_values() -> None:
@@ -53,7 +53,7 @@ contents: {zero: {value: 1}, all: {value: 2}, three: {value: 3}}
         rank,
     )
     assert {*plan.objects.buffers} == made
-    assert {one.name for one in plan.objects.contents} == made & {"zero", "all", "three"}
+    assert {content.name for content in plan.objects.contents} == made & {"zero", "all", "three"}
 
 
 def test_the_digest_of_all_is_that_of_the_document_and_its_variables() -> None:
@@ -136,10 +136,10 @@ def test_a_rank_maps_what_the_ranks_of_its_node_make() -> None:
     assert [program.parts for program in programs] == [
         {"heap@1": 1}, {"heap@0": 0, "weights": 0}, {"heap@3": 3}, {"heap@2": 2, "weights": 2}
     ]  # fmt: skip
-    assert [{name: one.regions[name].mapped // MIB for name in one.parts} for one in programs] == [
+    assert [{name: program.regions[name].mapped // MIB for name in program.parts} for program in programs] == [
         {"heap@1": 8}, {"heap@0": 4, "weights": 6}, {"heap@3": 16}, {"heap@2": 12, "weights": 6}
     ]  # fmt: skip
-    access = {one.name: dict(one.access) for one in programs[1].resources if one.kind == "region"}
+    access = {resource.name: dict(resource.access) for resource in programs[1].resources if resource.kind == "region"}
     assert access == {
         "heap": {"gpu": "rw"},
         "heap@0": {"gpu@0": "rw", "gpu": "rw"},
@@ -157,7 +157,7 @@ def test_an_own_program_is_what_is_left_without_the_others() -> None:
 def test_devices_without_a_link_cannot_map_each_other() -> None:
     with pytest.raises(hipplan.MachineError) as caught:
         everybody(machine="sim-2-unlinked").whole(0)
-    assert {one.code for one in caught.value.diagnostics} == {"HP307"}
+    assert {diagnostic.code for diagnostic in caught.value.diagnostics} == {"HP307"}
     assert caught.value.diagnostics[0].span is not None
 
 

@@ -206,7 +206,7 @@ def test_two_devices_rights_on_one_piece_need_6_3(release: Simulator) -> None:
             continue
         with pytest.raises(MachineError, match="cannot both have access") as caught:
             applied(plan, release)
-        assert {one.code for one in caught.value.diagnostics} == {"HP309"}
+        assert {diagnostic.code for diagnostic in caught.value.diagnostics} == {"HP309"}
         with applied(with_rights(gpu_0="rw"), release) as layout, pytest.raises(MachineError, match="cannot both"):
             layout.update(with_rights(gpu_0="rw", gpu_1="r"))
 

@@ -53,7 +53,9 @@ def access_of(layout: Layout, name: str) -> list[int]:
 
 def places(layout: Layout, name: str) -> list[tuple[int, int]]:
     """(offset, bytes) of each mapping of a reservation."""
-    found = [one for one in layout.program.resources if one.kind == "mapping" and one.inside == name]
+    found = [
+        resource for resource in layout.program.resources if resource.kind == "mapping" and resource.inside == name
+    ]
     base = layout[name].address or 0
     assert [layout[one.name].address for one in found] == [base + one.offset for one in found]
     return [(one.offset, one.size) for one in found]
@@ -67,9 +69,9 @@ def test_a_reservation_grows_inside_of_its_size_first_and_then_behind_it(layout:
     assert places(layout, "full")[3:] == [(5 * MIB, MIB), (6 * MIB, 4 * MIB)]
     assert layout["full"].address == BASE
     assert layout["full"].size == 10 * MIB
-    assert [one["address"] for one in sim.ledger()["reservations"] if one["address"] > hex(BASE)][:1] == [
-        hex(BASE + 6 * MIB)
-    ]
+    assert [
+        reservation["address"] for reservation in sim.ledger()["reservations"] if reservation["address"] > hex(BASE)
+    ][:1] == [hex(BASE + 6 * MIB)]
     pattern = bytes(range(256))
     sim.write(BASE + 9 * MIB, pattern)
     assert sim.read(BASE + 9 * MIB, 256) == pattern
@@ -80,7 +82,9 @@ def test_a_reservation_grows_inside_of_its_size_first_and_then_behind_it(layout:
     layout.shrink("full", to="6MiB")
     assert places(layout, "full")[-1] == (5 * MIB, MIB)
     assert layout["full"].size == 6 * MIB
-    assert len([one for one in sim.ledger()["reservations"] if one["address"] >= hex(BASE)]) <= 3
+    assert (
+        len([reservation for reservation in sim.ledger()["reservations"] if reservation["address"] >= hex(BASE)]) <= 3
+    )
     layout.update(PLAN)
     assert places(layout, "full") == [(0, 2 * MIB), (2 * MIB, 2 * MIB)]
     assert layout.drift() == []

@@ -50,7 +50,7 @@ def bytes_of(sim: Simulator, layout: Layout, name: str) -> list[int]:
 
 
 def told(data: dict[str, Any]) -> list[str]:
-    return [one.code for one in hipplan.load(data).warnings]
+    return [warning.code for warning in hipplan.load(data).warnings]
 
 
 def test_contents_are_in_and_nobody_may_write(sim: Simulator) -> None:
@@ -250,7 +250,7 @@ def test_a_preview_shows_the_calls_that_are_made(sim: Simulator) -> None:
     assert [step["describe"] for step in shown if step["call"] == "hipMemSetAccess"] == [
         "device 0: rw, device 1: r", "device 0: rw, device 1: r", "device 0: rw -> r", "device 0: rw -> r",
     ]  # fmt: skip
-    sealed = [one["name"] for one in render_json.program_json(program)["resources"] if one.get("sealed")]
+    sealed = [resource["name"] for resource in render_json.program_json(program)["resources"] if resource.get("sealed")]
     assert sealed == ["r", "r[0]", "r[1]"]
     nothing = hipplan.compile(hipplan.load({"hipplan": 1}), machine=load_machine("sim-2"))
     (line,) = listing.lines(compile_change(nothing, hipplan.load(plan()), load_machine("sim-2")))

@@ -518,7 +518,7 @@ def test_a_sleeping_layout_answers_and_is_shown(layout: Layout) -> None:
     shown_text = verified_text({"process": 1, "layouts": [said]})
     assert "(process 1; weights sleeps): all" in shown_text
     assert "asleep" in resources_table(layout.program.resources, layout)
-    (shown,) = (one for one in [*layout_json(layout)["resources"]] if one["name"] == "weights")
+    (shown,) = (resource for resource in [*layout_json(layout)["resources"]] if resource["name"] == "weights")
     assert (shown["asleep"], shown["address"]) == ("host", None)
     layout.wake()
 

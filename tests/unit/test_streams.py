@@ -53,7 +53,7 @@ def calls_of(layout: hipplan.Layout, file: Path) -> Counter[str]:
 def test_a_stream_has_its_drivers_handle(layout: hipplan.Layout, sim: Simulator) -> None:
     stream = layout["copy"]
     assert isinstance(stream, hipplan.Stream)
-    assert hex(stream.handle) in {one["stream"] for one in sim.ledger()["streams"]}
+    assert hex(stream.handle) in {stream["stream"] for stream in sim.ledger()["streams"]}
     assert stream.__cuda_stream__() == (0, stream.handle)
     assert (stream.device, stream.address, stream.kind) == ("gpu.0", None, "stream")
     assert not hasattr(layout["a"], "__cuda_stream__")

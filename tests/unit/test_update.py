@@ -127,7 +127,7 @@ def updated(layout: Layout, plan: Any) -> Difference | None:
     try:
         return layout.update(plan)
     except MachineError as error:
-        assert [one.code for one in error.diagnostics] == ["HP309"]
+        assert [diagnostic.code for diagnostic in error.diagnostics] == ["HP309"]
         assert layout.drift() == []
         return None
 
@@ -349,7 +349,7 @@ def test_a_peer_link_that_is_written_otherwise_stays_on(sim: Simulator) -> None:
     named = json.loads(json.dumps(linked)) | {"peers": [{"device": "gpu.1", "peer": "gpu.0"}]}
     with hipplan.apply(linked, runtime="sim") as layout:
         layout.update(named)
-        assert [(one["device"], one["peer"]) for one in sim.ledger()["peers"]] == [(1, 0)]
+        assert [(peer["device"], peer["peer"]) for peer in sim.ledger()["peers"]] == [(1, 0)]
 
 
 def test_another_object_bound_by_the_same_name_is_another_buffer(sim: Simulator) -> None:
@@ -404,8 +404,8 @@ def test_a_move_that_waits_finds_the_memory_as_a_change_has_left_it_meanwhile(si
         time.sleep(0.05)  # it waits for the first one now
         layout.shrink("kv", by="2MiB")
         go_on.set()
-        for one in moves:
-            one.join()
+        for move in moves:
+            move.join()
         assert failed == []
         assert sim.read(layout["kv"].address or 0, 2 << 20) == b"\7" * (2 << 20)
 
