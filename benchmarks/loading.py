@@ -6,7 +6,7 @@ From the page cache to one device and to two (tensor parallel): "hipplan" fills 
 that swaps weights. Beside it: safetensors.torch.load_file (on the simulator, which has only the CPU's memory,
 safetensors.numpy.load_file), fastsafetensors where it is installed, a plain reader (reader.py) with the best of a few
 numbers of threads, and the plain copy of pinned memory, which reads nothing. "apply" makes the memory first, pinned
-staging included, and gives everything back in the end. Then: from disk, with the page cache dropped by the files' own
+staging included, and releases everything in the end. Then: from disk, with the page cache dropped by the files' own
 hint; save; remap, against the device's own copy; and what pinned memory really takes, beside PyTorch's allocator.
 """
 

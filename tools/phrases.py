@@ -60,6 +60,12 @@ PHRASES = {
     "makes no new view": "cannot create new views",
     "a mistake is shown": "errors point at",
     "somebody who": "a process that, a caller that",
+    "nobody has heard": "is not reported yet",
+    "nobody can tell": "is unknown",
+    "a mistake, which is told": "an error, which is reported",
+    "people write who": "other tools use",
+    "where nobody names": "by default",
+    "gives everything back": "releases everything",
 }
 """Phrase -> what to write instead. Add those that are gone, so that they stay away."""
 

@@ -35,7 +35,7 @@ class owned {
   owned& operator=(owned&&) = delete;
 
   [[nodiscard]] bool empty() const noexcept { return !full_; }
-  /// Whether a release failed, and nobody has heard of it yet.
+  /// Whether a release failed that is not reported yet.
   [[nodiscard]] bool untold() const noexcept { return failure_ != hip::hipSuccess; }
   /// It is: nothing more is tried.
   void told() noexcept {

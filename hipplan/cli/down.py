@@ -1,8 +1,8 @@
 """hipplan down: end a holder and free what it holds.
 
-It is refused while somebody is attached. --wait waits for them; --force does not: they keep what they have mapped until
-they detach, and only then its memory is free.
-Exit code: 0 it has ended, 4 somebody is attached, or there is no such holder, 130 interrupted: it goes on.
+It fails while a process is attached. --wait waits for them; --force does not: they keep what they have mapped until
+they detach, and only then its memory is free. Exit code: 0 it has ended, 4 a process is attached, or there is no such
+holder, 130 interrupted: the holder keeps running.
 
 Examples:
   hipplan down weights

@@ -34,7 +34,7 @@ class Interrupts:
     """While entered, the caught signals are noted and answered with a sentence, never raised: check() raises,
     wait() sleeps until one comes.
 
-    undoing: what to say while something is being given back; empty if nothing is (hipplan.layout.undo.hurry).
+    undoing: the answer while objects are being released; empty if none are (hipplan.layout.undo.hurry).
     """
 
     def __init__(self, undoing: Callable[[], str]) -> None:

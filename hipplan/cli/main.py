@@ -27,7 +27,7 @@ VERBS = {
     "ps": "list what `up` keeps: state, memory, who is attached",
     "attach": "run a command whose hipplan.attach() finds what `up` keeps",
     "replace": "fill another plan beside what `up` keeps, and switch to it",
-    "down": "give back what `up` keeps",
+    "down": "end a holder and free what `up` keeps",
     "verify": "read back a layout that another process holds; show what differs",
     "replay": "show a recorded apply, step by step",
     "import": "write a plan for a checkpoint, from the headers of its files",

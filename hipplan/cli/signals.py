@@ -1,4 +1,4 @@
-"""A signal ends the command at once, until a verb has something to give back and waits for it with Interrupts.
+"""A signal ends the command at once, until a verb has objects to release and waits for signals with Interrupts.
 
 The handler raises nothing: an exception in the middle of an import or of another library's callback may be swallowed
 there, or come back as an error of the plan, as a bug of ours or as a panic of that library's.

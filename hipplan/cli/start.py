@@ -12,7 +12,7 @@ def without_plugins() -> None:
     """pydantic looks for plugins in the metadata of every installed package: a fifth of the start of `validate`.
 
     PYDANTIC_DISABLE_PLUGINS (its own switch) ends the search, but importlib.metadata is imported all the same, and
-    with it email, zipfile and csv. It comes when somebody calls for it. A pydantic that has changed is only slower.
+    with it email, zipfile and csv. It is imported on demand. A pydantic that has changed is only slower.
     """
     if "importlib.metadata" in sys.modules or "pydantic.plugin._loader" in sys.modules:
         return

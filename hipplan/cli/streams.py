@@ -9,7 +9,7 @@ import sys
 
 
 def whole() -> None:
-    """A closed output is one that nobody reads; what is written to standard error never fails the command."""
+    """A closed output is ignored; what is written to standard error never fails the command."""
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)

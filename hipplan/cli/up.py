@@ -127,7 +127,7 @@ def _in_background(name: Name, given: Namespace) -> Iterator[tuple[Sequence[int]
     streams = [null, log, log] if given.no_wait else [os.dup(number) for number in range(3)]
     for own, other in ((0, null), (1, log), (2, log)):
         os.dup2(other, own)
-    os.chdir("/")  # else nobody could unmount the folder of its start
+    os.chdir("/")  # else the folder of its start could not be unmounted
 
     def ready() -> None:
         with contextlib.suppress(OSError):  # who started it has gone

@@ -15,7 +15,7 @@ _shtab_hipplan_commands() {
     bench:'measure copy bandwidth and latency between all devices'
     completion:'print a shell script that completes these verbs and their options'
     doctor:'say what to know of this machine before the first apply, and what to do'
-    down:'give back what `up` keeps'
+    down:'end a holder and free what `up` keeps'
     draw:'draw a plan, or what changes between two, as SVG or as a page with zoom and search'
     explain:'explain a diagnostic: its cause, its fix, an example'
     fmt:'format plans; comments are kept'

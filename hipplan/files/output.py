@@ -117,11 +117,11 @@ def _new_beside(target: Path) -> tuple[Path, int]:
     while True:
         beside = _beside(target)
         descriptor = os.open(beside, _NEW, 0o666)
-        with contextlib.suppress(OSError):  # a file system without locks, where nobody removes anything
+        with contextlib.suppress(OSError):  # a file system without locks, where nothing is removed
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if os.fstat(descriptor).st_nlink:
             return beside, descriptor
-        os.close(descriptor)  # somebody removed it before it was locked
+        os.close(descriptor)  # another process removed it before it was locked
 
 
 @functools.cache

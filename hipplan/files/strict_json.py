@@ -40,7 +40,7 @@ def pieces(data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def document(indent: int | None = 2, **keys: Any) -> str:
-    """What hipplan tells programs: `format_version`, then these keys."""
+    """hipplan's output for programs: `format_version`, then these keys."""
     return dumps({"format_version": FORMAT_VERSION, **keys}, indent=indent)
 
 

@@ -79,7 +79,7 @@ class Guest:
 
 
 def command_of(process: int) -> str:
-    """What a process is, for people; empty if nobody can tell."""
+    """A description of a process; empty if unknown."""
     with contextlib.suppress(OSError):
         words = Path(f"/proc/{process}/cmdline").read_bytes()[: 4 * _COMMAND_MAX].split(b"\0")
         return " ".join(b" ".join(words).decode(errors="replace").split())[:_COMMAND_MAX]

@@ -362,7 +362,7 @@ class Holder:
     # The end
 
     def _close(self) -> None:
-        """Gives everything back, and says so."""
+        """Releases everything and logs that."""
         code = ExitCode.BUG if self._code is None else self._code
         if self._filling is not None:  # of an error of ours
             self._filling.stop()

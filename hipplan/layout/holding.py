@@ -88,11 +88,11 @@ class Holding:
         self.ranks = ranks
         self.holder = holder
         self.in_doubt: Callable[[], Undone] | None = None
-        """Rolls back a change of which nobody knows whether the ranks commit."""
+        """Rolls back a change whose group decision is unknown."""
         self.on_map: dict[tuple[str, ...], Callable[[tuple[str, ...]], object]] = {}
         """Callbacks for when sleeping memory is restored, by its names."""
         self.gives_back: set[int] = set()
-        """Devices whose memory comes back as soon as it is given back."""
+        """Devices whose memory is free as soon as it is released."""
         self.under_way = UnderWay()
         """Bytes that move while their caller does something else."""
         self.watches = Watches()
@@ -120,7 +120,7 @@ class Holding:
 
     @property
     def closed(self) -> bool:
-        """Whether all is given back that can be."""
+        """Whether everything that can be released is released."""
         return self.native.closed and not self.native.retired.goes
 
     def require_open(self) -> None:
@@ -142,13 +142,13 @@ class Holding:
             self.lock.release()
 
     def piece(self, name: str) -> Piece:
-        """A new Piece each time. KeyError tells a near name; BufferError while it sleeps, once the layout is closed, or
-        in a fork."""
+        """Returns a new Piece. KeyError suggests a similar name; BufferError while it sleeps, once the layout is
+        closed, or in a fork."""
         while True:
             age, state = self.leases.age, self.state
             try:
                 piece = self._piece(name, state, age)
-            except IndexError:  # given back by a change in place, or by closing, after this looked
+            except IndexError:  # released by a change in place, or by closing, meanwhile
                 if self.state is state:
                     raise self._refusal(name) from None
                 continue
@@ -187,8 +187,8 @@ class Holding:
             return NOTHING if self.in_doubt is None else self.in_doubt()
 
     def close(self, force: bool) -> Undone:
-        """Gives everything back, for who has the lock. Raises LayoutInUse (HP409), with nothing changed, while it is
-        looked at; force: then what is looked at stays, and waits."""
+        """Releases everything; the caller has the lock. Raises LayoutInUse (HP409), with nothing changed, while views
+        exist; force: then memory with views is kept until they end."""
         for failure in self.settle().diagnostics():
             log.error("%s", failure)
         if (holders := self.native.close(force)) and not force:

@@ -10,7 +10,7 @@ from hipplan.program.contents import STAGING
 
 
 def in_use(holders: list[_core.Leased], hint: str) -> Diagnostic:
-    """HP409, with the names of what is looked at."""
+    """HP409, with the names of the objects in use."""
     names = [holder.name for holder in holders]
     if any(name.startswith(STAGING) for name in names):  # the leases are a move's, not a view's
         moved = ", ".join(sorted({f"'{name}'" for name in names if not name.startswith(STAGING)})[:5])

@@ -173,7 +173,7 @@ class MovesBytes(InGroup):
     def _moves(
         self, *names: str, on_bytes: OnBytes | None = None, stream: str | Stream | None = None
     ) -> Iterator[Moves]:
-        """One at a time; the memory is held meanwhile, so that nobody can give it back."""
+        """One at a time; the memory is leased meanwhile, so that it cannot be freed."""
         if stream is not None and on_bytes is not None:
             raise ValueError("on_bytes is for work that is waited for: remove it, or stream")
         self._holding.require_open()

@@ -1,6 +1,6 @@
 """Whether a release gives memory back as soon as it is unmapped and released, or only with its range of addresses.
 
-HIP does not say, and no version is certain (ROCm issue 6021): a little memory is mapped and given back, and the free
+HIP does not say, and no version is certain (ROCm issue 6021): a little memory is mapped and released, and the free
 memory read in between.
 """
 
@@ -25,7 +25,7 @@ _NO_ROOM = 2
 
 
 def gives_back_at_once(program: Program, runtime: _core.Runtime, device: int) -> bool:
-    """False where memory comes back with its range alone; true, too, where nobody can tell.
+    """False if memory is freed only together with its range; true also if that is unknown.
 
     Raises HipplanError, HipError.
     """

@@ -141,7 +141,7 @@ class Recorder:
         self._write("failed", **_failure(error))
 
     def undone(self, before: Sequence[Owned], after: Sequence[Owned], undone: Undone, began_ns: int) -> None:
-        """What was given back until now. before, after: what was owned then, the latest last."""
+        """What was released until now. before, after: what was owned then, the latest last."""
         lost = {(failure.name, failure.identity): failure for failure in undone.failures if failure.lost}
         stays = {one for one in after if one[1:] not in lost and one[1] not in undone.kept}
         for _, name, identity in reversed([one for one in before if one not in stays]):
@@ -188,7 +188,7 @@ class Recorder:
 
 @contextmanager
 def recording(path: str | os.PathLike[str] | None, plan: LoadedPlan) -> Iterator[Recorder | None]:
-    """A recorder for an apply of a plan, which also tells why it was refused. None without a path.
+    """A recorder for an apply of a plan, which also records why it was refused. None without a path.
 
     Raises RecordError (HP413).
     """
@@ -202,7 +202,7 @@ def recording(path: str | os.PathLike[str] | None, plan: LoadedPlan) -> Iterator
 
 
 def _open(path: str, flags: int) -> int:
-    # O_NONBLOCK: a pipe that nobody reads is an error at once, not a hang.
+    # O_NONBLOCK: a pipe without a reader is an error at once, not a hang.
     return os.open(path, flags | os.O_NONBLOCK, 0o666)
 
 
@@ -219,7 +219,7 @@ def _failure(error: BaseException) -> Event:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a file tells."""
+    """The content of a record."""
 
     events: tuple[Event, ...]
     """The first is `apply`."""

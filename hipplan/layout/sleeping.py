@@ -223,7 +223,7 @@ def _require_given_back(holding: Holding, state: State, way: Difference) -> None
 
 
 def _require_room(state: State, way: Difference) -> None:
-    """HP442: somebody else has taken the memory."""
+    """HP442: another process has taken the memory."""
     needed: Counter[int] = Counter()
     for step in way.additions:
         if isinstance(step, steps.CreateAllocation):

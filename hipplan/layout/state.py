@@ -18,7 +18,7 @@ _WITHOUT_ADDRESS = ("allocation", "stream", "peer")
 
 @dataclass(frozen=True)
 class State:
-    """A program and what was made of it, by name. IndexError for what was given back since."""
+    """A program and what was made of it, by name. IndexError for objects released since."""
 
     program: Program
     runtime: _core.Runtime
@@ -32,7 +32,7 @@ class State:
 
     @cached_property
     def resources(self) -> dict[str, Resource]:
-        """By name; made when somebody asks, because layouts of thousands of mappings are often only held."""
+        """By name; made on demand, because layouts of thousands of mappings are often only held."""
         return {resource.name: resource for resource in self.program.resources}
 
     def address(self, resource: Resource) -> int | None:

@@ -72,7 +72,7 @@ class TorchPool:
             yield self._torch_pool
 
     def trim(self) -> None:
-        """Has PyTorch give back what no tensor is in."""
+        """Makes PyTorch free the blocks without tensors."""
         self._torch_pool = None
         if self.native.blocks:
             self._torch().cuda.empty_cache()

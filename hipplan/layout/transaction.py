@@ -42,7 +42,7 @@ OnProgress = Callable[[int, int], None]
 class Transaction:
     """One change of what a layout holds: prepare(), then commit() or roll_back(); run() does it all.
 
-    Whatever interrupts it, an end that nobody called comes when it is dropped.
+    Whatever interrupts it, it ends when it is dropped, at the latest.
     """
 
     def __init__(
@@ -60,7 +60,8 @@ class Transaction:
         force: bool = False,
     ) -> None:
         """bind: what the caller passes by name, besides what it passed before. together: other ranks, which make the
-        same change: descriptors come from them, and the decision is that of all. force: what is looked at may go, too.
+        same change: descriptors come from them, and the decision is that of all. force: memory with views may be
+        removed, too.
         """
         self.holdings = holdings
         self.way = way
@@ -190,7 +191,7 @@ class Transaction:
                 self._read_back(touched if self.old.program.steps else way.new)
 
     def commit(self) -> Undone:
-        """The change counts from here on; then gives back what it replaces. Raises ValueError where the layout was
+        """Commits the change; then releases what it replaces. Raises ValueError where the layout was
         closed meanwhile."""
         if not self._started.committed:
             self._decide()
@@ -212,7 +213,7 @@ class Transaction:
         return undone
 
     def _wait_for(self, devices: Mapping[str, int]) -> None:
-        """Whatever is given back from now on."""
+        """The devices to wait for in releases from now on."""
         if devices != self._devices:
             self._devices = devices
             self.holdings.retired.set_devices([*devices.items()])

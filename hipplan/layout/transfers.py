@@ -1,4 +1,4 @@
-"""Bytes into and out of a live layout: fill, load, copy and save, while nobody takes the memory away.
+"""Bytes into and out of a live layout: fill, load, copy and save, while the memory is leased.
 
 A failure leaves the layout as it is, and the bytes of what was being written undefined.
 """

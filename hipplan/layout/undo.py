@@ -20,7 +20,7 @@ from hipplan.machines.runtimes import IDLE_NOTICE_S, idle_notice_s
 
 
 class UndoRecord(Protocol):
-    """Who writes down what was given back."""
+    """A recorder of what was released."""
 
     def undone(
         self, owned: Sequence[_core.Described], left: Sequence[_core.Described], undone: Undone, began_ns: int
@@ -76,7 +76,7 @@ class Undone:
     """What came of giving back."""
 
     count: int
-    """Objects given back."""
+    """Objects released."""
     failures: tuple[Failure, ...] = ()
     kept: tuple[str, ...] = ()
     """Names of what waits for its views to be let go: closed by force."""
@@ -104,7 +104,7 @@ class Undone:
         return [_for_all(shared), *(one.diagnostic() for one in self.failures if one not in shared)]
 
     def raise_failures(self) -> None:
-        """Raises what interrupted it, or else LeakError, if something was not given back."""
+        """Raises what interrupted it, or else LeakError, if an object was not released."""
         leaked = LeakError(self.diagnostics(), undone=self) if self.failures else None
         if self.interrupt is not None:
             raise self.interrupt from leaked
@@ -119,7 +119,7 @@ class Undone:
 
 
 NOTHING = Undone(0)
-"""There was nothing to give back."""
+"""There was nothing to release."""
 
 
 def retried_text(count: int) -> str:
@@ -216,7 +216,7 @@ def wait_until_idle(runtime: _core.Runtime, devices: Mapping[str, int]) -> None:
 
 
 def tell_leaks(lines: Sequence[str]) -> None:
-    """Of layouts that were dropped unclosed: nobody has heard of it yet."""
+    """Reports leaks of layouts that were dropped without close()."""
     for line in lines:
         log.error("not released: %s", line)
 

@@ -32,7 +32,7 @@ SHOWN_MAX = 20
 class Checks(Sequence[Check]):
     """Every check of an apply, in the order of the steps.
 
-    Layouts of thousands of mappings are read back and compared natively; the words are made when somebody looks.
+    Layouts of thousands of mappings are read back and compared natively; the text is made on demand.
     """
 
     def __init__(self, program: Program, readings: _core.Readings, told: Mapping[int, tuple[Check, ...]]) -> None:
@@ -214,7 +214,7 @@ def _piece_checks(name: str, piece: Piece, state: State, coherency: bool) -> Ite
     yield Check(name, f"preferred location {where}", str(piece.preferred), current_value("preferred_location"))
     if coherency:
         yield Check(name, f"coarse grain {where}", str(piece.coarse_grain), current_value("coarse_grain"))
-    if piece.prefetched != NOWHERE:  # a prefetch by somebody else, or of an earlier plan, cannot be taken back
+    if piece.prefetched != NOWHERE:  # a prefetch by other code, or of an earlier plan, cannot be undone
         yield Check(name, f"last prefetch {where}", str(piece.prefetched), current_value("last_prefetch"))
     # The CPU is not told of, even where it was advised.
     desired = sorted(piece.accessed_by - {steps.CPU_ORDINAL})

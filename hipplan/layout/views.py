@@ -1,7 +1,7 @@
 """Pieces of a live layout as NumPy, PyTorch and CuPy see them: zero copy, each view a lease.
 
 Three protocols. DLPack for everything; `__cuda_array_interface__` for device memory; the buffer protocol
-where the CPU may look. A lease is given back when the array, tensor or buffer goes, from any thread.
+where the CPU may look. A lease ends when the array, tensor or buffer is deleted, from any thread.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Piece(_core.Window):
         return self._like(kind, _fit(self.name, self.nbytes, kind, shape))
 
     def on(self, where: str) -> Piece:
-        """The same bytes for somebody else who may look: a device of the plan, `host`, `pinned`, `managed`.
+        """The same bytes for another place with access: a device of the plan, `host`, `pinned`, `managed`.
 
         Raises BufferError for who may not.
         """

@@ -18,7 +18,7 @@ from hipplan.units import version_text
 
 
 def discover(chosen: Chosen, wanted: Callable[[Machine], Container[int]] | None = None) -> Machine:
-    """What this machine has, as the runtime tells it. Raises RuntimeUnavailable (HP407) if it cannot tell.
+    """The machine, as the runtime reports it. Raises RuntimeUnavailable (HP407) if it cannot tell.
 
     wanted: of which devices to ask for memory and granularity, of the machine without these; None: of all. CUDA makes
     a context to tell how much memory is free, which takes hundreds of MB of the device.

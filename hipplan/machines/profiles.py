@@ -1,7 +1,7 @@
 """A machine profile: what a machine has. Facts with their sources, no wishes.
 
     machine = load_machine("mi300x-8")      # a shipped profile by name, or a YAML file by path
-    machine.devices[0].memory               # bytes; None where nobody knows
+    machine.devices[0].memory               # bytes; None if unknown
     machine.can_access(0, 1)                # may device 0 reach device 1?
     sim_profile(machine)                    # the same for the simulator, as key=value lines
 
@@ -200,7 +200,7 @@ class Machine(PlanModel):
     """Where each figure comes from."""
 
     unknown: Annotated[list[str], Field(max_length=1000)] = []
-    """Figures that nobody knows, by name."""
+    """Unknown figures, by name."""
 
     @property
     def version(self) -> tuple[int, ...]:
@@ -330,7 +330,7 @@ def _figures(machine: Machine) -> dict[str, Any]:
 def sim_profile(machine: Machine) -> str:
     """The profile as the simulator reads it: one key=value a line, figures that are not known left out.
 
-    A link of a type that it has not, or that nobody knows, is one over PCIe there; a granularity that is not known is
+    A link of a type that it has not, or an unknown one, is one over PCIe there; a granularity that is not known is
     what compile() takes it for, so that a plan is as large there as it was said to be.
     """
     lines = [f"hip_version={machine.hip_version}"] if machine.hip_version else []

@@ -14,7 +14,7 @@ _ON_HOST = ("hipHostMalloc", "hipHostRegister", "hipMallocManaged")
 
 
 def shortage(call: str, size: int, family: Family) -> str:
-    """What to do about a call that said "out of memory" a moment ago, before anything is given back.
+    """What to do about a call that said "out of memory" a moment ago, before anything is released.
 
     size: bytes that it asked for.
     """

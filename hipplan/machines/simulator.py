@@ -19,7 +19,7 @@ from pathlib import Path
 from hipplan.machines.launcher import launch
 
 DEFAULT_MACHINE = "sim-2"
-"""The profile that the simulator takes where nobody names one."""
+"""The simulator's default profile."""
 
 LIBRARY = "libhipsim.so"
 REFUSES_ABI_5 = "libhipsim_refuse_abi_5.so"

@@ -74,7 +74,7 @@ def _is_there(place: Place, family: str, found: list[Copy]) -> bool:
 
 
 def _refused(place: Place, family: str, answer: Answer, *, is_wanted: bool) -> Iterator[Finding]:
-    """Only where there is a GPU, or somebody asked for it, is it an error that a library finds none."""
+    """A library that finds no GPU is an error only if there is a GPU, or the runtime was requested."""
     vendor = system.AMD if family == "amd" else system.NVIDIA
     has_hardware = system.has_driver(place, family) or vendor in system.on_the_bus(place)
     is_error = is_wanted or has_hardware or answer.is_broken

@@ -120,7 +120,7 @@ def examined(place: Place) -> Iterator[Finding]:
 
 
 def names() -> tuple[str, ...]:
-    """All that are looked at."""
+    """All that are checked."""
     return (*VARIABLES, *_PYTORCH, "LD_PRELOAD")
 
 
