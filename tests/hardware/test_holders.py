@@ -102,6 +102,11 @@ def test_who_replaces_needs_room_beside_the_old(machine: Machine, up: Up, capfd:
     assert client("some")["differing"] == 0
 
 
+def called(parameter: str) -> str:
+    """What a plan calls a parameter of a module."""
+    return "p" + parameter.replace(".", "_")
+
+
 def test_a_module_whose_parameters_are_attached_computes_the_same(gpu: Machine, up: Up, tmp_path: Path) -> None:
     """As one that PyTorch has loaded from the same file."""
     import torch
@@ -119,7 +124,7 @@ def test_a_module_whose_parameters_are_attached_computes_the_same(gpu: Machine, 
     for name, parameter in loaded.state_dict().items():
         file = f"{name}.npy"
         numpy.save(tmp_path / file, parameter.cpu().numpy())
-        short = name.replace(".", "_")
+        short = called(name)
         tensors[short] = {"dtype": "f32", "shape": list(parameter.shape)}
         contents[f"model.{short}"] = {"file": file}
     region = {"device": "gpu.0", "tensors": tensors}
@@ -127,11 +132,11 @@ def test_a_module_whose_parameters_are_attached_computes_the_same(gpu: Machine, 
     tokens = torch.arange(64, device="cuda:0").reshape(4, 16)
     with torch.inference_mode(), hipplan.attach("held") as layout:
         attached = module("meta")
-        state = {name: torch.from_dlpack(layout[f"model.{name.replace('.', '_')}"]) for name in loaded.state_dict()}
+        state = {name: torch.from_dlpack(layout[f"model.{called(name)}"]) for name in loaded.state_dict()}
         attached.load_state_dict(state, assign=True)
         same = torch.equal(attached(tokens), loaded(tokens))
         parameter = next(attached.parameters())
-        inside = parameter.data_ptr() == layout["model.0_weight"].address
+        inside = parameter.data_ptr() == layout["model." + called("0.weight")].address
         del attached, state, parameter
     assert inside
     assert same

@@ -431,3 +431,16 @@ def test_ranges_are_as_large_as_cuda_takes_addresses_for(held: Held, sim: Simula
     with hipplan.attach("w", answer=False) as layout:
         assert layout["range"].size == 256 << 20
         assert (layout["range"].resource.asked, layout["model"].size) == (8 << 20, 4 << 20)
+
+
+def test_what_fails_when_nobody_waits_is_listed_with_its_log(folder: Path, tmp_path: Path, capsys: Any) -> None:
+    plan = tmp_path / "wrong.yaml"
+    plan.write_text("hipplan: 1\nregions: {x: {sizes: 1MiB}}\n")
+    assert run(["up", str(plan), "--name", "w", "--no-wait", "--quiet"]) in (0, 4)  # 4: it has failed by now
+    until(lambda: not any(runs for _, _, runs in names.known()))
+    assert run(["ps", "--format", "json"]) == 0
+    (one,) = json.loads(capsys.readouterr().out)["holders"]
+    assert one["state"] == "failed"
+    assert "HP101" in Path(one["log"]).read_text()
+    assert run(["down", "w", "--quiet"]) == 0
+    assert [*names.known()] == []
