@@ -50,7 +50,7 @@ class Name:
         try:
             self._take(name)
         except OSError as error:
-            why = f"{reason_of(error)}; looked at {', '.join(folders())}"
+            why = f"{reason_of(error)}; searched {', '.join(folders())}"
             raise HeldError(Diagnostic("HP451", "there is no folder for holders", why=why)) from None
         self.log = ""
         """The path of its log, for people; empty where it has none of its own."""

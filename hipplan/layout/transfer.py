@@ -119,7 +119,9 @@ class Transfer:
             self.stop()
             self._end()  # waits
         elif getattr(self, "_failed", None) is not None and not self._is_told:
-            log.error("the bytes of '%s' did not arrive, and nobody waited for them: %s", self.name, self._failed)
+            log.error(
+                "the bytes of '%s' did not arrive, and the transfer was never awaited: %s", self.name, self._failed
+            )
 
 
 class UnderWay:

@@ -120,7 +120,7 @@ def _require_own(holding: Holding, call: str) -> None:
     """Raises ApplyError (HP420) where the memory is a holder's."""
     if holding.holder is not None and call not in _OF_ATTACHED:
         why = f"the memory is of the holder '{holding.holder.name}', and others may map it too"
-        hint = f"hipplan replace {holding.holder.name} PLAN, and attach anew"
+        hint = f"hipplan replace {holding.holder.name} PLAN, then attach again"
         raise refuse(f"{call}() is for layouts that this process has applied", why=why, hint=hint)
 
 

@@ -85,7 +85,7 @@ def _gpu(machine: Machine, index: int, device: MachineDevice, hosts: int) -> _Gp
     if version is None:
         raise _refused(machine, f"device {index} ({device.name}) is not said to be a gfx target of AMD's")
     if device.memory is None:
-        raise _refused(machine, f"nobody knows how much memory device {index} ({device.name}) has")
+        raise _refused(machine, f"the memory size of device {index} ({device.name}) is unknown")
     major, minor, stepping = int(version[1]), int(version[2], 16), int(version[3], 16)
     number = major * 10000 + minor * 100 + stepping
     return _Gpu(index, hosts + index, device.numa_node or 0, device, number, device.memory)

@@ -30,7 +30,7 @@ _WHY = {
     "pinned": "pinned memory ends with its process",
     "registered": "registered memory is its process's own",
     "managed": "managed memory ends with its process",
-    "allocation": "it is imported: whoever made it holds it",
+    "allocation": "it is imported: the process that made it holds it",
 }
 """By what a step makes."""
 
@@ -67,7 +67,7 @@ def holdable(program: Program, as_they_are: Container[str] = ()) -> Program:
 def _refused(program: Program) -> Iterator[Diagnostic]:
     hint = "remove it, and apply it in the process that uses it: holders hold allocations and regions"
     for name, shared in program.shared.items():
-        why = "map: is for ranks that apply together; whoever attaches may map all of it"
+        why = "map: is for ranks that apply together; attached processes can map all of it"
         yield Diagnostic("HP450", f"a holder cannot hold '{name}' for ranks", shared.origin, why=why)
     ours = contents.lane_names(program)
     for step in program.making:

@@ -85,7 +85,7 @@ def test_each_numa_node_is_a_node(tmp_path: Path) -> None:
     [
         ([{"arch": "sm_90"}], "device 0 (a GPU) is not said to be a gfx target of AMD's"),
         ([{}, {"arch": None}], "device 1 (a GPU) is not said to be a gfx target of AMD's"),
-        ([{"memory": None}], "nobody knows how much memory device 0 (a GPU) has"),
+        ([{"memory": None}], "the memory size of device 0 (a GPU) is unknown"),
         ([], "it has 0 devices, and the driver's stand-in takes 1 to 64"),
         ([{}] * 65, "it has 65 devices, and the driver's stand-in takes 1 to 64"),
     ],

@@ -314,7 +314,7 @@ def test_a_process_far_from_its_device_is_told(box: Box) -> None:
     box.amd(2, numa_node=0)
     assert "numa.far" not in box.topics()
     box.amd(1)
-    assert "nobody knows the NUMA node of device 0" in box.topics()["numa.unknown"].summary
+    assert "the NUMA node is unknown for device 0" in box.topics()["numa.unknown"].summary
 
 
 def test_shipped_machines_are_examined(box: Box) -> None:

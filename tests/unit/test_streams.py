@@ -292,7 +292,7 @@ def test_a_failure_that_nobody_waited_for_is_logged(layout: hipplan.Layout, capl
         layout.fill("a", 1, stream="copy")
         assert layout.leases == 0
         gc.collect()
-    assert "the bytes of 'a' did not arrive, and nobody waited for them" in caplog.text
+    assert "the bytes of 'a' did not arrive, and the transfer was never awaited" in caplog.text
 
 
 def test_a_transfer_is_one_of_its_kind(layout: hipplan.Layout) -> None:

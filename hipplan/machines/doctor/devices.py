@@ -67,7 +67,7 @@ def _nodes(place: Place, machine: Machine) -> Iterator[Finding]:
         return
     lost = [ordinal for ordinal, device in enumerate(machine.devices) if device.numa_node is None]
     if lost:
-        summary = f"nobody knows the NUMA node of device {', '.join(map(str, lost))}"
+        summary = f"the NUMA node is unknown for device {', '.join(map(str, lost))}"
         do = "name the node with `numa_node` in a plan; `numa: near` does nothing there (HP256)"
         yield Finding("note", "numa.unknown", summary, do)
     here = _nodes_of_this_process(place)

@@ -46,7 +46,7 @@ VARIABLES: dict[str, tuple[_Known, ...]] = {
                "refused (HP304)", "unset it"),
     ),
     "HIP_HIDDEN_FREE_MEM": (
-        _Known("warning", r"[1-9]\d*", "so many MB of each device are told as in use, and are not", "unset it"),
+        _Known("warning", r"[1-9]\d*", "so many free MB of each device are reported as in use", "unset it"),
     ),
     "GPU_SINGLE_ALLOC_PERCENT": (
         _Known("warning", _ANY, "one allocation may only be so many percent of a device", "unset it"),
