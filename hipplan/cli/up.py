@@ -18,6 +18,7 @@ import argparse
 import contextlib
 import os
 import socket
+import stat
 import subprocess
 import sys
 from argparse import Namespace
@@ -54,6 +55,9 @@ def declare(parser: Parser) -> None:
 
 
 def run(given: Namespace) -> int:
+    for option, descriptor in (("--filler", given.filler), ("--starter", given.starter)):
+        if descriptor is not None and not _is_open(descriptor):
+            raise WrongUsage(f"{option}: hipplan itself starts a process so")
     if given.filler is not None:
         from hipplan.cli.fill import run as fill
 
@@ -61,6 +65,15 @@ def run(given: Namespace) -> int:
     if given.foreground and given.no_wait:
         raise WrongUsage("--foreground is the holder itself: leave --no-wait out")
     return _hold(given) if given.foreground or given.starter is not None else _start(given)
+
+
+def _is_open(descriptor: int) -> bool:
+    """Whether it is a connection or a pipe, as the process that starts this one has it."""
+    try:
+        mode = os.fstat(descriptor).st_mode
+    except (OSError, OverflowError):
+        return False
+    return stat.S_ISSOCK(mode) or stat.S_ISFIFO(mode)
 
 
 def _start(given: Namespace) -> int:

@@ -444,3 +444,10 @@ def test_what_fails_when_nobody_waits_is_listed_with_its_log(folder: Path, tmp_p
     assert "HP101" in Path(one["log"]).read_text()
     assert run(["down", "w", "--quiet"]) == 0
     assert [*names.known()] == []
+
+
+@pytest.mark.parametrize("option", ["--filler=5000", "--filler=-1", "--starter=5000", f"--starter={2**70}"])
+def test_options_for_hipplan_itself_are_wrong_usage(folder: Path, plan: Path, option: str, capsys: Any) -> None:
+    assert run(["up", str(plan), "--name", "w", option]) == 2
+    assert "hipplan itself" in capsys.readouterr().err
+    assert [*names.known()] == []
