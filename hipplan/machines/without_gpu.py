@@ -52,7 +52,7 @@ def environment(library: Path, folder: Path) -> dict[str, str]:
     driver = str(driver_path())
     return {
         "LD_LIBRARY_PATH": f"{library.parent}:{searched}" if searched else str(library.parent),
-        "LD_PRELOAD": f"{driver}:{preloaded}" if preloaded else driver,
+        "LD_PRELOAD": f"{preloaded}:{driver}" if preloaded else driver,  # a sanitizer wants to be the first
         "KFDSIM_MACHINE": str(folder),
         "HSA_ENABLE_DEBUG": "0",
         "HIPPLAN_RUNTIME": str(library),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from ..conftest import not_under_tsan
 from .conftest import Program
 
 SHARED = """
@@ -87,6 +88,7 @@ assert alive(ledger()) == {{}}
 """)
 
 
+@not_under_tsan  # which does not survive a fork beside threads
 def test_a_forked_child_is_another_client(program: Program) -> None:
     """The parent's descriptor is refused there, and what it makes is its own."""
     program("""

@@ -22,8 +22,14 @@ struct event_state {
 };
 
 // Never destroyed: threads wait on these while the process exits.
-auto& events = *new std::map<u32, event_state>;
-auto* changed = new std::condition_variable_any;
+auto& events() {
+  static auto& all = *new std::map<u32, event_state>;
+  return all;
+}
+auto*& changed() {
+  static auto* condition = new std::condition_variable_any;
+  return condition;
+}
 u32 next_event = 1;
 
 bool ready(const event_state& event, kfd_event_data& wanted) {
@@ -53,9 +59,9 @@ void complete(u64 signal, u64 started) {
 }
 
 int create_event(kfd_ioctl_create_event_args& wanted) {
-  if (events.size() >= events_max) return ENOSPC;
+  if (events().size() >= events_max) return ENOSPC;
   const u32 id = next_event++;
-  events[id] = event_state{wanted.event_type, wanted.auto_reset != 0};
+  events()[id] = event_state{wanted.event_type, wanted.auto_reset != 0};
   wanted.event_id = wanted.event_trigger_data = id;
   wanted.event_slot_index = id % slots;
   wanted.event_page_offset = event_page;
@@ -63,28 +69,28 @@ int create_event(kfd_ioctl_create_event_args& wanted) {
 }
 
 int destroy_event(const kfd_ioctl_destroy_event_args& wanted) {
-  if (!events.erase(wanted.event_id)) return EINVAL;
-  changed->notify_all();
+  if (!events().erase(wanted.event_id)) return EINVAL;
+  changed()->notify_all();
   return 0;
 }
 
 void signal_event(u32 event) {
-  const auto found = events.find(event);
-  if (found == events.end()) return;
+  const auto found = events().find(event);
+  if (found == events().end()) return;
   found->second.is_set = true;
   found->second.age++;
-  changed->notify_all();
+  changed()->notify_all();
 }
 
 int set_event(const kfd_ioctl_set_event_args& wanted) {
-  if (!events.count(wanted.event_id)) return EINVAL;
+  if (!events().count(wanted.event_id)) return EINVAL;
   signal_event(wanted.event_id);
   return 0;
 }
 
 int reset_event(const kfd_ioctl_reset_event_args& wanted) {
-  const auto found = events.find(wanted.event_id);
-  if (found == events.end()) return EINVAL;
+  const auto found = events().find(wanted.event_id);
+  if (found == events().end()) return EINVAL;
   found->second.is_set = false;
   return 0;
 }
@@ -97,8 +103,8 @@ int wait_for_events(kfd_ioctl_wait_events_args& wanted, std::unique_lock<std::re
   for (;;) {
     u32 count = 0;
     for (u32 i = 0; i < wanted.num_events; ++i) {
-      const auto found = events.find(list[i].event_id);
-      if (found == events.end()) {
+      const auto found = events().find(list[i].event_id);
+      if (found == events().end()) {
         wanted.wait_result = KFD_IOC_WAIT_RESULT_FAIL;
         return EINVAL;
       }
@@ -106,14 +112,14 @@ int wait_for_events(kfd_ioctl_wait_events_args& wanted, std::unique_lock<std::re
     }
     if (wanted.wait_for_all ? count == wanted.num_events : count > 0) break;
     if (forever) {
-      changed->wait(lock);
-    } else if (changed->wait_until(lock, until) == std::cv_status::timeout) {
+      changed()->wait(lock);
+    } else if (changed()->wait_until(lock, until) == std::cv_status::timeout) {
       wanted.wait_result = KFD_IOC_WAIT_RESULT_TIMEOUT;
       return 0;
     }
   }
   for (u32 i = 0; i < wanted.num_events; ++i) {
-    auto& event = events[list[i].event_id];
+    auto& event = events()[list[i].event_id];
     auto& seen = last_age(list[i]);
     if (event.type == KFD_IOC_EVENT_SIGNAL && seen) seen = event.age;
     if (event.resets_itself) event.is_set = false;
@@ -122,11 +128,11 @@ int wait_for_events(kfd_ioctl_wait_events_args& wanted, std::unique_lock<std::re
   return 0;
 }
 
-u64 events_alive() { return events.size(); }
+u64 events_alive() { return events().size(); }
 
 void forget_events() {
-  events.clear();
-  changed = new std::condition_variable_any;  // the parent's has waiters that are not here
+  events().clear();
+  changed() = new std::condition_variable_any;  // the parent's has waiters that are not here
 }
 
 }  // namespace kfdsim

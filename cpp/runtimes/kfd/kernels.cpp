@@ -17,8 +17,14 @@ namespace kfdsim {
 namespace {
 
 // Never destroyed: GPUs work while the process exits.
-auto& kernel_names = *new std::map<u64, std::string>;  // by the address of the kernel's descriptor
-auto& symbol_names = *new std::map<u64, std::string>;  // by HSA's handle
+auto& kernel_names() {  // by the address of the kernel's descriptor
+  static auto& names = *new std::map<u64, std::string>;
+  return names;
+}
+auto& symbol_names() {  // by HSA's handle
+  static auto& names = *new std::map<u64, std::string>;
+  return names;
+}
 
 // A kernel's arguments, each at its natural alignment.
 class kernel_arguments {
@@ -108,8 +114,8 @@ bool run_unnamed(u32 gpu, const char* arguments) {
 }
 
 std::string name_of(u64 object) {
-  const auto found = kernel_names.find(object);
-  if (found == kernel_names.end()) return "";
+  const auto found = kernel_names().find(object);
+  if (found == kernel_names().end()) return "";
   const std::string& name = found->second;
   return name.substr(0, name.rfind(".kd"));
 }
@@ -174,7 +180,7 @@ KFDSIM_EXPORT uint32_t hsa_executable_get_symbol_by_name(hsa_handle executable, 
       in_rocr("hsa_executable_get_symbol_by_name"));
   const uint32_t status = real(executable, name, agent, symbol);
   const std::lock_guard lock(kfdsim::mutex());
-  if (!status) kfdsim::symbol_names[symbol->handle] = name;
+  if (!status) kfdsim::symbol_names()[symbol->handle] = name;
   return status;
 }
 
@@ -184,6 +190,6 @@ KFDSIM_EXPORT uint32_t hsa_executable_symbol_get_info(hsa_handle symbol, uint32_
   const uint32_t status = real(symbol, attribute, value);
   const std::lock_guard lock(kfdsim::mutex());
   if (!status && attribute == kernel_object)
-    kfdsim::kernel_names[*static_cast<uint64_t*>(value)] = kfdsim::symbol_names[symbol.handle];
+    kfdsim::kernel_names()[*static_cast<uint64_t*>(value)] = kfdsim::symbol_names()[symbol.handle];
   return status;
 }

@@ -12,8 +12,10 @@
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <string_view>
 
 #include "faults.hpp"
+#include "hip/parse.hpp"
 #include "ioctls.hpp"
 #include "log.hpp"
 #include "machine.hpp"
@@ -34,8 +36,10 @@ constexpr led_folder led_folders[] = {{"/sys/devices/virtual/kfd/kfd/topology", 
 int driver_at(const char* path) {
   if (!path || std::strncmp(path, "/dev/", 5) != 0 || folder().empty()) return not_ours;
   if (std::strcmp(path, "/dev/kfd") == 0) return control;
-  int minor = 0;
-  if (std::sscanf(path, "/dev/dri/renderD%d", &minor) != 1) return not_ours;  // NOLINT(cert-err34-c)
+  constexpr std::string_view render = "/dev/dri/renderD";
+  const std::string_view given(path);
+  if (!given.starts_with(render)) return not_ours;
+  const int minor = hip::number_in<int>(given.substr(render.size())).value_or(-1);
   const std::lock_guard lock(mutex());
   const auto& gpus = machine().gpus;
   for (std::size_t i = 0; i < gpus.size(); ++i) {

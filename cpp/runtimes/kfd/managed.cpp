@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "log.hpp"
@@ -192,12 +193,13 @@ host_range look_at(u64 start, u64 size) {
   char line[512];
   u64 next = start;
   while (next < start + size && fgets(line, sizeof line, maps)) {
-    unsigned long long begin, end;
-    char rights[8];
-    if (sscanf(line, "%llx-%llx %7s", &begin, &end, rights) != 3 || end <= next) continue;
+    char* rest = nullptr;  // "7f0000000000-7f0000200000 rw-s ..."
+    const u64 begin = std::strtoull(line, &rest, 16);
+    const u64 end = *rest == '-' ? std::strtoull(rest + 1, &rest, 16) : 0;
+    if (end <= next) continue;
     if (begin > next) break;
-    if (rights[0] != 'r') found.readable = false;
-    if (strstr(line, "memfd:kfdsim-memory")) found.of_devices = true;
+    if (rest[0] != ' ' || rest[1] != 'r') found.readable = false;
+    if (strstr(line, "memfd:kfdsim-")) found.of_devices = true;
     next = end;
   }
   fclose(maps);

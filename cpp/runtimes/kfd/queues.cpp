@@ -17,8 +17,11 @@ namespace {
 
 constexpr u32 doorbells_max = 1024;  // of a GPU in a process
 
-auto& queues =
-    *new std::map<u32, queue_state>;  // never destroyed: the worker looks at it while the process exits
+// Never destroyed: the worker looks at them while the process exits.
+auto& queues() {
+  static auto& all = *new std::map<u32, queue_state>;
+  return all;
+}
 u32 next_queue = 1;
 bool working = false;
 
@@ -26,7 +29,7 @@ bool work_once() {
   constexpr int at_a_time = 64;  // packets of one queue before the next has its turn
   const std::lock_guard lock(mutex());
   bool did = false;
-  for (auto& [id, queue] : queues) {
+  for (auto& [id, queue] : queues()) {
     for (int n = 0; n < at_a_time && (queue.is_aql ? aql_step(queue) : sdma_step(queue)); ++n) did = true;
   }
   return did;
@@ -77,27 +80,27 @@ int create_queue(kfd_ioctl_create_queue_args& wanted) {
   gpu.doorbells_taken.insert(doorbell);
   wanted.queue_id = next_queue++;
   wanted.doorbell_offset = gpu.doorbells + sizeof(u64) * doorbell;
-  queues[wanted.queue_id] = queue;
+  queues()[wanted.queue_id] = queue;
   if (!working) start_working();
   return 0;
 }
 
 int destroy_queue(const kfd_ioctl_destroy_queue_args& wanted) {
-  const auto found = queues.find(wanted.queue_id);
-  if (found == queues.end()) return EINVAL;
+  const auto found = queues().find(wanted.queue_id);
+  if (found == queues().end()) return EINVAL;
   machine().gpus[found->second.gpu].doorbells_taken.erase(found->second.doorbell);
-  queues.erase(found);
+  queues().erase(found);
   return 0;
 }
 
 std::map<u32, u32> queues_alive() {
   std::map<u32, u32> found;
-  for (const auto& [id, queue] : queues) found[id] = queue.gpu;
+  for (const auto& [id, queue] : queues()) found[id] = queue.gpu;
   return found;
 }
 
 void forget_queues() {
-  queues.clear();
+  queues().clear();
   working = false;
 }
 
