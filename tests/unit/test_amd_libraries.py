@@ -63,7 +63,7 @@ def test_without_the_packages_it_is_said_loudly_and_only_forgiven_on_request(too
 
 def test_a_missing_tool_is_named_with_its_package(tools: Tools, tmp_path: Path) -> None:
     tools({"apt-get": "", "dpkg-deb": ""})
-    assert "no g++, which Debian and Ubuntu have in the package g++" in ask(tmp_path / "amd").stderr
+    assert "no gcc, which Debian and Ubuntu have in the package gcc" in ask(tmp_path / "amd").stderr
 
 
 @pytest.fixture
