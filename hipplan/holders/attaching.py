@@ -13,7 +13,7 @@ from typing import Any, get_args
 from hipplan.errors import ApplyError, Diagnostic, HeldError
 from hipplan.holders import names
 from hipplan.holders.asking import asked, gone
-from hipplan.holders.holder import REPLACED
+from hipplan.holders.guests import REPLACED
 from hipplan.layout.layout import Layout
 from hipplan.layout.record import Recorder
 from hipplan.layout.run import run

@@ -16,6 +16,8 @@ from hipplan.processes.messages import peer
 from hipplan.processes.packets import Message, Talk
 
 REQUEST_BYTES, REQUEST_DESCRIPTORS = 1 << 20, 3
+REPLACED = b"replaced"
+"""The packet for those who are attached to what the holder does not hold any more."""
 PATIENCE_S, ANSWER_S = 5.0, 30.0
 """How long somebody may take to ask, and to read an answer."""
 _COMMAND_MAX = 200

@@ -20,7 +20,7 @@ from types import FrameType
 from hipplan.errors import ExitCode
 from hipplan.holders.fillings import Command, Filling, Order
 from hipplan.holders.generations import Generation, Kept, sums
-from hipplan.holders.guests import Guest, refused
+from hipplan.holders.guests import REPLACED, Guest, refused
 from hipplan.holders.names import Name
 from hipplan.holders.verifying import answer
 from hipplan.processes.messages import DEAF_S, Server
@@ -28,8 +28,6 @@ from hipplan.processes.packets import CLOSED, LOOK_S, Gone, Message, is_same_use
 
 GUESTS, ASKING = 4096, 64
 """So many at once; and so many whose request is still to come: one more takes the place of the first."""
-REPLACED = b"replaced"
-"""The message to attached processes when the holder no longer keeps their memory."""
 _ENDING_S = 2.0
 """How long notified processes may take."""
 
