@@ -98,11 +98,11 @@ def at_most(found: Iterable[Diagnostic], most: int = DIAGNOSTICS_MAX) -> tuple[D
     """Returns the first thousand, then one that counts the rest (HP027)."""
     shown: list[Diagnostic] = []
     rest: list[Diagnostic] = []
-    for one in found:
-        (rest if one.left_out or len(shown) >= most else shown).append(one)
+    for diagnostic in found:
+        (rest if diagnostic.left_out or len(shown) >= most else shown).append(diagnostic)
     if rest:
-        count = sum(one.left_out or 1 for one in rest)
-        severity = "error" if any(one.severity == "error" for one in rest) else "warning"
+        count = sum(diagnostic.left_out or 1 for diagnostic in rest)
+        severity = "error" if any(diagnostic.severity == "error" for diagnostic in rest) else "warning"
         shown.append(Diagnostic("HP027", f"and {count:,} more", severity=severity, left_out=count))
     return tuple(shown)
 

@@ -273,7 +273,7 @@ def _check_saves(saves: list[tuple[str, str]], program: Program) -> None:
     from hipplan.layout.transfers import check_save
     from hipplan.program.memory import FILLED
 
-    known = [one.name for one in program.resources if one.kind in FILLED]
+    known = [resource.name for resource in program.resources if resource.kind in FILLED]
     for name, file in saves:
         if name not in known:
             told = f"--save: the plan has no buffer, region, tensor or mapping '{name}'; {suggest(name, known)}"

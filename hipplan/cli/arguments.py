@@ -157,7 +157,10 @@ def quiet_option(parser: Parser) -> None:
 
 def as_errors(warnings: Iterable[Diagnostic]) -> list[Diagnostic]:
     """Warnings as --strict has them."""
-    return [replace(one, severity="error", notes=(*one.notes, "--strict: warnings are errors")) for one in warnings]
+    return [
+        replace(warning, severity="error", notes=(*warning.notes, "--strict: warnings are errors"))
+        for warning in warnings
+    ]
 
 
 def show_warnings(warnings: Sequence[Diagnostic], given: argparse.Namespace) -> None:

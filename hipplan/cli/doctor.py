@@ -41,7 +41,7 @@ def run(given: Namespace) -> int:
 
     report = examine(asked=partial(ask, timeout_s=given.timeout), only=given.runtime)
     if given.format == "json":
-        print(strict_json.document(facts=report.facts, findings=[asdict(one) for one in report.findings]))
+        print(strict_json.document(facts=report.facts, findings=[asdict(finding) for finding in report.findings]))
     else:
         _print(report)
     is_wrong = report.of("error") or (given.strict and report.of("warning"))
@@ -51,12 +51,12 @@ def run(given: Namespace) -> int:
 def _print(report: Report) -> None:
     for line in _facts(report):
         print(printable(line))
-    for one in report.findings:
+    for finding in report.findings:
         print()
-        print(printable(f"{one.level}: {one.summary}"))
-        if one.why:
-            print(printable(f"  why: {one.why}"))
-        print(printable(f"  do:  {one.do}"))
+        print(printable(f"{finding.level}: {finding.summary}"))
+        if finding.why:
+            print(printable(f"  why: {finding.why}"))
+        print(printable(f"  do:  {finding.do}"))
     counts = ", ".join(_counted(len(report.of(level)), level) for level in ("error", "warning", "note"))
     print(f"\n{counts}")
 
@@ -71,7 +71,7 @@ def _facts(report: Report) -> list[str]:
         f"Linux {system['kernel']}, {system['architecture']}, {system['processors']} processors, "
         f"{system['memory'] / 2**30:.0f} GiB, {max(system['numa_nodes'], 1)} NUMA nodes",
         *(f"{name} driver: {version}" for name, version in system["drivers"].items()),
-        *(f"{one['family']} library: {one['path']}" for one in report.facts["libraries"]),
+        *(f"{library['family']} library: {library['path']}" for library in report.facts["libraries"]),
     ]
     for family, told in report.facts["runtimes"].items():
         if "machine" in told:

@@ -97,7 +97,7 @@ def _model(given: Namespace, folder: str) -> int:
     warnings = compile(load(StringIO(text)), machine).warnings
     write_output(given.output, text, "the plan")
     show_warnings(warnings, Namespace(strict=False))
-    _tell_whole(given.tp, model.whole, sum(bool(one.split) for one in model.weights))
+    _tell_whole(given.tp, model.whole, sum(bool(weight.split) for weight in model.weights))
     if not model.files:
         told = (
             "notice: there are no .safetensors files beside it: shapes are those of config.json, and nothing is loaded"

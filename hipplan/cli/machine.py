@@ -91,5 +91,5 @@ def _diff(a: str, b: str, as_json: bool) -> None:
         print(strict_json.document(differences=rows))
         return
     for figure, *both in differences:
-        left, right = (str(one).lower() if one is None or isinstance(one, bool) else one for one in both)
+        left, right = (str(value).lower() if value is None or isinstance(value, bool) else value for value in both)
         print(printable(f"{figure}: {left} -> {right}"))

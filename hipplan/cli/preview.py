@@ -123,7 +123,7 @@ def _print_rows(steps: Sequence[Step], program: Program, given: Namespace) -> No
 def _print_tensors(program: Program, given: Namespace) -> None:
     from hipplan.show import render, summary
 
-    tensors = [one for one in program.resources if one.kind == "tensor"]
+    tensors = [resource for resource in program.resources if resource.kind == "tensor"]
     tensors = summary.named(tensors, given.grep, lambda one: one.name) if given.grep else tensors
     print(summary.tensors_table(tensors))
     render.tell(counted(len(tensors), "tensor"))

@@ -70,9 +70,9 @@ def together(by_rank: Sequence[Sequence[Diagnostic]]) -> list[Diagnostic]:
     ranks: dict[tuple[str, str, str], list[int]] = {}
     first: dict[tuple[str, str, str], Diagnostic] = {}
     for rank, found in enumerate(by_rank):
-        for one in found:
-            key = one.code, one.summary, str(one.span)
-            first.setdefault(key, one)
+        for diagnostic in found:
+            key = diagnostic.code, diagnostic.summary, str(diagnostic.span)
+            first.setdefault(key, diagnostic)
             if rank not in ranks.setdefault(key, []):
                 ranks[key].append(rank)
     whole = len(by_rank)

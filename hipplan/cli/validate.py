@@ -83,7 +83,7 @@ def run(given: Namespace) -> int:
         if given.strict and found and code == ExitCode.OK:
             code, found = ExitCode.INVALID, as_errors(found)
         found = at_most(found, left)
-        left -= sum(not one.left_out for one in found)
+        left -= sum(not diagnostic.left_out for diagnostic in found)
         checked.append((file, code, found))
         if given.format == "text":
             _show(checked[-1], profile, given.quiet or no_profile is not None)
@@ -118,7 +118,7 @@ def _check(file: str, given: Namespace, profile: Machine | None) -> tuple[ExitCo
         except (MachineError, PlanError) as error:
             code, found = error.exit_code, list(error.diagnostics)
     if errors:  # of what is sound, the machine's errors too
-        more = [one for one in found if one.severity == "error"] if code != ExitCode.OK else []
+        more = [diagnostic for diagnostic in found if diagnostic.severity == "error"] if code != ExitCode.OK else []
         return ExitCode.INVALID, in_order([*errors, *more])
     return code, found
 
@@ -140,7 +140,7 @@ def _check_ranks(
     if any(wrong):
         return ExitCode.INVALID, in_order(together(wrong))
     if profile is None:
-        return ExitCode.OK, in_order(together([one.warnings for one in plans]))
+        return ExitCode.OK, in_order(together([plan.warnings for plan in plans]))
     everybody = AllRanks(ranks, lambda rank: plans[rank.rank], profile)
     code, found = ExitCode.OK, list[Sequence[Diagnostic]]()
     for program_of in (everybody.own, everybody.whole):  # each by itself, then what it maps of the others

@@ -35,7 +35,7 @@ def run(given: Namespace) -> int:
     if given.list:
         holding = verifying.holders()
         if given.format == "json":
-            print(strict_json.document(None, processes=[one["process"] for one in holding], holders=holding))
+            print(strict_json.document(None, processes=[holder["process"] for holder in holding], holders=holding))
         else:
             print(render.holders_text(holding))
         return ExitCode.OK

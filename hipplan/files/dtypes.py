@@ -114,7 +114,9 @@ def meant_dtype(name: str) -> str:
     }
     if len(near) > 1:
         return f"one of {', '.join(near)}"
-    hint = next((f"write {one}" for one in near), "") or (suggest(name, BY_NAME) if name[:1].isalpha() else "")
+    hint = next((f"write {candidate}" for candidate in near), "") or (
+        suggest(name, BY_NAME) if name[:1].isalpha() else ""
+    )
     return hint or f"there are {', '.join(map(str, DTYPES))}, and their names in NumPy, PyTorch and HIP"
 
 

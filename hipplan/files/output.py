@@ -128,7 +128,7 @@ def _new_beside(target: Path) -> tuple[Path, int]:
 def _remove_stale(folder: str) -> None:
     """What processes that were killed while they wrote a file have left in a folder; looked for once."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        for part in [one.path for one in entries if _PART.fullmatch(one.name)]:
+        for part in [entry.path for entry in entries if _PART.fullmatch(entry.name)]:
             with contextlib.suppress(OSError):
                 _remove_if_stale(part)
 

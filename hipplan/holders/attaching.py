@@ -148,7 +148,9 @@ def _attaching(name: str, access: Right, until: float) -> Iterator[tuple[Attachm
 def _with_hint(error: ApplyError) -> ApplyError:
     """Addresses are chosen by the holder, so its plan is not what to change here."""
     hint = 'attach before other memory takes the addresses, or use attach(addresses="any")'
-    found = [replace(one, hint=hint) if one.code == "HP404" else one for one in error.diagnostics]
+    found = [
+        replace(diagnostic, hint=hint) if diagnostic.code == "HP404" else diagnostic for diagnostic in error.diagnostics
+    ]
     told = ApplyError(
         found, step=error.step, call=error.call, code=error.code, undone=error.undone, not_as_it_was=error.not_as_it_was
     )

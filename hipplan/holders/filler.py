@@ -146,7 +146,11 @@ def _undo(layout: Layout, error: BaseException) -> None:
 
 def _hand_over(layout: Layout, chosen: Chosen, to: ToHolder) -> None:
     program = layout.program
-    at = {one.name: layout[one.name].address or 0 for one in program.resources if one.kind in ("reservation", "region")}
+    at = {
+        resource.name: layout[resource.name].address or 0
+        for resource in program.resources
+        if resource.kind in ("reservation", "region")
+    }
     program = held.as_held(program, at)
     descriptors: list[int] = []
     try:

@@ -34,8 +34,8 @@ class Order:
         arguments, folder, settings = said.get("arguments"), said.get("folder"), said.get("settings")
         if not isinstance(arguments, list) or not isinstance(folder, str) or not isinstance(settings, dict):
             raise ValueError("an order has arguments, a folder and settings")
-        for one in (*arguments, folder, *settings, *settings.values()):
-            if not isinstance(one, str) or "\0" in one:
+        for argument in (*arguments, folder, *settings, *settings.values()):
+            if not isinstance(argument, str) or "\0" in argument:
                 raise ValueError("an order is text")
         return cls(arguments, folder, settings)
 

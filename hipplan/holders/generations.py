@@ -12,7 +12,7 @@ from hipplan.processes.packets import Message
 
 def identities(descriptors: list[int]) -> list[tuple[int, int]]:
     """What the kernel calls the files behind them; (-1, -1) of one that is closed."""
-    return [_identity(one) for one in descriptors]
+    return [_identity(descriptor) for descriptor in descriptors]
 
 
 def _identity(descriptor: int) -> tuple[int, int]:
@@ -60,7 +60,7 @@ class Kept:
 
     def close_olds(self, busy: Container[Generation | None]) -> None:
         """Those attached keep the memory. busy: whose descriptors are being sent."""
-        for old in [one for one in self._olds if one not in busy]:
+        for old in [old for old in self._olds if old not in busy]:
             old.close()
             self._olds.remove(old)
 

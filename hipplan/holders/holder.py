@@ -213,15 +213,15 @@ class Holder:
         return sorted((one for one in found if one is not None), key=lambda one: one.number)
 
     def _attached(self) -> list[Guest]:
-        return sorted((one for one in self._guests if one.generation is not None), key=lambda one: one.since)
+        return sorted((guest for guest in self._guests if guest.generation is not None), key=lambda one: one.since)
 
     def status(self) -> Message:
         """For `ps`."""
         state = "ready" if self._filling is None else "filling" if self._kept.current is None else "replacing"
         kept = ("plan", "digest", "machine", "runtime", "bytes")
         generations = [
-            {"generation": one.number, "since": one.since, **{key: one.made[key] for key in kept}}
-            for one in self._generations()
+            {"generation": generation.number, "since": generation.since, **{key: generation.made[key] for key in kept}}
+            for generation in self._generations()
         ]
         return {
             "name": self._name.name,
@@ -251,7 +251,7 @@ class Holder:
         if not is_same_user(link) or len(self._guests) >= GUESTS:
             link.close()
             return
-        asking = [one for one in self._guests if one.listens]
+        asking = [guest for guest in self._guests if guest.listens]
         if len(asking) >= ASKING:
             self._drop(min(asking, key=lambda one: one.since))
         guest = Guest(link)
@@ -364,7 +364,7 @@ class Holder:
         code = ExitCode.BUG if self._code is None else self._code
         if self._filling is not None:  # of an error of ours
             self._filling.stop()
-        given = [one.made["bytes"] for one in self._generations()]
+        given = [generation.made["bytes"] for generation in self._generations()]
         kept = [guest.described() for guest in self._attached()]
         self._kept.close()
         self._selector.close()

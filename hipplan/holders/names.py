@@ -146,7 +146,7 @@ def known() -> Iterator[tuple[str, str, bool]]:
     for path in folders():
         with contextlib.suppress(OSError), opened(path) as folder:
             files = set(os.listdir(folder))  # noqa: PTH208  # of the folder that was looked at
-            names = {re.sub(r"\.(lock|log)$", "", one.removeprefix(_PREFIX)) for one in files if _PREFIX in one[:5]}
+            names = {re.sub(r"\.(lock|log)$", "", file.removeprefix(_PREFIX)) for file in files if _PREFIX in file[:5]}
             for name in filter(_NAME.fullmatch, names):
                 runs = _is_locked(folder, f"{_PREFIX}{name}{_LOCK}")
                 if runs or (f"{_PREFIX}{name}{_LOG}" in files and name not in found):

@@ -66,8 +66,8 @@ def plan_of(source: str, ranks: int = 1, folder: str = ".") -> Imported:
     """
     tensors = tensors_of(entries_of(source), ranks)
     text = "\n".join(_written(source, tensors, ranks, folder)) + "\n"
-    whole = tuple(one.name for one in tensors if one.undivided)
-    return Imported(canonical(load_yaml(StringIO(text), source)), whole, sum(bool(one.split) for one in tensors))
+    whole = tuple(tensor.name for tensor in tensors if tensor.undivided)
+    return Imported(canonical(load_yaml(StringIO(text), source)), whole, sum(bool(tensor.split) for tensor in tensors))
 
 
 def entries_of(source: str) -> list[tuple[str, Entry]]:
@@ -134,7 +134,7 @@ def _names(entries: Sequence[Entry]) -> Iterator[str]:
 
 
 def _written(source: str, tensors: Sequence[Divided], ranks: int, folder: str) -> Iterator[str]:
-    held = [one for one in tensors if one.entry.size]
+    held = [tensor for tensor in tensors if tensor.entry.size]
     size = sum(one.entry.size for one in held)
     summary = f"{counted(len(held), 'tensor')}, {size} bytes"
     yield f"# {summary}. Written by hipplan import safetensors; docs/contents.md says how."
@@ -152,9 +152,9 @@ def _written(source: str, tensors: Sequence[Divided], ranks: int, folder: str) -
     for one in held:
         shape = ", ".join(map(str, one.shape))
         yield f"      {_key(one.name)}: {{dtype: {one.entry.dtype}, shape: [{shape}]}}{note_on(one, ranks)}"
-    for one in tensors:
-        if not one.entry.size:
-            yield f"      # {quoted(one.entry.name)} is empty"
+    for tensor in tensors:
+        if not tensor.entry.size:
+            yield f"      # {quoted(tensor.entry.name)} is empty"
     yield ""
     yield from contents_of(source, held, ranks, folder)
 

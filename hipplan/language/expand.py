@@ -324,7 +324,7 @@ class _Expander:
             else:
                 values = self._domain(self._walk(domain, scope, where), where.child(name, name) if several else where)
             if values is None:  # once, for its other mistakes; of what the values would fill in nothing is said
-                unknown = {"index", *map(str, named), *(f"{one}.index" for one in named)} - self.wrong
+                unknown = {"index", *map(str, named), *(f"{variable}.index" for variable in named)} - self.wrong
                 self.wrong |= unknown
                 yield "", scope, "", body
                 self.wrong -= unknown

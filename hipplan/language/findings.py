@@ -65,12 +65,14 @@ class Findings:
 
     def _counted(self, severities: tuple[str, ...]) -> Iterator[Diagnostic]:
         """What is kept, and for what is not its number."""
-        kept = [one for one in self._kept if one.severity in severities]
-        for one in sorted(kept, key=_place):
-            more = self._repeated.get(_repeated(one), 0)
-            yield replace(one, notes=(*one.notes, f"and: {more} more of this each")) if more else one
+        kept = [diagnostic for diagnostic in self._kept if diagnostic.severity in severities]
+        for diagnostic in sorted(kept, key=_place):
+            more = self._repeated.get(_repeated(diagnostic), 0)
+            yield (
+                replace(diagnostic, notes=(*diagnostic.notes, f"and: {more} more of this each")) if more else diagnostic
+            )
         for severity in severities:
-            listed = sum(one.left_out or 1 for one in kept if one.severity == severity)
+            listed = sum(diagnostic.left_out or 1 for diagnostic in kept if diagnostic.severity == severity)
             if left_out := self._count[severity] - listed:
                 yield Diagnostic("HP027", "", severity=severity, left_out=left_out)
 

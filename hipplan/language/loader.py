@@ -78,8 +78,8 @@ class LoadedPlan:
     @property
     def files(self) -> frozenset[str]:
         """Paths of all that it is made of: the plans that it includes, the files of contents and of buffers."""
-        held = [one.spec.file for one in self.objects.contents]
-        held += [getattr(one.spec, "file", None) for one in self.objects.buffers.values()]
+        held = [content.spec.file for content in self.objects.contents]
+        held += [getattr(buffer.spec, "file", None) for buffer in self.objects.buffers.values()]
         folder = PurePath(self.source_name).parent
         return self._document.files.union(str(folder / file) for file in held if file is not None)
 
@@ -168,7 +168,9 @@ def _with_given(diagnostic: Diagnostic, given: Mapping[str, Any]) -> Diagnostic:
     begin, end = span.column - 1, span.end_column - 1 if span.end_line == span.line else len(span.text)
     near = max(0, begin - TEXT_MAX), begin + TEXT_MAX  # a line may have megabytes, and a thousand mistakes
     expressions = [one for one in _EXPRESSION.finditer(span.text, *near) if one.start() < end and begin < one.end()]
-    named = dict.fromkeys(name for one in expressions for name in re.findall(r"\w+", one[0]) if name in given)
+    named = dict.fromkeys(
+        name for expression in expressions for name in re.findall(r"\w+", expression[0]) if name in given
+    )
     notes = [f"given: {name}={shown(given[name])} (not the plan's own value)" for name in named]
     return replace(diagnostic, notes=(*diagnostic.notes, *notes))
 

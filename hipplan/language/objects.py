@@ -178,8 +178,8 @@ def sound(objects: Objects, devices: Container[str], wrong: Container[Path] = fr
     reservations = {}
     for name, reservation in objects.reservations.items():
         if good(reservation.path):
-            mappings = [one for one in reservation.mappings if one.allocation in allocations]
-            mappings = [replace(one, access=known(one.access)) for one in mappings]
+            mappings = [mapping for mapping in reservation.mappings if mapping.allocation in allocations]
+            mappings = [replace(mapping, access=known(mapping.access)) for mapping in mappings]
             reservations[name] = reservation._replace(mappings=tuple(mappings))
     streams = {name: one for name, one in objects.streams.items() if good(one.path, one.device)}
     buffers = {
@@ -203,9 +203,9 @@ def sound(objects: Objects, devices: Container[str], wrong: Container[Path] = fr
         buffers,
         regions,
         tuple(
-            one
-            for one in objects.contents
-            if good(one.path) and filled.issuperset({one.name, one.spec.copy_of or one.name})
+            content
+            for content in objects.contents
+            if good(content.path) and filled.issuperset({content.name, content.spec.copy_of or content.name})
         ),
     )
 
@@ -214,7 +214,7 @@ def _uses(spec: Buffer, streams: Container[str]) -> bool:
     """Whether the streams that a buffer refers to are among these."""
     if not isinstance(spec, ManagedBuffer):
         return True
-    wanted = [one.stream for one in spec.prefetch] + ([spec.attach_to.stream] if spec.attach_to else [])
+    wanted = [prefetch.stream for prefetch in spec.prefetch] + ([spec.attach_to.stream] if spec.attach_to else [])
     return all(stream is None or stream in streams for stream in wanted)
 
 
@@ -222,4 +222,8 @@ def _named_by(spec: Buffer) -> list[str]:
     """The devices that a buffer's advice and prefetches name."""
     if not isinstance(spec, ManagedBuffer):
         return []
-    return [name for name in (*(one.device for one in spec.advice), *(one.to for one in spec.prefetch)) if name]
+    return [
+        name
+        for name in (*(advice.device for advice in spec.advice), *(prefetch.to for prefetch in spec.prefetch))
+        if name
+    ]

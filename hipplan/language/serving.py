@@ -50,12 +50,12 @@ class Model:
     @property
     def weight_bytes(self) -> int:
         """Of all weights, as the files have them."""
-        return sum(one.entry.size for one in self.weights)
+        return sum(weight.entry.size for weight in self.weights)
 
     @property
     def whole(self) -> tuple[str, ...]:
         """Tensors that would be split, and cannot be."""
-        return tuple(one.name for one in self.weights if one.undivided)
+        return tuple(weight.name for weight in self.weights if weight.undivided)
 
 
 def read_model(given: str, ranks: int, cache_dtype: str = "") -> Model:
@@ -73,7 +73,7 @@ def read_model(given: str, ranks: int, cache_dtype: str = "") -> Model:
         _require_same(decoder, found)
     else:
         found = [(config, entry) for entry in decoder.entries()]
-    held = [one for one in tensors_of(found, ranks) if one.entry.size]
+    held = [tensor for tensor in tensors_of(found, ranks) if tensor.entry.size]
     return Model(decoder, files, ranks, BY_NAME[dtype].name, tuple(held))
 
 
@@ -139,8 +139,8 @@ def _weights(model: Model) -> Iterator[str]:
     ranks, count = model.ranks, len(model.weights)
     lines = list(_patterns(model.weights, ranks))
     if (count + 1) * ranks > LIMITS["repetitions"]:
-        lines = [_line(one, one.name, "", ranks) for one in model.weights]
-    values = sum(len(one.shape) + 3 for one in model.weights) * ranks
+        lines = [_line(weight, weight.name, "", ranks) for weight in model.weights]
+    values = sum(len(weight.shape) + 3 for weight in model.weights) * ranks
     if len(lines) < count or values <= LIMITS["repeated values"]:
         names = [("rank", "    each: gpu\n    device: $(each)")]
     else:
@@ -171,9 +171,9 @@ def _cache(model: Model, size: int) -> Iterator[str]:
 def _patterns(tensors: Sequence[Divided], ranks: int) -> Iterator[str]:
     """Tensors, a line for all that differ only in the numbers in their names, in the order in which these begin."""
     groups: dict[tuple[object, ...], list[Divided]] = {}
-    for one in tensors:
-        kind = (_NUMBER.sub("#", one.name), one.entry.dtype, one.shape, one.split, one.undivided)
-        groups.setdefault(kind if "#" in kind[0] else (one.name,), []).append(one)
+    for tensor in tensors:
+        kind = (_NUMBER.sub("#", tensor.name), tensor.entry.dtype, tensor.shape, tensor.split, tensor.undivided)
+        groups.setdefault(kind if "#" in kind[0] else (tensor.name,), []).append(tensor)
     for some in groups.values():
         counts = _counts(some)
         for one in some[:1] if counts else some:

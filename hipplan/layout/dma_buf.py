@@ -74,7 +74,11 @@ def _require_one(state: State, resource: Resource) -> None:
     if resource.kind not in ("region", "mapping"):
         hint = "name a region or a mapping"
         raise refuse(f"there is no dma-buf of '{name}'", why=f"it is of the kind {resource.kind}", hint=hint)
-    pieces = [one for one in state.resources.values() if one.kind == "mapping" and name in (one.name, one.inside)]
+    pieces = [
+        resource
+        for resource in state.resources.values()
+        if resource.kind == "mapping" and name in (resource.name, resource.inside)
+    ]
     if len(pieces) > 1:
         why = f"it is {counted(len(pieces), 'piece')} of memory, and a dma-buf is of one"
         hint = f"leave chunk and devices out in the plan, or take each piece: '{pieces[0].name}'"

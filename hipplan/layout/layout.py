@@ -116,8 +116,8 @@ class Layout(MovesBytes):
         with self._holding.lock:
             self._holding.require_open()
             state = self._holding.state
-            ranges = [one for one in state.program.resources if one.kind in ("region", "reservation")]
-            addresses = {one.name: at for one in ranges if (at := state.address(one)) is not None}
+            ranges = [resource for resource in state.program.resources if resource.kind in ("region", "reservation")]
+            addresses = {range_.name: at for range_ in ranges if (at := state.address(range_)) is not None}
         return draw(state.program, addresses=addresses)
 
     def update(

@@ -193,7 +193,7 @@ class MovesBytes(InGroup):
             try:
                 self._moves_under_way = moves
                 known = {piece.name: piece.resource for piece in pieces}  # of a registered file also its size
-                resources = (known.get(one.name, one) for one in program.resources)
+                resources = (known.get(resource.name, resource) for resource in program.resources)
                 moves.memory = Memory(resources, program.devices, program.sealed, program.measured)
                 yield moves
             finally:

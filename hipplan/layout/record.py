@@ -143,8 +143,8 @@ class Recorder:
     def undone(self, before: Sequence[Owned], after: Sequence[Owned], undone: Undone, began_ns: int) -> None:
         """What was released until now. before, after: what was owned then, the latest last."""
         lost = {(failure.name, failure.identity): failure for failure in undone.failures if failure.lost}
-        stays = {one for one in after if one[1:] not in lost and one[1] not in undone.kept}
-        for _, name, identity in reversed([one for one in before if one not in stays]):
+        stays = {owner for owner in after if owner[1:] not in lost and owner[1] not in undone.kept}
+        for _, name, identity in reversed([owner for owner in before if owner not in stays]):
             failure = lost.get((name, identity))
             kept = "kept" if name in undone.kept else "released"
             result = {"result": kept} if failure is None else {"result": "leaked", "why": failure.driver}

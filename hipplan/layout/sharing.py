@@ -9,7 +9,7 @@ from hipplan.program.steps import CreateAllocation
 
 def export(state: State, resource: Resource) -> int:
     """A new descriptor; see Layout.export()."""
-    made = (one for one in state.program.steps if isinstance(one, CreateAllocation) and one.name == resource.name)
+    made = (step for step in state.program.steps if isinstance(step, CreateAllocation) and step.name == resource.name)
     step = next(made, None)
     if step is None:
         what = "an imported allocation" if resource.imported else f"a {resource.kind}"

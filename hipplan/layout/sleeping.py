@@ -120,7 +120,7 @@ def wake(holding: Holding, names: Names | None, *, retain: bool, on_bytes: OnByt
 
 def asleep(program: Program) -> dict[str, str]:
     """layout.asleep"""
-    found = ((one.name, one.kind) for one in program.resources if one.asleep)
+    found = ((resource.name, resource.kind) for resource in program.resources if resource.asleep)
     told = (name for name, kind in found if kind == "region" or (kind == "allocation" and "#" not in name))
     return {name: program.asleep[name] for name in told}
 

@@ -73,7 +73,7 @@ class Moves:
         """Into a new file that takes the old one's place when it is complete."""
         with self._told(name):
             header, members = _laid_out(self.memory, name, path)
-            parts = tuple(part for one in members for part in self.memory.parts(one.name, "r"))
+            parts = tuple(part for member in members for part in self.memory.parts(member.name, "r"))
             step = Save(name=name, origin=None, file=path, parts=parts, header=header)
             with contextlib.closing(Files()) as files:
                 self._with_lanes(staging_of((step,)), files).do(step)
@@ -176,8 +176,8 @@ def check_save(program: Program, name: str, path: str) -> None:
     memory = Memory(program.resources, program.devices, machine=program.measured)
     try:
         _, members = _laid_out(memory, name, path)
-        for one in members:
-            memory.parts(one.name, "r")
+        for member in members:
+            memory.parts(member.name, "r")
     except Refused as refused:
         raise PlanError(refused.diagnostic()) from None
 
@@ -220,11 +220,11 @@ def _npy_header(resource: Resource, path: str) -> bytes:
 def _safetensors_header(members: Sequence[Resource], path: str) -> bytes:
     header: dict[str, Any] = {}
     offset = 0
-    for one in members:
-        dtype, shape = _typed(one)
+    for member in members:
+        dtype, shape = _typed(member)
         if not BY_NAME[dtype].safetensors:
-            raise Refused("HP421", f"safetensors has no {dtype}, so {path} cannot hold '{one.name}'")
-        short = one.name[len(one.inside) + 1 :] if one.kind == "tensor" else one.name
+            raise Refused("HP421", f"safetensors has no {dtype}, so {path} cannot hold '{member.name}'")
+        short = member.name[len(member.inside) + 1 :] if member.kind == "tensor" else member.name
         if short == "__metadata__":
             why, hint = "safetensors uses that name for metadata", "rename it, or save it alone as .npy"
             raise Refused("HP421", f"{path} cannot hold a tensor called '{short}'", why=why, hint=hint)

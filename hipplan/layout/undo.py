@@ -96,12 +96,12 @@ class Undone:
 
     def diagnostics(self) -> list[Diagnostic]:
         """One for each failure; one for all that a lost device, or a busy one, has taken with it."""
-        shared = [one for one in self.failures if one.error in STICKY or not one.call]
+        shared = [failure for failure in self.failures if failure.error in STICKY or not failure.call]
         if not shared:
             return [failure.diagnostic() for failure in self.failures]
         # A range that could not even be tried, because what is mapped in it is lost, goes with the rest.
-        shared += [one for one in self.failures if one.arguments.startswith("not called")]
-        return [_for_all(shared), *(one.diagnostic() for one in self.failures if one not in shared)]
+        shared += [failure for failure in self.failures if failure.arguments.startswith("not called")]
+        return [_for_all(shared), *(failure.diagnostic() for failure in self.failures if failure not in shared)]
 
     def raise_failures(self) -> None:
         """Raises what interrupted it, or else LeakError, if an object was not released."""

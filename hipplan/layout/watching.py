@@ -88,8 +88,10 @@ def _touched(state: State, way: Way) -> set[str]:
     names = {whole_name(step.name) for step in way.gone if step.makes}
     names |= {whole_name(step.name) for step in way.changes if isinstance(step, TakeOut)}
     found = set(names)
-    for one in state.resources.values():
-        if one.kind == "mapping" and not names.isdisjoint((one.name, one.memory)):
-            found |= {one.name, one.memory, one.inside}
-    found |= {one.name for one in state.resources.values() if one.kind == "tensor" and one.inside in found}
+    for resource in state.resources.values():
+        if resource.kind == "mapping" and not names.isdisjoint((resource.name, resource.memory)):
+            found |= {resource.name, resource.memory, resource.inside}
+    found |= {
+        resource.name for resource in state.resources.values() if resource.kind == "tensor" and resource.inside in found
+    }
     return found

@@ -85,7 +85,7 @@ def _device(chosen: Chosen, ordinal: int) -> MachineDevice:
         arch=runtime.device_arch(ordinal) or None,
         uuid=_uuid(runtime.device_uuid(ordinal)),
         pci=pci or None,
-        numa_node=next((one.numa_node for one in known), None) if chosen.kind == "sim" else _numa_node(pci),
+        numa_node=next((device.numa_node for device in known), None) if chosen.kind == "sim" else _numa_node(pci),
         multiprocessors=runtime.device_attribute(ordinal, "multiprocessors") or None,
         vmm=flag("vmm") or False,  # an attribute that is not known means no
         managed=flag("managed"),

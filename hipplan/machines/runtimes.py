@@ -65,7 +65,10 @@ def choose(wanted: str | os.PathLike[str] | None = None, machine: Machine | None
     try:
         return _chosen(variable, machine)
     except RuntimeUnavailable as error:
-        found = [replace(one, notes=(*one.notes, "set by: HIPPLAN_RUNTIME")) for one in error.diagnostics]
+        found = [
+            replace(diagnostic, notes=(*diagnostic.notes, "set by: HIPPLAN_RUNTIME"))
+            for diagnostic in error.diagnostics
+        ]
         raise type(error)(found) from None
 
 
@@ -196,7 +199,7 @@ def open_amd() -> _core.Runtime:
                 told.append(str(error))
     why = "looked at " + ", ".join(candidates)
     root = os.environ.get("ROCM_PATH")
-    if root and not any(Path(one).is_relative_to(root) for one in candidates):
+    if root and not any(Path(candidate).is_relative_to(root) for candidate in candidates):
         why += f"; ROCM_PATH is {root}, which has no lib/libamdhip64.so"
     raise RuntimeUnavailable(
         Diagnostic(

@@ -37,7 +37,7 @@ class Axis:
         """least_of_few: the width of a small box where there is room for it."""
         self.width = width
         self.rows = rows
-        self._edges = [start, *accumulate((one.size for one in stretches), initial=start)][1:]
+        self._edges = [start, *accumulate((stretch.size for stretch in stretches), initial=start)][1:]
         self._places = [0.0, *accumulate(_widths(stretches, width * self.rows, least_of_few))]
 
     def place(self, address: int) -> float:
@@ -73,10 +73,10 @@ class Axis:
 
 def _widths(stretches: Sequence[Stretch], room: float, least_of_few: float) -> list[float]:
     """What fills the room: holes of one width, the rest as the bytes are but for what would vanish."""
-    holes = sum(one.hole for one in stretches)
+    holes = sum(stretch.hole for stretch in stretches)
     hole = min(HOLE_WIDTH, room * 0.4 / holes) if holes else 0.0
     left = room - hole * holes
-    seen = sum(one.seen and not one.hole for one in stretches)
+    seen = sum(stretch.seen and not stretch.hole for stretch in stretches)
     fair = left / seen if seen else 0.0
     least = min(max(min(_LEAST, fair * 0.8), fair * 0.6), least_of_few)
     narrow: set[int] = set()

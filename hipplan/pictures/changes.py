@@ -25,8 +25,8 @@ class Changes:
         self._keys = {
             step.name: key_of(step) for step in (*way.old.steps, *way.new.steps) if isinstance(step, steps.Map)
         }
-        self._were = {one.name: one for one in way.old.resources}
-        self._are = {one.name: one for one in way.new.resources}
+        self._were = {resource.name: resource for resource in way.old.resources}
+        self._are = {resource.name: resource for resource in way.new.resources}
         self.old = Memory(way.old, owners, None, tensors_in_all, self._sign_before)
         self.new = Memory(way.new, owners, None, tensors_in_all, self._sign_after)
 

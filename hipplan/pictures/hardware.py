@@ -50,7 +50,7 @@ class Hardware:
         what = ", ".join(filter(None, about))
         names = [one for one, number in self.program.devices.items() if number == ordinal]
         in_use = known.in_use if known else 0
-        beside = sum(self.program.beside.get(one, 0) for one in names)
+        beside = sum(self.program.beside.get(name, 0) for name in names)
         boxes = [*self._boxes(ordinal, name, in_use, beside)]
         memory = known.memory if known else None
         used = sum(size for size in self._taken.get(ordinal, {}).values())
@@ -116,7 +116,7 @@ class Hardware:
                     if near > 0:
                         label = f"{near} hop{'s' * (near > 1)}"
                         yield from _wires(by_link[name, near], "link", label)
-        peers = {(one.device, one.peer) for one in self.program.steps if isinstance(one, steps.EnablePeer)}
+        peers = {(step.device, step.peer) for step in self.program.steps if isinstance(step, steps.EnablePeer)}
         among = {pair for pair in peers if set(pair) <= {*drawn}}
         yield from _wires(among, "peer", "peer access")
 

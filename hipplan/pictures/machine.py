@@ -65,7 +65,7 @@ class PlacedMachine:
         for number, wires in enumerate(self._tracks):
             shift = (number - len(self._tracks) / 2) * min(9.0, width / (len(self._tracks) + 1))
             for wire in wires:
-                xs = {one: middles[one] + shift for one in (*wire.sources, *wire.targets)}
+                xs = {source: middles[source] + shift for source in (*wire.sources, *wire.targets)}
                 _draw_wire(canvas, wire, xs, y + number * _TRACK + 4, bottom)
         for number, text in enumerate(self._words):
             canvas.text(left + _PAD, y + 8 + 16 * number, shortened(text, self._width - 2 * _PAD), "dim")
@@ -95,7 +95,7 @@ def _tracks(column: Column) -> list[list[Wire]]:
     tracks: list[list[Wire]] = []
     ends: list[tuple[int, str]] = []
     for wire in column.wires:
-        at = [places[one] for one in (*wire.sources, *wire.targets)]
+        at = [places[source] for source in (*wire.sources, *wire.targets)]
         free = (n for n, (end, look) in enumerate(ends) if end < min(at) and look == wire.look)
         number = next(free, len(tracks))
         if number == len(tracks):
@@ -150,7 +150,7 @@ def _draw_gauge(canvas: Canvas, device: Device, x: float, y: float, width: float
         return
     whole = max(device.memory, used)
     stretches = [Stretch(box.end - box.start) for box in device.boxes] + [Stretch(whole - used, seen=False)]
-    axis = Axis(0, [one for one in stretches if one.size], width, least_of_few=_LEAST_SHARE)
+    axis = Axis(0, [stretch for stretch in stretches if stretch.size], width, least_of_few=_LEAST_SHARE)
     for box in device.boxes:
         places = [(x + left, y, part, 8.0) for _, left, part in axis.parts(box.start, box.end)]
         canvas.box(f"{box.look} n", places, f"{device.name or 'device'}: {box.title}")

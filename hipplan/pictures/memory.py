@@ -68,10 +68,10 @@ class Memory:
         self._together = -(-tensors_in_all // TENSORS_MAX) or 1
         self._inside: dict[str, list[Resource]] = defaultdict(list)
         self._tensors: dict[str, list[Resource]] = defaultdict(list)
-        for one in program.resources:
-            if one.kind in ("mapping", "tensor"):
-                (self._inside if one.kind == "mapping" else self._tensors)[one.inside].append(one)
-        self._reserved = {one.name: one for one in program.steps if isinstance(one, steps.Reserve)}
+        for resource in program.resources:
+            if resource.kind in ("mapping", "tensor"):
+                (self._inside if resource.kind == "mapping" else self._tensors)[resource.inside].append(resource)
+        self._reserved = {step.name: step for step in program.steps if isinstance(step, steps.Reserve)}
         self._about: dict[str, list[str]] = defaultdict(list)
         for _, step in program.single:
             if isinstance(step, (steps.Advise, steps.Prefetch, steps.AttachStream)):
@@ -79,13 +79,17 @@ class Memory:
 
     def ranges(self) -> list[Resource]:
         """What has a ribbon of its own."""
-        return [one for one in self.program.resources if one.kind in ("region", "reservation") and "#" not in one.name]
+        return [
+            resource
+            for resource in self.program.resources
+            if resource.kind in ("region", "reservation") and "#" not in resource.name
+        ]
 
     def ribbons(self) -> Iterator[Ribbon]:
         ranges = self.ranges()
         seen: set[object] = set()
-        for one in ranges[:RIBBONS_MAX]:
-            ribbon = self.ribbon(one)
+        for range_ in ranges[:RIBBONS_MAX]:
+            ribbon = self.ribbon(range_)
             alike = _shape(ribbon)
             yield replace(ribbon, flat=alike in seen)
             seen.add(alike)
@@ -97,8 +101,8 @@ class Memory:
     def buffers(self) -> list[Resource]:
         """Memory that stands alone, by kind; what has a # in its name is hipplan's own."""
         mapped = {one.memory for some in self._inside.values() for one in some}
-        alone = [one for one in self.program.resources
-                 if one.kind in _BUFFERS and one.name not in mapped and "#" not in one.name]  # fmt: skip
+        alone = [resource for resource in self.program.resources
+                 if resource.kind in _BUFFERS and resource.name not in mapped and "#" not in resource.name]  # fmt: skip
         return sorted(alone, key=lambda one: _BUFFERS.index(one.kind))
 
     def ribbon(self, of: Resource) -> Ribbon:
@@ -178,7 +182,7 @@ class Memory:
         """Bytes that are mapped and that nothing of the plan is in."""
         holes = [(piece.asked_end, piece.end) for piece in pieces if piece.asked_end < piece.end]
         if tensors:
-            holes = [*_between(sorted((one.offset, one.offset + one.size) for one in tensors), pieces)]
+            holes = [*_between(sorted((tensor.offset, tensor.offset + tensor.size) for tensor in tensors), pieces)]
         word = "without a tensor" if tensors else "padding"
         for start, end in sorted(sorted(holes, key=lambda hole: hole[0] - hole[1])[:PIECES_MAX]):
             title = f"{word}: {format_size(end - start)}\nat {offset(start)}"

@@ -188,8 +188,8 @@ def _stretches(ribbon: Ribbon) -> Iterator[Stretch]:
 
 def _holes(stretches: Sequence[Stretch]) -> list[tuple[int, int]]:
     found, at = [], 0
-    for one in stretches:
-        if one.hole:
-            found.append((at, at + one.size))
-        at += one.size
+    for stretch in stretches:
+        if stretch.hole:
+            found.append((at, at + stretch.size))
+        at += stretch.size
     return found

@@ -33,9 +33,9 @@ def folders() -> list[str]:
     found = [str(Path(folder, "hipplan")) for folder in _runtime_folders()]
     with contextlib.suppress(OSError), os.scandir(_SHARED) as entries:
         found += sorted(
-            one.path
-            for one in entries
-            if one.name.startswith(_shared_prefix()) and _is_ours(one.stat(follow_symlinks=False))
+            entry.path
+            for entry in entries
+            if entry.name.startswith(_shared_prefix()) and _is_ours(entry.stat(follow_symlinks=False))
         )
     return found
 

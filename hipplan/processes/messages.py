@@ -102,7 +102,7 @@ class Server:
 
     def wait_s(self) -> float | None:
         """After how many seconds serve() has something to do even so; None if never."""
-        times = [one.until for one in self._clients.values()]
+        times = [client.until for client in self._clients.values()]
         if self._deaf_until is not None:
             times.append(self._deaf_until)
         return max(0.0, min(times) - monotonic()) if times else None
@@ -117,7 +117,7 @@ class Server:
                 self._accept()
             elif (client := self._clients.get(key.fd)) is not None:  # else it had to make room
                 self._talk(client)
-        for client in [one for one in self._clients.values() if one.until <= monotonic()]:
+        for client in [client for client in self._clients.values() if client.until <= monotonic()]:
             self._drop(client)
 
     def _accept(self) -> None:

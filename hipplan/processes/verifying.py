@@ -110,7 +110,11 @@ def _described(layout: Layout, since: float) -> Message:
         "runtime": layout.runtime.path,
         "since": begun.isoformat(timespec="seconds"),
         "asleep": layout.asleep,
-        "bytes": sum(one.size for one in program.resources if one.kind in _MEMORY and not (one.imported or one.asleep)),
+        "bytes": sum(
+            resource.size
+            for resource in program.resources
+            if resource.kind in _MEMORY and not (resource.imported or resource.asleep)
+        ),
     }
 
 
@@ -247,7 +251,7 @@ def ask(process: int | None = None) -> Message:
     (HP412): no process holds one, several do, or it does not answer.
     """
     if process is None:
-        holding = [one["process"] for one in holders()]
+        holding = [holder["process"] for holder in holders()]
         if len(holding) != 1:
             raise HeldError(_none_or_many(holding))
         (process,) = holding
@@ -266,20 +270,20 @@ def ask(process: int | None = None) -> Message:
             raise HeldError(Diagnostic("HP412", f"process {process} does not answer", why=why)) from None
         if said["layouts"]:
             return _summed(said, process)
-    others = ", ".join(str(one["process"]) for one in holders()) or "none"
+    others = ", ".join(str(holder["process"]) for holder in holders()) or "none"
     hint = f"processes that hold a layout: {others}"
     raise HeldError(Diagnostic("HP412", f"process {process} holds no layout of this user", hint=hint))
 
 
 def _summed(said: Message, process: int) -> Message:
     layouts = said["layouts"]
-    for one in layouts:
-        if "error" in one:
-            summary = f"process {process} cannot read its layout '{one['plan']}' back"
-            raise HeldError(Diagnostic("HP412", summary, why=str(one["error"])))
+    for layout in layouts:
+        if "error" in layout:
+            summary = f"process {process} cannot read its layout '{layout['plan']}' back"
+            raise HeldError(Diagnostic("HP412", summary, why=str(layout["error"])))
     first = {key: layouts[0][key] for key in ("plan", "digest", "machine", "runtime")}
-    totals = {key: sum(one[key] for one in layouts) for key in ("checks", "differ")}
-    return said | first | totals | {"differences": [found for one in layouts for found in one["differences"]]}
+    totals = {key: sum(layout[key] for layout in layouts) for key in ("checks", "differ")}
+    return said | first | totals | {"differences": [found for layout in layouts for found in layout["differences"]]}
 
 
 def _none_or_many(holding: list[int]) -> Diagnostic:
@@ -308,7 +312,7 @@ def _checked(said: Message) -> Message:
     if (
         said.get("format_version") == strict_json.FORMAT_VERSION
         and _has(said, {"process": int, "command": str, "layouts": list})
-        and all(_has(one, _LAYOUT) and _is_read_back(one) for one in layouts)
+        and all(_has(layout, _LAYOUT) and _is_read_back(layout) for layout in layouts)
     ):
         return said
     raise ValueError("the answer is from another version of hipplan")

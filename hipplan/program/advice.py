@@ -48,7 +48,7 @@ class Piece:
 def pieces(todo: Sequence[Advise | Prefetch], whole: int, more_ends: Iterable[int] = ()) -> list[Piece]:
     """The pieces of a buffer of `whole` bytes, in order."""
     ranges = [(s.offset // PAGE * PAGE, min(whole, -(-(s.offset + s.size) // PAGE) * PAGE)) for s in todo]
-    ends = sorted({0, whole, *(edge for one in ranges for edge in one), *more_ends})
+    ends = sorted({0, whole, *(edge for range_ in ranges for edge in range_), *more_ends})
     out = [Piece(start, end) for start, end in pairwise(ends)]
     for step, (start, end) in zip(todo, ranges, strict=True):
         for piece in out:

@@ -51,7 +51,7 @@ class AllRanks:
     def meet(self, number: int, program: Program) -> Program:
         """A rank's program, with what it maps of others. Raises PlanError, MachineError: of any rank of its node."""
         node = self.ranks[number].node
-        others = [one.rank for one in self.ranks if one.node == node and one.rank != number]
+        others = [rank.rank for rank in self.ranks if rank.node == node and rank.rank != number]
         return with_parts(program, [offer_of(self.own(other)) for other in others], {}) if program.shared else program
 
     def whole(self, number: int) -> Program:

@@ -18,14 +18,7 @@ from hipplan.language.budget import no_garbage_collection
 from hipplan.language.findings import Findings, in_order
 from hipplan.language.loader import LoadedPlan, PlanSource, loaded
 from hipplan.language.model import Anonymous, DeviceBuffer, ManagedBuffer, PinnedBuffer, RegisteredBuffer
-from hipplan.language.objects import (
-    HOST,
-    Path,
-    ResolvedAllocation,
-    ResolvedBuffer,
-    ResolvedReservation,
-    sound,
-)
+from hipplan.language.objects import HOST, Path, ResolvedAllocation, ResolvedBuffer, ResolvedReservation, sound
 from hipplan.machines.profiles import FALLBACK_GRANULARITY, Machine, load_machine
 from hipplan.program import contents, pieces, preflight, ranges, regions, sealing, sleeping, steps
 from hipplan.program.content_steps import staging_of
@@ -87,7 +80,8 @@ def _planned(plan: LoadedPlan | PlanSource, machine: Machine | str | os.PathLike
     preflight.check(plan, machine, devices, program.steps, findings)
     if findings.errors:
         raise MachineError(findings.all)
-    program = sealing.sealed_ranges(program, {one.name for one in plan.objects.reservations.values() if one.spec.seal})
+    sealed = {range_.name for range_ in plan.objects.reservations.values() if range_.spec.seal}
+    program = sealing.sealed_ranges(program, sealed)
     return replace(program, warnings=tuple(in_order((*plan.warnings, *findings.warnings))))
 
 

@@ -101,7 +101,7 @@ def load(memory: Memory, name: str, spec: Content, path: str, origin: Span | Non
     tensors = memory.tensors(name) if is_safetensors(path) and spec.tensor is None else ()
     if resource.kind == "region" and path.endswith(".npy"):
         raise Refused("HP421", f"'{name}' is a region, but {path} holds one array", hint="name one of its tensors")
-    return tuple(_taken(memory, one, spec, path, origin) for one in tensors or (resource,))
+    return tuple(_taken(memory, tensor, spec, path, origin) for tensor in tensors or (resource,))
 
 
 def _taken(memory: Memory, resource: Resource, spec: Content, path: str, origin: Span | None) -> Taken:
@@ -146,7 +146,7 @@ def lower(
         if not memory.by_name.keys() >= {content.name, content.spec.copy_of or content.name}:
             continue  # tensors of a region in which one does not fit (HP212)
         name, spec, span = content.name, content.spec, plan.span(*content.path, key=True)
-        pieces = sum(memory.pieces(one) - 1 for one in (name, spec.copy_of) if one)
+        pieces = sum(memory.pieces(side) - 1 for side in (name, spec.copy_of) if side)
         budget.take("pieces", pieces, f"what '{name}' holds", partial(plan.span, *content.path, key=True))
         try:
             if spec.file is not None:
@@ -237,7 +237,7 @@ def of_new(old: Program, new: Program, stays: Callable[[str], bool]) -> Iterator
     stays: whether the memory of a buffer or allocation does. Of a tensor, elements that lie elsewhere are new too; of
     a mapping, what the one of its name did not map.
     """
-    memory, before = Memory(new.resources, new.devices), {one.name: one for one in old.resources}
+    memory, before = Memory(new.resources, new.devices), {resource.name: resource for resource in old.resources}
 
     def fresh(name: str, part: Part) -> Iterator[Part]:
         end = _end_of_old(memory.by_name[name], before.get(name))

@@ -208,11 +208,13 @@ class _Comparison:
     def _stays(self, key: Key, step: steps.Step) -> bool:
         if isinstance(step, steps.Map):
             on = ("reservation", step.reservation), ("allocation", step.allocation)
-            return all(one in self.kept for one in on) and self._same(key, step)
+            return all(key in self.kept for key in on) and self._same(key, step)
         # A stream cannot be taken from a buffer again, so one that is attached otherwise is another buffer.
         attached = self.after.steps_of(step.name, steps.AttachStream)
         was = self.before.steps_of(step.name, steps.AttachStream)
-        streams = all(("stream", one.stream) in self.kept for one in attached if isinstance(one, steps.AttachStream))
+        streams = all(
+            ("stream", attach.stream) in self.kept for attach in attached if isinstance(attach, steps.AttachStream)
+        )
         return streams and self._same(key, step) and _all_alike(attached, was)
 
     def _places(self, unmaps: bool) -> tuple[list[TakeOut], set[str]]:
@@ -224,7 +226,7 @@ class _Comparison:
                 going.setdefault(step.reservation, []).append(step)
         for some in going.values():
             some.sort(key=lambda one: one.offset)
-        starts = {name: [one.offset for one in some] for name, some in going.items()}
+        starts = {name: [step.offset for step in some] for name, some in going.items()}
         out = {one.name: one for some in going.values() for one in some} if unmaps else {}
         waiting = set()
         for key, step in self.after.made.items():
@@ -288,8 +290,8 @@ class _Comparison:
                 who = dict.fromkeys([*dict(now), *dict(before)])
                 yield ChangeAccess(
                     name=step.name,
-                    now=tuple((one, dict(now).get(one, "none")) for one in who),
-                    before=tuple((one, dict(before).get(one, "none")) for one in who),
+                    now=tuple((device, dict(now).get(device, "none")) for device in who),
+                    before=tuple((device, dict(before).get(device, "none")) for device in who),
                     together=step.name in self.after.together,
                     origin=step.origin,
                 )
@@ -297,7 +299,9 @@ class _Comparison:
             old = [one for one in self.before.steps_of(step.name, steps.Advise) if isinstance(one, steps.Advise)]
             new = [one for one in self.after.steps_of(step.name, steps.Advise) if isinstance(one, steps.Advise)]
             if not _all_alike(old, new):
-                yield from (replace(one, origin=step.origin) for one in advice.changes(step.name, step.size, old, new))
+                yield from (
+                    replace(change, origin=step.origin) for change in advice.changes(step.name, step.size, old, new)
+                )
 
     def _prefetches(self) -> list[steps.Step]:
         """Of buffers that stay, if they are not those that were made: nothing takes a prefetch back."""
@@ -330,5 +334,5 @@ _compared_fields: dict[type[steps.Step], tuple[str, ...]] = {}
 
 def _compared(kind: type[steps.Step]) -> tuple[str, ...]:
     if kind not in _compared_fields:
-        _compared_fields[kind] = tuple(one.name for one in fields(kind) if one.name not in _NOT_COMPARED)
+        _compared_fields[kind] = tuple(field_.name for field_ in fields(kind) if field_.name not in _NOT_COMPARED)
     return _compared_fields[kind]

@@ -98,13 +98,13 @@ def shrunk(program: Program, name: str, live: Addresses, *, by: Size | None = No
     kept = list(placed)
     while kept and (kept[-2].end if len(kept) > 1 else 0) >= wanted:
         kept.pop()
-    gone = {one.step.name for one in placed[len(kept) :]}
+    gone = {piece.step.name for piece in placed[len(kept) :]}
     if not gone:
         return program
     maps = [s for s in program.steps if isinstance(s, steps.Map)]
     used = {s.allocation for s in maps if s.name not in gone}
     gone |= {s.allocation for s in maps if s.name in gone} - used
-    filled = {one.step.reservation for one in kept}
+    filled = {piece.step.reservation for piece in kept}
     gone |= {reservation for reservation in ranges if reservation != name and reservation not in filled}
     return replace(
         program,

@@ -102,7 +102,7 @@ class _Inventory:
             access = {device: self.access(mapping_of(step.name, number)) for device, number in chunk_of.items()}
             asleep = self.asleep.get(memory_of(step.name, 0), "")
             made = placed.resources(access, sealed=mapping_of(step.name, 0) in self.sealed)
-            yield from (replace(one, asleep=asleep) for one in made) if asleep else made
+            yield from (replace(resource, asleep=asleep) for resource in made) if asleep else made
             return
         more = self.more[step.name]
         asked, size = step.asked + more, step.size + more

@@ -216,7 +216,9 @@ def _array(tensor: Resource) -> str:
 
 
 def _mapped(program: Program, reservation: str) -> int:
-    return sum(one.size for one in program.resources if one.kind == "mapping" and one.inside == reservation)
+    return sum(
+        resource.size for resource in program.resources if resource.kind == "mapping" and resource.inside == reservation
+    )
 
 
 def _rights(resource: Resource, program: Program) -> tuple[object, ...]:

@@ -173,7 +173,7 @@ class Locked:
         """Which objects differ from the lock in size: a mapping is as large as its memory."""
         locked, sizes = self.lock.sizes, _sizes(program)
         other = [name for name in {**locked, **sizes} if locked.get(name) != sizes.get(name)]
-        asked = {one.name: one for one in program.resources}
+        asked = {resource.name: resource for resource in program.resources}
         other = [name for name in other if getattr(asked.get(name), "memory", "") not in other]
         for name in other[:DIFFERENCES_MAX]:
             was = f"{format_size(locked[name])} locked" if name in locked else "not locked"

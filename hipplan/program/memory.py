@@ -134,7 +134,7 @@ class Memory:
         mappings = self._mappings[whole]
         if whole not in self._starts:
             mappings.sort(key=lambda one: one.offset)
-            self._starts[whole] = [one.offset for one in mappings]
+            self._starts[whole] = [mapping.offset for mapping in mappings]
         return mappings, self._starts[whole]
 
     def home_of(self, part: Part) -> int | None:

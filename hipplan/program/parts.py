@@ -62,11 +62,11 @@ class Part:
         mapped = sum(chunk.size for chunk in self.chunks)
         if not 0 < mapped <= self.reserve:
             raise ValueError(f"'{self.region[:60]}' has {mapped} bytes in {self.reserve} bytes of addresses")
-        for one in self.tensors:
-            sound = one.dtype in BY_NAME and prod(one.shape) * BY_NAME[one.dtype].size <= one.size
-            inside = 0 <= one.offset <= one.offset + one.size <= mapped
-            if not (sound and inside and one.name.startswith(f"{self.region}.")):
-                raise ValueError(f"'{one.name[:60]}' is no tensor in '{self.region[:60]}'")
+        for tensor in self.tensors:
+            sound = tensor.dtype in BY_NAME and prod(tensor.shape) * BY_NAME[tensor.dtype].size <= tensor.size
+            inside = 0 <= tensor.offset <= tensor.offset + tensor.size <= mapped
+            if not (sound and inside and tensor.name.startswith(f"{self.region}.")):
+                raise ValueError(f"'{tensor.name[:60]}' is no tensor in '{self.region[:60]}'")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,7 +294,7 @@ class _Adding:
             )
             at += chunk.size
         region = _of_other(shared.region, name, tuple(dict.fromkeys(label for label, _ in labels.values())))
-        tensors = tuple(replace(one, name=name + one.name[len(part.region) :]) for one in part.tensors)
+        tensors = tuple(replace(tensor, name=name + tensor.name[len(part.region) :]) for tensor in part.tensors)
         chunks = tuple((labels[chunk.device][0], chunk.size) for chunk in part.chunks)
         self.parts[name] = rank
         self.regions[name] = PlacedRegion(region, chunks, part.asked, tensors)

@@ -188,7 +188,7 @@ class _Arrangement:
             if one not in group and (one == name or not _is_alike(self.ranges[one], self.rights)):
                 group.add(one)
                 found += [user for step in self.ranges[one] for user in self.users.pop(step.allocation, ())]
-        maps = [step for one in group for step in self.ranges[one]]
+        maps = [step for number in group for step in self.ranges[number]]
         unit = gcd(unit, *(step.size for step in maps), *(self.units.get(step.allocation, 0) for step in maps))
         self._groups.append(group)
         self._grouped |= group

@@ -190,7 +190,7 @@ class _Rules:
         needed = sum(step.size for step in taken)
         if needed > self.machine.host_memory:
             paths = {name: one.path for name, one in self.objects.allocations.items()}
-            paths |= {one.name: one.path for one in self.objects.buffers.values()}
+            paths |= {buffer.name: buffer.path for buffer in self.objects.buffers.values()}
             lanes = sum(step.size for step in taken if step.name not in paths)
             largest = max((s for s in taken if s.name in paths), key=lambda step: step.size, default=None)
             self.add(
@@ -289,7 +289,10 @@ class _Rules:
             if step.size > step.asked:
                 lines.setdefault(self.objects.allocations[step.name].path, []).append(step)
         for path, made in lines.items():
-            waste, taken = sum(one.size - one.asked for one in made), sum(one.size for one in made)
+            waste, taken = (
+                sum(allocation.size - allocation.asked for allocation in made),
+                sum(allocation.size for allocation in made),
+            )
             if waste < max(PADDING_MIN, taken / PADDING_SHARE):
                 continue
             several = f"{len(made)} allocations of" if len(made) > 1 else "an allocation of"

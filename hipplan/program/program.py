@@ -93,11 +93,15 @@ class Program:
     @cached_property
     def asleep(self) -> dict[str, str]:
         """What sleeps -> where its bytes are (backups.py): allocations, mappings, regions and tensors."""
-        return {one.name: one.asleep for one in self.resources if one.asleep} if self.sleeping else {}
+        return (
+            {resource.name: resource.asleep for resource in self.resources if resource.asleep} if self.sleeping else {}
+        )
 
     def sleeps(self, name: str) -> bool:
         """Whether something does, or something in it."""
-        return any(one.asleep and name in (one.name, one.inside) for one in self.resources if self.sleeping)
+        return any(
+            resource.asleep and name in (resource.name, resource.inside) for resource in self.resources if self.sleeping
+        )
 
     @cached_property
     def contents(self) -> tuple[ContentStep, ...]:

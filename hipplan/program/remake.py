@@ -33,7 +33,11 @@ def remapped(program: Program, name: str, *, device: str | None, keep_bytes: boo
             f"'{shared}' is mapped by other ranks: its memory cannot move",
             hint="close the layout and apply the plan again",
         )
-    names = _allocation(program, name) if kind == "allocation" else {one.memory for one in mappings_of(program, name)}
+    names = (
+        _allocation(program, name)
+        if kind == "allocation"
+        else {mapping.memory for mapping in mappings_of(program, name)}
+    )
     old = {step.name: step for step in program.steps if step.name in names and not isinstance(step, steps.SetAccess)}
     imported = next((one for one, step in old.items() if not isinstance(step, steps.CreateAllocation)), None)
     if imported is not None:
@@ -45,7 +49,14 @@ def remapped(program: Program, name: str, *, device: str | None, keep_bytes: boo
 
 def _allocation(program: Program, name: str) -> set[str]:
     """It alone. ApplyError (HP420): it is a piece of a region."""
-    inside = next((one.inside for one in program.resources if one.memory == name and one.inside in program.regions), "")
+    inside = next(
+        (
+            resource.inside
+            for resource in program.resources
+            if resource.memory == name and resource.inside in program.regions
+        ),
+        "",
+    )
     if inside:
         raise refuse(f"'{name}' is a piece of the region '{inside}'", hint=f"name '{inside}'")
     return {name}
@@ -112,7 +123,7 @@ def _carries(way: Difference, names: Set[str]) -> Iterator[steps.Step]:
             and machine.can_access(was.device, now.device)
             and machine.can_access(now.device, was.device)
         )
-        who = {one: {was.device, now.device} if both else {one} for one in (was.device, now.device)}
+        who = {ordinal: {was.device, now.device} if both else {ordinal} for ordinal in (was.device, now.device)}
         place, there = f"{name} (copy)", in_place.readable(was, who[was.device], right_to_copy_from(machine))
         mapped = [(f"{name} (copied to)", name, now.device)]
         if there is None:
@@ -122,7 +133,7 @@ def _carries(way: Difference, names: Set[str]) -> Iterator[steps.Step]:
         for number, (piece, memory, device) in enumerate(mapped):
             at = number * size
             yield steps.Map(piece, None, reservation=place, allocation=memory, offset=at, size=size, asked=size)
-            yield steps.SetAccess(piece, None, rights=tuple((one, "rw") for one in sorted(who[device])))
+            yield steps.SetAccess(piece, None, rights=tuple((ordinal, "rw") for ordinal in sorted(who[device])))
         yield CopyBytes(
             name=name,
             origin=None,

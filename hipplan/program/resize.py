@@ -62,7 +62,7 @@ def shrunk(program: Program, name: str, *, by: Size | None = None, to: Size | No
         count -= 1
         mapped -= region.chunks[count][1]
     made = resized(region, count)
-    cut = next((one for one in made.tensors if one.size == 0 or one.offset + one.size > mapped), None)
+    cut = next((tensor for tensor in made.tensors if tensor.size == 0 or tensor.offset + tensor.size > mapped), None)
     if cut is not None or count == 0:
         what = f"'{cut.name}' is in the removed part" if cut is not None else "nothing of it would remain"
         hint = "remove it from the plan and update(), or keep more"
@@ -104,7 +104,7 @@ def require(program: Program, name: str, *kinds: str) -> str:
         if program.sleeps(name):
             raise refuse_asleep(name)
         return kind
-    known = [one.name for one in program.resources if one.kind in kinds]
+    known = [resource.name for resource in program.resources if resource.kind in kinds]
     raise refuse(f"there is no {' or '.join(kinds)} '{name}' to change", hint=suggest_or_list(name, known))
 
 

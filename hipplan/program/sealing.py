@@ -17,7 +17,9 @@ from hipplan.program.sure_access import concerned
 
 def sealed(program: Program, name: str) -> Program:
     """Makes a region, a reservation's mappings or one mapping read-only: rw becomes r. ApplyError (HP420)."""
-    before = {one.name: one.access for one in mappings_of(program, name) if one.name not in program.sealed}
+    before = {
+        mapping.name: mapping.access for mapping in mappings_of(program, name) if mapping.name not in program.sealed
+    }
     if name in program.shared and program.shared[name].right == "rw":
         raise refuse(
             f"'{name}' is mapped by other ranks, which have write access",
@@ -30,12 +32,19 @@ def sealed_ranges(program: Program, names: Set[str]) -> Program:
     """As a plan says it of regions and reservations."""
     if not names:
         return program
-    return _closed(program, {one.name: one.access for one in program.resources if one.inside in names and one.memory})
+    return _closed(
+        program,
+        {
+            resource.name: resource.access
+            for resource in program.resources
+            if resource.inside in names and resource.memory
+        },
+    )
 
 
 def unsealed(program: Program, name: str) -> Program:
     """What was sealed has its access again. ApplyError (HP420)."""
-    names = {one.name for one in mappings_of(program, name)}
+    names = {mapping.name for mapping in mappings_of(program, name)}
     return _open(program, {mapping: access for mapping, access in program.sealed.items() if mapping in names})
 
 
@@ -50,16 +59,16 @@ def opened(program: Program, contents: Iterable[ContentStep]) -> Program:
     if not program.sealed:
         return program
     written = _Written(part for step in contents for part in written_by(step))
-    mappings = [one for one in program.resources if one.memory]
+    mappings = [resource for resource in program.resources if resource.memory]
     sizes: dict[str, set[int]] = {}
-    for one in mappings if concerned(program.measured) else ():
-        sizes.setdefault(one.inside, set()).add(one.size)
+    for mapping in mappings if concerned(program.measured) else ():
+        sizes.setdefault(mapping.inside, set()).add(mapping.size)
 
     def is_written(one: Resource) -> bool:
         alone = len(sizes.get(one.inside, ())) < 2
         return written.touches(one.inside, one.offset, one.size) if alone else written.touches(one.inside)
 
-    again = [one.name for one in mappings if one.name in program.sealed and is_written(one)]
+    again = [mapping.name for mapping in mappings if mapping.name in program.sealed and is_written(mapping)]
     return _open(program, {name: program.sealed[name] for name in again}) if again else program
 
 
@@ -97,15 +106,15 @@ def seals(opened: Program, sealed: Program) -> Iterator[ChangeAccess]:
 def mappings_of(program: Program, name: str) -> list[Resource]:
     """The mappings that a name means. ApplyError (HP420)."""
     kind = require(program, name, "region", "reservation", "mapping", "allocation")
-    mappings = [one for one in program.resources if one.kind == "mapping"]
+    mappings = [resource for resource in program.resources if resource.kind == "mapping"]
     if kind == "mapping":
-        (one,) = (one for one in mappings if one.name == name)
+        (one,) = (mapping for mapping in mappings if mapping.name == name)
         if one.inside in program.regions:
             raise refuse(f"'{name}' is a piece of the region '{one.inside}'", hint=f"name '{one.inside}'")
         return [one]
     if kind == "allocation":
         raise refuse(f"'{name}' has no address", hint="name its mapping or reservation")
-    return [one for one in mappings if one.inside == name]
+    return [mapping for mapping in mappings if mapping.inside == name]
 
 
 def _closed(program: Program, before: Mapping[str, Access]) -> Program:

@@ -54,16 +54,23 @@ def falls_asleep(
     units = _units(program, names)
     _require_able(program, units)
     for name, some in units.items():
-        asleep = (one for one in some if one in program.asleep)
-        other = next((one for one in asleep if not program.backups[one].is_at(to, file)), "")
+        asleep = (allocation for allocation in some if allocation in program.asleep)
+        other = next((allocation for allocation in asleep if not program.backups[allocation].is_at(to, file)), "")
         if other:
             raise refuse_asleep(name, f"its bytes are {WHERE[program.asleep[other]]}")
-    units = {name: [one for one in memory if one not in program.asleep] for name, memory in units.items()}
+    units = {
+        name: [allocation for allocation in memory if allocation not in program.asleep]
+        for name, memory in units.items()
+    }
     memory = dict.fromkeys(one for some in units.values() for one in some)
     same = {one for some in _units(program, unchanged).values() for one in some}
     moved = {} if to == DROP else movable(program, memory)
     new = _in_file(program, moved, file, checked) if to == FILE else _with_backups(program, units, moved, to, checked)
-    known = {one for one in same & memory.keys() if _is_same(program.backups.get(one), new.backups[one])}
+    known = {
+        allocation
+        for allocation in same & memory.keys()
+        if _is_same(program.backups.get(allocation), new.backups[allocation])
+    }
     if absent := sorted(same & memory.keys() - known):
         what = f"no copy of '{told_as(program, absent[0])}' was kept"
         raise refuse(what, why="unchanged= needs a copy from an earlier sleep", hint="wake(..., retain=True) keeps one")
@@ -75,7 +82,7 @@ def falls_asleep(
         steps=tuple(step for step in new.steps if id(step) not in going),
         sleeping=(*program.sleeping, *(step for step in program.steps if id(step) in going)),
     )
-    known_sums = {one for one in known if program.backups[one].checked}
+    known_sums = {allocation for allocation in known if program.backups[allocation].checked}
     moves = moves_out({one: parts for one, parts in moved.items() if one not in known}, new)
     filled = (*moves, *digests(memory, new, known_sums))
     found = difference(program, contents.with_lanes(new, staging_of(filled)), unmaps=True)
@@ -92,14 +99,14 @@ def wakes_up(program: Program, names: Sequence[str] | None = None, *, retain: bo
     """
     asleep = sleeping_memory(program.sleeping)
     wanted = None if names is None else {one for some in _units(program, names).values() for one in some}
-    memory = dict.fromkeys(one for one in asleep if wanted is None or one in wanted)
+    memory = dict.fromkeys(allocation for allocation in asleep if wanted is None or allocation in wanted)
     new = _woken(program, memory)
-    dropped = {one for one in memory if program.backups[one].to == DROP}
+    dropped = {allocation for allocation in memory if program.backups[allocation].to == DROP}
     if gone := dropped if retain else memory.keys():
         new = _without_unused(replace(new, backups=_all_but(new.backups, gone)))
     filled = (
         *digests(memory, program),
-        *moves_in(movable(new, [one for one in memory if one not in dropped]), program),
+        *moves_in(movable(new, [allocation for allocation in memory if allocation not in dropped]), program),
     )
     if dropped:
         filled = (*filled, *contents.of_new(program, new, lambda one: whole_name(one) not in dropped))
@@ -159,7 +166,7 @@ def _changed(name: str) -> ApplyError:
 
 def _units(program: Program, names: Sequence[str]) -> dict[str, list[str]]:
     """Raises ApplyError (HP420): there is no such thing, or it is only a piece of a region."""
-    known = {one.name: one for one in program.resources}
+    known = {resource.name: resource for resource in program.resources}
     found: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
         if name not in known or "#contents" in name:
@@ -169,8 +176,12 @@ def _units(program: Program, names: Sequence[str]) -> dict[str, list[str]]:
         if known[name].kind == "allocation":
             found[name] = [name]
         else:
-            mapped = (one for one in program.resources if one.memory and name in (one.name, one.inside))
-            found[name] = [*dict.fromkeys(one.memory for one in mapped)]
+            mapped = (
+                resource
+                for resource in program.resources
+                if resource.memory and name in (resource.name, resource.inside)
+            )
+            found[name] = [*dict.fromkeys(mapping.memory for mapping in mapped)]
     return found
 
 
@@ -184,7 +195,7 @@ def _require_whole(resource: Resource, program: Program) -> None:
 
 def _require_able(program: Program, units: Units) -> None:
     """Raises ApplyError (HP440): it is no memory that can go by itself."""
-    kinds = {one.name: one.kind for one in program.resources if one.name in units}
+    kinds = {resource.name: resource.kind for resource in program.resources if resource.name in units}
     made = {whole_name(step.name): step for step in program.steps if step.makes == "allocation"}
     for name, some in units.items():
         if name in program.shared:

@@ -18,7 +18,7 @@ from hipplan.program.steps import CPU_ORDINAL, whole_name
 def told_as(program: Program, memory: str) -> str:
     """An allocation's name in messages: the region that it belongs to."""
     whole = whole_name(memory)
-    inside = next((one.inside for one in program.resources if one.memory == whole), "")
+    inside = next((resource.inside for resource in program.resources if resource.memory == whole), "")
     return inside if inside in program.regions else whole
 
 
@@ -30,20 +30,20 @@ def movable(program: Program, memory: Iterable[str]) -> dict[str, tuple[Part, ..
     opened = sealing.all_open(program)
     reach = Memory(opened.resources, program.devices, machine=program.measured)
     places: dict[str, list[Resource]] = {name: [] for name in memory}
-    for one in opened.resources:
-        if one.memory in places:
-            places[one.memory].append(one)
+    for resource in opened.resources:
+        if resource.memory in places:
+            places[resource.memory].append(resource)
     return {name: _reached(name, some, reach) for name, some in places.items()}
 
 
 def _reached(name: str, mapped: Sequence[Resource], reach: Memory) -> tuple[Part, ...]:
     hint = 'sleep(to="drop") frees the memory without keeping its bytes'
-    largest = max((one.size for one in mapped), default=0)
+    largest = max((mapping.size for mapping in mapped), default=0)
     why = "it is mapped nowhere"
-    for one in mapped:
-        if one.size == largest:
+    for mapping in mapped:
+        if mapping.size == largest:
             try:
-                return reach.parts(one.name, "rw")
+                return reach.parts(mapping.name, "rw")
             except Refused as refused:
                 why = refused.summary
     raise cannot_sleep(name, f"its bytes cannot be restored: {why}", hint)
@@ -106,8 +106,12 @@ def _size_of(program: Program, place: str) -> int:
 
 def _called(program: Program, memory: Iterable[str]) -> str:
     """The name of several allocations in messages."""
-    regions = {one.memory: one.inside for one in program.resources if one.inside in program.regions and one.memory}
-    first, *more = dict.fromkeys(regions.get(one, one) for one in memory)
+    regions = {
+        resource.memory: resource.inside
+        for resource in program.resources
+        if resource.inside in program.regions and resource.memory
+    }
+    first, *more = dict.fromkeys(regions.get(allocation, allocation) for allocation in memory)
     return f"{first} and {len(more)} more" if more else first
 
 

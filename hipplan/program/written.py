@@ -33,7 +33,7 @@ _STEPS = {
 
 def write(program: Program) -> str:
     """As read() reads it."""
-    data = {one.name: getattr(program, one.name) for one in fields(program)}
+    data = {field_.name: getattr(program, field_.name) for field_ in fields(program)}
     data |= {of: ({"step": type(step).__name__, **_plain(step)} for step in data[of]) for of in _OF_STEPS}
     written = {key: one if key in _OF_STEPS else _plain(one) for key, one in data.items()}
     return "".join(strict_json.pieces({_KEY: VERSION, **written}))
@@ -54,7 +54,7 @@ def read(text: str | bytes) -> Program:
         program = Program(**made, **{name: _read(types[name], one) for name, one in data.items()})
         woken = (*program.making, *program.sleeping)
         rows_of(woken, slots_of(woken))  # what a step names is there
-        mapped = {one.name for one in program.resources if one.memory}
+        mapped = {resource.name for resource in program.resources if resource.memory}
         if unknown := program.sealed.keys() - mapped:
             raise ValueError(f"{min(unknown)} is sealed but not mapped")
         for access in program.sealed.values():
@@ -89,9 +89,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", exclude_none=True)
     if is_dataclass(value):
-        return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
+        return {field_.name: _plain(getattr(value, field_.name)) for field_ in fields(value)}
     if isinstance(value, dict):
         return {key: _plain(one) for key, one in value.items()}
     if isinstance(value, frozenset):
         return sorted(value)
-    return [_plain(one) for one in value] if isinstance(value, (tuple, list)) else value
+    return [_plain(item) for item in value] if isinstance(value, (tuple, list)) else value

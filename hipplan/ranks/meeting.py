@@ -114,7 +114,7 @@ class Meeting:
             return here
         with self._with_others():
             said = self._to_all({"placed": here})
-        return here and all(one.get("placed") is True for one in said.values())
+        return here and all(answer.get("placed") is True for answer in said.values())
 
     def elsewhere(self, way: Difference) -> Difference:
         """See Together.elsewhere()."""
@@ -184,8 +184,8 @@ class Meeting:
     def _send(self, messages: Mapping[int, Message]) -> dict[int, Message]:
         assert self._mesh is not None
         received = self._mesh.exchange(messages, self._agreement.until(), self._agreement.over)
-        for one in received.values():
-            one.close()  # nobody asked for any
+        for message in received.values():
+            message.close()  # nobody asked for any
         return {rank: one.message for rank, one in received.items()}
 
     @contextmanager

@@ -36,15 +36,15 @@ def wanted(stream: TextIO) -> bool:
 def show(diagnostics: Iterable[Diagnostic]) -> None:
     """Prints them on standard error."""
     if not wanted(sys.stderr):
-        for one in diagnostics:
-            print(one, file=sys.stderr)
+        for diagnostic in diagnostics:
+            print(diagnostic, file=sys.stderr)
         return
     from rich.console import Console
     from rich.text import Text
 
     console = Console(file=sys.stderr, force_terminal=True)
-    for one in diagnostics:
-        text = Text(str(one))
+    for diagnostic in diagnostics:
+        text = Text(str(diagnostic))
         for pattern, style in _STYLES:
             text.highlight_regex(pattern, style)
         console.print(text, soft_wrap=True)

@@ -43,9 +43,9 @@ def verified_text(answer: Mapping[str, Any]) -> str:
             lines.append(f"{who}: all {checks} checks match the plan")
             continue
         lines.append(f"{who}: {differ} of {checks} checks differ{'s' if differ == 1 else ''} from the plan")
-        for one in layout["differences"]:
-            lines.append(f"  {one['name']}: {one['what']}")
-            lines += [f"    - desired: {one['desired']}", f"    + current: {one['current']}"]
+        for difference in layout["differences"]:
+            lines.append(f"  {difference['name']}: {difference['what']}")
+            lines += [f"    - desired: {difference['desired']}", f"    + current: {difference['current']}"]
         if differ > len(layout["differences"]):
             lines.append(f"  and {differ - len(layout['differences'])} more")
     return "\n".join(map(printable, lines))
@@ -54,12 +54,12 @@ def verified_text(answer: Mapping[str, Any]) -> str:
 def holders_text(holders: Sequence[Mapping[str, Any]]) -> str:
     """What hipplan.processes.verifying.holders returns, for people: a line for each layout."""
     rows = []
-    for one in holders:
-        process = str(one["process"])
-        if "error" in one:
-            rows.append((process, "?", "?", "?", one["error"]))
-        for layout in one["layouts"]:
-            rows.append((process, layout["plan"], about_size(layout["bytes"]), layout["since"], one["command"]))
+    for holder in holders:
+        process = str(holder["process"])
+        if "error" in holder:
+            rows.append((process, "?", "?", "?", holder["error"]))
+        for layout in holder["layouts"]:
+            rows.append((process, layout["plan"], about_size(layout["bytes"]), layout["since"], holder["command"]))
     if not rows:
         return "no process of this user holds a layout"
     return fitted_table((">process", "plan", ">memory", "since", "command"), rows)

@@ -42,7 +42,7 @@ def _told(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, tuple):
-        return [_told(one) for one in value]
+        return [_told(item) for item in value]
     if is_dataclass(value):
         return {f.name: _told(getattr(value, f.name)) for f in fields(value) if f.name != "origin"}
     return value
@@ -165,7 +165,7 @@ def undone_json(undone: Undone) -> dict[str, Any]:
         "given_back": undone.count,
         "retries": undone.retries,
         "leaks": list(undone.leaks),
-        "diagnostics": [one.to_json() for one in undone.diagnostics()],
+        "diagnostics": [diagnostic.to_json() for diagnostic in undone.diagnostics()],
     }
 
 

@@ -58,9 +58,9 @@ def steps_summary(steps: Iterable[Step]) -> str:
 
 def resources_summary(resources: Sequence[Resource]) -> str:
     """A line for each region and reservation with what is in it, and one for other things that are alike."""
-    inside = Counter((one.kind, one.inside) for one in resources)
-    parts = {one.memory for one in resources if one.kind == "mapping" and "#" in one.memory}
-    shown = [one for one in resources if not one.inside and one.name not in parts]
+    inside = Counter((resource.kind, resource.inside) for resource in resources)
+    parts = {resource.memory for resource in resources if resource.kind == "mapping" and "#" in resource.memory}
+    shown = [resource for resource in resources if not resource.inside and resource.name not in parts]
     rows = [*_summed(shown, inside, lambda one: one.name if one.kind in _RANGES else _family(one.name))]
     if len(rows) > ROWS_MAX:
         rows = [*_summed(shown, inside, lambda one: _family(one.name))]
@@ -74,8 +74,8 @@ def outline(resources: Sequence[Resource]) -> Sequence[Resource]:
     """Of very many those alone that nothing else holds, and no more of them than fit a screen."""
     if len(resources) <= ROWS_MAX:
         return resources
-    parts = {one.memory for one in resources if one.kind == "mapping" and "#" in one.memory}
-    return [one for one in resources if not one.inside and one.name not in parts][:ROWS_MAX]
+    parts = {resource.memory for resource in resources if resource.kind == "mapping" and "#" in resource.memory}
+    return [resource for resource in resources if not resource.inside and resource.name not in parts][:ROWS_MAX]
 
 
 def _summed(
@@ -108,11 +108,13 @@ def tensors_table(resources: Iterable[Resource]) -> str:
     """Where each tensor lies, and what it is."""
     columns = ("tensor", ">offset", "dtype", "shape", ">bytes", "device")
     rows = []
-    for one in resources:
-        if one.kind == "tensor":
-            shape = "x".join(map(str, one.shape))
-            device = ", ".join(device for device, _ in one.held_by) or one.device
-            rows.append((one.name, format_size(one.offset), one.dtype, shape, format_size(one.size), device))
+    for resource in resources:
+        if resource.kind == "tensor":
+            shape = "x".join(map(str, resource.shape))
+            device = ", ".join(device for device, _ in resource.held_by) or resource.device
+            rows.append(
+                (resource.name, format_size(resource.offset), resource.dtype, shape, format_size(resource.size), device)
+            )
     return fitted_table(columns, rows)
 
 

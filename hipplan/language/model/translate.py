@@ -135,7 +135,7 @@ def translate(
         new = [(path, diagnostic)]
         if problem.kind in ("union_tag_invalid", "union_tag_not_found"):  # pydantic looks no further
             known = [*_fields_of_any(model, path), *more_keys(path)]
-            for key in (one for one in problem.given if one not in known):
+            for key in (key for key in problem.given if key not in known):
                 unknown = replace(problem, kind=_UNKNOWN, path=(*path, key)).diagnostic(known, {}, problem.given)
                 new.append(((*path, key), unknown))
         for at, one in new:

@@ -27,7 +27,7 @@ class Names:
         self.elsewhere: dict[Path, object] = {}
         """(noun, name) of what other ranks make -> who."""
         self._broken = broken
-        self._begins = tuple({one.partition("$(")[0] for one in broken if "$(" in one})
+        self._begins = tuple({section.partition("$(")[0] for section in broken if "$(" in section})
         self._taken: dict[str, Path] = {}
         self._suggestions = Suggestions()
         self.nearest = self._suggestions.nearest

@@ -44,11 +44,11 @@ def warn_of_unused(objects: Objects, plan: Plan, names: Names) -> None:
             warn("HP252", f"no buffer on '{link.peer}' for a peer to reach", link.path, why, "remove the link")
     filled = set(_filled(objects))
     ranges: list[ResolvedRegion | ResolvedReservation] = [*objects.regions.values(), *objects.reservations.values()]
-    for one in ranges:
-        if one.spec.seal and one.name not in filled:
+    for range_ in ranges:
+        if range_.spec.seal and range_.name not in filled:
             why = "no device can write sealed memory: its bytes stay undefined"
-            summary = f"'{one.name}' is sealed, but has no contents"
-            warn("HP257", summary, (*one.path, "seal"), why, "add contents for it, or remove seal")
+            summary = f"'{range_.name}' is sealed, but has no contents"
+            warn("HP257", summary, (*range_.path, "seal"), why, "add contents for it, or remove seal")
 
 
 def _filled(objects: Objects) -> Iterator[str]:
@@ -57,5 +57,5 @@ def _filled(objects: Objects) -> Iterator[str]:
     for content in objects.contents:
         yield tensors.get(content.name, content.name.partition("[")[0])
     for name, reservation in objects.reservations.items():
-        if any(objects.allocations[one.allocation].spec.bind is not None for one in reservation.mappings):
+        if any(objects.allocations[mapping.allocation].spec.bind is not None for mapping in reservation.mappings):
             yield name

@@ -33,4 +33,4 @@ class Report:
     findings: Sequence[Finding] = ()
 
     def of(self, level: Level) -> list[Finding]:
-        return [one for one in self.findings if one.level == level]
+        return [finding for finding in self.findings if finding.level == level]
