@@ -63,6 +63,7 @@ def export_dma_buf(state: State, piece: Piece) -> DmaBuf:
     try:
         descriptor = state.runtime.dma_buf_of(piece.address or 0, resource.size)
     except _core.HipError as error:
+        del lease  # else the error's traceback keeps the layout in use
         raise driver_failure(error, resource.name, "nothing was changed") from error
     os.set_inheritable(descriptor, False)
     return DmaBuf(descriptor, piece, lease)

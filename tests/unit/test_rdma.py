@@ -121,9 +121,10 @@ def test_a_driver_that_refuses_is_told(layout: hipplan.Layout) -> None:
         layout.export_dma_buf("range[1]")
     layout.runtime.arm_faults("hipMemGetHandleForAddressRange@1=hipErrorOutOfMemory")
     before = len(list(Path("/proc/self/fd").iterdir()))
-    with pytest.raises(hipplan.ApplyError, match="hipErrorOutOfMemory"):
+    with pytest.raises(hipplan.ApplyError, match="hipErrorOutOfMemory") as caught:
         layout.export_dma_buf("kv")
     layout.runtime.arm_faults("")
+    assert caught.value.__traceback__  # whose frames hold no lease
     assert layout.leases == 0
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
