@@ -96,7 +96,7 @@ else:
     outcomes = [(at, number, *forked({at: [number]}, False)) for at in sorted(moments) for number in moments[at]]
 assert len(outcomes) == sum(map(len, moments.values()))
 for at, number, code, told in outcomes:
-    held = "rolled back" in told or "driver call under way" in told  # it was between two driver calls
+    held = "rolled back" in told or "current driver call" in told  # it was between two driver calls
     assert code in (128 + number, -number) and (not told or held), f"{kind} {at} of {whole}: exit code {code}: {told}"
 """
 
