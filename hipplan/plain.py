@@ -67,16 +67,16 @@ def shown(value: object) -> str:
 
 def keys_to(data: Any, path: Sequence[Hashable]) -> str:
     """A path in data as people write it, such as buffers.kv.advice[0]; as far as it leads."""
-    told = ""
+    joined = ""
     for step in path:
         if isinstance(data, Mapping) and step in data:
-            told += f".{step}"
+            joined += f".{step}"
         elif isinstance(data, (list, tuple)) and isinstance(step, int) and step < len(data):
-            told += f"[{step}]"
+            joined += f"[{step}]"
         else:
             break
         data = data[step]
-    return told.removeprefix(".")
+    return joined.removeprefix(".")
 
 
 def counted(number: int, thing: str) -> str:

@@ -276,8 +276,8 @@ def _check_saves(saves: list[tuple[str, str]], program: Program) -> None:
     known = [resource.name for resource in program.resources if resource.kind in FILLED]
     for name, file in saves:
         if name not in known:
-            told = f"--save: the plan has no buffer, region, tensor or mapping '{name}'; {suggest(name, known)}"
-            raise WrongUsage(told.rstrip("; "))
+            message = f"--save: the plan has no buffer, region, tensor or mapping '{name}'; {suggest(name, known)}"
+            raise WrongUsage(message.rstrip("; "))
         check_save(program, name, file)
 
 

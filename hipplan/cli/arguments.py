@@ -218,8 +218,8 @@ def tell_failure(error: HipplanError, as_json: bool) -> None:
     if as_json:
         from hipplan.files import strict_json
 
-        told = [diagnostic.to_json() for diagnostic in error.diagnostics]
-        line = strict_json.document(None, event="failed", exit_code=error.exit_code, diagnostics=told)
+        diagnostics = [diagnostic.to_json() for diagnostic in error.diagnostics]
+        line = strict_json.document(None, event="failed", exit_code=error.exit_code, diagnostics=diagnostics)
         with contextlib.suppress(OSError):  # the failure matters more than this report
             print(line, flush=True)
 

@@ -73,9 +73,10 @@ def _facts(report: Report) -> list[str]:
         *(f"{name} driver: {version}" for name, version in system["drivers"].items()),
         *(f"{library['family']} library: {library['path']}" for library in report.facts["libraries"]),
     ]
-    for family, told in report.facts["runtimes"].items():
-        if "machine" in told:
-            devices = [device["name"] for device in told["machine"]["devices"]]
-            lines.append(f"{family} runtime: HIP {told['version']}, driver {told['driver_version']}, {told['path']}")
+    for family, runtime in report.facts["runtimes"].items():
+        if "machine" in runtime:
+            devices = [device["name"] for device in runtime["machine"]["devices"]]
+            versions = f"HIP {runtime['version']}, driver {runtime['driver_version']}"
+            lines.append(f"{family} runtime: {versions}, {runtime['path']}")
             lines += [f"  device {ordinal}: {name}" for ordinal, name in enumerate(devices)]
     return lines

@@ -99,18 +99,18 @@ def _model(given: Namespace, folder: str) -> int:
     show_warnings(warnings, Namespace(strict=False))
     _tell_whole(given.tp, model.whole, sum(bool(weight.split) for weight in model.weights))
     if not model.files:
-        told = (
+        message = (
             "notice: there are no .safetensors files beside it: shapes are those of config.json, and nothing is loaded"
         )
-        print(told, file=sys.stderr)
+        print(message, file=sys.stderr)
     return 0
 
 
 def _about(model: Model, machine: str, reserve: str, *, is_filled: bool) -> list[str]:
     kind = "the largest that fits" if is_filled else "as asked for, which fits"
-    told = f"{len(model.weights)} tensors, {model.weight_bytes} bytes."
+    message = f"{len(model.weights)} tensors, {model.weight_bytes} bytes."
     return [
-        f"{told} Written by hipplan import model; docs/models.md says how.",
+        f"{message} Written by hipplan import model; docs/models.md says how.",
         f"The key/value cache is {kind} {printable(machine)} with {reserve} of each device reserved for others.",
     ]
 
@@ -118,8 +118,8 @@ def _about(model: Model, machine: str, reserve: str, *, is_filled: bool) -> list
 def _tell_whole(devices: int, whole: Sequence[str], split: int) -> None:
     if whole:
         few = ", ".join([*whole[:3], *["..."] * (len(whole) > 3)])
-        told = f"warning: {devices} does not divide {len(whole)} of {len(whole) + split} tensors that would be split"
-        print(printable(f"{told}; each device gets a full copy: {few}"), file=sys.stderr)
+        message = f"warning: {devices} does not divide {len(whole)} of {len(whole) + split} tensors that would be split"
+        print(printable(f"{message}; each device gets a full copy: {few}"), file=sys.stderr)
 
 
 def _size(option: str, text: str) -> int:

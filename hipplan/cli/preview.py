@@ -165,14 +165,14 @@ def _preview_change(found: Difference, given: Namespace) -> bool:
     heading = f"{found.old.source} -> {found.new.source} on {found.new.machine}: {listing.summary(lines)}, nothing done"
     render.tell(heading, style="bold")
     if given.grep:
-        told = summary.named(lines, given.grep, lambda line: line.name)
+        differences = summary.named(lines, given.grep, lambda line: line.name)
         steps = summary.named(steps, given.grep, lambda step: step[1].name)
     else:
-        told = lines
-    rows = len(told) + len(steps)
+        differences = lines
+    rows = len(differences) + len(steps)
     if given.all or given.grep or rows <= summary.ROWS_MAX:
-        if told:
-            console().print(render.difference_table(told), soft_wrap=True)
+        if differences:
+            console().print(render.difference_table(differences), soft_wrap=True)
         if steps:
             print(render.steps_table(steps))
     else:

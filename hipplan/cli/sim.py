@@ -70,8 +70,8 @@ def _on_simulator(command: list[str], given: Namespace) -> int:
     from hipplan.machines.simulator import refusal
     from hipplan.machines.simulator import run as simulate
 
-    told = {"HIPSIM_FAIL": given.fail, "HIPSIM_TRACE": given.trace}
-    variables = {name: value for name, value in told.items() if value is not None}
+    options = {"HIPSIM_FAIL": given.fail, "HIPSIM_TRACE": given.trace}
+    variables = {name: value for name, value in options.items() if value is not None}
     profile = _profile(given.machine, given.hip_version)
     if why := refusal(profile, variables):
         by_option = {*variables, *(("HIPSIM_PROFILE",) if given.machine or given.hip_version else ())}

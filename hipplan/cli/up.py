@@ -126,8 +126,8 @@ def _hold(given: Namespace) -> int:
     if given.starter is None:
         return Holder(name, filler_command, given.access, _notify).run(order, (0, 1, 2))
     with _in_background(name, given) as (streams, ready):
-        told = None if given.no_wait else streams[2]
-        return Holder(name, filler_command, given.access, ready, told).run(order, streams)
+        waiting = None if given.no_wait else streams[2]
+        return Holder(name, filler_command, given.access, ready, waiting).run(order, streams)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """Files of bytes and tensors: what is in them and where, by their headers alone.
 
-Four kinds, told by the end of the name: `.npy` (NumPy, one array), `.safetensors` (named tensors),
+Four kinds, known by the end of the name: `.npy` (NumPy, one array), `.safetensors` (named tensors),
 `.safetensors.index.json` (a checkpoint of several of those), anything else is bytes. Headers come from strangers:
 each is read with bounds, and what is wrong with it is a FileProblem, never a crash or an endless read. The
 safetensors library itself gives no offsets, only tensors; tests hold this reader to it.
@@ -167,7 +167,7 @@ def _safetensors(path: str, descriptor: int, size: int) -> Mapping[str, Entry]:
     header.pop("__metadata__", None)
     if len(header) > TENSORS_MAX:
         raise _malformed(path, f"it has more than {TENSORS_MAX} tensors")
-    entries = {name: _tensor(path, name, told, 8 + length) for name, told in header.items()}
+    entries = {name: _tensor(path, name, entry, 8 + length) for name, entry in header.items()}
     end = 8 + length
     for entry in sorted(entries.values(), key=lambda one: (one.offset, one.size)):
         if entry.offset != end:
@@ -180,13 +180,13 @@ def _safetensors(path: str, descriptor: int, size: int) -> Mapping[str, Entry]:
     return entries
 
 
-def _tensor(path: str, name: str, told: Any, data: int) -> Entry:
+def _tensor(path: str, name: str, entry: Any, data: int) -> Entry:
     shown = f"'{name[:60]}'"
-    if not isinstance(told, dict):
+    if not isinstance(entry, dict):
         raise _malformed(path, f"{shown} is not described by an object")
-    dtype: Any = told.get("dtype")
-    shape: Any = told.get("shape")
-    place: Any = told.get("data_offsets")
+    dtype: Any = entry.get("dtype")
+    shape: Any = entry.get("shape")
+    place: Any = entry.get("data_offsets")
     if not isinstance(dtype, str) or not _whole(shape) or not _whole(place) or len(place) != 2:
         raise _malformed(path, f"{shown} has no valid dtype, shape and data_offsets")
     begin, end = place

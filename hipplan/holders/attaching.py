@@ -151,8 +151,8 @@ def _with_hint(error: ApplyError) -> ApplyError:
     found = [
         replace(diagnostic, hint=hint) if diagnostic.code == "HP404" else diagnostic for diagnostic in error.diagnostics
     ]
-    told = ApplyError(
+    failed_apply = ApplyError(
         found, step=error.step, call=error.call, code=error.code, undone=error.undone, not_as_it_was=error.not_as_it_was
     )
-    told.__cause__ = error.__cause__
-    return told
+    failed_apply.__cause__ = error.__cause__
+    return failed_apply

@@ -36,15 +36,15 @@ class Holder:
     """One of a name, until run() returns."""
 
     def __init__(
-        self, name: Name, command: Command, access: str, ready: Callable[[], None], told: int | None = None
+        self, name: Name, command: Command, access: str, ready: Callable[[], None], waiting: int | None = None
     ) -> None:
-        """access: what it allows at most to those who attach. ready: called once all is there. told: where
+        """access: what it allows at most to those who attach. ready: called once all is there. waiting: where
         a process that waits for it gets the failure."""
         self._name = name
         self._command = command
         self._access = access
         self._ready = ready
-        self._told = told
+        self._waiting = waiting
         self._since = time.time()
         self._guests: set[Guest] = set()
         self._kept = Kept()
@@ -153,9 +153,9 @@ class Holder:
     def _tell_failure(self) -> None:
         """Where somebody waits for the first filling, and nobody else says so."""
         self._log(self._failed)
-        if self._told is not None:
+        if self._waiting is not None:
             with contextlib.suppress(OSError):
-                os.write(self._told, f"{self._name.name}: {self._failed}\n".encode())
+                os.write(self._waiting, f"{self._name.name}: {self._failed}\n".encode())
 
     def _filler_said(self) -> None:
         assert self._filling is not None
@@ -195,7 +195,7 @@ class Holder:
         generation, self._failed = self._kept.switch(made, descriptors), ""
         self._log(f"{made['plan']}: filled, generation {generation.number}")
         if generation.number == 1:
-            self._told = None
+            self._waiting = None
             self._ready()
         for guest in list(self._guests):
             if guest.generation is not None:
@@ -370,7 +370,7 @@ class Holder:
         self._selector.close()
         self._open.close()
         self._log(f"ended with code {int(code)}")
-        self._name.close(keep_log=code != ExitCode.OK and self._told is None)
+        self._name.close(keep_log=code != ExitCode.OK and self._waiting is None)
         for guest in self._guests - {*self._ending}:
             guest.tell(CLOSED)
             guest.close()

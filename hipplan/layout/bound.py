@@ -71,7 +71,7 @@ def _is_rebound(step: ImportAllocation | RegisterBuffer, state: State, passed: M
         return True  # a number is used again, and drivers' descriptors share one inode
     try:
         return memory_of(step, passed) != (state.address_of(step.name), state.size_of(step.name))
-    except ApplyError:  # told where it is registered
+    except ApplyError:  # reported where it is registered
         return True
 
 

@@ -193,5 +193,5 @@ class Holding:
             log.error("%s", failure)
         if (holders := self.native.close(force)) and not force:
             hint = "first delete the arrays and tensors made from it, or call close(force=True)"
-            raise LayoutInUse(self.under_way.told(in_use(holders, hint)))
+            raise LayoutInUse(self.under_way.explained(in_use(holders, hint)))
         return give_back(self.native.retired, self.record)

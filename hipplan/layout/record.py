@@ -131,13 +131,12 @@ class Recorder:
 
     def verified(self, checks: int, wrong: Iterable[Check], began_ns: int) -> None:
         """The read-back, which ends now."""
-        told = [{"name": c.name, "what": c.what, "desired": c.desired, "current": c.current} for c in wrong]
-        self._write(
-            "verify", checks=checks, **self._since(began_ns), result="differs" if told else "ok", differences=told
-        )
+        differences = [{"name": c.name, "what": c.what, "desired": c.desired, "current": c.current} for c in wrong]
+        result = "differs" if differences else "ok"
+        self._write("verify", checks=checks, **self._since(began_ns), result=result, differences=differences)
 
     def failed(self, error: BaseException) -> None:
-        """Why it is rolled back; of a driver call that failed the step told already."""
+        """Why it is rolled back; of a driver call that failed the step reported it already."""
         self._write("failed", **_failure(error))
 
     def undone(self, before: Sequence[Owned], after: Sequence[Owned], undone: Undone, began_ns: int) -> None:

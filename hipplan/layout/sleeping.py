@@ -59,7 +59,7 @@ def sleep(
     """layout.sleep()."""
     wanted, same = listed(names), listed(how.unchanged)
     kind, file = _place(how.to)
-    told: list[State] = []
+    notified: list[State] = []
 
     def way(state: State, _: update.Meet) -> Difference:
         found = sleeping.falls_asleep(state.program, wanted, to=kind, file=file, unchanged=same, checked=how.checksum)
@@ -68,7 +68,7 @@ def sleep(
             _require_host_memory(found)
             _require_given_back(holding, state, found)
             if on_unmap is not None:
-                told.append(state)
+                notified.append(state)
                 on_unmap(wanted)
                 if holding.state is not state:
                     raise refuse("on_unmap changed the layout", hint="change the layout before sleep()")
@@ -81,13 +81,13 @@ def sleep(
     except BaseException as error:
         if not any(holding.state.program.sleeps(name) for name in wanted):
             holding.on_map.pop(wanted, None)
-            if told and on_map is not None:
+            if notified and on_map is not None:
                 _tell_all_the_same(on_map, wanted)
         if isinstance(error, LayoutInUse):
-            raise LayoutInUse(holding.under_way.told(replace(error.diagnostics[0], hint=_FORCE))) from None
+            raise LayoutInUse(holding.under_way.explained(replace(error.diagnostics[0], hint=_FORCE))) from None
         raise
     finally:
-        told.clear()
+        notified.clear()
 
 
 def _place(to: str | os.PathLike[str]) -> tuple[str, str]:
@@ -121,8 +121,8 @@ def wake(holding: Holding, names: Names | None, *, retain: bool, on_bytes: OnByt
 def asleep(program: Program) -> dict[str, str]:
     """layout.asleep"""
     found = ((resource.name, resource.kind) for resource in program.resources if resource.asleep)
-    told = (name for name, kind in found if kind == "region" or (kind == "allocation" and "#" not in name))
-    return {name: program.asleep[name] for name in told}
+    names = (name for name, kind in found if kind == "region" or (kind == "allocation" and "#" not in name))
+    return {name: program.asleep[name] for name in names}
 
 
 def require_awake(program: Program, names: Iterable[str]) -> None:

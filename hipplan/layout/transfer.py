@@ -144,7 +144,7 @@ class UnderWay:
                 self._remove(one)
         return tuple(self._all)
 
-    def told(self, in_use: Diagnostic) -> Diagnostic:
+    def explained(self, in_use: Diagnostic) -> Diagnostic:
         """Why memory is in use, with what is under way in it."""
         names = ", ".join(dict.fromkeys(f"'{one.name}'" for one in self.settle()))
         if not names:

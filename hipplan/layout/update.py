@@ -89,7 +89,7 @@ def _watched(holding: Holding, way: Difference, carry_out: Callable[[], Differen
         done = carry_out()
     except LayoutInUse as busy:
         watches.after(holding.state, is_failing=True)
-        raise LayoutInUse(holding.under_way.told(busy.diagnostics[0])) from None
+        raise LayoutInUse(holding.under_way.explained(busy.diagnostics[0])) from None
     except GroupInDoubt as doubt:
         holding.in_doubt, doubt.give_back = doubt.give_back, holding.settle
         raise

@@ -35,14 +35,14 @@ class Checks(Sequence[Check]):
     Layouts of thousands of mappings are read back and compared natively; the text is made on demand.
     """
 
-    def __init__(self, program: Program, readings: _core.Readings, told: Mapping[int, tuple[Check, ...]]) -> None:
+    def __init__(self, program: Program, readings: _core.Readings, by_step: Mapping[int, tuple[Check, ...]]) -> None:
         self._program = program
         self._readings = readings
-        self._told = told
+        self._by_step = by_step
         """Checks of single steps by the step's number; the managed ranges come last."""
 
     def mismatches(self) -> list[Check]:
-        if self._readings.as_desired and all(one.ok for some in self._told.values() for one in some):
+        if self._readings.as_desired and all(one.ok for some in self._by_step.values() for one in some):
             return []
         return [check for check in self if not check.ok]
 
@@ -73,8 +73,8 @@ class Checks(Sequence[Check]):
                     found += _mapping(step, values)
                 case steps.SetAccess():
                     found += _access(step, self._program, values)
-            found += self._told.get(number, ())
-        return (*found, *self._told.get(len(self._program.steps), ()))
+            found += self._by_step.get(number, ())
+        return (*found, *self._by_step.get(len(self._program.steps), ()))
 
     def __len__(self) -> int:
         return len(self._all)
@@ -96,10 +96,10 @@ def verify(state: State, program: Program | None = None, rows: _core.Rows | None
     rows = rows or native_rows(program, state.program.slots)
     readings = state.snapshot.read_back(rows, list(program.devices.values()))
     single = program.single
-    told = {number: tuple(read_back(step, state)) for number, step in single}
+    by_step = {number: tuple(read_back(step, state)) for number, step in single}
     if program.ranges_told:
-        told[len(program.steps)] = tuple(_managed_checks([step for _, step in single], state))
-    return Checks(program, readings, told)
+        by_step[len(program.steps)] = tuple(_managed_checks([step for _, step in single], state))
+    return Checks(program, readings, by_step)
 
 
 def native_rows(program: Program, slots: Mapping[str, int] | None = None) -> _core.Rows:
@@ -216,7 +216,7 @@ def _piece_checks(name: str, piece: Piece, state: State, coherency: bool) -> Ite
         yield Check(name, f"coarse grain {where}", str(piece.coarse_grain), current_value("coarse_grain"))
     if piece.prefetched != NOWHERE:  # a prefetch by other code, or of an earlier plan, cannot be undone
         yield Check(name, f"last prefetch {where}", str(piece.prefetched), current_value("last_prefetch"))
-    # The CPU is not told of, even where it was advised.
+    # The CPU is left out, even where it was advised.
     desired = sorted(piece.accessed_by - {steps.CPU_ORDINAL})
     current = sorted(set(state.runtime.accessed_by(address, size)) - {steps.CPU_ORDINAL})
     yield Check(name, f"accessed by {where}", str(desired), str(current))

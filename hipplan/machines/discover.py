@@ -114,12 +114,12 @@ def _number_in(path: str) -> int | None:
 
 def _with_memory(runtime: _core.Runtime, ordinal: int, device: MachineDevice) -> MachineDevice:
     free, total = runtime.memory_info(ordinal)
-    told = {"memory": total, "in_use": total - free}
+    measured = {"memory": total, "in_use": total - free}
     if device.vmm:
         properties = _core.AllocationProperties(ordinal)
-        told["granularity_minimum"] = runtime.granularity(properties, False)
-        told["granularity_recommended"] = runtime.granularity(properties, True)
-    return device.model_copy(update=told)
+        measured["granularity_minimum"] = runtime.granularity(properties, False)
+        measured["granularity_recommended"] = runtime.granularity(properties, True)
+    return device.model_copy(update=measured)
 
 
 def _uuid(raw: bytes) -> str | None:

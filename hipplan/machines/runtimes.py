@@ -189,14 +189,14 @@ def open_amd() -> _core.Runtime:
     Raises RuntimeUnavailable (HP407) with what was looked at.
     """
     candidates = list(dict.fromkeys(_amd_candidates()))
-    told: list[str] = []
+    reasons: list[str] = []
     for candidate in candidates:
         try:
             return _opened(candidate)
         except _core.RuntimeUnusable as error:
             # Only a bare name may be missing without a word: a file that is there may lack what it needs itself.
             if not str(error).startswith(f"{candidate}: cannot open shared object") or os.sep in candidate:
-                told.append(str(error))
+                reasons.append(str(error))
     why = "looked at " + ", ".join(candidates)
     root = os.environ.get("ROCM_PATH")
     if root and not any(Path(candidate).is_relative_to(root) for candidate in candidates):
@@ -204,7 +204,7 @@ def open_amd() -> _core.Runtime:
     raise RuntimeUnavailable(
         Diagnostic(
             "HP407",
-            told[0] if told else "no HIP library was found",
+            reasons[0] if reasons else "no HIP library was found",
             why=why,
             hint="install ROCm 6.1 or later, or set ROCM_PATH; --runtime sim needs no GPU",
         )

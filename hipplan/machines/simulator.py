@@ -74,8 +74,8 @@ def refusal(profile_text: str | None, variables: Mapping[str, str]) -> str:
     if profile_text is not None:
         settings["HIPSIM_PROFILE"] = profile_text
     probe = [sys.executable, "-I", "-S", "-c", _PROBE, str(library_path())]
-    told = subprocess.run(probe, env=settings, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=True).stderr
-    lines = told.decode(errors="replace").splitlines()
+    errors = subprocess.run(probe, env=settings, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=True).stderr
+    lines = errors.decode(errors="replace").splitlines()
     return next((line.removeprefix(_REFUSES) for line in lines if line.startswith(_REFUSES)), "")
 
 

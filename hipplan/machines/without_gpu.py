@@ -133,12 +133,12 @@ def _no_library(path: Path) -> str:
     return ""
 
 
-def _why(told: str, code: int) -> str:
-    if too_old := re.search(r"(\S+): version [`']([A-Z]+)_([0-9.]+)' not found", told):
+def _why(message: str, code: int) -> str:
+    if too_old := re.search(r"(\S+): version [`']([A-Z]+)_([0-9.]+)' not found", message):
         return f"it needs {too_old[2]} {too_old[3]} or later, which {too_old[1]} of this machine has not"
     if code < 0:
-        return f"it ended with signal {-code} when it started" + (f": {told}" if told else "")
-    return told or f"it ended with exit code {code} when it started"
+        return f"it ended with signal {-code} when it started" + (f": {message}" if message else "")
+    return message or f"it ended with exit code {code} when it started"
 
 
 def _last_line(text: str) -> str:

@@ -49,9 +49,9 @@ class Changes:
             return replace(ribbon, chips=(Chip("+ comes", OF_SIGNS[CAME]), *ribbon.chips))
         chips = ribbon.chips
         if line is not None:
-            told = f"{line.sign} {line.what}"
-            shown = told if len(told) <= _CHIP_MAX else f"{told[:_CHIP_MAX]}…"
-            chips = (Chip(shown, OF_SIGNS[line.sign], told),)
+            label = f"{line.sign} {line.what}"
+            shown = label if len(label) <= _CHIP_MAX else f"{label[:_CHIP_MAX]}…"
+            chips = (Chip(shown, OF_SIGNS[line.sign], label),)
         elif _stays(was) and _stays(ribbon):
             return replace(ribbon, chips=(Chip("stays", OF_SIGNS[STAYED]), *chips), flat=True)
         tracks = []

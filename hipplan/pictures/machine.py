@@ -33,8 +33,8 @@ class PlacedMachine:
         self._tracks = _tracks(column) if self._rows == 1 else []
         if len(self._tracks) > _TRACKS_MAX:
             self._tracks = []
-        told = () if self._tracks else dict.fromkeys(wire.title for wire in column.wires)
-        self._words = [*told][:_WORDS_MAX] + ["…"] * (len(told) > _WORDS_MAX)
+        titles = () if self._tracks else dict.fromkeys(wire.title for wire in column.wires)
+        self._words = [*titles][:_WORDS_MAX] + ["…"] * (len(titles) > _WORDS_MAX)
         self._nodes = len({device.numa_node for device in devices} - {None}) > 0 and self._rows == 1
 
     @property

@@ -138,10 +138,10 @@ def layout_json(layout: Layout) -> dict[str, Any]:
     for resource in program.resources:
         address = None if resource.asleep else layout[resource.name].address
         shown = None if address is None else f"{address:#x}"
-        told = resource_json(resource) | {"address": shown}
+        described = resource_json(resource) | {"address": shown}
         if resource.kind in ("pinned", "registered"):
-            told["device_pointer"] = f"{layout[resource.name].device_pointer:#x}"
-        resources.append(told)
+            described["device_pointer"] = f"{layout[resource.name].device_pointer:#x}"
+        resources.append(described)
     return {
         "format_version": FORMAT_VERSION,
         "event": "applied",

@@ -44,12 +44,12 @@ def ask(kind: str, timeout_s: float = TIMEOUT_S, environ: Mapping[str, str] | No
         command, env=given, cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     try:
-        told, _ = child.communicate(timeout=timeout_s)
+        output, _ = child.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
         return _silent(kind, timeout_s)
     finally:
         _end(child)
-    return _read(kind, told[-_MOST_BYTES:].decode(errors="replace"), child.returncode)
+    return _read(kind, output[-_MOST_BYTES:].decode(errors="replace"), child.returncode)
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
@@ -67,8 +67,8 @@ def _silent(kind: str, timeout_s: float) -> Answer:
     return Answer(summary=f"the {kind} driver did not answer within {timeout_s:g} s", hint=hint, is_broken=True)
 
 
-def _read(kind: str, told: str, code: int) -> Answer:
-    line = next((line for line in reversed(told.splitlines()) if line.startswith(SIGN)), None)
+def _read(kind: str, output: str, code: int) -> Answer:
+    line = next((line for line in reversed(output.splitlines()) if line.startswith(SIGN)), None)
     if line is None:
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         summary = f"the {kind} driver ended the process that asked it ({how})"

@@ -111,5 +111,5 @@ def _hidden(place: Place, machine: Machine) -> Iterator[Finding]:
 def _simds(place: Place, node: str) -> int:
     """Of a GPU; 0 for a processor."""
     text = place.text(f"/sys/class/kfd/kfd/topology/nodes/{node}/properties")
-    told = next((line.split()[1:] for line in text.splitlines() if line.startswith("simd_count ")), [])
-    return int(told[0]) if told and told[0].isdecimal() else 0
+    simds = next((line.split()[1:] for line in text.splitlines() if line.startswith("simd_count ")), [])
+    return int(simds[0]) if simds and simds[0].isdecimal() else 0

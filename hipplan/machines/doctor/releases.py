@@ -59,7 +59,7 @@ def examined(family: str, version: tuple[int, ...]) -> Iterator[Finding]:
     """What the version of a runtime is known for."""
     if family != "amd":
         return
-    told = ".".join(map(str, version[:2]))
+    release = ".".join(map(str, version[:2]))
     for one in AMD:
         if one.first <= version < one.behind:
-            yield Finding(one.level, f"release.{one.topic}", f"HIP {told}: {one.summary}", one.do, one.source)
+            yield Finding(one.level, f"release.{one.topic}", f"HIP {release}: {one.summary}", one.do, one.source)

@@ -28,7 +28,7 @@ def facts(place: Place) -> dict[str, Any]:
         "processors": len(os.sched_getaffinity(0)),
         "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "numa_nodes": len(nodes),
-        "drivers": {name: told for name, told in (("amd", _amdgpu(place)), ("nvidia", _nvidia(place))) if told},
+        "drivers": {name: text for name, text in (("amd", _amdgpu(place)), ("nvidia", _nvidia(place))) if text},
         "gpus_on_the_bus": {_VENDORS[vendor]: count for vendor, count in on_the_bus(place).items()},
         "limits": {name: {"soft": soft, "hard": hard} for name, (soft, hard) in place.limits.items()},
         "max_map_count": place.number("/proc/sys/vm/max_map_count"),
@@ -65,9 +65,9 @@ def _amdgpu(place: Place) -> str:
 
 
 def _nvidia(place: Place) -> str:
-    told = place.text("/proc/driver/nvidia/version")
-    version = re.search(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s", told)
-    return version[1] if version else "of an unknown version" if told else ""
+    version_text = place.text("/proc/driver/nvidia/version")
+    version = re.search(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s", version_text)
+    return version[1] if version else "of an unknown version" if version_text else ""
 
 
 def _drivers(place: Place) -> Iterator[Finding]:
