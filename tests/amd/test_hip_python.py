@@ -18,4 +18,4 @@ def test_virtual_memory_managed_memory_and_peers(release: str) -> None:
     ran = subprocess.run([sys.executable, PROGRAM], capture_output=True, text=True)
 
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.strip() == "hip-python: AMD Instinct (stand-in) gfx942:sramecc+:xnack-"
+    assert ran.stdout.strip() == "hip-python: AMD Instinct MI300X gfx942:sramecc+:xnack-"
