@@ -25,14 +25,14 @@ def plan(machine: Machine) -> dict[str, Any]:
 
 
 def test_a_region_is_one_dma_buf(machine: Machine) -> None:
-    if os.environ.get("HIPPLAN_AMD_RELEASE"):
-        pytest.skip("over the stand-in for AMD's driver a descriptor stays open after the export: not explained yet")
     with hipplan.apply(plan(machine), runtime=machine.wanted) as layout:
         layout.fill("kv.x", 1.5)
         try:
             exported = layout.export_dma_buf("kv")
         except hipplan.ApplyError as error:
             pytest.skip(f"no dma-buf here: {error.diagnostics[0].notes}")  # an open kernel module is needed
+        if machine.chosen.kind == "amd":  # AMD's library never frees memory that had a dma-buf: docs/amd.md
+            machine.slack, machine.new_descriptors = SIZE, True
         with exported:
             assert os.lseek(exported.fileno(), 0, os.SEEK_END) >= layout["kv"].size  # as the kernel knows it
             with pytest.raises(hipplan.LayoutInUse):
