@@ -1,13 +1,13 @@
 #!/bin/sh
 # Everything that can be said on a machine with GPUs, in one go, into one folder.
 #   tests/hardware/run.sh [FOLDER] [PART...]
-# Parts: smoke conformance hardware endurance benchmarks; all of them when none is named.
+# Parts: smoke conformance hardware holders endurance benchmarks; all of them when none is named.
 # HIPPLAN_RUNTIME: cuda (default), amd, sim or a path. PYTHON: a Python that has hipplan and pytest installed.
 # A part that fails does not stop the others; the exit code is the number of parts that failed.
 root=$(cd "$(dirname "$0")/../.." && pwd)
 out=$(mkdir -p "${1:-hardware-report}" && cd "${1:-hardware-report}" && pwd)
 [ $# -gt 0 ] && shift
-parts=${*:-smoke conformance hardware endurance benchmarks}
+parts=${*:-smoke conformance hardware holders endurance benchmarks}
 python=${PYTHON:-python3}
 HIPPLAN_RUNTIME=${HIPPLAN_RUNTIME:-cuda}
 export HIPPLAN_RUNTIME
@@ -48,6 +48,10 @@ for part in $parts; do
     ;;
   hardware)
     show=12 tests 240 hardware tests/hardware
+    ;;
+  holders)  # at the size that a model has
+    HIPPLAN_HELD=${HIPPLAN_HELD:-64GiB} HIPPLAN_HELD_CLIENTS=${HIPPLAN_HELD_CLIENTS:-100} \
+      tests 400 holders -s tests/hardware/test_holders.py
     ;;
   endurance)
     HIPPLAN_CYCLES=${HIPPLAN_CYCLES:-10000} HIPPLAN_FAILED=${HIPPLAN_FAILED:-1000} \
