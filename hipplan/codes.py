@@ -58,7 +58,7 @@ CODES: dict[str, str] = {
     "HP252": "a peer link that nothing uses",
     "HP253": "a mapping that no device may access",
     "HP254": "memory that is only padding",
-    "HP255": "access that no mapping uses",
+    "HP255": "access without effect",
     "HP256": "memory near a device whose NUMA node is unknown",
     "HP257": "a seal on memory without contents",
     "HP301": "more device memory than is free",

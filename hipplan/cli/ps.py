@@ -12,12 +12,15 @@ Examples:
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Sequence
 from typing import Any
 
 from hipplan.cli.arguments import Parser, format_option
 from hipplan.cli.held import ago, sizes, state_of
 from hipplan.errors import HeldError, printable
 from hipplan.files import strict_json
+
+_SHOWN = 5
 
 
 def declare(parser: Parser) -> None:
@@ -51,8 +54,9 @@ def _tell(one: dict[str, Any]) -> None:
         print(printable(f"{one['name']}: {one['state']}{(one.get('failed') and '; ' + one['failed']) or ''}"))
         print(printable(f"  log: {one['log']}"))
         return
-    write = ", writable" * (one["access"] == "rw")
-    print(printable(f"{one['name']}: {state_of(one)}, process {one['pid']}, up for {ago(one['since'])}{write}"))
+    access = {"r": ", read-only", "rw": ", writable"}.get(one["access"], "")
+    print(printable(f"{one['name']}: {state_of(one)}, process {one['pid']}, up for {ago(one['since'])}{access}"))
+    writable = {generation["generation"]: _few(generation["writable"]) for generation in one["generations"]}
     for old, generation in enumerate(reversed(one["generations"])):
         what = "  still attached: " if old else "  holds: "
         digest = generation["digest"][:12]
@@ -60,9 +64,15 @@ def _tell(one: dict[str, Any]) -> None:
     if one["failed"]:
         print(printable(f"  last replacement failed: {one['failed']}"))
     for guest in one["attached"]:
-        access = " (rw)" * (guest["access"] == "rw")
+        access = {"rw": " (rw)", "plan": f" (rw: {writable.get(guest['generation'], '')})"}.get(guest["access"], "")
         print(printable(f"  attached: {guest['pid']} {guest['command']}{access}, for {ago(guest['since'])}"))
     if one["context_bytes"]:
         print(f"  its own context takes {one['context_bytes']} bytes of each device")
     if one["log"]:
         print(printable(f"  log: {one['log']}"))
+
+
+def _few(names: Sequence[str]) -> str:
+    """The first ones, and how many more there are."""
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 def declare(parser: Parser) -> None:
     plan_file(parser)
     parser.add_argument("--name", metavar="NAME", type=not_empty, required=True, help="what the holder is called")
-    about = "what those who attach may do at most: r reads (the default), rw writes too"
-    parser.add_argument("--access", choices=("r", "rw"), default="r", help=about)
+    about = "r: attached processes only read; rw: they may write everything. Default: the plan's attached: keys"
+    parser.add_argument("--access", choices=("r", "rw"), help=about)
     about = "a file that `hipplan lock` wrote: apply exactly that, with the same addresses, or fail"
     parser.add_argument("--locked", metavar="LOCK", type=not_empty, help=about)
     parser.add_argument(
@@ -124,10 +124,10 @@ def _hold(given: Namespace) -> int:
     name = Name(given.name)
     make_room(GUESTS)
     if given.starter is None:
-        return Holder(name, filler_command, given.access, _notify).run(order, (0, 1, 2))
+        return Holder(name, filler_command, given.access or "plan", _notify).run(order, (0, 1, 2))
     with _in_background(name, given) as (streams, ready):
         waiting = None if given.no_wait else streams[2]
-        return Holder(name, filler_command, given.access, ready, waiting).run(order, streams)
+        return Holder(name, filler_command, given.access or "plan", ready, waiting).run(order, streams)
 
 
 @contextlib.contextmanager

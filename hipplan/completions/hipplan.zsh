@@ -297,7 +297,7 @@ _shtab_hipplan_sim_defaults_added=0
 _shtab_hipplan_up_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--name[what the holder is called]:NAME:"
-  "--access[what those who attach may do at most\: r reads (the default), rw writes too]:access:(r rw)"
+  "--access[r\: attached processes only read\; rw\: they may write everything. Default\: the plan\'s attached\: keys]:access:(r rw)"
   "--locked[a file that \`hipplan lock\` wrote\: apply exactly that, with the same addresses, or fail]:LOCK:_files"
   "--no-wait[return while it fills\; \`hipplan ps\` shows how far it is]"
   "--foreground[be the holder, until it is taken down]"

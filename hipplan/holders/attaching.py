@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, get_args
@@ -25,7 +25,7 @@ from hipplan.plain import called, seconds
 from hipplan.processes.packets import CLOSED, Line, Message
 from hipplan.processes.verifying import answer_in_thread
 from hipplan.program import held, written
-from hipplan.program.held import Addresses, Right
+from hipplan.program.held import Access, Addresses, Right
 
 log = logging.getLogger("hipplan")
 
@@ -35,6 +35,10 @@ class Attachment:
 
     def __init__(self, name: str, line: Line) -> None:
         self.name = name
+        self.only_read: Mapping[str, Right] = {}
+        """Mappings that this process may only read -> what the plan lets attached processes do with them."""
+        self.allows: Access = "plan"
+        """The holder's --access."""
         self._line = line
         self._detached = False
 
@@ -47,6 +51,18 @@ class Attachment:
             return "ended"
         return {CLOSED: "closed", REPLACED: "replaced"}.get(said, "")
 
+    def why_read_only(self, mapping: str, range_: str) -> tuple[str, str] | None:
+        """Why this process may not write a mapping of a range, and what to do; None if attaching is not why."""
+        if mapping not in self.only_read:
+            return None
+        why = f"this process is attached to '{self.name}', and may only read '{range_}'"
+        if self.only_read[mapping] == "rw":
+            if self.allows == "r":
+                return why, f"start the holder without --access r: its plan has attached: rw for '{range_}'"
+            return why, f"attach without access=\"r\": the plan has attached: rw for '{range_}'"
+        start = "" if self.allows == "rw" else "start the holder with --access rw, and "
+        return why, f"write attached: rw at '{range_}' in the plan of '{self.name}'; or {start}attach(access=\"rw\")"
+
     def detach(self) -> None:
         """Notifies the holder that this process has detached."""
         self._detached = True
@@ -56,7 +72,7 @@ class Attachment:
 def attach(
     name: str | None = None,
     *,
-    access: Right = "r",
+    access: Right | None = None,
     addresses: Addresses = "same",
     runtime: str | os.PathLike[str] | None = None,
     machine: Machine | str | os.PathLike[str] | None = None,
@@ -69,7 +85,8 @@ def attach(
     """Maps what a holder keeps: the same names, tensors, addresses and bytes, in one transaction.
 
     name: of `hipplan up --name`, or the path of its socket; left out, HIPPLAN_HOLDER, which `hipplan attach` sets.
-    access: r, or rw where the holder allows it; what is sealed is read-only all the same.
+    access: left out, what the plan says for each object (attached: r or rw); or r, or rw where the holder allows it,
+    for all of them. What is sealed is read-only until it is unsealed.
     addresses: same, or any: where the driver likes, for a process in which the holder's addresses are taken.
     runtime: left out, HIPPLAN_RUNTIME, or else of the kind that the holder's memory was made with.
     timeout: how many seconds to wait while the holder fills.
@@ -80,11 +97,12 @@ def attach(
     RuntimeUnavailable, ValueError, TypeError.
     """
     name = _named(name)
-    _require(access, Right, "access")
+    if access is not None:
+        _require(access, Right, "access")
     _require(addresses, Addresses, "addresses")
     until = time.monotonic() + seconds(timeout, "timeout")
-    with _attaching(name, access, until) as (attachment, said, descriptors):
-        made = said["made"]
+    with _attaching(name, access or "plan", until) as (attachment, reply, descriptors):
+        made = reply["made"]
         chosen = choose(
             runtime or os.environ.get("HIPPLAN_RUNTIME") or made["family"],
             None if machine is None else load_machine(machine),
@@ -92,7 +110,9 @@ def attach(
         if chosen.kind != made["family"]:
             why = f"the memory of '{name}' was made with the runtime {made['family']}, and this is {chosen.kind}"
             raise HeldError(Diagnostic("HP454", "the runtimes are of different kinds", why=why))
-        program = held.attached(written.read(made["program"]), discover(chosen, lambda _: ()), access, addresses)
+        kept = written.read(made["program"])
+        program = held.attached(kept, discover(chosen, lambda _: ()), reply["access"], addresses)
+        attachment.only_read, attachment.allows = held.only_read(kept, reply["access"]), reply["allows"]
         memory = held.imported(program)
         if len(memory) != len(descriptors):
             raise gone(name, f"it sent {len(descriptors)} descriptors for {len(memory)} allocations")
@@ -127,17 +147,18 @@ def _require(given: Any, of: Any, what: str) -> None:
 
 
 @contextmanager
-def _attaching(name: str, access: Right, until: float) -> Iterator[tuple[Attachment, Message, list[int]]]:
+def _attaching(name: str, access: Access, until: float) -> Iterator[tuple[Attachment, Message, list[int]]]:
     """The connection, which stays if all goes well, what the holder says, and descriptors for as long as this lasts."""
     line = names.door_of(name)
     try:
         received = asked(line, name, {"want": "attach", "access": access}, until)
         try:
-            said = received.message
-            made = said.get("made")
-            if not isinstance(made, dict) or not all(isinstance(made.get(key), str) for key in ("program", "family")):
+            reply = received.message
+            made = reply.get("made")
+            is_known = isinstance(made, dict) and all(isinstance(made.get(key), str) for key in ("program", "family"))
+            if not is_known or reply.get("access") not in ("r", access) or reply.get("allows") not in get_args(Access):
                 raise gone(name, "the answer is from another version of hipplan")
-            yield Attachment(name, line), said, received.descriptors
+            yield Attachment(name, line), reply, received.descriptors
         finally:
             received.close()
     except BaseException:

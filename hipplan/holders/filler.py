@@ -166,6 +166,7 @@ def _hand_over(layout: Layout, chosen: Chosen, to: ToHolder) -> None:
             "allocations": len(descriptors),
             "bytes": held.bytes_held(program),
             "bytes_by_uuid": held.bytes_by_uuid(program),
+            "writable": held.writable(program),
         }
         to.say({"made": made}, descriptors)
     finally:

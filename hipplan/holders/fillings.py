@@ -133,6 +133,7 @@ _MADE: dict[str, type] = {
     "allocations": int,
     "bytes": dict,
     "bytes_by_uuid": dict,
+    "writable": list,
 }
 
 

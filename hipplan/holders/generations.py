@@ -29,7 +29,7 @@ class Generation:
 
     number: int
     made: Message
-    """What the filler says of it: program, plan, digest, machine, runtime, bytes, bytes_by_uuid."""
+    """What the filler says of it: program, plan, digest, machine, runtime, bytes, bytes_by_uuid, writable (names)."""
     descriptors: list[int]
     since: float = field(default_factory=time.time)
 

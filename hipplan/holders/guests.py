@@ -40,6 +40,8 @@ class Guest:
         """That came with it."""
         self.generation: Generation | None = None
         """What it is attached to."""
+        self.access = "r"
+        """r, rw, or plan: what the plan of its generation allows for each object."""
         self.since = time.time()
 
     @property
@@ -76,7 +78,7 @@ class Guest:
             "command": command_of(self.pid),
             "since": self.since,
             "generation": number,
-            "access": self.wants.get("access", "r"),
+            "access": self.access,
         }
 
 

@@ -38,7 +38,8 @@ class Holder:
     def __init__(
         self, name: Name, command: Command, access: str, ready: Callable[[], None], waiting: int | None = None
     ) -> None:
-        """access: what it allows at most to those who attach. ready: called once all is there. waiting: where
+        """access: what attached processes may do at most: r, or rw for all; plan: what the plan says for each object,
+        and what they ask for where that is less. ready: called once all is there. waiting: where
         a process that waits for it gets the failure."""
         self._name = name
         self._command = command
@@ -218,7 +219,7 @@ class Holder:
     def status(self) -> Message:
         """For `ps`."""
         state = "ready" if self._filling is None else "filling" if self._kept.current is None else "replacing"
-        kept = ("plan", "digest", "machine", "runtime", "bytes")
+        kept = ("plan", "digest", "machine", "runtime", "bytes", "writable")
         generations = [
             {"generation": generation.number, "since": generation.since, **{key: generation.made[key] for key in kept}}
             for generation in self._generations()
@@ -316,11 +317,12 @@ class Holder:
         self._answer(guest, {"status": self.status()})
 
     def _join(self, guest: Guest) -> None:
-        if guest.wants["access"] not in ("r", "rw"):
+        if guest.wants["access"] not in ("plan", "r", "rw"):
             raise ValueError("no access")
         if guest.wants["access"] == "rw" and self._access != "rw":
-            hint = "attach read-only, or start the holder with: hipplan up --access rw"
-            self._answer(guest, refused("HP454", f"the holder '{self._name.name}' allows no write access", hint=hint))
+            what = f"the holder '{self._name.name}' does not allow write access to all of its memory"
+            hint = "leave access out and write attached: rw in the plan where you write, or: hipplan up --access rw"
+            self._answer(guest, refused("HP454", what, hint=hint))
         elif self._ending:
             self._answer(guest, refused("HP453", f"the holder '{self._name.name}' is ending"))
         elif self._kept.current is not None:
@@ -329,7 +331,11 @@ class Holder:
     def _attach(self, guest: Guest) -> None:
         assert self._kept.current is not None
         guest.generation, guest.since = self._kept.current, time.time()
-        about = {"name": self._name.name, "generation": self._kept.current.number, "pid": os.getpid()}
+        guest.access = "r" if self._access == "r" else guest.wants["access"]
+        if guest.access == "plan" and not guest.generation.made["writable"]:
+            guest.access = "r"
+        about = {"name": self._name.name, "generation": guest.generation.number, "pid": os.getpid()}
+        about |= {"access": guest.access, "allows": self._access}
         self._answer(guest, {"made": self._kept.current.made, **about}, self._kept.current.descriptors)
 
     def _end(self, guest: Guest) -> None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from hipplan.language.model import (
     OWNER,
     Allocation,
+    Attached,
     Buffer,
     Content,
     DeviceSelector,
@@ -79,6 +80,9 @@ class ResolvedMapping:
     """Device name (or host) -> r or rw, or none where it was said; who is not named has none."""
 
     path: Path
+
+    attached: Attached = "r"
+    """What attached processes may do: r or rw."""
 
 
 class ResolvedReservation(NamedTuple):

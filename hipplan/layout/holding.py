@@ -70,6 +70,9 @@ class Holder(Protocol):
     def lost(self) -> str:
         """Of Layout.lost; empty while it keeps what the layout maps."""
 
+    def why_read_only(self, mapping: str, range_: str) -> tuple[str, str] | None:
+        """Why this process may not write a mapping of a range, and what to do; None if attaching is not why."""
+
     def detach(self) -> None:
         """Notifies the holder that the layout is closed."""
 

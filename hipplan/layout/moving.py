@@ -194,7 +194,11 @@ class MovesBytes(InGroup):
                 self._moves_under_way = moves
                 known = {piece.name: piece.resource for piece in pieces}  # of a registered file also its size
                 resources = (known.get(resource.name, resource) for resource in program.resources)
-                moves.memory = Memory(resources, program.devices, program.sealed, program.measured)
+                holder = self._holding.holder
+                moves.memory = Memory(
+                    resources, program.devices, program.sealed, program.measured,
+                    None if holder is None else holder.why_read_only,
+                )  # fmt: skip
                 yield moves
             finally:
                 self._moves_under_way = None

@@ -70,6 +70,7 @@ def _planned(plan: LoadedPlan | PlanSource, machine: Machine | str | os.PathLike
         host_visible=frozenset(name for name, ordinal in devices.items() if machine.devices[ordinal].host_visible),
         ranges_told=all(device.concurrent_managed for device in machine.devices),
         regions=building.regions,
+        attached=regions.rights_of_attached(plan.objects),
         rank=plan.rank,
         plan_of_all="" if plan.plan.ranks is None else plan.digest_of_all,
         shared={

@@ -18,9 +18,13 @@ from hipplan.program import contents, pieces, steps
 from hipplan.program.lock import lock
 from hipplan.program.parts import STRIDE
 from hipplan.program.program import Program
+from hipplan.program.resources import Access as Rights
+from hipplan.program.resources import Resource
 from hipplan.units import PAGE, round_up
 
 Right = Literal["r", "rw"]
+Access = Literal["plan", "r", "rw"]
+"""Of an attached process: what the plan allows it for each object, or one right for all of them."""
 Addresses = Literal["same", "any"]
 
 _WHY = {
@@ -38,6 +42,45 @@ _WHY = {
 def fixed(program: Program) -> frozenset[str]:
     """Reservations whose place the plan itself demands."""
     return frozenset(step.name for step in program.steps if isinstance(step, steps.Reserve) and step.exact)
+
+
+def writable(program: Program) -> list[str]:
+    """What the plan lets attached processes write: regions, reservations and, where they differ, single mappings.
+
+    Sealed memory counts, because they can unseal it.
+    """
+    writes: dict[str, list[str]] = {}
+    reads: set[str] = set()
+    for mapping in _mappings(program):
+        if mapping.attached == "rw" and _has_writers(mapping, program):
+            writes.setdefault(mapping.inside, []).append(mapping.name)
+        else:
+            reads.add(mapping.inside)
+    whole = program.regions.keys() | (writes.keys() - reads)
+    return [name for range_, names in writes.items() for name in ([range_] if range_ in whole else names)]
+
+
+def only_read(program: Program, access: Access) -> dict[str, Right]:
+    """Mappings that devices may write by the plan, but not those of a process attached with this access -> what the
+    plan lets attached processes do with them."""
+    return {
+        mapping.name: mapping.attached
+        for mapping in _mappings(program)
+        if _most(mapping, access) == "r" and _has_writers(mapping, program)
+    }
+
+
+def _mappings(program: Program) -> Iterator[Resource]:
+    return (resource for resource in program.resources if resource.memory)
+
+
+def _has_writers(mapping: Resource, program: Program) -> bool:
+    """Whether some device may write a mapping, once it is unsealed."""
+    return "rw" in dict(program.sealed.get(mapping.name, mapping.access)).values()
+
+
+def _most(mapping: Resource, access: Access) -> Right:
+    return mapping.attached if access == "plan" else access
 
 
 def holdable(program: Program, as_they_are: Container[str] = ()) -> Program:
@@ -58,10 +101,10 @@ def holdable(program: Program, as_they_are: Container[str] = ()) -> Program:
         return step
 
     findings = Findings()
-    found = pieces.fitted(replace(whole, steps=tuple(map(made, whole.steps))), findings)
+    fitted = pieces.fitted(replace(whole, steps=tuple(map(made, whole.steps))), findings, is_held=True)
     if findings.errors:
         raise MachineError(in_order(findings.all))
-    return found
+    return fitted
 
 
 def _refused(program: Program) -> Iterator[Diagnostic]:
@@ -128,11 +171,13 @@ def bytes_by_uuid(program: Program) -> dict[str, int]:
     return {bare_uuid(uuid or ""): size for uuid, size in own}
 
 
-def attached(program: Program, here: Machine, access: Right, addresses: Addresses) -> Program:
+def attached(program: Program, here: Machine, access: Access, addresses: Addresses) -> Program:
     """The program of a process that maps what is held. here: the machine as that process sees it.
 
-    access: at most that; what is sealed stays so. Raises HeldError (HP454): a device is not here, or out of reach.
+    access: the rights are at most that; what is sealed stays so. Raises HeldError (HP454): a device is not here, or out
+    of reach.
     """
+    most = {mapping.name: _most(mapping, access) for mapping in _mappings(program)}
     there = program.measured.devices if program.measured else []
     same = {number: _same(there[number], number, here) for number in program.devices.values()}
     ordinals = {name: found for name, number in program.devices.items() if (found := same[number]) is not None}
@@ -144,7 +189,8 @@ def attached(program: Program, here: Machine, access: Right, addresses: Addresse
         if addresses == "any":
             step = _unplaced(step)
         if isinstance(step, steps.SetAccess):
-            known = ((who if who < 0 else same[who], min(right, access)) for who, right in step.rights)
+            limit = most[steps.whole_name(step.name)]
+            known = ((who if who < 0 else same[who], min(right, limit)) for who, right in step.rights)
             rights = tuple((who, right) for who, right in known if who is not None)
             return replace(step, rights=rights) if rights else None
         return step
@@ -153,11 +199,12 @@ def attached(program: Program, here: Machine, access: Right, addresses: Addresse
         program,
         machine=here.name,
         measured=here,
-        steps=tuple(one for step in program.steps if (one := mapped(step)) is not None),
+        steps=tuple(kept for step in program.steps if (kept := mapped(step)) is not None),
         devices=ordinals,
         selectors={name: program.selectors.get(name, "") for name in ordinals},
         host_visible=frozenset(name for name, ordinal in ordinals.items() if here.devices[ordinal].host_visible),
-        sealed=_still_sealed(program, ordinals) if access == "rw" else {},
+        sealed=_still_sealed(program, ordinals, most),
+        attached={},
     )
     wrong = list(_out_of_reach(whole, here))
     if wrong:
@@ -189,10 +236,12 @@ def _same(device: MachineDevice, ordinal: int, here: Machine) -> int | None:
     return ordinal if ordinal < len(here.devices) else None
 
 
-def _still_sealed(program: Program, ordinals: Mapping[str, int]) -> dict[str, tuple[tuple[str, str], ...]]:
+def _still_sealed(program: Program, ordinals: Mapping[str, int], most: Mapping[str, Right]) -> dict[str, Rights]:
+    """What an attached process may unseal."""
     return {
         mapping: tuple((who, right) for who, right in before if who == HOST or who in ordinals)
         for mapping, before in program.sealed.items()
+        if most[mapping] == "rw"
     }
 
 

@@ -7,12 +7,13 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from hipplan.language.model import Attached
 from hipplan.language.objects import HOST
 from hipplan.program import steps
 from hipplan.program.alterations import ReserveBeside, Rights
 from hipplan.program.backups import Backup
 from hipplan.program.regions import PlacedRegion, mapping_of, memory_of
-from hipplan.program.resources import Access, Resource
+from hipplan.program.resources import Access, Resource, right_attached
 from hipplan.program.steps import CPU_ORDINAL, whole_name
 
 
@@ -23,12 +24,13 @@ def resources_of(
     sealed: Container[str] = (),
     sleeping: Sequence[steps.Step] = (),
     backups: Mapping[str, Backup] | None = None,
+    attached: Mapping[str, Attached] | None = None,
 ) -> tuple[Resource, ...]:
-    """In the order of the steps. devices: the plan's names -> ordinals. sealed: mappings. sleeping, backups: as of the
-    program."""
+    """In the order of the steps. devices: the plan's names -> ordinals. sealed: mappings. sleeping, backups, attached:
+    as of the program."""
     found: dict[str, Resource] = {}
     asleep = {name: backups[name].to for name in sleeping_memory(sleeping)} if backups else {}
-    for resource in _Inventory((*all_steps, *sleeping), regions, devices, sealed, asleep).resources():
+    for resource in _Inventory((*all_steps, *sleeping), regions, devices, sealed, asleep, attached or {}).resources():
         known = found.get(resource.name)
         found[resource.name] = resource if known is None else replace(known, size=known.size + resource.size)
     return tuple(found.values())
@@ -48,12 +50,14 @@ class _Inventory:
         devices: Mapping[str, int],
         sealed: Container[str],
         asleep: Mapping[str, str],
+        attached: Mapping[str, Attached],
     ) -> None:
         self.steps = all_steps
         self.regions = regions
         self.sealed = sealed
         self.asleep = asleep
         """Allocation -> where its bytes are."""
+        self.attached = attached
         self.names = {ordinal: name for name, ordinal in devices.items()} | {CPU_ORDINAL: HOST}
         self.rights = {step.name: step.rights for step in all_steps if type(step) is steps.SetAccess}
         self.beside = {step.name: step for step in all_steps if type(step) is ReserveBeside}
@@ -101,7 +105,8 @@ class _Inventory:
             chunk_of = {device: number for number, (device, _) in enumerate(placed.chunks)}
             access = {device: self.access(mapping_of(step.name, number)) for device, number in chunk_of.items()}
             asleep = self.asleep.get(memory_of(step.name, 0), "")
-            made = placed.resources(access, sealed=mapping_of(step.name, 0) in self.sealed)
+            attached = self.attached.get(step.name, "r")
+            made = placed.resources(access, attached, sealed=mapping_of(step.name, 0) in self.sealed)
             yield from (replace(resource, asleep=asleep) for resource in made) if asleep else made
             return
         more = self.more[step.name]
@@ -117,6 +122,7 @@ class _Inventory:
             asked=step.asked,
             size=step.size,
             access=self.access(step.name),
+            attached=right_attached(self.attached, whole_name(step.name), step.reservation),
             sealed=whole_name(step.name) in self.sealed,
             asleep=self.asleep.get(whole_name(step.allocation), ""),
             inside=step.reservation if beside is None else beside.follows,

@@ -8,7 +8,7 @@ process: there each device moves its own memory alone.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 
 from hipplan.errors import Problem
@@ -20,6 +20,9 @@ from hipplan.program.steps import CPU_ORDINAL
 FILLED = ("device", "pinned", "registered", "managed", "region", "tensor", "mapping")
 """Kinds of what has bytes of its own."""
 
+WhyReadOnly = Callable[[str, str], tuple[str, str] | None]
+"""A mapping and its range -> why an attached process may only read it, and what to do; None if that is not why."""
+
 
 class Memory:
     """The resources of a program or of a live layout, by the bytes behind them."""
@@ -30,9 +33,11 @@ class Memory:
         devices: Mapping[str, int],
         sealed: Collection[str] = (),
         machine: Machine | None = None,
+        why_read_only: WhyReadOnly | None = None,
     ) -> None:
-        """sealed: mappings that are read-only for now."""
+        """sealed: mappings that are read-only for now. why_read_only: of an attached layout."""
         self._sealed = sealed
+        self._why_read_only = why_read_only
         self._machine = machine
         self.by_name: dict[str, Resource] = {}
         self.devices = devices
@@ -87,6 +92,9 @@ class Memory:
                 return who
         does = "write" if right == "rw" else "read"
         sealed = right == "rw" and mapping.name in self._sealed
+        reason = self._why_read_only(mapping.name, mapping.inside) if right == "rw" and self._why_read_only else None
+        if reason is not None:
+            raise Refused("HP213", f"no device may write '{resource.name}' here", why=reason[0], hint=reason[1])
         hint = "it is sealed: call unseal() first" if sealed else f"give its device {right} access"
         if only and any(right in given for who, given in rights.items() if who != "host"):
             why = "on AMD the device that holds the bytes copies them"

@@ -39,14 +39,14 @@ MOST, MOST_OF_ALL = 1024, 8192
 """Pieces that ranges may be cut into, together with those that share memory with them; and those of a program."""
 
 
-def fitted(program: Program, findings: Findings, old: Program | None = None) -> Program:
+def fitted(program: Program, findings: Findings, old: Program | None = None, *, is_held: bool = False) -> Program:
     """The program for the release it is made for. HP309: what cannot be had there.
 
-    old: what is there already, and keeps its pieces.
+    old: what is there already, and keeps its pieces. is_held: processes attach to it, with the plan's rights for them.
     """
     if not concerned(program.measured) or (old is None and not _is_uneven(program)):
         return program
-    plan = _Arrangement(program, old)
+    plan = _Arrangement(program, old, is_held)
     findings.extend(refused := list(plan.refused()))
     return program if refused or not (plan.units or plan.together) else replace(program, steps=tuple(plan.steps()))
 
@@ -139,6 +139,12 @@ def _rights(program: Program) -> dict[str, tuple[Rights, Access]]:
     return {name: (now, program.sealed.get(whole_name(name), ())) for name, now in rights_of(program).items()}
 
 
+def _with_attached(mapping: str, rights: tuple[Rights, Access], writable: Set[str]) -> object:
+    """The same rights, and whether attached processes have write access."""
+    has_writers = any(right == "rw" for given in rights for _, right in given)
+    return rights, has_writers and whole_name(mapping) in writable
+
+
 def _is_alike(maps: list[Map], rights: Mapping[str, object]) -> bool:
     """One range without a hole, with the same rights all over."""
     placed = sorted(maps, key=lambda step: step.offset)
@@ -150,9 +156,13 @@ def _is_alike(maps: list[Map], rights: Mapping[str, object]) -> bool:
 class _Arrangement:
     """Which memory of a program is cut, and into what, and which ranges get their rights together."""
 
-    def __init__(self, program: Program, old: Program | None) -> None:
+    def __init__(self, program: Program, old: Program | None, is_held: bool) -> None:
         self.program = program
-        self.rights = _rights(program)
+        self._is_held = is_held
+        self.rights: dict[str, object] = {**_rights(program)}
+        if is_held:
+            writable = {resource.name for resource in program.resources if resource.attached == "rw"}
+            self.rights = {name: _with_attached(name, given, writable) for name, given in _rights(program).items()}
         self.mapped = {step.name: step for step in program.steps if isinstance(step, Map)}
         self.ranges: dict[str, list[Map]] = {}
         self.users: dict[str, set[str]] = {}
@@ -222,7 +232,7 @@ class _Arrangement:
                     why = f"with the other ranges that would be {total} pieces; the limit is {MOST_OF_ALL}"
                 else:
                     continue
-                yield _refusal(self.program, step, why)
+                yield _refusal(self.program, step, why, ", here or in attached processes," * self._is_held)
                 break
 
     def steps(self) -> list[Step]:
@@ -311,13 +321,13 @@ def _release(program: Program) -> str:
     return f"HIP {program.measured.hip_version}" if program.measured else "HIP 7.0 to 7.2"
 
 
-def _refusal(program: Program, step: Map, why: str) -> Diagnostic:
+def _refusal(program: Program, step: Map, why: str, where: str) -> Diagnostic:
     return Diagnostic(
         "HP309",
         f"{_release(program)} cannot set the access of '{step.reservation}'",
         step.origin,
-        why=f"its mappings differ in size, and have different access or holes between them: HIP 7.0 to 7.2 needs "
-        f"pieces of equal size; {why}",
+        why=f"its mappings differ in size, and have different access{where} or holes between them: "
+        f"HIP 7.0 to 7.2 needs pieces of equal size; {why}",
         hint="add chunk: 2MiB to the region, so that its pieces have equal size"
         if step.reservation in program.regions
         else "put each mapping into its own reservation, or make the sizes multiples of a larger common size",

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from hipplan.errors import Diagnostic
+from hipplan.language.model import Attached
 from hipplan.language.rank import Rank
 from hipplan.machines.profiles import Machine
 from hipplan.program.backups import Backup
@@ -61,6 +62,9 @@ class Program:
     """The regions by name: what growing them needs to know."""
     sealed: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     """Mappings that are read-only for now -> the access before: (device name, right)."""
+    attached: Mapping[str, Attached] = field(default_factory=dict)
+    """What processes that attach to a holder may do, where that is not r, or not that of the reservation: regions,
+    reservations and mappings by name."""
     rank: Rank = field(default_factory=Rank)
     """Whose program it is, of a plan for ranks."""
     plan_of_all: str = ""
@@ -88,7 +92,9 @@ class Program:
     @cached_property
     def resources(self) -> tuple[Resource, ...]:
         """The objects as reports show them, made from the steps and regions."""
-        return resources_of(self.steps, self.regions, self.devices, self.sealed, self.sleeping, self.backups)
+        return resources_of(
+            self.steps, self.regions, self.devices, self.sealed, self.sleeping, self.backups, self.attached
+        )
 
     @cached_property
     def asleep(self) -> dict[str, str]:

@@ -18,7 +18,7 @@ from hipplan.errors import Diagnostic, Span
 from hipplan.language.budget import Budget
 from hipplan.language.findings import Findings
 from hipplan.language.loader import LoadedPlan
-from hipplan.language.model import Allocation, Reservation, Tensor
+from hipplan.language.model import Allocation, Attached, Reservation, Tensor
 from hipplan.language.objects import Objects, ResolvedAllocation, ResolvedMapping, ResolvedRegion, ResolvedReservation
 from hipplan.plain import shown_number
 from hipplan.program.resources import Access, Resource, everywhere
@@ -92,7 +92,9 @@ class PlacedRegion:
         holders = self.region.devices
         return holders[number % len(holders)], self.chunks[0][1]
 
-    def resources(self, access: Mapping[str, Access], *, sealed: bool = False) -> Iterator[Resource]:
+    def resources(
+        self, access: Mapping[str, Access], attached: Attached = "r", *, sealed: bool = False
+    ) -> Iterator[Resource]:
         """The region itself and its tensors, as a user sees them.
 
         access: of each device that holds a chunk, who may use its memory now.
@@ -119,6 +121,7 @@ class PlacedRegion:
             size=self.mapped,
             access=to_all(whole),
             access_by_holder=tuple(access.items()) if differ else (),
+            attached=attached,
             sealed=sealed,
             held_by=whole,
         )
@@ -131,6 +134,7 @@ class PlacedRegion:
                 asked=tensor.size,
                 size=tensor.size,
                 access=to_all(held),
+                attached=attached,
                 sealed=sealed,
                 inside=name,
                 offset=tensor.offset,
@@ -207,11 +211,24 @@ def lowered(objects: Objects, regions: dict[str, PlacedRegion]) -> Objects:
         for number, chunk in enumerate(placed.chunks):
             memory, (allocation, access), size = memory_of(name, number), kinds[chunk], chunk[1]
             allocations[memory] = allocation
-            mappings.append(ResolvedMapping(mapping_of(name, number), memory, at, number > 0, size, True, access, path))
+            mapping = mapping_of(name, number)
+            mappings.append(ResolvedMapping(mapping, memory, at, number > 0, size, True, access, path, spec.attached))
             at += size
-        range_ = Reservation.model_construct(size=spec.reserve, alignment=spec.alignment, seal=spec.seal)
+        range_ = Reservation.model_construct(
+            size=spec.reserve, alignment=spec.alignment, seal=spec.seal, attached=spec.attached
+        )
         reservations[name] = ResolvedReservation(name, range_, tuple(mappings), path)
     return replace(objects, allocations=allocations, reservations=reservations)
+
+
+def rights_of_attached(objects: Objects) -> dict[str, Attached]:
+    """As of a program."""
+    ranges = objects.reservations.values()
+    found: dict[str, Attached] = {one.name: one.spec.attached for one in ranges if one.spec.attached != "r"}
+    for range_ in ranges:
+        own = range_.spec.attached
+        found |= {mapping.name: mapping.attached for mapping in range_.mappings if mapping.attached != own}
+    return found
 
 
 def _lay_out(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+
+from hipplan.language.model import Attached
 
 Access = tuple[tuple[str, str], ...]
 """(device name, right) of each who has one."""
@@ -15,6 +17,11 @@ def everywhere(several: Iterable[Access]) -> Access:
     for other in rest:
         first = {who: min(right, other[who]) for who, right in first.items() if who in other}  # "r" is before "rw"
     return tuple(first.items())
+
+
+def right_attached(attached: Mapping[str, Attached], mapping: str, reservation: str) -> Attached:
+    """What attached processes may do with a mapping. attached: of a program."""
+    return attached.get(mapping, attached.get(reservation, "r")) if attached else "r"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +43,8 @@ class Resource:
     """Of a mapping, region or tensor: what each may do with all of its bytes."""
     access_by_holder: tuple[tuple[str, Access], ...] = ()
     """(device, who may use its memory) of a region, where that differs from device to device."""
+    attached: Attached = "r"
+    """What processes that attach to a holder may do with it, as far as access allows."""
     sealed: bool = False
     """It is read-only until it is unsealed."""
     asleep: str = ""
@@ -60,7 +69,8 @@ class Resource:
     def access_text(self, show: Callable[[str], str] = str) -> str:
         """The access of each device, as text. show: how to name a device."""
         text = ", ".join(f"{who}: {right}" for who, right in self._named(show).items()) or "nobody"
-        return text + ", sealed" * self.sealed + ", asleep" * bool(self.asleep)
+        notes = (self.attached == "rw", "attached: rw"), (self.sealed, "sealed"), (self.asleep, "asleep")
+        return ", ".join([text, *(note for applies, note in notes if applies)])
 
     def _named(self, show: Callable[[str], str]) -> dict[str, str]:
         if not self.access_by_holder:

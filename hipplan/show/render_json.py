@@ -71,6 +71,8 @@ def resource_json(resource: Resource) -> dict[str, Any]:
         out |= {"access": dict(resource.access)}
         if resource.access_by_holder:
             out |= {"access_by_holder": {holder: dict(access) for holder, access in resource.access_by_holder}}
+    if resource.attached != "r":
+        out |= {"attached": resource.attached}
     if resource.sealed:
         out |= {"sealed": True}
     if resource.asleep:

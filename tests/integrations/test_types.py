@@ -45,6 +45,8 @@ try:
         layout.watch("weights", on_unmap=print).stop()
         layout.write("scratch", layout.read("inbox"))
         layout.wake(retain=False)
+    with hipplan.attach("weights") as by_plan:
+        print(by_plan["model"].read_only)
     with hipplan.attach("weights", access="r", addresses="any") as attached:
         print([f"{who}: {how}" for who, how in attached.lost.items()])
 except (hipplan.ApplyError, hipplan.GroupError, hipplan.LeakError) as error:

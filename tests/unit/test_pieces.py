@@ -13,6 +13,7 @@ import hipplan
 from hipplan.errors import ApplyError, MachineError
 from hipplan.layout.layout import Layout
 from hipplan.machines.profiles import load_machine
+from hipplan.program import held
 from hipplan.program.steps import Step
 from tests.conftest import Simulator
 from tests.faults.harness import as_release
@@ -235,3 +236,37 @@ def test_growing_by_an_odd_size_takes_whole_pieces_where_rights_differ(release: 
 
 def mapped(layout: Layout) -> int:
     return sum(resource.size for resource in layout.program.resources if resource.kind == "mapping")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "rights", "is_refused"),
+    [
+        (("2MiB", "2MiB"), ("r", "rw"), False),
+        (("4MiB", "2MiB"), ("rw", "rw"), False),
+        (("4MiB", "2MiB"), ("r", "rw"), True),
+    ],
+)
+def test_mappings_of_different_sizes_have_the_same_rights_in_attached_processes(
+    sizes: tuple[str, ...], rights: tuple[str, ...], is_refused: bool
+) -> None:
+    """An apply gives all of them the same rights, and takes them in one piece."""
+    source = plan(*((size, None, "") for size in sizes))
+    for mapping, right in zip(source["reservations"]["r"]["mappings"], rights, strict=True):
+        mapping["attached"] = right
+    program = hipplan.compile(source, machine("7.2.53211"))
+    assert shape(program)["hipMemCreate"] == 2
+    if not is_refused:
+        assert held.holdable(program).attached == program.attached
+        return
+    with pytest.raises(MachineError) as caught:
+        held.holdable(program)
+    (error,) = caught.value.diagnostics
+    assert error.code == "HP309"
+    assert "in attached processes" in error.why
+    held.holdable(hipplan.compile(source, machine("7.15.0")))
+
+
+def test_mappings_that_no_device_may_write_are_alike_whatever_attached_says() -> None:
+    source = plan(("4MiB", {"gpu.0": "r"}, ""), ("2MiB", {"gpu.0": "r"}, ""))
+    source["reservations"]["r"]["mappings"][0]["attached"] = "rw"
+    held.holdable(hipplan.compile(source, machine("7.2.53211")))

@@ -23,7 +23,7 @@ from hipplan.language.model.devices import DeviceSelector, PeerLink, Requires, S
 from hipplan.language.model.plan import Plan
 from hipplan.language.model.ranks import Ranks, RegionMap
 from hipplan.language.model.regions import OTHERS, OWNER, Region, Tensor
-from hipplan.language.model.virtual import Access, Allocation, Mapping, Reservation
+from hipplan.language.model.virtual import Access, Allocation, Attached, Mapping, Reservation
 
 __all__ = [
     "OTHERS",
@@ -33,6 +33,7 @@ __all__ = [
     "Allocation",
     "Anonymous",
     "AttachTo",
+    "Attached",
     "Buffer",
     "ByteRange",
     "Content",

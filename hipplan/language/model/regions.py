@@ -9,7 +9,7 @@ from typing_extensions import Self
 from hipplan.files.dtypes import BY_NAME, meant_dtype
 from hipplan.language.model.base import Alignment, AutoSize, Name, PlanModel, Size, Steps, refuse
 from hipplan.language.model.ranks import OfRank, RegionMap
-from hipplan.language.model.virtual import Access
+from hipplan.language.model.virtual import Access, Attached
 from hipplan.units import BYTES_MAX, format_size
 
 OWNER = "owner"
@@ -164,6 +164,14 @@ class Region(PlanModel):
 
     Errors: HP257, a warning: it has no contents.
     Source: hipMemSetAccess.
+    """
+
+    attached: Attached = "r"
+    """What processes that attach to a holder may do with it: `r` reads; `rw` also writes, by the devices that have rw
+    in `access` (docs/holders.md). It has no effect on an apply.
+
+    Errors: HP255, a warning: no device may write it.
+    Source: hipMemSetAccess, in each process that attaches.
     """
 
     rank: OfRank | None = None

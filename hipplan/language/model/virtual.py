@@ -12,6 +12,9 @@ Right = Literal["none", "r", "rw"]
 Access = dict[str, Right]
 """Device name (or family.*, or host) -> what it may do: none, r (read) or rw (read and write)."""
 
+Attached = Literal["r", "rw"]
+"""What processes that attach to a holder may do at most."""
+
 
 class Allocation(PlanModel):
     """Physical memory on one device, with no address yet (hipMemCreate)."""
@@ -133,6 +136,13 @@ class Mapping(PlanModel):
     Source: hipMemSetAccess.
     """
 
+    attached: Attached | None = None
+    """What processes that attach to a holder may do with this mapping. Default: that of the reservation.
+
+    Errors: HP255, a warning: no device may write it.
+    Source: hipMemSetAccess, in each process that attaches.
+    """
+
 
 class Reservation(PlanModel):
     """A range of virtual addresses, without memory until something is mapped (hipMemAddressReserve)."""
@@ -178,6 +188,14 @@ class Reservation(PlanModel):
 
     Errors: HP257, a warning: it has no contents.
     Source: hipMemSetAccess.
+    """
+
+    attached: Attached = "r"
+    """What processes that attach to a holder may do with its mappings: `r` reads; `rw` also writes, by the devices that
+    have rw in `access` (docs/holders.md). It has no effect on an apply.
+
+    Errors: HP255, a warning: no device may write it.
+    Source: hipMemSetAccess, in each process that attaches.
     """
 
     mappings: Steps[Mapping] = []

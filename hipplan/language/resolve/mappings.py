@@ -39,6 +39,7 @@ class Mappings:
             own = mapping.access
             access = default if own is None else self._devices.access(own, (*where, "access"))
             at, all_of_it = mapping.at, mapping.size is None
+            attached = mapping.attached or reservation.attached
             matching = self.matching(mapping.allocation, where)
             spread = f"mapping '{mapping.allocation}'"
             self._names.ask("links", len(matching) * len(access), spread, where)
@@ -52,7 +53,8 @@ class Mappings:
                 if size > whole:
                     self._too_much(allocation, size, whole, where)
                 follows = at is None and number > 0
-                yield ResolvedMapping(f"{name}[{number}]", allocation, start, follows, size, all_of_it, access, where)
+                number_of = f"{name}[{number}]"
+                yield ResolvedMapping(number_of, allocation, start, follows, size, all_of_it, access, where, attached)
                 end, at, number = start + size, None, number + 1
 
     def matching(self, name: str, path: Path) -> Sequence[str]:

@@ -11,8 +11,8 @@ from hipplan.language.resolve.names import Names
 
 
 def warn_of_unused(objects: Objects, plan: Plan, names: Names) -> None:
-    """Warns of unmapped allocations, mappings that no device may access, unused access and peer links, and seals on
-    memory without contents."""
+    """Warns of unmapped allocations, mappings that no device may access, unused access and peer links, write access
+    for attached processes that no device has, and seals on memory without contents."""
     reported: set[Path] = set()
 
     def warn(code: str, summary: str, path: Path, why: str, hint: str) -> None:
@@ -45,10 +45,24 @@ def warn_of_unused(objects: Objects, plan: Plan, names: Names) -> None:
     filled = set(_filled(objects))
     ranges: list[ResolvedRegion | ResolvedReservation] = [*objects.regions.values(), *objects.reservations.values()]
     for range_ in ranges:
+        rights = _rights_of_attached(range_)
+        if rights and "rw" not in rights:
+            why = "attached processes can do no more than access allows, and it gives no device rw"
+            path = (*range_.path, "attached") if range_.spec.attached == "rw" else range_.path
+            summary = f"attached: rw in '{range_.name}' has no effect"
+            warn("HP255", summary, path, why, "give a device rw, or remove attached")
         if range_.spec.seal and range_.name not in filled:
             why = "no device can write sealed memory: its bytes stay undefined"
             summary = f"'{range_.name}' is sealed, but has no contents"
             warn("HP257", summary, (*range_.path, "seal"), why, "add contents for it, or remove seal")
+
+
+def _rights_of_attached(range_: ResolvedRegion | ResolvedReservation) -> set[str]:
+    """The rights of devices to what attached processes may write."""
+    if isinstance(range_, ResolvedRegion):
+        rights = {*range_.access.values(), *map(range_.own, range_.devices)}
+        return rights if range_.spec.attached == "rw" else set()
+    return {right for one in range_.lines() if one.attached == "rw" for right in one.access.values()}
 
 
 def _filled(objects: Objects) -> Iterator[str]:
