@@ -1,4 +1,4 @@
-// What a layout holds, and the change from one snapshot of it to the next.
+// A layout's holdings, and the change from one snapshot to the next.
 #include <thread>
 
 #include "core/change.hpp"
@@ -16,17 +16,17 @@ std::vector<binding> read_bindings(const py::dict& bound) {
       out.push_back(read_binding(row.cast<std::size_t>(), what, size_bytes));
     }
   } catch (const py::cast_error&) {
-    throw py::type_error("what is bound is a row -> (descriptor or memory, bytes)");
+    throw py::type_error("bindings are a dict: row -> (descriptor or memory, bytes)");
   }
   return out;
 }
 
 void require_own_process(const holdings& of) {
-  if (of.home()->runtime->may_call()) return;
+  if (of.state()->runtime->may_call()) return;
   throw std::runtime_error("a signal's handler has forked: the layout is the parent process's");
 }
 
-/// Runs rows until a time, and looks at signals. Raises HipError, and what a signal raises.
+/// Runs rows for some milliseconds, then checks signals. Raises HipError, and what a signal's handler raises.
 void advance(change& self, const holdings& of, std::size_t end) {
   require_own_process(of);
   {
@@ -37,17 +37,16 @@ void advance(change& self, const holdings& of, std::size_t end) {
   require_own_process(of);
 }
 
-/// With what Python knows of the decided snapshot, so that both change in one call; and with the Python
-/// objects of its parts, because pybind11 loses what is returned where there is no memory for it.
+/// Holdings with Python's view of the current snapshot, so that one call changes both; and with the Python
+/// objects of its parts, because pybind11 loses a returned object if there is no memory to wrap it.
 struct known_holdings {
   std::shared_ptr<holdings> what;
   py::object book;
-  py::object going;
+  py::object retired_objects;
   py::object state = py::none();
 };
 
-/// Waits for memory that it needs: nothing has changed before, and it may come back. Raises what a signal
-/// raises.
+/// Retries while there is no memory: until then nothing has changed. Raises what a signal's handler raises.
 std::vector<leased> close(const known_holdings& self, bool force) {
   for (;;) {
     try {
@@ -81,28 +80,28 @@ struct started_change {
 void bind_holdings(py::module_& module) {
   using known = known_holdings;
   py::class_<known, std::shared_ptr<known>>(module, "Holdings", "What a layout holds.")
-      .def("__init__", constructor(+[](py::object going, py::object book) {
-             auto made = ended_without_gil(new holdings(going.cast<std::shared_ptr<retired>>()));
-             return std::make_shared<known>(known{std::move(made), std::move(book), std::move(going)});
+      .def("__init__", constructor(+[](py::object retired_objects, py::object book) {
+             auto made = ended_without_gil(new holdings(retired_objects.cast<std::shared_ptr<retired>>()));
+             return std::make_shared<known>(
+                 known{std::move(made), std::move(book), std::move(retired_objects)});
            }),
-           is_constructor(), py::arg("retired"), py::arg("leases"),
-           "leases: those that retired was made with.")
-      .def_readwrite("state", &known::state, "What the caller knows of the snapshot; a commit sets it.")
+           is_constructor(), py::arg("retired"), py::arg("leases"), "leases: those of `retired`.")
+      .def_readwrite("state", &known::state, "Python's view of the current snapshot; a commit sets it.")
       .def_readonly("leases", &known::book)
-      .def_readonly("retired", &known::going)
+      .def_readonly("retired", &known::retired_objects)
       .def_property_readonly(
           "changing", [](const known& self) { return self.what->is_changing(); },
           "Whether a change is undecided.")
       .def_property_readonly("closed", [](const known& self) { return self.what->is_closed(); })
       .def_property_readonly(
           "damaged", [](const known& self) { return self.what->is_damaged(); },
-          "Something could not be restored.")
+          "Whether an object could not be restored.")
       .def("close", &close, py::arg("force"),
-           "Everything is retired, unless leases are out, which are the answer. force: then too.");
+           "Retires everything. If there are leases, returns them and retires nothing, unless force.");
 }
 
 void bind_snapshot(py::module_& module) {
-  py::class_<readings>(module, "Readings", "What was read back of many rows.")
+  py::class_<readings>(module, "Readings", "Values read back for many rows.")
       .def_readonly("values", &readings::values)
       .def_readonly("as_desired", &readings::as_desired);
   py::class_<snapshot, std::shared_ptr<snapshot>>(module, "Snapshot",
@@ -111,20 +110,21 @@ void bind_snapshot(py::module_& module) {
              const without_gil release;
              return std::const_pointer_cast<snapshot>(of.what->current());
            }),
-           is_constructor(), py::arg("of"), "The one that counts.")
-      .def("__init__", constructor(+[](const started_change& of) { return of.what->making(); }),
-           is_constructor(), py::arg("of"), "What a change makes, with the extra slots.")
+           is_constructor(), py::arg("of"), "The current one.")
+      .def("__init__", constructor(+[](const started_change& of) { return of.what->new_snapshot(); }),
+           is_constructor(), py::arg("of"), "The one that a change makes, with the extra slots.")
       .def("__len__", [](const snapshot& self) { return self.size(); })
       .def("__contains__", &snapshot::has, py::arg("slot"), no_gil())
-      .def("address", &snapshot::address, py::arg("slot"), no_gil(), "Of a range its aligned base.")
+      .def("address", &snapshot::address, py::arg("slot"), no_gil(),
+           "An object's first address; a range's aligned base.")
       .def("size_bytes", &snapshot::size_bytes, py::arg("slot"), no_gil(),
-           "Of a range from its aligned base on.")
+           "A range's size counts from its aligned base.")
       .def("handle", &snapshot::handle, py::arg("slot"), no_gil())
       .def("stream_handle", &snapshot::stream_handle, py::arg("slot"), no_gil())
       .def("share", &snapshot::share, py::arg("slot"), no_gil(),
            "A new descriptor for another process. HipError, OSError.")
       .def("shared", &snapshot::shared, py::arg("slot"), no_gil(),
-           "Whether an allocation was exported, or is imported.")
+           "Whether an allocation was exported or imported.")
       .def(
           "read_back",
           [](const snapshot& self, const row_table_ptr& rows, const std::vector<int>& devices) {
@@ -132,7 +132,7 @@ void bind_snapshot(py::module_& module) {
             const without_gil release;
             return read_back(self, *rows, ids);
           },
-          py::arg("rows"), py::arg("devices"), "Of the rows that create, map and set rights. HipError.");
+          py::arg("rows"), py::arg("devices"), "Reads back rows that create, map and set rights. HipError.");
 }
 
 }  // namespace
@@ -142,11 +142,11 @@ void bind_change(py::module_& module) {
       .def("__init__", constructor(+[](const py::sequence& rows) {
              return std::const_pointer_cast<row_table>(read_rows(rows));
            }),
-           is_constructor(), py::arg("rows"), "A tuple each: see hipplan/program/rows.py. ValueError.")
+           is_constructor(), py::arg("rows"), "rows: tuples, see hipplan/program/rows.py. ValueError.")
       .def("__len__", [](const row_table& self) { return self.rows.size(); });
   bind_holdings(module);
   using rows_ptr = std::shared_ptr<row_table>;
-  py::class_<started_change>(module, "Change", "All of it, or nothing.")
+  py::class_<started_change>(module, "Change", "The change to a new snapshot: all of it, or nothing.")
       .def("__init__",
            constructor(+[](std::shared_ptr<known_holdings> of, rows_ptr rows, std::size_t slots,
                            std::size_t extra_slots, std::size_t same_slots,
@@ -159,16 +159,15 @@ void bind_change(py::module_& module) {
            is_constructor(), py::arg("holdings"), py::arg("rows"), py::arg("slots"),
            py::arg("extra_slots") = 0, py::arg("same_slots") = 0,
            py::arg("kept") = std::vector<std::pair<slot_id, slot_id>>{}, py::arg("timed") = false,
-           "slots: of the new snapshot; extra_slots: behind them, of what is there only meanwhile. "
-           "same_slots: so "
-           "many stay from the first on; kept: (new slot, old slot) of what else stays. ValueError, "
-           "IndexError; "
-           "RuntimeError where another change is undecided.")
+           "slots: of the new snapshot; extra_slots: after them, for objects that exist only during the "
+           "change. "
+           "same_slots: how many stay, from the first on; kept: (new slot, old slot) of others that stay. "
+           "ValueError, IndexError; RuntimeError while another change is undecided.")
       .def(
           "bar", [](started_change& self, bool force) { return self.what->bar(force); },
           py::arg("force") = false, no_gil(),
-          "Nobody can begin to look at what goes; unless leases are on it, which are the answer. force: then "
-          "neither, and nothing is the answer. Before the first row that unmaps.")
+          "Bars memory that a commit frees from new leases. Returns the leases on it, and bars nothing then; "
+          "force: bars it in any case. Call it before the first row that unmaps.")
       .def(
           "bind",
           [](started_change& self, const py::dict& bound) {
@@ -181,11 +180,12 @@ void bind_change(py::module_& module) {
       .def(
           "advance", [](started_change& self, std::size_t end) { advance(*self.what, *self.of->what, end); },
           py::arg("end"),
-          "Runs rows up to this one for some milliseconds. HipError, AddressTaken; RuntimeError where the "
-          "change is decided, or a row has failed already.")
+          "Runs rows up to `end` for some milliseconds. HipError, AddressTaken; RuntimeError if the change "
+          "is "
+          "decided, or a row has failed already.")
       .def_property_readonly(
           "failed", [](const started_change& self) { return self.what->failed(); },
-          "The row after those that are done.")
+          "Whether the row after the done ones has failed.")
       .def_property_readonly("done", [](const started_change& self) { return self.what->done(); })
       .def(
           "time_of",
@@ -193,13 +193,13 @@ void bind_change(py::module_& module) {
             const auto time = self.what->time_of(row);
             return std::tuple(time.began_ns, time.ns, time.retries);
           },
-          py::arg("row"), "(begin as of time.monotonic_ns, nanoseconds, calls made again) in a timed change.")
+          py::arg("row"), "(begin as of time.monotonic_ns, nanoseconds, retried calls) in a timed change.")
       .def("commit", &started_change::commit, py::arg("state"),
-           "The new snapshot counts, and this is known of it. False where it was rolled back. RuntimeError "
-           "where rows are left.")
+           "Makes the new snapshot the layout's, with this state. False if it was rolled back already. "
+           "RuntimeError if rows are left.")
       .def(
           "roll_back", [](started_change& self) { self.what->roll_back(); }, no_gil(),
-          "The old snapshot counts. Does nothing where it is decided.")
+          "Keeps the old snapshot. Does nothing if the change is decided.")
       .def_property_readonly("undecided", [](const started_change& self) { return self.what->undecided(); })
       .def_property_readonly("committed", [](const started_change& self) { return self.what->committed(); });
   bind_snapshot(module);

@@ -8,7 +8,7 @@
 namespace hipplan {
 namespace {
 
-// Never given back: translators run until the interpreter is gone.
+// Never released: exception translators run until the interpreter ends.
 PyObject* hip_error_type = nullptr;
 PyObject* runtime_unusable_type = nullptr;
 PyObject* address_taken_type = nullptr;
@@ -36,8 +36,7 @@ py::object as_python(const hip::hip_error& error) {
 void bind_errors(py::module_& module) {
   hip_error_type = new_type(module, "HipError", "A driver call that did not succeed.");
   runtime_unusable_type = new_type(module, "RuntimeUnusable", "A library that cannot serve as a runtime.");
-  address_taken_type =
-      new_type(module, "AddressTaken", "An address that is asked for exactly cannot be had.");
+  address_taken_type = new_type(module, "AddressTaken", "An address that a plan demands is not free.");
   // NOLINTNEXTLINE(performance-unnecessary-value-param): pybind11 asks for just this type
   py::register_exception_translator([](std::exception_ptr pointer) {
     try {

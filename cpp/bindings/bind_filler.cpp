@@ -1,12 +1,11 @@
-// Filling memory: work by the thousand, done by native threads.
+// Filling memory with native threads.
 #include "bindings.hpp"
 #include "core/filler.hpp"
 
 namespace hipplan {
 namespace {
 
-/// What the waiting thread does every now and then: it handles signals and reports progress. Either may
-/// raise.
+/// Called in the waiting thread every 25 ms: handles signals and reports progress. Either may raise.
 void tick(const py::object& on_bytes, std::uint64_t done) {
   const py::gil_scoped_acquire acquire;
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
@@ -23,18 +22,18 @@ void bind_filler(py::module_& module) {
              return std::make_shared<filler>(std::move(runtime), processors);
            }),
            is_constructor(), py::arg("runtime"), py::arg("processors") = 0,
-           "processors: how many threads there may be in all, about; 0: as many as this process may use.")
+           "processors: about how many threads to use; 0: as many as this process may use.")
       .def(
           "add_device",
           [](filler& self, int device, const std::vector<std::uintptr_t>& streams, std::uintptr_t staging,
              std::size_t size) {
             std::vector<hip::hipStream_t> handles;
             handles.reserve(streams.size());
-            for (const auto one : streams) handles.push_back(reinterpret_cast<hip::hipStream_t>(one));
+            for (const auto stream : streams) handles.push_back(reinterpret_cast<hip::hipStream_t>(stream));
             self.add_device(device_id{device}, std::move(handles), staging, size);
           },
           py::arg("device"), py::arg("streams"), py::arg("staging"), py::arg("size"),
-          "What to reach a device with: streams, and pinned memory of `size` bytes.")
+          "Adds a device with its streams and `size` bytes of pinned memory for staging.")
       .def(
           "load",
           [](filler& self, std::string name, int device, std::uintptr_t address, std::size_t size,
@@ -44,9 +43,8 @@ void bind_filler(py::module_& module) {
           },
           py::arg("name"), py::arg("device"), py::arg("address"), py::arg("size"), py::arg("descriptor"),
           py::arg("offset"), py::arg("row"), py::arg("stride"), py::arg("begin"), no_gil(),
-          "From a file: rows of `row` bytes whose beginnings are `stride` apart, from the `begin`th of their "
-          "bytes "
-          "on. device -1: host memory.")
+          "Loads from a file: rows of `row` bytes whose beginnings are `stride` apart, starting at the "
+          "`begin`th of their bytes. device -1: host memory.")
       .def(
           "save",
           [](filler& self, std::string name, int device, std::uintptr_t address, std::size_t size,
@@ -78,9 +76,8 @@ void bind_filler(py::module_& module) {
             self.run([&](std::uint64_t done) { tick(on_bytes, done); });
           },
           py::arg("on_bytes") = py::none(),
-          "Does the work and waits. on_bytes: called with the bytes done; what it raises stops the work. "
-          "HipError, "
-          "OSError, ValueError.");
+          "Does the work and waits. on_bytes: called with the bytes done; its exception stops the work. "
+          "HipError, OSError, ValueError.");
 }
 
 }  // namespace hipplan

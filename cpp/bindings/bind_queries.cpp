@@ -1,4 +1,4 @@
-// What HIP can tell, as methods of the runtime.
+// Queries of devices and memory, as methods of Runtime.
 #include "bindings.hpp"
 #include "core/numa.hpp"
 #include "core/queries.hpp"
@@ -15,16 +15,16 @@ auto on_device() {
   return [](hip::runtime& self, int device) { return Query(self, device_id{device}); };
 }
 
-// One that is answered in words: a driver's bytes, which need not be text.
+// A query that returns text: a driver's bytes, which need not be UTF-8.
 template <auto Query>
 auto words_on_device() {
   return [](hip::runtime& self, int device) {
-    std::string said;
+    std::string bytes;
     {
       const without_gil release;
-      said = Query(self, device_id{device});
+      bytes = Query(self, device_id{device});
     }
-    auto* const text = PyUnicode_DecodeUTF8(said.data(), static_cast<py::ssize_t>(said.size()), "replace");
+    auto* const text = PyUnicode_DecodeUTF8(bytes.data(), static_cast<py::ssize_t>(bytes.size()), "replace");
     if (!text) throw py::error_already_set();
     return py::reinterpret_steal<py::str>(text);
   };
@@ -66,12 +66,14 @@ void bind_devices(runtime_class& runtime) {
       .def(
           "link",
           [](hip::runtime& self, int from, int to) {
-            const auto told = link(self, device_id{from}, device_id{to});
+            const auto link_info = link(self, device_id{from}, device_id{to});
             using words = std::optional<std::pair<std::string, int>>;
-            return told ? words({text_of(link_words, static_cast<std::uint64_t>(told->first)), told->second})
-                        : std::nullopt;
+            return link_info ? words({text_of(link_words, static_cast<std::uint64_t>(link_info->first)),
+                                      link_info->second})
+                             : std::nullopt;
           },
-          py::arg("from_"), py::arg("to"), no_gil(), "(type, hops), or None where the runtime cannot tell.");
+          py::arg("from_"), py::arg("to"), no_gil(),
+          "(type, hops), or None if the runtime does not report it.");
 }
 
 void bind_memory(runtime_class& runtime) {
@@ -101,8 +103,8 @@ void bind_memory(runtime_class& runtime) {
           [](hip::runtime& self, std::uintptr_t address) {
             const auto bits = host_flags(self, address);
             std::vector<std::string> out;
-            for (const auto& one : pinned_words) {
-              if (bits & one.number) out.emplace_back(one.text);
+            for (const auto& flag : pinned_words) {
+              if (bits & flag.number) out.emplace_back(flag.text);
             }
             return out;
           },
@@ -111,7 +113,7 @@ void bind_memory(runtime_class& runtime) {
       .def("device_pointer", &device_pointer, py::arg("host_address"), no_gil());
 }
 
-/// What many rows read back as numbers, in words.
+/// The word for a number that rows read back. what: the kind of number.
 std::string word_of(const std::string& what, std::uint64_t number) {
   if (what == "access") return text_of(access_words, number);
   if (what == "type") return text_of(allocation_type_words, number);
@@ -126,11 +128,11 @@ void bind_queries(py::module_& module) {
   module.def(
       "page_nodes", [](std::uintptr_t address, std::size_t size) { return page_nodes(address, size); },
       py::arg("address"), py::arg("size"), no_gil(),
-      "NUMA node -> how many pages of a range are on it, of those that are there and that the kernel tells "
-      "of.");
+      "NUMA node -> how many pages of a range are on it. Counts pages that exist and whose node the kernel "
+      "reports.");
   module.def("word_of", &word_of, py::arg("what"), py::arg("number"),
-             "A number of HIP's as plans say it; the number as text where they have no word. ValueError.");
-  py::class_<allocation_properties>(module, "AllocationProperties", "What hipMemCreate is asked for.")
+             "The word of plans for one of HIP's numbers; the number as text if there is none. ValueError.");
+  py::class_<allocation_properties>(module, "AllocationProperties", "The properties of a hipMemCreate.")
       .def("__init__", constructor(+[](int device, const std::string& location) {
              const auto number = number_of(location_words, location);
              return std::make_unique<allocation_properties>(allocation_properties{

@@ -18,7 +18,7 @@ Function* simulator_call(const hip::runtime& runtime, const char* name) {
 
 void configure(hip::runtime& runtime, const std::string& profile) {
   if (simulator_call<int(const char*)>(runtime, "hipsim_configure")(profile.c_str()) == 0) {
-    runtime.read_version();  // another machine may have another one
+    runtime.read_version();  // another machine may have another version
     return;
   }
   throw std::invalid_argument(simulator_call<const char*()>(runtime, "hipsim_last_message")());
@@ -35,10 +35,10 @@ std::string ledger(const hip::runtime& runtime) {
   return text;
 }
 
-/// What libhipcuda says of a machine without a device; other runtimes say nothing.
+/// libhipcuda's reason why there is no device; empty for other runtimes.
 py::str message(const hip::runtime& runtime) {
-  const auto say = reinterpret_cast<const char* (*)()>(runtime.symbol("hipcuda_message"));
-  return file_system_text(say ? say() : "");
+  const auto get_message = reinterpret_cast<const char* (*)()>(runtime.symbol("hipcuda_message"));
+  return file_system_text(get_message ? get_message() : "");
 }
 
 py::list loaded_libraries(const std::string& prefix) {
@@ -144,7 +144,8 @@ void bind_runtime(py::module_& module) {
       .def(
           "set_retry_pause",
           [](hip::runtime& self, std::uint32_t us) { self.set_retry_pause(std::chrono::microseconds(us)); },
-          py::arg("us"), "Microseconds before the first retry of a call that said NotReady; 1,000 at first.")
+          py::arg("us"),
+          "Microseconds before the first retry of a call that returned NotReady; default 1,000.")
       .def("configure", &configure, py::arg("profile"), no_gil(),
            "Simulator only: becomes another machine. ValueError while objects are alive.")
       .def("ledger", &ledger, no_gil(), "Simulator only: everything alive, as JSON.");

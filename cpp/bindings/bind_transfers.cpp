@@ -1,4 +1,4 @@
-// Work that is under way while its caller does something else.
+// Asynchronous copies and fills.
 #include <pybind11/stl.h>
 
 #include "bindings.hpp"
@@ -13,8 +13,8 @@ hip::hipStream_t stream_of(std::uintptr_t handle) { return reinterpret_cast<hip:
 std::vector<queued_work::copy> copies_of(const py::sequence& all) {
   std::vector<queued_work::copy> out;
   out.reserve(all.size());
-  for (const auto& one : all) {
-    const auto row = py::cast<py::tuple>(one);
+  for (const auto& item : all) {
+    const auto row = py::cast<py::tuple>(item);
     out.push_back({row[0].cast<std::uintptr_t>(), device_id{row[1].cast<int>()},
                    row[2].cast<std::uintptr_t>(), device_id{row[3].cast<int>()}, row[4].cast<std::size_t>()});
   }
@@ -24,8 +24,8 @@ std::vector<queued_work::copy> copies_of(const py::sequence& all) {
 std::vector<queued_work::fill> fills_of(const py::sequence& all) {
   std::vector<queued_work::fill> out;
   out.reserve(all.size());
-  for (const auto& one : all) {
-    const auto row = py::cast<py::tuple>(one);
+  for (const auto& item : all) {
+    const auto row = py::cast<py::tuple>(item);
     out.push_back({row[0].cast<std::uintptr_t>(), row[1].cast<std::size_t>(), row[2].cast<py::bytes>()});
   }
   return out;
@@ -55,14 +55,15 @@ std::shared_ptr<background> start(runtime_ptr runtime, std::shared_ptr<filler> w
 
 void bind_transfers(py::module_& module) {
   py::class_<queued_work, std::shared_ptr<queued_work>>(
-      module, "QueuedWork", "Copies and fills in a stream, and an event behind them.")
+      module, "QueuedWork", "Copies and fills in a stream, with an event after them.")
       .def("__init__", constructor(&queue), is_constructor(), py::arg("runtime"), py::arg("name"),
            py::arg("device"), py::arg("stream"), py::arg("copies"), py::arg("fills"))
       .def("done", &queued_work::done, no_gil());
   py::class_<background, std::shared_ptr<background>>(
-      module, "Background", "Work of a filler on a thread of its own, behind what a stream has to do.")
+      module, "Background",
+      "A filler's work on a thread of its own, after the work that a stream already holds.")
       .def("__init__", constructor(&start), is_constructor(), py::arg("runtime"), py::arg("filler"),
-           py::arg("device"), py::arg("stream"), "Nobody else may use the filler from here on.")
+           py::arg("device"), py::arg("stream"), "The caller must not use the filler afterwards.")
       .def("done", &background::done, no_gil())
       .def("stop", &background::stop, no_gil());
 }

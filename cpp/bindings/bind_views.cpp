@@ -1,4 +1,4 @@
-// Leases, windows on memory that others look through, and pools that others allocate in.
+// Leases, memory as views see it, and pools for other allocators.
 #include "core/memory_pool.hpp"
 #include "window.hpp"
 
@@ -16,20 +16,19 @@ capsule_kind kind_of(const py::tuple& device, const py::tuple& dtype, bool read_
 
 void bind_leases(py::module_& module) {
   py::register_exception<lease_refused>(module, "LeaseRefused", PyExc_BufferError);
-  py::class_<leased>(module, "Leased", "What a lease is on.")
+  py::class_<leased>(module, "Leased", "The memory of a lease.")
       .def_readonly("name", &leased::name)
       .def_readonly("address", &leased::address)
       .def_readonly("size", &leased::size_bytes);
-  py::class_<lease_book, std::shared_ptr<lease_book>>(module, "LeaseBook",
-                                                      "Who still looks at a layout's memory.")
+  py::class_<lease_book, std::shared_ptr<lease_book>>(module, "LeaseBook", "The leases on a layout's memory.")
       .def("__init__", constructor(+[] { return std::make_shared<lease_book>(); }), is_constructor())
       .def("__len__", &lease_book::size, no_gil())
       .def("overlapping", &lease_book::overlapping, py::arg("address"), py::arg("size"), no_gil())
       .def("bar", &lease_book::bar, py::arg("address"), py::arg("size"), py::arg("force") = false, no_gil(),
-           "From now on no lease there; unless leases are out, which are the answer.")
+           "Returns the leases on a range, and bars it from new ones if there are none, or with force.")
       .def("unbar", &lease_book::unbar, py::arg("address"), py::arg("size"), no_gil())
       .def("settle", &lease_book::settle, no_gil(),
-           "What is barred has gone; who looks from now on looks at what is new.")
+           "The barred memory was freed: from now on the bars refuse only older handles.")
       .def_property_readonly("age", &lease_book::age);
 }
 
@@ -39,7 +38,7 @@ void bind_window(py::module_& module) {
     type->as_buffer.bf_getbuffer = get_buffer;
     type->as_buffer.bf_releasebuffer = release_buffer;
   });
-  py::class_<window>(module, "Window", "A piece of memory as others see it.", buffer_slots)
+  py::class_<window>(module, "Window", "A piece of memory as views see it.", buffer_slots)
       .def("__init__",
            constructor(+[](std::shared_ptr<lease_book> book, std::string name, std::uintptr_t address,
                            std::vector<std::int64_t> shape, std::int64_t item_bytes, std::string format,
@@ -64,10 +63,11 @@ void bind_window(py::module_& module) {
           py::arg("runtime"), py::arg("dtype"), py::arg("versioned"));
 }
 
-/// Made by its constructor, never returned: pybind11 loses what is returned where there is no memory for it.
+/// Made by its constructor, never returned: pybind11 loses a returned object if there is no memory to wrap
+/// it.
 void bind_lease(py::module_& module) {
   py::class_<lease>(module, "Lease",
-                    "On a window, for a holder that cannot own a lease itself; released with it.")
+                    "A lease on a window, for Python objects that keep one; ends with this object.")
       .def("__init__", constructor(+[](const window& on) { return std::make_unique<lease>(on.take()); }),
            is_constructor(), py::arg("window"));
 }
@@ -88,9 +88,9 @@ void bind_pool(py::module_& module) {
       .def_property_readonly("blocks", &memory_pool::blocks)
       .def_property_readonly("used", &memory_pool::used_bytes)
       .def_property_readonly("largest_free", &memory_pool::largest_free_bytes)
-      .def("renew", &memory_pool::renew, no_gil(), "Its memory was freed and is restored.")
+      .def("renew", &memory_pool::renew, no_gil(), "For memory that was freed and restored.")
       .def("close", &memory_pool::close, no_gil(),
-           "No more blocks; the slot is free when the last one is back.");
+           "Refuses new blocks; the slot becomes free with the last block.");
 }
 
 }  // namespace

@@ -9,9 +9,9 @@ namespace hipplan {
 
 namespace py = pybind11;
 
-/// For class_::def("__init__", ..., is_constructor), in place of py::init. pybind11 keeps a note of each
-/// instance, and makes it for py::init where nothing catches: no memory for the note would end the process.
-/// Here it is made within the call, and is a MemoryError. make: gives what the class holds its instances by.
+/// For class_::def("__init__", ..., is_constructor), in place of py::init. pybind11 registers each instance
+/// in a table. For py::init it does that outside any handler: a failed allocation would end the process. Here
+/// it happens within the call, and raises MemoryError. make: returns the class's holder type.
 template <class Holder, class... Args>
 [[nodiscard]] auto constructor(Holder (*make)(Args...)) {
   return [make](py::detail::value_and_holder& place, Args... args) {

@@ -1,4 +1,4 @@
-// What the core has, as Python has it, and back.
+// Conversions between the core's types and Python's.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -15,7 +15,7 @@ namespace hipplan {
 
 namespace py = pybind11;
 
-/// Devices by the ordinals that Python has for them.
+/// Python's ordinals as device_ids.
 [[nodiscard]] inline std::vector<device_id> device_ids(const std::vector<int>& ordinals) {
   std::vector<device_id> out;
   out.reserve(ordinals.size());
@@ -23,16 +23,16 @@ namespace py = pybind11;
   return out;
 }
 
-/// Bytes that are a file's name or may hold one, which need not be UTF-8: as os.fsdecode. The way in is
-/// std::filesystem::path, as os.fsencode.
+/// Text that may contain a file name, which need not be UTF-8: as os.fsdecode. The reverse, os.fsencode, is
+/// std::filesystem::path.
 [[nodiscard]] inline py::str file_system_text(std::string_view bytes) {
   auto* const text = PyUnicode_DecodeFSDefaultAndSize(bytes.data(), static_cast<py::ssize_t>(bytes.size()));
   if (!text) throw py::error_already_set();
   return py::reinterpret_steal<py::str>(text);
 }
 
-/// The Python object that owns a C++ one: while somebody has it, both live. In place of py::keep_alive, which
-/// ends the process where there is no memory for its note of who keeps whom.
+/// The Python object that owns a C++ object: a reference to it keeps both alive. In place of py::keep_alive,
+/// which ends the process if an allocation fails.
 template <class Owned>
 [[nodiscard]] py::object keeper_of(Owned& owned) {
   return py::cast(owned, py::return_value_policy::reference);

@@ -1,4 +1,4 @@
-// Living with the interpreter: who holds the GIL, and how soon signals are looked at.
+// The GIL, and how often signals are checked.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -11,9 +11,9 @@ namespace hipplan {
 
 namespace py = pybind11;
 
-/// Gives up the GIL while it lives. Where the interpreter has ended meanwhile, Python up to 3.13 ends the
-/// thread that asks for the GIL by unwinding it (pthread_exit), which no destructor survives: such a thread
-/// sleeps until the process is gone, as from Python 3.14 on.
+/// Releases the GIL while it lives. If the interpreter has ended meanwhile, Python up to 3.13 ends a thread
+/// that requests the GIL with pthread_exit, whose unwinding must not pass a destructor. So such a thread
+/// sleeps until the process ends, as Python 3.14 does it.
 class without_gil {
  public:
   without_gil() : state_(PyEval_SaveThread()) {}
@@ -31,7 +31,7 @@ class without_gil {
   PyThreadState* state_;
 };
 
-/// Holds the GIL while it lives, whichever thread this is. At the interpreter's end as without_gil.
+/// Holds the GIL while it lives, on any thread. At the interpreter's end as without_gil.
 class with_gil {
  public:
   with_gil() noexcept {
@@ -49,7 +49,7 @@ class with_gil {
   PyGILState_STATE state_;
 };
 
-/// The end of what calls the driver and may wait, so the GIL is given up for it.
+/// A shared_ptr whose object is destroyed without the GIL: its destructor calls the driver and may wait.
 template <class Owned>
 std::shared_ptr<Owned> ended_without_gil(Owned* made) {
   return std::shared_ptr<Owned>(made, [](Owned* self) {
@@ -62,12 +62,12 @@ std::shared_ptr<Owned> ended_without_gil(Owned* made) {
   });
 }
 
-/// Every call that may wait for the driver, or for a lock that somebody holds during a driver call, runs
-/// without the GIL. The locks of lease books and memory pools are held for moments, and never by who waits
-/// for the GIL.
+/// Every call that may wait for the driver, or for a lock that is held during driver calls, runs without the
+/// GIL. The locks of lease books and memory pools are held for moments, and never by a thread that waits for
+/// the GIL.
 using no_gil = py::call_guard<without_gil>;
 
-/// How long many driver calls in a row may take before somebody looks whether a signal has come.
+/// How long a series of driver calls may run before signals are checked.
 inline constexpr std::chrono::milliseconds between_signals{5};
 
 }  // namespace hipplan

@@ -40,12 +40,12 @@ class fields {
     if (out == -1 && PyErr_Occurred()) throw py::error_already_set();
     return narrow<int>(out);
   }
-  /// The number that a word stands for.
+  /// The number of a word.
   template <class Number = unsigned>
   [[nodiscard]] Number word(std::span<const hipplan::word> known) {
     return static_cast<Number>(number_of(known, text()));
   }
-  /// The flag word that a tuple of words makes.
+  /// The flags of a tuple of words.
   [[nodiscard]] unsigned flags(std::span<const hipplan::word> known) {
     fields words(next());
     unsigned bits = 0;
@@ -53,7 +53,7 @@ class fields {
     return bits;
   }
   [[nodiscard]] device_id device() { return {integer()}; }
-  [[nodiscard]] bool yes() { return next() == Py_True; }
+  [[nodiscard]] bool boolean() { return next() == Py_True; }
   [[nodiscard]] slot_id slot() {
     const int out = integer();
     return out < 0 ? no_slot : static_cast<slot_id>(out);
@@ -83,11 +83,11 @@ class reader {
 
  private:
   template <class Kind>
-  static decltype(row::what) one(reader& self, fields& from);
+  static decltype(row::what) read_kind(reader& self, fields& from);
   using reads = decltype(row::what) (*)(reader&, fields&);
   [[nodiscard]] static reads find(std::string_view operation);
 
-  /// Thousands of mappings have the same, and then it is the same object.
+  /// Thousands of mappings share the same rights, as the same Python object: then it is read once.
   [[nodiscard]] rights read_rights(PyObject* given);
   [[nodiscard]] static std::pair<hip::hipMemoryAdvise, device_id> read_advice(PyObject* given);
 
@@ -101,11 +101,11 @@ class reader {
 
 hip::hipMemAccessDesc read_right(PyObject* given) {
   fields from(given);
-  const int who = from.integer();
+  const int ordinal = from.integer();
   const auto flags = from.word<hip::hipMemAccessFlags>(access_words);
   from.end();
-  const auto location = who < 0 ? hip::hipMemLocation{hip::hipMemLocationTypeHost, 0}
-                                : hip::hipMemLocation{hip::hipMemLocationTypeDevice, who};
+  const auto location = ordinal < 0 ? hip::hipMemLocation{hip::hipMemLocationTypeHost, 0}
+                                    : hip::hipMemLocation{hip::hipMemLocationTypeDevice, ordinal};
   return {location, flags};
 }
 
@@ -130,79 +130,79 @@ std::pair<hip::hipMemoryAdvise, device_id> reader::read_advice(PyObject* given) 
   return {advice, device};
 }
 
-// Braces: the fields are read in the order written.
+// Braced initialization reads the fields in the order written.
 template <>
-decltype(row::what) reader::one<link_peer>(reader&, fields& from) {
+decltype(row::what) reader::read_kind<link_peer>(reader&, fields& from) {
   return link_peer{from.device(), from.device()};
 }
 template <>
-decltype(row::what) reader::one<create_allocation>(reader&, fields& from) {
+decltype(row::what) reader::read_kind<create_allocation>(reader&, fields& from) {
   const auto size_bytes = from.number();
   const auto device = from.integer();
   const auto type = from.word<hip::hipMemAllocationType>(allocation_type_words);
   const auto location = from.word<hip::hipMemLocationType>(location_words);
   const auto handle_type = from.word<hip::hipMemAllocationHandleType>(handle_type_words);
-  const auto rdma = from.yes();
+  const auto rdma = from.boolean();
   return create_allocation{size_bytes, {type, location, device, handle_type, rdma}};
 }
 template <>
-decltype(row::what) reader::one<import_allocation>(reader&, fields& from) {
+decltype(row::what) reader::read_kind<import_allocation>(reader&, fields& from) {
   return import_allocation{from.number()};
 }
 template <>
-decltype(row::what) reader::one<reserve_range>(reader&, fields& from) {
-  return reserve_range{from.number(), from.number(), from.number(), from.number(), from.yes()};
+decltype(row::what) reader::read_kind<reserve_range>(reader&, fields& from) {
+  return reserve_range{from.number(), from.number(), from.number(), from.number(), from.boolean()};
 }
 template <>
-decltype(row::what) reader::one<map_memory>(reader&, fields& from) {
+decltype(row::what) reader::read_kind<map_memory>(reader&, fields& from) {
   return map_memory{from.slot(), from.number(), from.slot(), from.number()};
 }
 template <>
-decltype(row::what) reader::one<create_stream>(reader&, fields& from) {
+decltype(row::what) reader::read_kind<create_stream>(reader&, fields& from) {
   return create_stream{from.device()};
 }
 template <>
-decltype(row::what) reader::one<create_device_buffer>(reader&, fields& from) {
+decltype(row::what) reader::read_kind<create_device_buffer>(reader&, fields& from) {
   return create_device_buffer{from.device(), from.number()};
 }
 template <>
-decltype(row::what) reader::one<create_pinned_buffer>(reader&, fields& from) {
+decltype(row::what) reader::read_kind<create_pinned_buffer>(reader&, fields& from) {
   return create_pinned_buffer{from.device(), from.number(), from.flags(pinned_words), from.integer()};
 }
 template <>
-decltype(row::what) reader::one<register_buffer>(reader&, fields& from) {
+decltype(row::what) reader::read_kind<register_buffer>(reader&, fields& from) {
   const auto device = from.device();
   const auto size_bytes = from.number();
   const auto flags = from.flags(registered_words);
   auto* const path = PyUnicode_EncodeFSDefault(from.next());
   if (!path) throw py::error_already_set();
   const auto keeper = py::reinterpret_steal<py::bytes>(path);
-  const bool bound = from.yes();
-  const bool read_only = from.yes();
+  const bool bound = from.boolean();
+  const bool read_only = from.boolean();
   const int node = from.integer();
   return register_buffer{device, size_bytes, flags, std::string(keeper),
                          bound,  read_only,  node,  from.word<huge_pages>(huge_pages_words)};
 }
 template <>
-decltype(row::what) reader::one<create_managed_buffer>(reader&, fields& from) {
+decltype(row::what) reader::read_kind<create_managed_buffer>(reader&, fields& from) {
   return create_managed_buffer{from.device(), from.number(), from.word(attach_words)};
 }
 template <>
-decltype(row::what) reader::one<set_rights>(reader& self, fields& from) {
+decltype(row::what) reader::read_kind<set_rights>(reader& self, fields& from) {
   const auto now = self.read_rights(from.next());
   auto* const given = from.next();
   const auto before = given == Py_None ? std::nullopt : std::optional(self.read_rights(given));
-  return set_rights{now, before, from.yes()};
+  return set_rights{now, before, from.boolean()};
 }
 template <>
-decltype(row::what) reader::one<unmap_memory>(reader& self, fields& from) {
+decltype(row::what) reader::read_kind<unmap_memory>(reader& self, fields& from) {
   const auto range = from.slot();
   const auto memory = from.slot();
   const auto before = self.read_rights(from.next());
-  return unmap_memory{range, memory, before, from.yes()};
+  return unmap_memory{range, memory, before, from.boolean()};
 }
 template <>
-decltype(row::what) reader::one<advise_range>(reader&, fields& from) {
+decltype(row::what) reader::read_kind<advise_range>(reader&, fields& from) {
   const auto offset = from.number();
   const auto size_bytes = from.number();
   const auto now = read_advice(from.next());
@@ -211,41 +211,41 @@ decltype(row::what) reader::one<advise_range>(reader&, fields& from) {
                       given == Py_None ? std::nullopt : std::optional(read_advice(given))};
 }
 template <>
-decltype(row::what) reader::one<prefetch_range>(reader&, fields& from) {
+decltype(row::what) reader::read_kind<prefetch_range>(reader&, fields& from) {
   return prefetch_range{from.number(), from.number(), from.device(), from.slot(), from.device()};
 }
 template <>
-decltype(row::what) reader::one<attach_stream>(reader&, fields& from) {
+decltype(row::what) reader::read_kind<attach_stream>(reader&, fields& from) {
   return attach_stream{from.slot(), from.word(attach_words), from.device()};
 }
 template <>
-decltype(row::what) reader::one<await_stream>(reader&, fields& from) {
+decltype(row::what) reader::read_kind<await_stream>(reader&, fields& from) {
   return await_stream{from.device()};
 }
 template <>
-decltype(row::what) reader::one<copy_memory>(reader&, fields& from) {
+decltype(row::what) reader::read_kind<copy_memory>(reader&, fields& from) {
   return copy_memory{from.device(), from.slot(), from.device(), from.number()};
 }
 
 reader::reads reader::find(std::string_view operation) {
   static constexpr std::array<std::pair<std::string_view, reads>, 17> known{{
-      {"link peer", &one<link_peer>},
-      {"create allocation", &one<create_allocation>},
-      {"import allocation", &one<import_allocation>},
-      {"reserve", &one<reserve_range>},
-      {"map", &one<map_memory>},
-      {"create stream", &one<create_stream>},
-      {"create device buffer", &one<create_device_buffer>},
-      {"create pinned buffer", &one<create_pinned_buffer>},
-      {"register buffer", &one<register_buffer>},
-      {"create managed buffer", &one<create_managed_buffer>},
-      {"set access", &one<set_rights>},
-      {"unmap", &one<unmap_memory>},
-      {"advise", &one<advise_range>},
-      {"prefetch", &one<prefetch_range>},
-      {"attach stream", &one<attach_stream>},
-      {"await stream", &one<await_stream>},
-      {"copy", &one<copy_memory>},
+      {"link peer", &read_kind<link_peer>},
+      {"create allocation", &read_kind<create_allocation>},
+      {"import allocation", &read_kind<import_allocation>},
+      {"reserve", &read_kind<reserve_range>},
+      {"map", &read_kind<map_memory>},
+      {"create stream", &read_kind<create_stream>},
+      {"create device buffer", &read_kind<create_device_buffer>},
+      {"create pinned buffer", &read_kind<create_pinned_buffer>},
+      {"register buffer", &read_kind<register_buffer>},
+      {"create managed buffer", &read_kind<create_managed_buffer>},
+      {"set access", &read_kind<set_rights>},
+      {"unmap", &read_kind<unmap_memory>},
+      {"advise", &read_kind<advise_range>},
+      {"prefetch", &read_kind<prefetch_range>},
+      {"attach stream", &read_kind<attach_stream>},
+      {"await stream", &read_kind<await_stream>},
+      {"copy", &read_kind<copy_memory>},
   }};
   for (const auto& [name, read] : known) {
     if (name == operation) return read;
@@ -266,7 +266,7 @@ void reader::read(PyObject* tuple) {
   from.end();
 }
 
-/// Memory of the caller's, which he cannot move as long as this lives.
+/// The caller's memory: it cannot be moved or resized while this lives.
 class callers_memory : public host_memory {
  public:
   callers_memory(const Py_buffer& view, std::size_t size_bytes) noexcept

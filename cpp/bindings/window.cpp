@@ -12,7 +12,7 @@
 namespace hipplan {
 namespace {
 
-// What a consumer keeps alive: one object for each capsule, freed by the tensor's deleter.
+// The data of a capsule, freed by the tensor's deleter.
 template <class Managed>
 struct exported {
   Managed managed{};
@@ -29,7 +29,7 @@ constexpr const char* capsule_name = "dltensor";
 template <>
 constexpr const char* capsule_name<dlpack::managed_tensor_versioned> = "dltensor_versioned";
 
-// A consumer renames the capsule and calls the deleter itself; one that nobody consumed frees it here.
+// A consumer renames the capsule and calls the deleter itself; a capsule that was not consumed does it here.
 template <class Managed>
 void drop_unused(PyObject* capsule) {
   if (!PyCapsule_IsValid(capsule, capsule_name<Managed>)) return;
@@ -65,7 +65,7 @@ py::capsule wrap(const window& self, const capsule_kind& kind, std::optional<lea
   };
   PyObject* const capsule = PyCapsule_New(&out->managed, capsule_name<Managed>, &drop_unused<Managed>);
   if (!capsule) throw py::error_already_set();
-  (void)out.release();  // the capsule's from here on
+  (void)out.release();  // now the capsule owns it
   return py::reinterpret_steal<py::capsule>(capsule);
 }
 
@@ -89,9 +89,10 @@ int refuse(const std::string& why) {
   return -1;
 }
 
-/// Whether the elements lie in Fortran's order too.
+/// Whether the elements are in Fortran order too.
 bool is_column_major(const window& self) {
-  return self.size_bytes() == 0 || std::ranges::count_if(self.shape, [](auto one) { return one > 1; }) < 2;
+  return self.size_bytes() == 0 ||
+         std::ranges::count_if(self.shape, [](auto extent) { return extent > 1; }) < 2;
 }
 
 int fill_buffer(PyObject* object, Py_buffer* view, int flags) {

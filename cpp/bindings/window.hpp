@@ -1,7 +1,7 @@
-// A piece of a layout's memory as others see it: the native base of Python's hipplan.Piece.
+// A piece of a layout's memory as views see it: the native base of Python's hipplan.Piece.
 //
-// It holds no lease itself. Each export takes one: a DLPack capsule, a buffer of the buffer protocol, and
-// Python's Piece for who reads its array interface.
+// It holds no lease itself. Each export takes one: a DLPack capsule, a buffer of the buffer protocol, and the
+// array interface of Python's Piece.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,10 @@ struct window {
   std::uintptr_t address;
   std::vector<std::int64_t> shape;
   std::int64_t item_bytes;
-  std::string format;  ///< of the struct module; empty: no buffer, for the reason below
+  std::string format;  ///< of the struct module; empty: no buffer, for the reason in no_buffer
   std::string no_buffer;
   bool read_only;
-  std::uint64_t age;  ///< of the book when the memory was found
+  std::uint64_t age;  ///< the book's age when the memory was current
 
   [[nodiscard]] std::size_t size_bytes() const noexcept;
   [[nodiscard]] lease take() const { return book->take(name, address, size_bytes(), age); }
@@ -32,7 +32,7 @@ struct window {
   [[nodiscard]] std::vector<std::int64_t> strides(std::int64_t unit) const;
 };
 
-/// Where and as what a capsule says its bytes are: numbers of DLPack.
+/// The device and the element type of a capsule, as DLPack's numbers.
 struct capsule_kind {
   int device_type;
   int device_id;
@@ -47,7 +47,7 @@ struct capsule_kind {
 /// A capsule of a copy in ordinary host memory. Throws hip_error, std::bad_alloc, lease_refused.
 [[nodiscard]] py::capsule copy_to_host(const window& self, const capsule_kind& kind, hip::runtime& runtime);
 
-/// The buffer protocol, as CPython wants it: py::buffer_info has no place for a lease.
+/// CPython's functions of the buffer protocol: py::buffer_info has no place for a lease.
 int get_buffer(PyObject* object, Py_buffer* view, int flags);
 void release_buffer(PyObject* object, Py_buffer* view);
 

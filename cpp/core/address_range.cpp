@@ -29,7 +29,7 @@ void address_range::release() {
     return inside != 0 ? hip::hipErrorIllegalState
                        : runtime().hipMemAddressFree(reinterpret_cast<void*>(address_), size_bytes_);
   };
-  answered(once(free), "hipMemAddressFree", [&] {
+  check_release(release_once(free), "hipMemAddressFree", [&] {
     return std::pair(identify(),
                      inside != 0
                          ? "not called: " + std::to_string(inside) + " mapping(s) inside are still mapped"

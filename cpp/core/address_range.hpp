@@ -1,4 +1,4 @@
-// Reserved addresses with nothing behind them. hipMemAddressReserve / hipMemAddressFree.
+// A reserved range of addresses, without memory. hipMemAddressReserve / hipMemAddressFree.
 #pragma once
 
 #include "owned.hpp"
@@ -9,7 +9,7 @@ namespace hipplan {
 class address_range : public owned {
  public:
   /// Empty. size_bytes: a multiple of the minimum granularity. alignment_bytes: 0 or a power of two.
-  /// slack_bytes: as many more are reserved, so that an aligned base fits: HIP checks the alignment, but may
+  /// slack_bytes: reserved in addition, so that an aligned base fits: HIP checks the alignment, but may
   /// ignore it.
   address_range(hip::runtime& runtime, plan_name name, std::size_t size_bytes,
                 std::size_t alignment_bytes = 0, std::size_t slack_bytes = 0)
@@ -22,12 +22,12 @@ class address_range : public owned {
   void make(std::uintptr_t wanted);
   address_range(address_range&&) noexcept = default;
   ~address_range() { destroy(*this); }
-  /// Throws hip_error; empty afterwards in both cases. While mappings that could not be unmapped remain
-  /// inside, HIP is not asked: it would refuse and forget the range (hipErrorIllegalState, "not called").
+  /// Throws hip_error; empty afterwards in both cases. HIP is not called while mappings that could not be
+  /// unmapped remain inside: it would refuse and lose the range (hipErrorIllegalState, "not called").
   void release();
 
   [[nodiscard]] std::uintptr_t address() const noexcept { return address_; }
-  /// The first address of it that is aligned as asked.
+  /// The first aligned address in the range.
   [[nodiscard]] std::uintptr_t base() const noexcept {
     return is_aligned_here_ ? (address_ + alignment_bytes_ - 1) / alignment_bytes_ * alignment_bytes_
                             : address_;
@@ -42,7 +42,8 @@ class address_range : public owned {
   std::size_t size_bytes_;
   std::size_t alignment_bytes_;
   bool is_aligned_here_;
-  std::shared_ptr<range_pieces> pieces_ = std::make_shared<range_pieces>();  // mapped now, shared with them
+  std::shared_ptr<range_pieces> pieces_ =
+      std::make_shared<range_pieces>();  // what is mapped now; shared with the mappings
 };
 
 }  // namespace hipplan

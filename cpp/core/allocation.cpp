@@ -10,7 +10,7 @@ hip::hipMemAllocationProp allocation_properties::native() const noexcept {
   return out;
 }
 
-void allocation::made(const driver_call& call, hip::hipError_t result) {
+void allocation::take_make_result(const driver_call& call, hip::hipError_t result) {
   runtime().check(result, "hipMemCreate", [&] {
     return std::pair(identify(), "size=" + std::to_string(size_bytes_) +
                                      ", location=" + std::to_string(properties_.location.id));
@@ -19,8 +19,9 @@ void allocation::made(const driver_call& call, hip::hipError_t result) {
   fill();
 }
 
-void allocation::released(hip::hipError_t result) {
-  answered(result, "hipMemRelease", [&] { return std::pair(identify(), "handle=" + hexadecimal(handle_)); });
+void allocation::take_release_result(hip::hipError_t result) {
+  check_release(result, "hipMemRelease",
+                [&] { return std::pair(identify(), "handle=" + hexadecimal(handle_)); });
 }
 
 int allocation::share() {
@@ -46,8 +47,8 @@ void allocation::import(int given) {
                                                      hip::hipMemHandleTypePosixFileDescriptor);
   };
   // Up to 7.0 HIP takes a pointer to the descriptor, from 7.2 on the descriptor cast to a pointer. Which of
-  // them 7.1 takes is not certain: there a pointer comes first, because as a descriptor it is only a wrong
-  // number, while a descriptor as a pointer would crash.
+  // them 7.1 takes is not certain: there the pointer is tried first, because a pointer read as a descriptor
+  // is only an invalid number, while a descriptor read as a pointer would crash.
   const auto version = runtime().version();
   auto result = version < 70200000 ? import_as(&descriptor) : hip::hipErrorInvalidValue;
   if (version >= 70100000 && result == hip::hipErrorInvalidValue) {

@@ -7,7 +7,7 @@
 
 namespace hipplan {
 
-/// What hipMemCreate is asked for.
+/// The properties of a hipMemCreate.
 struct allocation_properties {
   hip::hipMemAllocationType type = hip::hipMemAllocationTypePinned;
   hip::hipMemLocationType location_type = hip::hipMemLocationTypeDevice;
@@ -28,29 +28,29 @@ class allocation : public owned {
   /// Throws hip_error: hipErrorOutOfMemory, hipErrorInvalidValue, hipErrorInvalidDevice,
   /// hipErrorNotSupported.
   void make() {
-    auto call = making();
-    made(call, call.make(runtime()));
+    auto call = make_call();
+    take_make_result(call, call.make(runtime()));
   }
-  [[nodiscard]] driver_call making() const noexcept {
+  [[nodiscard]] driver_call make_call() const noexcept {
     return {
         .which = driver_call::function::hipMemCreate, .size_bytes = size_bytes_, .properties = &properties_};
   }
-  void made(const driver_call& call, hip::hipError_t result);
-  /// Takes in what another process exported instead. descriptor: an open file descriptor, still the
-  /// caller's. Throws hip_error: hipErrorInvalidValue, hipErrorNotSupported.
+  void take_make_result(const driver_call& call, hip::hipError_t result);
+  /// Imports what another process exported, instead of make(). descriptor: an open file descriptor, which
+  /// stays the caller's. Throws hip_error: hipErrorInvalidValue, hipErrorNotSupported.
   void import(int descriptor);
-  /// A new descriptor for another process, the caller's. Throws hip_error, std::system_error.
+  /// Returns a new descriptor for another process; the caller closes it. Throws hip_error, std::system_error.
   [[nodiscard]] int share();
   allocation(allocation&&) noexcept = default;
   ~allocation() { destroy(*this); }
   /// Throws hip_error; empty afterwards in both cases. Memory that is still mapped lives until unmapped.
   void release() {
-    released(once([&] { return releasing().make(runtime()); }));
+    take_release_result(release_once([&] { return release_call().make(runtime()); }));
   }
-  [[nodiscard]] driver_call releasing() const noexcept {
+  [[nodiscard]] driver_call release_call() const noexcept {
     return {.which = driver_call::function::hipMemRelease, .handle = handle_};
   }
-  void released(hip::hipError_t result);
+  void take_release_result(hip::hipError_t result);
 
   [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
   [[nodiscard]] hip::hipMemGenericAllocationHandle_t get() const noexcept { return handle_; }
@@ -62,8 +62,8 @@ class allocation : public owned {
   std::size_t size_bytes_;
   hip::hipMemGenericAllocationHandle_t handle_{};
   hip::hipMemAllocationProp properties_{};  ///< what make() asks for
-  /// The first one exported, or that of the import: ours until the memory goes. HIP 7.14.0 has no other of
-  /// its own, and cannot export again or set access once it is closed (ROCm/rocm-systems 8440).
+  /// The first descriptor exported, or that of the import: open until the memory is freed. HIP 7.14.0 has no
+  /// other one, and cannot export again or set access once it is closed (ROCm/rocm-systems 8440).
   std::unique_ptr<kept_descriptor> shared_;
 };
 

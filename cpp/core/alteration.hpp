@@ -1,6 +1,6 @@
-// An alteration of an object that stays, and how to take it back.
+// An alteration of an object that stays, and how to undo it.
 //
-// It owns nothing: given back, it restores the object; dropped, it changes nothing.
+// It owns nothing: release() restores the object; its destructor changes nothing.
 #pragma once
 
 #include <functional>
@@ -22,10 +22,10 @@ class alteration {
   alteration(alteration&&) noexcept = default;
   alteration& operator=(alteration&&) = delete;
 
-  /// Taken back, or tried.
+  /// It was undone, or undoing it failed.
   [[nodiscard]] bool empty() const noexcept { return !back_; }
-  /// Takes it back. Throws hip_error, and is empty then too. Where there is no memory for the error's words
-  /// it may be called again; so it may where it failed, until told(), and only tells.
+  /// Undoes it. Throws hip_error, and is empty then too. It may be called again if the caller had no memory
+  /// to report the error: until mark_reported() it throws the same error, without a driver call.
   void release() {
     if (failure_) throw hip::hip_error(*failure_);
     try {
@@ -37,8 +37,8 @@ class alteration {
     }
     back_ = nullptr;
   }
-  [[nodiscard]] bool untold() const noexcept { return failure_ != nullptr; }
-  void told() noexcept {
+  [[nodiscard]] bool has_unreported_failure() const noexcept { return failure_ != nullptr; }
+  void mark_reported() noexcept {
     back_ = nullptr;
     failure_.reset();
   }

@@ -20,15 +20,15 @@ struct background::progress {
   std::condition_variable changed;
   std::exception_ptr failure;
 
-  /// Puts no current device back: the thread is nobody else's.
+  /// The current device is not restored: the thread belongs to this work.
   void move() {
     runtime->check(runtime->hipSetDevice(device.value), "hipSetDevice", text(device));
     runtime->check(runtime->hipStreamSynchronize(stream), "hipStreamSynchronize", text(device));
-    look(0);
-    work->run([this](std::uint64_t so_far) { look(so_far); });
+    check_stopped(0);
+    work->run([this](std::uint64_t so_far) { check_stopped(so_far); });
   }
 
-  void look(std::uint64_t so_far) const {
+  void check_stopped(std::uint64_t so_far) const {
     if (stopped && so_far < total_bytes) throw std::runtime_error("the layout was closed meanwhile");
   }
 
@@ -59,7 +59,8 @@ background::background(runtime_ptr runtime, std::shared_ptr<filler> work, device
 }
 
 background::~background() {
-  if (!progress_->runtime->may_call()) return;  // the thread is the parent process's, or the driver is gone
+  if (!progress_->runtime->may_call())
+    return;  // the thread belongs to the parent process, or the process ends
   stop();
   std::unique_lock lock(progress_->mutex);
   progress_->changed.wait(lock, [&] { return progress_->done.load(); });

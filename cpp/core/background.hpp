@@ -1,4 +1,4 @@
-// Work of a filler on a thread of its own, behind what a stream has to do.
+// A filler's work on a thread of its own, after the work that a stream already holds.
 #pragma once
 
 #include <chrono>
@@ -11,16 +11,16 @@ namespace hipplan {
 class background {
  public:
   /// The work begins when all that is in `stream` of `device` now is done. Throws std::system_error or
-  /// std::bad_alloc where there is no thread for it.
+  /// std::bad_alloc if no thread can be started.
   background(runtime_ptr runtime, std::shared_ptr<filler> work, device_id device, hip::hipStream_t stream);
   background(const background&) = delete;
   background& operator=(const background&) = delete;
-  /// Stops the work, and waits for what is under way.
+  /// Stops the work, and waits for the pieces under way.
   ~background();
 
-  /// Throws what stopped the work, each time; it is done then.
+  /// Whether the work has ended. Throws the error that stopped it, at each call.
   [[nodiscard]] bool done() const;
-  /// It ends after the pieces that it is at; done() throws then, unless all was done.
+  /// Ends the work after the pieces under way; done() throws then, unless all of it was done.
   void stop();
 
  private:

@@ -35,8 +35,8 @@ void device_buffer::make() {
 }
 
 void device_buffer::release() {
-  answered(once([&] { return runtime().hipFree(pointer()); }), "hipFree",
-           [&] { return std::pair(identify(), "ptr=" + hexadecimal(address())); });
+  check_release(release_once([&] { return runtime().hipFree(pointer()); }), "hipFree",
+                [&] { return std::pair(identify(), "ptr=" + hexadecimal(address())); });
 }
 
 std::string device_buffer::identify() const { return describe("device", *this); }
@@ -54,8 +54,8 @@ void pinned_buffer::make(device_id device, unsigned int flags, int numa_node) {
 }
 
 void pinned_buffer::release() {
-  answered(once([&] { return runtime().hipHostFree(pointer()); }), "hipHostFree",
-           [&] { return std::pair(identify(), "ptr=" + hexadecimal(address())); });
+  check_release(release_once([&] { return runtime().hipHostFree(pointer()); }), "hipHostFree",
+                [&] { return std::pair(identify(), "ptr=" + hexadecimal(address())); });
 }
 
 std::string pinned_buffer::identify() const { return describe("pinned", *this); }
@@ -73,10 +73,10 @@ void registered_buffer::make(device_id device, unsigned int flags) {
 }
 
 void registered_buffer::release() {
-  const auto result = once([&] { return runtime().hipHostUnregister(pointer()); });
+  const auto result = release_once([&] { return runtime().hipHostUnregister(pointer()); });
   if (result != hip::hipSuccess) memory_->stay();
-  answered(result, "hipHostUnregister",
-           [&] { return std::pair(identify(), "ptr=" + hexadecimal(address())); });
+  check_release(result, "hipHostUnregister",
+                [&] { return std::pair(identify(), "ptr=" + hexadecimal(address())); });
 }
 
 std::string registered_buffer::identify() const { return describe("registered", *this); }
@@ -93,8 +93,8 @@ void managed_buffer::make(device_id device, unsigned int flags) {
 }
 
 void managed_buffer::release() {
-  answered(once([&] { return runtime().hipFree(pointer()); }), "hipFree",
-           [&] { return std::pair(identify(), "ptr=" + hexadecimal(address())); });
+  check_release(release_once([&] { return runtime().hipFree(pointer()); }), "hipFree",
+                [&] { return std::pair(identify(), "ptr=" + hexadecimal(address())); });
 }
 
 std::string managed_buffer::identify() const { return describe("managed", *this); }

@@ -1,4 +1,4 @@
-// Memory whose address comes with it, in the four kinds HIP has: device, pinned, registered, managed.
+// Memory that is allocated with its address, in HIP's four kinds: device, pinned, registered, managed.
 #pragma once
 
 #include "host_memory.hpp"
@@ -6,7 +6,7 @@
 
 namespace hipplan {
 
-/// Address and size, and how an owner of both names itself.
+/// The address and size that all four have.
 class buffer : public owned {
  public:
   /// Empty.
@@ -51,9 +51,8 @@ class device_buffer : public buffer {
 class pinned_buffer : public buffer {
  public:
   using buffer::buffer;
-  /// device: current during the call, which decides the context (and the NUMA node where asked for).
-  /// flags: hipHostMalloc*. numa_node: where the memory is to come from, if it can; -1: the runtime says.
-  /// Throws hip_error: hipErrorOutOfMemory, hipErrorInvalidValue.
+  /// device: current during the call, which decides the context. flags: hipHostMalloc*. numa_node: the node
+  /// to prefer; -1: the runtime chooses. Throws hip_error: hipErrorOutOfMemory, hipErrorInvalidValue.
   void make(device_id device, unsigned int flags, int numa_node);
   pinned_buffer(pinned_buffer&&) noexcept = default;
   ~pinned_buffer() { destroy(*this); }
@@ -61,10 +60,10 @@ class pinned_buffer : public buffer {
   [[nodiscard]] std::string identify() const;
 };
 
-/// hipHostRegister / hipHostUnregister: host memory of the caller's, pinned while this lives.
+/// hipHostRegister / hipHostUnregister: existing host memory, pinned while this lives.
 class registered_buffer : public buffer {
  public:
-  /// Empty. memory: what is registered, let go when it is unregistered; where that fails it stays for good.
+  /// Empty. memory: what is registered; released when it is unregistered, never if that fails.
   registered_buffer(hip::runtime& runtime, plan_name name, std::shared_ptr<host_memory> memory)
       : buffer(runtime, std::move(name), memory->size_bytes()), memory_(std::move(memory)) {}
   /// Throws hip_error: hipErrorInvalidValue, hipErrorOutOfMemory.
@@ -93,7 +92,7 @@ class managed_buffer : public buffer {
   /// hipMemAdvise on a part. Throws hip_error: hipErrorInvalidValue, hipErrorInvalidDevice.
   void advise(hip::runtime& runtime, std::size_t offset_bytes, std::size_t size_bytes,
               hip::hipMemoryAdvise advice, device_id device) const;
-  /// hipMemPrefetchAsync on a part; enqueued on the stream (null: the current device's), not awaited.
+  /// hipMemPrefetchAsync on a part; enqueued on the stream (null: the current device's), without a wait.
   /// Throws hip_error: hipErrorInvalidValue, hipErrorInvalidDevice.
   void prefetch(hip::runtime& runtime, std::size_t offset_bytes, std::size_t size_bytes, device_id device,
                 hip::hipStream_t stream) const;

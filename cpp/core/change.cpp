@@ -7,67 +7,66 @@
 namespace hipplan {
 namespace {
 
-/// Rows that get ready at once, at most: about as many as can be made before signals are looked at again.
+/// The most rows that are prepared in advance: about as many as run before signals are checked again.
 constexpr std::size_t most_at_once = 512;
 
-/// Whether a roll back has to take the row back: it alters what stays.
-bool is_logged(const row& one) {
-  if (const auto* const access = std::get_if<set_rights>(&one.what)) return access->before.has_value();
-  if (const auto* const advice = std::get_if<advise_range>(&one.what)) return advice->before.has_value();
-  return std::holds_alternative<unmap_memory>(one.what);
+/// Whether a roll back has to undo the row: it alters an object that stays.
+bool is_logged(const row& next) {
+  if (const auto* const access = std::get_if<set_rights>(&next.what)) return access->before.has_value();
+  if (const auto* const advice = std::get_if<advise_range>(&next.what)) return advice->before.has_value();
+  return std::holds_alternative<unmap_memory>(next.what);
 }
 
 }  // namespace
 
 change::change(std::shared_ptr<holdings> of, change_plan plan)
-    : of_(std::move(of)),
-      home_(of_->home()),
+    : holdings_(std::move(of)),
+      state_(holdings_->state()),
       plan_(std::move(plan)),
-      is_plain_(mapping::is_plain(*home_->runtime)) {
-  const auto lock = home_->locked();  // until the change is the layout's
-  if (of_->closed_) throw std::logic_error("the layout is closed");
-  if (of_->retired_->goes_locked())
-    throw std::logic_error("something of an earlier change is not given back yet");
-  if (of_->change_) throw std::logic_error("the layout is being changed already");
-  before_ = of_->current_;
+      is_plain_(mapping::is_plain(*state_->runtime)) {
+  const auto lock = state_->locked();  // until the change is the layout's
+  if (holdings_->closed_) throw std::logic_error("the layout is closed");
+  if (holdings_->retired_->has_freeable_locked())
+    throw std::logic_error("objects of an earlier change are not freed yet");
+  if (holdings_->change_) throw std::logic_error("the layout is being changed already");
+  old_snapshot_ = holdings_->current_;
   const auto& rows = plan_.rows->rows;
   const auto owners = static_cast<std::size_t>(
-      std::ranges::count_if(rows, [](const auto& one) { return one.makes() || is_logged(one); }));
+      std::ranges::count_if(rows, [](const auto& next) { return next.makes() || is_logged(next); }));
   segment_ = std::make_shared<segment>(owners);
   if (plan_.extra_slots > table_.max_size() - std::min(plan_.slots, table_.max_size())) {
     throw std::length_error("more slots than a table can have");
   }
   table_.assign(plan_.slots + plan_.extra_slots, nullptr);
-  find_what_stays();
-  place_what_comes();
+  place_kept_objects();
+  place_new_objects();
   if (plan_.timed) times_.resize(rows.size());
 
-  auto segments = before_->segments();
+  auto segments = old_snapshot_->segments();
   if (!segment_->empty()) segments.push_back(segment_);
-  making_ = std::make_shared<snapshot>(home_, table_, segments, in_order_);
-  after_ = making_;
+  new_snapshot_ = std::make_shared<snapshot>(state_, table_, segments, in_order_);
+  after_ = new_snapshot_;
   if (plan_.extra_slots != 0) {
     const auto end = table_.begin() + static_cast<std::ptrdiff_t>(plan_.slots);
     after_ =
-        std::make_shared<snapshot>(home_, std::vector(table_.begin(), end), std::move(segments), in_order_);
+        std::make_shared<snapshot>(state_, std::vector(table_.begin(), end), std::move(segments), in_order_);
   }
-  of_->retired_->make_room_locked();
-  of_->made_ += owners;
-  of_->change_ = this;
+  holdings_->retired_->make_room_locked();
+  holdings_->made_count_ += owners;
+  holdings_->change_ = this;
 }
 
 change::~change() {
-  if (!runtime().may_call()) {  // a thread that the child has not got, or that sleeps at the end, may have
-                                // the lock
-    if (of_->change_ == this) of_->change_ = nullptr;
+  if (!runtime().may_call()) {  // a thread of the parent, or one that sleeps at exit, may hold the lock
+    if (holdings_->change_ == this) holdings_->change_ = nullptr;
     return;
   }
   roll_back();
-  of_->retired_->give_all_back();
+  holdings_->retired_->free_all();
 }
 
-void change::find_what_stays() {
-  const auto& old = before_->table();
+void change::place_kept_objects() {
+  const auto& old = old_snapshot_->table();
   const auto same = plan_.same_slots;
   if (same > std::min(plan_.slots, old.size())) throw std::out_of_range("more slots stay than there are");
   std::copy_n(old.begin(), same, table_.begin());
@@ -81,24 +80,25 @@ void change::find_what_stays() {
     if (from < same || stays[from - same]) throw std::out_of_range("one object would stay in two slots");
     stays[from - same] = true;
   }
-  old_ones_.segments = before_->segments();
+  replaced_owners_.segments = old_snapshot_->segments();
   for (auto slot = same; slot < old.size(); ++slot) {
-    if (old[slot] && !stays[slot - same]) old_ones_.owners.push_back(old[slot]);
+    if (old[slot] && !stays[slot - same]) replaced_owners_.owners.push_back(old[slot]);
   }
-  std::ranges::sort(old_ones_.owners, {}, &held::made);
+  std::ranges::sort(replaced_owners_.owners, {}, &held::made);
 }
 
-/// What a row makes has its place before the first row runs, empty; so has what takes an alteration back.
-void change::place_what_comes() {
-  new_ones_.owners.reserve(segment_->size());
-  new_ones_.segments.push_back(segment_);
-  in_order_ = before_->in_order() && plan_.same_slots == before_->size();
+/// Creates the owner of each row's object, empty, before the first row runs; also those that undo
+/// alterations.
+void change::place_new_objects() {
+  new_owners_.owners.reserve(segment_->size());
+  new_owners_.segments.push_back(segment_);
+  in_order_ = old_snapshot_->in_order() && plan_.same_slots == old_snapshot_->size();
   auto expected = plan_.same_slots;
   for (const auto& next : plan_.rows->rows) {
     if (!next.makes() && !is_logged(next)) continue;
-    auto& out = (*segment_)[new_ones_.owners.size()];
-    new_ones_.owners.push_back(&out);
-    out.made = of_->made_ + new_ones_.owners.size();
+    auto& out = (*segment_)[new_owners_.owners.size()];
+    new_owners_.owners.push_back(&out);
+    out.made = holdings_->made_count_ + new_owners_.owners.size();
     if (!next.makes()) {
       log_.push_back(&out);
       continue;
@@ -107,24 +107,24 @@ void change::place_what_comes() {
       throw std::out_of_range("a row's slot is taken, or not in the table");
     table_[next.slot] = &out;
     in_order_ = in_order_ && next.slot == expected++;
-    if (next.slot >= plan_.slots) old_ones_.owners.push_back(&out);  // it is there only meanwhile
+    if (next.slot >= plan_.slots) replaced_owners_.owners.push_back(&out);  // exists only during the change
   }
-  if (!old_ones_.owners.empty()) old_ones_.segments.push_back(segment_);
+  if (!replaced_owners_.owners.empty()) replaced_owners_.segments.push_back(segment_);
 }
 
 std::vector<leased> change::bar(bool force) {
   std::vector<std::pair<std::uintptr_t, std::size_t>> ranges;
   {
-    const auto lock = home_->locked();
-    for (const auto* const one : old_ones_.owners) {
+    const auto lock = state_->locked();
+    for (const auto* const owner : replaced_owners_.owners) {
       std::visit(
           [&](const auto& what) {
-            // Of a range, too: views may be out of what sleeps in it, and is not mapped.
+            // Ranges too: there may be views of memory in it that sleeps, and is not mapped.
             if constexpr (requires { what.address(); }) {
               if (!what.empty()) ranges.emplace_back(what.address(), what.size_bytes());
             }
           },
-          one->what);
+          owner->what);
     }
   }
   std::ranges::sort(ranges);
@@ -134,9 +134,9 @@ std::vector<leased> change::bar(bool force) {
     for (; i < ranges.size() && ranges[i].first <= address + size_bytes; ++i) {
       size_bytes = std::max(size_bytes, ranges[i].first + ranges[i].second - address);
     }
-    auto holders = of_->leases()->bar(address, size_bytes, force);
+    auto holders = holdings_->leases()->bar(address, size_bytes, force);
     if (!holders.empty() && !force) {
-      for (const auto& [begin, bytes] : barred_) of_->leases()->unbar(begin, bytes);
+      for (const auto& [begin, bytes] : barred_) holdings_->leases()->unbar(begin, bytes);
       barred_.clear();
       return holders;
     }
@@ -146,19 +146,19 @@ std::vector<leased> change::bar(bool force) {
 }
 
 void change::bind(std::vector<binding> bound) {
-  const auto lock = home_->locked();
-  if (undecided()) bound_.swap(bound);  // what there was is let go behind the lock
+  const auto lock = state_->locked();
+  if (undecided()) bound_.swap(bound);  // the old bindings are destroyed after the lock
 }
 
 void change::advance(std::size_t end, std::chrono::steady_clock::time_point until) {
-  const auto lock = home_->locked();
+  const auto lock = state_->locked();
   if (!undecided()) throw std::logic_error("the change is decided");
   if (failed_) throw std::logic_error("a row of the change has failed: it can only be rolled back");
   end = std::min(end, plan_.rows->rows.size());
   deadline stop(until);
-  struct puts_device_back {
+  struct restores_device {
     change& self;
-    ~puts_device_back() {
+    ~restores_device() {
       self.current_.reset();
       self.device_ = {-1};
     }
@@ -166,14 +166,14 @@ void change::advance(std::size_t end, std::chrono::steady_clock::time_point unti
   failed_ = true;
   while (done_ < end && !stop.over()) {
     if (done_ >= first_ready_ + ready_.size()) get_ready(end);
-    if (const auto size = row_size(end)) {
-      run_row(size, stop);
+    if (const auto size = count_plain_rows(end)) {
+      run_plain_rows(size, stop);
     } else {
-      run_one(stop);
+      run_single_row(stop);
     }
   }
   failed_ = false;
-  // About as many as could be made in the time get ready the next time.
+  // The next call prepares about as many rows as this one had time to run.
   const auto used = done_ - first_ready_;
   if (stop.over() && used < ready_.size())
     at_once_ = std::clamp<std::size_t>(used + used / 8, 16, most_at_once);
@@ -192,7 +192,7 @@ void change::get_ready(std::size_t end) {
   if (!ready_.empty()) at_once_ = std::min(2 * at_once_, most_at_once);
 }
 
-/// False for a row that is made by itself, or needs what is not made yet.
+/// False for a row that cannot be prepared: of a rarer kind, or it needs an object that does not exist yet.
 bool change::add_ready(const row& next) {
   ready_row ready;
   if (const auto* const create = std::get_if<create_allocation>(&next.what)) {
@@ -225,20 +225,20 @@ bool change::add_ready(const row& next) {
 }
 
 driver_call change::call_of(const ready_row& ready) const {
-  if (!ready.made) return ready.mapped->setting_access(ready.access->now, ready.access->together);
-  if (ready.memory) return std::get<mapping>(ready.made->what).making(*ready.memory);
-  return std::get<allocation>(ready.made->what).making();
+  if (!ready.made) return ready.mapped->access_call(ready.access->now, ready.access->together);
+  if (ready.memory) return std::get<mapping>(ready.made->what).make_call(*ready.memory);
+  return std::get<allocation>(ready.made->what).make_call();
 }
 
-/// Throws what the row failed with.
-void change::take_answer(const ready_row& ready, const driver_call& call, hip::hipError_t result) {
-  if (!ready.made) return ready.mapped->access_set(ready.access->now, result);
-  if (ready.memory) return std::get<mapping>(ready.made->what).made(*ready.memory, result);
-  std::get<allocation>(ready.made->what).made(call, result);
+/// Passes the result of a call to the row's owner. Throws the row's error.
+void change::take_result(const ready_row& ready, const driver_call& call, hip::hipError_t result) {
+  if (!ready.made) return ready.mapped->take_access_result(ready.access->now, result);
+  if (ready.memory) return std::get<mapping>(ready.made->what).take_make_result(*ready.memory, result);
+  std::get<allocation>(ready.made->what).take_make_result(call, result);
 }
 
-/// How many of the next rows are one plain call each with the same device current.
-std::size_t change::row_size(std::size_t end) {
+/// Counts the next rows that are one plain call each with the same device current, and makes it current.
+std::size_t change::count_plain_rows(std::size_t end) {
   if (plan_.timed) return 0;
   std::size_t size = 0;
   const auto last = std::min(end, first_ready_ + ready_.size());
@@ -251,20 +251,20 @@ std::size_t change::row_size(std::size_t end) {
   return size;
 }
 
-void change::run_row(std::size_t size, deadline& stop) {
+void change::run_plain_rows(std::size_t size, deadline& stop) {
   const auto calls = std::span(calls_).subspan(done_ - first_ready_, size);
-  const auto outcome = make_row(runtime(), calls, stop);
+  const auto outcome = make_calls(runtime(), calls, stop);
   for (const auto& call : calls.first(outcome.done)) {
-    take_answer(ready_[done_ - first_ready_], call, hip::hipSuccess);
+    take_result(ready_[done_ - first_ready_], call, hip::hipSuccess);
     ++done_;
   }
   if (outcome.thrown) std::rethrow_exception(outcome.thrown);
   if (outcome.result != hip::hipSuccess) {
-    take_answer(ready_[done_ - first_ready_], calls[outcome.done], outcome.result);
+    take_result(ready_[done_ - first_ready_], calls[outcome.done], outcome.result);
   }
 }
 
-void change::run_one(deadline& stop) {
+void change::run_single_row(deadline& stop) {
   using clock = std::chrono::steady_clock;
   const auto& next = plan_.rows->rows[done_];
   const auto began = plan_.timed ? clock::now() : clock::time_point{};
@@ -292,8 +292,7 @@ bool change::needs_another(device_id wanted) const {
   return wanted.value >= 0 && !(current_ && device_ == wanted);
 }
 
-/// One scope for all rows that follow one another on a device: asking which one is current costs a call each
-/// time.
+/// One scope for all successive rows of a device: each new scope costs a hipGetDevice.
 void change::make_current(device_id wanted) {
   if (!needs_another(wanted)) return;
   current_.reset();
@@ -301,41 +300,40 @@ void change::make_current(device_id wanted) {
   device_ = wanted;
 }
 
-/// The new snapshot's, of the old one's.
-void change::take_place() noexcept {
+void change::commit_locked() noexcept {
   decision_ = decision::commit;
-  of_->current_ = after_;
-  of_->leases()->settle();
-  for (auto* const one : log_) one->clear();
-  leave(std::move(old_ones_));
+  holdings_->current_ = after_;
+  holdings_->leases()->settle();
+  for (auto* const owner : log_) owner->clear();
+  retire_rest(std::move(replaced_owners_));
 }
 
 void change::roll_back() noexcept {
-  if (home_->is_parents()) {
+  if (state_->in_forked_child()) {
     if (undecided()) decision_ = decision::roll_back;
-    if (of_->change_ == this) of_->change_ = nullptr;
+    if (holdings_->change_ == this) holdings_->change_ = nullptr;
     return;
   }
-  std::vector<binding> bound;  // let go behind the lock
-  const std::lock_guard lock(home_->mutex);
+  std::vector<binding> bound;  // destroyed after the lock
+  const std::lock_guard lock(state_->mutex);
   bound = roll_back_locked();
 }
 
 std::vector<binding> change::roll_back_locked() noexcept {
   if (!undecided()) return {};
   decision_ = decision::roll_back;
-  for (const auto& [address, size_bytes] : barred_) of_->leases()->unbar(address, size_bytes);
-  for (auto* const one : new_ones_.owners) {
-    if (one->done()) one->clear();  // what was to be registered is the caller's again
+  for (const auto& [address, size_bytes] : barred_) holdings_->leases()->unbar(address, size_bytes);
+  for (auto* const owner : new_owners_.owners) {
+    if (owner->done()) owner->clear();  // releases memory that was to be registered
   }
-  leave(std::move(new_ones_));
+  retire_rest(std::move(new_owners_));
   return std::exchange(bound_, {});
 }
 
-/// The end, with what it leaves over.
-void change::leave(retirement&& over) noexcept {
-  of_->change_ = nullptr;
-  of_->retired_->add_locked(std::move(over));
+/// Ends the change and retires the losing side.
+void change::retire_rest(retirement&& rest) noexcept {
+  holdings_->change_ = nullptr;
+  holdings_->retired_->add_locked(std::move(rest));
 }
 
 }  // namespace hipplan

@@ -21,7 +21,7 @@ overloaded(Kinds...) -> overloaded<Kinds...>;
 void change::make(const row& next) {
   auto& out = table_[next.slot]->what;
   const auto empty = [&]<class Kind, class... More>(std::type_identity<Kind>, More&&... more) -> Kind& {
-    // Its constructor may throw, a move may not.
+    // The constructor may throw; the move into the slot may not.
     Kind made(runtime(), next.name, std::forward<More>(more)...);
     return out.emplace<Kind>(std::move(made));
   };
@@ -89,8 +89,8 @@ void change::alter(const row& next) {
           [&](const set_rights& access) {
             const auto& what = get<mapping>(next.slot);
             if (!access.before) return what.set_access(access.now, access.together);
-            // Taken back in any case where several are named: HIP gives one device after another its right,
-            // and keeps what it gave before the one that it refuses.
+            // With several devices it is undone even if the call fails: HIP sets one device's right after
+            // another, and keeps those before the one that it refuses.
             logged(
                 what.shared_name(), "the access of " + what.identify(),
                 [&what, rows = plan_.rows, &access] { what.set_access(*access.before, access.together); },
@@ -100,17 +100,19 @@ void change::alter(const row& next) {
             auto& what = get<mapping>(next.slot);
             if (what.empty()) throw std::out_of_range("a mapping that is not mapped cannot be unmapped");
             const auto back = [&what, &memory = get<allocation>(unmap.memory), rows = plan_.rows, &unmap] {
-              // Else it is restored, and there was no memory for what the rights were refused with.
+              // Not empty: an earlier try mapped it, and then found no memory to report that the rights
+              // failed.
               if (what.empty()) what.make(memory);
               if (!unmap.before.empty()) what.set_access(unmap.before, unmap.together);
             };
             logged(what.shared_name(), what.identify() + " (to be mapped back)", back, false,
-                   [&] { what.take_out(); });
+                   [&] { what.unmap_for_restore(); });
           },
           [&](const advise_range& advice) {
             const auto& what = get<managed_buffer>(next.slot);
-            const auto advise = [&calls = runtime(), &what, rows = plan_.rows, &advice](const auto& one) {
-              what.advise(calls, advice.offset_bytes, advice.size_bytes, one.first, one.second);
+            const auto advise = [&calls = runtime(), &what, rows = plan_.rows,
+                                 &advice](const auto& advice_on) {
+              what.advise(calls, advice.offset_bytes, advice.size_bytes, advice_on.first, advice_on.second);
             };
             if (!advice.before) return advise(advice.now);
             logged(
@@ -144,13 +146,14 @@ void change::alter(const row& next) {
       next.what);
 }
 
-/// keeps_failed: a call that fails may have altered something all the same.
+/// Makes a call that alters an object, after storing its undo. keeps_failed: a call that fails may have
+/// altered something in spite of the error.
 template <class Call>
 void change::logged(plan_name name, std::string identity, std::function<void()> back, bool keeps_failed,
                     Call call) {
   auto& entry = log_.at(logged_++)->what;
-  alteration taken_back_by(std::move(name), std::move(identity), std::move(back));
-  entry.emplace<alteration>(std::move(taken_back_by));
+  alteration undo(std::move(name), std::move(identity), std::move(back));
+  entry.emplace<alteration>(std::move(undo));
   try {
     call();
   } catch (...) {

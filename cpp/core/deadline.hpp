@@ -1,4 +1,4 @@
-// When to stop for a moment, asked after every call of a long row of them.
+// A deadline that is cheap to check after every one of thousands of driver calls.
 #pragma once
 
 #include <algorithm>
@@ -12,21 +12,21 @@ class deadline {
   using time = std::chrono::steady_clock::time_point;
   explicit deadline(time until) : until_(until) {}
 
-  /// Notified of each call. It looks at the clock after 1, 2, 4, 8, 16, 32, 48 ... of
-  /// them, because after each it would take a fifth of what all else takes around a driver call. Never more
-  /// than 16 pass unseen: calls that were quick may be followed by slow ones.
+  /// Counts a call. It reads the clock after 1, 2, 4, 8, 16, 32, 48 ... calls, because reading it after each
+  /// would add a fifth to hipplan's own cost of a driver call. Never more than 16 calls pass without a check:
+  /// slow calls may follow quick ones.
   void call_made() {
-    if (++calls_ < look_at_) return;
-    look_at_ = calls_ + std::min<std::size_t>(calls_, 16);
+    if (++calls_ < check_at_) return;
+    check_at_ = calls_ + std::min<std::size_t>(calls_, 16);
     over_ = std::chrono::steady_clock::now() >= until_;
   }
-  /// Whether it had passed when it looked last.
+  /// Whether the deadline had passed at the last check.
   [[nodiscard]] bool over() const noexcept { return over_; }
 
  private:
   time until_;
   std::size_t calls_ = 0;
-  std::size_t look_at_ = 1;
+  std::size_t check_at_ = 1;
   bool over_ = false;
 };
 

@@ -4,15 +4,17 @@
 
 namespace hipplan {
 
-row_outcome make_row(hip::runtime& runtime, std::span<driver_call> calls, deadline& stop) noexcept {
-  row_outcome out;
+calls_outcome make_calls(hip::runtime& runtime, std::span<driver_call> calls, deadline& stop) noexcept {
+  calls_outcome out;
   try {
-    // The call after this one is read before it: behind it, that would take as long as all the rest here.
+    // The next call is read before this one is made: after it, the caches hold the driver's data, and reading
+    // would take as long as all the rest of this loop.
     auto next = calls.empty() ? driver_call{} : calls.front();
     while (out.done < calls.size()) {
       const auto call = next;
       next = calls[std::min(out.done + 1, calls.size() - 1)];
-      auto handle = call.handle;  // on the stack: of any other place the simulator asks the kernel
+      auto handle =
+          call.handle;  // on the stack: the simulator asks the kernel whether other memory is writable
       out.result = call.make(runtime, handle);
       calls[out.done].handle = handle;
       if (out.result != hip::hipSuccess) [[unlikely]]

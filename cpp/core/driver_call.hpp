@@ -1,9 +1,8 @@
-// Driver calls as plain data, so that thousands of them can follow one another with next to nothing in
-// between.
+// Driver calls as plain data, so that thousands of them run in a tight loop.
 //
-// After a call of the driver the processor's caches, and what it knows of pages and branches, are the
-// driver's. So the calls of a row lie side by side, and the loop that makes them is a few lines of machine
-// code; what the answers mean to the owners is settled before and after, for all of them at once.
+// After a driver call the processor's caches, TLB and branch predictor hold the driver's data. So the calls
+// of a batch lie side by side in memory, and the loop that makes them is short; the owners prepare all calls
+// before it and take all results after it.
 #pragma once
 
 #include <cstddef>
@@ -22,15 +21,15 @@ struct driver_call {
   function which = function::hipMemCreate;
   std::uintptr_t address = 0;
   std::size_t size_bytes = 0;
-  hip::hipMemGenericAllocationHandle_t handle{};  ///< of hipMemCreate: its answer
+  hip::hipMemGenericAllocationHandle_t handle{};  ///< of hipMemCreate: its result
   const hip::hipMemAllocationProp* properties = nullptr;
   std::span<const hip::hipMemAccessDesc> rights{};
 
   [[nodiscard]] hip::hipError_t make(hip::runtime& runtime) { return make(runtime, handle); }
-  /// made: where hipMemCreate's answer goes.
+  /// made: receives the handle of a hipMemCreate.
   [[nodiscard]] hip::hipError_t make(hip::runtime& runtime,
                                      hip::hipMemGenericAllocationHandle_t& made) const {
-    // No switch: its table of jumps would be one more thing that is not in the caches.
+    // Not a switch: its jump table would be one more cache miss.
     void* const pointer = reinterpret_cast<void*>(address);
     if (which == function::hipMemMap) return runtime.hipMemMap(pointer, size_bytes, 0, handle, 0);
     if (which == function::hipMemSetAccess) {
@@ -43,15 +42,15 @@ struct driver_call {
   }
 };
 
-/// How far a row came.
-struct row_outcome {
+/// The outcome of a batch of calls.
+struct calls_outcome {
   std::size_t done = 0;                      ///< calls that succeeded
-  hip::hipError_t result = hip::hipSuccess;  ///< of the one after them; success: the time was over
-  std::exception_ptr thrown;                 ///< instead of that call: the interceptor
+  hip::hipError_t result = hip::hipSuccess;  ///< of the call after them; success: the deadline has passed
+  std::exception_ptr thrown;                 ///< by the interceptor, in place of that call
 };
 
-/// Makes calls one after the other until one fails or the time is over, which is looked at after each.
-[[nodiscard]] row_outcome make_row(hip::runtime& runtime, std::span<driver_call> calls,
-                                   deadline& stop) noexcept;
+/// Makes calls one after the other until one fails or the deadline has passed.
+[[nodiscard]] calls_outcome make_calls(hip::runtime& runtime, std::span<driver_call> calls,
+                                       deadline& stop) noexcept;
 
 }  // namespace hipplan

@@ -12,8 +12,8 @@ void event::make(device_id device) {
 }
 
 void event::release() {
-  answered(once([&] { return runtime().hipEventDestroy(event_); }), "hipEventDestroy",
-           [&] { return std::pair(identify(), "event=" + hexadecimal(event_)); });
+  check_release(release_once([&] { return runtime().hipEventDestroy(event_); }), "hipEventDestroy",
+                [&] { return std::pair(identify(), "event=" + hexadecimal(event_)); });
 }
 
 std::string event::identify() const { return "event of '" + name() + "'"; }

@@ -1,4 +1,5 @@
-// A mark in a stream: whether the work before it is done. hipEventCreateWithFlags / hipEventDestroy.
+// An event in a stream, to find out whether the work before it is done. hipEventCreateWithFlags /
+// hipEventDestroy.
 #pragma once
 
 #include "owned.hpp"
@@ -7,7 +8,7 @@ namespace hipplan {
 
 class event : public owned {
  public:
-  /// Empty. name: of what the work is for.
+  /// Empty. name: the plan's name of the object that the work is for.
   event(hip::runtime& runtime, plan_name name) : owned(runtime, std::move(name)) {}
   /// Throws hip_error: hipErrorInvalidDevice, hipErrorOutOfMemory.
   void make(device_id device);

@@ -15,12 +15,12 @@ namespace hipplan {
 namespace {
 
 constexpr std::size_t call_bytes = std::size_t{512} << 10;
-/// What lies between two rows is read with them, where that costs less than another call.
+/// Gaps up to this size are read together with the rows around them: that costs less than another call.
 constexpr std::size_t gap_bytes_max = std::size_t{8} << 10;
 constexpr std::size_t vectors_max = 512;
 
-/// Calls use(offset in the file, offset in the part, bytes) for each run of bytes of a part of the rows, of
-/// call_bytes at most, until it is to stop. False: it was.
+/// Splits a part of the rows into contiguous runs of at most call_bytes, and calls use(offset in the file,
+/// offset in the part, bytes) for each. Returns false if `stop` became true.
 template <class Use>
 bool for_each_run(const file_rows& rows, std::size_t at, std::size_t size_bytes,
                   const std::atomic<bool>& stop, Use use) {
@@ -36,18 +36,18 @@ bool for_each_run(const file_rows& rows, std::size_t at, std::size_t size_bytes,
   return true;
 }
 
-/// Runs of bytes that lie near to each other in a file, in its order, read with one call.
+/// Collects runs of bytes that are close to each other in a file, to read them with one preadv.
 class near_runs {
  public:
   explicit near_runs(int descriptor) noexcept : descriptor_(descriptor) {}
 
   /// Throws as read().
   void add(std::uint64_t offset, std::byte* to, std::size_t size_bytes) {
-    const bool far = offset < end_ || offset - end_ > gap_bytes_max;
-    if (far || count_ + 2 > vectors_max || end_ - begin_ + size_bytes > call_bytes) read();
+    const bool starts_anew = offset < end_ || offset - end_ > gap_bytes_max;
+    if (starts_anew || count_ + 2 > vectors_max || end_ - begin_ + size_bytes > call_bytes) read();
     if (count_ == 0) {
       begin_ = offset;
-      if (offset >= told_to_) tell(offset);
+      if (offset >= advised_to_) advise(offset);
     } else if (offset > end_) {
       vectors_[count_++] = {between_.data(), offset - end_};
     }
@@ -78,16 +78,16 @@ class near_runs {
   }
 
  private:
-  /// The kernel reads this and the next call's bytes at once, if it likes: it is a hint.
-  void tell(std::uint64_t offset) noexcept {
-    told_to_ = offset + call_bytes;
+  /// Lets the kernel read the bytes of this call and the next ahead.
+  void advise(std::uint64_t offset) noexcept {
+    advised_to_ = offset + call_bytes;
     (void)posix_fadvise(descriptor_, static_cast<off_t>(offset), 2 * call_bytes, POSIX_FADV_WILLNEED);
   }
 
   int descriptor_;
   std::uint64_t begin_ = 0;
   std::uint64_t end_ = 0;
-  std::uint64_t told_to_ = 0;
+  std::uint64_t advised_to_ = 0;
   std::size_t count_ = 0;
   std::array<iovec, vectors_max> vectors_;
   std::array<std::byte, gap_bytes_max> between_;

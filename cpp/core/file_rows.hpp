@@ -1,7 +1,7 @@
 // Rows of bytes in a file, read and written with pread and pwrite in short calls.
 //
-// Files are not mapped: one that somebody cuts short meanwhile is an error, not SIGBUS. A call moves half a
-// MiB at most, so that an interrupt waits for no more.
+// Files are not mapped: so a file that another process truncates causes an error, not SIGBUS. A call moves
+// half a MiB at most, so that an interrupt never waits for more.
 #pragma once
 
 #include <atomic>
@@ -16,14 +16,14 @@ struct file_rows {
   std::uint64_t offset;
   std::size_t row_bytes;
   std::uint64_t stride_bytes;
-  std::size_t begin_bytes = 0;  ///< of the rows' bytes, where the job's begin
+  std::size_t begin_bytes = 0;  ///< where the job begins, counted in the bytes of the rows
 };
 
-/// The `at`th byte of the rows and those that follow; the kernel reads ahead meanwhile. False: stopped.
-/// Throws std::system_error, std::invalid_argument (a short file).
+/// Reads `size_bytes` from the `at`th byte of the rows on; the kernel reads ahead meanwhile. Returns false if
+/// stopped. Throws std::system_error, std::invalid_argument (a short file).
 [[nodiscard]] bool read_rows(const file_rows& rows, std::size_t at, std::byte* to, std::size_t size_bytes,
                              const std::atomic<bool>& stop);
-/// False: stopped. Throws std::system_error.
+/// Returns false if stopped. Throws std::system_error.
 [[nodiscard]] bool write_rows(const file_rows& rows, std::size_t at, const std::byte* from,
                               std::size_t size_bytes, const std::atomic<bool>& stop);
 

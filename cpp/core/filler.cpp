@@ -33,7 +33,7 @@ void filler::add_device(device_id device, std::vector<hip::hipStream_t> streams,
                         std::size_t staging_bytes) {
   if (streams.empty() || staging_bytes < 2 * element_bytes)
     throw std::invalid_argument("a device without lanes");
-  ways_.push_back({device, std::move(streams), reinterpret_cast<std::byte*>(staging), staging_bytes});
+  devices_.push_back({device, std::move(streams), reinterpret_cast<std::byte*>(staging), staging_bytes});
 }
 
 void filler::load(std::string name, device_id device, std::uintptr_t address, std::size_t size_bytes,
@@ -56,7 +56,7 @@ void filler::fill(std::string name, device_id device, std::uintptr_t address, st
 void filler::copy(std::string name, device_id device, std::uintptr_t to, device_id from_device,
                   std::uintptr_t from, std::size_t size_bytes, bool staged) {
   const bool to_host = device == cpu_device;
-  // A device's lane does it; its own memory is the other side.
+  // A device's lane copies to the host, so `device` is always the one whose lane works.
   if (to_host) std::swap(device, from_device);
   jobs_.push_back({transfer_job::kind::copy,
                    std::move(name),
@@ -73,11 +73,12 @@ void filler::copy(std::string name, device_id device, std::uintptr_t to, device_
 
 std::uint64_t filler::total_bytes() const noexcept {
   std::uint64_t total = 0;
-  for (const auto& one : jobs_) total += one.size_bytes;
+  for (const auto& job : jobs_) total += job.size_bytes;
   return total;
 }
 
-std::vector<lane_memory> filler::lanes_to(const way& to, std::size_t count_max, bool lends) const {
+std::vector<lane_memory> filler::lanes_to(const device_resources& to, std::size_t count_max,
+                                          bool lends) const {
   const auto count = std::clamp<std::size_t>(to.staging_bytes / (2 * least_piece_bytes), 1, count_max);
   const auto room = to.staging_bytes / (2 * count);
   const auto piece_bytes =
@@ -91,41 +92,41 @@ std::vector<lane_memory> filler::lanes_to(const way& to, std::size_t count_max, 
   return out;
 }
 
-void filler::cut(share& out) const {
-  for (const auto& one : jobs_) {
-    if (one.device != out.device) continue;
-    const bool direct = !one.uses_staging() && one.device != cpu_device;
+void filler::add_pieces(device_work& out) const {
+  for (const auto& job : jobs_) {
+    if (job.device != out.device) continue;
+    const bool direct = !job.uses_staging() && job.device != cpu_device;
     const auto step = direct ? unstaged_piece_bytes : out.lanes.front().piece_bytes;
-    for (std::size_t at = 0; at < one.size_bytes; at += step) {
-      out.pieces.push_back({&one, at, std::min(step, one.size_bytes - at)});
+    for (std::size_t at = 0; at < job.size_bytes; at += step) {
+      out.pieces.push_back({&job, at, std::min(step, job.size_bytes - at)});
     }
   }
 }
 
-std::deque<filler::share> filler::shares() const {
+std::deque<filler::device_work> filler::work_by_device() const {
   std::vector<device_id> busy;
   busy.reserve(jobs_.size());
-  for (const auto& one : jobs_) busy.push_back(one.device);
+  for (const auto& job : jobs_) busy.push_back(job.device);
   std::ranges::sort(busy);
-  busy.erase(std::unique(busy.begin(), busy.end()), busy.end());  // clang 15 knows no ranges::unique
+  busy.erase(std::unique(busy.begin(), busy.end()), busy.end());  // clang 15 has no ranges::unique
   const auto processors = processors_ == 0 ? usable_processors() : processors_;
   const auto each = std::clamp<std::size_t>(processors / std::max<std::size_t>(1, busy.size()), 2, lanes_max);
   const bool lends = std::ranges::any_of(jobs_, &transfer_job::passes_two);
 
-  std::deque<share> out;
-  for (const auto& one : ways_) out.emplace_back(one.device).lanes = lanes_to(one, each, lends);
+  std::deque<device_work> out;
+  for (const auto& to : devices_) out.emplace_back(to.device).lanes = lanes_to(to, each, lends);
   out.emplace_back(cpu_device).lanes.assign(each, {cpu_device, nullptr, nullptr, host_piece_bytes});
-  if (lends) {  // what passes through two devices' staging has to fit both
+  if (lends) {  // a piece that passes through the staging of two devices has to fit both
     auto least = host_piece_bytes;
-    for (const auto& one : out) least = std::min(least, one.lanes.front().piece_bytes);
-    for (auto& one : out) {
-      for (auto& on : one.lanes) on.piece_bytes = least;
+    for (const auto& queue : out) least = std::min(least, queue.lanes.front().piece_bytes);
+    for (auto& queue : out) {
+      for (auto& lane : queue.lanes) lane.piece_bytes = least;
     }
   }
   for (const auto device : busy) {
-    const auto at = std::ranges::find(out, device, &share::device);
+    const auto at = std::ranges::find(out, device, &device_work::device);
     if (at == out.end()) throw std::invalid_argument("no lane for " + text(device));
-    cut(*at);
+    add_pieces(*at);
   }
   return out;
 }
@@ -137,8 +138,8 @@ void filler::run(const std::function<void(std::uint64_t)>& tick) {
   const struct forget {
     std::vector<transfer_job>& jobs;
     ~forget() { jobs.clear(); }
-  } at_the_end{jobs_};  // after the lanes have ended, however they do
-  auto all = shares();
+  } at_the_end{jobs_};  // after the lanes have ended, with or without an error
+  auto all = work_by_device();
   if (total_bytes() <= small_bytes) return run_here(all, tick);
   std::mutex mutex;
   std::condition_variable finished;
@@ -146,12 +147,12 @@ void filler::run(const std::function<void(std::uint64_t)>& tick) {
   {
     std::vector<std::jthread> threads;
     try {
-      for (auto& mine : all) {
+      for (auto& queue : all) {
         const without_signals started;
-        for (std::size_t number = 0; number < std::min(mine.lanes.size(), mine.pieces.size()); ++number) {
+        for (std::size_t number = 0; number < std::min(queue.lanes.size(), queue.pieces.size()); ++number) {
           const std::lock_guard lock(mutex);
-          threads.emplace_back([this, &all, &mine, number, &mutex, &finished, &running] {
-            work(all, mine, number);
+          threads.emplace_back([this, &all, &queue, number, &mutex, &finished, &running] {
+            run_lane(all, queue, number);
             const std::lock_guard done(mutex);
             --running;
             finished.notify_one();
@@ -166,7 +167,7 @@ void filler::run(const std::function<void(std::uint64_t)>& tick) {
         lock.lock();
       }
     } catch (...) {
-      stop_ = true;  // the lanes end with the call they are at, and are waited for
+      stop_ = true;  // the lanes end after their current call; ~jthread waits for them
       throw;
     }
   }
@@ -174,30 +175,30 @@ void filler::run(const std::function<void(std::uint64_t)>& tick) {
   tick(done_bytes_);
 }
 
-void filler::run_here(std::deque<share>& all, const std::function<void(std::uint64_t)>& tick) {
-  for (const auto& one : jobs_) {
-    auto& mine = *std::ranges::find(all, one.device, &share::device);
+void filler::run_here(std::deque<device_work>& all, const std::function<void(std::uint64_t)>& tick) {
+  for (const auto& job : jobs_) {
+    auto& queue = *std::ranges::find(all, job.device, &device_work::device);
     std::optional<scoped_device> current;
-    if (one.device != cpu_device) current.emplace(*runtime_, one.device);
-    lane on(*runtime_, mine.lanes.front(), partner(all, 0), stop_, done_bytes_);
-    for (; mine.next < mine.pieces.size() && mine.pieces[mine.next].whose == &one; ++mine.next) {
-      on.next(mine.pieces[mine.next]);
+    if (job.device != cpu_device) current.emplace(*runtime_, job.device);
+    lane on(*runtime_, queue.lanes.front(), partner(all, 0), stop_, done_bytes_);
+    for (; queue.next < queue.pieces.size() && queue.pieces[queue.next].job == &job; ++queue.next) {
+      on.next(queue.pieces[queue.next]);
     }
     on.finish();
   }
   tick(done_bytes_);
 }
 
-void filler::work(const std::deque<share>& all, share& mine, std::size_t number) {
+void filler::run_lane(const std::deque<device_work>& all, device_work& queue, std::size_t number) {
   try {
-    if (mine.device != cpu_device) {
-      runtime_->check(runtime_->hipSetDevice(mine.device.value), "hipSetDevice", text(mine.device));
+    if (queue.device != cpu_device) {
+      runtime_->check(runtime_->hipSetDevice(queue.device.value), "hipSetDevice", text(queue.device));
     }
-    lane on(*runtime_, mine.lanes[number], partner(all, number), stop_, done_bytes_);
+    lane on(*runtime_, queue.lanes[number], partner(all, number), stop_, done_bytes_);
     while (!stop_) {
-      const auto next = mine.next++;
-      if (next >= mine.pieces.size()) return on.finish();
-      on.next(mine.pieces[next]);
+      const auto next = queue.next++;
+      if (next >= queue.pieces.size()) return on.finish();
+      on.next(queue.pieces[next]);
     }
   } catch (...) {
     stop_ = true;
@@ -206,9 +207,9 @@ void filler::work(const std::deque<share>& all, share& mine, std::size_t number)
   }
 }
 
-lane::partner_of filler::partner(const std::deque<share>& all, std::size_t number) {
+lane::partner_of filler::partner(const std::deque<device_work>& all, std::size_t number) {
   return [&all, number](device_id device) -> const lane_memory& {
-    const auto at = std::ranges::find(all, device, &share::device);
+    const auto at = std::ranges::find(all, device, &device_work::device);
     if (at == all.end()) throw std::invalid_argument("no lane for " + text(device));
     return at->lanes[number % at->lanes.size()];
   };

@@ -1,4 +1,4 @@
-// One object that a layout owns, of whichever kind; or an alteration of one that a roll back takes back.
+// One object that a layout owns, of any kind; or an alteration that a roll back undoes.
 #pragma once
 
 #include <cstdint>
@@ -18,29 +18,30 @@
 namespace hipplan {
 
 struct held {
-  /// Empty before its row, and after it was given back.
+  /// Empty before its row has run, and after it was freed.
   using owner = std::variant<std::monostate, allocation, address_range, mapping, device_buffer, pinned_buffer,
                              registered_buffer, managed_buffer, stream, peer_link, alteration>;
 
   owner what;
-  std::uint64_t made = 0;  ///< its place in the order in which the layout made things; given back in reverse
+  std::uint64_t made = 0;  ///< place in the order of creation; objects are freed in reverse
 
-  /// Owns an object of the driver's now.
-  // NOLINTNEXTLINE(bugprone-exception-escape): never valueless: nothing throws while it is put in
+  /// Whether it owns a driver object now.
+  // NOLINTNEXTLINE(bugprone-exception-escape): never valueless: no assignment to it can throw
   [[nodiscard]] bool full() const noexcept {
     return std::visit(
-        [](const auto& one) {
-          if constexpr (requires { one.empty(); }) return !one.empty();
+        [](const auto& object) {
+          if constexpr (requires { object.empty(); }) return !object.empty();
           return false;
         },
         what);
   }
-  /// Nothing is left to do about it: it owns nothing, and no failure is untold.
+  /// Whether nothing is left to do: it owns nothing, and no failure is unreported.
   // NOLINTNEXTLINE(bugprone-exception-escape): as above
   [[nodiscard]] bool done() const noexcept {
     return std::visit(
-        [](const auto& one) {
-          if constexpr (requires { one.untold(); }) return one.empty() && !one.untold();
+        [](const auto& object) {
+          if constexpr (requires { object.has_unreported_failure(); })
+            return object.empty() && !object.has_unreported_failure();
           return true;
         },
         what);
@@ -49,7 +50,7 @@ struct held {
   void clear() noexcept { what.emplace<std::monostate>(); }
 };
 
-/// What one change makes, side by side in the order of making; never resized, so that pointers into it stay.
+/// The objects that one change makes, in the order of creation; never resized, so that pointers stay valid.
 using segment = std::vector<held>;
 using segment_ptr = std::shared_ptr<segment>;
 

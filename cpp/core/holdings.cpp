@@ -9,12 +9,12 @@
 namespace hipplan {
 namespace {
 
-/// Every owner of a snapshot, in the order of making.
+/// Every owner of a snapshot, in the order of creation.
 retirement all_of(const snapshot& what) {
   retirement out{{}, what.segments()};
   out.owners.reserve(what.size());
-  for (auto* const one : what.table()) {
-    if (one) out.owners.push_back(one);
+  for (auto* const owner : what.table()) {
+    if (owner) out.owners.push_back(owner);
   }
   if (!what.in_order()) std::ranges::sort(out.owners, {}, &held::made);
   return out;
@@ -22,15 +22,16 @@ retirement all_of(const snapshot& what) {
 
 }  // namespace
 
-holdings::holdings(std::shared_ptr<retired> going) : home_(going->home()), retired_(std::move(going)) {
-  current_ = std::make_shared<snapshot>(home_, std::vector<held*>{}, std::vector<segment_ptr>{}, true);
+holdings::holdings(std::shared_ptr<retired> retired_objects)
+    : state_(retired_objects->state()), retired_(std::move(retired_objects)) {
+  current_ = std::make_shared<snapshot>(state_, std::vector<held*>{}, std::vector<segment_ptr>{}, true);
 }
 
 holdings::~holdings() {
-  if (!home_->runtime->may_call()) return;
+  if (!state_->runtime->may_call()) return;
   if (!closed_) {
     with_memory([&] {
-      const std::lock_guard lock(home_->mutex);
+      const std::lock_guard lock(state_->mutex);
       (void)retire_all(retired::spared::all, true);
     });
   }
@@ -40,17 +41,17 @@ holdings::~holdings() {
 }
 
 snapshot_ptr holdings::current() const {
-  const auto lock = home_->locked();
+  const auto lock = state_->locked();
   return current_;
 }
 
 std::vector<leased> holdings::close(bool force) {
-  if (home_->is_parents()) {
+  if (state_->in_forked_child()) {
     closed_ = true;
     return {};
   }
-  std::vector<binding> bound;  // let go behind the lock
-  const auto lock = home_->locked();
+  std::vector<binding> bound;  // destroyed after the lock
+  const auto lock = state_->locked();
   if (closed_) return {};
   if (auto* const undecided = change_.load()) bound = undecided->roll_back_locked();
   auto in_use = retire_all(retired::spared::leased, force);

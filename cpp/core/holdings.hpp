@@ -1,4 +1,4 @@
-// What a layout holds: the snapshot that counts, and what is retired and not given back yet.
+// What a layout holds: its current snapshot, and retired objects that are not freed yet.
 #pragma once
 
 #include <atomic>
@@ -14,39 +14,38 @@ class change;
 
 class holdings {
  public:
-  explicit holdings(std::shared_ptr<retired> going);
+  explicit holdings(std::shared_ptr<retired> retired_objects);
   holdings(const holdings&) = delete;
   holdings& operator=(const holdings&) = delete;
-  /// A net, for a layout that nobody has closed: gives back all of it; at once, or when the last lease has
-  /// gone.
+  /// The last resort for a layout that was never closed: frees all of it, at once or after the last lease.
   ~holdings();
 
-  [[nodiscard]] const household_ptr& home() const noexcept { return home_; }
+  [[nodiscard]] const layout_state_ptr& state() const noexcept { return state_; }
   [[nodiscard]] const std::shared_ptr<lease_book>& leases() const noexcept { return retired_->leases(); }
-  [[nodiscard]] const std::shared_ptr<retired>& going() const noexcept { return retired_; }
+  [[nodiscard]] const std::shared_ptr<retired>& retired_objects() const noexcept { return retired_; }
   [[nodiscard]] snapshot_ptr current() const;
   /// Whether a change is undecided.
   [[nodiscard]] bool is_changing() const noexcept { return change_.load() != nullptr; }
   [[nodiscard]] bool is_closed() const noexcept { return closed_; }
-  /// Something could not be restored.
-  [[nodiscard]] bool is_damaged() const noexcept { return home_->damaged; }
+  /// Whether an object could not be restored.
+  [[nodiscard]] bool is_damaged() const noexcept { return state_->damaged; }
 
-  /// Everything goes, unless leases are out, which are the answer. force: then too, but what they are on
-  /// stays. A change that is undecided is rolled back first. In a forked child nothing goes.
+  /// Retires everything, after rolling back an undecided change. If there are leases, returns them and
+  /// retires nothing. force: retires everything else. In a forked child nothing is retired.
   [[nodiscard]] std::vector<leased> close(bool force);
 
  private:
   friend class change;
-  /// All that counts is retired, behind what is retired already. For who holds the household's mutex. Throws
-  /// std::bad_alloc, and has changed nothing then; leases that are out, unless force, are the answer, and
-  /// then neither.
+  /// Retires the current snapshot, to be freed after what is retired already. For a caller that holds the
+  /// layout's mutex. If there are leases and not `force`, returns them and changes nothing. Throws
+  /// std::bad_alloc, and changes nothing then.
   [[nodiscard]] std::vector<leased> retire_all(retired::spared spared, bool force);
 
-  household_ptr home_;
+  layout_state_ptr state_;
   std::shared_ptr<retired> retired_;
   snapshot_ptr current_;
-  std::atomic<change*> change_{nullptr};  ///< the one that is undecided; written with the household's mutex
-  std::uint64_t made_ = 0;                ///< objects so far
+  std::atomic<change*> change_{nullptr};  ///< the undecided change; written under the layout's mutex
+  std::uint64_t made_count_ = 0;          ///< objects made so far
   std::atomic<bool> closed_{false};
 };
 

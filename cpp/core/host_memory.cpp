@@ -25,7 +25,7 @@ class mapped_pages : public host_memory {
   mapped_pages(void* address, std::size_t size_bytes, std::size_t mapped_bytes) noexcept
       : host_memory(address, size_bytes), mapped_bytes_(mapped_bytes) {}
   ~mapped_pages() override {
-    // A forked child has its own copy of the mapping, so this is right there too.
+    // Correct in a forked child too: it has its own copy of the mapping.
     if (!stays()) munmap(pointer(), mapped_bytes_);
   }
 
@@ -33,7 +33,7 @@ class mapped_pages : public host_memory {
   std::size_t mapped_bytes_;
 };
 
-/// As mmap, but owned at once. Throws std::system_error.
+/// mmap, with an owner. Throws std::system_error.
 std::shared_ptr<host_memory> map_pages(const std::string& what, std::size_t size_bytes,
                                        std::size_t mapped_bytes, int protection, int flags, int file) {
   void* const address = mmap(nullptr, mapped_bytes, protection, flags, file, 0);
@@ -60,7 +60,7 @@ struct descriptor {
 }  // namespace
 
 std::shared_ptr<host_memory> map_file(const std::string& path, std::size_t size_bytes, bool read_only) {
-  // O_NONBLOCK: a pipe would wait for a writer before it can be refused.
+  // O_NONBLOCK: otherwise opening a FIFO, which is refused below, would wait for a writer.
   const descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (file.value < 0) fail(path);
   struct stat facts {};

@@ -1,4 +1,4 @@
-// Host memory that is registered: pages of our own, or the caller's.
+// Host memory to register: hipplan's own pages, or the caller's.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ class host_memory {
 
   [[nodiscard]] std::uintptr_t address() const noexcept { return reinterpret_cast<std::uintptr_t>(address_); }
   [[nodiscard]] std::size_t size_bytes() const noexcept { return size_bytes_; }
-  /// Until the process ends: a device may still reach it.
+  /// Keeps it until the process ends: a device may still reach it.
   void stay() noexcept { stay_ = true; }
 
  protected:
@@ -33,11 +33,11 @@ class host_memory {
 
 enum class huge_pages { none, transparent, two_mib, one_gib };
 
-/// A file, privately (writes stay in this process), or shared when read_only: what CUDA and HIP register.
-/// size_bytes 0: all of it. Throws std::system_error, std::invalid_argument (empty, or shorter than asked).
+/// Maps a file privately (writes stay in this process), or shared when read_only: CUDA and HIP can register
+/// both. size_bytes 0: the whole file. Throws std::system_error, std::invalid_argument (empty, or too short).
 [[nodiscard]] std::shared_ptr<host_memory> map_file(const std::string& path, std::size_t size_bytes,
                                                     bool read_only);
-/// Fresh zeroed memory. numa_node -1: wherever the kernel likes. Throws std::system_error.
+/// Maps zeroed memory. numa_node -1: the kernel chooses. Throws std::system_error.
 [[nodiscard]] std::shared_ptr<host_memory> map_anonymous(std::size_t size_bytes, int numa_node,
                                                          huge_pages pages);
 

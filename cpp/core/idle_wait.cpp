@@ -13,8 +13,8 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
-/// How long the caller stays awake for devices that are idle already: to be woken up would take longer than
-/// all of the waiting.
+/// How long the caller polls before it sleeps: if the devices are idle already, waking up would take longer
+/// than the whole wait.
 constexpr auto awake = std::chrono::microseconds(300);
 constexpr auto memory_pause = std::chrono::milliseconds(10);
 
@@ -23,21 +23,21 @@ constexpr auto memory_pause = std::chrono::milliseconds(10);
 struct idle_wait::progress {
   runtime_ptr runtime;
   std::vector<device_id> devices;
-  std::atomic<std::size_t> done{0};  ///< of the devices
-  mutable std::mutex mutex;          ///< of what follows
+  std::atomic<std::size_t> done{0};  ///< how many devices
+  mutable std::mutex mutex;          ///< protects the members below
   mutable std::condition_variable changed;
   std::vector<std::pair<std::size_t, hip::hip_error>> failures;
   std::uint64_t retried = 0;
 
   [[nodiscard]] bool finished() const { return done.load(std::memory_order_acquire) == devices.size(); }
 
-  /// Puts no current device back: the thread is nobody else's.
+  /// The current device is not restored: the thread belongs to this wait.
   void synchronize(device_id device) const {
     runtime->check(runtime->hipSetDevice(device.value), "hipSetDevice", text(device));
     runtime->check(runtime->hipDeviceSynchronize(), "hipDeviceSynchronize", text(device));
   }
 
-  /// Of the wait for a device. Without memory for one it is asked again: what it says will be the same.
+  /// The error of the wait for a device. If there is no memory for it, waits again: the result is the same.
   [[nodiscard]] std::optional<hip::hip_error> failure_of(device_id device) const noexcept {
     for (;;) {
       try {
@@ -83,7 +83,7 @@ idle_wait::idle_wait(runtime_ptr runtime, std::vector<device_id> devices)
 }
 
 bool idle_wait::wait_until(clock::time_point until) const {
-  if (!progress_->runtime->may_call()) return true;  // the thread that waits is the parent process's
+  if (!progress_->runtime->may_call()) return true;  // the waiting thread belongs to the parent process
   for (const auto asleep = std::min(until, clock::now() + awake); clock::now() < asleep;) {
     if (progress_->finished()) return true;
     std::this_thread::yield();

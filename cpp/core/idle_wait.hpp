@@ -1,8 +1,7 @@
-// Waiting for devices on a thread of its own.
+// Waits for devices on a thread of its own.
 //
-// hipDeviceSynchronize does not return while a kernel runs that never ends, and nobody can call it off. So
-// the caller waits for the waiting: he can answer signals meanwhile, and give up, which leaves the thread
-// behind.
+// hipDeviceSynchronize cannot be cancelled, and never returns while a kernel hangs. So another thread calls
+// it: the caller can handle signals meanwhile, and can abandon the wait, which leaves that thread running.
 #pragma once
 
 #include <chrono>
@@ -18,15 +17,15 @@ namespace hipplan {
 
 class idle_wait {
  public:
-  /// Begins to wait, for one device after the other; one that fails does not stop the others. Where no thread
-  /// can be had, it waits here and now.
+  /// Begins to wait, for one device after the other; one that fails does not stop the others. If no thread
+  /// can be started, it waits in the constructor.
   idle_wait(runtime_ptr runtime, std::vector<device_id> devices);
 
-  /// Returns when all are idle or have failed (true), or at a time (false). A forked child waits for nothing.
+  /// Returns true when all are idle or have failed, false at the time limit. Always true in a forked child.
   [[nodiscard]] bool wait_until(std::chrono::steady_clock::time_point until) const;
-  /// The place in the list of the device that is waited for; none when there is none left.
+  /// The index in the list of the device that it waits for now, if any.
   [[nodiscard]] std::optional<std::size_t> busy() const;
-  /// What failed so far, by the place in the list.
+  /// The failures so far, with the devices' index in the list.
   [[nodiscard]] std::vector<std::pair<std::size_t, hip::hip_error>> failures() const;
   /// Calls repeated because the driver returned NotReady.
   [[nodiscard]] std::uint64_t retried() const;

@@ -11,7 +11,7 @@
 
 namespace hipplan {
 
-/// Never destroyed: owners may outlive the end of main().
+/// Never destroyed: owners may outlive main().
 struct kept_descriptor::list {
   std::mutex mutex;
   kept_descriptor* first = nullptr;
@@ -21,8 +21,8 @@ kept_descriptor::list& kept_descriptor::all() {
   static list* const here = [] {
     pthread_atfork([] { all().mutex.lock(); }, [] { all().mutex.unlock(); },
                    [] {
-                     for (auto* one = all().first; one; one = one->next_) {
-                       if (one->value_ >= 0) close(std::exchange(one->value_, -1));
+                     for (auto* kept = all().first; kept; kept = kept->next_) {
+                       if (kept->value_ >= 0) close(std::exchange(kept->value_, -1));
                      }
                      all().mutex.unlock();
                    });

@@ -1,5 +1,5 @@
-// A file descriptor that stays open as long as its owner, and not in a forked child: there it would keep the
-// memory behind it alive when the parent has given it back.
+// A file descriptor that is open as long as its owner lives, but is closed in a forked child: there it would
+// keep the memory alive after the parent has freed it.
 #pragma once
 
 namespace hipplan {
@@ -11,7 +11,7 @@ class kept_descriptor {
   kept_descriptor(const kept_descriptor&) = delete;
   kept_descriptor& operator=(const kept_descriptor&) = delete;
   ~kept_descriptor();
-  /// Takes it over.
+  /// Takes ownership.
   void keep(int descriptor) noexcept;
   [[nodiscard]] int value() const noexcept { return value_; }
 
@@ -20,7 +20,7 @@ class kept_descriptor {
   static list& all();
 
   int value_ = -1;
-  kept_descriptor* next_;  ///< of all in this process
+  kept_descriptor* next_;  ///< in the list of all in this process
   kept_descriptor* previous_ = nullptr;
 };
 

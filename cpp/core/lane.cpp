@@ -14,7 +14,7 @@ using kind = transfer_job::kind;
 std::byte* bytes_at(std::uintptr_t address) { return reinterpret_cast<std::byte*>(address); }
 std::uintptr_t address_of(const std::byte* bytes) { return reinterpret_cast<std::uintptr_t>(bytes); }
 
-/// Repeats the pattern: what is there already is copied behind itself, so it doubles.
+/// Repeats a pattern, by copying what is written already: the size doubles with each copy.
 void repeat(std::byte* to, const std::string& pattern, std::size_t size_bytes) {
   auto done = std::min(pattern.size(), size_bytes);
   std::memcpy(to, pattern.data(), done);
@@ -39,14 +39,14 @@ lane::~lane() {
   if (under_way_ && runtime_.may_call()) (void)runtime_.hipStreamSynchronize(memory_.stream);
 }
 
-void lane::next(const transfer_piece& part) {
+void lane::next(const transfer_piece& piece) {
   if (memory_.device == cpu_device) {
-    if (do_on_host(part)) done_bytes_ += part.size_bytes;
+    if (do_on_host(piece)) done_bytes_ += piece.size_bytes;
     return;
   }
   auto* const own = memory_.staging + (second_ ? memory_.piece_bytes : 0);
-  if (!prepare(part, own)) return;
-  end(part, own);
+  if (!prepare(piece, own)) return;
+  end(piece, own);
   if (memory_.in_use == nullptr) {
     second_ = !second_;
   } else {
@@ -67,21 +67,21 @@ void lane::end(std::optional<transfer_piece> next, std::byte* own) {
   if (settle(*done, arrived)) done_bytes_ += done->size_bytes;
 }
 
-bool lane::prepare(const transfer_piece& part, std::byte* own) {
-  const auto& whole = *part.whose;
-  switch (whole.what) {
+bool lane::prepare(const transfer_piece& piece, std::byte* own) {
+  const auto& job = *piece.job;
+  switch (job.what) {
     case kind::load:
-      return read_rows(whole.rows, part.at, own, part.size_bytes, stop_);
+      return read_rows(job.rows, piece.at, own, piece.size_bytes, stop_);
     case kind::fill:
-      if (!one_byte(whole.pattern)) {
-        repeat(own, whole.pattern, std::min(memory_.piece_bytes, part.size_bytes));
+      if (!one_byte(job.pattern)) {
+        repeat(own, job.pattern, std::min(memory_.piece_bytes, piece.size_bytes));
       }
       return true;
     case kind::copy:
-      if (whole.passes_two()) {
-        fetch_through(part, own);
-      } else if (whole.staged && !whole.to_host && whole.from_device == cpu_device) {
-        std::memcpy(own, bytes_at(whole.from + part.at), part.size_bytes);
+      if (job.passes_two()) {
+        fetch_through(piece, own);
+      } else if (job.staged && !job.to_host && job.from_device == cpu_device) {
+        std::memcpy(own, bytes_at(job.from + piece.at), piece.size_bytes);
       }
       return true;
     case kind::save:
@@ -90,108 +90,107 @@ bool lane::prepare(const transfer_piece& part, std::byte* own) {
   return true;
 }
 
-void lane::enqueue(const transfer_piece& part) {
-  const auto& whole = *part.whose;
-  const auto place = whole.address + part.at;
+void lane::enqueue(const transfer_piece& piece) {
+  const auto& job = *piece.job;
+  const auto place = job.address + piece.at;
   const auto own = address_of(staging_);
-  switch (whole.what) {
+  switch (job.what) {
     case kind::load:
-      return move(part, place, own, part.size_bytes, memory_.stream);
+      return move(piece, place, own, piece.size_bytes, memory_.stream);
     case kind::save:
-      return move(part, own, place, part.size_bytes, memory_.stream);
+      return move(piece, own, place, piece.size_bytes, memory_.stream);
     case kind::fill:
-      return fill(part);
+      return fill(piece);
     case kind::copy:
       break;
   }
-  const auto from = whole.from + part.at;
-  const bool through_own = whole.staged && whole.from_device != memory_.device;
+  const auto from = job.from + piece.at;
+  const bool through_own = job.staged && job.from_device != memory_.device;
   if (through_own) {
-    move(part, whole.to_host ? own : place, whole.to_host ? from : own, part.size_bytes, memory_.stream);
-  } else if (whole.from_device == cpu_device || whole.from_device == memory_.device) {
-    move(part, place, from, part.size_bytes, memory_.stream);
+    move(piece, job.to_host ? own : place, job.to_host ? from : own, piece.size_bytes, memory_.stream);
+  } else if (job.from_device == cpu_device || job.from_device == memory_.device) {
+    move(piece, place, from, piece.size_bytes, memory_.stream);
   } else {
     const auto result = runtime_.hipMemcpyPeerAsync(bytes_at(place), memory_.device.value, bytes_at(from),
-                                                    whole.from_device.value, part.size_bytes, memory_.stream);
+                                                    job.from_device.value, piece.size_bytes, memory_.stream);
     runtime_.check(result, "hipMemcpyPeerAsync", [&] {
-      return std::pair("'" + whole.name + "'", "dst=" + hexadecimal(place) + ", src=" + hexadecimal(from) +
-                                                   ", size=" + std::to_string(part.size_bytes));
+      return std::pair("'" + job.name + "'", "dst=" + hexadecimal(place) + ", src=" + hexadecimal(from) +
+                                                 ", size=" + std::to_string(piece.size_bytes));
     });
   }
 }
 
-bool lane::settle(const transfer_piece& part, const std::byte* arrived) {
-  const auto& whole = *part.whose;
-  if (whole.what == kind::save) return write_rows(whole.rows, part.at, arrived, part.size_bytes, stop_);
-  if (whole.staged && whole.to_host) {
-    std::memcpy(bytes_at(whole.address + part.at), arrived, part.size_bytes);
+bool lane::settle(const transfer_piece& piece, const std::byte* arrived) {
+  const auto& job = *piece.job;
+  if (job.what == kind::save) return write_rows(job.rows, piece.at, arrived, piece.size_bytes, stop_);
+  if (job.staged && job.to_host) {
+    std::memcpy(bytes_at(job.address + piece.at), arrived, piece.size_bytes);
   }
   return true;
 }
 
-bool lane::do_on_host(const transfer_piece& part) {
-  const auto& whole = *part.whose;
-  auto* const place = bytes_at(whole.address + part.at);
-  switch (whole.what) {
+bool lane::do_on_host(const transfer_piece& piece) {
+  const auto& job = *piece.job;
+  auto* const place = bytes_at(job.address + piece.at);
+  switch (job.what) {
     case kind::load:
-      return read_rows(whole.rows, part.at, place, part.size_bytes, stop_);
+      return read_rows(job.rows, piece.at, place, piece.size_bytes, stop_);
     case kind::save:
-      return write_rows(whole.rows, part.at, place, part.size_bytes, stop_);
+      return write_rows(job.rows, piece.at, place, piece.size_bytes, stop_);
     case kind::fill:
-      repeat(place, whole.pattern, part.size_bytes);
+      repeat(place, job.pattern, piece.size_bytes);
       break;
     case kind::copy:
-      std::memcpy(place, bytes_at(whole.from + part.at), part.size_bytes);
+      std::memcpy(place, bytes_at(job.from + piece.at), piece.size_bytes);
       break;
   }
   return true;
 }
 
-void lane::fill(const transfer_piece& part) {
-  const auto& whole = *part.whose;
-  const auto address = whole.address + part.at;
-  if (one_byte(whole.pattern)) {
-    const auto result =
-        runtime_.hipMemsetAsync(bytes_at(address), static_cast<unsigned char>(whole.pattern.front()),
-                                part.size_bytes, memory_.stream);
+void lane::fill(const transfer_piece& piece) {
+  const auto& job = *piece.job;
+  const auto address = job.address + piece.at;
+  if (one_byte(job.pattern)) {
+    const auto result = runtime_.hipMemsetAsync(
+        bytes_at(address), static_cast<unsigned char>(job.pattern.front()), piece.size_bytes, memory_.stream);
     return runtime_.check(result, "hipMemsetAsync", [&] {
-      return std::pair("'" + whole.name + "'",
-                       "dst=" + hexadecimal(address) + ", size=" + std::to_string(part.size_bytes));
+      return std::pair("'" + job.name + "'",
+                       "dst=" + hexadecimal(address) + ", size=" + std::to_string(piece.size_bytes));
     });
   }
-  auto done = std::min(memory_.piece_bytes, part.size_bytes);
-  move(part, address, address_of(staging_), done, memory_.stream);
-  while (done < part.size_bytes) {  // on the device itself, doubling
-    const auto more = std::min(done, part.size_bytes - done);
-    move(part, address + done, address, more, memory_.stream);
+  auto done = std::min(memory_.piece_bytes, piece.size_bytes);
+  move(piece, address, address_of(staging_), done, memory_.stream);
+  while (done < piece.size_bytes) {  // copies on the device: the filled part doubles each time
+    const auto more = std::min(done, piece.size_bytes - done);
+    move(piece, address + done, address, more, memory_.stream);
     done += more;
   }
 }
 
-void lane::fetch_through(const transfer_piece& part, std::byte* own) {
-  const auto& whole = *part.whose;
-  const auto& other = partner_(whole.from_device);
-  auto* const theirs = other.staging + other.piece_bytes;
+void lane::fetch_through(const transfer_piece& piece, std::byte* own) {
+  const auto& job = *piece.job;
+  const auto& other = partner_(job.from_device);
+  auto* const partner_staging = other.staging + other.piece_bytes;
   const std::lock_guard alone(*other.in_use);
   const scoped_device current(runtime_, other.device);
-  move(part, address_of(theirs), whole.from + part.at, part.size_bytes, other.stream);
-  wait_for(other.stream, part);
-  std::memcpy(own, theirs, part.size_bytes);
+  move(piece, address_of(partner_staging), job.from + piece.at, piece.size_bytes, other.stream);
+  wait_for(other.stream, piece);
+  std::memcpy(own, partner_staging, piece.size_bytes);
 }
 
-void lane::move(const transfer_piece& part, std::uintptr_t to, std::uintptr_t from, std::size_t size_bytes,
+void lane::move(const transfer_piece& piece, std::uintptr_t to, std::uintptr_t from, std::size_t size_bytes,
                 hip::hipStream_t stream) {
   const auto result =
       runtime_.hipMemcpyAsync(bytes_at(to), bytes_at(from), size_bytes, hip::hipMemcpyDefault, stream);
   runtime_.check(result, "hipMemcpyAsync", [&] {
-    return std::pair("'" + part.whose->name + "'", "dst=" + hexadecimal(to) + ", src=" + hexadecimal(from) +
-                                                       ", size=" + std::to_string(size_bytes));
+    return std::pair("'" + piece.job->name + "'", "dst=" + hexadecimal(to) + ", src=" + hexadecimal(from) +
+                                                      ", size=" + std::to_string(size_bytes));
   });
 }
 
-void lane::wait_for(hip::hipStream_t stream, const transfer_piece& part) {
+void lane::wait_for(hip::hipStream_t stream, const transfer_piece& piece) {
   runtime_.check(runtime_.hipStreamSynchronize(stream), "hipStreamSynchronize",
-                 [&] { return std::pair("'" + part.whose->name + "'", std::string()); });
+                 [&] { return std::pair("'" + piece.job->name + "'", std::string()); });
 }
 
 }  // namespace hipplan

@@ -1,9 +1,9 @@
-// A lane: one thread's way to a device.
+// A lane: how one thread copies to and from a device.
 //
-// It has two pieces of pinned memory. While the copy of the one is under way the other is read into, or
-// written out, so the file and the link are both busy. A lane waits for its stream before it enqueues the
-// next copy, so that a stream may serve several lanes and no event is needed. Host memory needs neither
-// stream nor staging: the lane's thread touches it itself.
+// It has two pieces of pinned memory. While one is copied by the device, the other is read from a file or
+// written to it, so the file and the link are both busy. A lane waits for its stream before it enqueues the
+// next copy: so several lanes can share a stream, without events. Host memory needs neither stream nor
+// staging: the lane's thread accesses it itself.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@
 
 namespace hipplan {
 
-/// What is to be moved; the lanes of `device` do it.
+/// Bytes to move; the lanes of `device` do it.
 struct transfer_job {
   enum class kind { load, save, fill, copy };
   kind what;
@@ -33,37 +33,37 @@ struct transfer_job {
   device_id from_device = cpu_device;
   std::uintptr_t from = 0;
   bool staged = false;
-  bool to_host = false;  ///< of a copy: then `device` is the one that reads
+  bool to_host = false;  ///< a copy to host memory: then `device` is the one that reads
 
-  /// Whether the bytes pass through pinned memory of the lane.
+  /// Whether the bytes pass through the lane's pinned memory.
   [[nodiscard]] bool uses_staging() const noexcept;
-  /// Whether they pass through that of a lane of `from_device`, too.
+  /// Whether they also pass through the pinned memory of a lane of `from_device`.
   [[nodiscard]] bool passes_two() const noexcept {
     return staged && from_device != cpu_device && from_device != device;
   }
 };
 
-/// Some bytes of a job.
+/// A part of a job.
 struct transfer_piece {
-  const transfer_job* whose;
+  const transfer_job* job;
   std::size_t at;
   std::size_t size_bytes;
 };
 
-/// What a lane works with; the caller's.
+/// The stream and the staging memory of a lane, which belong to the caller.
 struct lane_memory {
   device_id device;
   hip::hipStream_t stream;
   std::byte* staging;       ///< two pieces
   std::size_t piece_bytes;  ///< of each
-  /// Null, or held while bytes for another device pass through the second piece: then the lane itself uses
-  /// the first alone.
+  /// Locked while a lane of another device uses the second piece; then this lane uses only the first. Null if
+  /// no job needs that.
   std::shared_ptr<std::mutex> in_use{};
 };
 
 class lane {
  public:
-  /// What to use of another device.
+  /// Returns the lane memory to use of another device.
   using partner_of = std::function<const lane_memory&(device_id)>;
 
   lane(hip::runtime& runtime, lane_memory memory, partner_of partner, const std::atomic<bool>& stop,
@@ -73,30 +73,30 @@ class lane {
         partner_(std::move(partner)),
         stop_(stop),
         done_bytes_(done_bytes) {}
-  /// Waits for the copy that is under way, whatever the runtime says to that: its memory may be used again.
+  /// Waits for the copy under way, and ignores errors: the caller may reuse the memory.
   ~lane();
   lane(const lane&) = delete;
   lane& operator=(const lane&) = delete;
 
   /// Begins a piece, and ends the one before. Throws hip_error, std::system_error, std::invalid_argument.
-  void next(const transfer_piece& part);
-  /// Ends what next() began. Throws as next().
+  void next(const transfer_piece& piece);
+  /// Ends the last piece. Throws as next().
   void finish();
 
  private:
-  /// Ends what is under way, when the next has been enqueued.
+  /// Waits for the piece under way, enqueues the next, then writes the finished one out.
   void end(std::optional<transfer_piece> next, std::byte* own);
-  /// Bytes into the lane's own staging. False: stopped.
-  [[nodiscard]] bool prepare(const transfer_piece& part, std::byte* own);
-  void fetch_through(const transfer_piece& part, std::byte* own);
-  void enqueue(const transfer_piece& part);
-  void fill(const transfer_piece& part);
-  /// Bytes out of it. False: stopped.
-  [[nodiscard]] bool settle(const transfer_piece& part, const std::byte* arrived);
-  [[nodiscard]] bool do_on_host(const transfer_piece& part);
-  void move(const transfer_piece& part, std::uintptr_t to, std::uintptr_t from, std::size_t size_bytes,
+  /// Brings a piece's bytes into the lane's staging. Returns false if stopped.
+  [[nodiscard]] bool prepare(const transfer_piece& piece, std::byte* own);
+  void fetch_through(const transfer_piece& piece, std::byte* own);
+  void enqueue(const transfer_piece& piece);
+  void fill(const transfer_piece& piece);
+  /// Takes a piece's bytes out of it. Returns false if stopped.
+  [[nodiscard]] bool settle(const transfer_piece& piece, const std::byte* arrived);
+  [[nodiscard]] bool do_on_host(const transfer_piece& piece);
+  void move(const transfer_piece& piece, std::uintptr_t to, std::uintptr_t from, std::size_t size_bytes,
             hip::hipStream_t stream);
-  void wait_for(hip::hipStream_t stream, const transfer_piece& part);
+  void wait_for(hip::hipStream_t stream, const transfer_piece& piece);
 
   hip::runtime& runtime_;
   lane_memory memory_;
@@ -105,7 +105,7 @@ class lane {
   std::atomic<std::uint64_t>& done_bytes_;
   bool second_ = false;  ///< which piece of the staging is next
   std::optional<transfer_piece> under_way_;
-  std::byte* staging_ = nullptr;  ///< of what is under way
+  std::byte* staging_ = nullptr;  ///< of the piece under way
 };
 
 }  // namespace hipplan

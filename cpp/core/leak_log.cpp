@@ -19,12 +19,12 @@ struct log_state {
   std::vector<line> lines;
 };
 
-/// A fork waits for the thread that uses it: else the child could wait for ever.
+/// fork() waits for a thread that holds the mutex: otherwise the child could wait for ever.
 log_state& state() {
   static auto* const instance = [] {
     pthread_atfork([] { state().mutex.lock(); }, [] { state().mutex.unlock(); },
                    [] {
-                     state().lines.clear();  // the parent tells of them
+                     state().lines.clear();  // the parent reports them
                      state().mutex.unlock();
                    });
     return new log_state;
@@ -38,8 +38,8 @@ std::vector<std::string> take(Wanted wanted) {
   const std::lock_guard lock(log.mutex);
   std::vector<std::string> out;
   out.reserve(static_cast<std::size_t>(std::ranges::count_if(log.lines, wanted)));
-  for (auto& one : log.lines) {
-    if (wanted(one)) out.push_back(std::move(one.text));
+  for (auto& line : log.lines) {
+    if (wanted(line)) out.push_back(std::move(line.text));
   }
   std::erase_if(log.lines, wanted);
   return out;
@@ -52,7 +52,7 @@ void report_leak(const std::string& what) noexcept {
     auto& log = state();
     const std::lock_guard lock(log.mutex);
     log.lines.push_back({std::this_thread::get_id(), what});
-  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: the line is lost, the process is not
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: only the line is lost
   }
 }
 
@@ -68,7 +68,7 @@ std::vector<std::string> take_leaks() {
 }
 
 std::vector<std::string> take_leaks_here() {
-  return take([](const auto& one) { return one.by == std::this_thread::get_id(); });
+  return take([](const auto& line) { return line.by == std::this_thread::get_id(); });
 }
 
 }  // namespace hipplan

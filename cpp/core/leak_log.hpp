@@ -1,4 +1,4 @@
-// Where destructors report what they could not give back. Named releases throw instead.
+// Where destructors report what they could not free. release() throws instead.
 #pragma once
 
 #include <concepts>
@@ -10,22 +10,22 @@ namespace hipplan {
 /// Adds a line; never throws (out of memory drops the line).
 void report_leak(const std::string& what) noexcept;
 
-/// The same of words that are made only here.
+/// The same with a text that is built only here, where a failure is caught.
 template <std::invocable Words>
 void report_leak(Words words) noexcept {
   try {
     report_leak(words());
-  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: the line is lost, the process is not
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory: only the line is lost
   }
 }
 
-/// Takes a line back that is true no longer, if nobody has taken it yet.
+/// Removes a line that is no longer true, if it is still in the log.
 void retract_leak(const std::string& what) noexcept;
 
-/// Takes all lines since the last call. Throws std::bad_alloc, and takes none then.
+/// Removes and returns all lines. Throws std::bad_alloc, and removes none then.
 [[nodiscard]] std::vector<std::string> take_leaks();
 
-/// Takes those of them that the calling thread has reported.
+/// The same for the lines that the calling thread has reported.
 [[nodiscard]] std::vector<std::string> take_leaks_here();
 
 }  // namespace hipplan

@@ -27,21 +27,21 @@ lease lease_book::take(std::string name, std::uintptr_t address, std::size_t siz
 
 std::vector<leased> lease_book::overlapping(std::uintptr_t address, std::size_t size_bytes) const {
   const std::lock_guard lock(mutex_);
-  std::vector<leased> found;
-  for (const auto& one : out_) {
-    if (one.overlaps(address, size_bytes)) found.push_back(one);
+  std::vector<leased> overlapping;
+  for (const auto& entry : out_) {
+    if (entry.overlaps(address, size_bytes)) overlapping.push_back(entry);
   }
-  return found;
+  return overlapping;
 }
 
 std::vector<leased> lease_book::bar(std::uintptr_t address, std::size_t size_bytes, bool force) {
   const std::lock_guard lock(mutex_);
-  std::vector<leased> found;
-  for (const auto& one : out_) {
-    if (one.overlaps(address, size_bytes)) found.push_back(one);
+  std::vector<leased> overlapping;
+  for (const auto& entry : out_) {
+    if (entry.overlaps(address, size_bytes)) overlapping.push_back(entry);
   }
-  if (found.empty() || force) barred_.push_back({address, size_bytes, age_, false});
-  return found;
+  if (overlapping.empty() || force) barred_.push_back({address, size_bytes, age_, false});
+  return overlapping;
 }
 
 void lease_book::unbar(std::uintptr_t address, std::size_t size_bytes) {
@@ -60,7 +60,7 @@ void lease_book::settle() noexcept {
     return std::ranges::any_of(barred_, [&](const auto& bar) { return !bar.settled && bar.covers(old); });
   };
   if (std::ranges::all_of(barred_, &bar_on::settled)) return;
-  // Memory that comes and goes at one place for ever leaves one bar, not one for each time.
+  // Keeps one bar for an address at which memory is made and freed again and again, not one for each time.
   for (auto& bar : barred_) bar.replaced = bar.settled && is_covered(bar);
   std::erase_if(barred_, [](const auto& bar) { return bar.replaced; });
   for (auto& bar : barred_) {
@@ -75,8 +75,8 @@ std::size_t lease_book::size() const {
   return out_.size();
 }
 
-void lease_book::give_back(std::list<leased>::iterator which) noexcept {
-  // In a forked child the book is the parent's, and may be locked by a thread that the child has not got.
+void lease_book::end_lease(std::list<leased>::iterator which) noexcept {
+  // In a forked child the book is the parent's, and a thread that the child does not have may hold the lock.
   if (this_process() != process_) return;
   const std::lock_guard lock(mutex_);
   out_.erase(which);

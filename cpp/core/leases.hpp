@@ -1,11 +1,11 @@
-// Who still looks at a layout's memory.
+// The leases on a layout's memory: which views of it exist.
 //
-// A view handed to NumPy, PyTorch or CuPy holds a lease, which the view's own deleter gives back: from any
-// thread, at any time, without Python's GIL and without a driver call. Memory that is about to go away is
-// barred first, which is refused while leases on it are out; one lock decides who comes first.
+// A view handed to NumPy, PyTorch or CuPy holds a lease, which the view's own deleter ends: from any thread,
+// at any time, without Python's GIL and without a driver call. Before memory is freed it is barred from new
+// leases, which is refused while there are leases on it. One lock decides which comes first.
 //
-// A layout that changes in place goes on living, and may get new memory at the same addresses. So a bar that
-// is settled stands only against who began to look before: each layer of a layout has a number, its age.
+// A layout that changes in place may get new memory at the same addresses. So a bar that is settled refuses
+// only handles from before: each state of a layout has a number, its age.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,13 @@
 
 namespace hipplan {
 
-/// No new view may use this memory.
+/// The memory is barred: no new view may use it.
 class lease_refused : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// What a lease is on.
+/// The memory of a lease.
 struct leased {
   std::string name;  ///< the plan's name for the object
   std::uintptr_t address;
@@ -40,17 +40,17 @@ class lease;
 class lease_book : public std::enable_shared_from_this<lease_book> {
  public:
   lease_book();
-  /// How many times bars were settled. A view of memory found now has this age.
+  /// How many times bars were settled. A handle to memory as it is now has this age.
   [[nodiscard]] std::uint64_t age() const;
-  /// Throws lease_refused where a part of the range is barred, or was after `age`.
+  /// Throws lease_refused if a part of the range is barred, or was freed after `age`.
   [[nodiscard]] lease take(std::string name, std::uintptr_t address, std::size_t size_bytes,
                            std::uint64_t age);
   [[nodiscard]] std::vector<leased> overlapping(std::uintptr_t address, std::size_t size_bytes) const;
-  /// Bars a range unless leases on it are out; those are the answer. `force` bars it all the same.
+  /// Returns the leases on a range, and bars the range if there are none, or with `force`.
   std::vector<leased> bar(std::uintptr_t address, std::size_t size_bytes, bool force);
-  /// Takes the latest bar of exactly this range back, if there is one that is not settled.
+  /// Removes the latest bar of exactly this range that is not settled, if any.
   void unbar(std::uintptr_t address, std::size_t size_bytes);
-  /// What is barred has gone: from now on bars stand only against those who are older. A new age begins.
+  /// The barred memory was freed: from now on the bars refuse only older handles. A new age begins.
   void settle() noexcept;
   [[nodiscard]] std::size_t size() const;
 
@@ -59,9 +59,9 @@ class lease_book : public std::enable_shared_from_this<lease_book> {
   struct bar_on {
     std::uintptr_t address;
     std::size_t size_bytes;
-    std::uint64_t against;  ///< who is of this age or older
+    std::uint64_t against;  ///< refuses handles of this age or older
     bool settled;
-    bool replaced = false;  ///< by a newer one, and to go
+    bool replaced = false;  ///< by a newer bar, and about to be removed
 
     [[nodiscard]] bool overlaps(std::uintptr_t at, std::size_t bytes) const noexcept {
       return address < at + bytes && at < address + size_bytes;
@@ -71,22 +71,22 @@ class lease_book : public std::enable_shared_from_this<lease_book> {
     }
   };
 
-  void give_back(std::list<leased>::iterator which) noexcept;
+  void end_lease(std::list<leased>::iterator which) noexcept;
 
-  const unsigned process_;  ///< whose book this is
+  const unsigned process_;  ///< that owns the book
   mutable std::mutex mutex_;
-  std::list<leased> out_;  // a list: giving back neither throws nor moves the others
+  std::list<leased> out_;  // a list: erasing neither throws nor moves the others
   std::vector<bar_on> barred_;
   std::uint64_t age_ = 0;
 };
 
-/// Moves only; given back by the destructor.
+/// Move-only; the destructor ends it.
 class lease {
  public:
   lease(lease&& other) noexcept : book_(std::move(other.book_)), which_(other.which_) {}
   lease& operator=(lease&&) = delete;
   ~lease() {
-    if (book_) book_->give_back(which_);
+    if (book_) book_->end_lease(which_);
   }
 
  private:

@@ -3,14 +3,14 @@
 namespace hipplan {
 namespace {
 
-/// From here on hipMemMap says when it failed. Before, it reports success whatever happened. Which release of
-/// the line from 7.11 on was the first is not certain: an unneeded query costs a call, a missing one may
-/// crash.
+/// From this HIP version on hipMemMap reports failures; before, it always returns success. The true first one
+/// may be an earlier release from 7.11 on: the later version is safe, because an unneeded query only costs a
+/// call, while a missing one may crash.
 constexpr int first_that_reports_failures = 71'400'000;
 
 }  // namespace
 
-void mapping::made(const allocation& memory, hip::hipError_t result) {
+void mapping::take_make_result(const allocation& memory, hip::hipError_t result) {
   pieces_->mapped(result == hip::hipSuccess);
   runtime().check(result, "hipMemMap",
                   [&] { return std::pair("mapping '" + name() + "' of " + memory.identify(), placed()); });
@@ -23,15 +23,16 @@ void mapping::release() {
     pieces_->remove(address_);
     return;
   }
-  released(once([&] { return releasing().make(runtime()); }));
+  take_release_result(release_once([&] { return release_call().make(runtime()); }));
 }
 
-void mapping::released(hip::hipError_t result) {
-  answered(result, "hipMemUnmap", [&] { return std::pair(identify(), placed()); });
+void mapping::take_release_result(hip::hipError_t result) {
+  check_release(result, "hipMemUnmap", [&] { return std::pair(identify(), placed()); });
   pieces_->remove(address_);
 }
 
-void mapping::access_set(std::span<const hip::hipMemAccessDesc> rights, hip::hipError_t result) const {
+void mapping::take_access_result(std::span<const hip::hipMemAccessDesc> rights,
+                                 hip::hipError_t result) const {
   runtime().check(result, "hipMemSetAccess", [&] {
     return std::pair(identify(), placed() + ", count=" + std::to_string(rights.size()));
   });
@@ -49,13 +50,13 @@ bool mapping::releases_plainly() const noexcept {
 bool mapping::never_mapped(hip::runtime& runtime) const {
   void* base = nullptr;
   std::size_t size_bytes = 0;
-  const auto found = runtime.hipMemGetAddressRange(&base, &size_bytes, reinterpret_cast<void*>(address_));
-  if (found != hip::hipSuccess) runtime.forget_last_error();
-  return found == hip::hipErrorNotFound;
+  const auto result = runtime.hipMemGetAddressRange(&base, &size_bytes, reinterpret_cast<void*>(address_));
+  if (result != hip::hipSuccess) runtime.forget_last_error();
+  return result == hip::hipErrorNotFound;
 }
 
-void mapping::take_out() {
-  runtime().check(releasing().make(runtime()), "hipMemUnmap",
+void mapping::unmap_for_restore() {
+  runtime().check(release_call().make(runtime()), "hipMemUnmap",
                   [&] { return std::pair(identify(), placed()); });
   abandon();
   proven_ = false;  // the next mapping here is checked again

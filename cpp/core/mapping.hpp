@@ -1,4 +1,4 @@
-// An allocation placed in an address range. hipMemMap / hipMemUnmap / hipMemSetAccess.
+// An allocation mapped in an address range. hipMemMap / hipMemUnmap / hipMemSetAccess.
 #pragma once
 
 #include <span>
@@ -18,43 +18,43 @@ class mapping : public owned {
         size_bytes_(size_bytes),
         pieces_(range.pieces_) {}
   /// hipMemMap. memory: at least as large, mapped from its first byte.
-  /// Nobody has access until set_access(). Up to 7.2 HIP reports success whatever happened; then the
-  /// failure shows at set_access().
+  /// No device has access until set_access(). Up to 7.2 HIP returns success even if it failed; then
+  /// set_access() fails.
   /// Throws hip_error: hipErrorInvalidValue, hipErrorOutOfMemory, hipErrorNotSupported (CUDA: partial).
   void make(const allocation& memory) {
     pieces_->expect(runtime(), address_, size_bytes_);
-    made(memory, making(memory).make(runtime()));
+    take_make_result(memory, make_call(memory).make(runtime()));
   }
-  [[nodiscard]] driver_call making(const allocation& memory) const noexcept {
+  [[nodiscard]] driver_call make_call(const allocation& memory) const noexcept {
     return {.which = driver_call::function::hipMemMap,
             .address = address_,
             .size_bytes = size_bytes_,
             .handle = memory.get()};
   }
-  void made(const allocation& memory, hip::hipError_t result);
+  void take_make_result(const allocation& memory, hip::hipError_t result);
   mapping(mapping&&) noexcept = default;
   ~mapping() { destroy(*this); }
-  /// Unmaps exactly what was mapped, the one form that is right in every release. Does not synchronise:
-  /// the caller waits for the devices that can reach the memory. Throws hip_error; empty in both cases.
+  /// Unmaps exactly what was mapped, which every HIP release supports. Does not synchronise: the caller waits
+  /// for the devices that can reach the memory. Throws hip_error; empty in both cases.
   void release();
-  /// Whether release() is this one call, and no question before it.
+  /// Whether release() is a single hipMemUnmap, without a query before it.
   [[nodiscard]] bool releases_plainly() const noexcept;
-  [[nodiscard]] driver_call releasing() const noexcept {
+  [[nodiscard]] driver_call release_call() const noexcept {
     return {.which = driver_call::function::hipMemUnmap, .address = address_, .size_bytes = size_bytes_};
   }
-  void released(hip::hipError_t result);
-  /// The same for a mapping that is to be put back if something else fails, with make(): throws hip_error,
-  /// and then it is still mapped and owned.
-  void take_out();
+  void take_release_result(hip::hipError_t result);
+  /// Unmaps a mapping that a roll back maps again, with make(). Throws hip_error; then it is still mapped and
+  /// owned.
+  void unmap_for_restore();
 
-  /// Gives or takes rights on the whole mapping; devices not named keep what they have.
-  /// together: on all that is mapped in the range, which lies without a hole and has the same rights.
+  /// Sets rights on the whole mapping; devices that are not named keep theirs.
+  /// together: on everything mapped in the range, which must have no hole and the same rights.
   /// Throws hip_error: hipErrorInvalidValue.
   void set_access(std::span<const hip::hipMemAccessDesc> rights, bool together) const {
-    access_set(rights, setting_access(rights, together).make(runtime()));
+    take_access_result(rights, access_call(rights, together).make(runtime()));
   }
-  [[nodiscard]] driver_call setting_access(std::span<const hip::hipMemAccessDesc> rights,
-                                           bool together) const noexcept {
+  [[nodiscard]] driver_call access_call(std::span<const hip::hipMemAccessDesc> rights,
+                                        bool together) const noexcept {
     const range_pieces::extent own{address_, size_bytes_};
     const auto named = together ? pieces_->all(own) : own;
     return {.which = driver_call::function::hipMemSetAccess,
@@ -62,8 +62,8 @@ class mapping : public owned {
             .size_bytes = named.size_bytes,
             .rights = rights};
   }
-  void access_set(std::span<const hip::hipMemAccessDesc> rights, hip::hipError_t result) const;
-  /// Whether make() and set_access() are one plain call each. Not on HIP 7.0 to 7.2: see range_pieces.hpp.
+  void take_access_result(std::span<const hip::hipMemAccessDesc> rights, hip::hipError_t result) const;
+  /// Whether make() and set_access() are a single call each. Not on HIP 7.0 to 7.2: see range_pieces.hpp.
   [[nodiscard]] static bool is_plain(const hip::runtime& runtime) noexcept {
     return !range_pieces::sums_in_any_order(runtime);
   }
@@ -73,7 +73,7 @@ class mapping : public owned {
   [[nodiscard]] std::string identify() const;
 
  private:
-  /// hipMemMap failed but returned success: unmapping nothing may crash there.
+  /// Whether hipMemMap failed although it returned success: then hipMemUnmap may crash.
   [[nodiscard]] bool never_mapped(hip::runtime& runtime) const;
 
   /// For messages: where and how large.
@@ -82,7 +82,7 @@ class mapping : public owned {
   std::uintptr_t address_;
   std::size_t size_bytes_;
   std::shared_ptr<range_pieces> pieces_;
-  mutable bool proven_ = false;  ///< hipMemSetAccess has succeeded, so it is really mapped
+  mutable bool proven_ = false;  ///< hipMemSetAccess has succeeded, so hipMemMap did too
 };
 
 }  // namespace hipplan

@@ -8,7 +8,7 @@
 namespace hipplan {
 namespace {
 
-/// Never destroyed: an allocator that ends after this library gives its last blocks back then.
+/// Never destroyed: an allocator that outlives this library frees its last blocks then.
 struct slots {
   std::mutex mutex;
   std::array<std::shared_ptr<memory_pool>, pool_slots> taken;
@@ -32,8 +32,8 @@ void* take_from(std::ptrdiff_t size_bytes, int device) noexcept {
 }
 
 template <int Slot>
-void give_back_to(void* pointer) noexcept {
-  if (const auto pool = pool_in(Slot)) pool->give_back(pointer);
+void free_in(void* pointer) noexcept {
+  if (const auto pool = pool_in(Slot)) pool->free_block(pointer);
 }
 
 }  // namespace
@@ -64,7 +64,7 @@ void* memory_pool::take(std::size_t size_bytes, int device) noexcept try {
   try {
     leases_.emplace(*offset, book_->take(name_, address_ + *offset, size_bytes, age_));
   } catch (...) {
-    room_.give_back(*offset);
+    room_.free_block(*offset);
     return nullptr;
   }
   return reinterpret_cast<void*>(address_ + *offset);
@@ -72,18 +72,19 @@ void* memory_pool::take(std::size_t size_bytes, int device) noexcept try {
   return nullptr;
 }
 
-void memory_pool::give_back(void* pointer) noexcept {
+void memory_pool::free_block(void* pointer) noexcept {
   if (runtime_->may_call()) {
     try {
       synchronize(*runtime_, device_);
-    } catch (const std::exception& error) {  // a lost device, or no memory for the error: the block is free
+    } catch (const std::exception&
+                 error) {  // a lost device, or no memory for the error: free the block in any case
       report_leak([&] { return error.what(); });
     }
   }
   {
     const std::lock_guard lock(mutex_);
     const auto offset = reinterpret_cast<std::uintptr_t>(pointer) - address_;
-    if (!room_.give_back(offset)) return;
+    if (!room_.free_block(offset)) return;
     leases_.erase(offset);
   }
   free_slot_if_done();
@@ -127,8 +128,7 @@ std::size_t memory_pool::largest_free_bytes() const {
 
 }  // namespace hipplan
 
-// What PyTorch looks up by name; ssize_t and the stream as its
-// CUDAPluggableAllocator passes them.
+// The functions that PyTorch looks up by name, with the parameters of its CUDAPluggableAllocator.
 #define HIPPLAN_POOL(slot)                                                                  \
   extern "C" __attribute__((visibility("default"), used)) void* hipplan_pool_malloc_##slot( \
       std::ptrdiff_t size, int device, void*) {                                             \
@@ -136,7 +136,7 @@ std::size_t memory_pool::largest_free_bytes() const {
   }                                                                                         \
   extern "C" __attribute__((visibility("default"), used)) void hipplan_pool_free_##slot(    \
       void* pointer, std::ptrdiff_t, int, void*) {                                          \
-    hipplan::give_back_to<slot>(pointer);                                                   \
+    hipplan::free_in<slot>(pointer);                                                        \
   }
 HIPPLAN_POOL(0)
 HIPPLAN_POOL(1)

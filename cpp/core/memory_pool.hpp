@@ -1,11 +1,8 @@
-// Memory of a layout handed out in blocks to somebody else's allocator, through
-// plain C functions.
+// A layout's memory as blocks for an allocator outside hipplan, through plain C functions.
 //
-// PyTorch's CUDAPluggableAllocator takes the names of two functions and gives
-// them no argument of its own, so each pool has a slot with two exported
-// functions: hipplan_pool_malloc_N and hipplan_pool_free_N. Each block is a
-// lease. No room is a null pointer, which PyTorch turns into its out-of-memory
-// error.
+// PyTorch's CUDAPluggableAllocator takes the names of two functions and passes them no context, so each pool
+// has a slot with two exported functions: hipplan_pool_malloc_N and hipplan_pool_free_N. Each block is a
+// lease. If there is no room they return null, for which PyTorch raises its out-of-memory error.
 #pragma once
 
 #include <memory>
@@ -18,7 +15,7 @@
 
 namespace hipplan {
 
-/// How many pools there can be at a time in a process.
+/// The most pools that a process can have at a time.
 inline constexpr int pool_slots = 16;
 
 class memory_pool {
@@ -30,15 +27,14 @@ class memory_pool {
                                                            std::shared_ptr<lease_book> book);
   [[nodiscard]] int slot() const noexcept { return slot_; }
 
-  /// Null: no room, another device, closed, or the memory is about to be given
-  /// back.
+  /// Null: no room, another device, closed, or the memory is about to be freed.
   [[nodiscard]] void* take(std::size_t size_bytes, int device) noexcept;
-  /// Waits for the device first: as hipFree does, on which the caller relies.
-  /// Unknown pointers are ignored.
-  void give_back(void* pointer) noexcept;
-  /// Its memory was freed and is restored, as after a sleep: blocks can be allocated again.
+  /// Waits for the device first: the caller relies on this, because hipFree does it. Ignores unknown
+  /// pointers.
+  void free_block(void* pointer) noexcept;
+  /// For memory that was freed and restored, as by a sleep: blocks can be allocated again.
   void renew() noexcept;
-  /// No more blocks; the slot is free again when the last one is back.
+  /// Refuses new blocks; the slot becomes free with the last block.
   void close() noexcept;
 
   [[nodiscard]] std::size_t blocks() const;
@@ -62,7 +58,7 @@ class memory_pool {
   device_id device_;
   std::uintptr_t address_;
   std::shared_ptr<lease_book> book_;
-  std::uint64_t age_;  // of the book when the memory was found
+  std::uint64_t age_;  // the book's age when the memory was current
   int slot_ = -1;
   mutable std::mutex mutex_;
   suballocator room_;

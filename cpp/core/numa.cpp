@@ -12,10 +12,10 @@
 namespace hipplan {
 namespace {
 
-// linux/mempolicy.h, which not every libc brings
+// linux/mempolicy.h, which some systems do not have
 constexpr int mpol_preferred = 1;
 constexpr int mpol_bind = 2;
-constexpr std::size_t asked_at_once = 4096;
+constexpr std::size_t pages_per_call = 4096;
 
 node_mask only(int node) noexcept {
   node_mask out{};
@@ -37,9 +37,9 @@ near_node::near_node(int node) noexcept {
 
 near_node::~near_node() {
   if (!changed_) return;
-  const bool named = std::ranges::any_of(mask_before_, [](auto word) { return word != 0; });
-  (void)syscall(SYS_set_mempolicy, policy_before_, named ? mask_before_.data() : nullptr,
-                named ? nodes_max : 0);
+  const bool has_nodes = std::ranges::any_of(mask_before_, [](auto word) { return word != 0; });
+  (void)syscall(SYS_set_mempolicy, policy_before_, has_nodes ? mask_before_.data() : nullptr,
+                has_nodes ? nodes_max : 0);
 }
 
 void bind_to_node(void* address, std::size_t size_bytes, int node) {
@@ -52,21 +52,21 @@ void bind_to_node(void* address, std::size_t size_bytes, int node) {
 std::map<int, std::size_t> page_nodes(std::uintptr_t address, std::size_t size_bytes) {
   const auto page_bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   const auto end = address + size_bytes;
-  std::map<int, std::size_t> found;
+  std::map<int, std::size_t> page_counts;
   std::vector<void*> pages;
-  std::vector<int> nodes(asked_at_once);
+  std::vector<int> nodes(pages_per_call);
   for (auto at = address / page_bytes * page_bytes; at < end;) {
     pages.clear();
-    for (; at < end && pages.size() < asked_at_once; at += page_bytes) {
+    for (; at < end && pages.size() < pages_per_call; at += page_bytes) {
       pages.push_back(reinterpret_cast<void*>(at));
     }
-    // Without nodes to go to it only tells.
+    // Without target nodes move_pages moves nothing: it reports where the pages are.
     if (syscall(SYS_move_pages, 0, pages.size(), pages.data(), nullptr, nodes.data(), 0) != 0) break;
     for (std::size_t n = 0; n < pages.size(); ++n) {
-      if (nodes[n] >= 0) ++found[nodes[n]];
+      if (nodes[n] >= 0) ++page_counts[nodes[n]];
     }
   }
-  return found;
+  return page_counts;
 }
 
 }  // namespace hipplan

@@ -1,4 +1,4 @@
-// Where host memory lies: the NUMA node of its pages. By system calls: not every machine has libnuma.
+// The NUMA node of host memory. With system calls, because not every machine has libnuma.
 #pragma once
 
 #include <array>
@@ -8,12 +8,11 @@
 
 namespace hipplan {
 
-/// Linux knows no node beyond.
+/// Linux's limit.
 inline constexpr unsigned long nodes_max = 1024;
 using node_mask = std::array<unsigned long, nodes_max / (8 * sizeof(unsigned long))>;
 
-/// What the calling thread takes meanwhile comes from a node, if it can. -1, or a kernel that refuses: from
-/// where it came from before.
+/// While it lives, the calling thread's allocations prefer a node. -1, or a kernel that refuses: no effect.
 class near_node {
  public:
   explicit near_node(int node) noexcept;
@@ -27,10 +26,10 @@ class near_node {
   node_mask mask_before_{};
 };
 
-/// The memory comes from that node or is refused. Throws std::system_error.
+/// Binds memory strictly to a node. Throws std::system_error.
 void bind_to_node(void* address, std::size_t size_bytes, int node);
 
-/// Node -> how many pages of a range are on it; of those that are there, and that the kernel tells of.
+/// Node -> how many pages of a range are on it. Counts pages that exist and whose node the kernel reports.
 [[nodiscard]] std::map<int, std::size_t> page_nodes(std::uintptr_t address, std::size_t size_bytes);
 
 }  // namespace hipplan

@@ -1,15 +1,15 @@
-// What every owner of a HIP object shares.
+// The base of every owner of a HIP object.
 //
-// An owner is created empty, with its name, put where it stays, and only then filled by make(), the one
-// driver call: between that call and the owner nothing asks for memory, so nothing that is refused can lose
-// the object. It moves only, and has two exits: release(), which throws, and the destructor, which only
-// reports to the leak log. It is empty after either, whatever the driver says. What it says to a release
-// stays until told() where it is a failure: if there is no memory for the error's words, release() is called
-// again and only tells. In a forked child and after shutdown an owner drops what it holds without a driver
-// call.
+// An owner is created empty, with its name, in its final place, and only then filled by make(), a single
+// driver call. Nothing allocates host memory between that call and the owner, so no failed allocation can
+// lose the object. An owner is move-only and frees its object in one of two ways: release(), which throws,
+// and the destructor, which only reports to the leak log. It is empty after either, even if the driver fails.
+// The error of a failed release is kept until mark_reported(): if there is no memory to report it, release()
+// is called again, and throws the same error without a driver call. In a forked child and after shutdown an
+// owner drops its object without a driver call.
 //
-// The kinds that come by the thousand also hand their calls out as data (making(), releasing()) and take the
-// answers (made(), released()), for rows of them: see driver_call.hpp.
+// The kinds that plans have by the thousand also describe their calls as data (make_call(), release_call())
+// and take the results (take_make_result(), take_release_result()), for batches: see driver_call.hpp.
 #pragma once
 
 #include <memory>
@@ -35,14 +35,14 @@ class owned {
   owned& operator=(owned&&) = delete;
 
   [[nodiscard]] bool empty() const noexcept { return !full_; }
-  /// Whether a release failed that is not reported yet.
-  [[nodiscard]] bool untold() const noexcept { return failure_ != hip::hipSuccess; }
-  /// It is: nothing more is tried.
-  void told() noexcept {
+  /// Whether a release has failed and is not reported yet.
+  [[nodiscard]] bool has_unreported_failure() const noexcept { return failure_ != hip::hipSuccess; }
+  /// Forgets the failure: nothing more is tried.
+  void mark_reported() noexcept {
     full_ = false;
     failure_ = hip::hipSuccess;
   }
-  /// The name the plan gives to the object.
+  /// The object's name in the plan.
   [[nodiscard]] const std::string& name() const noexcept { return name_.text(); }
   [[nodiscard]] const plan_name& shared_name() const noexcept { return name_; }
 
@@ -55,16 +55,17 @@ class owned {
 
   [[nodiscard]] hip::runtime& runtime() const noexcept { return *runtime_; }
 
-  /// Empty without a driver call.
+  /// Makes it empty without a driver call.
   void abandon() noexcept { full_ = false; }
-  /// Makes the one call that gives the object back; where it was made before, what it answered then.
+  /// Makes the call that frees the object; after a failure that is not reported yet, returns its error
+  /// instead.
   template <class Call>
-  [[nodiscard]] hip::hipError_t once(Call call) const {
-    return untold() ? failure_ : call();
+  [[nodiscard]] hip::hipError_t release_once(Call call) const {
+    return has_unreported_failure() ? failure_ : call();
   }
-  /// The answer of that call. Throws hip_error; `words` as for check().
+  /// Stores the result of that call, and makes the owner empty. Throws hip_error; `words` as for check().
   template <class Words>
-  void answered(hip::hipError_t result, const char* call, Words words) {
+  void check_release(hip::hipError_t result, const char* call, Words words) {
     full_ = false;
     failure_ = result;
     runtime_->check(result, call, words);
@@ -73,7 +74,7 @@ class owned {
   /// The body of every owner's destructor.
   template <class Owner>
   static void destroy(Owner& owner) noexcept {
-    if (owner.empty() && !owner.untold()) return;
+    if (owner.empty() && !owner.has_unreported_failure()) return;
     if (!owner.runtime_->may_call()) return owner.abandon();
     try {
       owner.release();
@@ -83,8 +84,7 @@ class owned {
   }
 
  private:
-  hip::runtime* runtime_;  ///< kept alive by the code that has the owner: a shared_ptr here would be counted
-                           ///< by the thousand
+  hip::runtime* runtime_;  ///< kept alive by the layout: thousands of shared_ptrs would cost time
   plan_name name_;
   bool full_ = false;
   hip::hipError_t failure_ = hip::hipSuccess;  ///< of a release

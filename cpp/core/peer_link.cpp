@@ -23,8 +23,8 @@ void peer_link::release() {
     runtime().forget_last_error();
     return hip::hipSuccess;
   };
-  answered(once(disable), "hipDeviceDisablePeerAccess",
-           [&] { return std::pair(identify(), "peer=" + std::to_string(peer_.value)); });
+  check_release(release_once(disable), "hipDeviceDisablePeerAccess",
+                [&] { return std::pair(identify(), "peer=" + std::to_string(peer_.value)); });
 }
 
 std::string peer_link::identify() const {

@@ -1,4 +1,4 @@
-// What the plan calls an object, as its owner keeps it.
+// An object's name in the plan.
 #pragma once
 
 #include <memory>
@@ -7,14 +7,14 @@
 
 namespace hipplan {
 
-/// A text that is shared, not copied. Owners come by the thousand: with a string each, giving them back left
-/// thousands of small pieces to the heap, and the next large free that put them together again took longer
-/// than anything else beside the driver's calls.
+/// A shared text. There are thousands of owners: with a string each, freeing them left thousands of small
+/// pieces in the heap, and the next large free(), which joins such pieces, took longer than anything but the
+/// driver calls.
 class plan_name {
  public:
-  /// A text of its own. Implicit, so that makers of one object need not name it.
+  /// A text of its own. Implicit, so that callers can pass a string.
   plan_name(std::string text) : text_(std::make_shared<const std::string>(std::move(text))) {}
-  /// One of many in a table that lives as long as any of them.
+  /// An entry of a table, which lives as long as any of its names.
   explicit plan_name(std::shared_ptr<const std::string> text) noexcept : text_(std::move(text)) {}
 
   [[nodiscard]] const std::string& text() const noexcept { return *text_; }

@@ -13,11 +13,12 @@
 namespace hipplan {
 namespace {
 
-/// The two numbers of a file: quota and period, in microseconds. 0: there is no limit, or it is not told.
+/// Reads a cgroup's CPU quota and period, in microseconds, and returns the processors that they allow. 0: no
+/// limit, or it is unknown.
 ///
-/// Not by a stream: where this library has a C++ runtime of its own, streams and those of another one, such
-/// as PyTorch's, take each other's facets.
-unsigned paid_for(const char* path) {
+/// No C++ stream: if this library has its own copy of the C++ runtime, its streams and those of another copy,
+/// such as PyTorch's, mix up their facets.
+unsigned read_quota(const char* path) {
   const int file = open(path, O_RDONLY | O_CLOEXEC);
   if (file < 0) return 0;
   std::array<char, 64> text{};
@@ -37,12 +38,12 @@ unsigned paid_for(const char* path) {
 
 unsigned usable_processors() {
   unsigned count = std::max(1U, std::thread::hardware_concurrency());
-  cpu_set_t mine;  // 1024 processors; of larger machines the kernel refuses to tell
-  if (sched_getaffinity(0, sizeof mine, &mine) == 0) {
-    count = static_cast<unsigned>(std::max(1, CPU_COUNT(&mine)));
+  cpu_set_t affinity;  // room for 1024 processors; on larger machines the call fails
+  if (sched_getaffinity(0, sizeof affinity, &affinity) == 0) {
+    count = static_cast<unsigned>(std::max(1, CPU_COUNT(&affinity)));
   }
-  // Of a container, which sees its own group as the root.
-  const auto limit = paid_for("/sys/fs/cgroup/cpu.max");
+  // The limit of a container, which sees its own cgroup as the root.
+  const auto limit = read_quota("/sys/fs/cgroup/cpu.max");
   return limit == 0 ? count : std::min(count, limit);
 }
 

@@ -3,7 +3,7 @@
 
 namespace hipplan {
 
-/// Those of the calling thread's affinity, as many as the process's control group pays for; at least 1.
+/// The number in the calling thread's affinity, limited by the cgroup's CPU quota; at least 1.
 [[nodiscard]] unsigned usable_processors();
 
 }  // namespace hipplan

@@ -82,7 +82,7 @@ std::optional<int> device_attribute(hip::runtime& runtime, device_id device, int
   int value = 0;
   const auto result =
       runtime.hipDeviceGetAttribute(&value, static_cast<hip::hipDeviceAttribute_t>(attribute), device.value);
-  if (result == hip::hipErrorInvalidValue) {  // the answer of a runtime that does not know the attribute
+  if (result == hip::hipErrorInvalidValue) {  // the runtime does not know the attribute
     runtime.forget_last_error();
     return std::nullopt;
   }

@@ -9,7 +9,7 @@
 namespace hipplan {
 namespace {
 
-constexpr auto look_pause = std::chrono::microseconds(200);
+constexpr auto poll_pause = std::chrono::microseconds(200);
 
 void* pointer(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
 
@@ -27,59 +27,59 @@ std::unique_ptr<queued_work> queued_work::begin(runtime_ptr runtime, std::string
   std::unique_ptr<queued_work> work(new queued_work(std::move(runtime), std::move(name), device, stream));
   const scoped_device current(*work->runtime_, device);
   work->event_.make(device);
-  for (const auto& one : copies) work->enqueue(one);
-  for (const auto& one : fills) work->enqueue(one);
+  for (const auto& item : copies) work->enqueue(item);
+  for (const auto& item : fills) work->enqueue(item);
   work->mark();
   return work;
 }
 
 queued_work::~queued_work() {
-  if (!marked_) give_up();
+  if (!marked_) wait_anyway();
   while (!done_ && runtime_->may_call()) {
     try {
       if (done()) return;
-      std::this_thread::sleep_for(look_pause);
+      std::this_thread::sleep_for(poll_pause);
     } catch (const std::exception&) {
-      give_up();
+      wait_anyway();
     }
   }
 }
 
-void queued_work::begun(hip::hipError_t result, const char* call, std::uintptr_t to, std::uintptr_t from,
-                        std::size_t size_bytes) {
+void queued_work::check_enqueued(hip::hipError_t result, const char* call, std::uintptr_t to,
+                                 std::uintptr_t from, std::size_t size_bytes) {
   runtime_->check(result, call, [&] {
     return std::pair("'" + event_.name() + "'", "dst=" + hexadecimal(to) + ", src=" + hexadecimal(from) +
                                                     ", size=" + std::to_string(size_bytes));
   });
 }
 
-void queued_work::enqueue(const copy& one) {
-  auto* const to = pointer(one.to);
-  auto* const from = pointer(one.from);
-  const bool of_one =
-      one.to_device == one.from_device || one.to_device == cpu_device || one.from_device == cpu_device;
-  if (of_one) {
-    begun(runtime_->hipMemcpyAsync(to, from, one.size_bytes, hip::hipMemcpyDefault, stream_),
-          "hipMemcpyAsync", one.to, one.from, one.size_bytes);
+void queued_work::enqueue(const copy& item) {
+  auto* const to = pointer(item.to);
+  auto* const from = pointer(item.from);
+  const bool on_one_device =
+      item.to_device == item.from_device || item.to_device == cpu_device || item.from_device == cpu_device;
+  if (on_one_device) {
+    check_enqueued(runtime_->hipMemcpyAsync(to, from, item.size_bytes, hip::hipMemcpyDefault, stream_),
+                   "hipMemcpyAsync", item.to, item.from, item.size_bytes);
   } else {
-    begun(runtime_->hipMemcpyPeerAsync(to, one.to_device.value, from, one.from_device.value, one.size_bytes,
-                                       stream_),
-          "hipMemcpyPeerAsync", one.to, one.from, one.size_bytes);
+    check_enqueued(runtime_->hipMemcpyPeerAsync(to, item.to_device.value, from, item.from_device.value,
+                                                item.size_bytes, stream_),
+                   "hipMemcpyPeerAsync", item.to, item.from, item.size_bytes);
   }
 }
 
-void queued_work::enqueue(const fill& one) {
-  if (one.pattern.find_first_not_of(one.pattern.front()) == std::string::npos) {
-    const auto value = static_cast<unsigned char>(one.pattern.front());
-    return begun(runtime_->hipMemsetAsync(pointer(one.address), value, one.size_bytes, stream_),
-                 "hipMemsetAsync", one.address, 0, one.size_bytes);
+void queued_work::enqueue(const fill& item) {
+  if (item.pattern.find_first_not_of(item.pattern.front()) == std::string::npos) {
+    const auto value = static_cast<unsigned char>(item.pattern.front());
+    return check_enqueued(runtime_->hipMemsetAsync(pointer(item.address), value, item.size_bytes, stream_),
+                          "hipMemsetAsync", item.address, 0, item.size_bytes);
   }
-  const auto& bytes = patterns_.emplace_back(one.pattern);
-  auto done = std::min(bytes.size(), one.size_bytes);
-  enqueue(copy{one.address, device_, reinterpret_cast<std::uintptr_t>(bytes.data()), cpu_device, done});
-  while (done < one.size_bytes) {  // on the device itself, doubling
-    const auto more = std::min(done, one.size_bytes - done);
-    enqueue(copy{one.address + done, device_, one.address, device_, more});
+  const auto& bytes = patterns_.emplace_back(item.pattern);
+  auto done = std::min(bytes.size(), item.size_bytes);
+  enqueue(copy{item.address, device_, reinterpret_cast<std::uintptr_t>(bytes.data()), cpu_device, done});
+  while (done < item.size_bytes) {  // copies on the device: the filled part doubles each time
+    const auto more = std::min(done, item.size_bytes - done);
+    enqueue(copy{item.address + done, device_, item.address, device_, more});
     done += more;
   }
 }
@@ -97,7 +97,7 @@ bool queued_work::done() {
     if (result == hip::hipErrorNotReady) return false;
     if (result != hip::hipSuccess) {
       failure_.emplace(result, "hipEventQuery", "'" + event_.name() + "'");
-      give_up();  // whether the work is done is not known
+      wait_anyway();  // it is unknown whether the work is done
     }
     done_ = true;
     release_event();
@@ -106,9 +106,9 @@ bool queued_work::done() {
   return done_;
 }
 
-/// What is in the stream may be reading and writing still. Whatever the driver says: nothing more can be
-/// done.
-void queued_work::give_up() noexcept {
+/// Waits for the whole stream, whose work may still access the memory. Errors are ignored: nothing more can
+/// be done about them.
+void queued_work::wait_anyway() noexcept {
   if (done_) return;
   done_ = true;
   if (event_.empty() || !runtime_->may_call()) return;
@@ -120,7 +120,7 @@ void queued_work::release_event() noexcept {
     event_.release();
   } catch (const std::exception& error) {
     report_leak(error.what());
-    event_.told();
+    event_.mark_reported();
   }
 }
 

@@ -1,7 +1,7 @@
-// Copies and fills that stand in a stream, and an event behind them: who enqueues them does not wait.
+// Copies and fills that are enqueued in a stream, with an event after them: the caller does not wait.
 //
-// The memory has to stay until done() says so, or the object is gone: its destructor waits. Where a call
-// fails, what is in the stream already is waited for before the error is thrown.
+// The memory must stay until done() returns true, or this object is destroyed: its destructor waits. If a
+// call fails, begin() waits for the work that is already in the stream before it throws.
 #pragma once
 
 #include <list>
@@ -16,7 +16,7 @@ namespace hipplan {
 
 class queued_work {
  public:
-  /// device: who does it. from_device, to_device: who holds the bytes (cpu_device: host memory).
+  /// to_device, from_device: the devices that have the memory (cpu_device: host memory).
   struct copy {
     std::uintptr_t to;
     device_id to_device;
@@ -31,8 +31,8 @@ class queued_work {
     std::string pattern;
   };
 
-  /// Enqueues all of it in a stream of `device`. Throws hip_error, and std::bad_alloc; then nothing of it is
-  /// under way.
+  /// Enqueues all of it in a stream of `device`. Throws hip_error, std::bad_alloc; then none of it is under
+  /// way.
   [[nodiscard]] static std::unique_ptr<queued_work> begin(runtime_ptr runtime, std::string name,
                                                           device_id device, hip::hipStream_t stream,
                                                           const std::vector<copy>& copies,
@@ -41,24 +41,24 @@ class queued_work {
   queued_work& operator=(const queued_work&) = delete;
   ~queued_work();
 
-  /// Whether all of it is done. Throws hip_error, each time, where the device has failed; it is done then.
+  /// Whether all of it is done. Throws hip_error, at each call, if the device has failed.
   [[nodiscard]] bool done();
 
  private:
   queued_work(runtime_ptr runtime, std::string name, device_id device, hip::hipStream_t stream);
-  void enqueue(const copy& one);
-  void enqueue(const fill& one);
+  void enqueue(const copy& item);
+  void enqueue(const fill& item);
   void mark();
-  void begun(hip::hipError_t result, const char* call, std::uintptr_t to, std::uintptr_t from,
-             std::size_t size_bytes);
-  void give_up() noexcept;
+  void check_enqueued(hip::hipError_t result, const char* call, std::uintptr_t to, std::uintptr_t from,
+                      std::size_t size_bytes);
+  void wait_anyway() noexcept;
   void release_event() noexcept;
 
   runtime_ptr runtime_;
   event event_;
   device_id device_;
   hip::hipStream_t stream_;
-  std::list<std::string> patterns_;  ///< read by copies; a list: they do not move
+  std::list<std::string> patterns_;  ///< copies read from them; a list, so that they do not move
   bool marked_ = false;
   bool done_ = false;
   std::optional<hip::hip_error> failure_;

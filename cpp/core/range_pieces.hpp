@@ -1,4 +1,4 @@
-// What is mapped in one address range, shared by the range and its mappings.
+// The mappings in one address range, as data that the range and its mappings share.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,16 @@ namespace hipplan {
 
 class range_pieces {
  public:
-  /// HIP 7.0 to 7.2 add the sizes of a range's pieces in the order of heap addresses, and refuse a
-  /// hipMemSetAccess whose size no sum meets. hipplan/program/pieces.py finds the calls that are always
-  /// accepted; for one of them it must be known where all that is mapped lies, which is kept on these
-  /// releases only.
+  /// HIP 7.0 to 7.2 add up the sizes of a range's mappings, in the order of their heap addresses, and refuse
+  /// a hipMemSetAccess whose size is not equal to one of these sums. hipplan/program/pieces.py finds the
+  /// calls that are always accepted; one of them covers everything that is mapped. So where it lies is
+  /// recorded, on these releases only.
   [[nodiscard]] static bool sums_in_any_order(const hip::runtime& runtime) noexcept {
     return runtime.version() >= 70000000 && runtime.version() < 70300000;
   }
 
   [[nodiscard]] std::size_t count() const noexcept { return count_; }
-  /// Before the map, because this may find no memory for its own; what the map says goes to mapped().
+  /// Call it before hipMemMap, because it may throw std::bad_alloc; then mapped() with the result.
   void expect(const hip::runtime& runtime, std::uintptr_t address, std::size_t size_bytes) {
     if (sums_in_any_order(runtime)) expected_ = {{address, size_bytes}};
   }
@@ -40,9 +40,9 @@ class range_pieces {
     std::uintptr_t address;
     std::size_t size_bytes;
   };
-  /// From the lowest mapping on, all that is mapped; `one` where that is not known.
-  [[nodiscard]] extent all(extent one) const noexcept {
-    if (known_.empty()) return one;
+  /// The extent of everything that is mapped; `single` if that is not recorded.
+  [[nodiscard]] extent all(extent single) const noexcept {
+    if (known_.empty()) return single;
     std::size_t size_bytes = 0;
     for (const auto& [address, piece_bytes] : known_) size_bytes += piece_bytes;
     return {known_.begin()->first, size_bytes};
@@ -51,7 +51,7 @@ class range_pieces {
  private:
   std::size_t count_ = 0;
   std::map<std::uintptr_t, std::size_t> expected_;
-  std::map<std::uintptr_t, std::size_t> known_;  ///< address to bytes
+  std::map<std::uintptr_t, std::size_t> known_;  ///< address -> bytes
 };
 
 }  // namespace hipplan

@@ -16,13 +16,13 @@ struct reader {
     out.values.push_back(current);
     out.as_desired = out.as_desired && current == desired;
   }
-  void read(slot_id slot, const create_allocation& one) {
+  void read(slot_id slot, const create_allocation& desired) {
     const auto have = properties_of(of.runtime(), of.handle(slot));
-    const auto& want = one.properties;
-    // Host memory has no device: a runtime may tell any.
+    const auto& want = desired.properties;
+    // Host memory has no device: a runtime may report any.
     const bool on_device = want.location_type == hip::hipMemLocationTypeDevice;
     const auto device = static_cast<std::uint64_t>(have.location_id);
-    // CUDA tells host memory by its NUMA node, asked for or not.
+    // CUDA always reports host memory with its NUMA node, even if none was requested.
     const bool host = want.location_type == hip::hipMemLocationTypeHost &&
                       have.location_type == hip::hipMemLocationTypeHostNuma;
     note(host ? want.location_type : have.location_type, want.location_type);
@@ -31,21 +31,21 @@ struct reader {
     note(have.handle_type, want.handle_type);
     if (want.rdma) note(have.rdma, true);
   }
-  void read(slot_id slot, const map_memory& one) {
+  void read(slot_id slot, const map_memory& desired) {
     const auto address = of.address(slot);
     const auto [base, size_bytes] = address_range_of(of.runtime(), address);
     note(address, address);
     note(base, address);
-    note(size_bytes, one.size_bytes);
+    note(size_bytes, desired.size_bytes);
   }
-  void read(slot_id slot, const set_rights& one) {
+  void read(slot_id slot, const set_rights& desired) {
     const auto address = of.address(slot);
     for (const auto device : devices) {
-      const auto right = std::ranges::find_if(one.now, [&](const auto& named) {
+      const auto right = std::ranges::find_if(desired.now, [&](const auto& named) {
         return named.location.type == hip::hipMemLocationTypeDevice && named.location.id == device.value;
       });
       note(access(of.runtime(), device, address),
-           right == one.now.end() ? hip::hipMemAccessFlagsProtNone : right->flags);
+           right == desired.now.end() ? hip::hipMemAccessFlagsProtNone : right->flags);
     }
   }
 };
@@ -54,12 +54,12 @@ struct reader {
 
 readings read_back(const snapshot& of, const row_table& rows, const std::vector<device_id>& devices) {
   reader all{of, devices};
-  for (const auto& one : rows.rows) {
+  for (const auto& next : rows.rows) {
     std::visit(
         [&](const auto& what) {
-          if constexpr (requires { all.read(one.slot, what); }) all.read(one.slot, what);
+          if constexpr (requires { all.read(next.slot, what); }) all.read(next.slot, what);
         },
-        one.what);
+        next.what);
   }
   return std::move(all.out);
 }

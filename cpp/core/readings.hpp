@@ -1,4 +1,4 @@
-// What HIP tells of many objects, read and compared with their rows in one go.
+// Reads many objects back from HIP at once, and compares them with their rows.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 namespace hipplan {
 
 struct readings {
-  std::vector<std::uint64_t> values;  ///< of one row after the other
+  std::vector<std::uint64_t> values;  ///< row by row
   bool as_desired = true;
 };
 
-/// Of the rows that create allocations (hipMemGetAllocationPropertiesFromHandle: location type, device, type,
-/// handle type), map (hipMemGetAddressRange: the address asked, base, size) and set rights (hipMemGetAccess
-/// of each device); nothing of the others. Throws hip_error if a query fails, std::out_of_range for a slot
-/// that is empty.
+/// Reads rows that create allocations (hipMemGetAllocationPropertiesFromHandle: location type, device, type,
+/// handle type), map (hipMemGetAddressRange: the address queried, base, size) and set rights (hipMemGetAccess
+/// of each device); other rows have no values. Throws hip_error if a query fails, std::out_of_range for an
+/// empty slot.
 [[nodiscard]] readings read_back(const snapshot& of, const row_table& rows,
                                  const std::vector<device_id>& devices);
 

@@ -14,68 +14,67 @@
 namespace hipplan {
 namespace {
 
-/// Owners that are looked up, given back and dropped together. After a driver call the processor's caches
-/// hold the driver's own: then each free or search costs many times what it does among its like. Kept on the
-/// stack, so that giving back needs no memory.
+/// How many owners are freed in one batch. A driver call fills the processor's caches with its own data, so
+/// hipplan's bookkeeping is faster when it runs for many owners together. The batch is on the stack, so that
+/// freeing needs no memory.
 constexpr std::size_t at_once = 256;
 
-/// The one call that gives an object back, where that is all there is to it; only of the kinds that come by
-/// the thousand.
-std::optional<driver_call> releasing(const held& one) {
-  const auto* const mapped = std::get_if<mapping>(&one.what);
-  if (mapped && !mapped->empty() && mapped->releases_plainly()) return mapped->releasing();
-  const auto* const memory = std::get_if<allocation>(&one.what);
-  if (memory && !memory->empty()) return memory->releasing();
+/// The call that frees an object, if it takes only one; only for the kinds that plans have by the thousand.
+std::optional<driver_call> plain_release_call(const held& owner) {
+  const auto* const mapped = std::get_if<mapping>(&owner.what);
+  if (mapped && !mapped->empty() && mapped->releases_plainly()) return mapped->release_call();
+  const auto* const memory = std::get_if<allocation>(&owner.what);
+  if (memory && !memory->empty()) return memory->release_call();
   return std::nullopt;
 }
 
-/// Gives something back, and reports what came of it. Throws std::bad_alloc where there is no memory for a
-/// failure's words; then it is to be called again.
-template <class Kind, class GiveBack>
-void note(Kind& what, undo_report& report, GiveBack give_back) {
+/// Frees an object and adds the outcome to the report. Throws std::bad_alloc if there is no memory to report
+/// a failure; then it must be called again.
+template <class Kind, class Release>
+void release_into(undo_report& report, Kind& what, Release release) {
   constexpr bool is_change = std::is_same_v<Kind, alteration>;
   try {
-    give_back();
-    ++(is_change ? report.put_back : report.given_back);
+    release();
+    ++(is_change ? report.restored : report.freed);
   } catch (const hip::hip_error& error) {
     report.leaks.push_back({what.name(), what.identify(), error, is_change});
-    what.told();
+    what.mark_reported();
   } catch (const std::bad_alloc&) {
     throw;
-  } catch (
-      const std::exception& error) {  // none is known; but what throws each time must not be tried for ever
+  } catch (const std::exception& error) {  // none is known; but a release that always throws must end
     const hip::hip_error unknown(hip::hipErrorUnknown, "undo", what.identify(), error.what());
     report.leaks.push_back({what.name(), what.identify(), unknown, is_change});
-    what.told();
+    what.mark_reported();
   }
 }
 
-void give_one(held& one, undo_report& report) {
+void free_one(held& owner, undo_report& report) {
   std::visit(
       [&](auto& what) {
         if constexpr (requires { what.release(); }) {
-          if (what.empty() && !what.untold()) return;  // it was never made, or is unmapped already
-          note(what, report, [&] { what.release(); });
+          if (what.empty() && !what.has_unreported_failure())
+            return;  // it was never made, or is unmapped already
+          release_into(report, what, [&] { what.release(); });
         }
       },
-      one.what);
+      owner.what);
 }
 
-std::string name_of(const held& one) {
+std::string name_of(const held& owner) {
   return std::visit(
       [](const auto& what) -> std::string {
         if constexpr (requires { what.name(); }) return what.name();
         return {};
       },
-      one.what);
+      owner.what);
 }
 
 bool owns_something(const retirement& what) {
-  return std::ranges::any_of(what.owners, [](const held* one) { return one && !one->done(); });
+  return std::ranges::any_of(what.owners, [](const held* owner) { return owner && !owner->done(); });
 }
 
-/// Nor are its destructors run, which would call the driver.
-void keep_for_ever(retirement&& what) noexcept {
+/// Leaks the owners: their destructors, which would call the driver, never run.
+void never_destroy(retirement&& what) noexcept {
   alignas(retirement) std::array<std::byte, sizeof(retirement)> place{};
   new (place.data()) retirement(std::move(what));
 }
@@ -85,7 +84,7 @@ struct waiting_list {
   std::vector<std::shared_ptr<retired>> all;
 };
 
-/// Never destroyed. In a forked child nothing of it is ours.
+/// Never destroyed. A forked child owns none of it.
 waiting_list& list() {
   static auto* const here = [] {
     pthread_atfork([] { list().mutex.lock(); }, [] { list().mutex.unlock(); },
@@ -101,24 +100,24 @@ waiting_list& list() {
 
 }  // namespace
 
-retired::~retired() { give_all_back(); }
+retired::~retired() { free_all(); }
 
-void retired::give_all_back() noexcept {
-  if (!home_->runtime->may_call() || !any()) return;  // in a forked child nothing of this is ours to undo
+void retired::free_all() noexcept {
+  if (!state_->runtime->may_call() || !any()) return;
   const auto report = [](const std::exception& error) {
     report_leak([&] { return std::string(error.what()); });
   };
   try {
-    for (const auto& one : devices_) {
-      const auto device = one.second;  // clang 15 captures no structured binding
+    for (const auto& named : devices_) {
+      const auto device = named.second;  // clang 15 captures no structured binding
       try {
-        with_memory([&] { synchronize(*home_->runtime, device); });
+        with_memory([&] { synchronize(*state_->runtime, device); });
       } catch (const hip::hip_error& error) {
         report(error);
       }
     }
     undo_report done;
-    while (with_memory([&] { return give_back(done, std::chrono::steady_clock::time_point::max()); })) {
+    while (with_memory([&] { return free_some(done, std::chrono::steady_clock::time_point::max()); })) {
     }
     for (const auto& leak : done.leaks) report(leak.error);
   } catch (const std::exception& error) {
@@ -127,14 +126,14 @@ void retired::give_all_back() noexcept {
 }
 
 void retired::set_devices(devices all) {
-  if (home_->is_parents()) return;
-  const std::lock_guard lock(home_->mutex);
+  if (state_->in_forked_child()) return;
+  const std::lock_guard lock(state_->mutex);
   devices_ = std::move(all);
 }
 
 retired::devices retired::to_wait_for() const {
-  if (home_->is_parents()) return {};
-  const std::lock_guard lock(home_->mutex);
+  if (state_->in_forked_child()) return {};
+  const std::lock_guard lock(state_->mutex);
   return devices_;
 }
 
@@ -148,29 +147,29 @@ void retired::add_last_locked(retirement&& more) noexcept {
 }
 
 bool retired::any() const {
-  if (home_->is_parents()) return false;
-  const std::lock_guard lock(home_->mutex);
+  if (state_->in_forked_child()) return false;
+  const std::lock_guard lock(state_->mutex);
   return !lists_.going.empty() || !lists_.kept.empty();
 }
 
-bool retired::goes() const {
-  if (home_->is_parents()) return false;
-  const std::lock_guard lock(home_->mutex);
-  return goes_locked();
+bool retired::has_freeable() const {
+  if (state_->in_forked_child()) return false;
+  const std::lock_guard lock(state_->mutex);
+  return has_freeable_locked();
 }
 
-bool retired::waits() const {
-  if (home_->is_parents()) return false;
-  const std::lock_guard lock(home_->mutex);
+bool retired::waits_for_views() const {
+  if (state_->in_forked_child()) return false;
+  const std::lock_guard lock(state_->mutex);
   if (leases_->size() == 0) return false;
   return spared_ == spared::all || (lists_.going.empty() && !lists_.kept.empty());
 }
 
-bool retired::must_stay(const held& one) const {
+bool retired::must_stay(const held& owner) const {
   if (leases_->size() == 0) return false;
   if (spared_ == spared::all) return true;
-  if (std::holds_alternative<mapping>(one.what)) return false;
-  if (std::holds_alternative<stream>(one.what)) return true;  // bytes may be on their way through it
+  if (std::holds_alternative<mapping>(owner.what)) return false;
+  if (std::holds_alternative<stream>(owner.what)) return true;  // copies may be under way in it
   return std::visit(
       [&](const auto& what) {
         if constexpr (requires { what.address(); }) {
@@ -178,10 +177,10 @@ bool retired::must_stay(const held& one) const {
         }
         return false;
       },
-      one.what);
+      owner.what);
 }
 
-/// Sets aside what leases are on. Throws std::bad_alloc, and has changed nothing then.
+/// Moves objects with leases to the list of kept ones. Throws std::bad_alloc, and changes nothing then.
 void retired::choose(undo_report& report) {
   auto& [old_going, old_kept] = lists_;
   lists chosen;
@@ -190,13 +189,14 @@ void retired::choose(undo_report& report) {
     for (const auto& part : *some) {
       retirement go{{}, part.segments};
       retirement stay{{}, part.segments};
-      for (auto* const one : part.owners) {
-        // A mapping that was unmapped for a swap may be put back yet, by what is given back before it.
-        if (!one || (one->done() && !std::holds_alternative<mapping>(one->what))) continue;
-        (must_stay(*one) ? stay : go).owners.push_back(one);
+      for (auto* const owner : part.owners) {
+        // A mapping that was unmapped for a swap stays in the list: an alteration freed before it may restore
+        // it.
+        if (!owner || (owner->done() && !std::holds_alternative<mapping>(owner->what))) continue;
+        (must_stay(*owner) ? stay : go).owners.push_back(owner);
       }
-      for (const auto* const one : stay.owners) {
-        if (!one->done()) names.push_back(name_of(*one));
+      for (const auto* const owner : stay.owners) {
+        if (!owner->done()) names.push_back(name_of(*owner));
       }
       if (!go.owners.empty()) chosen.going.push_back(std::move(go));
       if (!stay.owners.empty()) chosen.kept.push_back(std::move(stay));
@@ -206,15 +206,15 @@ void retired::choose(undo_report& report) {
   lists_ = std::move(chosen);
 }
 
-bool retired::give_back(undo_report& report, std::chrono::steady_clock::time_point until) {
-  if (home_->is_parents()) return false;
-  const std::lock_guard lock(home_->mutex);
+bool retired::free_some(undo_report& report, std::chrono::steady_clock::time_point until) {
+  if (state_->in_forked_child()) return false;
+  const std::lock_guard lock(state_->mutex);
   if (spared_ != spared::nothing && (leases_->size() != 0 || !lists_.kept.empty())) choose(report);
   auto& going = lists_.going;
   while (!going.empty()) {
     if (going.back().owners.empty()) {
       going.pop_back();
-    } else if (give_some(going.back().owners, report, until)) {
+    } else if (free_batch(going.back().owners, report, until)) {
       break;
     }
   }
@@ -222,25 +222,25 @@ bool retired::give_back(undo_report& report, std::chrono::steady_clock::time_poi
   return !going.empty();
 }
 
-bool retired::give_some(std::vector<held*>& owners, undo_report& report,
-                        std::chrono::steady_clock::time_point until) {
+bool retired::free_batch(std::vector<held*>& owners, undo_report& report,
+                         std::chrono::steady_clock::time_point until) {
   std::array<held*, at_once> latest{};
   const auto some = std::span(latest).first(std::min(at_once, owners.size()));
   std::reverse_copy(owners.end() - static_cast<std::ptrdiff_t>(some.size()), owners.end(), some.begin());
   deadline stop(until);
   std::size_t done = 0;
   const auto conclude = [&] {
-    for (auto* const one : some.first(done)) {
-      if (one) one->clear();
+    for (auto* const owner : some.first(done)) {
+      if (owner) owner->clear();
     }
     owners.resize(owners.size() - done);
   };
   try {
     while (done < some.size() && !stop.over()) {
       const auto rest = some.subspan(done);
-      if (give_row(rest, done, report, stop)) continue;
-      if (rest.front()) give_one(*rest.front(), report);
-      if (!report.leaks.empty() && report.leaks.back().is_change) home_->damaged = true;
+      if (free_plain(rest, done, report, stop)) continue;
+      if (rest.front()) free_one(*rest.front(), report);
+      if (!report.leaks.empty() && report.leaks.back().is_change) state_->damaged = true;
       ++done;
       stop.call_made();
     }
@@ -252,26 +252,25 @@ bool retired::give_some(std::vector<held*>& owners, undo_report& report,
   return stop.over();
 }
 
-bool retired::give_row(std::span<held* const> owners, std::size_t& done, undo_report& report,
-                       deadline& stop) {
+bool retired::free_plain(std::span<held* const> owners, std::size_t& done, undo_report& report,
+                         deadline& stop) {
   std::array<driver_call, at_once> calls;
   std::size_t count = 0;
   for (; count < owners.size(); ++count) {
-    const auto call = owners[count] ? releasing(*owners[count]) : std::nullopt;
+    const auto call = owners[count] ? plain_release_call(*owners[count]) : std::nullopt;
     if (!call) break;
     calls[count] = *call;
   }
   if (count == 0) return false;
-  const auto outcome = make_row(*home_->runtime, std::span(calls).first(count), stop);
+  const auto outcome = make_calls(*state_->runtime, std::span(calls).first(count), stop);
   const bool failed = !outcome.thrown && outcome.result != hip::hipSuccess;
   const auto answered = outcome.done + (failed ? 1 : 0);
-  for (std::size_t i = 0; i < answered;
-       ++i, ++done) {  // only the last one may throw: it alone can have failed
+  for (std::size_t i = 0; i < answered; ++i, ++done) {  // only the last may throw: only it can have failed
     const auto result = i < outcome.done ? hip::hipSuccess : outcome.result;
     std::visit(
         [&](auto& what) {
-          if constexpr (requires { what.released(result); })
-            note(what, report, [&] { what.released(result); });
+          if constexpr (requires { what.take_release_result(result); })
+            release_into(report, what, [&] { what.take_release_result(result); });
         },
         owners[i]->what);
   }
@@ -280,13 +279,13 @@ bool retired::give_row(std::span<held* const> owners, std::size_t& done, undo_re
 }
 
 std::vector<described> retired::contents() const {
-  if (home_->is_parents()) return {};
-  const std::lock_guard lock(home_->mutex);
+  if (state_->in_forked_child()) return {};
+  const std::lock_guard lock(state_->mutex);
   std::vector<described> out;
   for (const auto* const some : {&lists_.kept, &lists_.going}) {
     for (const auto& part : *some) {
-      for (const auto* const one : part.owners) {
-        if (one) describe(*one, out);
+      for (const auto* const owner : part.owners) {
+        if (owner) describe(*owner, out);
       }
     }
   }
@@ -295,22 +294,23 @@ std::vector<described> retired::contents() const {
 }
 
 void retired::abandon() noexcept {
-  if (home_->is_parents()) return;
-  const std::lock_guard lock(home_->mutex);
+  if (state_->in_forked_child()) return;
+  const std::lock_guard lock(state_->mutex);
   for (auto* const some : {&lists_.kept, &lists_.going}) {
-    for (auto& part : *some) keep_for_ever(std::move(part));
+    for (auto& part : *some) never_destroy(std::move(part));
     some->clear();
   }
 }
 
-void describe(const held& one, std::vector<described>& out) {
+void describe(const held& owner, std::vector<described>& out) {
   std::visit(
       [&](const auto& what) {
         if constexpr (requires { what.identify(); }) {
-          if (!what.empty() || what.untold()) out.push_back({one.made, what.name(), what.identify()});
+          if (!what.empty() || what.has_unreported_failure())
+            out.push_back({owner.made, what.name(), what.identify()});
         }
       },
-      one.what);
+      owner.what);
 }
 
 void waiting::add(std::shared_ptr<retired> some) {
@@ -329,7 +329,7 @@ std::vector<std::shared_ptr<retired>> waiting::all() {
 }
 
 void waiting::remove(const std::shared_ptr<retired>& some) noexcept {
-  std::shared_ptr<retired> gone;  // its end comes after the lock's
+  std::shared_ptr<retired> gone;  // destroyed after the lock
   const std::lock_guard lock(list().mutex);
   const auto at = std::ranges::find(list().all, some);
   if (at == list().all.end()) return;

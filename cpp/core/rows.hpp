@@ -1,8 +1,8 @@
-// Rows: a program's driver calls as plain data. Each makes one object, which fills a slot, or alters what is
-// in one.
+// Rows: a program's driver calls as plain data. Each makes one object, which fills a slot, or alters the
+// object in a slot.
 //
-// A row names others by their slots. What it alters of an object that stays has the values of before in it,
-// so that a roll back can put them back.
+// A row refers to other objects by their slots. A row that alters an object that stays also has the old
+// values, so that a roll back can restore them.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,9 @@
 
 namespace hipplan {
 
-using rights = std::span<const hip::hipMemAccessDesc>;  ///< the table's (row_table)
+using rights = std::span<const hip::hipMemAccessDesc>;  ///< points into the row_table
 
-// What makes an object.
+// Rows that make an object.
 struct link_peer {
   device_id device;
   device_id peer;
@@ -37,8 +37,8 @@ struct import_allocation {
 struct reserve_range {
   std::size_t size_bytes;  ///< without the slack
   std::size_t alignment_bytes;
-  std::size_t
-      slack_bytes;  ///< more, so that an aligned base fits: HIP checks the alignment but may ignore it
+  std::size_t slack_bytes;  ///< in addition, so that an aligned base fits: HIP checks the alignment, but may
+                            ///< ignore it
   std::uintptr_t wanted;
   bool exact;
 };
@@ -59,13 +59,13 @@ struct create_pinned_buffer {
   device_id device;
   std::size_t size_bytes;
   unsigned flags;
-  int numa_node;  ///< -1: wherever the runtime takes it from
+  int numa_node;  ///< -1: the runtime chooses
 };
 struct register_buffer {
   device_id device;
-  std::size_t size_bytes;  ///< 0: all of the file
+  std::size_t size_bytes;  ///< 0: the whole file
   unsigned flags;
-  std::string file;  ///< empty: fresh memory, or what is bound to the row
+  std::string file;  ///< empty: new memory, or what is bound to the row
   bool bound;
   bool read_only;
   int numa_node;
@@ -77,11 +77,11 @@ struct create_managed_buffer {
   unsigned flags;
 };
 
-// What alters one.
+// Rows that alter an object.
 struct set_rights {
   rights now;
   std::optional<rights> before;  ///< of a mapping that stays
-  bool together;                 ///< of all that is mapped in the range by then
+  bool together;                 ///< on everything that is mapped in the range by then
 };
 struct unmap_memory {
   slot_id range;
@@ -107,10 +107,10 @@ struct attach_stream {
   unsigned flags;
   device_id on;
 };
-struct await_stream {  // its slot is the stream's; no_slot: the null stream of `on`
+struct await_stream {  // the row's slot is the stream's; no_slot: the null stream of `on`
   device_id on;
 };
-struct copy_memory {  // its slot belongs to the target mapping
+struct copy_memory {  // the row's slot is the target mapping's
   device_id device;
   slot_id source;
   device_id source_device;
@@ -133,18 +133,18 @@ struct row {
   static_assert(std::is_same_v<std::variant_alternative_t<first_alteration, decltype(what)>, set_rights>);
 };
 
-/// Rows and the rights that they point to: thousands of mappings mostly have the same.
+/// Rows and the rights that they point to: thousands of mappings mostly share the same rights.
 struct row_table {
   std::vector<row> rows;
   std::vector<std::unique_ptr<std::vector<hip::hipMemAccessDesc>>> rights;
 };
 using row_table_ptr = std::shared_ptr<const row_table>;
 
-/// What the caller gives for a row that says `bind`.
+/// What the caller passes for a row that imports memory or registers the caller's.
 struct binding {
   std::size_t row;
-  int descriptor = -1;                  ///< of an import; the caller's
-  std::shared_ptr<host_memory> memory;  ///< of a registration
+  int descriptor = -1;                  ///< to import; it stays the caller's
+  std::shared_ptr<host_memory> memory;  ///< to register
 };
 
 }  // namespace hipplan

@@ -1,10 +1,10 @@
-// Makes a device current for a scope and puts the caller's own choice back.
+// Makes a device current for a scope, then restores the caller's.
 //
-// Inside of a scope of the same device, on the same thread, another costs no driver call: so a batch opens
-// one around all its steps of a device.
+// A nested scope of the same device, on the same thread, costs no driver call: so a batch opens one around
+// all its steps of a device.
 //
-// hipMemCreate takes its memory from the pool of the current device in 7.x, whatever the properties say,
-// and hipMalloc, peers and streams work on the current device by definition.
+// hipMemCreate in HIP 7.x allocates from the pool of the current device, not of the one in the properties;
+// hipMalloc, peers and streams work on the current device by definition.
 #pragma once
 
 #include "hip/runtime.hpp"

@@ -4,7 +4,7 @@ namespace hipplan {
 
 template <class Use>
 auto snapshot::with(slot_id slot, Use use) const {
-  const auto lock = home_->locked();
+  const auto lock = state_->locked();
   if (slot >= table_.size() || !table_[slot] || !table_[slot]->full()) {
     throw std::out_of_range("nothing is in slot " + std::to_string(slot));
   }
@@ -14,9 +14,9 @@ auto snapshot::with(slot_id slot, Use use) const {
 std::uintptr_t snapshot::address(slot_id slot) const {
   return with(slot, [](const held::owner& owner) {
     return std::visit(
-        [](const auto& one) -> std::uintptr_t {
-          if constexpr (requires { one.base(); }) return one.base();
-          if constexpr (requires { one.address(); }) return one.address();
+        [](const auto& object) -> std::uintptr_t {
+          if constexpr (requires { object.base(); }) return object.base();
+          if constexpr (requires { object.address(); }) return object.address();
           throw std::out_of_range("what is in this slot has no address");
         },
         owner);
@@ -26,9 +26,10 @@ std::uintptr_t snapshot::address(slot_id slot) const {
 std::size_t snapshot::size_bytes(slot_id slot) const {
   return with(slot, [](const held::owner& owner) {
     return std::visit(
-        [](const auto& one) -> std::size_t {
-          if constexpr (requires { one.base(); }) return one.size_bytes() - (one.base() - one.address());
-          if constexpr (requires { one.size_bytes(); }) return one.size_bytes();
+        [](const auto& object) -> std::size_t {
+          if constexpr (requires { object.base(); })
+            return object.size_bytes() - (object.base() - object.address());
+          if constexpr (requires { object.size_bytes(); }) return object.size_bytes();
           throw std::out_of_range("what is in this slot has no size");
         },
         owner);
@@ -68,7 +69,7 @@ bool snapshot::shared(slot_id slot) const {
 }
 
 bool snapshot::has(slot_id slot) const {
-  const auto lock = home_->locked();
+  const auto lock = state_->locked();
   return slot < table_.size() && table_[slot] && table_[slot]->full();
 }
 

@@ -15,21 +15,21 @@
 namespace hipplan {
 namespace {
 
-/// How long a thread waits awake for a job that was announced.
+/// How long a thread polls for a job that was announced.
 constexpr auto awake = std::chrono::microseconds(300);
 
 struct worker {
   std::mutex mutex;
-  std::condition_variable given;
+  std::condition_variable wake;
   std::function<void()> job;
   bool announced = false;  ///< a job is coming
   std::atomic<bool> has_job{false};
 };
 
-/// Never destroyed: the threads outlive the end of main().
+/// Never destroyed: the threads outlive main().
 struct pool {
   std::mutex mutex;
-  std::vector<worker*> idle;  ///< with room for all: a worker that is done has nobody to tell what it lacks
+  std::vector<worker*> idle;  ///< has room for all: a worker cannot report a failed allocation
   std::size_t all = 0;
 };
 
@@ -50,7 +50,7 @@ void work(worker& self) {
   for (;;) {
     {
       std::unique_lock lock(self.mutex);
-      self.given.wait(lock, [&] { return self.announced || self.job; });
+      self.wake.wait(lock, [&] { return self.announced || self.job; });
       self.announced = false;
     }
     const auto asleep = std::chrono::steady_clock::now() + awake;
@@ -70,15 +70,15 @@ void give(worker& to, std::function<void()> job) {
     to.job = std::move(job);
     to.has_job.store(true);
   }
-  to.given.notify_one();
+  to.wake.notify_one();
 }
 
-worker* idle_one() {
+worker* take_idle() {
   const std::lock_guard lock(workers().mutex);
   if (workers().idle.empty()) return nullptr;
-  worker* const found = workers().idle.back();
+  worker* const last = workers().idle.back();
   workers().idle.pop_back();
-  return found;
+  return last;
 }
 
 }  // namespace
@@ -88,14 +88,14 @@ void expect_job_for_spare_thread() {
   if (workers().idle.empty()) return;
   worker& next = *workers().idle.back();
   {
-    const std::lock_guard its(next.mutex);
+    const std::lock_guard worker_lock(next.mutex);
     next.announced = true;
   }
-  next.given.notify_one();
+  next.wake.notify_one();
 }
 
 void run_on_spare_thread(std::function<void()> job) {
-  if (worker* const idle = idle_one()) return give(*idle, std::move(job));
+  if (worker* const idle = take_idle()) return give(*idle, std::move(job));
   const auto fresh = std::make_shared<worker>();
   give(*fresh, std::move(job));
   const std::lock_guard lock(workers().mutex);

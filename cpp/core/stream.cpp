@@ -12,8 +12,8 @@ void stream::make(device_id device) {
 }
 
 void stream::release() {
-  answered(once([&] { return runtime().hipStreamDestroy(stream_); }), "hipStreamDestroy",
-           [&] { return std::pair(identify(), "stream=" + hexadecimal(stream_)); });
+  check_release(release_once([&] { return runtime().hipStreamDestroy(stream_); }), "hipStreamDestroy",
+                [&] { return std::pair(identify(), "stream=" + hexadecimal(stream_)); });
 }
 
 std::string stream::identify() const { return "stream '" + name() + "'"; }

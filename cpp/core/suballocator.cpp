@@ -31,7 +31,7 @@ std::optional<std::size_t> suballocator::take(std::size_t size_bytes) {
   return offset;
 }
 
-bool suballocator::give_back(std::size_t offset) noexcept {
+bool suballocator::free_block(std::size_t offset) noexcept {
   auto which = pieces_.find(offset);
   if (which == pieces_.end() || !which->second.is_out) return false;
   auto size_bytes = which->second.size_bytes;

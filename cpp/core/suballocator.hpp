@@ -1,5 +1,5 @@
-// Blocks of one piece of memory: best fit, neighbours join again. Arithmetic on
-// offsets, nothing is touched.
+// Divides a piece of memory into blocks: best fit, and free neighbours are joined. It works on offsets only
+// and never accesses the memory.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +17,13 @@ class suballocator {
 
   explicit suballocator(std::size_t size_bytes);
 
-  /// The offset of a free block of this size; none if there is no room in one
-  /// piece, or the size is 0. Throws std::bad_alloc, and changes nothing then.
+  /// Returns the offset of a block of this size; nothing if no free piece is large enough, or the size is 0.
+  /// Throws std::bad_alloc, and changes nothing then.
   [[nodiscard]] std::optional<std::size_t> take(std::size_t size_bytes);
-  /// False if no block begins there. Needs no memory.
-  bool give_back(std::size_t offset) noexcept;
+  /// Returns false if no block begins there. Allocates no memory.
+  bool free_block(std::size_t offset) noexcept;
 
-  /// Bytes of blocks that are out, rounding included.
+  /// Bytes of blocks in use, rounding included.
   [[nodiscard]] std::size_t used_bytes() const noexcept { return used_bytes_; }
   [[nodiscard]] std::size_t largest_free_bytes() const noexcept;
   [[nodiscard]] std::size_t blocks() const noexcept { return blocks_; }
@@ -39,7 +39,7 @@ class suballocator {
   void change(pieces::iterator which, piece to) noexcept;
   void remove(pieces::iterator which) noexcept;
 
-  // Of all pieces, whether they are out or free: one that comes back has its place in both already.
+  // Both contain all pieces, used and free: so freeing a block allocates no entry.
   pieces pieces_;
   sizes by_size_;
   std::size_t blocks_ = 0;

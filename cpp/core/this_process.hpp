@@ -1,4 +1,4 @@
-// Telling a forked child from its parent, at no cost.
+// Distinguishes a forked child from its parent, at no cost.
 #pragma once
 
 #include <pthread.h>
@@ -7,7 +7,7 @@
 
 namespace hipplan {
 
-/// Another number in a forked child.
+/// A number that is different in a forked child.
 inline unsigned this_process() noexcept {
   static std::atomic<unsigned> forks{0};
   static const int watching = pthread_atfork(nullptr, nullptr, [] { ++forks; });

@@ -15,7 +15,7 @@ std::string moved(std::uintptr_t to, std::uintptr_t from, std::size_t size_bytes
   return "dst=" + hexadecimal(to) + ", src=" + hexadecimal(from) + ", size=" + std::to_string(size_bytes);
 }
 
-/// Between devices without a link: HIP on AMD crashes where any others have one.
+/// For devices without a peer link: there hipMemcpyPeer of HIP on AMD crashes if any other devices have one.
 void copy_through_host(hip::runtime& runtime, std::uintptr_t to, device_id to_device, std::uintptr_t from,
                        device_id from_device, std::size_t size_bytes) {
   constexpr std::size_t most_bytes = std::size_t{4} << 20;

@@ -1,4 +1,4 @@
-// Moving bytes. All of these wait until the bytes have arrived.
+// Blocking copies and fills.
 #pragma once
 
 #include "hip/runtime.hpp"
@@ -8,7 +8,7 @@ namespace hipplan {
 
 /// hipMemset, then a wait for the current device's null stream. Throws hip_error: hipErrorInvalidValue.
 void fill(hip::runtime& runtime, std::uintptr_t address, int value, std::size_t size_bytes);
-/// hipMemcpy with the direction found from the addresses. Throws hip_error: hipErrorInvalidValue.
+/// hipMemcpy; HIP finds the direction from the addresses. Throws hip_error: hipErrorInvalidValue.
 void copy(hip::runtime& runtime, std::uintptr_t to, std::uintptr_t from, std::size_t size_bytes);
 /// hipMemcpyPeer. Throws hip_error: hipErrorInvalidDevice, hipErrorInvalidValue.
 void copy_peer(hip::runtime& runtime, std::uintptr_t to, device_id to_device, std::uintptr_t from,

@@ -1,4 +1,4 @@
-// For what may not be left undone because a little memory is lacking: it may come back.
+// For work that must be done even if there is no host memory for it now.
 #pragma once
 
 #include <chrono>
@@ -7,7 +7,7 @@
 
 namespace hipplan {
 
-/// Does it again and again while there is no memory for it; its result.
+/// Repeats work while it throws std::bad_alloc; returns its result.
 template <class Work>
 auto with_memory(Work work) {
   for (;;) {

@@ -1,4 +1,4 @@
-// For threads of our own: signals are for the program's threads.
+// For hipplan's own threads: signals must go to the program's threads.
 #pragma once
 
 #include <pthread.h>
@@ -7,9 +7,9 @@
 
 namespace hipplan {
 
-/// Blocks signals on this thread while it lives. Threads that are started meanwhile keep them blocked: else
-/// the kernel may choose one of them to run the program's handler on, in the middle of a driver call. Not
-/// those that a thread brings upon itself, which nobody else could answer.
+/// Blocks signals on this thread while it lives. Threads that are started meanwhile keep them blocked:
+/// otherwise the kernel may run the program's handler on one of them, in the middle of a driver call. Signals
+/// that a thread causes itself, such as SIGSEGV, are not blocked.
 class without_signals {
  public:
   without_signals() {

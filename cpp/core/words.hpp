@@ -1,4 +1,4 @@
-// The words that plans and profiles use for HIP's numbers: the one place where both stand.
+// The words of plans and profiles for HIP's numbers; the only place that has both.
 #pragma once
 
 #include <array>
@@ -94,11 +94,11 @@ inline constexpr std::array device_attribute_words{
 };
 
 inline constexpr std::array link_words{
-    // HSA's, which hipExtGetLinkTypeAndHopCount gives
+    // HSA's numbers, which hipExtGetLinkTypeAndHopCount returns
     word{"hypertransport", 0}, word{"qpi", 1}, word{"pcie", 2}, word{"infiniband", 3}, word{"xgmi", 4},
 };
 
-/// Throws std::invalid_argument, which names the words that there are.
+/// Throws std::invalid_argument, which lists the known words.
 [[nodiscard]] std::uint64_t number_of(std::span<const word> known, std::string_view text);
 
 /// The number as text where it has no word.

@@ -5,7 +5,7 @@
 
 #include "hip_abi.h"
 
-// Flag words are macros in HIP's headers: ours must be taken down before those are seen.
+// Flag words are macros in HIP's headers: hip_abi.h's values are stored before those headers are included.
 #define FLAGS(X)                \
   X(hipMemAttachGlobal)         \
   X(hipMemAttachHost)           \
@@ -24,9 +24,9 @@
   X(hipEventDisableTiming)      \
   X(hipCpuDeviceId)             \
   X(hipInvalidDeviceId)
-#define TAKE_DOWN(name) constexpr auto ours_##name = hip_abi::name;
+#define KEEP_VALUE(name) constexpr auto own_##name = hip_abi::name;
 namespace {
-FLAGS(TAKE_DOWN)
+FLAGS(KEEP_VALUE)
 }  // namespace
 
 namespace hip_abi {
@@ -40,23 +40,23 @@ namespace hip_abi {
 
 namespace {
 
-// The real type behind one of ours. Scalars are themselves; enums and structs are listed.
-template <class Ours>
+// The type of HIP's headers for a type of hip_abi.h. Scalars are the same; enums and structs are listed.
+template <class Own>
 struct real {
-  using type = Ours;
+  using type = Own;
 };
-template <class Ours>
-struct real<Ours*> {
-  using type = typename real<Ours>::type*;
+template <class Own>
+struct real<Own*> {
+  using type = typename real<Own>::type*;
 };
-template <class Ours>
-struct real<const Ours> {
-  using type = const typename real<Ours>::type;
+template <class Own>
+struct real<const Own> {
+  using type = const typename real<Own>::type;
 };
-#define REAL_TYPE(ours, theirs) \
-  template <>                   \
-  struct real<hip_abi::ours> {  \
-    using type = ::theirs;      \
+#define REAL_TYPE(own, header_name) \
+  template <>                       \
+  struct real<hip_abi::own> {       \
+    using type = ::header_name;     \
   };
 REAL_TYPE(hipError_t, hipError_t)
 REAL_TYPE(hipMemcpyKind, hipMemcpyKind)
@@ -92,7 +92,7 @@ struct in_real_types<Result(Args...)> {
   static_assert(                                                                         \
       requires { static_cast<in_real_types<hip_abi::name##_function>::type>(&::name); }, \
       #name " has another prototype in these HIP headers");
-#if HIP_VERSION < 70000000  // these have not all of the optional ones
+#if HIP_VERSION < 70000000  // these lack some of the optional calls
 #define HIP_CALL_OPTIONAL(name, params, args)
 #endif
 #include "hip_calls.def"
@@ -176,7 +176,7 @@ SAME_VALUE(hipDeviceAttributeMemoryPoolSupportedHandleTypes)
 SAME_VALUE(hipDeviceAttributeIsLargeBar)
 SAME_VALUE(hipDeviceAttributeFineGrainSupport)
 
-#define SAME_FLAG(name) static_assert((name) == ours_##name, #name " has another value in these HIP headers");
+#define SAME_FLAG(name) static_assert((name) == own_##name, #name " has another value in these HIP headers");
 FLAGS(SAME_FLAG)
 
 #define SAME_SIZE(real, abi) \

@@ -32,7 +32,7 @@ constexpr named_code known_errors[] = {
 
 template <class Number>
 Number number(std::string_view text, std::string_view rule) {
-  if (const auto value = number_in<Number>(text)) return *value;
+  if (const auto value = parse_number<Number>(text)) return *value;
   throw std::invalid_argument("fault rule '" + std::string(rule) + "': '" + std::string(text) +
                               "' is not a number in range");
 }
@@ -62,14 +62,14 @@ constexpr std::string_view known_calls[] = {
 #include "hip_calls.def"
 };
 
-// How many letters must be put in, left out or replaced to make one word of the other.
-std::size_t distance(std::string_view one, std::string_view other) {
-  std::vector<std::size_t> row(other.size() + 1);
+// Levenshtein distance: how many letters must be inserted, removed or replaced.
+std::size_t distance(std::string_view first, std::string_view second) {
+  std::vector<std::size_t> row(second.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < one.size(); ++i) {
+  for (std::size_t i = 0; i < first.size(); ++i) {
     std::size_t diagonal = std::exchange(row[0], i + 1);
-    for (std::size_t j = 0; j < other.size(); ++j) {
-      const std::size_t replaced = diagonal + (one[i] == other[j] ? 0 : 1);
+    for (std::size_t j = 0; j < second.size(); ++j) {
+      const std::size_t replaced = diagonal + (first[i] == second[j] ? 0 : 1);
       diagonal = row[j + 1];
       row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
     }
@@ -96,8 +96,8 @@ constexpr std::chrono::milliseconds longest_wait = std::chrono::hours(1);
 
 std::string fifo(std::string_view path, std::string_view rule) {
   std::string out(path);
-  struct stat found {};
-  if (stat(out.c_str(), &found) != 0 || !S_ISFIFO(found.st_mode)) {
+  struct stat status {};
+  if (stat(out.c_str(), &status) != 0 || !S_ISFIFO(status.st_mode)) {
     throw std::invalid_argument("fault rule '" + std::string(rule) + "': '" + out + "' is no FIFO");
   }
   return out;
@@ -117,17 +117,17 @@ fault_rule parse_rule(std::string_view rule, const fault_words& words) {
     out.function = function;
   }
   parse_when(trimmed(rule.substr(at + 1, equals - at - 1)), rule, out);
-  const auto what = trimmed(rule.substr(equals + 1));
-  if (what.starts_with("delay:")) {
-    const auto delay_ms = number<std::uint32_t>(what.substr(6), rule);
+  const auto action = trimmed(rule.substr(equals + 1));
+  if (action.starts_with("delay:")) {
+    const auto delay_ms = number<std::uint32_t>(action.substr(6), rule);
     if (std::chrono::milliseconds(delay_ms) > longest_wait) {
       throw std::invalid_argument("fault rule '" + std::string(rule) + "': a delay is at most an hour");
     }
     out.delay_us = delay_ms * 1000;
-  } else if (what.starts_with("pause:")) {
-    out.pause = fifo(what.substr(6), rule);
+  } else if (action.starts_with("pause:")) {
+    out.pause = fifo(action.substr(6), rule);
   } else {
-    out.code = words.error(what);
+    out.code = words.error(action);
     if (out.code == 0) {
       throw std::invalid_argument("fault rule '" + std::string(rule) + "': success is no error");
     }
@@ -135,11 +135,11 @@ fault_rule parse_rule(std::string_view rule, const fault_words& words) {
   return out;
 }
 
-// Until somebody has written to the FIFO, or opened and closed it; signals do not end it. The process that
-// opens it for writing, which waits for a reader, knows then that the call is under way.
+// Waits until a process writes to the FIFO, or opens and closes it; signals do not end the wait. Opening a
+// FIFO for writing waits for a reader: so the process that opens it knows that the call is under way.
 void pause_for(const std::string& path) {
   const int descriptor = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  if (descriptor < 0) return;  // it is gone: nobody can end the pause
+  if (descriptor < 0) return;  // the FIFO was removed: nothing could end the pause
   const auto end = std::chrono::steady_clock::now() + longest_wait;
   pollfd wait{descriptor, POLLIN, 0};
   for (;;) {

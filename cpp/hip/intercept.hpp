@@ -2,7 +2,7 @@
 //
 // The core's function table runs every driver call through one interceptor, so faults and traces work on
 // every runtime, hardware included; the simulator runs its exports through another, for foreign programs.
-// A failed call is not carried out: the driver's state is as before it. Cost when idle: one relaxed load.
+// A call that a rule fails does not reach the driver. Cost when idle: one relaxed load.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@
 
 namespace hip {
 
-/// One rule: which calls of which function, and what becomes of them.
+/// One rule: which calls of which function, and what happens to them.
 struct fault_rule {
   std::string function;        ///< empty: any function
   std::uint64_t nth = 1;       ///< counts from 1, among the calls of `function`, from the moment of arming
@@ -30,7 +30,7 @@ struct fault_rule {
   std::uint64_t seed = 0;      ///< of the random choice
   std::uint32_t code = 0;      ///< hipError_t to return; 0: only delay
   std::uint32_t delay_us = 0;  ///< sleep before the call (or the failure), microseconds
-  std::string pause;           ///< before the call, wait until somebody has written to this FIFO or closed it
+  std::string pause;           ///< before the call, wait until a process writes to this FIFO or closes it
 };
 
 /// Reads rules such as "hipMemMap@3=hipErrorOutOfMemory; *@10+=999; hipMemUnmap@1=delay:250; *@7=pause:FIFO".
@@ -101,8 +101,8 @@ class interceptor {
   [[nodiscard]] std::uint64_t fired() const;
   /// How many calls were counted since arm() (only while armed).
   [[nodiscard]] std::uint64_t calls() const;
-  /// What the rules make of a call that is about to be made: an error in its place, or 0. Waits where they
-  /// say so.
+  /// Applies the rules to a call that is about to be made: returns the error to use in its place, or 0. Waits
+  /// where a rule demands it.
   std::uint32_t before(const char* function);
   /// Appends one JSON line per call to the file; an empty path stops. Throws std::system_error.
   void trace_to(const std::string& path);
@@ -112,7 +112,7 @@ class interceptor {
   hip_abi::hipError_t run(const char* function, const char* names, Call call, Args... args) {
     if (!active_.load(std::memory_order_relaxed)) [[likely]]
       return call(args...);
-    return watched(function, names, call, args...);
+    return run_intercepted(function, names, call, args...);
   }
 
  private:
@@ -121,10 +121,10 @@ class interceptor {
     std::mt19937_64 random;
   };
 
-  /// Apart, so that little stands around a call of the driver.
+  /// Not inlined, so that the common path around a driver call stays small.
   template <class Call, class... Args>
-  [[gnu::noinline]] hip_abi::hipError_t watched(const char* function, const char* names, Call call,
-                                                Args... args) {
+  [[gnu::noinline]] hip_abi::hipError_t run_intercepted(const char* function, const char* names, Call call,
+                                                        Args... args) {
     const std::uint64_t started_us = now_us();
     std::uint32_t code = before(function);
     const bool injected = code != 0;
@@ -132,8 +132,7 @@ class interceptor {
     if (tracing_.load(std::memory_order_relaxed)) {
       try {
         after(function, trace_arguments(names).json(args...), code, injected, started_us);
-      } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): no memory: the line is lost, not the
-                                         // answer
+      } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): no memory: only the line is lost
       }
     }
     return static_cast<hip_abi::hipError_t>(code);

@@ -1,4 +1,4 @@
-// Words and numbers in text that people write: fault rules, machine profiles, visibility masks.
+// Parsing of text that people write: fault rules, machine profiles, visibility masks.
 #pragma once
 
 #include <charconv>
@@ -16,9 +16,9 @@ namespace hip {
   return text.substr(first, text.find_last_not_of(blanks) - first + 1);
 }
 
-/// The number that all of the text is; nothing if it is none, or none that fits the type.
+/// The number that the whole text spells; nothing if it is not a number, or does not fit the type.
 template <class Number>
-[[nodiscard]] std::optional<Number> number_in(std::string_view text, int base = 10) {
+[[nodiscard]] std::optional<Number> parse_number(std::string_view text, int base = 10) {
   Number value{};
   const char* const begin = text.data();
   const char* const end = begin + text.size();

@@ -27,9 +27,9 @@ std::shared_ptr<runtime> runtime::open(const std::string& path) {
   // RTLD_GLOBAL would let this copy answer for another library's HIP calls; a runtime stays private.
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) {
-    const char* said = dlerror();
-    const std::string why = said ? said : "cannot be opened";
-    // Of a library that this one needs the loader names that one alone.
+    const char* reason = dlerror();
+    const std::string why = reason ? reason : "cannot be opened";
+    // When a dependency is missing, the loader names only the dependency.
     throw runtime_unusable(why.starts_with(path) ? why : path + ": " + why);
   }
   const std::lock_guard lock(mutex);

@@ -28,47 +28,48 @@ struct function_table {
 #include "hip_calls.def"
 };
 
-/// Whether NotReady is the answer of a call, and not a reason to make it again.
+/// Whether NotReady is a result of this call, and not a reason to retry it.
 constexpr bool answers_not_ready(std::string_view call) { return call == "hipEventQuery"; }
 
 class runtime {
  public:
-  /// Opens a library and fills the table; the same path gives the same runtime.
+  /// Opens a library and fills the table; the same path returns the same runtime.
   /// Throws runtime_unusable: not found, a required function missing, or a HIP version below 6.1.
   [[nodiscard]] static std::shared_ptr<runtime> open(const std::string& path);
 
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
   /// hipRuntimeGetVersion: major * 10^7 + minor * 10^5 + patch.
   [[nodiscard]] int version() const noexcept { return version_; }
-  /// Asks for it again: the simulator can become another machine.
+  /// Reads the version again: the simulator can become another machine.
   void read_version() noexcept { table_.hipRuntimeGetVersion(&version_); }
   [[nodiscard]] interceptor& intercepts() noexcept { return interceptor_; }
   /// Calls repeated because the driver returned NotReady, since the runtime was opened.
   [[nodiscard]] std::uint64_t retries() const noexcept { return retries_.load(); }
-  /// The same, of the calls of this thread, on whatever runtime.
+  /// The same for the calls of this thread, on any runtime.
   [[nodiscard]] static std::uint64_t retries_of_this_thread() noexcept;
-  /// How long to wait before the first call that is made again; each further one waits twice as long.
+  /// How long to wait before the first retry; each further one waits twice as long.
   void set_retry_pause(std::chrono::microseconds pause) noexcept { retry_pause_ = pause; }
   /// A symbol beyond HIP's ABI (the simulator's own calls); null where the library has none.
   [[nodiscard]] void* symbol(const char* name) const noexcept;
 
   /// False in a forked child and after shutdown(): then no owner may call the driver any more.
   [[nodiscard]] bool may_call() const noexcept;
-  /// The process is ending: from here on owners give up what they hold without a driver call.
+  /// The process is ending: from here on owners drop their objects without a driver call.
   static void shutdown() noexcept;
 
-  /// Takes back the thread's last error. Not a call of the plan: neither counted nor made to fail.
+  /// Clears the thread's last error. Not a call of the plan: no fault rule counts it or fails it.
   void forget_last_error() noexcept { table_.hipGetLastError(); }
-  /// Throws hip_error unless the result is success. The thread's last error is taken back, so that a
-  /// framework in the same process does not find ours (PyTorch asks hipGetLastError after each launch).
+  /// Throws hip_error unless the result is success. It clears the thread's last error, so that a framework in
+  /// the same process does not find it (PyTorch calls hipGetLastError after each launch).
   void check(hipError_t result, const char* call, const std::string& subject,
              const std::string& arguments = {});
-  /// The same for calls made by the thousand: `words` gives {subject, arguments}, and only after a failure.
+  /// The same for calls made by the thousand: `words` returns {subject, arguments}, and runs only after a
+  /// failure.
   template <std::invocable Words>
   void check(hipError_t result, const char* call, Words words) {
     if (result == hipSuccess) [[likely]]
       return;
-    forget_last_error();  // before the words, for which there may be no memory
+    forget_last_error();  // before words(), which may find no memory
     const auto [subject, arguments] = words();
     check(result, call, subject, arguments);
   }
@@ -89,14 +90,14 @@ class runtime {
 #undef HIP_COMMA_ARGS
 
  private:
-  /// Runs a call again while it says NotReady, at most six times within about 60 ms. Nothing else is retried.
+  /// Repeats a call while it returns NotReady, at most six times within about 60 ms. Nothing else is retried.
   template <class Call>
   hipError_t until_ready(Call call) {
     hipError_t result = call();
     for (int retry = 0; result == hipErrorNotReady && pause_before(retry); ++retry) result = call();
     return result;
   }
-  /// False when it has been tried often enough.
+  /// False after the last retry.
   bool pause_before(int retry);
 
   runtime(std::string path, void* library);

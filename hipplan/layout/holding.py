@@ -124,7 +124,7 @@ class Holding:
     @property
     def closed(self) -> bool:
         """Whether everything that can be released is released."""
-        return self.native.closed and not self.native.retired.goes
+        return self.native.closed and not self.native.retired.freeable
 
     def require_open(self) -> None:
         """Raises ValueError where this is closed, or is a parent process's."""

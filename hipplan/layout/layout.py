@@ -321,7 +321,7 @@ class Layout(MovesBytes):
         if holding.record is not None:
             holding.record.end()
         if undone.kept:
-            _core.wait_for_views(holding.native.retired)
+            _core.add_waiting(holding.native.retired)
         held = holding.ranks.part(wait) if holding.ranks is not None else ()
         if holding.holder is not None:
             holding.holder.detach()

@@ -41,7 +41,7 @@ MAX_LINE_BYTES = 4 << 20
 
 Event = dict[str, Any]
 Owned = tuple[int, str, str]
-"""Place in the order of making; name; kind, size and address."""
+"""Place in the order of creation; name; kind, size and address."""
 
 
 class Recorder:

@@ -151,17 +151,17 @@ def give_back(retired: _core.Retired, record: UndoRecord | None = None) -> Undon
     began = monotonic_ns()
     owned = retired.contents() if record else []
     report = _core.UndoReport()
-    work = _core.GivingBack(retired, patience())
+    work = _core.UndoRun(retired, patience())
     undone = _undone(work, report, work.run(report, _tell_busy, _tell_interrupted))
     if record:
         record.undone(owned, retired.contents(), undone, began)
     return undone
 
 
-def _undone(work: _core.GivingBack, report: _core.UndoReport, interrupt: BaseException | None) -> Undone:
-    if work.given_up:
-        given_up = f"device '{work.given_up_on}' did not become idle"
-        stays = [Failure(name, identity, "", given_up, 0, "", lost=True) for _, name, identity in work.left]
+def _undone(work: _core.UndoRun, report: _core.UndoReport, interrupt: BaseException | None) -> Undone:
+    if work.abandoned:
+        given_up = f"device '{work.abandoned_device}' did not become idle"
+        stays = [Failure(name, identity, "", given_up, 0, "", lost=True) for _, name, identity in work.left_over]
         return Undone(0, tuple(stays), interrupt=interrupt)
     failures = [
         Failure(name, f"device '{name}'", error.call, error.name, error.code, error.arguments, lost=False)
@@ -175,7 +175,7 @@ def _undone(work: _core.GivingBack, report: _core.UndoReport, interrupt: BaseExc
         for leak in report.leaks
     ]  # fmt: skip
     kept = tuple(report.kept)
-    return Undone(report.given_back, tuple(failures), kept, report.put_back, work.retried, interrupt=interrupt)
+    return Undone(report.freed, tuple(failures), kept, report.restored, work.retried, interrupt=interrupt)
 
 
 def give_back_waiting() -> BaseException | None:
@@ -187,7 +187,7 @@ def give_back_waiting() -> BaseException | None:
             continue
         undone = give_back(retired)
         if not undone.kept:
-            _core.waits_no_more(retired)
+            _core.remove_waiting(retired)
         for failure in undone.diagnostics():
             log.error("%s", failure)
         interrupt = interrupt or undone.interrupt
@@ -226,12 +226,12 @@ def hurry() -> str:
 
     This abandons the wait for a device that is past its time.
     """
-    return "; ".join(_hurried(work) for work in _core.GivingBack.all() if not work.finished)
+    return "; ".join(_hurried(work) for work in _core.UndoRun.active() if not work.finished)
 
 
-def _hurried(work: _core.GivingBack) -> str:
+def _hurried(work: _core.UndoRun) -> str:
     busy = work.busy
-    if busy is not None and work.overdue and work.give_up():
+    if busy is not None and work.overdue and work.abandon_wait():
         return f"device '{busy}' did not become idle: no longer waiting for it"
     what = f"waiting for device '{busy}'" if busy is not None else "releasing memory"
     return f"still {what}: please wait, stopping now would lose memory"

@@ -129,7 +129,7 @@ def _require_at_rest(holding: Holding) -> None:
     holdings = holding.native
     if holdings.changing:
         raise refuse("the layout is being changed already", why="changes cannot be nested")
-    if holdings.retired.goes:  # an interrupt stopped the end of an earlier change
+    if holdings.retired.freeable:  # an interrupt stopped the end of an earlier change
         undone = give_back(holdings.retired, holding.record)
         for failure in undone.diagnostics():
             log.error("%s", failure)

@@ -228,7 +228,7 @@ def forward(scene: Scene, done: bool) -> None:
 def give_back(scene: Scene) -> None:
     """With one report, as often as it takes."""
     scene.report = until_it_works(_core.UndoReport)
-    work = until_it_works(lambda: _core.GivingBack(scene.holdings.retired, 60.0))
+    work = until_it_works(lambda: _core.UndoRun(scene.holdings.retired, 60.0))
     until_it_works(lambda: work.run(scene.report, lambda device: None, lambda: None))
 
 

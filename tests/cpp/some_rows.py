@@ -140,7 +140,7 @@ def give_back(holdings: _core.Holdings | _core.Retired) -> _core.UndoReport:
     """What is retired."""
     retired = holdings.retired if isinstance(holdings, _core.Holdings) else holdings
     report = _core.UndoReport()
-    _core.GivingBack(retired, 60.0).run(report, lambda device: None, lambda: None)
+    _core.UndoRun(retired, 60.0).run(report, lambda device: None, lambda: None)
     return report
 
 

@@ -86,7 +86,7 @@ def test_access_is_put_back(mapped: Mapped) -> None:
     assert mapped.sim.runtime.access(0, mapped.address) == READ
     report = mapped.roll_back()
 
-    assert (report.given_back, report.put_back, report.leaks) == (0, 1, [])
+    assert (report.freed, report.restored, report.leaks) == (0, 1, [])
     assert mapped.is_as_before()
     assert not mapped.holdings.damaged
 
@@ -95,7 +95,7 @@ def test_access_that_was_altered_twice_is_put_back_as_it_was_first(mapped: Mappe
     mapped.begin(row.rights(2, READ_ONLY, row.RW), row.rights(2, ((0, "none"),), READ_ONLY))
     assert mapped.sim.runtime.access(0, mapped.address) == NONE
 
-    assert mapped.roll_back().put_back == 2
+    assert mapped.roll_back().restored == 2
     assert mapped.is_as_before()
 
 
@@ -104,7 +104,7 @@ def test_access_that_is_refused_is_as_it_was(mapped: Mapped) -> None:
     with pytest.raises(_core.HipError):
         mapped.begin(row.rights(2, READ_ONLY, row.RW))
 
-    assert (mapped.roll_back().put_back, mapped.is_as_before()) == (0, True)
+    assert (mapped.roll_back().restored, mapped.is_as_before()) == (0, True)
 
 
 def test_access_that_was_refused_to_one_device_is_put_back_for_those_before_it(sim: Simulator) -> None:
@@ -116,7 +116,7 @@ def test_access_that_was_refused_to_one_device_is_put_back_for_those_before_it(s
         with pytest.raises(_core.HipError):
             mapped.begin(row.rights(2, ((0, "r"), (1, "r")), row.RW))
         assert sim.runtime.access(0, mapped.address) == READ
-        assert mapped.roll_back().put_back == 1
+        assert mapped.roll_back().restored == 1
         assert mapped.is_as_before()
         close(mapped.holdings)
     finally:
@@ -147,7 +147,7 @@ def test_advice_is_put_back(sim: Simulator, fails: bool) -> None:
     assert sim.runtime.range_attribute(address, MIB, PREFERRED) == (1 if fails else 0)
     change.roll_back()
 
-    assert give_back(holdings).put_back == (1 if fails else 2)
+    assert give_back(holdings).restored == (1 if fails else 2)
     assert sim.runtime.range_attribute(address, MIB, PREFERRED) == -2  # none is preferred
     close(holdings)
 
@@ -159,7 +159,7 @@ def test_a_mapping_that_was_unmapped_is_mapped_back_with_its_bytes(mapped: Mappe
         mapped.sim.runtime.access(0, mapped.address)
     report = mapped.roll_back()
 
-    assert (report.given_back, report.put_back, report.leaks) == (0, 1, [])
+    assert (report.freed, report.restored, report.leaks) == (0, 1, [])
     assert mapped.is_as_before()
 
 
@@ -167,7 +167,7 @@ def test_a_mapping_that_took_its_place_goes_before_it_is_mapped_back(mapped: Map
     mapped.swap()
     report = mapped.roll_back()
 
-    assert (report.given_back, report.put_back, report.leaks) == (2, 1, [])
+    assert (report.freed, report.restored, report.leaks) == (2, 1, [])
     assert mapped.is_as_before()
 
 
@@ -176,14 +176,14 @@ def test_an_unmapping_that_fails_is_nothing_to_put_back(mapped: Mapped) -> None:
     with pytest.raises(_core.HipError):
         mapped.unmap()
 
-    assert (mapped.roll_back().put_back, mapped.is_as_before()) == (0, True)
+    assert (mapped.roll_back().restored, mapped.is_as_before()) == (0, True)
 
 
 def test_a_mapping_cannot_be_unmapped_twice(mapped: Mapped) -> None:
     with pytest.raises(IndexError, match="not mapped"):
         mapped.unmap(row.unmap(3, 4, 5))
 
-    assert (mapped.roll_back().put_back, mapped.is_as_before()) == (1, True)
+    assert (mapped.roll_back().restored, mapped.is_as_before()) == (1, True)
 
 
 @pytest.mark.parametrize(("call", "name"), [("hipMemMap@2", "hipMemMap"), ("hipMemSetAccess@2", "hipMemSetAccess")])
@@ -197,9 +197,9 @@ def test_what_cannot_be_put_back_is_reported_by_name_and_marks_the_holdings(
     (leak,) = report.leaks
     assert (leak.name, leak.call, leak.is_change, leak.error) == ("mapping", name, True, "hipErrorOutOfMemory")
     assert "to be mapped back" in leak.identity
-    assert (report.given_back, report.put_back) == (2, 0)
+    assert (report.freed, report.restored) == (2, 0)
     assert (mapped.holdings.damaged, 2 in snapshot_of(mapped.holdings)) == (True, name != "hipMemMap")
-    assert close(mapped.holdings).given_back == (2 if name == "hipMemMap" else 3)  # the rest goes all the same
+    assert close(mapped.holdings).freed == (2 if name == "hipMemMap" else 3)  # the rest goes all the same
 
 
 def test_access_that_cannot_be_put_back_is_reported(mapped: Mapped) -> None:
@@ -218,10 +218,10 @@ def test_what_a_swap_has_parked_makes_no_call_when_it_goes(mapped: Mapped) -> No
     assert [name for _, name, _ in mapped.holdings.retired.contents()] == ["memory"]
     report = give_back(mapped.holdings)
 
-    assert (report.given_back, report.put_back, report.leaks) == (1, 0, [])
+    assert (report.freed, report.restored, report.leaks) == (1, 0, [])
     assert snapshot_of(mapped.holdings).address(2) == mapped.address
     assert mapped.sim.runtime.access(0, mapped.address) == READ_WRITE
-    assert close(mapped.holdings).given_back == 3
+    assert close(mapped.holdings).freed == 3
 
 
 @pytest.mark.parametrize("what", ["unmapped", "swapped"])

@@ -41,7 +41,7 @@ def test_a_commit_makes_the_new_snapshot_count_and_a_close_gives_it_back(sim: Si
     assert all(slot in snapshot_of(holdings) for slot in range(EVERYTHING))
     assert len(sim.alive()) == EVERYTHING
     report = close(holdings)
-    assert (report.given_back, report.put_back, report.leaks) == (EVERYTHING, 0, [])
+    assert (report.freed, report.restored, report.leaks) == (EVERYTHING, 0, [])
     assert (sim.alive(), holdings.closed, holdings.damaged) == (set(), True, False)
 
 
@@ -52,7 +52,7 @@ def test_a_roll_back_gives_back_what_was_made_and_the_old_snapshot_counts(sim: S
     change.roll_back()
 
     assert (change.undecided, change.committed, holdings.changing) == (False, False, False)
-    assert give_back(holdings).given_back == 2
+    assert give_back(holdings).freed == 2
     assert (sim.alive(), len(snapshot_of(holdings))) == (before, 1)
     assert snapshot_of(holdings).stream_handle(0) == snapshot.stream_handle(0)
     close(holdings)
@@ -86,7 +86,7 @@ def test_a_decision_falls_once(sim: Simulator) -> None:
     assert change.commit("first")
     change.roll_back()
     assert change.commit("second")
-    assert (change.committed, holdings.state, give_back(holdings).given_back) == (True, "first", 0)
+    assert (change.committed, holdings.state, give_back(holdings).freed) == (True, "first", 0)
 
     change = begin(holdings, [], 0)
     change.roll_back()
@@ -130,7 +130,7 @@ def test_a_second_change_is_refused_while_one_is_undecided(sim: Simulator) -> No
     with pytest.raises(RuntimeError, match="being changed already"):
         _core.Change(holdings, _core.Rows([]), slots=0)
     first.roll_back()
-    with pytest.raises(RuntimeError, match="not given back yet"):
+    with pytest.raises(RuntimeError, match="not freed yet"):
         _core.Change(holdings, _core.Rows([]), slots=0)
     give_back(holdings)
     _core.Change(holdings, _core.Rows([]), slots=0).roll_back()
@@ -145,7 +145,7 @@ def test_a_close_during_a_change_rolls_it_back_first(sim: Simulator) -> None:
     change = begin(holdings, [row.device_buffer(1)], 2, same_slots=1)
     report = close(holdings)
 
-    assert (report.given_back, report.leaks, sim.alive()) == (2, [], set())
+    assert (report.freed, report.leaks, sim.alive()) == (2, [], set())
     assert (change.undecided, change.commit(None), len(snapshot_of(holdings))) == (False, False, 1)
 
 
@@ -154,7 +154,7 @@ def test_a_close_gives_what_a_change_has_made_back_before_what_it_lies_in(sim: S
     change = begin(holdings, [row.memory(1), row.mapped(2, 0, 1)], 3, same_slots=1)
     report = close(holdings)
 
-    assert (report.leaks, report.given_back, change.committed) == ([], 3, False)
+    assert (report.leaks, report.freed, change.committed) == ([], 3, False)
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -164,8 +164,8 @@ def test_a_close_during_a_change_that_has_unmapped_something_gives_everything_ba
                    kept=[(3, 2), (4, 1), (5, 0)])  # fmt: skip
     report = close(holdings, force=force)
 
-    assert (report.leaks, report.put_back, change.undecided) == ([], 1, False)
-    assert report.given_back == 5  # the old three, and the new memory and mapping
+    assert (report.leaks, report.restored, change.undecided) == ([], 1, False)
+    assert report.freed == 5  # the old three, and the new memory and mapping
     assert sim.alive() == set()
 
 
@@ -175,12 +175,12 @@ def test_old_objects_stay_go_and_are_moved_to_other_slots(sim: Simulator) -> Non
     change = begin(holdings, [row.stream(2, "e")], 3, same_slots=1, kept=[(1, 3)])
     change.commit(None)
     assert [name for _, name, _ in holdings.retired.contents()] == ["b", "c"]
-    assert give_back(holdings).given_back == 2
+    assert give_back(holdings).freed == 2
 
     new = [snapshot_of(holdings).stream_handle(slot) for slot in range(3)]
     assert new[:2] == [old[0], old[3]]
     report = close(holdings)
-    assert (report.given_back, report.leaks) == (3, [])
+    assert (report.freed, report.leaks) == (3, [])
 
 
 def test_an_old_snapshot_says_what_was_given_back(sim: Simulator) -> None:
@@ -188,7 +188,7 @@ def test_an_old_snapshot_says_what_was_given_back(sim: Simulator) -> None:
     old = snapshot_of(holdings)
     change = begin(holdings, [], 1, kept=[(0, 1)])
     change.commit(None)
-    assert old.address(0)  # retired, not given back yet
+    assert old.address(0)  # retired, not freed yet
     give_back(holdings)
 
     assert (0 in old, 1 in old) == (False, True)
@@ -206,8 +206,8 @@ def test_what_is_in_an_extra_slot_is_there_only_until_the_decision(sim: Simulato
 
     assert len(snapshot_of(holdings)) == 1
     assert [name for _, name, _ in holdings.retired.contents()] == ["meanwhile"]
-    assert give_back(holdings).given_back == 1
-    assert close(holdings).given_back == 1
+    assert give_back(holdings).freed == 1
+    assert close(holdings).freed == 1
 
 
 def test_threads_that_look_while_another_changes_see_the_old_or_the_new(sim: Simulator) -> None:
@@ -292,7 +292,7 @@ def test_a_change_with_a_failed_row_can_only_be_rolled_back(sim: Simulator) -> N
 
     change.roll_back()
     assert give_back(holdings).leaks == []
-    assert close(holdings).given_back == 3
+    assert close(holdings).freed == 3
 
 
 def test_a_change_with_rows_left_is_not_committed(sim: Simulator) -> None:
@@ -308,7 +308,7 @@ def test_a_change_with_rows_left_is_not_committed(sim: Simulator) -> None:
         change.commit("wrong")
     row.advance(change, 2)
     assert (change.commit("right"), holdings.state) == (True, "right")
-    assert close(holdings).given_back == 2
+    assert close(holdings).freed == 2
 
 
 def test_of_changes_begun_at_once_one_is_made(sim: Simulator) -> None:

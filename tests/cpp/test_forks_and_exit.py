@@ -81,7 +81,7 @@ def test_a_forked_child_makes_no_driver_call_whatever_it_does(sim: Simulator) ->
         assert in_child(work) == 0
     row.advance(change, 2)
     change.commit(None)
-    assert close(holdings).given_back == 4
+    assert close(holdings).freed == 4
 
 
 def test_a_child_does_not_wait_for_what_a_thread_of_its_parent_has_locked(sim: Simulator) -> None:
@@ -142,7 +142,7 @@ def test_nothing_waits_in_a_child_for_what_a_thread_of_its_parent_has_locked(sim
             with pytest.raises(RuntimeError, match="fork"):
                 use()
         retired = holdings.retired
-        assert (retired.any, retired.goes, retired.waits, retired.contents()) == (False, False, False, [])
+        assert (retired.any, retired.freeable, retired.waits, retired.contents()) == (False, False, False, [])
         change.roll_back()
         retired.set_devices([])
         give_back(holdings)

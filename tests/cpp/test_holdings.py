@@ -89,7 +89,7 @@ def test_a_dropped_change_reports_to_the_leak_log(sim: Simulator) -> None:
     assert ["hipFree" in line for line in lines] == [True, False]
     assert "hipMemSetAccess" in lines[1]
     assert holdings.damaged
-    assert close(holdings).given_back == 3
+    assert close(holdings).freed == 3
     sim.free_everything()
 
 
@@ -113,7 +113,7 @@ def test_what_cannot_be_given_back_is_reported_by_name_and_the_rest_goes(
     sim.runtime.arm_faults(f"{call}@1=hipErrorUnknown")
     report = close(holdings)
 
-    assert (leak_names(report), report.given_back) == (lost, 9 - len(lost))
+    assert (leak_names(report), report.freed) == (lost, 9 - len(lost))
     assert (report.leaks[0].call, report.leaks[0].code, report.leaks[0].is_change) == (call, 999, False)
     assert not holdings.retired.any
     if len(lost) > 1:
@@ -214,18 +214,18 @@ def test_a_forced_close_keeps_what_leases_are_on_until_they_go(sim: Simulator) -
     report = give_back(holdings)
 
     # The mapping goes, so that a stale pointer faults; its addresses stay, and streams, which may move bytes.
-    assert (report.kept, report.given_back, report.leaks) == (["range", "stream", "pinned"], 4, [])
+    assert (report.kept, report.freed, report.leaks) == (["range", "stream", "pinned"], 4, [])
     assert [name for _, name, _ in holdings.retired.contents()] == ["range", "stream", "pinned"]
     retired = holdings.retired
-    assert (retired.any, retired.goes, retired.waits) == (True, False, True)
+    assert (retired.any, retired.freeable, retired.waits) == (True, False, True)
     assert give_back(holdings).kept == ["range", "stream", "pinned"]
     leases.pop()
     report = give_back(holdings)
-    assert (report.kept, report.given_back) == (["range", "stream"], 1)
+    assert (report.kept, report.freed) == (["range", "stream"], 1)
     leases.clear()
     assert (retired.any, retired.waits) == (True, False)
     report = give_back(holdings)
-    assert (report.kept, report.given_back, retired.any, sim.alive()) == ([], 2, False, set())
+    assert (report.kept, report.freed, retired.any, sim.alive()) == ([], 2, False, set())
 
 
 @pytest.mark.parametrize("closed", [False, True])
@@ -242,23 +242,23 @@ def test_dropped_holdings_with_leases_out_are_given_back_when_those_have_gone(si
     (retired,) = waiting()
     assert retired.waits
     if not closed:  # nobody has asked for it to go
-        assert (sim.alive(), give_back(retired).given_back) == (before, 0)
+        assert (sim.alive(), give_back(retired).freed) == (before, 0)
         with pytest.raises(_core.LeaseRefused):
             _core.Lease(_core.Window(book, "new", 0x1000, [1], 1, "B", "", False, book.age))
     del looking
     assert not retired.waits
     report = give_back(retired)
-    _core.waits_no_more(retired)
+    _core.remove_waiting(retired)
 
     assert (report.kept, report.leaks, sim.alive(), waiting()) == ([], [], set(), [])
 
 
-def give_up_on(holdings: _core.Holdings) -> tuple[_core.GivingBack, _core.UndoReport]:
+def give_up_on(holdings: _core.Holdings) -> tuple[_core.UndoRun, _core.UndoReport]:
     """A device that is busy for long."""
-    work, report = _core.GivingBack(holdings.retired, 0.0), _core.UndoReport()
+    work, report = _core.UndoRun(holdings.retired, 0.0), _core.UndoReport()
 
     def give_up(device: str) -> None:
-        assert work.give_up()
+        assert work.abandon_wait()
 
     work.run(report, give_up, lambda: None)
     return work, report
@@ -274,9 +274,9 @@ def test_a_wait_that_was_given_up_on_leaves_everything(sim: Simulator, tmp_path:
         work, report = give_up_on(holdings)
         given_up.set()
 
-    assert (work.finished, work.given_up, work.given_up_on) == (True, True, "gpu")
-    assert [name for _, name, _ in work.left] == ["device", "stream"]
-    assert (report.given_back, sim.alive(), holdings.retired.any) == (0, before, False)
+    assert (work.finished, work.abandoned, work.abandoned_device) == (True, True, "gpu")
+    assert [name for _, name, _ in work.left_over] == ["device", "stream"]
+    assert (report.freed, sim.alive(), holdings.retired.any) == (0, before, False)
     del holdings, work
     gc.collect()
     assert sim.alive() == before
@@ -292,7 +292,7 @@ def test_a_change_outlives_that_its_holdings_were_given_up_on(sim: Simulator, tm
         holdings.retired.set_devices([("gpu", 0)])
         change = begin(holdings, [row.stream(0)], 1)
         with during(sim, folder, "hipDeviceSynchronize@1", given_up.wait):
-            assert give_up_on(holdings)[0].given_up
+            assert give_up_on(holdings)[0].abandoned
             decide(change)
             given_up.set()
         holdings.close(False)
@@ -331,7 +331,7 @@ def test_what_a_handler_raises_while_things_are_given_back_is_kept_until_the_end
         raise TimeoutError
 
     told = []
-    work, report = _core.GivingBack(holdings.retired, 60.0), _core.UndoReport()
+    work, report = _core.UndoRun(holdings.retired, 60.0), _core.UndoReport()
     before = signal.signal(signal.SIGALRM, stop)
     try:
         with during(sim, tmp_path, "hipStreamDestroy@1", alarm):
@@ -340,7 +340,7 @@ def test_what_a_handler_raises_while_things_are_given_back_is_kept_until_the_end
         signal.signal(signal.SIGALRM, before)
 
     assert isinstance(interrupt, TimeoutError)
-    assert (told, report.given_back, sim.alive()) == ([1], 20, set())
+    assert (told, report.freed, sim.alive()) == ([1], 20, set())
 
 
 def test_a_close_from_another_thread_during_a_change_rolls_it_back(sim: Simulator) -> None:
@@ -380,8 +380,8 @@ def test_what_a_handler_raised_does_not_keep_what_gave_back(sim: Simulator, tmp_
         raised.append(number)
         raise TimeoutError
 
-    def give_back_interrupted() -> weakref.ref[_core.GivingBack]:
-        work = _core.GivingBack(holdings.retired, 60.0)
+    def give_back_interrupted() -> weakref.ref[_core.UndoRun]:
+        work = _core.UndoRun(holdings.retired, 60.0)
         work.run(_core.UndoReport(), lambda device: None, lambda: None)
         return weakref.ref(work)
 

@@ -214,7 +214,7 @@ def change_at_random(seed: int, sim: Simulator) -> None:
             assert (looks(sim), bytes_of(sim, holdings, programs.kinds)) == (before, content)
             assert owned(sim, holdings) == count
     report = close(holdings)
-    assert (report.leaks, report.given_back) == ([], len(programs.kinds))
+    assert (report.leaks, report.freed) == ([], len(programs.kinds))
     assert sim.alive() == empty
     sim.runtime.set_retry_pause(1000)
 

@@ -32,7 +32,7 @@ def test_a_failed_row_says_all_and_what_was_made_before_it_goes(sim: Simulator) 
     assert "on device 1" in error.arguments
     assert (change.done, change.failed, len(sim.alive())) == (1, True, 1)
     change.roll_back()
-    assert give_back(holdings).given_back == 1
+    assert give_back(holdings).freed == 1
 
 
 @pytest.mark.parametrize("failing", range(1, 11))
@@ -71,7 +71,7 @@ def test_an_exact_address_that_is_taken_is_said_and_given_back(sim: Simulator) -
     assert (change.failed, change.done, len(sim.alive())) == (True, 0, 2)
     change.roll_back()
 
-    assert give_back(holdings).given_back == 1
+    assert give_back(holdings).freed == 1
     close(holdings)
 
 
@@ -180,7 +180,7 @@ def test_an_allocation_is_shared_and_imported(sim: Simulator) -> None:
     os.close(descriptor)
     change.commit(None)
 
-    assert close(holdings).given_back == 3
+    assert close(holdings).freed == 3
     close(theirs)
 
 
@@ -220,10 +220,10 @@ def test_peer_access_that_was_on_is_not_ours_to_switch_off(sim: Simulator) -> No
     theirs = holding(sim.runtime, [row.link(0)])
     ours = holding(sim.runtime, [row.link(0)])
     assert 0 not in snapshot_of(ours)
-    assert close(ours).given_back == 0
+    assert close(ours).freed == 0
 
     assert sim.alive() == {("peer", "0->1")}
-    assert close(theirs).given_back == 1
+    assert close(theirs).freed == 1
 
 
 def test_a_failed_call_leaves_no_last_error_for_others_to_find(sim: Simulator) -> None:

@@ -100,14 +100,14 @@ def test_what_could_not_be_undone_is_told_whatever_there_is_no_memory_for(script
         kept = [(3, 2), (4, 1), (5, 0)]
         change = row.begin(holdings, [row.unmap(3, 4, 5)], 3, extra_slots=3, same_slots=3, kept=kept)
         change.roll_back()
-        report, work = _core.UndoReport(), _core.GivingBack(holdings.retired, 60.0)
+        report, work = _core.UndoReport(), _core.UndoRun(holdings.retired, 60.0)
         until_it_works(k, lambda: work.run(report, lambda device: None, lambda: None))
         there = [one["writers"] for one in json.loads(runtime.ledger())["mappings"] if one["address"] == address]
         told = [leak.call for leak in report.leaks]
-        seen.add((report.put_back, holdings.damaged, *told, *there))
+        seen.add((report.restored, holdings.damaged, *told, *there))
         runtime.arm_faults("hipMemUnmap@1=999")
         holdings.close(False)
-        report, work = _core.UndoReport(), _core.GivingBack(holdings.retired, 60.0)
+        report, work = _core.UndoReport(), _core.UndoRun(holdings.retired, 60.0)
         until_it_works(k, lambda: work.run(report, lambda device: None, lambda: None))
         runtime.arm_faults("")
         if there:

@@ -129,7 +129,7 @@ def test_rows_that_name_what_is_not_there_or_is_of_another_kind_are_refused(sim:
                 continue
             refused(holdings, [sample], IndexError, **there)
             assert sim.alive() == before
-    assert close(holdings).given_back == 9
+    assert close(holdings).freed == 9
 
 
 def test_rows_in_the_wrong_order_are_refused(sim: Simulator) -> None:
@@ -161,7 +161,7 @@ def test_slots_that_are_taken_or_not_in_the_table_are_refused(sim: Simulator) ->
     for slots, extra in ((2**64 - 1, 2), (2, 2**64 - 1), (2**63, 2**63), (2**62, 0)):
         refused(holdings, none, (IndexError, ValueError, MemoryError), slots=slots, extra_slots=extra)
         refused(holdings, none, (IndexError, ValueError, MemoryError), slots=slots, extra_slots=extra, same_slots=2)
-    assert close(holdings).given_back == 3
+    assert close(holdings).freed == 3
 
 
 def test_one_object_cannot_be_in_two_slots_nor_hide_another(sim: Simulator) -> None:
@@ -173,7 +173,7 @@ def test_one_object_cannot_be_in_two_slots_nor_hide_another(sim: Simulator) -> N
     refused(holdings, [], IndexError, slots=2, same_slots=2, kept=[(0, 1)])
     report = close(holdings)
 
-    assert (report.given_back, report.leaks) == (2, [])
+    assert (report.freed, report.leaks) == (2, [])
 
 
 def test_what_is_asked_of_the_wrong_slot_is_refused(sim: Simulator) -> None:
@@ -222,7 +222,7 @@ def test_a_driver_s_own_refusals_leave_nothing(sim: Simulator) -> None:
         refused(holdings, [wrong], _core.HipError, slots=5, same_slots=4)
     refused(holdings, [row.registered(4, 2**60)], OSError, slots=5, same_slots=4)
     refused(holdings, [row.registered(4, 0)], OSError, slots=5, same_slots=4)
-    assert close(holdings).given_back == 4
+    assert close(holdings).freed == 4
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ std::uint32_t error_number(std::string_view name_or_number) {
   for (const auto& known : errors) {
     if (known.name == name_or_number) return known.number;
   }
-  const auto number = hip::number_in<std::uint16_t>(name_or_number);
+  const auto number = hip::parse_number<std::uint16_t>(name_or_number);
   if (!number || *number > 4095)
     throw std::invalid_argument("'" + std::string(name_or_number) + "' is no errno, such as ENOMEM or 12");
   return *number;

@@ -39,7 +39,7 @@ int driver_at(const char* path) {
   constexpr std::string_view render = "/dev/dri/renderD";
   const std::string_view given(path);
   if (!given.starts_with(render)) return not_ours;
-  const int minor = hip::number_in<int>(given.substr(render.size())).value_or(-1);
+  const int minor = hip::parse_number<int>(given.substr(render.size())).value_or(-1);
   const std::lock_guard lock(mutex());
   const auto& gpus = machine().gpus;
   for (std::size_t i = 0; i < gpus.size(); ++i) {

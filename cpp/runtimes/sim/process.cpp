@@ -33,7 +33,7 @@ std::unique_ptr<machine> machine_from(const char* profile_text) {
   const char* vmm = std::getenv("HIP_VMEM_MANAGE_SUPPORT");
   seen.reports_vmm = !vmm || std::strcmp(vmm, "0") != 0;
   const char* hidden_mb = std::getenv("HIP_HIDDEN_FREE_MEM");
-  const std::uint64_t hidden = hidden_mb ? hip::number_in<std::uint32_t>(hidden_mb).value_or(0) : 0;
+  const std::uint64_t hidden = hidden_mb ? hip::parse_number<std::uint32_t>(hidden_mb).value_or(0) : 0;
   seen.hidden_free_bytes = hidden << 20;
   return std::make_unique<machine>(std::move(seen));
 }

@@ -8,12 +8,12 @@
 namespace hipsim {
 namespace {
 
-using hip::number_in;
+using hip::parse_number;
 using hip::trimmed;
 
 template <class Number>
 Number number(std::string_view text) {
-  if (const auto value = number_in<Number>(text); value && *value >= 0) return *value;
+  if (const auto value = parse_number<Number>(text); value && *value >= 0) return *value;
   throw std::invalid_argument("'" + std::string(text) + "' is not a number in range");
 }
 
@@ -53,7 +53,7 @@ std::string uuid_from(std::string_view text) {
   std::string bytes;
   if (text.size() == 32) {
     for (std::size_t i = 0; i < text.size(); i += 2) {
-      const auto byte = number_in<unsigned char>(text.substr(i, 2), 16);
+      const auto byte = parse_number<unsigned char>(text.substr(i, 2), 16);
       if (!byte) throw std::invalid_argument("a UUID is 32 hex digits or at most 16 characters");
       bytes += static_cast<char>(*byte);
     }
@@ -68,7 +68,7 @@ std::string uuid_from(std::string_view text) {
 
 std::string pci_from(std::string_view text) {
   const auto part = [&](std::size_t at, std::size_t digits) {
-    return text.size() >= at + digits && number_in<unsigned>(text.substr(at, digits), 16).has_value();
+    return text.size() >= at + digits && parse_number<unsigned>(text.substr(at, digits), 16).has_value();
   };
   if (text.size() != 12 || text[4] != ':' || text[7] != ':' || text[10] != '.' || !part(0, 4) ||
       !part(5, 2) || !part(8, 2) || !part(11, 1)) {

@@ -25,7 +25,7 @@ std::optional<int> position(std::string_view entry, const std::vector<device_pro
     }
     return std::nullopt;
   }
-  const auto value = hip::number_in<int>(entry);
+  const auto value = hip::parse_number<int>(entry);
   const bool shows = value && *value >= 0 && static_cast<std::size_t>(*value) < shown.size();
   return shows ? value : std::nullopt;
 }

@@ -17,7 +17,7 @@ std::pair<int, int> capability(const std::string& arch) {
   const auto digits = arch.starts_with("gfx") ? arch.substr(3, arch.find(':') - 3) : std::string{};
   if (digits.size() < 3) return {0, 0};
   const auto minor = digits.substr(digits.size() - 2, 1);
-  return {hip::number_in<int>(digits.substr(0, digits.size() - 2)).value_or(0),
+  return {hip::parse_number<int>(digits.substr(0, digits.size() - 2)).value_or(0),
           static_cast<int>(std::strtol(minor.c_str(), nullptr, 16))};
 }
 
