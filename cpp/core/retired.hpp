@@ -80,9 +80,9 @@ class retired {
   enum class spared {
     nothing,  ///< the memory was barred before: it has no leases
     leased,   ///< Ranges and buffers with leases stay, so that a stale pointer never reaches new memory.
-             ///< Mappings are unmapped, so that it faults. Streams stay, because a thread may still copy in
-             ///< them.
-    all,  ///< for a layout dropped without close(): everything stays until the last lease ends
+              ///< Mappings are unmapped, so that it faults. Streams stay, because a thread may still copy in
+              ///< them.
+    all,      ///< for a layout dropped without close(): everything stays until the last lease ends
   };
   void spare_locked(spared what) noexcept { spared_ = what; }
   [[nodiscard]] bool has_freeable_locked() const noexcept { return !lists_.going.empty(); }
