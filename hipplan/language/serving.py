@@ -25,8 +25,6 @@ from hipplan.units import format_size
 PAGE_TOKENS = 16
 """Of one page of the cache."""
 _INDEX, _WEIGHTS, _CONFIG = "model.safetensors.index.json", "model.safetensors", "config.json"
-_FORMATTED_LINES = 5_000
-"""More, of hundreds of experts, are left as they are: `hipplan fmt` would take half a minute."""
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 _INDICES = "nmijk"
 
@@ -104,10 +102,7 @@ def plan_text(model: Model, cache: int, staging: int, folder: str = ".", about: 
 
     folder: where the plan will be. about: lines for its head.
     """
-    lines = list(_lines(model, cache, staging, folder, about))
-    text = "\n".join(lines) + "\n"
-    if len(lines) > _FORMATTED_LINES:
-        return text
+    text = "\n".join(_lines(model, cache, staging, folder, about)) + "\n"
     return canonical(load_yaml(StringIO(text), model.decoder.source))
 
 

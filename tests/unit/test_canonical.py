@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hipplan.errors import PlanError
+from hipplan.language import canonical as canonical_module
 from hipplan.language.canonical import canonical
+from hipplan.language.model.places import Place
 from hipplan.language.source import load_yaml
 from tests.conftest import ROOT, WHOLE
 
@@ -130,6 +132,32 @@ def test_what_holds_a_comment_or_is_too_long_goes_on_lines_of_its_own() -> None:
 
     assert text.startswith("hipplan: 1\nreservations:\n  r:\n    size: 1    # so small\n")
     assert "    access:\n      gpu.0: rw\n" in text
+
+
+def test_items_of_a_long_line_get_no_empty_lines_between_them() -> None:
+    buffers = [f"b{number}: {{kind: device, size: 4KiB}}" for number in range(5)]
+    text = formatted("hipplan: 1\n\nbuffers: {" + ", ".join(buffers) + "}\n")
+
+    assert text == "\n".join(["hipplan: 1", "", "buffers:", *(f"  {line}" for line in buffers), ""])
+
+
+def test_a_comment_below_a_line_is_not_put_into_it() -> None:
+    text = "hipplan: 1\nx:\n  y: {a: 1}\n           # deep\nz: 1\n"
+
+    assert formatted(text) == "hipplan: 1\nx:\n  y: {a: 1}\n  # deep\nz: 1\n"
+
+
+def test_what_stands_at_a_kind_of_place_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans for models have tens of thousands of tensors."""
+    asked: list[object] = []
+    fields = Place.fields
+    monkeypatch.setattr(Place, "fields", lambda place, kind: asked.append(place) or fields(place, kind))
+    canonical_module._numbered.cache_clear()
+    tensors = "".join(f"      t{number}: {{shape: [{number + 1}], dtype: f32}}\n" for number in range(100))
+    text = formatted(f"hipplan: 1\nregions:\n  r:\n    device: gpu.0\n    tensors:\n{tensors}")
+
+    assert "      t99: {dtype: f32, shape: [100]}\n" in text
+    assert len(asked) == len({*asked}) == 2  # a region, a tensor
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,10 @@ import pytest
 import hipplan
 from hipplan.errors import MachineError, PlanError
 from hipplan.files.dtypes import BY_NAME
+from hipplan.language.canonical import canonical
 from hipplan.language.decoders import read_config
 from hipplan.language.serving import Model, plan_text, read_model
+from hipplan.language.source import load_yaml
 from hipplan.machines.profiles import Machine, load_machine
 from hipplan.program.fitting import Reserve, fitted
 from tests.conftest import ROOT, Simulator
@@ -200,6 +202,7 @@ def test_the_plan_names_each_tensor_once_in_few_lines(name: str, ranks: int, lin
     found = hipplan.compile(hipplan.load(StringIO(text)), load_machine("mi300x-8")).resources
 
     assert len(text.splitlines()) < lines
+    assert canonical(load_yaml(StringIO(text))) == text
     for rank in range(ranks):
         assert len({one.name for one in found if one.kind == "tensor" and one.inside == f"rank.{rank}"}) == len(
             model.weights

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Container, Hashable
 from dataclasses import dataclass, replace
-from typing import Any, get_args, get_origin
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
@@ -14,10 +14,10 @@ from hipplan.errors import Diagnostic, Span, suggest
 from hipplan.language.budget import LIMITS
 from hipplan.language.findings import Findings
 from hipplan.language.model.habits import added, bounds, meant_key, meant_value
+from hipplan.language.model.places import Path, kinds_of, place_at
 from hipplan.plain import called, meant_variable, shown
 
 SpanOf = Callable[..., "Span | None"]
-Path = tuple[Hashable, ...]
 
 # Options of HIP that have no key in a plan, and why.
 REFUSED = {
@@ -127,7 +127,7 @@ def translate(
             continue
         context = details.get("ctx", {})
         problem = _Problem(details["type"], details["input"], context, details["msg"], path, at_key, span)
-        known = [*fields_at(model, data, path[:-1]), *more_keys(path[:-1])] if problem.kind == _UNKNOWN else []
+        known = [*_fields_at(model, data, path[:-1]), *more_keys(path[:-1])] if problem.kind == _UNKNOWN else []
         elsewhere = _of_other_kinds(model, path, known) if known else {}
         diagnostic = problem.diagnostic(known, elsewhere, _below(data, path[:-1]) if known else ())
         if key is not None:
@@ -319,65 +319,31 @@ def _named(path: Path) -> str:
     return f"{path[-2]}[{path[-1]}]" if isinstance(path[-1], int) and len(path) > 1 else shown(path[-1])
 
 
-def fields_at(model: type[BaseModel], data: Any, path: Path) -> list[str]:
+def _fields_at(model: type[BaseModel], data: Any, path: Path) -> list[str]:
     """The keys that the object at `path` may have: what "did you mean" chooses from."""
-    data = _below(data, path)
-    for candidate in _models_at(model, path):
-        kinds = get_args(candidate.model_fields["kind"].annotation) if "kind" in candidate.model_fields else ()
-        if not kinds or (isinstance(data, dict) and data.get("kind") in kinds):
-            return list(candidate.model_fields)
-    return []
+    written = _below(data, path)
+    return list(place_at(model, path).fields(written.get("kind") if isinstance(written, dict) else None))
 
 
 def _fields_of_any(model: type[BaseModel], path: Path) -> list[str]:
     """The keys that an object at `path` may have, whatever its kind."""
-    return list(dict.fromkeys(field for candidate in _models_at(model, path) for field in candidate.model_fields))
+    return list(dict.fromkeys(field for candidate in place_at(model, path).models for field in candidate.model_fields))
 
 
 def _of_other_kinds(model: type[BaseModel], path: Path, known: list[str]) -> dict[str, str]:
     """The keys that objects of other kinds of the same noun have, and those kinds."""
     found: dict[str, list[str]] = {}
-    for candidate in _models_at(model, path[:-1]):
+    for candidate in place_at(model, path[:-1]).models:
         for field in candidate.model_fields:
-            if "kind" in candidate.model_fields and field not in known:
-                found.setdefault(field, []).extend(get_args(candidate.model_fields["kind"].annotation))
-    return {field: " or ".join(kinds) for field, kinds in found.items()}
+            if field not in known:
+                found.setdefault(field, []).extend(kinds_of(candidate))
+    return {field: " or ".join(kinds) for field, kinds in found.items() if kinds}
 
 
 def _below(data: Any, path: tuple[Any, ...]) -> Any:
     for step in path:
         data = data[step] if isinstance(data, (dict, list)) else None
     return data
-
-
-def _models_at(model: type[BaseModel], path: Path) -> list[type[BaseModel]]:
-    """The models of what may stand at a path."""
-    annotation: Any = model
-    for step in path:
-        annotation = _step_into(annotation, step)
-    return _models(annotation)
-
-
-def _step_into(annotation: Any, step: Hashable) -> Any:
-    for candidate in _models(annotation):
-        if step in candidate.model_fields:
-            return candidate.model_fields[str(step)].annotation
-    for part in _flat(annotation):
-        if get_origin(part) in (dict, list):
-            return get_args(part)[-1]
-    return None
-
-
-def _models(annotation: Any) -> list[type[BaseModel]]:
-    return [part for part in _flat(annotation) if isinstance(part, type) and issubclass(part, BaseModel)]
-
-
-def _flat(annotation: Any) -> list[Any]:
-    """The branches of a union, and what Annotated wraps."""
-    origin = get_origin(annotation)
-    if origin is None or origin in (dict, list):
-        return [annotation]
-    return [part for inner in get_args(annotation) for part in _flat(inner)]
 
 
 def _unquoted(text: str) -> str:

@@ -1,0 +1,75 @@
+"""Which keys may stand where in a document: what "did you mean" chooses from, and the order in which fmt writes."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from functools import cache
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel
+
+Path = tuple[Hashable, ...]
+
+
+def _flat(annotation: Any) -> list[Any]:
+    """The branches of a union, and what Annotated wraps."""
+    origin = get_origin(annotation)
+    if origin is None or origin in (dict, list):
+        return [annotation]
+    return [part for inner in get_args(annotation) for part in _flat(inner)]
+
+
+class Place:
+    """A kind of place, such as that of any tensor. What lies below it is found once, however often it is asked for."""
+
+    def __init__(self, annotation: Any) -> None:
+        branches = _flat(annotation)
+        self.models: Sequence[type[BaseModel]] = [
+            part for part in branches if isinstance(part, type) and issubclass(part, BaseModel)
+        ]
+        """Those that may stand there."""
+        self.chosen = any(map(kinds_of, self.models))
+        """Whether the key `kind` chooses the model."""
+        entries = [get_args(part)[-1] for part in branches if get_origin(part) in (dict, list)]
+        self._entry = Place(entries[0]) if entries else None
+        self._keys: dict[str, Place] = {}
+
+    def below(self, step: Hashable) -> Place:
+        """The place of a key of the models, or else of an entry of the mapping or list."""
+        for model in self.models:
+            if step in model.model_fields:
+                key = str(step)
+                if key not in self._keys:
+                    self._keys[key] = Place(model.model_fields[key].annotation)
+                return self._keys[key]
+        return self._entry or _NOWHERE
+
+    def fields(self, kind: object) -> Sequence[str]:
+        """The keys that an object of this kind may have here; `kind` matters only where it chooses the model."""
+        for model in self.models:
+            if not (kinds := kinds_of(model)) or kind in kinds:
+                return list(model.model_fields)
+        return []
+
+
+def kinds_of(model: type[BaseModel]) -> tuple[Any, ...]:
+    """The values of `kind` that choose this model; empty if it has no such key."""
+    return get_args(model.model_fields["kind"].annotation) if "kind" in model.model_fields else ()
+
+
+_NOWHERE = Place(None)
+"""Below a key that no model has, and below names: what stands there is the plan's own."""
+
+
+@cache
+def place_of(model: type[BaseModel]) -> Place:
+    """That of a whole document."""
+    return Place(model)
+
+
+def place_at(model: type[BaseModel], path: Path) -> Place:
+    """That of a path in a document."""
+    place = place_of(model)
+    for step in path:
+        place = place.below(step)
+    return place
