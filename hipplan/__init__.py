@@ -136,6 +136,11 @@ def _after_fork() -> None:
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
+def __dir__() -> list[str]:
+    """For completion, and Python's "did you mean": a name is in globals() only after its first use."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+
+
 def __getattr__(name: str) -> Any:
     with _loading:
         return _found(name)

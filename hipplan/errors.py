@@ -171,10 +171,15 @@ class Suggestions:
 
 
 def suggest_or_list(word: object, known: Iterable[str]) -> str:
-    """suggest(), or else the first few existing names; names with a # are hipplan's own and are skipped."""
+    """suggest(), or else the first few existing names: of a repeated object, all its members are meant.
+
+    Names with a # are hipplan's own and are skipped.
+    """
     known = [name for name in known if "#" not in name]
-    few = ", ".join([*known[:5], *["..."] * (len(known) > 5)])
-    return suggest(word, known) or f"there are: {few or 'none'}"
+    start = f"{word}."
+    members = [name for name in known if name.startswith(start) and name[len(start) :].replace(".", "").isdigit()]
+    few = ", ".join([*(members or known)[:5], *["..."] * (len(members or known) > 5)])
+    return ("" if members else suggest(word, known)) or f"there are: {few or 'none'}"
 
 
 _EXCERPT_WIDTH = 160

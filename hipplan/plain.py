@@ -94,5 +94,5 @@ def meant_variable(text: str) -> str:
 def called(value: object) -> str:
     """What messages say that a value is, instead of what is wanted."""
     kind = type(value)
-    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
-    return _CALLED.get(kind, f"a {module}{kind.__qualname__}")
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return _CALLED.get(kind, f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}")

@@ -23,6 +23,7 @@ from hipplan.layout.undo import NOTHING, Undone, give_back
 from hipplan.layout.views import Piece
 from hipplan.layout.watching import Watches
 from hipplan.machines.family import family_of
+from hipplan.plain import called
 from hipplan.program.alterations import WAKE_IT
 from hipplan.program.backups import WHERE
 from hipplan.program.program import Program
@@ -146,7 +147,9 @@ class Holding:
 
     def piece(self, name: str) -> Piece:
         """Returns a new Piece. KeyError suggests a similar name; BufferError while it sleeps, once the layout is
-        closed, or in a fork."""
+        closed, or in a fork; TypeError for what is not text."""
+        if not isinstance(name, str):
+            raise TypeError(f"expected the name of an object, such as 'weights', not {called(name)}")
         while True:
             age, state = self.leases.age, self.state
             try:

@@ -332,9 +332,14 @@ class Layout(MovesBytes):
         return undone
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        raise TypeError("a layout cannot be copied or pickled")
+        raise TypeError(
+            "a layout cannot be copied or pickled: its memory belongs to this process. Another process applies a plan "
+            "of its own, or maps this memory: docs/sharing.md"
+        )
 
     def __enter__(self) -> Self:
+        """Raises ValueError: the layout is closed."""
+        self._holding.require_open()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:

@@ -103,6 +103,14 @@ class Piece(_core.Window):
         return self.resource.size
 
     @property
+    def handle(self) -> int:
+        """The driver's handle of a stream. Raises AttributeError for everything else."""
+        raise AttributeError(f"'{self.name}' has no handle: it is not a stream, but of the kind {self.kind}")
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(f"'{self.name}' cannot be copied or pickled: its memory belongs to the layout")
+
+    @property
     def device_pointer(self) -> int | None:
         """Where devices see it. Pinned and registered memory may have another address for them than for the host.
 

@@ -36,6 +36,7 @@ try:
         layout.sleep(["scratch"], to="drop", on_unmap=print, on_map=lambda names: print(len(names)))
         asleep: dict[str, str] = layout.asleep
         stream = layout["copy"]
+        handle: int = stream.handle
         if isinstance(stream, hipplan.Stream):
             transfer: hipplan.Transfer = layout.copy("inbox", "scratch", stream=stream)
             transfer.wait(timeout=1.0)

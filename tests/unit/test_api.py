@@ -447,3 +447,18 @@ with hipplan.apply({wanted!r}, machine="mi300x-8", runtime="sim") as layout:
     print(layout["a"].size)
 """
     assert in_a_process_of_its_own(source) == str(told.bytes_by_device()["gpu.0"])
+
+
+def test_completion_lists_the_public_names() -> None:
+    assert set(hipplan.__all__) <= set(dir(hipplan))
+    assert not [name for name in dir(hipplan) if name.startswith("_") and not name.startswith("__")]
+
+
+@pytest.mark.usefixtures("sim")
+def test_what_is_not_a_name_is_refused_with_its_type() -> None:
+    with hipplan.apply({"hipplan": 1, "buffers": {"a": {"kind": "pinned", "size": 64}}}, runtime="sim") as layout:
+        wrongs = (lambda: layout[0], lambda: layout.fill(layout["a"], 1), lambda: layout.copy("a", layout["a"]))
+        for wrong in wrongs:
+            with pytest.raises(TypeError, match=r"expected the name of an object, such as 'weights', not an? "):
+                wrong()
+        assert not hasattr(layout["a"], "handle")

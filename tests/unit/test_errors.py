@@ -174,3 +174,6 @@ def test_a_typo_among_thousands_of_names_is_told_in_a_line() -> None:
     assert suggest_or_list("lm_head.wieght", names) == "did you mean 'lm_head.weight'?"
     assert suggest_or_list("x", names) == "there are: layer.0, layer.1, layer.2, layer.3, layer.4, ..."
     assert suggest_or_list("x", []) == "there are: none"
+    members = ["layer.0", "layer.0.wq", "layer.1", "batch.0.1", "batch.1.0"]
+    assert suggest_or_list("layer", members) == "there are: layer.0, layer.1"
+    assert suggest_or_list("batch", members) == "there are: batch.0.1, batch.1.0"

@@ -290,6 +290,16 @@ def test_a_layout_is_neither_copied_nor_pickled(sim: Simulator) -> None:
     """The end of one of two would be the end of what both stand for."""
     with hipplan.apply(DROPPED, runtime="sim") as layout:
         for act in (copy.copy, copy.deepcopy, pickle.dumps):
-            with pytest.raises(TypeError, match="cannot be copied or pickled"):
+            with pytest.raises(TypeError, match=r"cannot be copied or pickled: .* docs/sharing.md"):
                 act(layout)
+            with pytest.raises(TypeError, match="'p' cannot be copied or pickled"):
+                act(layout["p"])
         assert len(sim.alive()) == 2
+
+
+def test_a_closed_layout_cannot_be_entered(sim: Simulator) -> None:
+    layout = hipplan.apply(DROPPED, runtime="sim")
+    layout.close()
+
+    with pytest.raises(ValueError, match="the layout is closed"), layout:
+        raise AssertionError("the body ran")
