@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from hipplan.cli.arguments import Parser, WrongUsage, format_option, not_empty, show_warnings
 from hipplan.cli.programs import program_options, programs
-from hipplan.cli.ranks import together
+from hipplan.cli.ranks import programs_of_ranks, together
 from hipplan.errors import ExitCode
 from hipplan.files import strict_json
 from hipplan.plain import counted
@@ -89,7 +89,9 @@ def _preview_one(program: Program, given: Namespace) -> None:
         sys.stdout.writelines(strict_json.pieces(render_json.program_json(program)))
         return
     steps = from_nothing(program).all_steps
-    render.tell(f"{program.name} on {program.machine}: {counted(len(steps), 'step')}, nothing done", style="bold")
+    rank = f", rank {program.rank.rank} of {program.rank.ranks}" if program.rank.ranks > 1 else ""
+    heading = f"{program.name} on {program.machine}{rank}: {counted(len(steps), 'step')}, nothing done"
+    render.tell(heading, style="bold")
     render.tell(render.devices_text(program, here=not given.machine))
     if given.tensors:
         _print_tensors(program, given)
@@ -133,7 +135,7 @@ def _preview_all(everybody: AllRanks, given: Namespace) -> None:
     """A line for each rank."""
     from hipplan.show import render, render_json, summary
 
-    ranks = [everybody.whole(rank.rank) for rank in everybody.ranks]
+    ranks = programs_of_ranks(everybody)
     if given.format != "json" or given.strict:
         show_warnings(together([program.warnings for program in ranks]), given)
     if given.format == "json":

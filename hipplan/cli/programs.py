@@ -65,10 +65,10 @@ def _of_ranks(plan: LoadedPlan, read: Callable[[], PlanSource], profile: Machine
     ranks = ranks_of(plan, given.ranks)
     if given.rank is not None and given.rank >= len(ranks):
         count = ranks[0].ranks
-        what = (
-            f"there is no rank {given.rank} of {count}" if given.rank >= count else f"the last one is {len(ranks) - 1}"
-        )
-        raise WrongUsage(f"--rank: {what}")
+        if given.rank < count:
+            raise WrongUsage(f"--rank: the last one is {len(ranks) - 1}")
+        more = "" if given.ranks else "; --ranks says how many there are"
+        raise WrongUsage(f"--rank: there is no rank {given.rank} of {count}; ranks count from 0{more}")
     return AllRanks(ranks, lambda rank: load_plan(read(), given, rank), profile)
 
 

@@ -10,11 +10,14 @@ from io import BytesIO
 from typing import TYPE_CHECKING
 
 from hipplan.cli.arguments import Parser, WrongUsage, source_of
-from hipplan.errors import Diagnostic
+from hipplan.errors import Diagnostic, MachineError, PlanError
+from hipplan.language.findings import in_order
 from hipplan.language.rank import RANKS_MAX
 
 if TYPE_CHECKING:
     from hipplan.language.loader import PlanSource
+    from hipplan.program.all_ranks import AllRanks
+    from hipplan.program.program import Program
 
 
 def ranks_option(parser: Parser) -> None:
@@ -65,6 +68,26 @@ def refuse_without_ranks(given: Namespace) -> None:
             raise WrongUsage(f"--{option}: the plan has no ranks; add ranks: {{}} to it if it should")
 
 
+def programs_of_ranks(everybody: AllRanks) -> list[Program]:
+    """The program of each rank. Raises PlanError or MachineError with the diagnostics of all ranks."""
+    programs: list[Program] = []
+    for program_of in (everybody.own, everybody.whole):  # each by itself, then what it maps of the others
+        programs.clear()
+        by_rank: list[Sequence[Diagnostic]] = []
+        errors: list[MachineError | PlanError] = []
+        for rank in everybody.ranks:
+            try:
+                programs.append(program_of(rank.rank))
+                by_rank.append(programs[-1].warnings)
+            except (MachineError, PlanError) as error:
+                errors.append(error)
+                by_rank.append(error.diagnostics)
+        if errors:  # an invalid plan outweighs a machine that is too small
+            kind = PlanError if any(isinstance(error, PlanError) for error in errors) else MachineError
+            raise kind(in_order(together(by_rank)))
+    return programs
+
+
 def together(by_rank: Sequence[Sequence[Diagnostic]]) -> list[Diagnostic]:
     """What several ranks have found; what not all of them have found names those that have."""
     ranks: dict[tuple[str, str, str], list[int]] = {}
@@ -82,7 +105,8 @@ def together(by_rank: Sequence[Sequence[Diagnostic]]) -> list[Diagnostic]:
 def _named(diagnostic: Diagnostic, ranks: Sequence[int], whole: int) -> Diagnostic:
     if len(ranks) == whole or diagnostic.left_out:
         return diagnostic
-    return replace(diagnostic, notes=(*diagnostic.notes, f"ranks: {spans(ranks)} of {whole}"))
+    note = f"in rank{'s' if len(ranks) > 1 else ''} {spans(ranks)} of {whole}"
+    return replace(diagnostic, notes=(*diagnostic.notes, note))
 
 
 def spans(numbers: Iterable[int]) -> str:

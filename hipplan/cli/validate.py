@@ -29,7 +29,7 @@ from hipplan.cli.arguments import (
     quiet_option,
     tell_notice,
 )
-from hipplan.cli.ranks import ranks_option, read_again, together
+from hipplan.cli.ranks import programs_of_ranks, ranks_option, read_again, together
 from hipplan.cli.start import without_plugins
 from hipplan.cli.variables import examine_plan, given_vars, plan_options
 from hipplan.errors import (
@@ -130,6 +130,9 @@ def _check_ranks(
     from hipplan.program.all_ranks import AllRanks, ranks_of
 
     ranks = ranks_of(plan, given.ranks)
+    spec = plan.plan.ranks
+    if not given.quiet and not (given.ranks or (spec and (spec.count or spec.per_node))):
+        tell_notice(f"{file}: only one rank is checked; --ranks checks more")
     if not given.quiet and len(ranks) < ranks[0].ranks:
         tell_notice(f"{file}: only the first {len(ranks)} of {ranks[0].ranks} ranks are checked")
     plans, wrong = [], []
@@ -141,19 +144,11 @@ def _check_ranks(
         return ExitCode.INVALID, in_order(together(wrong))
     if profile is None:
         return ExitCode.OK, in_order(together([plan.warnings for plan in plans]))
-    everybody = AllRanks(ranks, lambda rank: plans[rank.rank], profile)
-    code, found = ExitCode.OK, list[Sequence[Diagnostic]]()
-    for program_of in (everybody.own, everybody.whole):  # each by itself, then what it maps of the others
-        found.clear()
-        for rank in ranks:
-            try:
-                found.append(program_of(rank.rank).warnings)
-            except (MachineError, PlanError) as error:
-                code = max(code, error.exit_code, key=_ORDER.index)
-                found.append(error.diagnostics)
-        if code != ExitCode.OK:
-            break
-    return code, in_order(together(found))
+    try:
+        programs = programs_of_ranks(AllRanks(ranks, lambda rank: plans[rank.rank], profile))
+    except (MachineError, PlanError) as error:
+        return error.exit_code, list(error.diagnostics)
+    return ExitCode.OK, in_order(together([program.warnings for program in programs]))
 
 
 def _show(checked: Checked, profile: Machine | None, quiet: bool) -> None:

@@ -291,7 +291,9 @@ def _none_or_many(holding: list[int]) -> Diagnostic:
         hint = "`hipplan apply plan.yaml` holds one until ^C, and so does a program while its layout is open"
         return Diagnostic("HP412", "no process of this user holds a layout", hint=hint)
     which = ", ".join(map(str, holding))
-    return Diagnostic("HP412", f"{len(holding)} processes hold a layout", why=which, hint="pass one of them")
+    return Diagnostic(
+        "HP412", f"{len(holding)} processes hold a layout", why=which, hint=f"name one: hipplan verify {holding[0]}"
+    )
 
 
 _LAYOUT: dict[str, type] = {

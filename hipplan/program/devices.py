@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hipplan.errors import Diagnostic, Span
+from hipplan.errors import Diagnostic
 from hipplan.language.findings import Findings
 from hipplan.language.loader import LoadedPlan
 from hipplan.language.objects import Path, ResolvedDevice, bare_uuid
@@ -19,7 +19,7 @@ def place(plan: LoadedPlan, machine: Machine, current_device: int, findings: Fin
         span = plan.span(*device.path)
         if ordinal is None or ordinal >= len(machine.devices):
             if device.path not in missing:  # the first of a count stands for the others
-                findings.add(_no_such_device(name, device, machine, span))
+                findings.add(_no_such_device(name, device, machine, plan))
             missing.add(device.path)
             continue
         if twin := by_ordinal.get(ordinal):
@@ -61,8 +61,8 @@ def _ordinal(device: ResolvedDevice, machine: Machine, current_device: int) -> i
     return None
 
 
-def _no_such_device(name: str, device: ResolvedDevice, machine: Machine, span: Span | None) -> Diagnostic:
-    selector = device.selector
+def _no_such_device(name: str, device: ResolvedDevice, machine: Machine, plan: LoadedPlan) -> Diagnostic:
+    selector, span = device.selector, plan.span(*device.path)
     if selector.uuid or selector.pci:
         asked = f"uuid {selector.uuid}" if selector.uuid else f"pci {selector.pci}"
         have = ", ".join(filter(None, (d.uuid if selector.uuid else d.pci for d in machine.devices)))
@@ -73,7 +73,9 @@ def _no_such_device(name: str, device: ResolvedDevice, machine: Machine, span: S
         why = f"{machine.name} has {count} device{'s' if count != 1 else ''}"
         summary = f"there is no device {device.ordinal} for '{name}'"
     masks = "CUDA_VISIBLE_DEVICES" if machine.runtime == "cuda" else "ROCR_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES"
-    hint = f"`hipplan machine` lists the devices; {masks} hide some"
+    hint = f"`hipplan machine` lists the devices; {masks} may hide some"
+    if (ranks := plan.plan.ranks) and ranks.per_node is None and plan.rank.ranks > 1:
+        hint = f"ranks: {{per_node: {len(machine.devices)}}} spreads the ranks over several nodes; {hint}"
     return Diagnostic("HP310", summary, span, why=why, hint=hint)
 
 

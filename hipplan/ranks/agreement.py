@@ -363,7 +363,7 @@ class Agreement:
                     raise ValueError("it is from another run")
                 raise GroupError(failure(ended))
             if "missing" in ended:
-                raise GroupError(silence(ended))
+                raise GroupError(silence(ended, self._group.rank))
             everybody = ended["all"]
             if ended["attempt"] != self._attempt or not isinstance(everybody, list):
                 raise ValueError("it is from another run")
@@ -372,7 +372,7 @@ class Agreement:
             if self._round == _VOTE and [said["ready"] for said in everybody] != [True] * self._group.size:
                 raise ValueError("not all ranks are ready")
         except (ValueError, TypeError, LookupError, OverflowError) as error:
-            raise StoreLost(f"the group's store holds a message that is not from this run: {error}") from None
+            raise StoreLost(f"the group's store holds a message that does not fit: {error}") from None
         found: list[Said] = everybody
         return found
 

@@ -36,7 +36,9 @@ class Group:
             if isinstance(value, bool) or not isinstance(value, (int, type(None))):
                 raise TypeError(f"{what} must be a whole number, not {value!r}"[:200])
         if not 0 < size <= RANKS_MAX or not 0 <= rank < size:
-            raise refused(f"there is no rank {rank} of {size}", "ranks count from 0 to the size of the group less 1")
+            raise refused(
+                f"there is no rank {rank} of {size}", f"a group has 1 to {RANKS_MAX} ranks, which count from 0"
+            )
         self.store = store
         self.rank = rank
         self.size = size
@@ -88,8 +90,8 @@ def group(
                 "rank and size come from the communicator", "the communicator knows the rank", "leave them out"
             )
         return _of_communicator(over, local_rank)
-    rank = _from_environment(_RANK, "rank") if rank is None else number(rank)
-    size = _from_environment(_SIZE, "size") if size is None else number(size)
+    rank = _from_environment(_RANK, "rank of this process") if rank is None else number(rank)
+    size = _from_environment(_SIZE, "size of the group") if size is None else number(size)
     if isinstance(over, str) and over == "torch":
         over = _torchrun_store(size)
     if isinstance(over, (str, os.PathLike)):
@@ -124,10 +126,12 @@ def _from_environment(names: tuple[str, ...], what: str) -> int:
         if text.isdecimal() and len(text) < 10:
             return int(text)
         if text:
-            raise refused(f"the environment variable {name} is not a number: {text[:40]!r}", f"it sets the {what}")
+            raise refused(
+                f"the environment variable {name} is not a number from 0: {text[:40]!r}", f"it sets the {what}"
+            )
     why = f"none of {', '.join(names)} is set"
-    hint = "start it with torchrun, mpirun or srun"
-    raise refused(f"the {what} of this process in its group is unknown", why, hint)
+    hint = "start it with torchrun, mpirun or srun, or set RANK and WORLD_SIZE"
+    raise refused(f"the {what} is unknown", why, hint)
 
 
 def _torchrun_store(size: int) -> Any:

@@ -50,10 +50,15 @@ def failure(ended: Said) -> Diagnostic:
     return Diagnostic("HP430", f"rank {int(ended['failed'])} failed, so no rank keeps anything", why=why, notes=notes)
 
 
-def silence(ended: Said) -> Diagnostic:
+def silence(ended: Said, own_rank: int) -> Diagnostic:
     ranks = [int(rank) for rank in ended["missing"]]
     who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks[:10]))}"
     more = f" and {len(ranks) - 10} more" if len(ranks) > 10 else ""
     summary = f"{who}{more} did not answer within {float(ended['after']):g} s, so no rank keeps anything"
-    why = f"rank {int(ended['by'])} waited for {'it' if len(ranks) == 1 else 'them'}"
-    return Diagnostic("HP431", summary, why=why, hint="check that process's output; timeout= waits longer")
+    waited = f"rank {int(ended['by'])} waited for"
+    if own_rank in ranks and own_rank != int(ended["by"]):
+        hint = "start all ranks again with a fresh group; --timeout (timeout= in Python) waits longer"
+        return Diagnostic("HP431", summary, why=f"{waited} this rank, which was too late", hint=hint)
+    why = f"{waited} {'it' if len(ranks) == 1 else 'them'}"
+    hint = "check that it was started, for the same group, and its output; --timeout (timeout= in Python) waits longer"
+    return Diagnostic("HP431", summary, why=why, hint=hint)

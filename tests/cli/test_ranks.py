@@ -40,6 +40,29 @@ def test_ranks_that_are_not_checked_are_counted(hipplan: Run, tmp_path: Path) ->
     assert "only the first" not in hipplan("validate", plan, "--ranks", 1024).stderr
 
 
+def test_a_plan_that_is_checked_for_one_rank_alone_says_so(hipplan: Run, plan: Path) -> None:
+    plan.write_text(PLAN.replace("{per_node: 2}", "{}"))
+    assert "only one rank is checked; --ranks checks more" in hipplan("validate", plan).stderr
+    for arguments in (("--ranks", 1), ("-q",)):
+        assert not hipplan("validate", plan, *arguments).stderr
+
+
+def test_too_many_ranks_for_a_machine_are_spread_over_nodes(hipplan: Run, plan: Path) -> None:
+    plan.write_text(PLAN.replace("{per_node: 2}", "{}"))
+    done = hipplan("preview", plan, "--ranks", 8, "--machine", "h200-4")
+    assert done.returncode == 3
+    assert "in rank 7 of 8" in done.stderr
+    assert "ranks: {per_node: 4} spreads the ranks over several nodes" in done.stderr
+    plan.write_text(PLAN.replace("{per_node: 2}", "{per_node: 4}"))
+    assert "8 ranks on 2 nodes" in hipplan("preview", plan, "--ranks", 8, "--machine", "h200-4").stdout
+
+
+def test_a_rank_that_is_not_there_is_refused(hipplan: Run, plan: Path) -> None:
+    done = hipplan("preview", plan, "--rank", 2, "--machine", "sim-2")
+    assert done.returncode == 2
+    assert "there is no rank 2 of 2; ranks count from 0; --ranks says how many there are" in done.stderr
+
+
 def test_standard_input_is_read_once_for_all_ranks(hipplan: Run) -> None:
     done = hipplan("validate", "-", "--ranks", 4, "--machine", "sim-2", stdin=PLAN)
     assert done.returncode == 0, done.stderr
@@ -51,19 +74,21 @@ def test_what_is_wrong_in_some_ranks_names_them(hipplan: Run, plan: Path) -> Non
     plan.write_text(PLAN.replace("$((rank + 1) * 4MiB)", "$((2 - rank) * 4MiB)"))
     done = hipplan("validate", plan, "--ranks", 4)
     assert done.returncode == 2
-    assert "ranks: 2 of 4" in done.stderr
-    assert "ranks: 3 of 4" in done.stderr
+    assert "in rank 2 of 4" in done.stderr
+    assert "in rank 3 of 4" in done.stderr
     (file,) = json.loads(hipplan("validate", plan, "--ranks", 4, "--format", "json").stdout)["files"]
-    assert [diagnostic["notes"] for diagnostic in file["diagnostics"]] == [["ranks: 2 of 4"], ["ranks: 3 of 4"]]
+    assert [diagnostic["notes"] for diagnostic in file["diagnostics"]] == [["in rank 2 of 4"], ["in rank 3 of 4"]]
 
 
 def test_a_machine_that_cannot_hold_a_rank_is_named_with_the_rank(hipplan: Run, plan: Path) -> None:
     plan.write_text(PLAN.replace("per_node: 2", "per_node: 4"))
     done = hipplan("validate", plan, "--machine", "sim-2")
     assert done.returncode == 3
-    assert "ranks: 2 of 4" in done.stderr
-    assert "ranks: 3 of 4" in done.stderr
-    assert "0" not in [line.rpartition("ranks: ")[2][:1] for line in done.stderr.splitlines() if "ranks:" in line]
+    assert "in rank 2 of 4" in done.stderr
+    assert "in rank 3 of 4" in done.stderr
+    assert "in rank 0" not in done.stderr
+    preview = hipplan("preview", plan, "--machine", "sim-2")
+    assert (preview.returncode, preview.stderr) == (3, done.stderr)
 
 
 def test_links_that_are_missing_between_ranks_are_found(hipplan: Run, plan: Path) -> None:
@@ -87,6 +112,7 @@ def test_all_of_one_rank(hipplan: Run, plan: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "heap@0" in done.stdout
     assert "4MiB of rank 0 on gpu@0" in done.stdout
+    assert "on sim-2, rank 1 of 2: " in done.stdout
 
 
 def test_the_changes_of_one_rank(hipplan: Run, plan: Path, tmp_path: Path) -> None:

@@ -132,6 +132,14 @@ def test_a_rank_that_never_comes_is_named(workers: Workers, folder: Any, missing
         assert f"rank {missing} did not answer within 0.3 s" in outcome.text
 
 
+def test_a_rank_that_is_late_reads_that_the_others_waited_for_it(workers: Workers, folder: Any) -> None:
+    *some, late = tasks(3, folder(), timeout=SHORT_S)
+    assert results(workers.run(*some)) == ["GroupError"] * 2
+    (outcome,) = workers.run(late)
+    assert outcome is not None
+    assert "waited for this rank, which was too late" in outcome.text
+
+
 def positions(size: int) -> list[tuple[int, int, bool]]:
     """(rank, operation, whether after it) of each place where a rank can be."""
     return [
