@@ -1,5 +1,5 @@
-// The part of NVIDIA's driver API (cuda.h) that libhipcuda uses, declared by us so that it builds without
-// a CUDA toolkit. Where a cuda.h is found, cuda_abi_check.cpp holds every line here against it.
+// The part of NVIDIA's driver API (cuda.h) that libhipcuda uses, declared here so that it builds without
+// a CUDA toolkit. Where a cuda.h is found, cuda_abi_check.cpp compares every line here with it.
 // Functions: driver_calls.def.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace cuda_abi {
 
-// Results that have a meaning of their own in HIP, or one we choose (translate.cpp). X(name, value).
+// The results that translate.cpp translates to HIP's errors. X(name, value).
 #define CUDA_ABI_RESULTS(X)                         \
   X(CUDA_SUCCESS, 0)                                \
   X(CUDA_ERROR_INVALID_VALUE, 1)                    \

@@ -1,4 +1,4 @@
-// Holds cuda_abi.h and driver_calls.def against a real cuda.h. Compiled where one is found, never linked.
+// Compares cuda_abi.h and driver_calls.def with a real cuda.h. Compiled where one is found, never linked.
 
 #include <type_traits>
 
@@ -39,37 +39,38 @@ SAME_FIELD(CUmemAllocationProp, allocFlags.compressionType);
 SAME_FIELD(CUmemAllocationProp, allocFlags.gpuDirectRDMACapable);
 SAME_FIELD(CUmemAllocationProp, allocFlags.usage);
 
-/// Passed alike: the same type, two enumerations or two complete structs of one size, pointers to such.
-template <class Ours, class Theirs>
+/// Whether two types are passed in the same way: the same type, enumerations or complete structs of the same
+/// size, or pointers to such types.
+template <class Own, class Real>
 constexpr bool passed_alike() {
-  if constexpr (std::is_same_v<Ours, Theirs>) {
+  if constexpr (std::is_same_v<Own, Real>) {
     return true;
-  } else if constexpr (std::is_pointer_v<Ours> && std::is_pointer_v<Theirs>) {
-    using our_target = std::remove_pointer_t<Ours>;
-    using their_target = std::remove_pointer_t<Theirs>;
-    if constexpr (std::is_const_v<our_target> != std::is_const_v<their_target>) return false;
-    return passed_alike<std::remove_const_t<our_target>, std::remove_const_t<their_target>>();
-  } else if constexpr (std::is_enum_v<Ours> && std::is_enum_v<Theirs>) {
-    return sizeof(Ours) == sizeof(Theirs);
-  } else if constexpr (std::is_same_v<Ours, CUctx_st>) {
-    return std::is_same_v<Theirs, ::CUctx_st>;
-  } else if constexpr (std::is_same_v<Ours, CUstream_st>) {
-    return std::is_same_v<Theirs, ::CUstream_st>;
-  } else if constexpr (std::is_same_v<Ours, CUevent_st>) {
-    return std::is_same_v<Theirs, ::CUevent_st>;
-  } else if constexpr (std::is_class_v<Ours> && std::is_class_v<Theirs>) {
-    return sizeof(Ours) == sizeof(Theirs) && alignof(Ours) == alignof(Theirs);
+  } else if constexpr (std::is_pointer_v<Own> && std::is_pointer_v<Real>) {
+    using own_target = std::remove_pointer_t<Own>;
+    using real_target = std::remove_pointer_t<Real>;
+    if constexpr (std::is_const_v<own_target> != std::is_const_v<real_target>) return false;
+    return passed_alike<std::remove_const_t<own_target>, std::remove_const_t<real_target>>();
+  } else if constexpr (std::is_enum_v<Own> && std::is_enum_v<Real>) {
+    return sizeof(Own) == sizeof(Real);
+  } else if constexpr (std::is_same_v<Own, CUctx_st>) {
+    return std::is_same_v<Real, ::CUctx_st>;
+  } else if constexpr (std::is_same_v<Own, CUstream_st>) {
+    return std::is_same_v<Real, ::CUstream_st>;
+  } else if constexpr (std::is_same_v<Own, CUevent_st>) {
+    return std::is_same_v<Real, ::CUevent_st>;
+  } else if constexpr (std::is_class_v<Own> && std::is_class_v<Real>) {
+    return sizeof(Own) == sizeof(Real) && alignof(Own) == alignof(Real);
   } else {
     return false;
   }
 }
 
-template <class Ours, class Theirs>
+template <class Own, class Real>
 struct same_call : std::false_type {};
-template <class Our, class Their, class... Ours, class... Theirs>
-  requires(sizeof...(Ours) == sizeof...(Theirs))
-struct same_call<Our(Ours...), Their(Theirs...)>
-    : std::bool_constant<passed_alike<Our, Their>() && (passed_alike<Ours, Theirs>() && ...)> {};
+template <class Our, class Their, class... Own, class... Real>
+  requires(sizeof...(Own) == sizeof...(Real))
+struct same_call<Our(Own...), Their(Real...)>
+    : std::bool_constant<passed_alike<Our, Their>() && (passed_alike<Own, Real>() && ...)> {};
 
 #define CUDA_CALL(symbol, name, version, parameters) \
   static_assert(same_call<CUresult parameters, decltype(::symbol)>::value, #symbol);

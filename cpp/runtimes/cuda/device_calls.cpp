@@ -11,9 +11,9 @@
 namespace hipcuda {
 namespace {
 
-/// The HIP version whose rules CUDA keeps: a failed map is reported at once, a retained handle must be
-/// released, a recommended granularity of 2 MiB, import takes the descriptor itself. HIP has all of them
-/// from 7.14 on; 7.15 is what ROCm 10.0 carries.
+/// The HIP version whose rules CUDA follows: hipMemMap reports its failures, a retained handle must be
+/// released, the recommended granularity is 2 MiB, import takes the descriptor itself. HIP has all of them
+/// from 7.14 on; ROCm 10.0 has 7.15.
 constexpr int hip_version = 7 * 10'000'000 + 15 * 100'000;
 
 thread_local hipError_t last_error = hipSuccess;

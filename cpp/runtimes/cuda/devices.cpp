@@ -29,7 +29,7 @@ std::string failed_call(const driver_table& calls, const char* call, CUresult re
          std::to_string(static_cast<unsigned>(result)) + ")";
 }
 
-/// Fills `out.devices`; the sentence it returns says why it could not.
+/// Fills `out.devices`. Returns an empty text, or a sentence that says why it failed.
 std::string find_devices(const driver_table& calls, machine& out) {
   if (const auto result = calls.cuInit(0); result == CUDA_ERROR_NO_DEVICE) {
     return "the NVIDIA driver sees no GPU";
@@ -61,7 +61,7 @@ std::unique_ptr<machine> start() {
 }
 
 machine& this_machine() {
-  static machine& only = *start().release();  // never destroyed: calls may come at exit
+  static machine& only = *start().release();  // never destroyed: code may call at exit
   return only;
 }
 

@@ -1,8 +1,8 @@
 // The machine as HIP sees it: numbered devices, a current one per thread, one primary context each.
 //
-// Primary contexts are what CUDA's own runtime uses, so memory is shared with PyTorch and CuPy in the same
-// process. Each is retained when first needed and held until the process ends: releasing one could destroy
-// memory that others still use.
+// CUDA's own runtime uses primary contexts, so memory is shared with PyTorch and CuPy in the same process.
+// Each is retained when first needed and held until the process ends: releasing one could destroy memory that
+// other libraries still use.
 #pragma once
 
 #include "driver_table.hpp"
@@ -10,7 +10,7 @@
 
 namespace hipcuda {
 
-/// The driver's functions. Throws NoDevice where there is no usable driver or no device.
+/// The driver's functions. Throws NoDevice if there is no usable driver or no device.
 const driver_table& driver();
 
 /// Number of devices, 0 without a usable driver. Never throws.
@@ -26,11 +26,12 @@ const driver_table& driver();
 /// The calling thread's device; 0 until it chooses.
 [[nodiscard]] int current_device();
 void set_current_device(int ordinal);
-/// The calling thread's device, or another one where only that has its context already.
+/// The calling thread's device if its context exists already, else a device whose context does, else the
+/// thread's.
 [[nodiscard]] int device_with_context();
 
-/// Makes a device's primary context current, and at its end what was current before.
-/// A context that is current already, as in a thread of PyTorch on the same device, costs one query.
+/// Makes a device's primary context current for a scope, then restores the previous one.
+/// If it is current already, as in a thread of PyTorch on the same device, the scope costs one query.
 class context_scope {
  public:
   explicit context_scope(int ordinal);
@@ -39,7 +40,7 @@ class context_scope {
   context_scope& operator=(const context_scope&) = delete;
 
  private:
-  const driver_table* pushed_by_ = nullptr;  ///< null: nothing to put back
+  const driver_table* pushed_by_ = nullptr;  ///< null: nothing to restore
 };
 
 }  // namespace hipcuda

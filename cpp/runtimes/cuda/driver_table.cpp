@@ -15,8 +15,8 @@ class symbol_finder {
     get_ = reinterpret_cast<get_proc_address>(dlsym(library, "cuGetProcAddress_v2"));
   }
 
-  /// A version above the driver's is not asked for: cuGetProcAddress would answer with the older form of
-  /// the function, which takes other parameters.
+  /// Does not request a version above the driver's: cuGetProcAddress would return the older form of the
+  /// function, which takes other parameters.
   [[nodiscard]] void* find(const char* symbol, const char* name, int version) const {
     void* function = nullptr;
     int status = 0;
@@ -33,7 +33,7 @@ class symbol_finder {
   get_proc_address get_;
 };
 
-/// Names the first required function that is missing; null when none is.
+/// Fills the table. Returns the name of the first required function that is missing, or null.
 const char* fill(driver_table& calls, const symbol_finder& finder) {
   const char* missing = nullptr;
 #define CUDA_CALL_OPTIONAL(symbol, name, version, parameters) \
@@ -75,7 +75,7 @@ loaded_driver load() {
 }  // namespace
 
 const loaded_driver& load_driver() {
-  static const auto& driver = *new loaded_driver(load());  // never destroyed: calls may come at exit
+  static const auto& driver = *new loaded_driver(load());  // never destroyed: code may call at exit
   return driver;
 }
 

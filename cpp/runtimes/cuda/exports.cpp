@@ -10,7 +10,7 @@ namespace {
 
 using namespace hipcuda;
 
-/// What must stand before a call looks at its arguments; HIP answers NoDevice before anything else.
+/// What a call needs before it checks its arguments; HIP returns NoDevice before any other error.
 enum class needs { nothing, device, any_context, context };
 
 constexpr needs needs_of(std::string_view call) {
@@ -22,20 +22,20 @@ constexpr needs needs_of(std::string_view call) {
        {"hipInit", "hipGetDevice", "hipDeviceGetName", "hipDeviceTotalMem", "hipDeviceGetPCIBusId",
         "hipDeviceGetAttribute", "hipDeviceGetUuid", "hipGetDevicePropertiesR0600", "hipDeviceCanAccessPeer",
         "hipDeviceGetP2PAttribute", "hipExtGetLinkTypeAndHopCount"}) {
-    if (call == each) return needs::device;  // a question about a device creates no context on it
+    if (call == each) return needs::device;  // a query of a device must not create a context on it
   }
   for (const auto each :
        {"hipMemAddressReserve", "hipMemAddressFree", "hipMemCreate", "hipMemRelease", "hipMemMap",
         "hipMemUnmap", "hipMemSetAccess", "hipMemGetAccess", "hipMemGetAllocationGranularity",
         "hipMemGetAllocationPropertiesFromHandle", "hipMemRetainAllocationHandle",
         "hipMemExportToShareableHandle", "hipMemImportFromShareableHandle"}) {
-    if (call == each) return needs::device;  // virtual memory is the process's: a context would cost 0.5 GB
+    if (call == each) return needs::device;  // virtual memory needs no context, which would cost 0.5 GB
   }
   for (const auto each :
        {"hipPointerGetAttributes", "hipMemGetAddressRange", "hipMemGetHandleForAddressRange",
         "hipMemRangeGetAttribute", "hipMemRangeGetAttributes", "hipMemAdvise", "hipFree", "hipHostFree",
         "hipHostUnregister", "hipStreamDestroy", "hipEventQuery", "hipEventDestroy"}) {
-    if (call == each) return needs::any_context;  // an address or a stream is the same one in all of them
+    if (call == each) return needs::any_context;  // addresses and streams are valid in every context
   }
   return needs::context;
 }
@@ -54,7 +54,7 @@ void run(Call call) {
   }
 }
 
-/// Nothing thrown leaves the library.
+/// Runs a call and turns every exception into a hipError_t.
 template <needs Needs, class Call>
 hipError_t guarded(const char* name, Call call) noexcept {
   hipError_t code = hipErrorUnknown;

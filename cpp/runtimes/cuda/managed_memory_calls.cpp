@@ -1,4 +1,4 @@
-// Managed memory: advice, prefetch and what a range remembers of them.
+// Managed memory: allocation, advice, prefetch, attributes of ranges.
 #include <algorithm>
 #include <cstdlib>
 #include <span>
@@ -16,12 +16,12 @@ CUmemLocation place(int device) {
   return {CU_MEM_LOCATION_TYPE_DEVICE, device_handle(device)};
 }
 
-/// These advices concern the range alone: HIP ignores the device.
+/// Whether advice applies to the whole range, so that HIP ignores the device.
 bool ignores_device(hipMemoryAdvise advice) {
   return advice == hipMemAdviseSetReadMostly || advice == hipMemAdviseUnsetReadMostly;
 }
 
-/// HIP's order: devices first, ascending, the CPU after them, then -2 in what is left.
+/// Sorts into HIP's order: devices, ascending; then the CPU (-1); then -2 in the remaining places.
 void put_devices_first(std::span<int> devices) {
   std::ranges::sort(devices, {}, [](int device) { return std::pair(device < 0, std::abs(device)); });
 }
@@ -59,7 +59,7 @@ void hipMemRangeGetAttribute(void* data, std::size_t dataSize, hipMemRangeAttrib
   const bool is_list = attribute == hipMemRangeAttributeAccessedBy;
   require(is_list ? dataSize % sizeof(int) == 0 : dataSize == sizeof(int));
   const CUmem_range_attribute asked = to_cuda(attribute);
-  // CUDA's values are HIP's: 0 or 1, a device's number, -1 for the CPU, -2 for none or not all alike.
+  // CUDA's values are HIP's: 0 or 1, a device's number, -1 for the CPU, -2 for none or different ones.
   check(driver().cuMemRangeGetAttribute(data, dataSize, asked, to_address(ptr), count));
   if (is_list) put_devices_first({static_cast<int*>(data), dataSize / sizeof(int)});
 }
@@ -76,7 +76,7 @@ void hipStreamAttachMemAsync(hipStream_t stream, void* ptr, std::size_t length, 
   require(ptr && (flags == hipMemAttachGlobal || flags == hipMemAttachHost || flags == hipMemAttachSingle));
   require(flags != hipMemAttachSingle || stream);
   const pointer_facts facts = ask_about(ptr);
-  if (facts.type == CU_MEMORYTYPE_DEVICE && !facts.is_managed) return;  // HIP takes it, and nothing happens
+  if (facts.type == CU_MEMORYTYPE_DEVICE && !facts.is_managed) return;  // in HIP this succeeds without effect
   check(driver().cuStreamAttachMemAsync(to_cuda(stream), to_address(ptr), length, flags));
 }
 

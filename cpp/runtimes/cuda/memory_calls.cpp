@@ -10,9 +10,10 @@
 namespace hipcuda {
 namespace {
 
-/// HIP runs a copy or fill where the memory is; on the null stream CUDA tries the current context alone and
-/// refuses with InvalidValue what that one cannot reach. Then the owners' contexts get their turn. CUDA does
-/// not order the null streams of two devices: this waits for both. (Any other stream knows its context.)
+/// HIP runs a copy or fill on the device that has the memory; CUDA's null stream uses only the current
+/// context, and returns InvalidValue for memory that it cannot access. Then this tries the contexts of the
+/// memory's devices. CUDA does not order the null streams of two devices, so this waits for both. (Other
+/// streams belong to a context.)
 template <class Call>
 void run_on_null_stream(std::initializer_list<const void*> pointers, Call call) {
   CUresult result = call();
@@ -28,12 +29,12 @@ void run_on_null_stream(std::initializer_list<const void*> pointers, Call call) 
   check(result);
 }
 
-/// The kind is checked and not used: the addresses tell whose memory it is.
+/// Checks the kind of a copy, which is not used otherwise: CUDA finds the direction from the addresses.
 void require_kind(hipMemcpyKind kind) {
   require(kind <= hipMemcpyDefault || kind == hipMemcpyDeviceToDeviceNoCU, hipErrorInvalidMemcpyDirection);
 }
 
-/// False: nothing to copy.
+/// Checks the arguments. Returns false if there is nothing to copy.
 bool is_copy(const void* dst, const void* src, std::size_t bytes, hipMemcpyKind kind) {
   if (bytes == 0) return false;
   require(dst && src);
@@ -41,7 +42,7 @@ bool is_copy(const void* dst, const void* src, std::size_t bytes, hipMemcpyKind 
   return true;
 }
 
-/// What hipHostRegister registered: no call of CUDA's tells it from what hipHostMalloc gave.
+/// The memory that hipHostRegister registered: no CUDA query distinguishes it from hipHostMalloc's.
 class registrations {
  public:
   void add(void* ptr, std::size_t size, unsigned int flags) {
@@ -81,7 +82,7 @@ registrations& registered() {
   return all;
 }
 
-/// hipFree and hipHostFree take each other's memory.
+/// Frees memory of any kind: hipFree and hipHostFree accept each other's memory.
 void free_any(void* ptr) {
   if (!ptr) return;
   const pointer_facts facts = ask_about(ptr);
@@ -144,13 +145,14 @@ void hipPointerGetAttributes(hipPointerAttribute_t* attributes, const void* ptr)
   attributes->device = hipInvalidDeviceId;
   if (attributes->type == hipMemoryTypeUnregistered) return;
   attributes->device = facts.device;
-  // CUDA hides the address from a current device without access; HIP names it, and it is the same one.
+  // CUDA hides the device pointer if the current device has no access; HIP returns it, and it equals ptr.
   attributes->devicePointer = facts.on_device ? to_pointer(facts.on_device) : const_cast<void*>(ptr);
   attributes->hostPointer = facts.on_host;
   attributes->isManaged = facts.is_managed != 0;
   if (attributes->type == hipMemoryTypeHost) {
     const auto result = driver().cuMemHostGetFlags(&attributes->allocationFlags, const_cast<void*>(ptr));
-    if (result != CUDA_ERROR_INVALID_VALUE) check(result);  // registered: the driver does not say
+    if (result != CUDA_ERROR_INVALID_VALUE)
+      check(result);  // registered memory: the driver does not know its flags
   }
 }
 
@@ -188,7 +190,7 @@ void hipMemcpy(void* dst, const void* src, std::size_t sizeBytes, hipMemcpyKind 
 
 void hipMemcpyAsync(void* dst, const void* src, std::size_t sizeBytes, hipMemcpyKind kind,
                     hipStream_t stream) {
-  require_kind(kind);  // of nothing, too
+  require_kind(kind);  // also if there is nothing to copy
   if (!is_copy(dst, src, sizeBytes, kind)) return;
   const auto call = [&] {
     return driver().cuMemcpyAsync(to_address(dst), to_address(src), sizeBytes, to_cuda(stream));
@@ -199,17 +201,17 @@ void hipMemcpyAsync(void* dst, const void* src, std::size_t sizeBytes, hipMemcpy
 
 namespace {
 
-// CUDA lets a fill run past the end, or over a hole, and faults; then the context is lost. HIP says
-// InvalidValue.
+// CUDA starts a fill that runs past the end or over a hole; it faults, and the context is lost. HIP returns
+// InvalidValue, as this does.
 void require_memory(void* dst, std::size_t size) {
   const auto start = to_address(dst);
-  require(size <= ~start);  // no wrap round the end of the address space
+  require(size <= ~start);  // must not wrap around the end of the address space
   auto next = start;
   for (auto piece = piece_at(next); piece; piece = piece_at(next)) {
     next = piece->base + piece->size;
     if (next - start >= size) return;
   }
-  require(next == start);  // else it begins in mapped pieces and goes on where there are none
+  require(next == start);  // otherwise it begins in a mapping and continues in a hole
   require_inside_allocation(dst, size);
 }
 

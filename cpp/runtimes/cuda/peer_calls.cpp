@@ -1,4 +1,4 @@
-// Devices that reach one another.
+// Peer access and copies between devices.
 #include "calls.hpp"
 
 namespace hipcuda {
@@ -10,7 +10,7 @@ bool can_reach(int device, int peer) {
   return can != 0;
 }
 
-/// The peer's context. HIP answers every peer that cannot be one with InvalidDevice.
+/// The peer's context. As in HIP, every impossible peer is InvalidDevice.
 CUcontext context_of_peer(int peer) {
   const int self = current_device();
   require(is_device(peer) && peer != self && can_reach(self, peer), hipErrorInvalidDevice);
@@ -57,8 +57,8 @@ void hipExtGetLinkTypeAndHopCount(int device1, int device2, std::uint32_t* linkT
                                   std::uint32_t* hopCount) {
   require(linkType && hopCount && device1 >= 0 && device2 >= 0 && device1 != device2);
   require(is_device(device1) && is_device(device2), hipErrorInvalidDevice);
-  // HIP has no number for NVLink and the driver tells neither a link's kind nor its hops:
-  // hipDeviceGetP2PAttribute says what it does know.
+  // HIP has no number for NVLink, and the driver reports neither a link's kind nor its hops. What it knows is
+  // in hipDeviceGetP2PAttribute.
   fail(hipErrorNotSupported);
 }
 

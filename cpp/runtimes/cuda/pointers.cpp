@@ -5,7 +5,7 @@
 namespace hipcuda {
 namespace {
 
-/// Several questions in one call, which answers nulls and not an error for an address it does not know.
+/// Several queries in one call, which returns nulls, not an error, for an unknown address.
 template <std::size_t count>
 void ask(CUdeviceptr address, std::array<CUpointer_attribute, count> attributes,
          std::array<void*, count> answers) {

@@ -1,4 +1,4 @@
-// What the driver knows of an address.
+// Queries of what is at an address.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@ struct pointer_facts {
   unsigned int type = 0;  ///< CUmemorytype; 0: the driver does not know the address
   unsigned int is_managed = 0;
   int device = hipInvalidDeviceId;
-  CUdeviceptr on_device = 0;  ///< 0 also where the current device has no access
+  CUdeviceptr on_device = 0;  ///< 0 also if the current device has no access
   void* on_host = nullptr;
 };
 
@@ -25,12 +25,12 @@ struct mapped_piece {
 /// The mapping at an address, whatever its access; empty if nothing is mapped.
 [[nodiscard]] std::optional<mapped_piece> piece_at(CUdeviceptr address);
 
-/// HIP 7's rule for unmapping and access: whole mappings, one after the other without a hole. CUDA unmaps
-/// across any hole and sets access across one between mappings. Throws InvalidValue.
+/// Enforces HIP 7's rule for unmapping and access: whole mappings, without a hole between them. CUDA would
+/// unmap across any hole and set access across a hole between mappings. Throws InvalidValue.
 void require_whole_pieces(const void* ptr, std::size_t size);
 
-/// Throws InvalidValue past the end of the allocation at an address. Of memory that the driver does not know
-/// the call that follows tells.
+/// Throws InvalidValue if a range exceeds the allocation that contains its first address. Accepts memory that
+/// the driver does not know: the call that follows will fail.
 void require_inside_allocation(const void* ptr, std::size_t size);
 
 }  // namespace hipcuda

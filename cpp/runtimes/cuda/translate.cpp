@@ -9,7 +9,7 @@
 namespace hipcuda {
 namespace {
 
-// Where the numbers are equal a cast is the translation; a number that moves stops the build.
+// Where the numbers are equal a cast is the translation; a number that changes stops the build.
 #define EQUAL(hip, cuda) static_assert(static_cast<unsigned>(hip) == static_cast<unsigned>(cuda), #hip)
 EQUAL(hipMemAllocationTypeInvalid, CU_MEM_ALLOCATION_TYPE_INVALID);
 EQUAL(hipMemAllocationTypePinned, CU_MEM_ALLOCATION_TYPE_PINNED);
@@ -117,7 +117,7 @@ hipError_t to_hip(CUresult result) {
       return hipErrorNoDevice;
     case CUDA_ERROR_TOO_MANY_PEERS:
       return hipErrorPeerAccessUnsupported;
-    // The device or its program broke and the context with it. HIP has one word for all of these.
+    // The device or a kernel has failed, and the context is lost. HIP has one error for all of these.
     case CUDA_ERROR_NVLINK_UNCORRECTABLE:
     case CUDA_ERROR_HARDWARE_STACK_ERROR:
     case CUDA_ERROR_ILLEGAL_INSTRUCTION:
@@ -142,7 +142,7 @@ hipMemoryType to_hip(CUmemorytype type, bool managed) {
     case CU_MEMORYTYPE_UNIFIED:
       return hipMemoryTypeUnified;
   }
-  return hipMemoryTypeUnregistered;  // CUDA answers 0 for a pointer it does not know
+  return hipMemoryTypeUnregistered;  // CUDA returns 0 for an unknown pointer
 }
 
 hipMemAllocationProp to_hip(const CUmemAllocationProp& prop) {
@@ -179,7 +179,7 @@ CUmemLocation to_cuda(const hipMemLocation& location) {
 }
 
 const CUmemAccessDesc* to_cuda(const hipMemAccessDesc* descriptions) {
-  return reinterpret_cast<const CUmemAccessDesc*>(descriptions);  // one layout: asserted above
+  return reinterpret_cast<const CUmemAccessDesc*>(descriptions);  // the same layout: asserted above
 }
 
 CUmem_advise to_cuda(hipMemoryAdvise advice) {
@@ -250,8 +250,8 @@ std::optional<CUdevice_attribute> to_cuda(hipDeviceAttribute_t attribute) {
 unsigned int host_malloc_flags(unsigned int hip_flags) {
   const unsigned int coherency = hipHostMallocCoherent | hipHostMallocNonCoherent;
   require((hip_flags & coherency) != coherency);
-  // CUDA's pinned memory is always coherent, which keeps either promise; the NUMA wish is a hint. As in
-  // HIP, unknown bits are let through.
+  // CUDA's pinned memory is always coherent, which satisfies both coherency flags; the NUMA flag is a hint.
+  // As in HIP, unknown bits are accepted.
   return hip_flags & (hipHostMallocPortable | hipHostMallocMapped | hipHostMallocWriteCombined);
 }
 

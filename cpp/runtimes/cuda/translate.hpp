@@ -1,4 +1,4 @@
-// HIP's words to CUDA's and back. Everything that differs between the two ABIs is written here, once.
+// HIP's types and numbers to CUDA's and back: everything in which the two ABIs differ.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ using namespace hip_abi;
 /// Thrown by every call that fails; the exported functions turn it into their return value.
 struct failure {
   hipError_t code;
-  bool is_new = true;  ///< false: hipGetLastError hands out an error that was recorded before
+  bool is_new = true;  ///< false: hipGetLastError returns an error that was recorded before
 };
 
 [[noreturn]] inline void fail(hipError_t code) { throw failure{code}; }
@@ -23,7 +23,7 @@ inline void require(bool holds, hipError_t otherwise = hipErrorInvalidValue) {
   if (!holds) fail(otherwise);
 }
 
-/// A result without a HIP counterpart is named on stderr, once, and becomes hipErrorUnknown.
+/// A result without a HIP counterpart is reported on stderr, once, and becomes hipErrorUnknown.
 [[nodiscard]] hipError_t to_hip(CUresult result);
 inline void check(CUresult result) {
   if (result != CUDA_SUCCESS) fail(to_hip(result));
@@ -32,7 +32,7 @@ inline void check(CUresult result) {
 [[nodiscard]] hipMemoryType to_hip(CUmemorytype type, bool managed);
 [[nodiscard]] hipMemAllocationProp to_hip(const CUmemAllocationProp& prop);
 
-/// Throws InvalidValue or NotSupported for properties that CUDA has no word for.
+/// Throws InvalidValue or NotSupported for properties that CUDA does not have.
 [[nodiscard]] CUmemAllocationProp to_cuda(const hipMemAllocationProp& prop);
 [[nodiscard]] CUmemLocation to_cuda(const hipMemLocation& location);
 [[nodiscard]] const CUmemAccessDesc* to_cuda(const hipMemAccessDesc* descriptions);
@@ -42,7 +42,7 @@ inline void check(CUresult result) {
 /// Empty for an attribute that is not one of CUDA's.
 [[nodiscard]] std::optional<CUdevice_attribute> to_cuda(hipDeviceAttribute_t attribute);
 
-/// Flag words: what CUDA knows of them; throws for what HIP refuses.
+/// Flags: returns those that CUDA has too; throws for those that HIP refuses.
 [[nodiscard]] unsigned int host_malloc_flags(unsigned int hip_flags);
 [[nodiscard]] unsigned int host_register_flags(unsigned int hip_flags);
 

@@ -15,14 +15,15 @@ bool is_access(hipMemAccessFlags flags) {
          flags == hipMemAccessFlagsProtReadWrite;
 }
 
-/// HIP's answer to an invalid device is InvalidValue in the calls that use this; CUDA's is InvalidDevice.
+/// Throws InvalidValue for an invalid device, as HIP does in the calls that use this; CUDA returns
+/// InvalidDevice.
 void require_location(const hipMemLocation& location) {
   require(location.type != hipMemLocationTypeInvalid);
   require(location.type != hipMemLocationTypeDevice || is_device(location.id));
 }
 
-/// What hipMemImportFromShareableHandle's osHandle means changed in HIP 7: a pointer to the descriptor
-/// before, the descriptor itself since. No descriptor is as large as the lowest address.
+/// The descriptor in hipMemImportFromShareableHandle's osHandle: a pointer to it before HIP 7, the descriptor
+/// itself since. Addresses are larger than any descriptor.
 int descriptor_of(void* os_handle) {
   constexpr std::uintptr_t descriptor_limit = 1'000'000;
   const auto number = reinterpret_cast<std::uintptr_t>(os_handle);
@@ -37,7 +38,7 @@ void hipMemAddressReserve(void** ptr, std::size_t size, std::size_t alignment, v
   CUdeviceptr base = 0;
   *ptr = nullptr;
   CUresult result = driver().cuMemAddressReserve(&base, size, alignment, to_address(addr), flags);
-  if (result != CUDA_SUCCESS && addr) {  // HIP's hint is only a hint, whatever it says
+  if (result != CUDA_SUCCESS && addr) {  // in HIP the address is only a hint
     result = driver().cuMemAddressReserve(&base, size, alignment, 0, flags);
   }
   check(result);
@@ -89,7 +90,7 @@ void hipMemSetAccess(void* ptr, std::size_t size, const hipMemAccessDesc* desc, 
 
 void hipMemGetAccess(unsigned long long* flags, const hipMemLocation* location, void* ptr) {
   require(flags && location && ptr);
-  require(location->type == hipMemLocationTypeDevice);  // no release of HIP tells the host's access
+  require(location->type == hipMemLocationTypeDevice);  // no release of HIP reports the host's access
   require_location(*location);
   const CUmemLocation asked = to_cuda(*location);
   check(driver().cuMemGetAccess(flags, &asked, to_address(ptr)));
@@ -116,7 +117,7 @@ void hipMemGetAllocationPropertiesFromHandle(hipMemAllocationProp* prop,
 void hipMemExportToShareableHandle(void* shareableHandle, hipMemGenericAllocationHandle_t handle,
                                    hipMemAllocationHandleType handleType, unsigned long long flags) {
   require(shareableHandle && handle && flags == 0);
-  require(handleType == hipMemHandleTypePosixFileDescriptor);  // the only type hipMemCreate lets through
+  require(handleType == hipMemHandleTypePosixFileDescriptor);  // the only type that hipMemCreate accepts
   check(driver().cuMemExportToShareableHandle(shareableHandle, to_cuda(handle),
                                               CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, flags));
 }
@@ -131,7 +132,7 @@ void hipMemImportFromShareableHandle(hipMemGenericAllocationHandle_t* handle, vo
   void* const by_value = reinterpret_cast<void*>(static_cast<std::uintptr_t>(descriptor));
   const CUresult result =
       driver().cuMemImportFromShareableHandle(&imported, by_value, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-  require(result != CUDA_ERROR_UNKNOWN);  // CUDA's word for a descriptor of something else
+  require(result != CUDA_ERROR_UNKNOWN);  // CUDA's result for a descriptor of something else
   check(result);
   *handle = to_hip(imported);
 }

@@ -1,6 +1,6 @@
 // The kernel's interface, linux/kfd_ioctl.h: the only thing that this library shares with AMD's software.
 //
-// What headers older than Linux 6.6 do not declare stands here as the newer ones have it.
+// Declarations that headers before Linux 6.6 lack are here, as in the newer headers.
 #pragma once
 
 #include <linux/kfd_ioctl.h>

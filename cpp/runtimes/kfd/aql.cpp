@@ -1,4 +1,4 @@
-// AQL: packets of 64 bytes, whose layouts are HSA's (hsa.h) and ROCr's own barrier on a value.
+// AQL: packets of 64 bytes with the layouts of hsa.h, and ROCr's own barrier on a value.
 #include "events.hpp"
 #include "kernels.hpp"
 #include "log.hpp"
@@ -70,7 +70,7 @@ bool may_pass(const barrier_value_packet& barrier) {
   return holds(barrier.condition, value_of(barrier.signal) & barrier.mask, barrier.value);
 }
 
-// Whether the packet was done; not, if it has to wait.
+// Runs a packet. Returns false if it has to wait.
 bool run(u32 gpu, const char* packet, u8 type) {
   switch (type) {
     case kernel_dispatch:

@@ -1,4 +1,4 @@
-// libdrm_amdgpu, as far as ROCr uses it: virtual memory is imported and mapped through it.
+// The functions of libdrm_amdgpu that ROCr uses: it imports and maps virtual memory with them.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -223,7 +223,7 @@ int gem_va(int descriptor, const void* data) {
 
 KFDSIM_EXPORT int drmCommandWriteRead(int descriptor, unsigned long command, void* data, unsigned long) {
   if (command != command_gem_mmap && command != command_gem_va) {
-    log(0, "command %lu of a render node is not there", command);
+    log(0, "command %lu of a render node is not supported", command);
     return -EINVAL;
   }
   if (const int error = failing(command == command_gem_va ? "gem_va" : "gem_mmap")) return -error;

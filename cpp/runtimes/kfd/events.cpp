@@ -52,7 +52,7 @@ void complete(u64 signal, u64 started) {
   auto* const done = reinterpret_cast<hsa_signal*>(signal);
   done->started = started;
   done->ended = gpu_clock();
-  const bool awaited = done->mailbox;  // who waits may free the signal as soon as it is counted down
+  const bool awaited = done->mailbox;  // a waiting thread may free the signal as soon as it is counted down
   const u32 event = done->event;
   __atomic_fetch_sub(&done->value, 1, __ATOMIC_SEQ_CST);
   if (awaited) signal_event(event);
@@ -132,7 +132,7 @@ u64 events_alive() { return events().size(); }
 
 void forget_events() {
   events().clear();
-  changed() = new std::condition_variable_any;  // the parent's has waiters that are not here
+  changed() = new std::condition_variable_any;  // the parent's has waiters that the child does not have
 }
 
 }  // namespace kfdsim

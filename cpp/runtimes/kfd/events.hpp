@@ -7,7 +7,7 @@
 
 namespace kfdsim {
 
-/// amd_signal_t of AMD's ABI, as far as it is needed here.
+/// The part of AMD's amd_signal_t that is used here.
 struct hsa_signal {
   i64 kind;
   i64 value;
@@ -24,7 +24,7 @@ struct hsa_signal {
 [[nodiscard]] inline i64 value_of(u64 signal) {
   return __atomic_load_n(&reinterpret_cast<hsa_signal*>(signal)->value, __ATOMIC_ACQUIRE);
 }
-/// A packet is done; signal 0: nobody wants to know.
+/// Counts down the signal of a finished packet; 0: it has none.
 void complete(u64 signal, u64 started);
 
 /// Those that return int return 0 or an errno.
@@ -37,7 +37,7 @@ void complete(u64 signal, u64 started);
 void signal_event(u32 event);
 
 [[nodiscard]] u64 events_alive();
-/// In a forked child.
+/// Called in a forked child.
 void forget_events();
 
 }  // namespace kfdsim

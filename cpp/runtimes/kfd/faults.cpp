@@ -58,7 +58,7 @@ struct state {
   }
 };
 
-// Never destroyed: calls come while the process exits. A child leaves its parent's as it is.
+// Never destroyed: the process may call at exit. A child does not change its parent's.
 std::atomic<state*> present{nullptr};
 
 state& now() {

@@ -16,7 +16,7 @@
 namespace kfdsim {
 namespace {
 
-// Each of these does one ioctl under mutex(), and returns 0 or an errno.
+// Each do_... function does one ioctl under mutex(), and returns 0 or an errno.
 
 allocation* allocation_of(u64 handle) {
   const auto found = machine().allocations.find(handle);
@@ -29,9 +29,9 @@ u64 new_handle(physical* memory, u64 address, u64 size) {
   return handle;
 }
 
-// Memory that the program has must be there.
+// EFAULT if the program's memory is not mapped.
 int check_registered(u64 address, u64 size) {
-  const auto range = look_at(address / page_bytes * page_bytes, size);
+  const auto range = inspect(address / page_bytes * page_bytes, size);
   return range.present && range.readable ? 0 : EFAULT;
 }
 
@@ -78,32 +78,32 @@ int do_free_memory_of_gpu(const kfd_ioctl_free_memory_of_gpu_args& wanted) {
   return 0;
 }
 
-int do_map_memory_to_gpu(kfd_ioctl_map_memory_to_gpu_args& wanted) {
+// Calls use(allocation, gpu) for each GPU in the arguments of a map or unmap, up to the first unknown GPU.
+template <class Arguments, class Use>
+int for_each_gpu(Arguments& wanted, Use use) {
   auto* const found = allocation_of(wanted.handle);
   if (!found) return EINVAL;
   const auto* const ids = reinterpret_cast<const u32*>(wanted.device_ids_array_ptr);
   for (; wanted.n_success < wanted.n_devices; ++wanted.n_success) {
     const int gpu = gpu_of(ids[wanted.n_success]);
     if (gpu < 0) return EINVAL;
-    found->mapped.insert(static_cast<u32>(gpu));
-    log(2, "gpu %d maps %#llx", gpu, static_cast<unsigned long long>(found->address));
-    auto& entry = machine().page_tables[static_cast<u32>(gpu)][found->address];
-    entry = mapping{found->size, found->memory, 0, true, true, 0};
+    use(*found, static_cast<u32>(gpu));
   }
   return 0;
 }
 
+int do_map_memory_to_gpu(kfd_ioctl_map_memory_to_gpu_args& wanted) {
+  return for_each_gpu(wanted, [](allocation& memory, u32 gpu) {
+    memory.mapped.insert(gpu);
+    log(2, "gpu %u maps %#llx", gpu, static_cast<unsigned long long>(memory.address));
+    machine().page_tables[gpu][memory.address] = mapping{memory.size, memory.memory, 0, true, true, 0};
+  });
+}
+
 int do_unmap_memory_from_gpu(kfd_ioctl_unmap_memory_from_gpu_args& wanted) {
-  auto* const found = allocation_of(wanted.handle);
-  if (!found) return EINVAL;
-  const auto* const ids = reinterpret_cast<const u32*>(wanted.device_ids_array_ptr);
-  for (; wanted.n_success < wanted.n_devices; ++wanted.n_success) {
-    const int gpu = gpu_of(ids[wanted.n_success]);
-    if (gpu < 0) return EINVAL;
-    const auto index = static_cast<u32>(gpu);
-    if (found->mapped.erase(index)) machine().page_tables[index].erase(found->address);
-  }
-  return 0;
+  return for_each_gpu(wanted, [](allocation& memory, u32 gpu) {
+    if (memory.mapped.erase(gpu)) machine().page_tables[gpu].erase(memory.address);
+  });
 }
 
 int do_get_dmabuf_info(kfd_ioctl_get_dmabuf_info_args& wanted) {
@@ -136,7 +136,7 @@ int do_export_dmabuf(kfd_ioctl_export_dmabuf_args& wanted) {
   return 0;
 }
 
-// Ranges of addresses that GPUs keep for themselves, as gfx9 has them.
+// The address ranges that GPUs reserve for themselves, as on gfx9.
 int do_get_process_apertures_new(kfd_ioctl_get_process_apertures_new_args& wanted) {
   const auto& gpus = machine().gpus;
   auto* const nodes =
@@ -156,7 +156,7 @@ int do_get_process_apertures_new(kfd_ioctl_get_process_apertures_new_args& wante
 }
 
 int do_available_memory(kfd_ioctl_get_available_memory_args& wanted) {
-  settle();
+  free_unshared();
   const int index = gpu_of(wanted.gpu_id);
   if (index < 0) return EINVAL;
   const auto& gpu = machine().gpus[static_cast<u32>(index)];
@@ -197,7 +197,7 @@ int do_runtime_enable(kfd_ioctl_runtime_enable_args& wanted) {
   return 0;
 }
 
-// Not the whole request: the sizes in it differ from release to release.
+// Compares only the number of the request: the sizes in it differ from release to release.
 const char* name_of(unsigned long request) {
   switch (_IOC_NR(request)) {
 #define IOCTL(name, NAME)          \
@@ -238,7 +238,7 @@ int carry_out(unsigned long request, void* given, std::unique_lock<std::recursiv
     case _IOC_NR(AMDKFD_IOC_WAIT_EVENTS):
       return wait_for_events(*static_cast<kfd_ioctl_wait_events_args*>(given), lock);
     default:
-      return 0;  // what is left of calls.def: nothing that a user of memory could tell
+      return 0;  // the rest of calls.def: without effect on memory
   }
 #undef CALL
 }
@@ -256,7 +256,7 @@ int kfd_ioctl(unsigned long request, void* arguments) {
     }
   }
   if (!error) return 0;
-  log(1, "ioctl %#lx (%s): %s", request & 0xff, name ? name : "not there", std::strerror(error));
+  log(1, "ioctl %#lx (%s): %s", request & 0xff, name ? name : "unknown", std::strerror(error));
   errno = error;
   return -1;
 }

@@ -3,7 +3,7 @@
 
 namespace kfdsim {
 
-/// 0, or -1 and errno, as ioctl() has it.
+/// Returns 0, or -1 and errno, as ioctl() does.
 int kfd_ioctl(unsigned long request, void* arguments);
 
 }  // namespace kfdsim

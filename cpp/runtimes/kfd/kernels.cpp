@@ -53,7 +53,7 @@ void fill_buffer(u32 gpu, kernel_arguments* given) {
   if (source.bytes && end > to) fill(gpu, to, source.bytes, size, round_up(end - to, size));
 }
 
-// The buffer comes as bytes, shorts, ints and longs: the one that is not null has the unit.
+// The buffer is one of four arguments, for bytes, shorts, ints and longs: the one that is not null.
 void fill_buffer_2d(u32 gpu, kernel_arguments* given) {
   u64 to = 0, unit = 1;
   for (u64 candidate_unit : {1, 2, 4, 8})
@@ -98,8 +98,8 @@ void write_value(u32 gpu, kernel_arguments* given) {
   fill(gpu, as_int ? as_int : as_long, &value, size, size);
 }
 
-// ROCr's own copy and fill kernels have no name here; their arguments (blit_kernel.cpp: KernelArgs) tell them
-// apart. Each phase of a copy is a pair of addresses that move on together.
+// ROCr's own copy and fill kernels have no name here; their arguments distinguish them (blit_kernel.cpp:
+// KernelArgs). Each phase of a copy is a pair of addresses that advance together.
 bool run_unnamed(u32 gpu, const char* arguments) {
   u64 v[10];
   std::memcpy(v, arguments, sizeof v);
@@ -120,11 +120,11 @@ std::string name_of(u64 object) {
   return name.substr(0, name.rfind(".kd"));
 }
 
-// Each is reported once; a program may launch it a million times.
+// Reports each kernel once; a program may launch it a million times.
 void not_run(const std::string& name) {
   machine().kernels_not_run++;
-  static auto& told = *new std::set<std::string>;
-  log(told.insert(name).second ? 0 : 1, "kernel '%s' is not run: there is no GPU", name.c_str());
+  static auto& reported = *new std::set<std::string>;
+  log(reported.insert(name).second ? 0 : 1, "kernel '%s' is not run: there is no GPU", name.c_str());
 }
 
 }  // namespace
@@ -157,8 +157,8 @@ void run_kernel(u32 gpu, const dispatch_packet& packet) {
 
 }  // namespace kfdsim
 
-// AMD's HIP asks ROCr for its kernels by name and launches them by address; both questions
-// pass through here.
+// AMD's HIP finds its kernels in ROCr by name and launches them by address; these two functions connect names
+// and addresses.
 
 namespace {
 
@@ -167,7 +167,7 @@ struct hsa_handle {
 };
 constexpr uint32_t kernel_object = 22;  // HSA_EXECUTABLE_SYMBOL_INFO_KERNEL_OBJECT
 
-void* in_rocr(const char* function) {
+void* rocr_function(const char* function) {
   static void* const library = dlopen("libhsa-runtime64.so.1", RTLD_NOW | RTLD_NOLOAD);
   return dlsym(library ? library : RTLD_NEXT, function);
 }
@@ -177,7 +177,7 @@ void* in_rocr(const char* function) {
 KFDSIM_EXPORT uint32_t hsa_executable_get_symbol_by_name(hsa_handle executable, const char* name,
                                                          const hsa_handle* agent, hsa_handle* symbol) {
   static const auto real = reinterpret_cast<decltype(&hsa_executable_get_symbol_by_name)>(
-      in_rocr("hsa_executable_get_symbol_by_name"));
+      rocr_function("hsa_executable_get_symbol_by_name"));
   const uint32_t status = real(executable, name, agent, symbol);
   const std::lock_guard lock(kfdsim::mutex());
   if (!status) kfdsim::symbol_names()[symbol->handle] = name;
@@ -185,8 +185,8 @@ KFDSIM_EXPORT uint32_t hsa_executable_get_symbol_by_name(hsa_handle executable, 
 }
 
 KFDSIM_EXPORT uint32_t hsa_executable_symbol_get_info(hsa_handle symbol, uint32_t attribute, void* value) {
-  static const auto real =
-      reinterpret_cast<decltype(&hsa_executable_symbol_get_info)>(in_rocr("hsa_executable_symbol_get_info"));
+  static const auto real = reinterpret_cast<decltype(&hsa_executable_symbol_get_info)>(
+      rocr_function("hsa_executable_symbol_get_info"));
   const uint32_t status = real(symbol, attribute, value);
   const std::lock_guard lock(kfdsim::mutex());
   if (!status && attribute == kernel_object)

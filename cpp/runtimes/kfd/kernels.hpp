@@ -1,5 +1,5 @@
-// Kernels: no GPU's code is executed. Those that AMD's libraries launch themselves, to copy and fill, are
-// known by name and done by the CPU; a kernel of a user's is reported and not run.
+// Kernels: no GPU code is executed. The kernels that AMD's libraries launch themselves, to copy and fill, are
+// known by name and run on the CPU; a user's kernel is reported and not run.
 #pragma once
 
 #include "abi.hpp"

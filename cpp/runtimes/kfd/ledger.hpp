@@ -5,10 +5,10 @@
 
 namespace kfdsim {
 
-/// Of this process. Under mutex().
+/// The ledger of this process. Call it under mutex().
 [[nodiscard]] std::string ledger();
 /// Arranges for the ledger, with the process's id, to be appended to KFDSIM_LEDGER_AT_EXIT (a path, or
-/// "stderr") behind the program's exit handlers.
+/// "stderr") after the program's exit handlers.
 void write_ledger_at_exit();
 
 }  // namespace kfdsim

@@ -1,5 +1,5 @@
-// The C library's functions by which a program reaches the kernel: what is meant for the driver is done here,
-// all else is the kernel's.
+// The C library's functions that reach the kernel: calls for the driver are handled here, all others go to
+// the kernel.
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -25,39 +25,39 @@
 namespace kfdsim {
 namespace {
 
-struct led_folder {
+struct redirected_folder {
   const char* path;
   const char* inside;  ///< of KFDSIM_MACHINE
 };
-constexpr led_folder led_folders[] = {{"/sys/devices/virtual/kfd/kfd/topology", "/topology"},
-                                      {"/sys/class/kfd/kfd/topology", "/topology"},
-                                      {"/sys/module/amdgpu", "/module"}};
+constexpr redirected_folder redirected_folders[] = {{"/sys/devices/virtual/kfd/kfd/topology", "/topology"},
+                                                    {"/sys/class/kfd/kfd/topology", "/topology"},
+                                                    {"/sys/module/amdgpu", "/module"}};
 
 int driver_at(const char* path) {
-  if (!path || std::strncmp(path, "/dev/", 5) != 0 || folder().empty()) return not_ours;
+  if (!path || std::strncmp(path, "/dev/", 5) != 0 || folder().empty()) return not_driver;
   if (std::strcmp(path, "/dev/kfd") == 0) return control;
   constexpr std::string_view render = "/dev/dri/renderD";
   const std::string_view given(path);
-  if (!given.starts_with(render)) return not_ours;
+  if (!given.starts_with(render)) return not_driver;
   const int minor = hip::parse_number<int>(given.substr(render.size())).value_or(-1);
   const std::lock_guard lock(mutex());
   const auto& gpus = machine().gpus;
   for (std::size_t i = 0; i < gpus.size(); ++i) {
     if (gpus[i].minor == minor) return static_cast<int>(i);
   }
-  return not_ours;
+  return not_driver;
 }
 
-// A path of the topology, where it really lies; any other as it is.
-class led {
+// Redirects a path of the topology into KFDSIM_MACHINE; leaves any other path unchanged.
+class redirected {
  public:
-  explicit led(const char* path) : path_(path) {
+  explicit redirected(const char* path) : path_(path) {
     if (!path || std::strncmp(path, "/sys/", 5) != 0 || folder().empty()) return;
-    for (const auto& one : led_folders) {
-      const auto length = std::strlen(one.path);
-      if (std::strncmp(path, one.path, length) != 0 || (path[length] != '/' && path[length] != '\0'))
+    for (const auto& folder_pair : redirected_folders) {
+      const auto length = std::strlen(folder_pair.path);
+      if (std::strncmp(path, folder_pair.path, length) != 0 || (path[length] != '/' && path[length] != '\0'))
         continue;
-      there_ = folder() + one.inside + (path + length);
+      there_ = folder() + folder_pair.inside + (path + length);
       path_ = there_.c_str();
     }
   }
@@ -68,13 +68,13 @@ class led {
   const char* path_;
 };
 
-// The function of this name that stands behind ours.
+// The C library's own function, which this library replaces.
 template <class Function>
 Function* next(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
 
-int open_ours(int driver) {
+int open_driver_checked(int driver) {
   if (const auto& wrong = wrong_rules(); !wrong.empty()) {
     log(0, "cannot start: KFDSIM_FAIL: %s", wrong.c_str());
     errno = ENODEV;
@@ -92,8 +92,8 @@ int open_ours(int driver) {
 
 int open_any(int folder_descriptor, const char* path, int flags, mode_t mode) {
   const int driver = driver_at(path);
-  if (driver != not_ours) return open_ours(driver);
-  return static_cast<int>(syscall(SYS_openat, folder_descriptor, led(path).path(), flags, mode));
+  if (driver != not_driver) return open_driver_checked(driver);
+  return static_cast<int>(syscall(SYS_openat, folder_descriptor, redirected(path).path(), flags, mode));
 }
 
 }  // namespace
@@ -135,22 +135,22 @@ KFDSIM_EXPORT int __open64_2(const char* path, int flags) { return open_any(AT_F
 
 KFDSIM_EXPORT FILE* fopen(const char* path, const char* mode) {
   static auto* const real = next<FILE*(const char*, const char*)>("fopen");
-  return real(led(path).path(), mode);
+  return real(redirected(path).path(), mode);
 }
 
 KFDSIM_EXPORT FILE* fopen64(const char* path, const char* mode) {
   static auto* const real = next<FILE*(const char*, const char*)>("fopen64");
-  return real(led(path).path(), mode);
+  return real(redirected(path).path(), mode);
 }
 
 KFDSIM_EXPORT DIR* opendir(const char* path) {
   static auto* const real = next<DIR*(const char*)>("opendir");
-  return real(led(path).path());
+  return real(redirected(path).path());
 }
 
 KFDSIM_EXPORT int access(const char* path, int mode) noexcept {
-  if (driver_at(path) != not_ours) return 0;
-  return static_cast<int>(syscall(SYS_access, led(path).path(), mode));
+  if (driver_at(path) != not_driver) return 0;
+  return static_cast<int>(syscall(SYS_access, redirected(path).path(), mode));
 }
 
 KFDSIM_EXPORT int ioctl(int descriptor, unsigned long request, ...) noexcept {
@@ -161,7 +161,7 @@ KFDSIM_EXPORT int ioctl(int descriptor, unsigned long request, ...) noexcept {
   switch (driver_of(descriptor)) {
     case control:
       return kfd_ioctl(request, argument);
-    case of_parent:  // as the kernel refuses a descriptor in another process than the one that opened it
+    case of_parent:  // as in the kernel: only the process that opened the descriptor may use it
       errno = EBADF;
       return -1;
     default:
@@ -169,7 +169,7 @@ KFDSIM_EXPORT int ioctl(int descriptor, unsigned long request, ...) noexcept {
   }
 }
 
-// Through an open driver, an offset names memory, of this process or of another.
+// For a descriptor of the driver, the offset identifies memory, of this process or of another.
 KFDSIM_EXPORT void* mmap(void* address, size_t size, int protection, int flags, int descriptor,
                          off_t offset) noexcept {
   const int driver = driver_of(descriptor);
@@ -196,7 +196,7 @@ KFDSIM_EXPORT int munmap(void* address, size_t size) noexcept {
 KFDSIM_EXPORT int close(int descriptor) {
   if (descriptor >= 0 && opened()) {
     const std::lock_guard lock(mutex());
-    if (descriptor == machine().memory) return 0;  // the kernel's memory has no descriptor to close
+    if (descriptor == machine().memory) return 0;  // the memory file's descriptor must not be closed
     machine().descriptors.erase(descriptor);
   }
   return static_cast<int>(syscall(SYS_close, descriptor));

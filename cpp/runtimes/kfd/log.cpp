@@ -31,8 +31,8 @@ std::FILE* file() {
 
 void log(int level, const char* format, ...) {
   if (level > verbosity()) return;
-  const int error = errno;  // who logs a failure still has to tell it
-  char text[1024];          // in one piece: other processes may write into the same file
+  const int error = errno;  // the caller still needs it
+  char text[1024];          // written in one piece: other processes may write to the same file
   const int head = std::snprintf(text, sizeof text, "kfdsim[%d]: ", static_cast<int>(getpid()));
   va_list arguments;
   va_start(arguments, format);

@@ -1,4 +1,4 @@
-// What the library says: a line on stderr, or in the file that KFDSIM_LOG names.
+// The library's log: lines on stderr, or in the file of KFDSIM_LOG.
 #pragma once
 
 namespace kfdsim {

@@ -26,7 +26,7 @@ constexpr u64 first_offset = 1 << 20;
 constexpr off_t memory_file_bytes = off_t{1} << 45;  // sparse: only what is written takes memory
 constexpr u64 doorbell_bytes = 2 * page_bytes;
 
-machine_state* the_machine = nullptr;  // never destroyed: threads look at it while the process exits
+machine_state* the_machine = nullptr;  // never destroyed: threads use it while the process exits
 
 u64 property(const std::string& path, const char* name) {
   std::FILE* const file = std::fopen(path.c_str(), "re");
@@ -64,7 +64,7 @@ gpu_state gpu_at(const std::string& node, u32 id, machine_state& made) {
   return gpu;
 }
 
-// Nodes without a GPU's id are the host's.
+// Nodes with GPU id 0 are the host's.
 void read_topology(machine_state& made) {
   for (int number = 0;; ++number) {
     const std::string node = folder() + "/topology/nodes/" + std::to_string(number);
@@ -86,11 +86,11 @@ machine_state* new_machine() {
   made->memory = static_cast<int>(syscall(SYS_memfd_create, "kfdsim-memory", MFD_CLOEXEC));
   made->memory_end = first_offset;
   if (ftruncate(made->memory, memory_file_bytes) != 0)
-    log(0, "there is no memory file of %lld bytes: %s", static_cast<long long>(memory_file_bytes),
+    log(0, "cannot make a memory file of %lld bytes: %s", static_cast<long long>(memory_file_bytes),
         std::strerror(errno));
   read_topology(*made);
   if (made->gpus.empty()) log(0, "KFDSIM_MACHINE=%s describes no GPU", folder().c_str());
-  if (the_machine) {  // a forked child has its parent's descriptors, and the driver refuses them
+  if (the_machine) {  // a forked child has its parent's descriptors, which the driver refuses
     for (const auto& [descriptor, file] : the_machine->descriptors)
       made->descriptors[descriptor] = {of_parent, file.inode};
   }
@@ -123,7 +123,7 @@ machine_state& machine() {
   return *the_machine;
 }
 
-// Also false in a child of vfork, which shares this memory and must leave it alone.
+// Also false in a child of vfork, which shares this memory and must not change it.
 bool opened() { return the_machine && the_machine->process == getpid(); }
 
 const std::string& folder() {
@@ -150,12 +150,12 @@ int open_driver(int driver) {
 }
 
 int driver_of(int descriptor) {
-  if (descriptor < 0 || !the_machine) return not_ours;
+  if (descriptor < 0 || !the_machine) return not_driver;
   const std::lock_guard lock(mutex());
   const auto found = the_machine->descriptors.find(descriptor);
-  if (found == the_machine->descriptors.end()) return not_ours;
-  struct stat file {};  // it may have been closed where we do not see it, as by close_range
-  if (fstat(descriptor, &file) != 0 || file.st_ino != found->second.inode) return not_ours;
+  if (found == the_machine->descriptors.end()) return not_driver;
+  struct stat file {};  // it may have been closed by a call that is not intercepted, such as close_range
+  if (fstat(descriptor, &file) != 0 || file.st_ino != found->second.inode) return not_driver;
   return opened() ? found->second.driver : of_parent;
 }
 

@@ -1,13 +1,13 @@
-// A stand-in for what lies below AMD's user-space libraries: the amdgpu kernel driver, and the GPUs' command
-// processors. A library to preload; libamdhip64 and libhsa-runtime64 run above it as they are.
+// A stand-in for the layer below AMD's user-space libraries: the amdgpu kernel driver, and the GPUs' command
+// processors. It is a library to preload; libamdhip64 and libhsa-runtime64 run on it unmodified.
 //
-//   libc.cpp     open, ioctl, mmap and others of the C library, led here
-//   ioctls.*     the ioctls of /dev/kfd            managed.*      those that are about managed memory
+//   libc.cpp     replaces open, ioctl, mmap and others of the C library
+//   ioctls.*     the ioctls of /dev/kfd            managed.*      the ioctls for managed memory
 //   drm.cpp      libdrm_amdgpu's functions         events.*       events of the driver, signals of HSA
 //   queues.*     aql.cpp and sdma.cpp: packets     kernels.*      the kernels that AMD's libraries launch
-//   machine.*    the GPUs and all that is alive    memory.*       physical memory, its way between processes
-//   page_tables.*  what a GPU reaches, page faults
-//   faults.*     rules of KFDSIM_FAIL              ledger.*, tools.cpp   kfdsim.h
+//   machine.*    the GPUs and all that is alive    memory.*       physical memory, and sharing it between
+//   processes page_tables.*  what a GPU can access, page faults faults.*     rules of KFDSIM_FAIL ledger.*,
+//   tools.cpp   kfdsim.h
 //
 // This file: the driver as one process sees it. All of it is used under mutex().
 #pragma once
@@ -45,9 +45,9 @@ struct gpu_state {
   std::set<u32> doorbells_taken;
 };
 
-/// A piece of physical memory. Most of it, of every GPU, lies in one sparse memory file of this process.
-/// Virtual memory has files of its own, which other processes can open too. Memory that the program
-/// registered stays where the program has it.
+/// A piece of physical memory. Most memory of all GPUs is in one sparse memory file of this process. Virtual
+/// memory has files of its own, which other processes can open too. Registered memory stays at the program's
+/// address.
 struct physical {
   u64 id = 0;
   u64 size = 0;
@@ -57,14 +57,14 @@ struct physical {
   u64 offset = 0;
   u64 registered = 0;  ///< the program's own address, or 0
   bool counted = false;
-  bool shareable = false;  ///< the file is this memory's alone: its bytes live as long as a descriptor
+  bool shareable = false;  ///< has a file of its own: its bytes live as long as a descriptor
   bool foreign = false;    ///< another process made it
   u64 inode = 0;           ///< of a file of its own
   int references = 1;
   char* view = nullptr;
 };
 
-/// What the driver calls a handle: memory at an address, mapped by some GPUs.
+/// The memory of a driver's handle: at an address, mapped by some GPUs.
 struct allocation {
   physical* memory = nullptr;
   u64 address = 0;
@@ -93,15 +93,15 @@ struct managed_range {
   u8 granularity = 9;
 };
 
-/// Memory that came through libdrm: libdrm's amdgpu_bo.
+/// Memory imported by libdrm: its amdgpu_bo.
 struct drm_import {
   physical* memory = nullptr;
   u32 gpu = 0;
   u32 number = 0;
 };
 
-inline constexpr int control = -1;  ///< /dev/kfd, where a GPU is meant otherwise
-inline constexpr int not_ours = -2;
+inline constexpr int control = -1;  ///< /dev/kfd, in place of a GPU's number
+inline constexpr int not_driver = -2;
 inline constexpr int of_parent = -3;  ///< opened before a fork
 
 /// An open file of the driver. Its inode says whether the descriptor is still that file.
@@ -124,27 +124,27 @@ struct machine_state {
   std::map<u64, physical*> memories;
   u64 next_memory = 1;
   std::map<u64, physical*> shareable;    ///< by inode
-  std::vector<physical*> only_exported;  ///< given back here, kept by a descriptor or another process
+  std::vector<physical*> only_exported;  ///< freed here, kept by a descriptor or another process
   std::vector<page_table> page_tables;
   std::map<u64, managed_range> managed;
   std::map<u32, drm_import*> imports;
   u64 page_faults = 0;
   u64 kernels_not_run = 0;
 
-  /// Bytes that the kernel keeps of each GPU for page tables.
+  /// Bytes of each GPU that the kernel reserves for page tables.
   [[nodiscard]] u64 page_tables_take() const;
 };
 
 [[nodiscard]] std::recursive_mutex& mutex();
-/// Made on the first use. A forked child is a new client and gets a new one.
+/// Created on first use. A forked child gets a new one.
 [[nodiscard]] machine_state& machine();
 /// Whether this very process has used it.
 [[nodiscard]] bool opened();
-/// Where a GPU of this id is; -1: there is none.
+/// The index of the GPU with this id; -1: there is none.
 [[nodiscard]] int gpu_of(u32 id);
 /// The folder that describes the machine: KFDSIM_MACHINE.
 [[nodiscard]] const std::string& folder();
-/// A new descriptor for control, or a GPU; -1 and errno.
+/// Opens a new descriptor of control or a GPU; -1 and errno.
 [[nodiscard]] int open_driver(int driver);
 /// What a descriptor is: control, a GPU, of_parent or not_ours.
 [[nodiscard]] int driver_of(int descriptor);

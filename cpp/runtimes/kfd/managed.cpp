@@ -18,7 +18,7 @@ bool has(u64 bits, u32 gpu) { return bits >> gpu & 1; }
 
 u64 all_gpus() { return (1ull << machine().gpus.size()) - 1; }
 
-// No range reaches over `at` afterwards.
+// Splits the range that contains `at`, so that one begins there.
 void split(range_table* ranges, u64 at) {
   auto range = ranges->upper_bound(at);
   if (range == ranges->begin()) return;
@@ -29,7 +29,7 @@ void split(range_table* ranges, u64 at) {
   (*ranges)[at] = tail;
 }
 
-// What has no attributes yet gets the defaults.
+// Adds ranges with default attributes where there are none.
 void cover(range_table* ranges, u64 start, u64 last) {
   for (u64 at = start; at <= last;) {
     const auto next = ranges->lower_bound(at);
@@ -109,7 +109,7 @@ int set_attributes(const kfd_ioctl_svm_args* arguments, u64 start, u64 last, con
   return 0;
 }
 
-// The attributes of a whole range: a location only if all of it has the same, rights that all of it has.
+// The common attributes of a range: a location if all of it has the same, rights that all of it has.
 struct common_attributes {
   u32 preferred = KFD_IOCTL_SVM_LOCATION_UNDEFINED, prefetched = KFD_IOCTL_SVM_LOCATION_UNDEFINED;
   u64 access = 0, access_in_place = 0;
@@ -133,14 +133,14 @@ common_attributes summary(u64 start, u64 last) {
   sum = {first.preferred, first.prefetched, first.access,     first.access_in_place,
          first.flags,     first.flags,      first.granularity};
   for (; range != ranges.end() && range->first <= last; ++range) {
-    const managed_range& one = range->second;
-    if (one.preferred != sum.preferred) sum.preferred = KFD_IOCTL_SVM_LOCATION_UNDEFINED;
-    if (one.prefetched != sum.prefetched) sum.prefetched = KFD_IOCTL_SVM_LOCATION_UNDEFINED;
-    sum.access &= one.access;
-    sum.access_in_place &= one.access_in_place;
-    sum.flags_of_all &= one.flags;
-    sum.flags_of_any |= one.flags;
-    sum.granularity = std::min(sum.granularity, one.granularity);
+    const managed_range& next_range = range->second;
+    if (next_range.preferred != sum.preferred) sum.preferred = KFD_IOCTL_SVM_LOCATION_UNDEFINED;
+    if (next_range.prefetched != sum.prefetched) sum.prefetched = KFD_IOCTL_SVM_LOCATION_UNDEFINED;
+    sum.access &= next_range.access;
+    sum.access_in_place &= next_range.access_in_place;
+    sum.flags_of_all &= next_range.flags;
+    sum.flags_of_any |= next_range.flags;
+    sum.granularity = std::min(sum.granularity, next_range.granularity);
   }
   return sum;
 }
@@ -172,7 +172,7 @@ int get_attributes(kfd_ioctl_svm_args* arguments, u64 start, u64 last, const hos
       case KFD_IOCTL_SVM_ATTR_GRANULARITY:
         attribute.value = sum.granularity;
         break;
-      default: {  // the question is KFD_IOCTL_SVM_ATTR_ACCESS, the answer is in the type
+      default: {  // KFD_IOCTL_SVM_ATTR_ACCESS: the result is stored in the type
         const int gpu = gpu_of(attribute.value);
         if (gpu < 0) return EINVAL;
         attribute.type = has(sum.access, gpu)            ? KFD_IOCTL_SVM_ATTR_ACCESS
@@ -186,7 +186,7 @@ int get_attributes(kfd_ioctl_svm_args* arguments, u64 start, u64 last, const hos
 
 }  // namespace
 
-host_range look_at(u64 start, u64 size) {
+host_range inspect(u64 start, u64 size) {
   host_range found;
   FILE* maps = fopen("/proc/self/maps", "r");
   if (!maps) return found;
@@ -218,7 +218,7 @@ bool managed_accessible(u32 gpu, u64 address) {
 int managed_call(kfd_ioctl_svm_args& arguments) {
   const u64 start = arguments.start_addr, size = arguments.size;
   if (!start || !size || (start | size) % page_bytes) return EINVAL;
-  const host_range memory = look_at(start, size);
+  const host_range memory = inspect(start, size);
   return arguments.op == KFD_IOCTL_SVM_OP_SET_ATTR
              ? set_attributes(&arguments, start, start + size - 1, memory)
              : get_attributes(&arguments, start, start + size - 1, memory);

@@ -21,8 +21,8 @@ constexpr u64 dmabuf_magic = 0x6675626d64736b66;
 
 off_t at(u64 offset) { return static_cast<off_t>(offset); }
 
-// An offset for mmap: this bit, the memory's id, and where in it; without the bit it is one of the memory
-// file.
+// In an offset for mmap: this bit, the memory's id, and an offset in it. Without the bit it is an offset in
+// the memory file.
 constexpr u64 own_file = 1ull << 62;
 constexpr int id_shift = 40;
 
@@ -39,7 +39,7 @@ int opened_again(int descriptor) {
   return static_cast<int>(syscall(SYS_openat, AT_FDCWD, path.c_str(), O_RDWR | O_CLOEXEC, 0));
 }
 
-// Whether a descriptor of it is open anywhere, or an import of one.
+// Whether any process has a descriptor or an import of it.
 bool held_elsewhere(const physical& memory) {
   if (!memory.shareable || memory.foreign) return false;
   if (!lock(memory.file, F_WRLCK)) return true;
@@ -113,7 +113,7 @@ bool make_shareable(physical* memory) {
 }
 
 bool take(physical* memory) {
-  settle();
+  free_unshared();
   auto& here = machine();
   auto& gpu = here.gpus[memory->gpu];
   if (memory->flags & KFD_IOC_ALLOC_MEM_FLAGS_VRAM) {
@@ -134,7 +134,7 @@ char* view(physical* memory) {
     void* const seen = mmap(nullptr, memory->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
                             memory->file, at(memory->offset));
     if (seen == MAP_FAILED) {
-      log(0, "memory of %llu bytes cannot be seen: %s", static_cast<unsigned long long>(memory->size),
+      log(0, "cannot map memory of %llu bytes: %s", static_cast<unsigned long long>(memory->size),
           std::strerror(errno));
       return nullptr;
     }
@@ -155,7 +155,7 @@ void put(physical* memory) {
   }
 }
 
-void settle() {
+void free_unshared() {
   auto& kept = machine().only_exported;
   const auto gone = std::partition(kept.begin(), kept.end(),
                                    [](const physical* memory) { return held_elsewhere(*memory); });

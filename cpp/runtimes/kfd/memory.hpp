@@ -1,32 +1,32 @@
-// Physical memory: where it lies, who counts it, and how another process or libdrm gets it.
+// Physical memory: where it is, how much is used, and how another process or libdrm gets it.
 //
 // A DMA-BUF is a descriptor of the memory's own file, whose first page describes it. Each export opens that
-// file anew and takes a lock on it: the kernel keeps the lock while anybody anywhere has that descriptor, or
-// has imported it.
+// file again and locks it: the kernel keeps the lock while any process has that descriptor, or has imported
+// it.
 #pragma once
 
 #include "machine.hpp"
 
 namespace kfdsim {
 
-/// A record with memory of its own in the memory file; nothing is written, so nothing is taken yet.
+/// A record with a part of the memory file; nothing is written, so it uses no memory yet.
 [[nodiscard]] physical* new_memory(u64 size, u32 flags, u32 gpu);
-/// Gives a record without memory a file of its own. False, and errno: there is no room for one.
+/// Makes a file of its own for a record without memory. Returns false, and errno, if that fails.
 [[nodiscard]] bool make_shareable(physical* memory);
-/// A record alone.
+/// A record without memory.
 [[nodiscard]] physical* new_record(u64 size, u32 flags, u32 gpu);
-/// Gives a reference back. The memory goes with the last one, and with the last descriptor of it.
+/// Drops a reference. The memory is freed with the last reference and the last descriptor.
 void put(physical* memory);
-/// Where this process sees its bytes; null: it has no room for them.
+/// Maps the memory in this process; null if that fails.
 [[nodiscard]] char* view(physical* memory);
-/// Counts memory as taken. False: there is not so much.
+/// Counts memory as used. Returns false if there is not enough.
 [[nodiscard]] bool take(physical* memory);
-/// Gives back what was kept for descriptors that are gone now.
-void settle();
+/// Frees memory that was kept only for descriptors that are closed now.
+void free_unshared();
 
-/// What an offset for mmap through an open driver calls its bytes.
+/// The offset of a memory for mmap with a descriptor of the driver.
 [[nodiscard]] u64 mmap_offset(const physical& memory);
-/// The memory that an offset means, and where in it; null: it lies in the memory file.
+/// The memory at such an offset, and the offset in it; null: the memory file.
 [[nodiscard]] std::pair<const physical*, u64> memory_at(u64 offset);
 
 struct dmabuf {
@@ -38,6 +38,6 @@ struct dmabuf {
 [[nodiscard]] int export_memory(physical* memory);  ///< a new descriptor; -1 and errno
 [[nodiscard]] bool read_dmabuf(int descriptor, dmabuf* out);
 [[nodiscard]] physical* import_memory(int descriptor,
-                                      const dmabuf& shared);  ///< takes a reference; null: gone
+                                      const dmabuf& shared);  ///< adds a reference; null: it failed
 
 }  // namespace kfdsim

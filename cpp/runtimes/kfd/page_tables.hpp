@@ -1,4 +1,4 @@
-// What a GPU reaches, and what becomes of it where it does not.
+// Memory accesses of a GPU, through its page table, and page faults.
 #pragma once
 
 #include "machine.hpp"
@@ -7,7 +7,7 @@ namespace kfdsim {
 
 enum class right : u8 { read, write };
 
-/// Bytes as a GPU sees them, up to where its page tables lead elsewhere.
+/// Contiguous bytes that a GPU can access, up to the end of a page-table entry.
 struct reached {
   char* bytes;  ///< null: a page fault
   u64 size;

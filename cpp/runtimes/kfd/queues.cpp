@@ -1,5 +1,5 @@
-// One thread does the work of all GPUs. It looks at every queue in turn, because a doorbell is only a store
-// to memory, which cannot be reported.
+// One thread does the work of all GPUs. It polls the queues, because a doorbell is only a store to memory, of
+// which the thread is not notified.
 #include "queues.hpp"
 
 #include <pthread.h>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr u32 doorbells_max = 1024;  // of a GPU in a process
 
-// Never destroyed: the worker looks at them while the process exits.
+// Never destroyed: the worker polls them while the process exits.
 auto& queues() {
   static auto& all = *new std::map<u32, queue_state>;
   return all;
@@ -49,7 +49,7 @@ bool work_once() {
   }
 }
 
-// The program's signals are for the program's threads.
+// The worker blocks all signals: they must go to the program's threads.
 void start_working() {
   sigset_t all, before;
   sigfillset(&all);

@@ -22,12 +22,12 @@ struct queue_state {
 [[nodiscard]] int create_queue(kfd_ioctl_create_queue_args& wanted);
 [[nodiscard]] int destroy_queue(const kfd_ioctl_destroy_queue_args& wanted);
 
-/// Does the next packet of a queue. False: there is none, or it has to wait.
+/// Runs the next packet of a queue. Returns false if there is none, or it has to wait.
 bool aql_step(queue_state& queue);
 bool sdma_step(queue_state& queue);
 
 [[nodiscard]] std::map<u32, u32> queues_alive();  ///< id -> GPU
-/// In a forked child.
+/// Called in a forked child.
 void forget_queues();
 
 }  // namespace kfdsim

@@ -1,4 +1,4 @@
-// SDMA: packets of words, of which two make an address.
+// SDMA: packets of 32-bit words; two words make an address.
 #include <cstring>
 #include <iterator>
 
@@ -161,7 +161,7 @@ bool sdma_step(queue_state& queue) {
   if (queue.cursor >= __atomic_load_n(queue.write_pointer, __ATOMIC_ACQUIRE)) return false;
   sdma_packet packet{};
   packet.gpu = queue.gpu;
-  for (u64 i = 0; i < std::size(packet.word); ++i) {  // it may go over the ring's end
+  for (u64 i = 0; i < std::size(packet.word); ++i) {  // a packet may wrap around the ring's end
     const u64 at = (queue.cursor + i * sizeof(u32)) % queue.ring_bytes;
     std::memcpy(&packet.word[i], queue.ring + at, sizeof(u32));
   }

@@ -69,7 +69,7 @@ KFDSIM_EXPORT uint64_t kfdsim_kernels_not_run(void) {
 
 KFDSIM_EXPORT uint64_t kfdsim_used(int gpu) {
   const std::lock_guard lock(kfdsim::mutex());
-  kfdsim::settle();
+  kfdsim::free_unshared();
   const auto& gpus = kfdsim::machine().gpus;
   return gpu >= 0 && gpu < static_cast<int>(gpus.size()) ? gpus[static_cast<std::size_t>(gpu)].used : 0;
 }

@@ -15,10 +15,10 @@ namespace {
 constexpr std::size_t bounce_bytes = std::size_t{1} << 20;
 constexpr std::uint64_t no_end = std::numeric_limits<std::uint64_t>::max();
 
-// A run of bytes behind consecutive addresses: in a memory file, or where the CPU itself can reach them.
+// Contiguous bytes: in a memory file, or in host memory that the CPU accesses directly.
 struct part {
   memory_file* file = nullptr;
-  std::uint64_t offset = 0;  ///< in the file; an address where there is none
+  std::uint64_t offset = 0;  ///< in the file; without a file, an address
   std::uint64_t bytes = 0;
 };
 
@@ -49,7 +49,7 @@ part behind(const part& all, std::uint64_t bytes) {
   return {all.file, all.offset + bytes, all.bytes - bytes};
 }
 
-// What nobody wrote is zero, and takes no memory in the copy either.
+// Copies only what was written: the rest is zero, and takes no memory in the copy either.
 void copy_between_files(const part& to, const part& from, std::uint64_t bytes) {
   const auto end = from.offset + bytes;
   for (auto at = from.offset; at < end;) {
@@ -80,7 +80,7 @@ void copy_part(const part& to, const part& from, std::uint64_t bytes) {
   }
 }
 
-// A pattern of 1, 2 or 4 bytes, filled up to a word.
+// A pattern of 1, 2 or 4 bytes, repeated to fill a word.
 std::uint32_t word_of(std::uint32_t value, int width) {
   if (width == 1) return (value & 0xff) * 0x01010101;
   return width == 2 ? (value & 0xffff) * 0x00010001 : value;
@@ -104,7 +104,7 @@ void fill_file(const part& to, std::uint32_t word) {
   const std::uint64_t end = to.offset + to.bytes;
   std::vector<std::byte> pattern(std::min<std::uint64_t>(to.bytes, bounce_bytes));
   repeat(pattern.data(), pattern.size(), word);
-  // Whole pages of zeros are given back: clearing 192 GiB on a laptop must not commit them.
+  // Whole pages of zeros are freed: clearing 192 GiB on a laptop must not commit them.
   const std::uint64_t hole = page_ceiling(at);
   const std::uint64_t hole_end = end & ~(page_bytes - 1);
   if (word == 0 && hole < hole_end && to.file->discard(hole, hole_end - hole)) {
@@ -120,10 +120,10 @@ void fill_file(const part& to, std::uint32_t word) {
 
 std::string place(std::uintptr_t address) { return "address " + hex(address); }
 
-// Walks the mapped pieces under a range and asks each whether one of `devices` has the right.
+// Checks for each mapping in a range that one of `devices` has the right.
 std::string mapped_refusal(const machine& m, std::uintptr_t address, std::uint64_t bytes, bool write,
                            std::uint64_t devices) {
-  while (bytes > 0) {  // counted down: address + bytes may wrap round
+  while (bytes > 0) {  // counted down: address + bytes may wrap around
     const auto piece = containing(m.mappings, address);
     if (piece == m.mappings.end()) return place(address) + " is not mapped";
     const auto granted = write ? piece->second.writers : piece->second.readers;
@@ -219,8 +219,8 @@ void fill_bytes(const machine& m, std::uintptr_t to, std::uint64_t bytes, std::u
     } else {
       fill_host(target, word);
     }
-    word =
-        std::rotr(word, 8 * static_cast<int>(target.bytes % sizeof word));  // a piece may end amid an element
+    word = std::rotr(word,
+                     8 * static_cast<int>(target.bytes % sizeof word));  // a piece may end inside an element
     to += target.bytes;
     bytes -= target.bytes;
   }

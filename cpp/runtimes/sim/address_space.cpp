@@ -11,8 +11,8 @@ constexpr std::uint64_t arena_bytes = std::uint64_t{64} << 30;
 constexpr std::uint64_t single_bytes_min = std::uint64_t{1} << 30;
 
 #ifdef __SANITIZE_THREAD__
-constexpr int only_if_free =
-    0;  // it makes address 0 of a hint it does not like, and the flag would demand that
+// ThreadSanitizer replaces hints that it does not allow by address 0, which this flag would then demand.
+constexpr int only_if_free = 0;
 #else
 constexpr int only_if_free = MAP_FIXED_NOREPLACE;
 #endif
@@ -56,7 +56,7 @@ void address_space::release(std::uintptr_t address, std::uint64_t bytes) {
   try {
     add_free(address, bytes);
   } catch (const std::bad_alloc&) {
-    return;  // nobody gets these addresses again, of which there are plenty
+    return;  // these addresses are lost; there are plenty
   }
 }
 
@@ -71,7 +71,8 @@ bool address_space::overlaps(std::uintptr_t address, std::uint64_t bytes) const 
 }
 
 std::uintptr_t address_space::from_arena(std::uint64_t bytes, std::uint64_t alignment) {
-  const std::uint64_t enough = bytes + (alignment - page_bytes);  // holds an aligned part wherever it starts
+  const std::uint64_t enough =
+      bytes + (alignment - page_bytes);  // contains an aligned part, wherever it starts
   auto fit = free_by_size_.lower_bound({enough, 0});
   if (fit == free_by_size_.end()) {
     std::uint64_t grow = arena_bytes;
@@ -91,7 +92,7 @@ std::uintptr_t address_space::at_hint(std::uint64_t bytes, std::uintptr_t hint) 
   auto range = free_.upper_bound(hint);
   if (range != free_.begin()) {
     --range;
-    const auto into = hint - range->first;  // subtractions only: a hint may be anything
+    const auto into = hint - range->first;  // only subtractions: a hint may have any value
     if (into < range->second && bytes <= range->second - into) {
       carve(range, hint, bytes);
       return hint;
@@ -99,7 +100,7 @@ std::uintptr_t address_space::at_hint(std::uint64_t bytes, std::uintptr_t hint) 
   }
   const auto got = map_nothing(hint, bytes, only_if_free);
   if (got == 0) return 0;
-  if (got != hint) {  // without the flag, or a kernel before 4.17: it was a mere hint
+  if (got != hint) {  // without the flag, or before Linux 4.17, the address is only a hint
     munmap(reinterpret_cast<void*>(got), bytes);
     return 0;
   }
@@ -137,7 +138,7 @@ void address_space::add_free(std::uintptr_t address, std::uint64_t bytes) {
   try {
     free_by_size_.insert({bytes, address});
   } catch (...) {
-    free_.erase(place);  // the two hold the same ranges, also where there is no memory for one of them
+    free_.erase(place);  // both tables always contain the same ranges, also after a failed allocation
     throw;
   }
 }
@@ -169,13 +170,13 @@ void show_to_cpu(std::uintptr_t address, std::uint64_t bytes, int rights, int de
       MAP_FAILED) {
     throw std::bad_alloc();
   }
-  // As the GPU driver does: a forked child has no part in device memory, so it cannot write its parent's.
+  // As the GPU driver does: a forked child has no device memory, so it cannot write its parent's.
   (void)madvise(where, bytes, MADV_DONTFORK);
 }
 
 bool hide_from_cpu(std::uintptr_t address, std::uint64_t bytes) noexcept {
   if (map_nothing(address, bytes, MAP_FIXED) != 0) return true;
-  return mprotect(reinterpret_cast<void*>(address), bytes, PROT_NONE) == 0;  // takes no new mapping
+  return mprotect(reinterpret_cast<void*>(address), bytes, PROT_NONE) == 0;  // needs no new mapping
 }
 
 }  // namespace hipsim

@@ -1,4 +1,4 @@
-// Addresses for simulated memory: PROT_NONE ranges of this process, handed out and taken back.
+// Addresses for simulated memory: PROT_NONE ranges of this process.
 //
 // Small ranges come from arenas, so they cost no system call and no kernel mapping each (the kernel allows
 // 65,530 per process); large and hinted ones are mapped by themselves.
@@ -28,9 +28,9 @@ class address_space {
   /// An inaccessible range of `bytes` (a multiple of the page), at `hint` if that is free, aligned to
   /// `alignment` (0 or a power of two). 0: no address space left.
   [[nodiscard]] std::uintptr_t reserve(std::uint64_t bytes, std::uint64_t alignment, std::uintptr_t hint);
-  /// Takes back what reserve() gave. The range must be inaccessible again.
+  /// Frees a range of reserve(), which must be inaccessible again.
   void release(std::uintptr_t address, std::uint64_t bytes);
-  /// Whether part of the range (which does not wrap round) is this address space's, handed out or not.
+  /// Whether part of the range (which must not wrap around) belongs to this address space, reserved or free.
   [[nodiscard]] bool overlaps(std::uintptr_t address, std::uint64_t bytes) const;
 
  private:
@@ -48,11 +48,12 @@ class address_space {
   std::map<std::uintptr_t, std::uint64_t> singles_;                  // mapped by themselves
 };
 
-/// Memory that the CPU and all devices see: pinned and managed. Whole pages; 0: the system has none left.
+/// Maps memory that the CPU and all devices see, for pinned and managed memory. Whole pages; 0: out of
+/// memory.
 [[nodiscard]] std::uintptr_t host_pages(std::uint64_t bytes);
 
-/// Makes part of a reserved range show a memory file to the CPU (rights: PROT_READ and PROT_WRITE bits).
-/// Throws std::bad_alloc where the kernel has no room for another mapping.
+/// Maps a memory file into part of a reserved range, for the CPU (rights: PROT_READ and PROT_WRITE bits).
+/// Throws std::bad_alloc if the kernel allows no more mappings.
 void show_to_cpu(std::uintptr_t address, std::uint64_t bytes, int rights, int descriptor,
                  std::uint64_t offset);
 /// Makes it inaccessible again. Returns false, and leaves it unchanged, if the kernel refuses.

@@ -1,7 +1,7 @@
 // The simulator's own functions, one per export, declared from the lists; calls/*.cpp define them.
 //
-// They may throw: the guard in exports.cpp turns exceptions into codes. They never call the exports, so one
-// call of a program is one line of a trace.
+// They may throw: the guard in exports.cpp turns exceptions into codes. They never call the exports, so that
+// each call of the program is one line in a trace.
 #pragma once
 
 #include "extra_abi.h"

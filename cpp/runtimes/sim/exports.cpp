@@ -15,27 +15,27 @@ namespace {
 
 using hip_abi::hipError_t;
 
-// These report errors and so leave the thread's record alone.
+// These return the thread's recorded error, so they must not change it.
 consteval bool keeps_last_error(std::string_view name) {
   return name == "hipGetLastError" || name == "hipPeekAtLastError" || name == "hipExtGetLastError";
 }
 
-// These answer without any device; every other call says NoDevice before it looks at its arguments.
+// These work without a device; every other call returns NoDevice before it checks its arguments.
 consteval bool needs_no_device(std::string_view name) {
   return keeps_last_error(name) || name == "hipGetDeviceCount" || name == "hipSetDevice" ||
          name == "hipRuntimeGetVersion" || name == "hipDriverGetVersion" || name == "hipDrvGetErrorName" ||
          name == "hipDrvGetErrorString" || name == "hipGetProcAddress";
 }
 
-// A trace shows structs passed by value by their telling field.
+// What a trace shows of an argument: of a struct passed by value its most useful field.
 template <class Value>
 auto traceable(Value value) {
   return value;
 }
 inline int traceable(hip_abi::hipMemLocation location) { return location.id; }
 
-// Whether an argument is no pointer to a struct or an answer, or one that the program can read. Handles and
-// memory are void or incomplete types: what is behind them is each call's own question.
+// Whether an argument can be used: a pointer to a struct or to an output must be readable. Pointers to void
+// or to incomplete types are handles and memory, which each call checks itself.
 template <class Value>
 bool is_usable(const Value& value) {
   if constexpr (std::is_pointer_v<Value>) {
@@ -79,7 +79,7 @@ hipError_t guard(const char* name, const char* names, Function function, Argumen
     const auto call = [&](auto...) -> hipError_t {
       try {
         if (!NeedsNoDevice && !here.has_devices()) return hip_abi::hipErrorNoDevice;
-        if (!(is_usable(arguments) && ...)) throw bad_host_pointer("an argument is the address of nothing");
+        if (!(is_usable(arguments) && ...)) throw bad_host_pointer("an argument is not a valid address");
         return function(arguments...);
       } catch (...) {
         return code_of_exception(name);

@@ -1,4 +1,4 @@
-// The types of HIP's C ABI that the simulator exports and hipplan itself does not use.
+// The types of HIP's C ABI that only the simulator uses, not hipplan itself.
 #pragma once
 
 #include "hip/hip_abi.h"

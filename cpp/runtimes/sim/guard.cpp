@@ -9,10 +9,10 @@
 namespace hipsim {
 namespace {
 
-// Without the log's lock: a thread that the child has not got may hold it.
-void say_once_in_child(const char* function) {
-  static std::atomic<bool> said{false};
-  if (said.exchange(true)) return;
+// Without the log's lock: a thread that the child does not have may hold it.
+void report_once_in_child(const char* function) {
+  static std::atomic<bool> reported{false};
+  if (reported.exchange(true)) return;
   std::fprintf(stderr, "hipsim: %s: refused in a forked child, as its parent had started HIP\n", function);
 }
 
@@ -21,7 +21,7 @@ void say_once_in_child(const char* function) {
 hip_abi::hipError_t refusal_of_all(const char* function) {
   const auto& here = process::instance();
   if (here.is_forked_child()) {
-    say_once_in_child(function);
+    report_once_in_child(function);
     return hip_abi::hipErrorNotInitialized;
   }
   return here.broken() ? hip_abi::hipErrorInvalidDevice : hip_abi::hipSuccess;

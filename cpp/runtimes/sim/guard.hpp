@@ -1,4 +1,4 @@
-// What every export does, whether its function is simulated or refused.
+// What every export does, for simulated and for refused functions.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 
 namespace hipsim {
 
-/// The code that every call gives in a forked child, or where the simulator could not start; else Success.
+/// The error of every call in a forked child, or if the simulator could not start; else Success.
 [[nodiscard]] hip_abi::hipError_t refusal_of_all(const char* function);
 
-/// Makes `code` the thread's last result and, as its release does it, its last error.
+/// Records `code` as the thread's last result and, by the rules of the release, as its last error.
 void record(std::uint32_t code);
 
 }  // namespace hipsim

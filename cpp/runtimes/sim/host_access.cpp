@@ -20,8 +20,7 @@ constexpr std::size_t bounce_bytes = std::size_t{1} << 20;
 
 using transfer = ssize_t (*)(pid_t, const iovec*, unsigned long, const iovec*, unsigned long, unsigned long);
 
-// Bytes moved between `local` and `remote`, an address of this process too; -1 where the kernel does not do
-// it.
+// Moves bytes between two addresses of this process, and returns how many; -1 if the kernel forbids the call.
 ssize_t move(transfer how, void* local, std::uintptr_t remote, std::size_t bytes) noexcept {
   const iovec here{local, bytes};
   const iovec there{reinterpret_cast<void*>(remote), bytes};
@@ -29,7 +28,7 @@ ssize_t move(transfer how, void* local, std::uintptr_t remote, std::size_t bytes
   return done < 0 && errno == EFAULT ? 0 : done;
 }
 
-// The calling thread's stack, [low, high); nothing where nobody knows.
+// The calling thread's stack, [low, high); {0, 0} if it is unknown.
 std::pair<std::uintptr_t, std::uintptr_t> own_stack() noexcept {
   pthread_attr_t attributes;
   if (pthread_getattr_np(pthread_self(), &attributes) != 0) return {0, 0};
@@ -41,7 +40,7 @@ std::pair<std::uintptr_t, std::uintptr_t> own_stack() noexcept {
   return known ? std::pair(begin, begin + bytes) : std::pair(std::uintptr_t{0}, std::uintptr_t{0});
 }
 
-// Whether it lies in what the callers have of the thread's stack, which is there as long as they are.
+// Whether a range is in the callers' part of the thread's stack, which is always readable.
 bool is_on_stack(std::uintptr_t address, std::size_t bytes) noexcept {
   static thread_local const auto stack = own_stack();
   const auto [low, high] = stack;
@@ -49,8 +48,8 @@ bool is_on_stack(std::uintptr_t address, std::size_t bytes) noexcept {
   return low <= here && here <= address && address < high && bytes <= high - address;
 }
 
-// Whether the CPU can read the eight bytes at a multiple of eight. The kernel looks at the signals of a mask
-// before it looks at what to do with them, which is nothing that there is: no call is quicker.
+// Whether the CPU can read eight bytes at a multiple of eight. rt_sigprocmask reads the mask before it
+// rejects the invalid operation: no other call is as quick.
 bool is_word_readable(std::uintptr_t address) noexcept {
   constexpr int nothing = -1;
   constexpr std::size_t mask_bytes = 8;
@@ -60,7 +59,7 @@ bool is_word_readable(std::uintptr_t address) noexcept {
 }  // namespace
 
 bool is_readable(std::uintptr_t address, std::size_t bytes) noexcept {
-  if (bytes == 0 || is_on_stack(address, bytes)) return true;  // as answers mostly are: nobody need be asked
+  if (bytes == 0 || is_on_stack(address, bytes)) return true;  // most outputs are: no system call needed
   constexpr std::uintptr_t page = 4096;
   constexpr std::uintptr_t word = 8;
   const auto last = address + (bytes - 1);

@@ -1,5 +1,4 @@
-// The program's own memory, touched in a way that an address which is none ends in an error and not in a
-// signal.
+// Access to the program's own memory, in which an invalid address causes an error, not a signal.
 #pragma once
 
 #include <cstddef>
@@ -7,10 +6,10 @@
 
 namespace hipsim {
 
-/// Whether `bytes` from an address on can be read. True where the kernel does not tell.
+/// Whether `bytes` from an address on can be read. True if the kernel does not report it.
 [[nodiscard]] bool is_readable(std::uintptr_t address, std::size_t bytes) noexcept;
 
-/// These throw bad_host_pointer, with what was done by then done.
+/// These throw bad_host_pointer; a part of the bytes may have been moved then.
 void read_host(std::uintptr_t from, void* to, std::size_t bytes);
 void write_host(std::uintptr_t to, const void* from, std::size_t bytes);
 /// The ranges may overlap.

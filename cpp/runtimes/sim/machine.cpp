@@ -46,7 +46,7 @@ std::uint64_t machine::free_bytes(int device) const {
   auto left = on_host ? profile.host_memory_bytes : shape(device).memory_bytes;
   const auto take = [&](std::uint64_t bytes) { left -= std::min(left, bytes); };
   take(state.used_bytes);
-  take(state.in_use_bytes);  // by others: any number
+  take(state.in_use_bytes);  // by other processes: may be more than there is
   for (const auto* memory : exported_memory()) {
     if (memory->device == device) take(memory->charged_bytes);
   }
@@ -60,7 +60,7 @@ bool machine::empty() const {
 }
 
 void machine::charge(int device, std::uint64_t bytes) {
-  forget_what_nobody_shares();
+  forget_unshared_memory();
   if (bytes > free_bytes(device)) throw std::bad_alloc();
   at(device).used_bytes += bytes;
 }
@@ -97,7 +97,7 @@ std::vector<const physical*> machine::exported_memory() const {
   return out;
 }
 
-void machine::forget_what_nobody_shares() {
+void machine::forget_unshared_memory() {
   std::erase_if(exported_, [&](const auto& memory) {
     if (memory->memory.file()->is_shared()) return false;
     by_identity_.erase(memory->identity);
@@ -154,7 +154,7 @@ void machine::drop_if_unused(std::uint64_t id) {
 
 void machine::drop_memory(std::shared_ptr<physical> memory) {
   if (memory.use_count() > 1) return;  // imported in this process as well, or kept by a reservation
-  forget_what_nobody_shares();
+  forget_unshared_memory();
   credit(memory->device, memory->charged_bytes);
   const bool leaves =
       memory->identity != 0 && memory->charged_bytes > 0 && memory->memory.file()->is_shared();
@@ -215,7 +215,7 @@ void machine::drop_block(std::map<std::uintptr_t, block>::iterator it) {
 
 void machine::forget_registered(std::uintptr_t address, std::uint64_t bytes) {
   auto behind = registered_.lower_bound(address + bytes);
-  while (behind != registered_.begin()) {  // they may overlap, so a nearer one may end before a farther one
+  while (behind != registered_.begin()) {  // they may overlap, so one that begins earlier may end later
     const auto it = std::prev(behind);
     if (*it < address && address - *it >= longest_registered_bytes_) return;
     const auto found = blocks.find(*it);

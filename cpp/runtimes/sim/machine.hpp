@@ -1,7 +1,7 @@
 // The simulated machine: everything that is alive, in tables ordered by address. Pure state, no HIP types.
 //
-// Rules of HIP (which argument is checked first, which code it gives) stand in calls/; here is only what is
-// true. A machine has no lock of its own: process.hpp hands it out locked.
+// HIP's rules (which argument is checked first, which error is returned) are in calls/. A machine has no lock
+// of its own: process.hpp locks it.
 #pragma once
 
 #include <cstdint>
@@ -21,16 +21,16 @@ namespace hipsim {
 
 inline constexpr int host_device = -1;
 
-/// Physical memory, alive as long as a handle to it is, or (quirk) a reservation that it was mapped in.
+/// Physical memory. It lives as long as a handle to it, or (quirk) a reservation that it was mapped in.
 struct physical {
-  int device = 0;  ///< whose memory it is; host_device: the host's
+  int device = 0;  ///< that owns it; host_device: the host
   std::uint64_t bytes = 0;
-  std::uint64_t charged_bytes = 0;  ///< 0 for what another process was charged for
-  std::uint64_t identity = 0;       ///< of its own file; 0: it lies in the device's file
+  std::uint64_t charged_bytes = 0;  ///< 0 if another process is charged for it
+  std::uint64_t identity = 0;       ///< of its own file; 0: it is part of the device's file
   extent memory;
 };
 
-/// What hipMemCreate was given, for later queries.
+/// The properties passed to hipMemCreate, for later queries.
 struct allocation_properties {
   std::uint32_t type = 0;
   std::uint32_t handle_type = 0;
@@ -42,14 +42,14 @@ struct allocation_properties {
   std::uint16_t usage = 0;
 };
 
-/// A handle. It lives while the program's references or its mappings do.
+/// A handle. It lives while the program has references or mappings of it.
 struct allocation {
   std::shared_ptr<physical> memory;
   allocation_properties properties;
   std::uint32_t references = 1;  ///< create, import and counting retains, minus releases
   std::uint32_t mappings = 0;
   bool imported = false;
-  int descriptor = -1;  ///< quirks: the first one exported, or the one that was given to import
+  int descriptor = -1;  ///< quirks: the first one exported, or the imported one
 };
 
 struct reservation {
@@ -74,10 +74,10 @@ struct mapping {
 
 enum class block_kind { device, pinned, managed, registered };
 
-/// Memory that one call gave together with its address.
+/// Memory that one call allocated together with its address.
 struct block {
   block_kind kind = block_kind::device;
-  std::uint64_t bytes = 0;  ///< as asked for; pages are rounded up
+  std::uint64_t bytes = 0;  ///< as requested; not rounded to pages
   int device = 0;           ///< current at the call
   std::uint32_t flags = 0;
   bool synchronous = false;  ///< SYNC_MEMOPS of hipPointerSetAttribute
@@ -104,7 +104,7 @@ struct device_state {
   memory_pool pool;
   std::uint64_t used_bytes = 0;
   bool used = false;               ///< hipMalloc was called on it: the primary context is then "active"
-  std::uint64_t in_use_bytes = 0;  ///< by others
+  std::uint64_t in_use_bytes = 0;  ///< by other processes
   std::uint64_t peers = 0;         ///< devices whose memory this one's kernels may reach
   bool open_to_links = false;      ///< quirk peer_access_for_all
 };
@@ -150,32 +150,32 @@ class machine {
   [[nodiscard]] std::uint64_t free_bytes(int device) const;
   [[nodiscard]] bool empty() const;
 
-  /// Takes memory from a device or the host. Throws std::bad_alloc if it has not that much left.
+  /// Counts memory as used. Throws std::bad_alloc if the device or the host does not have that much left.
   void charge(int device, std::uint64_t bytes);
   void credit(int device, std::uint64_t bytes) { at(device).used_bytes -= bytes; }
 
-  /// A number that no object had or will have and that faults when used as an address.
+  /// A number that no other object ever has, and that faults when used as an address.
   [[nodiscard]] std::uint64_t new_id() { return next_id_ += 16; }
 
-  /// The name by which memory of a device (or host_device) is known to other processes, and back: the
-  /// current process may not see that device, then `otherwise`.
+  /// The name of a device's memory (or host_device's) in all processes, and the device for a name:
+  /// `otherwise` if this process does not see that device.
   [[nodiscard]] std::string owner_name(int device) const;
   [[nodiscard]] int owner_named(const std::string& owner, int otherwise) const;
 
   [[nodiscard]] std::shared_ptr<physical> take_memory(int device, std::uint64_t bytes, bool file_of_its_own);
-  /// The memory behind a descriptor, if this process knows it already; charged again if it had released it.
+  /// The memory with an identity, if this process knows it already; charged again if it was released.
   [[nodiscard]] std::shared_ptr<physical> known_memory(std::uint64_t identity);
-  /// What this process has no handle to any more, while some process has its descriptor or an import of it.
+  /// Memory that this process has released, while a process still has a descriptor or an import of it.
   [[nodiscard]] std::vector<const physical*> exported_memory() const;
   [[nodiscard]] std::uint64_t add_allocation(std::shared_ptr<physical> memory,
                                              const allocation_properties& p);
-  /// Drops one reference of the program or of a mapping; the memory goes with the last of both.
+  /// Drops one of the program's references; the memory is freed with the last reference or mapping.
   void drop_reference(std::uint64_t id);
-  /// Drops `count` pieces that follow each other without a hole; all or, where the kernel cannot hide them
-  /// from the CPU, none. Throws std::bad_alloc.
+  /// Drops `count` successive pieces without a hole between them. Throws std::bad_alloc, and drops none then,
+  /// if the kernel cannot hide them from the CPU.
   void drop_mappings(std::map<std::uintptr_t, mapping>::iterator first, std::size_t count,
                      bool keep_reservation_busy);
-  /// Brings what the CPU sees of a piece in line with the rights that were granted. Throws std::bad_alloc.
+  /// Maps or hides a piece for the CPU, according to the granted rights. Throws std::bad_alloc.
   void update_cpu_view(std::uintptr_t address, mapping& piece);
   [[nodiscard]] const physical& memory_of(const mapping& piece) const {
     return *allocations.at(piece.allocation).memory;
@@ -183,22 +183,22 @@ class machine {
 
   void add_block(std::uintptr_t address, block fresh);
   void drop_block(std::map<std::uintptr_t, block>::iterator it);
-  /// Drops what is registered in a range that the kernel has just given out: the program has unmapped it.
+  /// Drops registrations in a range that the kernel has just allocated: the program must have unmapped it.
   void forget_registered(std::uintptr_t address, std::uint64_t bytes);
   void drop_reservation(std::map<std::uintptr_t, reservation>::iterator it);
 
  private:
   void drop_mapping(std::map<std::uintptr_t, mapping>::iterator piece, bool keep_reservation_busy);
   void drop_if_unused(std::uint64_t id);
-  /// Credits what was charged, if the caller was the last to hold the memory.
+  /// Credits the memory, if this was the last reference to it.
   void drop_memory(std::shared_ptr<physical> memory);
-  void forget_what_nobody_shares();
+  void forget_unshared_memory();
 
   std::uint64_t next_id_ = 0x51a0'0000'0000'0000;  // not canonical: dereferencing one faults
   std::unordered_map<std::uint64_t, std::weak_ptr<physical>> by_identity_;
   std::set<std::uintptr_t> registered_;              // blocks of that kind
-  std::uint64_t longest_registered_bytes_ = 0;       // of all that ever were
-  std::vector<std::shared_ptr<physical>> exported_;  // not in used_bytes: nobody tells when it comes back
+  std::uint64_t longest_registered_bytes_ = 0;       // the longest ever registered
+  std::vector<std::shared_ptr<physical>> exported_;  // not in used_bytes: nothing reports when it is freed
 };
 
 }  // namespace hipsim

@@ -1,4 +1,4 @@
-// What advice and prefetching leave behind on managed memory, page by page: an interval map.
+// The advice and prefetch state of managed memory, page by page: an interval map.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +52,7 @@ class managed_ranges {
     return starts_.emplace_hint(found, at, std::prev(found)->second);
   }
 
-  // Runs that became equal to their neighbour go, so that a million updates leave no million runs.
+  // Joins runs that became equal to their neighbours, so that a million updates do not leave a million runs.
   void merge(runs::iterator first, std::uint64_t to) {
     if (first == starts_.end()) return;
     auto it = first == starts_.begin() ? first : std::prev(first);

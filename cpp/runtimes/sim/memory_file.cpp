@@ -28,8 +28,8 @@ constexpr std::string_view name_prefix = "hipsim-";
   throw_errno(what);
 }
 
-// A lock on the first byte, for the open file and not for a process: it goes with the last descriptor that
-// any process has of it, which nothing else would tell.
+// A lock on the first byte, owned by the open file, not by a process: it ends with the last descriptor in any
+// process, which nothing else reports.
 struct flock first_byte(short type) {
   struct flock out {};
   out.l_type = type;
@@ -40,12 +40,12 @@ struct flock first_byte(short type) {
 
 void mark_as_shared(int descriptor) {
   auto mark = first_byte(F_RDLCK);
-  (void)fcntl(descriptor, F_OFD_SETLK, &mark);  // refused: the memory counts as free too early
+  (void)fcntl(descriptor, F_OFD_SETLK, &mark);  // if refused, the memory counts as free too early
 }
 
 int new_file(const std::string& owner, std::uint64_t bytes) {
   struct rlimit limit {};
-  // Beyond the limit ftruncate would end the process (SIGXFSZ).
+  // Above the limit, ftruncate would end the process with SIGXFSZ.
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes) {
     throw std::system_error(EFBIG, std::generic_category(),
                             "simulated memory needs files without a limit on their size (ulimit -f)");
@@ -69,7 +69,7 @@ memory_file::memory_file(const std::string& owner, std::uint64_t bytes)
 std::shared_ptr<memory_file> memory_file::duplicate(int descriptor) {
   const int copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
   if (copy < 0) throw_errno("dup");
-  mark_as_shared(copy);  // one that was opened through /proc is not
+  mark_as_shared(copy);  // a descriptor opened through /proc has no lock yet
   return std::shared_ptr<memory_file>(new memory_file(copy));
 }
 
@@ -95,7 +95,7 @@ bool memory_file::is_behind(int descriptor) const {
 
 int memory_file::share() const {
   const auto link = "/proc/self/fd/" + std::to_string(descriptor_);
-  const int out = open(link.c_str(), O_RDWR | O_CLOEXEC);  // another open file, to be marked apart from this
+  const int out = open(link.c_str(), O_RDWR | O_CLOEXEC);  // another open file, with a lock of its own
   if (out >= 0) mark_as_shared(out);
   return out;
 }
@@ -111,7 +111,7 @@ void memory_file::read(std::uint64_t offset, void* to, std::size_t bytes) const 
     const auto done = pread(descriptor_, out, bytes, static_cast<off_t>(offset));
     if (done < 0 && errno == EINTR) continue;
     if (done < 0) throw_transfer_error("the CPU cannot write the destination");
-    if (done == 0) throw std::runtime_error("a shared memory file was cut short");
+    if (done == 0) throw std::runtime_error("a shared memory file was truncated");
     out += done;
     offset += static_cast<std::uint64_t>(done);
     bytes -= static_cast<std::size_t>(done);
@@ -132,8 +132,7 @@ void memory_file::write(std::uint64_t offset, const void* from, std::size_t byte
 
 std::uint64_t memory_file::written_from(std::uint64_t offset, std::uint64_t end) const noexcept {
   const auto found = lseek(descriptor_, static_cast<off_t>(offset), SEEK_DATA);
-  if (found < 0)
-    return errno == ENXIO ? end : offset;  // a kernel that does not tell: all of it, for all we know
+  if (found < 0) return errno == ENXIO ? end : offset;  // if the kernel does not report it: assume all of it
   return std::min(static_cast<std::uint64_t>(found), end);
 }
 

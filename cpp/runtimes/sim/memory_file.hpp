@@ -1,8 +1,8 @@
 // Real memory behind simulated devices: sparse memory files, read and written by offset.
 //
-// One file holds all ordinary memory of a device, so 100,000 allocations cost one descriptor; only memory
-// that may be handed to another process has a file of its own. Nothing is mapped for a copy: pread and
-// pwrite are the private alias, and a bad host pointer gives EFAULT instead of a dead process.
+// One file contains all ordinary memory of a device, so 100,000 allocations cost one descriptor; only memory
+// that may be shared with another process has a file of its own. Copies map nothing: they use pread and
+// pwrite, for which an invalid host pointer is EFAULT, not SIGSEGV.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ class memory_file {
  public:
   /// Throws std::system_error (EMFILE and ENFILE: no descriptor left; EFBIG: RLIMIT_FSIZE forbids it).
   memory_file(const std::string& owner, std::uint64_t bytes);
-  /// Takes a duplicate of a descriptor that came from another memory_file, maybe of another process.
+  /// Duplicates a descriptor of another memory_file, maybe of another process.
   [[nodiscard]] static std::shared_ptr<memory_file> duplicate(int descriptor);
   ~memory_file();
   memory_file(const memory_file&) = delete;
@@ -35,18 +35,18 @@ class memory_file {
 
   /// Whether a number is an open descriptor of this file.
   [[nodiscard]] bool is_behind(int descriptor) const;
-  /// A descriptor to hand out; -1: there is none left.
+  /// A descriptor for another process; -1: there is none left.
   [[nodiscard]] int share() const;
   /// Whether any process still has such a descriptor, or has imported it.
   [[nodiscard]] bool is_shared() const;
 
   void read(std::uint64_t offset, void* to, std::size_t bytes) const;
   void write(std::uint64_t offset, const void* from, std::size_t bytes);
-  /// Where the next bytes are that somebody wrote, from an offset on; `end` if there are none before it.
+  /// The offset of the next written bytes; `end` if there are none before it.
   [[nodiscard]] std::uint64_t written_from(std::uint64_t offset, std::uint64_t end) const noexcept;
-  /// Where they end.
+  /// The offset where written bytes end.
   [[nodiscard]] std::uint64_t unwritten_from(std::uint64_t offset, std::uint64_t end) const noexcept;
-  /// Gives the pages back to the kernel; they read as zero afterwards. False: the kernel refused.
+  /// Frees the pages; they read as zero afterwards. Returns false if the kernel refused.
   bool discard(std::uint64_t offset, std::uint64_t bytes) noexcept;
 
  private:
@@ -54,11 +54,11 @@ class memory_file {
   int descriptor_;
 };
 
-/// The owner that a memory file of the simulator was made for ("" for any other descriptor). An owner is a
-/// device's UUID in hex, the same in every process whatever its visibility mask, or "host".
+/// The owner of a simulator's memory file ("" for any other descriptor): a device's UUID in hex, which does
+/// not depend on a process's visibility mask, or "host".
 [[nodiscard]] std::string owner_of_memory_file(int descriptor);
 
-/// A part of a memory file. The last owner gives the pages back.
+/// A part of a memory file. Its destructor frees the pages.
 class extent {
  public:
   extent() = default;
@@ -72,8 +72,8 @@ class extent {
     return *this;
   }
   ~extent() {
-    // A file of its own goes with its last descriptor, which may be in another process.
-    // Failure only keeps pages committed that nobody can reach any more.
+    // A file that only this extent uses is freed with its last descriptor, which may be in another process.
+    // If discard fails, unreachable pages stay committed.
     if (file_ && file_.use_count() > 1) (void)file_->discard(offset_, bytes_);
   }
 
@@ -87,8 +87,8 @@ class extent {
   std::uint64_t bytes_ = 0;
 };
 
-/// All ordinary memory of one location. Offsets are never used twice: 2^62 bytes outlast any process, and
-/// allocations made in a row lie in a row, so that the kernel merges their mappings.
+/// All ordinary memory of one location. Offsets are never reused: 2^62 bytes outlast any process. Successive
+/// allocations are contiguous, so that the kernel merges their mappings.
 class memory_pool {
  public:
   explicit memory_pool(std::string owner) : owner_(std::move(owner)) {}

@@ -1,5 +1,5 @@
-// What differs between HIP releases, decided once from the version. Facts and quirks are kept apart: here
-// stand the documented answers of a release, in machine_profile::quirks its defects.
+// The differences between HIP releases, derived from the version: documented behaviour. Defects of a release
+// are in machine_profile::quirks.
 #pragma once
 
 #include <cstdint>
@@ -56,16 +56,16 @@ struct personality {
   std::uint32_t create_bad_device_code;
   bool address_free_reports_use;  ///< freeing a range that holds mappings fails instead of leaking
   bool exports_descriptors;
-  bool range_handles;  ///< hipMemGetHandleForAddressRange; before, there is none
+  bool range_handles;  ///< hipMemGetHandleForAddressRange exists
   bool imports_know_handle_type;
   bool imports_know_owner;
-  bool fabric_handles;  ///< may be asked for; there is nothing to export them to
+  bool fabric_handles;  ///< can be requested, but not exported
   bool uncached_type;
   bool host_location;
   bool numa_locations;
   bool whole_pieces_only;  ///< SetAccess and Unmap take whole, and several, pieces
   bool host_access_to_device_memory;
-  bool free_takes_registered;  ///< hipFree ends a registration; before, the process
+  bool free_takes_registered;  ///< hipFree ends a registration; before, it ends the process
   bool free_async_takes_null;
   std::uint64_t host_granularity_recommended;
   bool retain_counts;
@@ -73,16 +73,15 @@ struct personality {
   bool advise_checks_device_first;
   std::uint32_t register_again_code;
   std::uint32_t register_too_much_code;
-  bool
-      copy_kind_must_fit;  ///< a copy to a device goes where HIP has memory, one to the host comes from there
+  bool copy_kind_must_fit;  ///< the device's side of a copy must be memory that HIP knows
   bool register_any_low_flags;
   bool register_io_memory;
   bool uncached_host_flag;
   bool null_pointer_attributes;
   bool single_allocation_within_host_memory;
   bool reserve_alignment_in_granules;
-  std::uint32_t last_attribute;      ///< of the numbers shared with CUDA
-  std::uint32_t last_amd_attribute;  ///< of those from 10000 on
+  std::uint32_t last_attribute;      ///< the last number shared with CUDA
+  std::uint32_t last_amd_attribute;  ///< the last number from 10000 on
 };
 
 }  // namespace hipsim

@@ -25,7 +25,7 @@ std::FILE* open_log() {
   return file ? file : stderr;
 }
 
-// As this process sees it, under the visibility masks of its environment.
+// The machine as this process sees it, with the visibility masks of its environment.
 std::unique_ptr<machine> machine_from(const char* profile_text) {
   const auto whole = profile_text && *profile_text ? parse_profile(profile_text) : default_profile();
   auto seen = visible_part(whole, std::getenv("ROCR_VISIBLE_DEVICES"), std::getenv("HIP_VISIBLE_DEVICES"),
@@ -38,7 +38,7 @@ std::unique_ptr<machine> machine_from(const char* profile_text) {
   return std::make_unique<machine>(std::move(seen));
 }
 
-// What is wrong with a setting is said with the name of its variable.
+// Adds the name of the variable to errors about its value.
 template <typename Wrong, typename Use>
 void with_setting(const char* variable, Use use) {
   try {
@@ -73,12 +73,12 @@ process::process() : log_(open_log()) {
       if (path) interceptor.trace_to(path);
     });
   } catch (const std::exception& error) {
-    // The real library's answer to a failed start is hipErrorInvalidDevice from every call.
+    // As in the real library, every call returns hipErrorInvalidDevice after a failed start.
     std::fprintf(stderr, "hipsim: cannot start: %s\n", error.what());
     broken_ = true;
     if (!machine_) adopt(std::make_unique<machine>(machine_profile{}));
   }
-  // The child must neither wait for a lock that a thread it has not got holds, nor change shared memory.
+  // A child must neither wait for a lock that a thread of the parent holds, nor change shared memory.
   pthread_atfork(nullptr, nullptr, [] { instance().forked_.store(true, std::memory_order_relaxed); });
   write_ledger_at_exit();
 }

@@ -1,5 +1,5 @@
-// This process's part of the simulator: the one machine and its lock, the thread's current device and last
-// error, the log, the interceptor. Never destroyed, so calls from exit handlers find it standing.
+// The simulator in this process: the machine and its lock, the threads' current device and last error, the
+// log, the interceptor. Never destroyed, because exit handlers may call HIP.
 #pragma once
 
 #include <atomic>
@@ -18,31 +18,31 @@ struct thread_state {
   int device = 0;
   std::uint32_t last_error = 0;
   std::uint32_t last_result = 0;
-  std::uint64_t generation = 0;  ///< of the machine these belong to
-  bool unrecorded = false;       ///< the present call leaves last_error and last_result alone
+  std::uint64_t generation = 0;  ///< of the machine that this state belongs to
+  bool unrecorded = false;       ///< the present call must not change last_error and last_result
 };
 
 class process {
  public:
-  /// The process, made on first use from HIPSIM_PROFILE, HIPSIM_FAIL, HIPSIM_TRACE and HIPSIM_LOG.
+  /// The process's state, created on first use from HIPSIM_PROFILE, HIPSIM_FAIL, HIPSIM_TRACE and HIPSIM_LOG.
   [[nodiscard]] static process& instance();
-  /// The calling thread's state, fresh after a configure().
+  /// The calling thread's state; configure() resets it.
   [[nodiscard]] static thread_state& thread();
 
   hip::interceptor interceptor;
 
-  /// Asked on every call, so kept where no lock is needed.
+  /// Read on every call, so it needs no lock.
   [[nodiscard]] bool has_devices() const { return has_devices_.load(std::memory_order_relaxed); }
   [[nodiscard]] bool keeps_only_errors() const { return keeps_only_errors_.load(std::memory_order_relaxed); }
-  [[nodiscard]] bool broken() const { return broken_; }  ///< the environment could not be read
+  [[nodiscard]] bool broken() const { return broken_; }  ///< the settings in the environment are invalid
   [[nodiscard]] bool is_forked_child() const { return forked_.load(std::memory_order_relaxed); }
   /// Replaces the machine. Throws std::invalid_argument, std::logic_error if anything is alive.
   void configure(const char* profile_text);
 
-  /// Arms the interceptor. Throws std::invalid_argument, for a call that is not simulated too.
+  /// Arms the interceptor. Throws std::invalid_argument, also for a call that is not simulated.
   void arm_faults(const char* rules);
 
-  /// One line to the log: what was refused, or what the real library would not survive.
+  /// Writes a line to the log: why a call was refused, or that it would crash the real library.
   void note(const char* function, const std::string& message);
 
  private:
@@ -50,7 +50,7 @@ class process {
   friend class writing;
   process();
   void adopt(std::unique_ptr<machine> fresh);
-  // A shared_mutex lets readers in while others read, for ever if they overlap: so all pass one by one here.
+  // A shared_mutex can starve a writer while readers overlap, so readers and writers queue at the turnstile.
   [[nodiscard]] std::shared_lock<std::shared_mutex> shared_turn() {
     const std::lock_guard turn(turnstile_);
     return std::shared_lock(lock_);
@@ -72,7 +72,7 @@ class process {
   std::FILE* log_ = nullptr;
 };
 
-/// The machine while others may look too: queries and copies. Not twice in one thread.
+/// Shared access to the machine, for queries and copies. At most one per thread.
 class reading {
  public:
   reading() : lock_(process::instance().shared_turn()), machine_(*process::instance().machine_) {}
@@ -84,7 +84,7 @@ class reading {
   const machine& machine_;
 };
 
-/// The machine for the caller alone.
+/// Exclusive access to the machine.
 class writing {
  public:
   writing() : lock_(process::instance().own_turn()), machine_(*process::instance().machine_) {}

@@ -48,7 +48,7 @@ hip_version version_from(std::string_view text) {
   return out;
 }
 
-// 32 hex digits are the bytes; anything shorter is the text itself, as ROCm does with its unique ids.
+// 32 hex digits are the bytes; a shorter text is used as it is, as ROCm does with its unique ids.
 std::string uuid_from(std::string_view text) {
   std::string bytes;
   if (text.size() == 32) {
@@ -115,7 +115,7 @@ const std::map<std::string_view, device_setter>& device_keys() {
   return keys;
 }
 
-// The n of "device.n.key" or "link.n.m": at most 64 devices, so that a set of them fits a word.
+// The n of "device.n.key" or "link.n.m": less than 64, so that a set of devices fits in a word.
 int ordinal(std::string_view text) {
   const int value = number<int>(text);
   if (value >= 64) throw std::invalid_argument("the simulator knows devices 0 to 63");
@@ -180,7 +180,7 @@ void set_key(machine_profile& machine, std::string_view key, std::string_view va
   }
 }
 
-// What the text left out: identities that differ from device to device, granularity by HIP version.
+// Sets what the text omits: identities that differ from device to device, granularity by HIP version.
 void fill_defaults(machine_profile& machine) {
   for (std::size_t i = 0; i < machine.devices.size(); ++i) {
     auto& device = machine.devices[i];
@@ -233,7 +233,7 @@ machine_profile parse_profile(std::string_view text) {
     const auto equals = line.find('=');
     try {
       if (equals == line.npos) throw std::invalid_argument("expected key=value");
-      // A trailing comment may follow two blanks; names may hold a single '#'.
+      // A comment at the end of a line follows two blanks; names may contain a '#'.
       const auto value = line.substr(equals + 1, line.find("  #", equals) - equals - 1);
       set_key(machine, trimmed(line.substr(0, equals)), trimmed(value));
     } catch (const std::invalid_argument& error) {

@@ -1,4 +1,4 @@
-// The machine profile as the simulator takes it: one key=value per line. Pure data, no HIP types.
+// The machine profile as the simulator reads it: one key=value per line. Pure data, no HIP types.
 #pragma once
 
 #include <compare>
@@ -31,14 +31,14 @@ struct device_profile {
   std::string uuid;  ///< exactly 16 bytes
   [[nodiscard]] std::string uuid_in_hex() const;
   std::uint64_t memory_bytes = std::uint64_t{64} << 30;
-  std::uint64_t in_use_bytes = 0;  ///< taken by others
+  std::uint64_t in_use_bytes = 0;  ///< used by other processes
   int multiprocessors = 304;
   bool vmm = true;
   bool managed = true;  ///< the driver has HMM
   bool xnack = false;
-  bool host_visible = false;  ///< the CPU may touch device memory
+  bool host_visible = false;  ///< the CPU can access device memory
   bool integrated = false;
-  std::uint64_t granularity_minimum = 0;  ///< 0: what the HIP version says
+  std::uint64_t granularity_minimum = 0;  ///< 0: that of the HIP version
   std::uint64_t granularity_recommended = 0;
 };
 
@@ -57,28 +57,28 @@ struct machine_profile {
   std::uint64_t mappings_max = 0;                     ///< 0: no limit
   std::set<std::string> quirks;
   std::uint64_t max_allocation_percent = 100;  ///< largest hipMalloc, in percent of the device's memory
-  bool gpu_fault_aborts = false;               ///< where a GPU would fault, the process ends as on hardware
-  bool reports_vmm = true;                     ///< in the attribute; HIP_VMEM_MANAGE_SUPPORT=0 keeps it quiet
-  std::uint64_t hidden_free_bytes = 0;         ///< HIP_HIDDEN_FREE_MEM: not told by hipMemGetInfo
+  bool gpu_fault_aborts = false;               ///< a GPU fault ends the process, as on hardware
+  bool reports_vmm = true;                     ///< false with HIP_VMEM_MANAGE_SUPPORT=0: the attribute is 0
+  std::uint64_t hidden_free_bytes = 0;         ///< HIP_HIDDEN_FREE_MEM: not reported by hipMemGetInfo
 
   [[nodiscard]] bool linked(int from, int to) const { return links.contains({from, to}); }
 };
 
-/// Defects of real releases that a profile can switch on, each with the sentence the manual prints.
+/// Defects of real releases that a profile can switch on, each with its description in the manual.
 struct quirk_description {
   const char* name;
   const char* meaning;
 };
 [[nodiscard]] const std::vector<quirk_description>& known_quirks();
 
-/// Reads a profile. Throws std::invalid_argument that names the line and what is wrong with it.
+/// Reads a profile. Throws std::invalid_argument, with the line and the error.
 [[nodiscard]] machine_profile parse_profile(std::string_view text);
 
 /// Two linked generic devices of 64 GiB, HIP 7.2.
 [[nodiscard]] machine_profile default_profile();
 
-/// What a process sees under ROCR_VISIBLE_DEVICES, then HIP_VISIBLE_DEVICES (or, where that is unset or
-/// empty, CUDA_VISIBLE_DEVICES). A null mask shows all; entries from the first bad one on are ignored.
+/// The devices that a process sees with ROCR_VISIBLE_DEVICES, then HIP_VISIBLE_DEVICES (or, if that is unset
+/// or empty, CUDA_VISIBLE_DEVICES). A null mask shows all; entries from the first invalid one on are ignored.
 [[nodiscard]] machine_profile visible_part(const machine_profile& machine, const char* rocr_mask,
                                            const char* hip_mask, const char* cuda_mask);
 

@@ -1,8 +1,8 @@
-// What a program finds under the name libamdhip64.so.5: one sentence and exit code 3.
+// The simulator's libamdhip64.so.5: it prints an error and exits with code 3.
 //
 // HIP 5.x has other struct layouts and enum values, so running such a program on this simulator would corrupt
-// its memory without a word. The library is linked to libhipsim, so that the program's names resolve and the
-// loader gets as far as this constructor, which runs before the program's own code.
+// its memory silently. The library is linked to libhipsim, so that the loader can resolve the program's
+// symbols and run this constructor, before the program's own code.
 #include <unistd.h>
 
 #include <cstring>

@@ -1,5 +1,5 @@
-// The functions the simulator lacks, each refusing by name, and the few that return something else than a
-// code.
+// The functions that the simulator lacks: each returns an error and logs its name. Also the few functions
+// that do not return a hipError_t.
 #include <cstddef>
 #include <cstdio>
 #include <mutex>
@@ -32,20 +32,20 @@ hip_abi::hipError_t refuse(const char* name) noexcept {
     record(hip_abi::hipErrorNotSupported);
     return hip_abi::hipErrorNotSupported;
   } catch (...) {
-    return hip_abi::hipErrorNotSupported;  // unsaid
+    return hip_abi::hipErrorNotSupported;  // without a line in the log
   }
 }
 
 }  // namespace
 }  // namespace hipsim
 
-// Arguments travel in registers the callee may ignore, so one shape without parameters serves all.
+// The caller passes arguments in registers, which a function may ignore, so all can have no parameters.
 #define HIP_REFUSED(name) \
   HIPSIM_EXPORT hip_abi::hipError_t name() { return hipsim::refuse(#name); }
 #include "refused_calls.def"
 
-// What a compiled program calls at load time for its kernels. Registration is accepted, so that programs with
-// kernels they never launch run; a launch is refused above.
+// Compiled programs register their kernels at load time. It succeeds, so that programs that never launch a
+// kernel run; a launch is refused above.
 #define HIPSIM_REGISTERS(name) \
   HIPSIM_EXPORT void name() {}
 HIPSIM_REGISTERS(__hipRegisterFunction)

@@ -54,7 +54,7 @@ machine_profile visible_part(const machine_profile& machine, const char* rocr_ma
   for (std::size_t i = 0; i < shown.size(); ++i) shown[i] = static_cast<int>(i);
   apply_mask(rocr_mask, machine.devices, shown);
   const char* mask = hip_mask && *hip_mask ? hip_mask : cuda_mask;
-  if (mask && *mask) apply_mask(mask, machine.devices, shown);  // HIP takes an empty mask for none
+  if (mask && *mask) apply_mask(mask, machine.devices, shown);  // HIP ignores an empty mask
 
   machine_profile out = machine;
   out.devices.clear();

@@ -12,7 +12,7 @@ namespace {
 
 constexpr unsigned int number_of_xccs = 10018;
 
-// gfx90a -> 9.0, gfx942 -> 9.4, gfx1100 -> 11.0: all but the last two digits, then the last but one.
+// The compute capability: gfx90a -> 9.0, gfx942 -> 9.4, gfx1100 -> 11.0.
 std::pair<int, int> capability(const std::string& arch) {
   const auto digits = arch.starts_with("gfx") ? arch.substr(3, arch.find(':') - 3) : std::string{};
   if (digits.size() < 3) return {0, 0};
@@ -34,15 +34,15 @@ int pci_part(const std::string& pci, std::size_t at, std::size_t digits) {
 
 int warp_size(const machine& m, int device) { return capability(m.shape(device).arch).first >= 10 ? 32 : 64; }
 
-// Dies of an MI300 have 38 multiprocessors, of an MI350 32; a device has all eight, or one (CPX).
+// How many dies a device has: one of an MI300 has 38 multiprocessors, one of an MI350 has 32. In CPX mode a
+// device is a single die.
 int dies(const machine& m, int device) {
   const auto& shape = m.shape(device);
   const int each = shape.arch.starts_with("gfx942") ? 38 : shape.arch.starts_with("gfx950") ? 32 : 0;
   return each == 0 ? 1 : std::max(1, shape.multiprocessors / each);
 }
 
-// What a program that only moves memory may print: the numbers that AMD's library gives for gfx942 and
-// gfx90a.
+// Attributes that the simulator does not use, but programs print: AMD's numbers for gfx942 and gfx90a.
 struct constant {
   unsigned int attribute;
   int value;
@@ -57,19 +57,19 @@ constexpr constant constants[] = {
     {83, no_limit}, {93, 1},         {10002, 65536},  {10007, 1},    {10008, 1},    {10009, 1},
     {10010, 1},     {10012, 1},      {10013, 1},      {10019, 512},
 };
-// Of devices that have image instructions, which gfx942 and gfx950 have not.
+// Only for devices with image instructions, which gfx942 and gfx950 do not have.
 constexpr constant image_limits[] = {
     {32, 16384}, {39, 16384}, {41, no_limit}, {42, no_limit}, {43, 16384},
     {44, 16384}, {49, 16384}, {50, 16384},    {51, 8192},
 };
-// In the headers, but no release answers them.
-constexpr unsigned int unanswered[] = {21, 33, 34, 35, 36, 37, 38, 40,    45,    46,    47,   48,
-                                       52, 54, 55, 64, 77, 80, 86, 10000, 10001, 10003, 10004};
+// In the headers, but no release supports them.
+constexpr unsigned int unsupported[] = {21, 33, 34, 35, 36, 37, 38, 40,    45,    46,    47,   48,
+                                        52, 54, 55, 64, 77, 80, 86, 10000, 10001, 10003, 10004};
 
 template <std::size_t Count>
 std::optional<int> listed(const constant (&list)[Count], unsigned int attribute) {
-  for (const auto& one : list) {
-    if (one.attribute == attribute) return one.value;
+  for (const auto& entry : list) {
+    if (entry.attribute == attribute) return entry.value;
   }
   return std::nullopt;
 }
@@ -109,7 +109,7 @@ std::optional<int> memory_attribute(const machine& m, hipDeviceAttribute_t attri
     case hipDeviceAttributeVirtualMemoryManagementSupported:
     case hipDeviceAttributeGPUDirectRDMAWithHipVMM:
       return shape.vmm && m.profile.reports_vmm;
-    // The simulator has hipMallocAsync but no pools of one's own.
+    // The simulator has hipMallocAsync, but no user-defined pools.
     case hipDeviceAttributeMemoryPoolsSupported:
     case hipDeviceAttributeMemoryPoolSupportedHandleTypes:
       return 0;
@@ -142,9 +142,9 @@ std::optional<int> identity_attribute(const machine& m, hipDeviceAttribute_t att
   }
 }
 
-// Attributes that exist in the headers but say nothing a memory program needs answer 0.
+// Whether this release has an attribute. Those without a value of their own are 0.
 bool is_attribute(const machine& m, unsigned int attribute) {
-  if (std::find(std::begin(unanswered), std::end(unanswered), attribute) != std::end(unanswered))
+  if (std::find(std::begin(unsupported), std::end(unsupported), attribute) != std::end(unsupported))
     return false;
   return attribute <= m.rules.last_attribute ||
          (attribute >= 10000 && attribute <= m.rules.last_amd_attribute);
@@ -159,14 +159,14 @@ void put_text(void* base, std::size_t offset, const std::string& text) {
   std::strncpy(static_cast<char*>(base) + offset, text.c_str(), 255);
 }
 
-// Where each layout keeps what (facts taken from both headers, in bytes).
+// Offsets in both layouts of the struct, in bytes, from the headers.
 struct layout {
   std::size_t size, total, arch;
 };
 constexpr layout r0000{792, 256, 396};
 constexpr layout r0600{1472, 288, 1160};
 
-// The fields that hold what hipDeviceGetAttribute answers.
+// The fields that have the same value as an attribute of hipDeviceGetAttribute.
 struct field {
   unsigned int attribute;
   std::size_t in_r0000, in_r0600;
@@ -191,12 +191,12 @@ constexpr field fields[] = {
     {87, 276, 308},       {hipDeviceAttributeIsLargeBar, 764, 1464},
 };
 
-int answer_of(const machine& m, hipDeviceAttribute_t attribute, int device) {
+int value_of(const machine& m, hipDeviceAttribute_t attribute, int device) {
   if (attribute == number_of_xccs) return dies(m, device);
-  auto answer = memory_attribute(m, attribute, device);
-  if (!answer) answer = identity_attribute(m, attribute, device);
-  if (!answer) answer = compute_limit(m, attribute, device);
-  return answer.value_or(0);
+  auto value = memory_attribute(m, attribute, device);
+  if (!value) value = identity_attribute(m, attribute, device);
+  if (!value) value = compute_limit(m, attribute, device);
+  return value.value_or(0);
 }
 
 hipError_t fill(void* prop, int device, const layout& at) {
@@ -209,10 +209,10 @@ hipError_t fill(void* prop, int device, const layout& at) {
   put_text(prop, at.arch, arch_name(*m, device));
   put<std::size_t>(prop, at.total, shape.memory_bytes);
   const bool newer = at.size == r0600.size;
-  for (const auto& one : fields) {
-    const int value = answer_of(*m, static_cast<hipDeviceAttribute_t>(one.attribute), device);
-    const auto offset = newer ? one.in_r0600 : one.in_r0000;
-    if (one.is_long) {
+  for (const auto& entry : fields) {
+    const int value = value_of(*m, static_cast<hipDeviceAttribute_t>(entry.attribute), device);
+    const auto offset = newer ? entry.in_r0600 : entry.in_r0000;
+    if (entry.is_long) {
       put(prop, offset, static_cast<std::size_t>(value));
     } else {
       put(prop, offset, value);
@@ -229,7 +229,7 @@ hipError_t hipDeviceGetAttribute(int* value, hipDeviceAttribute_t attribute, int
   const reading m;
   if (!m->is_device(device)) return hipErrorInvalidDevice;
   if (!is_attribute(*m, attribute)) return hipErrorInvalidValue;
-  *value = answer_of(*m, attribute, device);
+  *value = value_of(*m, attribute, device);
   return hipSuccess;
 }
 

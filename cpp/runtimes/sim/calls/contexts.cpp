@@ -1,4 +1,4 @@
-// Primary contexts. On AMD a context is its device; the handle carries the ordinal and nothing else.
+// Primary contexts. On AMD a context stands for its device; the handle contains only the ordinal.
 #include "calls/support.hpp"
 
 namespace hipsim::calls {
@@ -48,7 +48,7 @@ hipError_t hipCtxGetDevice(hipDevice_t* device) {
   return hipSuccess;
 }
 
-hipError_t hipCtxSynchronize() { return hipErrorNotSupported; }  // hipDeviceSynchronize is meant
+hipError_t hipCtxSynchronize() { return hipErrorNotSupported; }  // programs call hipDeviceSynchronize instead
 
 // Success and no effect, in every release.
 hipError_t hipCtxEnablePeerAccess(hipCtx_t, unsigned int) { return hipSuccess; }

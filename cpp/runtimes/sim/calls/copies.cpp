@@ -1,4 +1,4 @@
-// hipMemcpy and all its relatives: one rule book, many names.
+// hipMemcpy and its variants, with the same rules.
 #include <cstdio>
 #include <cstdlib>
 
@@ -10,13 +10,13 @@ namespace {
 
 std::uint64_t bit(int device) { return std::uint64_t{1} << device; }
 
-// The GPUs of which one carries out a copy, for each side.
+// For each side of a copy, the GPUs of which one accesses it (a bit per device).
 struct engines {
   std::uint64_t to;
   std::uint64_t from;
 };
 
-// Up to 6.x one GPU, chosen by the devices of both sides.
+// The GPU that copies up to 6.x, chosen by the devices of both sides.
 int engine_of_6(const machine& m, std::uintptr_t to, std::uintptr_t from, int stream) {
   const int target = device_at(m, to);
   const int source = device_at(m, from);
@@ -27,11 +27,11 @@ int engine_of_6(const machine& m, std::uintptr_t to, std::uintptr_t from, int st
   return stream;
 }
 
-// As AMD's library chooses. Since 7.0 the stream's GPU, or for a side of another's the owner.
+// The GPUs that AMD's library chooses. Since 7.0: the stream's GPU, or a side's owner.
 engines choose_engines(const machine& m, std::uintptr_t to, std::uintptr_t from, int stream) {
   if (!m.rules.keeps_only_errors) {
-    const auto one = bit(engine_of_6(m, to, from, stream));
-    return {one, one};
+    const auto engine = bit(engine_of_6(m, to, from, stream));
+    return {engine, engine};
   }
   const int target = device_at(m, to);
   const int source = device_at(m, from);
@@ -41,14 +41,15 @@ engines choose_engines(const machine& m, std::uintptr_t to, std::uintptr_t from,
   return {bit(stream) | bit(target), bit(stream) | bit(source)};
 }
 
-// Whose memory it is, where it is one device's alone.
+// The device that owns the memory, if it belongs to one device alone.
 int owner_at(const machine& m, std::uintptr_t address) {
   const auto piece = containing(m.mappings, address);
   if (piece != m.mappings.end()) return m.memory_of(piece->second).device;
   return is_of_one_device(m, address) ? device_at(m, address) : host_device;
 }
 
-// AMD's library makes the memory through which devices without a link copy only where no two are linked.
+// Devices without a link copy through staging memory, which AMD's library creates only if no two devices at
+// all are linked.
 bool lacks_staging(const machine& m, std::uintptr_t to, std::uintptr_t from) {
   const int target = owner_at(m, to);
   const int source = owner_at(m, from);
@@ -132,7 +133,7 @@ hipError_t hipMemcpy(void* dst, const void* src, std::size_t sizeBytes, hipMemcp
 
 hipError_t hipMemcpyAsync(void* dst, const void* src, std::size_t sizeBytes, hipMemcpyKind kind,
                           hipStream_t stream) {
-  if (!is_direction(kind)) return hipErrorInvalidMemcpyDirection;  // here even of nothing
+  if (!is_direction(kind)) return hipErrorInvalidMemcpyDirection;  // checked even if there is nothing to copy
   return copy("hipMemcpyAsync", dst, src, sizeBytes, kind, stream);
 }
 

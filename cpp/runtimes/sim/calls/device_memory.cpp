@@ -1,4 +1,4 @@
-// hipMalloc, hipFree and the other ways to get and return device memory.
+// hipMalloc, hipFree and their variants.
 #include <sys/mman.h>
 
 #include <new>
@@ -119,7 +119,7 @@ hipError_t hipFreeAsync(void* ptr, hipStream_t stream) {
   const auto code = stream_device("hipFreeAsync", *reading(), stream, device);
   if (!ptr && !reading()->rules.free_async_takes_null) return hipErrorInvalidValue;
   if (!ptr || code != hipSuccess) return code;
-  bool unrecorded = false;  // what no pool gave
+  bool unrecorded = false;  // memory that is not from a pool
   {
     const reading m;
     const auto found = containing(m->blocks, address_of(ptr));

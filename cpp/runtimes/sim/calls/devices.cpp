@@ -87,7 +87,7 @@ hipError_t hipDeviceGetUuid(hipUUID* uuid, hipDevice_t device) {
 
 hipError_t hipGetDeviceFlags(unsigned int* flags) {
   if (!flags) return hipErrorInvalidValue;
-  *flags = 1;  // hipDeviceScheduleSpin: nobody waits here
+  *flags = 1;  // hipDeviceScheduleSpin: no call ever waits
   return hipSuccess;
 }
 
@@ -96,7 +96,7 @@ hipError_t hipSetDeviceFlags(unsigned int flags) {
   return (flags & ~known) == 0 ? hipSuccess : hipErrorInvalidValue;
 }
 
-// All work is done when the call that ordered it returns, so there is nothing to wait for.
+// Every call does its work before it returns, so there is nothing to wait for.
 hipError_t hipDeviceSynchronize() { return hipSuccess; }
 
 hipError_t hipDeviceReset() {
@@ -115,7 +115,7 @@ hipError_t hipDeviceReset() {
 hipError_t hipMemGetInfo(std::size_t* free, std::size_t* total) {
   const reading m;
   const int device = current_device();
-  const auto left = m->free_bytes(device) & ~std::size_t{1023};  // the kernel driver answers in KiB
+  const auto left = m->free_bytes(device) & ~std::size_t{1023};  // the kernel driver reports KiB
   if (free) *free = left - std::min(left, m->profile.hidden_free_bytes);
   if (total) *total = m->shape(device).memory_bytes;
   return hipSuccess;

@@ -13,15 +13,15 @@ struct named_error {
   const char* name;
   const char* sentence;
 };
-// Newer than the releases whose headers all have the others.
+// Errors that only newer releases have.
 constexpr named_error since_7[] = {
     {911, "hipErrorInvalidChannelDescriptor", "invalid resource description of texture passed to the api"},
     {912, "hipErrorInvalidTexture", "invalid texture object passed to the api"},
 };
 
 const named_error* newer_error(hipError_t error) {
-  for (const auto& one : since_7) {
-    if (one.code == error && process::instance().keeps_only_errors()) return &one;
+  for (const auto& error_entry : since_7) {
+    if (error_entry.code == error && process::instance().keeps_only_errors()) return &error_entry;
   }
   return nullptr;
 }
@@ -38,7 +38,7 @@ const char* name_of(hipError_t error) {
   return nullptr;
 }
 
-// In the words of ROCm's own library.
+// The texts of ROCm's own library.
 const char* sentence_of(hipError_t error) {
   if (const auto* newer = newer_error(error)) return newer->sentence;
   switch (error) {
@@ -194,7 +194,7 @@ const char* sentence_of(hipError_t error) {
   return "unknown error";
 }
 
-// An export of this library. Its own table of symbols is the list: it lacks nothing and names nothing twice.
+// An export of this library, looked up in its own symbol table.
 void* exported(const std::string& name) {
   if (!name.starts_with("hip") || name.starts_with("hipsim")) return nullptr;
   Dl_info here{};
@@ -222,14 +222,14 @@ hipError_t hipGetLastError() {
   return static_cast<hipError_t>(std::exchange(process::thread().last_error, hipSuccess));
 }
 
-// Its answer is also the last call's result, which hipExtGetLastError returns.
+// It also sets the last call's result, which hipExtGetLastError returns.
 hipError_t hipPeekAtLastError() {
   auto& thread = process::thread();
   thread.last_result = thread.last_error;
   return static_cast<hipError_t>(thread.last_result);
 }
 
-// Up to 6.3 hipGetLastError by another name.
+// Up to 6.3 another name for hipGetLastError.
 hipError_t hipExtGetLastError() {
   if (reading()->rules.one_last_error) return hipGetLastError();
   return static_cast<hipError_t>(std::exchange(process::thread().last_result, hipSuccess));
@@ -251,7 +251,7 @@ hipError_t hipDrvGetErrorString(hipError_t error, const char** text) {
 hipError_t hipGetProcAddress(const char* symbol, void** pfn, int, std::uint64_t, unsigned int* symbolStatus) {
   if (!symbol || !pfn || *symbol == '\0') return hipErrorInvalidValue;
   std::string name = symbol;
-  // As in the headers since 6.0, the plain name means the present layout of the struct.
+  // As in the headers since 6.0, this name means the new layout of the struct.
   if (name == "hipGetDeviceProperties") name = "hipGetDevicePropertiesR0600";
   *pfn = exported(name);
   if (symbolStatus) *symbolStatus = *pfn ? 0 : 1;
@@ -260,7 +260,7 @@ hipError_t hipGetProcAddress(const char* symbol, void** pfn, int, std::uint64_t,
 
 }  // namespace hipsim::calls
 
-// No hipError_t, no last error: these two stand outside the lists.
+// These two return no hipError_t and set no last error, so they are not in the lists.
 extern "C" __attribute__((visibility("default"))) const char* hipGetErrorName(hip_abi::hipError_t error) {
   const char* name = hipsim::calls::name_of(error);
   return name ? name : "hipErrorUnknown";

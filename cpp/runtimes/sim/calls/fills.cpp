@@ -1,4 +1,4 @@
-// hipMemset and its element-wise relatives.
+// hipMemset and its variants for larger elements.
 #include "access.hpp"
 #include "calls/support.hpp"
 
@@ -7,7 +7,7 @@ namespace {
 
 hipError_t fill(const char* function, void* dst, std::uint32_t value, int width, std::size_t count,
                 hipStream_t stream) {
-  // As on AMD a count whose bytes pass the last address wraps round, maybe to nothing.
+  // As on AMD, the product may overflow, even to 0.
   const std::uint64_t bytes = count * static_cast<std::size_t>(width);
   if (bytes == 0) return hipSuccess;
   if (!dst) return hipErrorInvalidValue;
@@ -15,9 +15,9 @@ hipError_t fill(const char* function, void* dst, std::uint32_t value, int width,
   int engine = 0;
   if (const auto code = stream_device(function, *m, stream, engine); code != hipSuccess) return code;
   const auto to = address_of(dst);
-  // A kernel does the filling, so the program's own memory is out of its reach.
+  // A GPU kernel fills, so it cannot access the program's own memory.
   if (!is_known(*m, to) || wraps(to, bytes) || bytes > room_at(*m, to)) return hipErrorInvalidValue;
-  // The stream's GPU fills, since 7.0 the owner where that one may not.
+  // The stream's GPU fills; since 7.0 the owner, if that GPU has no access.
   const int owner = m->rules.keeps_only_errors ? device_at(*m, to) : engine;
   const auto engines = std::uint64_t{1} << engine | std::uint64_t{1} << owner;
   if (const auto problem = copy_refusal(*m, to, bytes, true, engines); !problem.empty()) {

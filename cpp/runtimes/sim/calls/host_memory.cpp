@@ -13,24 +13,10 @@ namespace {
 hipError_t allocate(void** ptr, std::size_t size, unsigned int flags) {
   if (!ptr) return hipErrorInvalidValue;
   *ptr = nullptr;
-  if (size == 0) return hipSuccess;
-  writing m;
-  const auto bytes = page_ceiling(size);
-  if (bytes < size || bytes > m->free_bytes(host_device)) return hipErrorOutOfMemory;
-  const auto address = host_pages(bytes);
-  if (address == 0) return hipErrorOutOfMemory;
-  m->charge(host_device, bytes);
-  block fresh;
-  fresh.kind = block_kind::pinned;
-  fresh.bytes = size;
-  fresh.device = current_device();
-  fresh.flags = flags;
-  m->add_block(address, std::move(fresh));
-  *ptr = pointer_to(address);
-  return hipSuccess;
+  return size == 0 ? hipSuccess : allocate_on_host(ptr, size, block_kind::pinned, flags);
 }
 
-// Pinning needs pages; mincore refuses a range with a hole.
+// Whether all pages of a range are mapped: mincore fails for a range with a hole.
 bool has_pages(std::uintptr_t address, std::uint64_t bytes) {
   constexpr std::uint64_t step = std::uint64_t{1} << 30;
   std::vector<unsigned char> residency(std::min(page_ceiling(bytes) + page_bytes, step) / page_bytes);
@@ -49,6 +35,24 @@ bool register_flags_allowed(const machine& m, unsigned int flags) {
 }
 
 }  // namespace
+
+hipError_t allocate_on_host(void** ptr, std::size_t size, block_kind kind, unsigned int flags) {
+  writing m;
+  const auto bytes = page_ceiling(size);
+  if (bytes < size || bytes > m->free_bytes(host_device)) return hipErrorOutOfMemory;
+  const auto address = host_pages(bytes);
+  if (address == 0) return hipErrorOutOfMemory;
+  m->charge(host_device, bytes);
+  block fresh;
+  fresh.kind = kind;
+  fresh.bytes = size;
+  fresh.device = current_device();
+  fresh.flags = flags;
+  if (kind == block_kind::managed) fresh.managed = managed_ranges(bytes);
+  m->add_block(address, std::move(fresh));
+  *ptr = pointer_to(address);
+  return hipSuccess;
+}
 
 hipError_t hipHostMalloc(void** ptr, std::size_t size, unsigned int flags) {
   if (!ptr) return hipErrorInvalidValue;
@@ -71,7 +75,7 @@ hipError_t hipHostAlloc(void** ptr, std::size_t size, unsigned int flags) {
   return allocate(ptr, size, flags);
 }
 
-// Each takes the other's memory, but hipFree alone what is registered.
+// hipFree and hipHostFree accept each other's memory, but only hipFree accepts registered memory.
 hipError_t hipHostFree(void* ptr) {
   const auto is_registered = [&] {
     const reading m;
@@ -87,7 +91,8 @@ hipError_t hipHostRegister(void* hostPtr, std::size_t sizeBytes, unsigned int fl
   if (!hostPtr || sizeBytes == 0) return hipErrorInvalidValue;
   writing m;
   const auto address = address_of(hostPtr);
-  const bool ends = page_ceiling(address + sizeBytes) > address;  // the last page there is has no end
+  const bool ends =
+      page_ceiling(address + sizeBytes) > address;  // false in the last page of the address space
   if (!register_flags_allowed(*m, flags) || wraps(address, sizeBytes) || !ends) return hipErrorInvalidValue;
   if (sizeBytes > m->free_bytes(host_device)) return static_cast<hipError_t>(m->rules.register_too_much_code);
   if (!has_pages(address, sizeBytes)) return hipErrorInvalidValue;
@@ -127,7 +132,7 @@ hipError_t hipHostGetDevicePointer(void** devPtr, void* hostPtr, unsigned int fl
   return hipSuccess;
 }
 
-// Of registered memory the flags are not told, and managed memory has none.
+// Fails for registered memory; managed memory has no flags.
 hipError_t hipHostGetFlags(unsigned int* flags, void* hostPtr) {
   if (!flags || !hostPtr) return hipErrorInvalidValue;
   const reading m;

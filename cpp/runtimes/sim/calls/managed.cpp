@@ -7,7 +7,7 @@ namespace {
 
 bool is_location(const machine& m, int device) { return device == hipCpuDeviceId || m.is_device(device); }
 
-// HMM works on whole pages: a range is rounded outward.
+// The pages of a range, rounded outward: HMM works on whole pages.
 struct page_range {
   block* owner;
   std::uint64_t from;
@@ -81,7 +81,7 @@ hipError_t advise(machine& m, const void* ptr, std::size_t count, hipMemoryAdvis
     if (const auto code = check_device(m, advice, device); code != hipSuccess) return code;
   }
   if (count > room_at(m, address_of(ptr))) return hipErrorInvalidValue;
-  if (!m.has_hmm()) return hipSuccess;  // ignored, unknown advice too
+  if (!m.has_hmm()) return hipSuccess;  // all advice is ignored, even unknown advice
   if (!is_advice(advice)) return hipErrorInvalidValue;
   const auto range = pages(m, address_of(ptr), count);
   if (!range.owner) {
@@ -111,7 +111,7 @@ hipError_t prefetch(const char* function, machine& m, const void* ptr, std::size
   return hipSuccess;
 }
 
-// The device that a location of the _v2 calls names; -1 is no device there.
+// The device of a location in the _v2 calls, for which -1 is not valid.
 hipError_t device_of(const machine& m, hipMemLocation location, int& device) {
   switch (location.type) {
     case hipMemLocationTypeDevice:
@@ -133,21 +133,7 @@ hipError_t hipMallocManaged(void** ptr, std::size_t size, unsigned int flags) {
   const bool known_flags = flags == hipMemAttachGlobal || flags == hipMemAttachHost;
   if (!ptr || size == 0 || !known_flags) return hipErrorInvalidValue;
   *ptr = nullptr;
-  writing m;
-  const auto bytes = page_ceiling(size);
-  if (bytes < size || bytes > m->free_bytes(host_device)) return hipErrorOutOfMemory;
-  const auto address = host_pages(bytes);
-  if (address == 0) return hipErrorOutOfMemory;
-  m->charge(host_device, bytes);
-  block fresh;
-  fresh.kind = block_kind::managed;
-  fresh.bytes = size;
-  fresh.device = current_device();
-  fresh.flags = flags;
-  fresh.managed = managed_ranges(bytes);
-  m->add_block(address, std::move(fresh));
-  *ptr = pointer_to(address);
-  return hipSuccess;
+  return allocate_on_host(ptr, size, block_kind::managed, flags);
 }
 
 hipError_t hipMemAdvise(const void* ptr, std::size_t count, hipMemoryAdvise advice, int device) {
@@ -177,7 +163,7 @@ hipError_t hipMemPrefetchAsync_v2(const void* ptr, std::size_t count, hipMemLoca
   if (!m->rules.location_calls) return hipErrorNotSupported;
   if (flags != 0) return hipErrorInvalidValue;
   int device = 0;
-  if (device_of(*m, location, device) == hipErrorInvalidValue) {  // AMD takes other types for a device
+  if (device_of(*m, location, device) == hipErrorInvalidValue) {  // AMD treats other types as a device
     (void)device_of(*m, {hipMemLocationTypeDevice, location.id}, device);
   }
   return prefetch("hipMemPrefetchAsync_v2", *m, ptr, count, device, stream);
@@ -195,7 +181,7 @@ hipError_t hipStreamAttachMemAsync(hipStream_t stream, void* ptr, std::size_t le
   const auto found = containing(m->blocks, address_of(ptr));
   if (!is_known(*m, address_of(ptr)))
     return m->has_xnack() && length != 0 ? hipSuccess : hipErrorInvalidValue;
-  // No effect at all, as on AMD, which takes any length of a device's and of registered memory.
+  // No effect, as on AMD, which accepts any length for device and registered memory.
   const auto kind = found == m->blocks.end() ? block_kind::device : found->second.kind;
   if (kind == block_kind::device || kind == block_kind::registered) return hipSuccess;
   return length == 0 || length == found->second.bytes ? hipSuccess : hipErrorInvalidValue;

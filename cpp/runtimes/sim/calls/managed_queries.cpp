@@ -25,7 +25,7 @@ bool read_mostly(const managed_range& range) {
   return all;
 }
 
-// One location if the whole range agrees, else none.
+// The location that the whole range has in common, else none.
 int common_location(const managed_range& range, int managed_state::*field) {
   int common = no_location;
   bool first = true;
@@ -46,8 +46,8 @@ void fill_accessed_by(const managed_range& range, void* data, std::size_t slots)
   int device = 0;
   for (std::size_t slot = 0; slot < slots; ++slot) {
     while (device < 64 && (everywhere >> device & 1) == 0) ++device;
-    const int told = device < 64 ? device++ : no_location;
-    std::memcpy(out + slot * sizeof told, &told, sizeof told);
+    const int value = device < 64 ? device++ : no_location;
+    std::memcpy(out + slot * sizeof value, &value, sizeof value);
   }
 }
 
@@ -61,7 +61,7 @@ int coherency(const managed_range& range) {
 
 void write_int(void* data, int value) { std::memcpy(data, &value, sizeof value); }
 
-// Memory that is not managed only has a coherency: device memory coarse, host memory fine.
+// Memory that is not managed has only one attribute, its coherency: coarse on devices, fine on the host.
 hipError_t get_of_ordinary(const machine& m, void* data, hipMemRangeAttribute attribute,
                            std::uintptr_t address) {
   const auto found = containing(m.blocks, address);

@@ -1,4 +1,4 @@
-// Peer access between devices, and what joins them.
+// Peer access between devices, and their links.
 #include "calls/support.hpp"
 
 namespace hipsim::calls {
@@ -10,14 +10,14 @@ bool is_peer(const machine& m, int device, int peer) {
 
 constexpr std::uint32_t no_link = 0xFFFF'FFFF;  // AMD's library reports this without an error
 
-// The numbers of hsa_amd_link_info_type_t. NVLink has none; XGMI is what a HIP program can make of it.
+// The numbers of hsa_amd_link_info_type_t. NVLink has none and is reported as XGMI.
 std::uint32_t link_number(link_type type) { return type == link_type::pcie ? 2 : 4; }
 
 }  // namespace
 
 hipError_t hipDeviceCanAccessPeer(int* canAccessPeer, int device, int peer) {
   if (!canAccessPeer) return hipErrorInvalidValue;
-  if (device == peer) {  // before the range: (99, 99) is no error
+  if (device == peer) {  // checked before the range: (99, 99) is not an error
     *canAccessPeer = 0;
     return hipSuccess;
   }
@@ -35,7 +35,7 @@ hipError_t hipDeviceEnablePeerAccess(int peer, unsigned int flags) {
   auto& peers = m->at(device).peers;
   const auto bit = std::uint64_t{1} << peer;
   if ((peers & bit) != 0) return hipErrorPeerAccessAlreadyEnabled;
-  const bool for_all = m->quirk("peer_access_for_all");  // may find no memory, so before anything is changed
+  const bool for_all = m->quirk("peer_access_for_all");  // may throw std::bad_alloc, so before any change
   peers |= bit;
   m->at(peer).open_to_links |= for_all;
   return hipSuccess;
@@ -61,7 +61,8 @@ hipError_t hipDeviceGetP2PAttribute(int* value, hipDeviceP2PAttr attribute, int 
   if (srcDevice < 0 || dstDevice < 0) return hipErrorInvalidDevice;
   const auto link = m->profile.links.find({srcDevice, dstDevice});
   const bool linked = link != m->profile.links.end();
-  const bool atomics = !linked || link->second.type != link_type::pcie;  // AMD reports it for no link, too
+  const bool atomics =
+      !linked || link->second.type != link_type::pcie;  // AMD reports them also without a link
   switch (attribute) {
     case hipDevP2PAttrPerformanceRank:
       *value = linked ? static_cast<int>(link_number(link->second.type)) : static_cast<int>(no_link);

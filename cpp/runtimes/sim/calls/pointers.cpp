@@ -1,4 +1,4 @@
-// What HIP can tell about an address.
+// Queries of addresses.
 #include <cstring>
 
 #include "access.hpp"
@@ -8,7 +8,7 @@
 namespace hipsim::calls {
 namespace {
 
-// The allocation or mapped piece that holds an address.
+// The allocation or mapping that contains an address.
 struct located {
   bool known = false;
   std::uintptr_t base = 0;
@@ -18,7 +18,7 @@ struct located {
   unsigned int flags = 0;
   std::uint64_t id = 0;
   bool mapped = false;       ///< by hipMemMap, or by a pool
-  bool synchronous = false;  ///< what hipPointerSetAttribute left
+  bool synchronous = false;  ///< set by hipPointerSetAttribute
 };
 
 hipMemoryType type_of(block_kind kind) {
@@ -58,8 +58,8 @@ hipError_t write(void* data, Value value, hipError_t code = hipSuccess) {
   return code;
 }
 
-// Writes as many bytes as AMD's library does, which for some attributes are fewer than CUDA's. An address
-// that HIP does not know gets zeros as well, and mostly an error with them.
+// Writes as many bytes as AMD's library, for some attributes fewer than CUDA. For an unknown address it also
+// writes zeros, and mostly returns an error.
 hipError_t write_attribute(const machine& m, void* data, hipPointer_attribute attribute,
                            std::uintptr_t address, const located& at) {
   void* const pointer = at.known ? pointer_to(address) : nullptr;
@@ -68,8 +68,8 @@ hipError_t write_attribute(const machine& m, void* data, hipPointer_attribute at
   const auto code = at.known ? hipSuccess : hipErrorInvalidValue;
   switch (attribute) {
     case HIP_POINTER_ATTRIBUTE_CONTEXT: {
-      const bool told = at.type == hipMemoryTypeDevice && (!at.mapped || m.rules.keeps_only_errors);
-      return told ? write(data, context_of(at.device)) : hipErrorInvalidValue;
+      const bool has_context = at.type == hipMemoryTypeDevice && (!at.mapped || m.rules.keeps_only_errors);
+      return has_context ? write(data, context_of(at.device)) : hipErrorInvalidValue;
     }
     case HIP_POINTER_ATTRIBUTE_MEMORY_TYPE:
       return write(data, managed ? hipMemoryTypeHost : at.type, code);
@@ -145,7 +145,7 @@ hipError_t hipDrvPointerGetAttributes(unsigned int count, hipPointer_attribute* 
   return hipSuccess;
 }
 
-// All work is synchronous here, so it is remembered and no more.
+// All work is synchronous here, so the value is only stored.
 hipError_t hipPointerSetAttribute(const void* value, hipPointer_attribute attribute, hipDeviceptr_t ptr) {
   if (!value || !ptr || attribute != HIP_POINTER_ATTRIBUTE_SYNC_MEMOPS) return hipErrorInvalidValue;
   std::uint32_t wanted = 0;
@@ -162,7 +162,7 @@ hipError_t hipMemGetAddressRange(void** base, std::size_t* size, void* ptr) {
   const auto at = locate(*m, address_of(ptr));
   if (!at.known) return hipErrorNotFound;
   if (!base || !size) note("hipMemGetAddressRange", "a null output crashes the real library up to 7.12");
-  // AMD's library keeps the device's address of an allocation, and registered memory has none.
+  // AMD's library returns an allocation's device address, which registered memory does not have.
   const auto found = m->blocks.find(at.base);
   const bool registered =
       !at.mapped && found != m->blocks.end() && found->second.kind == block_kind::registered;

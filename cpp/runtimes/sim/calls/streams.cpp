@@ -1,5 +1,5 @@
-// Streams and events. All work is carried out by the call that orders it, so streams are always idle and a
-// missing synchronisation is not caught here; what remains are handles, and their rules.
+// Streams and events. Every call does its work before it returns, so streams are always idle, and the
+// simulator does not detect a missing synchronisation; here are only the handles and their rules.
 #include <chrono>
 
 #include "calls/support.hpp"
@@ -47,7 +47,7 @@ hipError_t hipStreamCreateWithPriority(hipStream_t* stream, unsigned int flags, 
   if (!stream || flags > hipStreamNonBlocking) return hipErrorInvalidValue;
   writing m;
   const auto id = m->new_id();
-  // A priority out of range is brought into it.
+  // A priority out of range is clamped.
   priority = std::min(std::max(priority, priority_greatest), priority_least);
   m->streams[id] = {current_device(), flags, priority};
   *stream = reinterpret_cast<hipStream_t>(id);
@@ -129,7 +129,7 @@ hipError_t hipEventCreateWithFlags(hipEvent_t* event, unsigned int flags) {
   constexpr unsigned int known = 0xe0000007;  // blocking, no timing, interprocess, release scopes
   const bool shared_and_timed =
       (flags & (hipEventDisableTiming | hipEventInterprocess)) == hipEventInterprocess;
-  process::thread().unrecorded = !event;  // in AMD's library too
+  process::thread().unrecorded = !event;  // as in AMD's library
   if (!event || (flags & ~known) != 0 || shared_and_timed) return hipErrorInvalidValue;
   writing m;
   const auto id = m->new_id();

@@ -1,4 +1,4 @@
-// What the call files share: handles as numbers, streams, the "undefined in the real library" answer.
+// What the call files share: handles as numbers, streams, results for undefined behaviour.
 #pragma once
 
 #include "calls.hpp"
@@ -15,34 +15,37 @@ template <class Pointer>
 }
 [[nodiscard]] inline void* pointer_to(std::uintptr_t address) { return reinterpret_cast<void*>(address); }
 
-/// The answer where AMD's library crashes or is undefined, with a line in the log.
+/// The result where AMD's library crashes or its behaviour is undefined, with a line in the log.
 [[nodiscard]] inline hipError_t undefined(const char* function, const std::string& what) {
   note(function, what + " (undefined in the real library)");
   return hipErrorInvalidValue;
 }
 
-/// The answer where AMD's library returns Success and a GPU then touches what it may not, which ends the
-/// process on hardware: IllegalAddress and a line in the log, or, with option.gpu_fault_aborts, the same end
-/// as there.
+/// The result where AMD's library returns Success and then a GPU accesses memory without a right, which ends
+/// the process on hardware: IllegalAddress and a line in the log; with option.gpu_fault_aborts the process
+/// ends too.
 [[nodiscard]] hipError_t gpu_fault(const char* function, const machine& m, const std::string& problem);
 
-/// The handle of a device's primary context carries the ordinal and nothing else. Not canonical, never zero.
+/// The handle of a device's primary context contains only the ordinal. Not a canonical address, never zero.
 inline constexpr std::uint64_t context_base = 0x51ac'0000'0000'0000;
 [[nodiscard]] inline hipCtx_t context_of(int device) {
   return reinterpret_cast<hipCtx_t>(context_base + static_cast<std::uint64_t>(device));
 }
 
 /// The device of a stream, or of the current thread for the null and per-thread streams.
-/// Returns hipSuccess, or what this release says of an invalid handle.
+/// Returns hipSuccess, or this release's error for an invalid handle.
 [[nodiscard]] hipError_t stream_device(const char* function, const machine& m, hipStream_t stream,
                                        int& device);
 
-/// [address, address + bytes) without wrapping round.
+/// Allocates pinned or managed memory, with checked arguments.
+[[nodiscard]] hipError_t allocate_on_host(void** ptr, std::size_t size, block_kind kind, unsigned int flags);
+
+/// Whether [address, address + bytes) wraps around the end of the address space.
 [[nodiscard]] inline bool wraps(std::uintptr_t address, std::uint64_t bytes) {
   return address + bytes < address;
 }
 
-/// Physical memory and rights follow whole pages.
+/// Physical memory and rights have page granularity.
 [[nodiscard]] inline bool page_aligned(std::uint64_t value) { return value % page_bytes == 0; }
 
 }  // namespace hipsim::calls

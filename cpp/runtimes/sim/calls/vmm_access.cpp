@@ -8,17 +8,17 @@ using piece_iterator = std::map<std::uintptr_t, mapping>::iterator;
 
 bool known_flags(unsigned int flags) { return flags == 0 || flags == 1 || flags == 3; }
 
-// The pieces that [address, address + size) names, as [first, last); empty if this release refuses the range.
+// The mappings in [address, address + size), as [first, last); empty if this release refuses the range.
 struct piece_range {
   piece_iterator first;
   piece_iterator last;
   [[nodiscard]] bool empty() const { return first == last; }
 };
 
-// What is mapped without a hole from a piece on, in its reservation, up to the piece that reaches `size`.
+// The mappings from a piece on, in its reservation and without a hole, up to the one that reaches `size`.
 struct stretch {
   std::uint64_t bytes = 0;
-  piece_iterator last;  ///< behind it
+  piece_iterator last;  ///< past the end
 };
 
 stretch stretch_from(machine& m, piece_iterator first, std::size_t size) {
@@ -35,8 +35,8 @@ stretch stretch_from(machine& m, piece_iterator first, std::size_t size) {
 }
 
 // HIP 7.0 to 7.2 add up the sizes of all of the reservation's pieces, in the order of heap addresses, until
-// they meet `size` or pass it. Whether the order is a good one nobody can know: here every order must do. Two
-// sizes are met in all: that of all pieces together, and a number of them where all have one size.
+// the sum is `size` or more. The order is unpredictable, so a size is accepted only if every order works.
+// That holds for the sum of all pieces, and for multiples of the piece size if all pieces have the same size.
 bool met_in_every_order(const machine& m, const mapping& piece, std::size_t size) {
   std::size_t sum = 0;
   bool alike = true;
@@ -54,9 +54,9 @@ piece_range pieces_at(machine& m, std::uintptr_t address, std::size_t size) {
   const auto first = m.mappings.find(address);
   if (first == m.mappings.end()) return none;
   const auto named = stretch_from(m, first, size);
-  if (named.bytes < size) return none;  // ROCr's rule, whatever HIP has measured
+  if (named.bytes < size) return none;  // ROCr's rule, independent of HIP's sum
   if (m.quirk("set_access_sums_in_heap_order") && !met_in_every_order(m, first->second, size)) return none;
-  // Before 7.0 the last piece may stick out beyond the size: all of it changes.
+  // Before 7.0 the last piece may extend beyond the size: all of it changes.
   const bool covered = m.rules.whole_pieces_only ? named.bytes == size : named.bytes >= size;
   return covered ? piece_range{first, named.last} : none;
 }
@@ -66,13 +66,13 @@ void set_bit(std::uint64_t& word, int device, bool on) {
   word = on ? word | bit : word & ~bit;
 }
 
-// A device may be given access to what it owns or can reach over a link.
+// A device may get access to its own memory, to host memory, and to that of linked devices.
 bool reachable(const machine& m, int device, const mapping& piece) {
   const int owner = m.memory_of(piece).device;
   return owner == host_device || owner == device || m.profile.linked(device, owner);
 }
 
-// Whether the driver still has the descriptor that the memory was imported by.
+// Whether the descriptor of an import is still open, if the driver needs it.
 bool has_its_descriptor(const machine& m, const mapping& piece) {
   const auto& handle = m.allocations.at(piece.allocation);
   return !handle.imported || !m.quirk("import_needs_descriptor") ||
@@ -89,7 +89,7 @@ hipError_t grant_to_host(machine& m, piece_range range, unsigned int flags) {
     if (!host_may_have_access(m, it->second)) return hipErrorInvalidValue;
   }
   for (auto it = range.first; it != range.last; ++it) {
-    auto changed = it->second;  // takes its place only where the kernel does as it says
+    auto changed = it->second;  // stored only after update_cpu_view succeeds
     changed.host_may_read = flags != 0;
     changed.host_may_write = flags == hipMemAccessFlagsProtReadWrite;
     m.update_cpu_view(it->first, changed);
@@ -119,7 +119,7 @@ hipError_t grant_to_device(machine& m, piece_range range, int device, unsigned i
 
 hipError_t apply(machine& m, piece_range range, const hipMemAccessDesc& desc) {
   if (!known_flags(desc.flags)) return hipErrorInvalidValue;
-  // 6.x takes every location for a device without looking at its type.
+  // 6.x treats every location as a device, whatever its type.
   const bool types_count = m.rules.whole_pieces_only;
   if (types_count && desc.location.type != hipMemLocationTypeDevice) {
     const bool numa = desc.location.type == hipMemLocationTypeHostNuma ||
@@ -144,7 +144,7 @@ hipError_t hipMemSetAccess(void* ptr, std::size_t size, const hipMemAccessDesc* 
     note("hipMemSetAccess", "the descriptor of the import was closed");
     return hipErrorInvalidValue;
   }
-  // One after another: those before a bad one stay applied.
+  // One after another: those before an invalid one stay applied.
   for (std::size_t i = 0; i < count; ++i) {
     if (const auto code = apply(*m, range, desc[i]); code != hipSuccess) return code;
   }

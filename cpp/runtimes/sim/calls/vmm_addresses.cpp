@@ -14,7 +14,7 @@ hipError_t hipMemAddressReserve(void** ptr, std::size_t size, std::size_t alignm
     return static_cast<hipError_t>(m->rules.reserve_bad_size_code);
   }
   *ptr = nullptr;
-  if (!m->shape(0).vmm) return hipErrorOutOfMemory;  // as where the driver has no virtual memory management
+  if (!m->shape(0).vmm) return hipErrorOutOfMemory;  // as on a driver without virtual memory management
   const auto address =
       m->addresses.reserve(size, m->quirk("reserve_ignores_alignment") ? 0 : alignment, address_of(addr));
   if (address == 0) return hipErrorOutOfMemory;
@@ -31,7 +31,7 @@ hipError_t hipMemAddressFree(void* ptr, std::size_t size) {
   if (found == m->reservations.end() || found->second.forgotten) {
     return undefined("hipMemAddressFree", hex(address_of(ptr)) + " is in no reservation");
   }
-  // HIP looks the range up by any address in it and ignores the size; both are worth a word.
+  // HIP finds the range by any address in it and ignores the size; the log reports both mistakes.
   if (found->first != address_of(ptr) || found->second.bytes != size) {
     note("hipMemAddressFree", "frees the whole reservation at " + hex(found->first) + " of " +
                                   std::to_string(found->second.bytes) + " bytes, whatever was asked");

@@ -6,7 +6,7 @@
 namespace hipsim::calls {
 namespace {
 
-constexpr std::size_t buffer_alignment_bytes = 2048;  // HIP's own check; ROCr's is the page
+constexpr std::size_t buffer_alignment_bytes = 2048;  // HIP's own check; ROCr checks for whole pages
 
 bool is_host(hipMemLocationType type) {
   return type == hipMemLocationTypeHost || type == hipMemLocationTypeHostNuma ||
@@ -34,7 +34,8 @@ hipError_t check_properties(const machine& m, const hipMemAllocationProp& prop) 
   if (!allowed_type(m, prop.type) || !allowed_location(m, prop.location.type)) return hipErrorInvalidValue;
   const bool names_device =
       prop.location.type == hipMemLocationTypeDevice || prop.location.type == hipMemLocationTypeHost;
-  if (names_device && !m.is_device(prop.location.id)) {  // the host's id is checked as if it were a device's
+  if (names_device &&
+      !m.is_device(prop.location.id)) {  // the id of a host location is checked like a device's
     return static_cast<hipError_t>(m.rules.create_bad_device_code);
   }
   if (prop.location.type == hipMemLocationTypeHostNuma && prop.location.id != 0) return hipErrorInvalidValue;
@@ -42,7 +43,8 @@ hipError_t check_properties(const machine& m, const hipMemAllocationProp& prop) 
 }
 
 hipError_t check_size(const machine& m, std::size_t size) {
-  if (size > m.profile.host_memory_bytes) return hipErrorOutOfMemory;  // HIP compares with the host's memory
+  if (size > m.profile.host_memory_bytes)
+    return hipErrorOutOfMemory;  // HIP compares the size with the host's memory
   if (size % buffer_alignment_bytes != 0) return hipErrorInvalidValue;
   return page_aligned(size) ? hipSuccess : hipErrorOutOfMemory;
 }

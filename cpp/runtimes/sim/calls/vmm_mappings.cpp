@@ -24,7 +24,7 @@ const char* map_refusal(const machine& m, std::uintptr_t address, std::size_t si
   return nullptr;
 }
 
-// Contiguous pieces of one reservation, from `first` on, that make up exactly `size`; 0 if none do.
+// How many contiguous pieces of one reservation, from `first` on, make up exactly `size`; 0 if none do.
 std::size_t pieces_covering(const machine& m, std::map<std::uintptr_t, mapping>::const_iterator first,
                             std::size_t size) {
   const auto end = first->first + size;
@@ -78,7 +78,7 @@ hipError_t hipMemUnmap(void* ptr, std::size_t size) {
   const auto count = pieces_covering(*m, first, size);
   const bool leaks = count > 1 && m->quirk("unmap_pieces_leaks");
   if (count == 0 && m->quirk("unmap_size_unchecked")) {
-    // The defect: the piece stays, the handle loses the program's reference.
+    // The defect: the piece stays mapped, but the handle loses the program's reference.
     if (auto& owner = m->allocations.at(first->second.allocation); owner.references > 0) --owner.references;
     return hipSuccess;
   }

@@ -1,4 +1,4 @@
-// Handles between processes: a descriptor of the memory file out, the same memory in.
+// Sharing memory between processes: export returns a descriptor of the memory file, import opens it.
 #include <cerrno>
 #include <system_error>
 
@@ -8,8 +8,8 @@
 namespace hipsim::calls {
 namespace {
 
-// The meaning of osHandle changed between releases; both are taken, unless a quirk names one. Descriptors are
-// small, pointers are not.
+// The meaning of osHandle changed between releases; both are accepted, unless a quirk allows only one.
+// Descriptors are small numbers, pointers are not.
 constexpr std::uintptr_t descriptors_end = 1'000'000;
 
 }  // namespace
@@ -44,7 +44,8 @@ hipError_t hipMemExportToShareableHandle(void* shareableHandle, hipMemGenericAll
   return hipSuccess;
 }
 
-// Of memory that is a file by itself: that made to be shared, or for RDMA. AMD's library takes any.
+// Works for memory with a file of its own: created as shareable, or for RDMA. AMD's library accepts any
+// memory.
 hipError_t hipMemGetHandleForAddressRange(void* handle, void* dptr, std::size_t size,
                                           hipMemRangeHandleType handleType, unsigned long long flags) {
   if (!handle || !dptr || size == 0 || flags != 0 || handleType != hipMemRangeHandleTypeDmaBufFd) {
@@ -88,7 +89,7 @@ hipError_t hipMemImportFromShareableHandle(hipMemGenericAllocationHandle_t* hand
   }
   auto file = memory_file::duplicate(descriptor);
   auto memory = m->known_memory(file->identity());
-  if (!memory) {  // another process's: it was charged there
+  if (!memory) {  // memory of another process, which is charged for it
     memory = std::make_shared<physical>();
     memory->device = m->owner_named(owner, current_device());
     memory->bytes = file->bytes();
