@@ -1,6 +1,7 @@
 """A client of test_holders.py: `python -m tests.hardware.attached NAME HOW`; prints JSON.
 
-HOW: whole reads every byte; some the first, last and middle ones of each tensor; kill too, and then ends itself.
+HOW: whole reads every byte; some the first, last and middle ones of each tensor; kill too, and then ends itself; write
+tries to fill each tensor with its number, and then is as whole.
 """
 
 from __future__ import annotations
@@ -25,21 +26,35 @@ def main() -> None:
         took = time.perf_counter() - began
         addresses = {one: layout[one].address for one in layout if layout[one].address is not None}
         tensors = [one for one in layout if layout[one].kind == "tensor"]
+        refused = [] if how != "write" else _written(layout, tensors)
         differing = sum(_differing(layout, one, number, how) for number, one in enumerate(tensors))
-        said = {
+        report = {
             "addresses": addresses,
+            "refused": refused,
             "differing": differing,
             "ms": took * 1e3,
             "drift": len(layout.drift()),
         }
-        print(json.dumps(said), flush=True)
+        print(json.dumps(report), flush=True)
         if how == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+def _written(layout: Any, tensors: list[str]) -> list[str]:
+    """Fills each tensor with its number. Those that may not be written."""
+    refused = []
+    for number, name in enumerate(tensors):
+        try:
+            layout.fill(name, number)
+        except hipplan.ApplyError as error:
+            assert error.diagnostics[0].code == "HP213", error
+            refused.append(name)
+    return refused
+
+
 def _differing(layout: Any, name: str, number: int, how: str) -> int:
     """Elements that are not the tensor's number."""
-    if how == "whole":
+    if how in ("whole", "write"):
         return int((layout.read(name) != number).sum())
     piece, count = layout[name], 0
     size = min(piece.size, 1 << 16)

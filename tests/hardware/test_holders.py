@@ -19,6 +19,8 @@ import pytest
 import hipplan
 from hipplan.cli.main import run
 from hipplan.holders import asking, names
+from hipplan.machines.discover import discover
+from hipplan.program.sure_access import concerned
 from hipplan.units import parse_size
 from tests.conftest import ROOT
 from tests.hardware.machine import MIB, Machine
@@ -87,6 +89,60 @@ def test_many_attach_and_half_of_them_are_killed(machine: Machine, up: Up) -> No
     assert all(one["addresses"] == found[0]["addresses"] for one in found)
     wait_until(lambda: not asking.status("held")["attached"], "the end of those attached")
     wait_until(lambda: _counted(own) <= descriptors, "as few descriptors as before")
+
+
+def test_what_one_process_writes_another_reads_where_the_plan_allows_it(machine: Machine, up: Up) -> None:
+    elements = 3 * MIB // 4
+    wanted = plan()
+    wanted["regions"]["cache"] = {
+        "device": "gpu.0",
+        "attached": "rw",
+        "chunk": 2 * MIB,
+        "tensors": {name: {"dtype": "u32", "shape": [elements]} for name in ("k", "v")},
+    }
+    wanted["contents"]["cache"] = {"value": 0}
+    up(wanted)
+    assert client("whole")["differing"] == 2 * elements
+    written = client("write")
+    assert written["refused"] == [f"model.t{number}" for number in range(TENSORS)]
+    assert (written["differing"], written["drift"]) == (0, 0)
+    read = client("whole")
+    assert (read["differing"], read["drift"]) == (0, 0)
+
+
+def test_mappings_of_one_range_may_differ_and_seals_hold(machine: Machine, up: Up, tmp_path: Path, capfd: Any) -> None:
+    size = 4 * MIB
+
+    def mail(*sizes: int) -> dict[str, Any]:
+        mappings = [{"allocation": "a"}, {"allocation": "b", "attached": "rw"}]
+        return {
+            "hipplan": 1,
+            "devices": {"gpu": {"count": 1}},
+            "allocations": {name: {"size": size} for name, size in zip("ab", sizes, strict=True)},
+            "reservations": {"mail": {"access": {"gpu.0": "rw"}, "mappings": mappings}},
+            "regions": {"table": {"size": size, "seal": True, "attached": "rw"}},
+            "contents": {"mail[0]": {"value": 1}, "mail[1]": {"value": 2}, "table": {"value": 3}},
+        }
+
+    profile = discover(machine.chosen, lambda _: ())
+    if not machine.simulated and profile.runtime != "cuda" and profile.version < (7, 0):
+        machine.new_descriptors = True  # AMD's 6.4 keeps one of each allocation that it has imported
+    up(mail(size, size))
+    with hipplan.attach("held", answer=False) as layout:
+        for name in ("mail[0]", "table"):
+            with pytest.raises(hipplan.ApplyError, match="HP213"):
+                layout.fill(name, 9)
+        layout.fill("mail[1]", 4)
+        layout.unseal("table")
+        layout.fill("table", 5)
+        layout.seal("table")
+        assert [set(layout.read(name).tobytes()) for name in ("mail[0]", "mail[1]", "table")] == [{1}, {4}, {5}]
+        assert layout.drift() == []
+    file = tmp_path / "unequal.yaml"
+    file.write_text(json.dumps(mail(size, 2 * size)))
+    is_refused = concerned(profile)
+    assert run(["replace", "held", str(file), "--quiet"]) == (3 if is_refused else 0)
+    assert ("HP309" in capfd.readouterr().err) == is_refused
 
 
 def test_a_holder_takes_no_device_memory_of_its_own(machine: Machine, up: Up) -> None:
