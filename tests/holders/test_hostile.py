@@ -217,16 +217,16 @@ def liar(folder: Path) -> Iterator[Callable[[Sequence[Packet]], None]]:
     door.close()
 
 
-def made(**changed: Any) -> list[Packet]:
-    """An answer to attach: of a program that is one, or is not."""
+def made(access: str = "r", **changed: Any) -> list[Packet]:
+    """An answer to attach: of a program that is one, or is not. access: what this process has."""
     from hipplan.program import held, written
 
     program = hipplan.compile(
         {"hipplan": 1, "devices": {"gpu": {"count": 1}}, "regions": {"x": {"size": "2MiB"}}}, "sim-2"
     )
     whole = held.as_held(held.at_known_places(held.holdable(program)), {"x": 0x680000000000})
-    said = {"program": written.write(whole), "family": "sim", **changed}
-    encoded = strict_json.dumps({"made": said}).encode()
+    answer = {"made": {"program": written.write(whole), "family": "sim", **changed}, "access": access, "allows": "plan"}
+    encoded = strict_json.dumps(answer).encode()
     return [head(len(encoded), 1), b"J" + encoded, (b"F", 1)]
 
 
@@ -242,6 +242,7 @@ def made(**changed: Any) -> list[Packet]:
         (made(program="{}"), "HP028"),
         (made(program="[" * 10_000), "HP028"),
         (made(family="cuda"), "HP454"),
+        (made(access="rw"), "HP455"),  # more than was asked for
         (made(), "HP401"),  # the descriptor is of no memory
     ],
 )
