@@ -75,6 +75,69 @@ assert libc.kfdsim_used(0) == 0 and not ledger()["exported"]
     )
 
 
+def test_memory_with_an_address_is_exported_with_its_bytes(program: Program) -> None:
+    """What hipMalloc has; also where the host sees it, then and later. Registered memory is refused."""
+    program("""
+import mmap, socket
+ours, theirs = socket.socketpair()
+child = os.fork()
+if not child:
+    ours.close()
+    driver = Driver()
+    base, whole = 0x7000_0000_0000, 4 * MIB
+    before = driver.allocate(MIB, base + whole)
+    made = driver.call("alloc_memory_of_gpu", address=base, size=whole, gpu_id=driver.gpus[0], flags=VRAM | WRITABLE)
+    node = os.open("/dev/dri/renderD128", os.O_RDWR)
+    libc.mmap.restype = c_void_p
+    def seen(): return libc.mmap(None, ctypes.c_size_t(whole), 3, 1, node, ctypes.c_long(made.offset))
+    first = (c_char * whole).from_address(seen())
+    driver.map(made.handle, 0)
+    source, given = driver.host(b"by the GPU")
+    queue = Queue(driver)
+    queue.copy(base + 3 * MIB, ctypes.addressof(given), 10)
+    first[:11] = b"by the host"
+    descriptor = driver.call("export_dmabuf", handle=made.handle).descriptor
+    assert os.fstat(descriptor).st_size >= whole
+    assert mmap.mmap(descriptor, whole)[:11] == b"by the host"
+    first[100:105] = b"later"
+    later = (c_char * whole).from_address(seen())
+    later[200:209] = b"elsewhere"
+    assert later[:11] == b"by the host" and first[200:209] == b"elsewhere"
+    assert first[3 * MIB : 3 * MIB + 10] == b"by the GPU"
+    queue.copy(base + 2 * MIB, ctypes.addressof(given), 10)
+    theirs.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptor.to_bytes(4, "little"))])
+    try: driver.call("export_dmabuf", handle=source)
+    except OSError as error: assert error.errno == errno.EPERM
+    else: raise AssertionError("registered memory was exported")
+    again = driver.call("export_dmabuf", handle=made.handle).descriptor
+    driver.unmap(made.handle, 0)
+    driver.free(made.handle)
+    assert [one["size"] for one in ledger()["exported"]] == [whole] and libc.kfdsim_used(0) == whole + MIB
+    os.close(descriptor)
+    assert theirs.recv(1) == b"y"  # the other process has imported and closed it
+    os.close(again)
+    assert libc.kfdsim_used(0) == MIB and not ledger()["exported"]
+    os._exit(0)
+theirs.close()
+_, (descriptor,), _, _ = socket.recv_fds(ours, 1, 1)
+driver = Driver()
+at = 0x7100_0000_0000
+imported = driver.call("import_dmabuf", address=at, gpu_id=driver.gpus[0], descriptor=descriptor).handle
+os.close(descriptor)
+driver.map(imported, 0)
+target, taken = driver.host(b"\\0" * 4096)
+queue = Queue(driver)
+for offset, text in ((0, b"by the host"), (100, b"later"), (200, b"elsewhere"), (2 * MIB, b"by the GPU"),
+                     (3 * MIB, b"by the GPU"), (MIB, bytes(10))):
+    queue.copy(ctypes.addressof(taken), at + offset, len(text))
+    assert taken.raw[: len(text)] == text, (offset, taken.raw[:16])
+driver.unmap(imported, 0)
+driver.free(imported)
+ours.send(b"y")
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+""")
+
+
 def test_what_is_no_dma_buf_is_refused(program: Program, tmp_path: Path) -> None:
     program(f"""
 driver = Driver()

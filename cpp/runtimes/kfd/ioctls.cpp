@@ -129,7 +129,8 @@ int do_import_dmabuf(kfd_ioctl_import_dmabuf_args& wanted) {
 
 int do_export_dmabuf(kfd_ioctl_export_dmabuf_args& wanted) {
   const auto* const found = allocation_of(wanted.handle);
-  if (!found || !found->memory->shareable) return EINVAL;
+  if (!found || found->memory->flags & KFD_IOC_ALLOC_MEM_FLAGS_DOORBELL) return EINVAL;
+  if (found->memory->registered) return EPERM;  // as the kernel's amdgpu_gem_prime_export
   const int descriptor = export_memory(found->memory);
   if (descriptor < 0) return errno;
   wanted.dmabuf_fd = static_cast<u32>(descriptor);

@@ -46,8 +46,8 @@ struct gpu_state {
 };
 
 /// A piece of physical memory. Most memory of all GPUs is in one sparse memory file of this process. Virtual
-/// memory has files of its own, which other processes can open too. Registered memory stays at the program's
-/// address.
+/// memory has files of its own, which other processes can open too, and so has exported memory. Registered
+/// memory stays at the program's address.
 struct physical {
   u64 id = 0;
   u64 size = 0;
@@ -60,6 +60,7 @@ struct physical {
   bool shareable = false;  ///< has a file of its own: its bytes live as long as a descriptor
   bool foreign = false;    ///< another process made it
   u64 inode = 0;           ///< of a file of its own
+  u64 moved_from = 0;      ///< where in the memory file it was until it was exported
   int references = 1;
   char* view = nullptr;
 };

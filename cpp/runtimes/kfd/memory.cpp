@@ -57,6 +57,73 @@ void uncount(const physical& memory) {
   }
 }
 
+// Where this process sees bytes of the memory file.
+struct seen {
+  u64 address, size, offset;
+  int protection;
+};
+
+std::vector<seen> seen_between(u64 first, u64 end) {
+  std::vector<seen> found;
+  struct stat file {};
+  FILE* const maps = fopen("/proc/self/maps", "re");
+  if (!maps || fstat(machine().memory, &file) != 0) return found;
+  char line[512];
+  while (fgets(line, sizeof line, maps)) {
+    unsigned long long begin, last, offset, inode;
+    char rights[5];
+    if (std::sscanf(line, "%llx-%llx %4s %llx %*s %llu", &begin, &last, rights, &offset, &inode) != 5 ||
+        inode != file.st_ino || !std::strstr(line, "memfd:kfdsim-memory"))
+      continue;
+    const u64 low = std::max<u64>(offset, first), high = std::min<u64>(offset + (last - begin), end);
+    if (low >= high) continue;
+    const int protection = (rights[0] == 'r' ? PROT_READ : 0) | (rights[1] == 'w' ? PROT_WRITE : 0) |
+                           (rights[2] == 'x' ? PROT_EXEC : 0);
+    found.push_back({begin + (low - offset), high - low, low, protection});
+  }
+  fclose(maps);
+  return found;
+}
+
+// What was written of the memory file between two offsets, into another file.
+bool copy_written(u64 first, u64 end, const char* bytes, int to) {
+  const int from = machine().memory;
+  const auto last = static_cast<off_t>(end);
+  for (off_t data = lseek(from, at(first), SEEK_DATA); data >= 0 && data < last;
+       data = lseek(from, data, SEEK_DATA)) {
+    const off_t hole = std::min(lseek(from, data, SEEK_HOLE), last);
+    while (data < hole) {
+      const u64 inside = static_cast<u64>(data) - first;
+      const auto done = pwrite(to, bytes + inside, static_cast<u64>(hole - data), at(inside));
+      if (done < 0) return false;
+      data += done;
+    }
+  }
+  return true;
+}
+
+// Memory of the memory file gets a file of its own, seen wherever it was seen before: a descriptor of it must
+// not give away all else. What the program writes at this very moment may be lost, which no program can rely
+// on.
+bool move_to_own_file(physical* memory) {
+  const u64 first = memory->offset, end = first + memory->size;
+  const char* const bytes = view(memory);
+  if (!bytes || !make_shareable(memory)) return false;
+  memory->moved_from = first;
+  bool done = copy_written(first, end, bytes, memory->file);
+  for (const auto& one : seen_between(first, end)) {
+    void* const address = reinterpret_cast<void*>(one.address);
+    const off_t offset = at(one.offset - first);
+    const auto mapped = syscall(SYS_mmap, address, one.size, one.protection,
+                                MAP_SHARED | MAP_FIXED | MAP_NORESERVE, memory->file, offset);
+    done = done && mapped != -1;
+    madvise(address, one.size, MADV_DONTFORK);
+  }
+  if (!done) log(0, "memory cannot be exported whole: %s", std::strerror(errno));
+  fallocate(machine().memory, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at(first), at(memory->size));
+  return done;
+}
+
 void drop(physical* memory) {
   auto& here = machine();
   if (memory->counted) uncount(*memory);
@@ -96,8 +163,8 @@ bool make_shareable(physical* memory) {
   const int file = static_cast<int>(syscall(SYS_memfd_create, "kfdsim-dmabuf", MFD_CLOEXEC));
   if (file < 0) return false;
   struct stat named {};
-  if (ftruncate(file, at(page_bytes + memory->size)) != 0 ||
-      pwrite(file, &shared, sizeof shared, 0) != static_cast<ssize_t>(sizeof shared) ||
+  if (ftruncate(file, at(memory->size + page_bytes)) != 0 ||
+      pwrite(file, &shared, sizeof shared, at(memory->size)) != static_cast<ssize_t>(sizeof shared) ||
       fstat(file, &named) != 0) {
     const int error = errno;
     syscall(SYS_close, file);
@@ -105,7 +172,7 @@ bool make_shareable(physical* memory) {
     return false;
   }
   memory->file = file;
-  memory->offset = page_bytes;
+  memory->offset = 0;
   memory->shareable = true;
   memory->inode = named.st_ino;
   machine().shareable[memory->inode] = memory;
@@ -169,13 +236,20 @@ u64 mmap_offset(const physical& memory) {
 }
 
 std::pair<const physical*, u64> memory_at(u64 offset) {
-  if (!(offset & own_file)) return {nullptr, offset};
+  if (!(offset & own_file)) {
+    for (const auto& [inode, memory] : machine().shareable) {
+      if (memory->moved_from && offset - memory->moved_from < memory->size)
+        return {memory, offset - memory->moved_from};
+    }
+    return {nullptr, offset};
+  }
   const auto found = machine().memories.find((offset & ~own_file) >> id_shift);
   const u64 inside = offset % (1ull << id_shift);
   return {found == machine().memories.end() ? nullptr : found->second, inside};
 }
 
 int export_memory(physical* memory) {
+  if (!memory->shareable && !move_to_own_file(memory)) return -1;
   const int descriptor = opened_again(memory->file);
   if (descriptor >= 0 && !lock(descriptor, F_RDLCK)) {
     const int error = errno;
@@ -187,7 +261,10 @@ int export_memory(physical* memory) {
 }
 
 bool read_dmabuf(int descriptor, dmabuf* out) {
-  return pread(descriptor, out, sizeof *out, 0) == static_cast<ssize_t>(sizeof *out) &&
+  struct stat file {};
+  if (fstat(descriptor, &file) != 0) return false;
+  return pread(descriptor, out, sizeof *out, file.st_size - off_t{page_bytes}) ==
+             static_cast<ssize_t>(sizeof *out) &&
          out->magic == dmabuf_magic;
 }
 
@@ -206,7 +283,6 @@ physical* import_memory(int descriptor, const dmabuf& shared) {
   if (kept < 0) return nullptr;
   auto* const memory = new_record(shared.size, shared.flags, static_cast<u32>(gpu));
   memory->file = kept;
-  memory->offset = page_bytes;
   memory->shareable = memory->foreign = true;
   memory->inode = named.st_ino;
   here.shareable[memory->inode] = memory;

@@ -1,6 +1,6 @@
 // Physical memory: where it is, how much is used, and how another process or libdrm gets it.
 //
-// A DMA-BUF is a descriptor of the memory's own file, whose first page describes it. Each export opens that
+// A DMA-BUF is a descriptor of the memory's own file, whose last page describes it. Each export opens that
 // file again and locks it: the kernel keeps the lock while any process has that descriptor, or has imported
 // it.
 #pragma once
