@@ -117,8 +117,6 @@ def test_what_is_not_one_handle_is_refused(name: str, message: str, layout: hipp
 
 
 def test_a_driver_that_refuses_is_told(layout: hipplan.Layout) -> None:
-    with pytest.raises(hipplan.ApplyError, match="hipMemGetHandleForAddressRange"):
-        layout.export_dma_buf("range[1]")
     layout.runtime.arm_faults("hipMemGetHandleForAddressRange@1=hipErrorOutOfMemory")
     before = len(list(Path("/proc/self/fd").iterdir()))
     with pytest.raises(hipplan.ApplyError, match="hipErrorOutOfMemory") as caught:

@@ -180,6 +180,42 @@ void machine::update_cpu_view(std::uintptr_t address, mapping& piece) {
   piece.cpu_rights = rights;
 }
 
+const memory_file& machine::own_file(std::uintptr_t address, block& owner) {
+  if (!owner.own_file) {
+    owner.memory.move_to_own_file(owner_name(owner.device));
+    owner.own_file = true;
+    if (shape(owner.device).host_visible) {
+      show_to_cpu(address, owner.memory.bytes(), PROT_READ | PROT_WRITE, owner.memory.file()->descriptor(),
+                  0);
+    }
+  }
+  return *owner.memory.file();
+}
+
+const memory_file& machine::own_file(const mapping& piece) {
+  const auto memory = allocations.at(piece.allocation).memory;
+  if (memory->identity == 0) {
+    memory->memory.move_to_own_file(owner_name(memory->device));
+    memory->identity = memory->memory.file()->identity();
+    by_identity_[memory->identity] = memory;
+    for (const auto& [address, other] : mappings) {
+      if (other.cpu_rights == PROT_NONE || &memory_of(other) != memory.get()) continue;
+      show_to_cpu(address, other.bytes, other.cpu_rights, memory->memory.file()->descriptor(), 0);
+    }
+  }
+  return *memory->memory.file();
+}
+
+void machine::drop_exported_block(block& gone) {
+  auto memory = std::make_shared<physical>();
+  memory->device = gone.device;
+  memory->bytes = memory->charged_bytes = gone.memory.bytes();
+  memory->identity = gone.memory.file()->identity();
+  memory->memory = std::move(gone.memory);
+  by_identity_[memory->identity] = memory;
+  drop_memory(std::move(memory));
+}
+
 void machine::add_block(std::uintptr_t address, block fresh) {
   if (fresh.kind == block_kind::registered) {
     registered_.insert(address);
@@ -198,7 +234,11 @@ void machine::drop_block(std::map<std::uintptr_t, block>::iterator it) {
     case block_kind::device:
       if (shape(gone.device).host_visible) hide_or_throw(address, bytes);
       addresses.release(address, bytes);
-      credit(gone.device, bytes);
+      if (gone.own_file) {
+        drop_exported_block(gone);
+      } else {
+        credit(gone.device, bytes);
+      }
       break;
     case block_kind::pinned:
     case block_kind::managed:

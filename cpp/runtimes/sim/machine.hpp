@@ -82,6 +82,7 @@ struct block {
   std::uint32_t flags = 0;
   bool synchronous = false;  ///< SYNC_MEMOPS of hipPointerSetAttribute
   bool pooled = false;       ///< from hipMallocAsync; since 7.0 that is virtual memory
+  bool own_file = false;     ///< device memory that was exported
   extent memory;             ///< device memory only
   managed_ranges managed;    ///< managed memory only
 };
@@ -181,6 +182,10 @@ class machine {
     return *allocations.at(piece.allocation).memory;
   }
 
+  /// The file of device memory alone, made now if its bytes still lie in the device's.
+  [[nodiscard]] const memory_file& own_file(std::uintptr_t address, block& owner);
+  [[nodiscard]] const memory_file& own_file(const mapping& piece);
+
   void add_block(std::uintptr_t address, block fresh);
   void drop_block(std::map<std::uintptr_t, block>::iterator it);
   /// Drops registrations in a range that the kernel has just allocated: the program must have unmapped it.
@@ -193,6 +198,8 @@ class machine {
   /// Credits the memory, if this was the last reference to it.
   void drop_memory(std::shared_ptr<physical> memory);
   void forget_unshared_memory();
+  /// Frees exported memory, or keeps it while a descriptor of it is open.
+  void drop_exported_block(block& gone);
 
   std::uint64_t next_id_ = 0x51a0'0000'0000'0000;  // not canonical: dereferencing one faults
   std::unordered_map<std::uint64_t, std::weak_ptr<physical>> by_identity_;

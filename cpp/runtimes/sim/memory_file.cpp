@@ -11,11 +11,13 @@
 #include <new>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
 namespace hipsim {
 namespace {
 
 constexpr std::uint64_t pool_bytes = std::uint64_t{1} << 62;
+constexpr std::uint64_t bounce_bytes = std::uint64_t{1} << 20;
 constexpr std::string_view name_prefix = "hipsim-";
 
 [[noreturn]] void throw_errno(const char* what) {
@@ -155,6 +157,19 @@ std::string owner_of_memory_file(int descriptor) {
   const std::string prefix = "/memfd:" + std::string(name_prefix);
   if (!name.starts_with(prefix)) return {};
   return std::string(name.substr(prefix.size(), name.find(' ') - prefix.size()));  // " (deleted)" follows
+}
+
+void extent::move_to_own_file(const std::string& owner) {
+  auto file = std::make_shared<memory_file>(owner, bytes_);
+  std::vector<std::byte> bounce(std::min(bytes_, bounce_bytes));
+  const auto end = offset_ + bytes_;
+  for (auto at = file_->written_from(offset_, end); at < end; at = file_->written_from(at, end)) {
+    const auto step = std::min<std::uint64_t>(file_->unwritten_from(at, end) - at, bounce.size());
+    file_->read(at, bounce.data(), step);
+    file->write(at - offset_, bounce.data(), step);
+    at += step;
+  }
+  *this = extent(std::move(file), 0, bytes_);
 }
 
 extent memory_pool::take(std::uint64_t bytes) {

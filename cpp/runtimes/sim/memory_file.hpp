@@ -77,6 +77,9 @@ class extent {
     if (file_ && file_.use_count() > 1) (void)file_->discard(offset_, bytes_);
   }
 
+  /// Moves the bytes into a file of their own, of which a descriptor can be handed out.
+  void move_to_own_file(const std::string& owner);
+
   [[nodiscard]] memory_file* file() const { return file_.get(); }
   [[nodiscard]] std::uint64_t offset() const { return offset_; }
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }

@@ -44,25 +44,30 @@ hipError_t hipMemExportToShareableHandle(void* shareableHandle, hipMemGenericAll
   return hipSuccess;
 }
 
-// Works for memory with a file of its own: created as shareable, or for RDMA. AMD's library accepts any
-// memory.
+// Works for all device memory; the descriptor is of the whole allocation. AMD's 7.2 checks the size for
+// memory of hipMalloc alone.
 hipError_t hipMemGetHandleForAddressRange(void* handle, void* dptr, std::size_t size,
                                           hipMemRangeHandleType handleType, unsigned long long flags) {
   if (!handle || !dptr || size == 0 || flags != 0 || handleType != hipMemRangeHandleTypeDmaBufFd) {
     return hipErrorInvalidValue;
   }
-  const reading m;
+  const auto address = address_of(dptr);
+  writing m;
   if (!m->rules.range_handles) return hipErrorNotSupported;
-  const auto piece = containing(m->mappings, address_of(dptr));
-  if (piece == m->mappings.end() || address_of(dptr) + size > piece->first + piece->second.bytes) {
-    return hipErrorInvalidValue;
+  const memory_file* file = nullptr;
+  if (const auto piece = m->mappings.find(address); piece != m->mappings.end()) {
+    if (size > piece->second.bytes) return hipErrorInvalidValue;
+    if (m->memory_of(piece->second).device == host_device) {
+      note("hipMemGetHandleForAddressRange", "the simulator exports no memory of the host");
+      return hipErrorNotSupported;
+    }
+    file = &m->own_file(piece->second);
+  } else if (const auto found = containing(m->blocks, address);
+             found != m->blocks.end() && found->second.kind == block_kind::device) {
+    if (size > found->first + found->second.bytes - address) return hipErrorInvalidValue;
+    file = &m->own_file(found->first, found->second);
   }
-  const auto& memory = m->memory_of(piece->second);
-  if (memory.identity == 0) {
-    note("hipMemGetHandleForAddressRange", "the simulator has no descriptor of memory that is not shareable");
-    return hipErrorNotSupported;
-  }
-  const int descriptor = memory.memory.file()->share();
+  const int descriptor = file ? file->share() : -1;
   if (descriptor < 0) return hipErrorInvalidValue;
   *static_cast<int*>(handle) = descriptor;
   return hipSuccess;
