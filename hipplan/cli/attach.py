@@ -1,6 +1,7 @@
 """hipplan attach: run a command whose hipplan.attach() finds a holder.
 
-It waits until all is filled. Then the command replaces this one; its environment has HIPPLAN_HOLDER.
+It waits until all is filled. Then the command replaces this one; its environment has HIPPLAN_HOLDER. It may
+write what the plan marks with attached: rw; hipplan.attach(access=...) in the command asks for more or less.
 Exit code: that of the command; 4 there is no such holder, 2 there is no such command.
 
 Examples:

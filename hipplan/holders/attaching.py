@@ -46,10 +46,10 @@ class Attachment:
         """Of Layout.lost: replaced, closed or ended; empty while the holder keeps the same."""
         if self._detached:
             return ""
-        said = self._line.heard()
-        if said is None:
+        packet = self._line.heard()
+        if packet is None:
             return "ended"
-        return {CLOSED: "closed", REPLACED: "replaced"}.get(said, "")
+        return {CLOSED: "closed", REPLACED: "replaced"}.get(packet, "")
 
     def why_read_only(self, mapping: str, range_: str) -> tuple[str, str] | None:
         """Why this process may not write a mapping of a range, and what to do; None if attaching is not why."""
@@ -169,11 +169,16 @@ def _attaching(name: str, access: Access, until: float) -> Iterator[tuple[Attach
 def _with_hint(error: ApplyError) -> ApplyError:
     """Addresses are chosen by the holder, so its plan is not what to change here."""
     hint = 'attach before other memory takes the addresses, or use attach(addresses="any")'
-    found = [
+    diagnostics = [
         replace(diagnostic, hint=hint) if diagnostic.code == "HP404" else diagnostic for diagnostic in error.diagnostics
     ]
     failed_apply = ApplyError(
-        found, step=error.step, call=error.call, code=error.code, undone=error.undone, not_as_it_was=error.not_as_it_was
+        diagnostics,
+        step=error.step,
+        call=error.call,
+        code=error.code,
+        undone=error.undone,
+        not_as_it_was=error.not_as_it_was,
     )
     failed_apply.__cause__ = error.__cause__
     return failed_apply

@@ -33,7 +33,8 @@ class TorchPool:
         if len(resource.held_by) > 1:
             raise ValueError(f"'{name}' is on several devices; a pool needs memory on one device")
         if resource.kind != "device" and dict(resource.access).get(resource.device) != "rw":
-            raise ValueError(f"{resource.device} may not write '{name}'")
+            hint = "give it access rw in the plan, and attached: rw where a holder keeps the memory"
+            raise ValueError(f"{resource.device} may not write '{name}': {hint}")
         self.device = devices[resource.device]
         """Its ordinal, HIP's and PyTorch's."""
         self.native = _core.MemoryPool(state.runtime, name, self.device, piece.address, resource.size, holding.leases)

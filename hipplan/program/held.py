@@ -1,7 +1,7 @@
 """Programs whose memory outlives the process that made it: what a holder can hold, and what an attaching process maps.
 
-A holder keeps descriptors of allocations. Whoever attaches imports them, and reserves, maps and gives rights as the
-program says, at its addresses, so that both sides have the same names at the same places.
+A holder keeps descriptors of allocations. A process that attaches imports them, reserves and maps at the program's
+addresses, and gives devices the rights that the program has for attached processes: the same names at the same places.
 """
 
 from __future__ import annotations
@@ -112,10 +112,10 @@ def _refused(program: Program) -> Iterator[Diagnostic]:
     for name, shared in program.shared.items():
         why = "map: is for ranks that apply together; attached processes can map all of it"
         yield Diagnostic("HP450", f"a holder cannot hold '{name}' for ranks", shared.origin, why=why)
-    ours = contents.lane_names(program)
+    lanes = contents.lane_names(program)
     for step in program.making:
         kept = isinstance(step, steps.CreateAllocation) or step.makes in ("", "reservation", "mapping")
-        if not kept and step.name not in ours:
+        if not kept and step.name not in lanes:
             why = _WHY[step.makes]
             yield Diagnostic("HP450", f"a holder cannot hold '{step.name}'", step.origin, why=why, hint=hint)
     if not any(isinstance(step, steps.CreateAllocation) for step in program.making):
@@ -123,7 +123,7 @@ def _refused(program: Program) -> Iterator[Diagnostic]:
 
 
 def at_known_places(program: Program) -> Program:
-    """With addresses that `hipplan lock` chooses, so that they are free in whoever attaches."""
+    """With addresses that `hipplan lock` chooses, so that they are free in a process that attaches."""
     at = lock(program).addresses
 
     return replace(program, steps=tuple(_placed(step, at) for step in program.steps))
@@ -131,8 +131,8 @@ def at_known_places(program: Program) -> Program:
 
 def as_held(program: Program, at: Mapping[str, int]) -> Program:
     """What a process can attach to, without the text of the plan. at: where each reservation is."""
-    ours = contents.lane_names(program)
-    held = tuple(_placed(replace(step, origin=None), at) for step in program.making if step.name not in ours)
+    lanes = contents.lane_names(program)
+    held = tuple(_placed(replace(step, origin=None), at) for step in program.making if step.name not in lanes)
     return replace(program, steps=held, warnings=(), source=program.name)
 
 
@@ -180,7 +180,7 @@ def attached(program: Program, here: Machine, access: Access, addresses: Address
     most = {mapping.name: _most(mapping, access) for mapping in _mappings(program)}
     there = program.measured.devices if program.measured else []
     same = {number: _same(there[number], number, here) for number in program.devices.values()}
-    ordinals = {name: found for name, number in program.devices.items() if (found := same[number]) is not None}
+    ordinals = {name: own for name, number in program.devices.items() if (own := same[number]) is not None}
     names = {number: name for name, number in program.devices.items()}
 
     def mapped(step: steps.Step) -> steps.Step | None:
@@ -231,8 +231,8 @@ def _same(device: MachineDevice, ordinal: int, here: Machine) -> int | None:
     """The ordinal here of a device that another process sees; None if this one does not see it."""
     for key in ("uuid", "pci"):
         if (known := getattr(device, key)) is not None:
-            alike = (n for n, one in enumerate(here.devices) if bare_uuid(getattr(one, key) or "") == bare_uuid(known))
-            return next(alike, None)
+            ids = (bare_uuid(getattr(own, key) or "") for own in here.devices)
+            return next((number for number, own_id in enumerate(ids) if own_id == bare_uuid(known)), None)
     return ordinal if ordinal < len(here.devices) else None
 
 
