@@ -19,6 +19,7 @@ from hipplan.layout.state import State
 from hipplan.layout.streams import Stream
 from hipplan.layout.together import Together
 from hipplan.layout.transfer import UnderWay
+from hipplan.layout.turn import Turn
 from hipplan.layout.undo import NOTHING, Undone, give_back
 from hipplan.layout.views import Piece
 from hipplan.layout.watching import Watches
@@ -104,6 +105,8 @@ class Holding:
         self.record = record
         """Who writes down what is done."""
         self.lock = threading.RLock()  # a signal's handler may close what its thread is closing
+        self.turn = Turn(self.lock, self.under_way)
+        """Whose it is to move bytes."""
         self._process = os.getpid()
 
     @property

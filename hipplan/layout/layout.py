@@ -131,12 +131,14 @@ class Layout(MovesBytes):
     ) -> Difference:
         """Changes this layout in place to match a plan; print() the returned difference to see what was changed.
 
+        It waits for a change or a copy that another thread has begun, as remap, sleep and wake do.
+
         Objects that are equal in both keep their address, handle and bytes. New objects are made and read back before
         anything is removed; until then a failure leaves the layout unchanged. plan, vars, bind, on_step, verify: as in
         hipplan.apply; bind needs only new objects. Raises, with nothing changed, PlanError, MachineError (this machine
         cannot hold old and new memory together), RuntimeUnavailable (it cannot describe this machine), ApplyError
         (rolled back), LayoutInUse (HP409) while views of removed memory exist; LeakError if the layout was changed, but
-        an object could not be released.
+        an object could not be released; RuntimeError in an on_bytes.
         """
         from hipplan.language.loader import loaded
         from hipplan.layout.prepare import prepare_change
@@ -145,7 +147,9 @@ class Layout(MovesBytes):
             wanted = loaded(plan, vars, state.program.rank)
             return prepare_change(state.program, wanted, self.runtime, rebound(state, bindings(bind)), meet)
 
-        return update.change(self._holding, "update", way, bind=bind, on_step=on_step, check=verify)
+        self._holding.require_open()
+        with self._holding.turn.taken():
+            return update.change(self._holding, "update", way, bind=bind, on_step=on_step, check=verify)
 
     def grow(self, name: str, *, by: int | str | None = None, to: int | str | None = None) -> Difference:
         """Maps more memory at the end of a region or reservation; its address does not change, and views stay valid.
@@ -178,7 +182,9 @@ class Layout(MovesBytes):
         def way(state: State, _: update.Meet) -> Difference:
             return remake.remapped(state.program, name, device=device, keep_bytes=keep_bytes)
 
-        return update.change(self._holding, "remap", way)
+        self._holding.require_open()
+        with self._holding.turn.taken():
+            return update.change(self._holding, "remap", way)
 
     def sleep(
         self,
@@ -204,7 +210,7 @@ class Layout(MovesBytes):
         asleep, but an object could not be released.
         """
         self._holding.require_open()
-        with self._alone():
+        with self._holding.turn.taken():
             for pool in self._torch_pools.values():
                 pool.trim()
             how = sleeping.How(to, unchanged, checksum, force)
@@ -218,8 +224,10 @@ class Layout(MovesBytes):
         no room (HP442), a copy that has changed (HP405, HP421, HP443), or it failed and was rolled back; then it is
         still asleep. LeakError: it is awake, but an object could not be released.
         """
+        self._holding.require_open()
         try:
-            return sleeping.wake(self._holding, names, retain=retain, on_bytes=on_bytes)
+            with self._holding.turn.taken():
+                return sleeping.wake(self._holding, names, retain=retain, on_bytes=on_bytes)
         finally:
             for pool in self._torch_pools.values():
                 pool.renew()

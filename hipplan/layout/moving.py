@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, overload
 
 from hipplan import _core
 from hipplan.layout import arrays, sleeping
-from hipplan.layout.holding import Holding
 from hipplan.layout.mover import OnBytes
 from hipplan.layout.of_rank import InGroup
 from hipplan.layout.streams import Stream
@@ -23,11 +21,6 @@ from hipplan.program.program import Program
 
 class MovesBytes(InGroup):
     """What a layout does with bytes. With `stream=`, what fill, load and copy do is under way when they return."""
-
-    def __init__(self, holding: Holding) -> None:
-        super().__init__(holding)
-        self._moving = threading.RLock()  # one moves bytes at a time
-        self._moves_under_way: Moves | None = None
 
     @property
     def program(self) -> Program:
@@ -161,15 +154,6 @@ class MovesBytes(InGroup):
             moves.write(name, arrays.numpy_for("write"), array)
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Nobody moves bytes meanwhile."""
-        with self._moving:
-            if self._moves_under_way is not None:  # this very thread's, which is in on_bytes or a signal's handler
-                raise RuntimeError("bytes are being copied already: this cannot begin during a copy")
-            self._holding.under_way.wait_for_threads()  # they use the same pinned memory
-            yield
-
-    @contextmanager
     def _moves(
         self, *names: str, on_bytes: OnBytes | None = None, stream: str | Stream | None = None
     ) -> Iterator[Moves]:
@@ -179,7 +163,7 @@ class MovesBytes(InGroup):
         self._holding.require_open()
         if self._holding.is_changed_here():  # a move that waits for this one to end may wait for the change to end too
             raise RuntimeError("the layout is being changed: bytes cannot be copied during a change")
-        with self._alone():
+        with self._holding.turn.taken():
             try:
                 with self._holding.lock:  # else a change in another thread may take away what was found
                     program, pieces = self.program, [self._holding.piece(name) for name in names]
@@ -191,7 +175,7 @@ class MovesBytes(InGroup):
                 sleeping.require_awake(self.program, names)
                 raise
             try:
-                self._moves_under_way = moves
+                self._holding.turn.names = names
                 known = {piece.name: piece.resource for piece in pieces}  # of a registered file also its size
                 resources = (known.get(resource.name, resource) for resource in program.resources)
                 holder = self._holding.holder
@@ -201,7 +185,7 @@ class MovesBytes(InGroup):
                 )  # fmt: skip
                 yield moves
             finally:
-                self._moves_under_way = None
+                self._holding.turn.names = ()
                 moves.let_go()  # an exception's traceback would hold the leases
 
     def _stream(self, given: str | Stream) -> Stream:
