@@ -113,13 +113,15 @@ def _print_rows(steps: Sequence[Step], program: Program, given: Namespace) -> No
         numbered = summary.named(numbered, given.grep, lambda step: step[1].name)
         resources = summary.named(resources, given.grep, lambda one: one.name)
     rows = len(numbered) + len(resources)
-    if given.all or given.grep or rows <= summary.ROWS_MAX:
+    if given.grep and not rows:
+        render.tell(f"no name contains '{given.grep}'; --all shows every row")
+    elif given.all or given.grep or rows <= summary.ROWS_MAX:
         print(render.steps_table(numbered))
         print(render.resources_table(resources))
-        return
-    print(summary.steps_summary(steps))
-    print(summary.resources_summary(resources))
-    render.tell(summary.left_out(rows))
+    else:
+        print(summary.steps_summary(steps))
+        print(summary.resources_summary(resources))
+        render.tell(summary.left_out(rows))
 
 
 def _print_tensors(program: Program, given: Namespace) -> None:

@@ -8,7 +8,8 @@ from hipplan.codes import CODES
 
 
 def explain(code: str) -> str | None:
-    """The page of an error code, as Markdown; None if there is no such code."""
-    if code.upper() not in CODES:
+    """The page of an error code, as Markdown; None if there is no such code. hp104 and 104 mean HP104."""
+    code = f"HP{code}" if code.isdigit() else code.upper()
+    if code not in CODES:
         return None
-    return (resources.files("hipplan") / "explain" / f"{code.upper()}.md").read_text("utf-8")
+    return (resources.files("hipplan") / "explain" / f"{code}.md").read_text("utf-8")

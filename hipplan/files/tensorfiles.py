@@ -13,6 +13,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 from hipplan.errors import Problem, Suggestions, reason_of
 from hipplan.files import strict_json
 from hipplan.files.dtypes import BY_NAME, by_typestr
+from hipplan.plain import shown
 from hipplan.units import format_size
 
 HEADER_MAX = 100_000_000
@@ -92,6 +94,8 @@ def read_index(path: str) -> dict[str, str]:
         raise _unreadable(path, error) from None
     if len(data) > HEADER_MAX:
         raise _malformed(path, f"it is larger than {format_size(HEADER_MAX)}")
+    if not data:
+        raise _malformed(path, "it is empty")
     index = _json(path, data)
     files = index.get("weight_map")
     if not isinstance(files, dict) or not files:
@@ -106,6 +110,8 @@ def read_index(path: str) -> dict[str, str]:
 
 
 def _entries(path: str, descriptor: int, size: int) -> Mapping[str, Entry]:
+    if size == 0 and (path.endswith(".npy") or is_safetensors(path)):
+        raise _malformed(path, "it is empty")
     if path.endswith(".npy"):
         return {"": _npy(path, descriptor, size)}
     if path.endswith(".safetensors"):
@@ -328,7 +334,8 @@ class Files:
     def _no_tensor(self, path: str, name: str, known: Mapping[str, object]) -> FileProblem:
         if not name:
             return FileProblem("HP421", f"{path} has {len(known)} tensors", hint="choose one with tensor:")
-        hint = self._suggestions.nearest(name, known) or "name one of its tensors with tensor:"
+        few = ", ".join([*map(shown, islice(known, 3)), *["..."] * (len(known) > 3)]) or "none"
+        hint = self._suggestions.nearest(name, known) or f"it has {few}: choose one with tensor:"
         return FileProblem("HP421", f"{path} has no tensor '{name}'", hint=hint)
 
 

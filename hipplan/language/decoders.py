@@ -15,7 +15,7 @@ from typing import Any
 from hipplan.errors import Diagnostic, PlanError, reason_of
 from hipplan.files import strict_json
 from hipplan.files.dtypes import BY_NAME
-from hipplan.files.tensorfiles import TENSORS_MAX, Entry
+from hipplan.files.tensorfiles import TENSORS_MAX, Entry, is_safetensors
 from hipplan.plain import called
 
 _MOST_BYTES = 2**20
@@ -165,7 +165,12 @@ def _data(path: str) -> dict[str, Any]:
     try:
         data = strict_json.loads(text) if len(text) <= _MOST_BYTES else None
     except (ValueError, RecursionError) as error:
-        raise PlanError(Diagnostic("HP422", f"{path} is no JSON", why=str(error)[:200])) from None
+        hint = ""
+        if is_safetensors(path):
+            hint = (
+                "pass the folder of the checkpoint or its config.json; `hipplan import safetensors` takes such a file"
+            )
+        raise PlanError(Diagnostic("HP422", f"{path} is not JSON", why=str(error)[:200], hint=hint)) from None
     if not isinstance(data, dict):
         why = "it is larger than any config" if data is None else f"it is {called(data)}"
         raise PlanError(Diagnostic("HP422", f"{path} is no model's config.json", why=why))

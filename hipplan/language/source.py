@@ -26,15 +26,14 @@ from hipplan.language.kinds import beginning, instead
 from hipplan.language.yaml12 import (
     COLLECTION,
     DEPTH_MAX,
-    FLOAT,
-    INT,
     SCALARS,
     STR,
     Composer,
     TooDeep,
     scalar,
+    too_large,
 )
-from hipplan.plain import DIGITS_MAX, keys_to
+from hipplan.plain import keys_to
 
 BYTES_MAX = 64 * 2**20
 
@@ -344,8 +343,7 @@ class _Reader:
         if node.tag not in SCALARS:
             self._tagged(node)
             return None
-        if node.tag in (INT, FLOAT) and len(node.value) > DIGITS_MAX:
-            summary = f"a number with {len(node.value)} digits"
+        if summary := too_large(node.tag, node.value):
             self._report("HP012", summary, node, hint="numbers in a plan have at most 64 bits")
             return 0
         return scalar(node.tag, node.value)

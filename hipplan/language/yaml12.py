@@ -5,12 +5,14 @@ Follows the core schema of the YAML 1.2.2 specification, section 10.3.
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
 import yaml
 
 from hipplan.language.budget import Budget
+from hipplan.plain import DIGITS_MAX
 
 DEPTH_MAX = 64
 
@@ -92,6 +94,15 @@ def number_like(text: str) -> bool:
 
 
 SCALARS = frozenset((INT, FLOAT, BOOL, NULL))
+
+
+def too_large(tag: str, text: str) -> str:
+    """Why a number is refused before it costs time, or becomes infinite; else empty."""
+    if tag in (INT, FLOAT) and len(text) > DIGITS_MAX:
+        return f"a number with {len(text)} digits"
+    if tag == FLOAT and "inf" not in text.lower() and math.isinf(scalar(tag, text)):
+        return f"{text} is too large"
+    return ""
 
 
 def scalar(tag: str, text: str) -> Any:

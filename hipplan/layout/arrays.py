@@ -45,7 +45,7 @@ def fitting(numpy: Any, resource: Resource, array: Any) -> Any:
         raise Refused(_NO_TYPE, f"'{name}' cannot hold big-endian elements: nothing is converted", hint=hint)
     if resource.dtype:
         if not _is_of(given.dtype, own):
-            hint = f"convert it first, or write it to memory without a dtype; '{name}' is of {own}"
+            hint = f"nothing is converted: array.astype('{own.torch}')" if own.typestr else "nothing is converted"
             raise Refused(_NO_TYPE, f"'{name}' is of {own}, the array of {given.dtype}", hint=hint)
         if given.shape != shape:
             raise Refused(_NO_TYPE, f"'{name}' has the shape {list(shape)}, the array {list(given.shape)}")

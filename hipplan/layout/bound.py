@@ -9,7 +9,7 @@ from typing import Any
 from hipplan import _core
 from hipplan.errors import ApplyError, Diagnostic, reason_of
 from hipplan.layout.state import State
-from hipplan.plain import called, number
+from hipplan.plain import called, counted, number
 from hipplan.program.alterations import refuse
 from hipplan.program.program import Program
 from hipplan.program.steps import ImportAllocation, RegisterBuffer, Step
@@ -87,9 +87,9 @@ def memory_of(step: RegisterBuffer, passed: Mapping[str, Any]) -> tuple[int, int
     if not given.c_contiguous:
         wrong, hint = "its elements are not contiguous", "pass a copy: numpy.ascontiguousarray(it)"
     elif step.size > size or size == 0:
-        wrong = f"it is {size} bytes"
+        wrong = f"it has {counted(size, 'byte')}"
     elif given.readonly and not step.read_only:
-        wrong = "it is read-only"
+        wrong, hint = "it is read-only", "pass writable memory, such as a bytearray, or write read_only: true"
     else:
         address = _core.buffer_address(given)
         given.release()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from hipplan import _core
-from hipplan.errors import ApplyError, Diagnostic
+from hipplan.errors import ApplyError, Diagnostic, reason_of
 from hipplan.layout.checks import Check
 from hipplan.machines.family import family_of
 from hipplan.machines.shortages import shortage
@@ -25,7 +27,8 @@ _HINTS = {
 def hint_for(error: _core.HipError, step: Step | None, runtime: _core.Runtime) -> str:
     """What to do about it."""
     if error.name == "hipErrorOutOfMemory":
-        return shortage(error.call, getattr(step, "size", 0), family_of(runtime.path))
+        is_placed = bool(getattr(step, "address", 0) or getattr(step, "alignment", 0))
+        return shortage(error.call, getattr(step, "size", 0), family_of(runtime.path), is_placed=is_placed)
     return _HINTS.get(error.name, "")
 
 
@@ -38,6 +41,13 @@ def refused(error: _core.HipError, step: Step | None, number: str, hint: str, no
         where = f"step: {number}, {step.call} {step.name}: {step.describe()}"
     driver = f"driver: {error.call}({error.arguments}) -> {error.name} ({error.code})"
     return Diagnostic("HP401", summary, origin, why=error.subject, hint=hint, notes=(driver, where, *notes))
+
+
+def unusable_memory(step: Step, error: OSError | ValueError, notes: tuple[str, ...]) -> Diagnostic:
+    """HP405: the file or the pages of a registered buffer cannot be had."""
+    path = getattr(step, "file", "")
+    hint = f"its absolute path is {Path(path).absolute()}" if isinstance(error, FileNotFoundError) else ""
+    return Diagnostic("HP405", f"'{step.name}': {reason_of(error)}", step.origin, hint=hint, notes=notes)
 
 
 def taken(step: Step, address: int) -> ApplyError:

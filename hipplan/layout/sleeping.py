@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from hipplan import _core
-from hipplan.errors import ApplyError, Diagnostic, LayoutInUse, MachineError, driver_failure, reason_of
+from hipplan.errors import ApplyError, Diagnostic, LayoutInUse, MachineError, driver_failure, reason_of, suggest
 from hipplan.files.open_by import open_by
 from hipplan.language.findings import Findings
 from hipplan.layout import update
@@ -96,6 +96,8 @@ def _place(to: str | os.PathLike[str]) -> tuple[str, str]:
         return str(to), ""
     if not (path := os.fspath(to)):
         raise ValueError("to is 'host', 'drop' or the path of a file")
+    if "/" not in path and (meant := suggest(path, (HOST, DROP))):
+        raise refuse(f"sleep cannot put bytes to '{path}'", hint=f"{meant} A file of that name is ./{path}")
     if path.endswith((".npy", ".safetensors", ".index.json")):
         raise refuse(f"{path} would hold raw bytes, but its extension names another format", hint="name it .bin")
     return FILE, str(Path(path).absolute())

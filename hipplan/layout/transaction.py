@@ -19,7 +19,7 @@ from hipplan.errors import ApplyError, Diagnostic, GroupError, GroupInDoubt, Lay
 from hipplan.files.tensorfiles import Files
 from hipplan.layout.bound import Bound, bound, still_needed
 from hipplan.layout.checks import Check
-from hipplan.layout.failures import hint_for, mismatch, refused, taken
+from hipplan.layout.failures import hint_for, mismatch, refused, taken, unusable_memory
 from hipplan.layout.leases import in_use
 from hipplan.layout.mover import Callbacks, Mover, OnBytes
 from hipplan.layout.record import Recorder
@@ -380,7 +380,7 @@ class Transaction:
             found = [*others, replace(last, notes=(*last.notes, *notes))]
             call, code = "", 0
         elif isinstance(error, (OSError, ValueError)) and step is not None and not callers_own:  # a file to register
-            found = [Diagnostic("HP405", f"'{step.name}': {error}", step.origin, notes=notes)]
+            found = [unusable_memory(step, error, notes)]
             call, code = "", 0
         else:
             found = undone.diagnostics()

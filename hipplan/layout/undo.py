@@ -111,7 +111,12 @@ class Undone:
         if leaked is not None:
             raise leaked
 
+    def __repr__(self) -> str:
+        return f"<hipplan.Undone: {self.summary()}>"
+
     def summary(self) -> str:
+        if not (self.count or self.failures or self.kept or self.restored or self.retries):
+            return "there was nothing to release"
         left = f"{len(self.leaks)} leaked" if self.leaks else "nothing leaked"
         kept = f", {len(self.kept)} kept until their views end" if self.kept else ""
         again = f"; {retried_text(self.retries)}" if self.retries else ""

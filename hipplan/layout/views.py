@@ -289,7 +289,7 @@ class Piece(_core.Window):
                 "mapping": "gives no device access",
                 "region": "gives no device access to all of it; use a tensor or mapping in one device's part",
                 "tensor": "gives no device access to all of it",
-            }.get(self.kind, f"has no address; its kind is {self.kind}")
+            }.get(self.kind, f"has no address: it is of the kind {self.kind}")
             raise BufferError(f"'{self.name}' {why}")
 
 

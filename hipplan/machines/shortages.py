@@ -13,10 +13,10 @@ _SPARE_FILES = 4
 _ON_HOST = ("hipHostMalloc", "hipHostRegister", "hipMallocManaged")
 
 
-def shortage(call: str, size: int, family: Family) -> str:
+def shortage(call: str, size: int, family: Family, *, is_placed: bool = False) -> str:
     """What to do about a call that said "out of memory" a moment ago, before anything is released.
 
-    size: bytes that it asked for.
+    size: bytes that it asked for. is_placed: it asked for an address or an alignment.
     """
     if not _files_can_be_opened():
         return "this process is out of file descriptors, and memory needs one here: raise `ulimit -n`"
@@ -25,7 +25,8 @@ def shortage(call: str, size: int, family: Family) -> str:
     if family == "sim" and resource.getrlimit(resource.RLIMIT_FSIZE)[0] in range(size):
         return "simulated memory is a file, and this process has a file size limit: raise `ulimit -f`"
     if call == "hipMemAddressReserve":
-        return "this is address space, not memory: reserve less, or remove address and alignment"
+        other = ", or remove address and alignment" if is_placed else ""
+        return f"this is address space, not memory: reserve less{other}"
     where = "of the host" if call in _ON_HOST else "on the device"
     return f"free memory {where}, or make the plan smaller"
 

@@ -12,23 +12,25 @@ from hipplan.machines.profiles import Machine
 def place(plan: LoadedPlan, machine: Machine, current_device: int, findings: Findings) -> dict[str, int]:
     """Device name -> ordinal. HP310: no such device, or one device under two names; HP311: its arch."""
     placed: dict[str, int] = {}
-    missing: set[Path] = set()
+    missing: dict[Path, str] = {}
     by_ordinal: dict[int, str] = {}
     for name, device in plan.objects.devices.items():
         ordinal = _ordinal(device, machine, current_device)
-        span = plan.span(*device.path)
         if ordinal is None or ordinal >= len(machine.devices):
-            if device.path not in missing:  # the first of a count stands for the others
-                findings.add(_no_such_device(name, device, machine, plan))
-            missing.add(device.path)
+            if plan.plan.devices:
+                missing.setdefault(device.path, name)  # the first of a count stands for the others
+            else:
+                missing[device.path] = name  # what the plan names, not those that come before it
             continue
         if twin := by_ordinal.get(ordinal):
             summary = f"'{name}' and '{twin}' are the same device {ordinal}"
-            findings.add(Diagnostic("HP310", summary, span, hint="choose another device"))
+            findings.add(Diagnostic("HP310", summary, plan.span(*device.path), hint="choose another device"))
             continue
         _check_arch(name, device, machine, ordinal, plan, findings)
         placed[name] = ordinal
         by_ordinal[ordinal] = name
+    for name in missing.values():
+        findings.add(_no_such_device(name, plan.objects.devices[name], machine, plan))
     return placed
 
 

@@ -72,7 +72,7 @@ class Memory:
         """
         resource = self.by_name[name]
         if resource.kind not in FILLED:
-            raise Refused("HP213", f"'{name}' has no bytes of its own", why=f"its kind is {resource.kind}")
+            raise Refused("HP213", f"'{name}' has no bytes of its own", why=f"it is of the kind {resource.kind}")
         if resource.kind in ("pinned", "registered"):
             return (Part(name, 0, resource.size, CPU_ORDINAL),)
         if resource.kind in ("device", "managed"):

@@ -13,6 +13,7 @@ from hipplan.language.model import ManagedBuffer, PinnedBuffer, RegisteredBuffer
 from hipplan.language.objects import HOST, ResolvedAllocation, ResolvedMapping
 from hipplan.machines.profiles import Machine, MachineDevice
 from hipplan.program import steps
+from hipplan.program.alterations import refuse
 from hipplan.program.difference import Difference
 from hipplan.program.program import descriptors_of
 from hipplan.units import about_size, format_size
@@ -74,6 +75,21 @@ def check_peak(way: Difference, machine: Machine, findings: Findings) -> None:
     if machine.runtime == "amd" and limit and count + OPEN_FILES_MARGIN > limit:
         summary = f"old and new allocations together need {count} file descriptors; the limit is {limit}"
         findings.add(Diagnostic("HP308", summary, hint="remove in one update and add in the next"))
+
+
+def require_capacity(way: Difference) -> None:
+    """Raises ApplyError (HP420): a change needs more memory than a device has, however much of it is free."""
+    machine = way.old.measured
+    if machine is None:
+        return
+    made = _taken(way.additions, machine)
+    there = _taken(way.old.steps, machine) if made else made
+    for name, ordinal in way.new.devices.items():
+        total = machine.devices[ordinal].memory
+        stay, come = _bytes(there[ordinal]), _bytes(made[ordinal])
+        if come and total is not None and stay + come > total:
+            why = f"{format_size(stay)} of the layout stay until the end, {format_size(come)} are added"
+            raise refuse(f"{name} has {about_size(total)}, {about_size(stay + come - total)} too little", why=why)
 
 
 def _bytes(some: Iterable[Taking]) -> int:

@@ -80,7 +80,7 @@ def to_bytes(now: int, by: Size | None, to: Size | None, *, sign: int) -> int:
     except SizeError as error:
         raise refuse(str(error), hint=error.hint) from None
     if size <= 0:
-        raise refuse(f"{size} bytes is not a valid size to grow or shrink by, or to")
+        raise refuse("the size to grow or shrink by, or to, must be more than 0 bytes")
     return now + sign * size if by is not None else size
 
 

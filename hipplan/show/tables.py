@@ -51,11 +51,22 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | No
     if not right[-1]:
         forms[-1] = "{}"  # or one long cell makes every line as long
     form = _GAP.join(forms)
-    rule = _GAP.join("\N{BOX DRAWINGS LIGHT HORIZONTAL}" * w for w in widths)
+    line = _line_of(sys.stdout.encoding)
+    rule = _GAP.join(line * w for w in widths)
     lines = [form.format(*titles), rule if width is None else rule[:width]]
     for row in rows:
         lines += [form.format(*line) for line in _folded(row, widths)] if folded else [form.format(*row)]
     return "\n" + "\n".join(printable(line).rstrip() for line in lines) + "\n"
+
+
+def _line_of(encoding: str | None) -> str:
+    """What a rule is drawn with: - where standard output has no lines."""
+    line = "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
+    try:
+        line.encode(encoding or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return "-"
+    return line
 
 
 def _narrow(widths: list[int], titles: Sequence[str], right: Sequence[bool], room: int) -> bool:

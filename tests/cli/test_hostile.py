@@ -260,7 +260,7 @@ def test_a_range_that_cannot_be_reserved_is_no_lack_of_device_memory(hipplan: Ru
     done = hipplan("apply", "-", "--once", "--runtime", "sim", stdin=plan, env=failing)
 
     assert done.returncode == 4
-    assert "hint: this is address space, not memory" in done.stderr
+    assert "hint: this is address space, not memory: reserve less\n" in done.stderr
 
 
 @pytest.mark.parametrize(

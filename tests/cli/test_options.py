@@ -147,6 +147,7 @@ def test_each_help_ends_with_examples_that_the_parser_takes(verb: str) -> None:
 
 def test_the_list_of_codes_has_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "--list"]) == 0
+    assert list(CODES) == sorted(CODES)
     assert capsys.readouterr().out.splitlines() == [f"{code}  {title}" for code, title in CODES.items()]
 
 

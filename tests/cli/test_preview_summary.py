@@ -65,6 +65,8 @@ def test_a_name_that_nothing_has_is_no_failure(hipplan: Run) -> None:
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "hipMemCreate" not in done.stdout
+    assert "no name contains 'nothing-like-it'; --all shows every row\n" in done.stdout
+    assert "step  call" not in done.stdout
 
 
 def test_tensors_are_shown_with_offset_dtype_and_shape(hipplan: Run) -> None:

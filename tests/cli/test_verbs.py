@@ -318,6 +318,7 @@ def test_explain_prints_the_page_of_a_code(hipplan: Run) -> None:
 
     assert done.returncode == 0
     assert done.stdout.startswith("# HP301")
+    assert hipplan("explain", "301").stdout == done.stdout
     assert hipplan("explain", "HP999").returncode == 2
 
 

@@ -218,8 +218,8 @@ def test_registered_memory_of_a_file_of_the_caller_and_fresh(sim: Simulator, tmp
     [
         ({}, "nothing is bound to 'array'"),
         ({"array": 7}, "is not memory"),
-        ({"array": b"only to read"}, "it is read-only"),
-        ({"array": bytearray()}, "it is 0 bytes"),
+        ({"array": b"only to read"}, "it is read-only\n  hint: pass writable memory, such as a bytearray, or"),
+        ({"array": bytearray()}, "it has 0 bytes"),
         ({"array": np.zeros(8192, "u1")[::-1]}, "its elements are not contiguous"),
         ({"array": np.zeros(8192, "u1")[::2]}, "its elements are not contiguous"),
         ({"array": np.zeros(2, "M8[s]")}, "is not memory"),
@@ -462,3 +462,17 @@ def test_what_is_not_a_name_is_refused_with_its_type() -> None:
             with pytest.raises(TypeError, match=r"expected the name of an object, such as 'weights', not an? "):
                 wrong()
         assert not hasattr(layout["a"], "handle")
+
+
+def test_a_missing_file_of_registered_memory_is_named_with_its_absolute_path(sim: Simulator, tmp_path: Path) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text("hipplan: 1\nbuffers:\n  b: {kind: registered, file: none.bin}\n")
+    with pytest.raises(ApplyError) as caught:
+        hipplan.apply(path, runtime="sim")
+
+    missing = caught.value.diagnostics[0]
+    assert (missing.code, missing.span is not None and missing.span.line) == ("HP405", 3)
+    assert missing.summary == f"'b': {tmp_path / 'none.bin'}: No such file or directory"
+    assert missing.hint == f"its absolute path is {tmp_path / 'none.bin'}"
+    assert missing.notes == ("undone: there was nothing to release",)
+    assert sim.alive() == set()

@@ -117,7 +117,7 @@ def test_ml_dtypes_has_the_others(name: str, dtype: str, layout: hipplan.Layout)
     ("name", "array", "message"),
     [
         ("r.x", numpy.zeros((5, 3), "f4"), r"HP421.*'r.x' has the shape \[3, 5\], the array \[5, 3\]"),
-        ("r.x", numpy.zeros((3, 5)), "HP421.*'r.x' is of f32, the array of float64"),
+        ("r.x", numpy.zeros((3, 5)), r"HP421.*'r.x' is of f32, the array of float64\n  hint: .*astype\('float32'\)"),
         ("r.x", numpy.zeros((3, 5), ">f4"), r"HP421.*big-endian.*\n.*astype\('<f4'\)"),
         ("r.x", numpy.zeros((3, 5), "u4"), "HP421.*'r.x' is of f32, the array of uint32"),
         ("device", numpy.zeros(3, object), "HP421.*an array of object has no bytes for 'device'"),

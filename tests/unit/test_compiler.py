@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pytest
@@ -342,3 +343,21 @@ def test_where_an_allocation_is(where: dict[str, Any], location: tuple[str, int]
 
     assert isinstance(step, steps.CreateAllocation)
     assert (step.location, step.device) == location
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "name"),
+    [
+        ("buffers:\n  b: {kind: device, size: 1, device: gpu.7}\n", 3, "gpu.7"),
+        ("reservations:\n  r:\n    size: 1GiB\n    access:\n      gpu.1: r\n      gpu.5: rw\n", 7, "gpu.5"),
+        ("buffers:\n  m:\n    kind: managed\n    size: 1\n    prefetch:\n      - {to: gpu.2}\n", 7, "gpu.2"),
+        ("devices: {gpu: {count: 8}}\n", 2, "gpu.2"),
+    ],
+)
+def test_a_device_that_the_machine_lacks_is_reported_where_it_is_named(text: str, line: int, name: str) -> None:
+    with pytest.raises(MachineError) as caught:
+        compile_plan(load(io.StringIO(f"hipplan: 1\n{text}")), load_machine("sim-2"))
+
+    (missing,) = caught.value.diagnostics
+    assert missing.summary == f"there is no device {name[4:]} for '{name}'"
+    assert missing.span is not None and missing.span.line == line

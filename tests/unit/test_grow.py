@@ -158,7 +158,7 @@ regions:
         (lambda layout: layout.grow("cache"), "either by= or to="),
         (lambda layout: layout.grow("cache", by="1MB ", to="2"), "either by= or to="),
         (lambda layout: layout.grow("cache", by="much"), "not a size"),
-        (lambda layout: layout.grow("cache", by=0), "not a valid size to grow"),
+        (lambda layout: layout.grow("cache", by=0), "must be more than 0 bytes"),
         (lambda layout: layout.shrink("cache", by="4MiB"), "'cache.head' is in the removed part"),
     ],
 )
@@ -236,3 +236,16 @@ def test_a_region_grows_to_no_more_chunks_than_a_plan_may_have(sim: Simulator) -
         with pytest.raises(hipplan.ApplyError, match="that would be 524,288 chunks"):
             layout.grow("c", to="1TiB")
         assert layout["c"].size == 2 << 20
+
+
+def test_more_than_the_device_has_is_refused_before_the_first_call(sim: Simulator, tmp_path: Path) -> None:
+    region = {"device": "gpu.0", "size": "100GiB", "chunk": "1GiB", "reserve": "400GiB", "access": {"gpu.*": "rw"}}
+    with_both = {"hipplan": 1, "devices": {"gpu": {"count": 2}}, "regions": {"kv": region}}
+    with hipplan.apply(with_both, runtime="sim") as layout:
+
+        def refused() -> None:
+            with pytest.raises(ApplyError, match=r"HP420.*gpu\.0 has 192GiB, 8GiB too little\n.*100GiB are added"):
+                layout.grow("kv", by="100GiB")
+
+        assert calls(sim, tmp_path / "trace", refused) == []
+        layout.remap("kv", device="gpu.1", keep_bytes=False)

@@ -69,6 +69,7 @@ def objects(text: str) -> Any:
         ("peers: 1", "HP103", 8),
         ("name: 5", "HP103", 7),
         ("peers: some", "HP104", 8),
+        ("buffers: {b: {kind: registered, file: ''}}", "HP105", 39),
         ("buffers: {b: {kind: devise, size: 1}}", "HP104", 21),
         ("reservations: {r: {size: 1, access: {gpu.0: w}}}", "HP104", 45),
         ("allocations: {a: {size: 0}}", "HP105", 25),
@@ -410,3 +411,19 @@ def test_a_registered_file_is_not_cut_at_a_nul(tmp_path: Path) -> None:
 )
 def test_hints_know_the_keys_that_are_gone_after_expanding(text: str, hint: str) -> None:
     assert hint in [diagnostic.hint for diagnostic in diagnostics(text) if diagnostic.code == "HP101"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("buffers: {b: {kind: registered, file: ''}}", "'file' cannot be empty\n"),
+        (
+            "regions: {r: {tensors: {t: [4, 4]}}}",
+            "hint: write tensors: {name: {dtype: bf16, shape: [16, 256]}}",
+        ),
+    ],
+)
+def test_a_wrong_value_is_refused_with_what_to_write(text: str, words: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        objects(text)
+    assert words in str(caught.value)

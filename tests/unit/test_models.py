@@ -296,7 +296,7 @@ def test_heads_that_cannot_be_split_are_refused(ranks: int, write: Write) -> Non
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ("", "HP422.*is no JSON"),
+        ("", "HP422.*is not JSON"),
         ("[1]", "HP422.*no model's config.json"),
         ('{"model_type": NaN}', "HP422"),
         ("[" * 100_000, "HP422"),

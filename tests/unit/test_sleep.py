@@ -208,6 +208,8 @@ def test_what_cannot_sleep_is_refused_in_a_sentence(name: str, code: str, text: 
 def test_wrong_arguments_are_pythons_own_errors(layout: Layout) -> None:
     with pytest.raises(ValueError, match="to is"):
         layout.sleep("weights", to="")
+    with pytest.raises(ApplyError, match=r"HP420.*'hosts'\n  hint: did you mean 'host'\? .* \./hosts"):
+        layout.sleep("weights", to="hosts")
     with pytest.raises(TypeError, match="a name is text"):
         layout.sleep([1])  # type: ignore[list-item]
 

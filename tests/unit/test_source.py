@@ -126,6 +126,7 @@ def test_a_byte_order_mark_at_the_start_is_no_mistake_and_no_column() -> None:
         ("a: " + "9" * 10_000 + "\n", "HP012", 1, 4),
         ("a: 0x" + "f" * 10_000 + "\n", "HP012", 1, 4),
         ("a: 1." + "0" * 10_000 + "\n", "HP012", 1, 4),
+        ("a: -1e400\n", "HP012", 1, 4),
     ],
 )
 def test_bad_input_is_told_at_its_place(text: str | bytes, code: str, line: int, column: int) -> None:

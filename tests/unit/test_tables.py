@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import io
+
+import pytest
+
 from hipplan.show.tables import table
 
 ROWS = [("1", "weights", "access of gpu.0, gpu.1, gpu.2 and gpu.3 for reading and writing"), ("12", "x", "")]
@@ -33,3 +37,9 @@ def test_where_even_folding_does_not_help_the_rule_is_no_longer_than_a_line() ->
 
 def test_a_table_that_fits_is_the_same_with_a_width() -> None:
     assert table(COLUMNS, ROWS, 200) == table(COLUMNS, ROWS)
+
+
+def test_an_output_without_line_characters_gets_hyphens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding="latin-1"))
+
+    assert table(COLUMNS, ROWS).splitlines()[2].startswith("----  -------")

@@ -203,7 +203,7 @@ def test_parts_are_cut_from_the_one_dimension_that_is_larger(tmp_path: Path) -> 
         ({"dtype": "f32", "shape": (24,), "size": 96}, "has the shape", ""),
         ({"dtype": "f16", "shape": (4, 6), "size": 48}, "is f32", "dtypes are never converted"),
         ({"size": 95}, "has 96 bytes", ""),
-        ({"size": 96, "tensor": "b"}, "has no tensor 'b'", "name one of its tensors with tensor:"),
+        ({"size": 96, "tensor": "b"}, "has no tensor 'b'", "it has a: choose one with tensor:"),
     ],
 )
 def test_what_does_not_fit(more: dict[str, Any], summary: str, hint: str, tmp_path: Path) -> None:
@@ -245,4 +245,12 @@ def test_the_nearest_tensor_is_looked_for_for_the_first_mistakes_alone(tmp_path:
         hints.append(caught.value.hint)
     files.close()
 
-    assert hints == ["did you mean 'weight'?"] * 20 + ["name one of its tensors with tensor:"] * 10
+    assert hints == ["did you mean 'weight'?"] * 20 + ["it has weight, bias: choose one with tensor:"] * 10
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.safetensors", "a.safetensors.index.json"])
+def test_an_empty_file_is_called_empty(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(FileProblem, match="damaged") as caught:
+        rows(tmp_path / name, size=1, tensor="a")
+    assert (caught.value.code, caught.value.why) == ("HP422", "it is empty")

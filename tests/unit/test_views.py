@@ -144,8 +144,8 @@ def flags_of(capsule: object) -> int:
     [
         ("nobody[0]", "gives no device access"),
         ("shared", "addresses but no memory"),
-        ("block", "kind is allocation"),
-        ("copy", "kind is stream"),
+        ("block", "has no address: it is of the kind allocation"),
+        ("copy", "has no address: it is of the kind stream"),
     ],
 )
 def test_what_has_no_bytes_to_show_says_why(name: str, message: str, layout: Layout) -> None:

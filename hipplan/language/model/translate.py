@@ -261,6 +261,7 @@ class _Problem:
         hint = meant_value(value, known) or suggest(value, known) or f"one of {', '.join(known)}"
         reason = REFUSED_VALUES.get((str(path[-1]), str(value)), "")
         code = "HP109" if reason else "HP104"
+        written = f"'{written}'" if isinstance(value, str) else written  # 'read', not read
         return Diagnostic(code, f"'{path[-1]}' cannot be {written}", where, why=reason, hint=hint)
 
     def _bad_name(self) -> Diagnostic:
@@ -276,6 +277,8 @@ class _Problem:
         if self.kind == "string_pattern_mismatch":
             hint = _FORMS.get(self.name, "")
             return Diagnostic("HP105", f"'{self.name}' cannot be {shown(self.given)}", where, hint=hint)
+        if self.kind == "string_too_short" and not self.given:
+            return Diagnostic("HP105", f"'{self.name}' cannot be empty", where, hint=_FORMS.get(self.name, ""))
         if bound := bounds(self.context):
             return Diagnostic("HP105", f"'{self.name}' {bound}, not {shown(self.given)}", where)
         code = "HP105" if self.kind in _BOUNDS else "HP103"
@@ -284,7 +287,8 @@ class _Problem:
     def _written(self) -> str:
         """How this list or mapping is written; of a named object and of an item of a list, what holds it."""
         path = self.path
-        field = path[0] if len(path) == 2 else path[-2] if isinstance(path[-1], int) else path[-1]
+        has_holder = isinstance(path[-1], int) or path[-2:-1] == ("tensors",)
+        field = path[0] if len(path) == 2 else path[-2] if has_holder else path[-1]
         if field == "devices" and self.kind == "list_type":
             named = str(self.given) if isinstance(self.given, str) and self.given != "all" else "gpu.*"
             return f"write devices: [{named}]"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import permutations
 from typing import Literal
 
@@ -12,6 +12,7 @@ from hipplan.language.objects import HOST, Path, ResolvedDevice, ResolvedPeer, b
 from hipplan.language.resolve.names import Names, families
 
 ORDINAL_MAX = 1023
+_DEVICES: Path = ("devices",)
 _ORDINAL = re.compile(r"(?:(?:cuda|hip|rocm|amd|gpu):?)?([0-9]{1,4})|cuda|hip|rocm")
 _WORDS = {
     HOST: "the CPU",
@@ -31,7 +32,7 @@ class Devices:
         if plan.devices:
             self._select(plan.devices)
         else:
-            self._default(max(_ordinals((*_names_spoken_of(plan), *more)), default=0))
+            self._default({**dict.fromkeys(more, _DEVICES), **dict(reversed([*_names_spoken_of(plan)]))})
         self._families = families(self.all, names.budget)
         self._first = next(iter(self.all), "gpu.0")
 
@@ -158,10 +159,14 @@ class Devices:
                 hint=f"use '{twin.name}' for both, or choose another device",
             )
 
-    def _default(self, highest: int) -> None:
+    def _default(self, spoken: Mapping[str | None, Path]) -> None:
+        """gpu.0 to the highest that is named. spoken: each name, and where the plan has it first."""
         selector = DeviceSelector()
+        highest = max(_ordinals(spoken), default=0)
+        last = spoken.get(f"gpu.{highest}", _DEVICES)
         for ordinal in range(highest + 1):
-            self.all[f"gpu.{ordinal}"] = ResolvedDevice(f"gpu.{ordinal}", selector, ordinal, ("devices",))
+            name = f"gpu.{ordinal}"
+            self.all[name] = ResolvedDevice(name, selector, ordinal, spoken.get(name, last))
 
     def _missing(self, name: str, path: Path, *, key: bool = False) -> None:
         members = self._families.get(name.removesuffix(".*"))
@@ -207,27 +212,36 @@ def _identity(device: ResolvedDevice) -> tuple[str, object]:
 
 def _ordinals(names: Iterable[str | None]) -> Iterator[int]:
     """The N of every gpu.N among the names."""
-    for name in set(names):
+    for name in names:
         match = _DEFAULT_NAME.fullmatch(name or "")
         if match and int(match[1]) <= ORDINAL_MAX:
             yield int(match[1])
 
 
-def _names_spoken_of(plan: Plan) -> Iterator[str | None]:
-    yield from (spec.device for spec in plan.allocations.values())
-    yield from (spec.device for spec in plan.streams.values())
-    for link in plan.peers if plan.peers != "all" else ():
-        yield from (link.device, link.peer)
-    for reservation in plan.reservations.values():
-        yield from reservation.access
-        for mapping in reservation.mappings:
-            yield from mapping.access or ()
-    for buffer in plan.buffers.values():
-        yield buffer.device
+def _names_spoken_of(plan: Plan) -> Iterator[tuple[str | None, Path]]:
+    """Each name, and where it stands."""
+    for name, allocation in plan.allocations.items():
+        yield allocation.device, ("allocations", name, "device")
+    for name, stream in plan.streams.items():
+        yield stream.device, ("streams", name, "device")
+    for index, link in enumerate(plan.peers if plan.peers != "all" else ()):
+        yield from ((link.device, ("peers", index, "device")), (link.peer, ("peers", index, "peer")))
+    for name, reservation in plan.reservations.items():
+        yield from _with_rights(reservation.access, ("reservations", name))
+        for index, mapping in enumerate(reservation.mappings):
+            yield from _with_rights(mapping.access, ("reservations", name, "mappings", index))
+    for name, buffer in plan.buffers.items():
+        at = ("buffers", name)
+        yield buffer.device, (*at, "device")
         if isinstance(buffer, ManagedBuffer):
-            yield from (advice.device for advice in buffer.advice)
-            yield from (prefetch.to for prefetch in buffer.prefetch)
-    for region in plan.regions.values():
-        yield region.device
-        yield from region.devices or ()
-        yield from region.access or ()
+            yield from ((one.device, (*at, "advice", index, "device")) for index, one in enumerate(buffer.advice))
+            yield from ((one.to, (*at, "prefetch", index, "to")) for index, one in enumerate(buffer.prefetch))
+    for name, region in plan.regions.items():
+        at = ("regions", name)
+        yield region.device, (*at, "device")
+        yield from ((device, (*at, "devices", index)) for index, device in enumerate(region.devices or ()))
+        yield from _with_rights(region.access, at)
+
+
+def _with_rights(access: Access | None, path: Path) -> Iterator[tuple[str, Path]]:
+    return ((name, (*path, "access", name)) for name in access or ())
