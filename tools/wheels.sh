@@ -16,6 +16,7 @@ HIPPLAN_PURE=1 "$tools" -m pip wheel --quiet --no-deps --wheel-dir "$folder" .
 
 for python in "$@"; do
   version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || continue
+  python=$("$python" -c 'import sys; print(sys.executable)')  # pip --python takes a path
   echo "Python $version: compiling, about two minutes"
   built=$(mktemp -d)
   "$tools" -m pip --python "$python" wheel --quiet --no-deps --wheel-dir "$built" .

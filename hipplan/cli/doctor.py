@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from hipplan.cli.arguments import Parser, format_option, seconds
 from hipplan.errors import ExitCode, printable
 from hipplan.files import strict_json
+from hipplan.plain import counted
 
 if TYPE_CHECKING:
     from hipplan.machines.doctor.report import Report
@@ -57,19 +58,15 @@ def _print(report: Report) -> None:
         if finding.why:
             print(printable(f"  why: {finding.why}"))
         print(printable(f"  do:  {finding.do}"))
-    counts = ", ".join(_counted(len(report.of(level)), level) for level in ("error", "warning", "note"))
+    counts = ", ".join(counted(len(report.of(level)), level) for level in ("error", "warning", "note"))
     print(f"\n{counts}")
-
-
-def _counted(count: int, level: str) -> str:
-    return f"{count} {level}{'' if count == 1 else 's'}"
 
 
 def _facts(report: Report) -> list[str]:
     system = report.facts["system"]
     lines = [
-        f"Linux {system['kernel']}, {system['architecture']}, {system['processors']} processors, "
-        f"{system['memory'] / 2**30:.0f} GiB, {max(system['numa_nodes'], 1)} NUMA nodes",
+        f"Linux {system['kernel']}, {system['architecture']}, {counted(system['processors'], 'processor')}, "
+        f"{system['memory'] / 2**30:.0f} GiB, {counted(max(system['numa_nodes'], 1), 'NUMA node')}",
         *(f"{name} driver: {version}" for name, version in system["drivers"].items()),
         *(f"{library['family']} library: {library['path']}" for library in report.facts["libraries"]),
     ]

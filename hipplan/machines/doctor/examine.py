@@ -35,8 +35,9 @@ def examine(
         "environment": place.set_variables(variables.names()),
         "runtimes": {},
     }
+    is_pure = importlib.util.find_spec("hipplan._core") is None
     for family in FAMILIES if only is None else (only,):
-        if only is None and not _is_there(place, family, found):
+        if only is None and (is_pure or not _is_there(place, family, found)):
             continue
         answer = asked(family)
         if answer.machine is None:
@@ -45,10 +46,10 @@ def examine(
         else:
             facts["runtimes"][family] = {**answer.runtime, "machine": answer.machine.model_dump(exclude_none=True)}
             findings += devices.examined(place, answer.machine)
-    if not facts["runtimes"]:
-        findings.append(_NOTHING)
-    if importlib.util.find_spec("hipplan._core") is None:
+    if is_pure:
         findings.append(_PURE)
+    elif not facts["runtimes"]:
+        findings.append(_NOTHING)
     return Report(facts, sorted(findings, key=lambda one: LEVELS.index(one.level)))
 
 
@@ -80,5 +81,5 @@ def _refused(place: Place, family: str, answer: Answer, *, is_wanted: bool) -> I
     is_error = is_wanted or has_hardware or answer.is_broken
     do = answer.hint or "look at the driver, and at what the container is given"
     summary = f"{family}: {answer.summary}"
-    why = answer.why if is_error else f"a library is here, and no GPU of {_VENDOR[family]}"
+    why = answer.why if is_error else f"its library is installed, but this machine shows no {_VENDOR[family]} GPU"
     yield Finding("error" if is_error else "note", f"runtime.{family}", summary, do, why)

@@ -32,7 +32,7 @@ class Copy(NamedTuple):
     version: str
     """As the file's name has it; empty where it has none."""
     is_loadable: bool
-    """Whether it is for this machine's processor."""
+    """Whether it is whole, and for this machine's processor."""
 
 
 def copies(place: Place, folders: Mapping[str, str] | None = None) -> list[Copy]:
@@ -95,16 +95,24 @@ def _files(folder: Path, name: str) -> list[Path]:
 
 _MACHINES = {"x86_64": 62, "aarch64": 183}
 """ELF's e_machine."""
+_HEADER = struct.Struct("<5s11xHHIQQQIHHH")
+_SEGMENT = struct.Struct("<IIQQQQ")
 
 
 def _is_loadable(path: str) -> bool:
-    """Whether it is a shared library of 64 bits for this processor."""
+    """Whether it is a whole shared library of 64 bits for this processor."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123
-            head = file.read(20)
-    except OSError:
+            size = os.fstat(file.fileno()).st_size
+            magic, kind, machine, _, _, table, _, _, _, entry, count = _HEADER.unpack(file.read(_HEADER.size))
+            if magic != b"\x7fELF\x02" or kind != 3 or machine != _MACHINES.get(os.uname().machine, machine):
+                return False
+            file.seek(table)
+            segments = file.read(entry * count)
+        for at in range(0, entry * count, entry):
+            _, _, offset, _, _, bytes_in_file = _SEGMENT.unpack_from(segments, at)
+            if offset + bytes_in_file > size:  # the linker maps it all the same, and the process ends by SIGBUS
+                return False
+    except (OSError, ValueError, struct.error):
         return False
-    if len(head) < 20 or head[:5] != b"\x7fELF\x02":
-        return False
-    kind, machine = struct.unpack_from("<HH", head, 16)
-    return bool(kind == 3 and machine == _MACHINES.get(os.uname().machine, machine))
+    return True

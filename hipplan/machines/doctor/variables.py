@@ -84,6 +84,8 @@ VARIABLES: dict[str, tuple[_Known, ...]] = {
                "unset it after debugging"),
     ),
     "HIPPLAN_RUNTIME": (
+        _Known("error", r"(?!(?:auto|amd|cuda|sim)$)(?!.*\.so$)[^/]+", "there is no such runtime",
+               "set it to auto, amd, cuda, sim or the path of a HIP library, or unset it"),
         _Known("note", _ANY, "it is the runtime wherever --runtime and runtime= are left out",
                "unset it to have the first that has a device"),
     ),
