@@ -94,6 +94,7 @@ def test_a_simulator_is_not_in_it(bare: dict[str, str]) -> None:
 
     assert done.returncode == 3
     assert "the pure-Python hipplan has no simulator; install the full wheel" in done.stderr
+    assert "name an executable program" not in done.stderr
 
 
 def test_python_says_it_too(bare: dict[str, str]) -> None:

@@ -1,7 +1,7 @@
 """hipplan sim: run a program that loads libamdhip64 on the simulator; the exit code is that of the program.
 
-With --library it runs on ROCm's own library, unmodified, over a stand-in for AMD's driver and GPUs (docs/amd.md);
-without it, on hipplan's simulator of HIP (docs/simulator.md).
+With --library it runs on ROCm's own library, unmodified, over a stand-in for AMD's driver and GPUs
+(docs/without-gpu.md); without it, on hipplan's simulator of HIP (docs/simulator.md).
 
 Examples:
   hipplan sim -- python my_script.py
@@ -40,9 +40,10 @@ def run(given: Namespace) -> int:
     try:
         return _on_library(command, given) if given.library else _on_simulator(command, given)
     except OSError as error:
-        hint = "name an executable program after --"
-        what = f"'{command[0]}'" if error.errno else "the program"
-        found = Diagnostic("HP407", f"{what} cannot be started: {reason_of(error)}", hint=hint)
+        found = Diagnostic("HP407", str(error))
+        if error.errno:  # else it is the simulator that is missing
+            hint = "name an executable program after --"
+            found = Diagnostic("HP407", f"'{command[0]}' cannot be started: {reason_of(error)}", hint=hint)
         raise RuntimeUnavailable(found) from None
 
 

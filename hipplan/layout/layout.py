@@ -274,12 +274,17 @@ class Layout(MovesBytes):
 
         Memory goes in sleep, remap, shrink, update and close; a network's registration of it has to end before. After
         a change that failed on_map is called, too, because the memory is still there. What on_unmap raises stops the
-        change, with nothing changed. Neither is called where a layout is dropped unclosed. Raises KeyError; ValueError
-        once the layout is closed.
+        change, with nothing changed. Neither is called where a layout is dropped unclosed. Raises KeyError; TypeError
+        for what cannot be called; ValueError once the layout is closed.
         """
         self._holding.require_open()
         if name not in self:
             raise KeyError(f"the layout has no '{name}'; {suggest_or_list(name, list(self))}")
+        for option, callback in (("on_unmap", on_unmap), ("on_map", on_map)):
+            if callback is not None and not callable(callback):
+                raise TypeError(f"{option} must be a function of the name, not {type(callback).__name__}")
+        if on_unmap is None and on_map is None:
+            raise TypeError("watch() needs on_unmap, on_map or both")
         return self._holding.watches.add(name, on_unmap, on_map)
 
     @contextmanager

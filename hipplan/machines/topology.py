@@ -77,13 +77,15 @@ def write(folder: Path, machine: Machine) -> None:
 
 def _refused(machine: Machine, why: str) -> MachineError:
     hint = "take a profile of AMD's GPUs, such as mi300x-8; `hipplan machine list` shows them"
-    return MachineError(Diagnostic("HP407", f"the machine {machine.name} cannot be stood in for", why=why, hint=hint))
+    return MachineError(
+        Diagnostic("HP407", f"the machine {machine.name} cannot be simulated for AMD's library", why=why, hint=hint)
+    )
 
 
 def _gpu(machine: Machine, index: int, device: MachineDevice, hosts: int) -> _Gpu:
     version = re.fullmatch("gfx([0-9]{1,2})([0-9a-f])([0-9a-f])", (device.arch or "").partition(":")[0])
     if version is None:
-        raise _refused(machine, f"device {index} ({device.name}) is not said to be a gfx target of AMD's")
+        raise _refused(machine, f"device {index} ({device.name}) has no AMD target, such as gfx942, as its arch")
     if device.memory is None:
         raise _refused(machine, f"the memory size of device {index} ({device.name}) is unknown")
     major, minor, stepping = int(version[1]), int(version[2], 16), int(version[3], 16)

@@ -111,10 +111,12 @@ if hasattr(hip, "hipsim_ledger"):
     sys.exit(print("it is hipplan's simulator, not AMD's library: leave --library out") or 42)
 if not hasattr(hip, "hipGetDeviceCount") or "libhsa-runtime64" not in open("/proc/self/maps").read():
     sys.exit(print("it is not AMD's HIP library") or 42)
-count = ctypes.c_int()
+count, version = ctypes.c_int(), ctypes.c_int()
 code = hip.hipGetDeviceCount(ctypes.byref(count))
 if code or not count.value:
-    sys.exit(print(f"it finds {{count.value}} devices there (HIP error {{code}})") or 43)
+    hip.hipRuntimeGetVersion(ctypes.byref(version))
+    release = f"{{version.value // 10**7}}.{{version.value // 10**5 % 100}}"
+    sys.exit(print(f"it finds {{count.value}} devices there (HIP {{release}}, error {{code}})") or 43)
 """
 """The library's start, and what goes wrong with it on standard output."""
 
@@ -135,7 +137,7 @@ def _no_library(path: Path) -> str:
 
 def _why(message: str, code: int) -> str:
     if too_old := re.search(r"(\S+): version [`']([A-Z]+)_([0-9.]+)' not found", message):
-        return f"it needs {too_old[2]} {too_old[3]} or later, which {too_old[1]} of this machine has not"
+        return f"it needs {too_old[2]} {too_old[3]} or later, which {too_old[1]} of this machine does not have"
     if code < 0:
         return f"it ended with signal {-code} when it started" + (f": {message}" if message else "")
     return message or f"it ended with exit code {code} when it started"
@@ -147,4 +149,6 @@ def _last_line(text: str) -> str:
 
 def _refused(library: Path, why: str) -> RuntimeUnavailable:
     hint = "name ROCm's own library, such as /opt/rocm/lib/libamdhip64.so.7 of ROCm 6.4 or later"
+    if why.startswith("it needs "):
+        hint = "run it on a system that this library was built for, such as a container with this ROCm"
     return RuntimeUnavailable(Diagnostic("HP407", f"{library} cannot be run without a GPU", why=why, hint=hint))

@@ -40,20 +40,20 @@ class Changes:
             else:
                 yield _side_by_side(was, ribbon)
         for was in before.values():
-            chips = (Chip("- goes", OF_SIGNS[WENT]),) if was.has_addresses else ()
+            chips = (Chip("- removed", OF_SIGNS[WENT]),) if was.has_addresses else ()
             yield replace(was, chips=(*was.chips, *chips), flat=True)
 
     def _of_both(self, was: Ribbon | None, ribbon: Ribbon) -> Ribbon:
         line = self.lines.get(ribbon.key)
         if was is None:
-            return replace(ribbon, chips=(Chip("+ comes", OF_SIGNS[CAME]), *ribbon.chips))
+            return replace(ribbon, chips=(Chip("+ added", OF_SIGNS[CAME]), *ribbon.chips))
         chips = ribbon.chips
         if line is not None:
             label = f"{line.sign} {line.what}"
             shown = label if len(label) <= _CHIP_MAX else f"{label[:_CHIP_MAX]}…"
             chips = (Chip(shown, OF_SIGNS[line.sign], label),)
         elif _stays(was) and _stays(ribbon):
-            return replace(ribbon, chips=(Chip("stays", OF_SIGNS[STAYED]), *chips), flat=True)
+            return replace(ribbon, chips=(Chip("unchanged", OF_SIGNS[STAYED]), *chips), flat=True)
         tracks = []
         for kind in ("memory", "tensors"):
             above, below = _track(was, kind), _track(ribbon, kind)

@@ -47,9 +47,12 @@ class Picture:
         return page.replace("<!--SCRIPT-->", f"<script>\n{script}</script>").replace("<!--PICTURE-->", self.svg)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the page if the file's name ends with .html, else the SVG. Raises PlanError (HP413)."""
+        """Writes the page or the SVG, as the file's name ends. Raises ValueError for another end, PlanError (HP413)."""
         name = os.fspath(path)
-        write_document(name, self.html if name.endswith((".html", ".htm")) else self.svg, "the picture")
+        ending = PurePath(name).suffix.lower()
+        if ending not in (".svg", ".html", ".htm"):
+            raise ValueError(f"{name} is not FILE.svg or FILE.html")
+        write_document(name, self.svg if ending == ".svg" else self.html, "the picture")
 
     def _repr_html_(self) -> str:
         """For notebooks: in a frame, so that neither's styles reach the other."""
@@ -69,9 +72,9 @@ def draw(
     """
     if isinstance(what, Difference):
         return _of_change(what)
-    programs = [what] if isinstance(what, Program) else [*what]
-    if not programs:
-        raise ValueError("draw() needs a program")
+    programs = [what] if isinstance(what, Program) else [*what] if isinstance(what, Sequence) else []
+    if not programs or not all(isinstance(program, Program) for program in programs):
+        raise TypeError("draw() takes a program of hipplan.compile(), a list of them, or a Difference")
     more_ranks += len(programs[RANKS_MAX:])
     programs = programs[:RANKS_MAX]
     owners = Owners(programs)
@@ -102,7 +105,7 @@ def _of_change(way: Difference) -> Picture:
     column = _column(way.new, Hardware(way.new, owners, way.old), ribbons, False)
     found = [*changes.lines.values()]
     signs = [(OF_SIGNS[sign], word) for sign, word in
-             {CAME: "+ comes", CHANGED: "~ changes", WENT: "- goes", STAYED: "stays"}.items()]  # fmt: skip
+             {CAME: "+ added", CHANGED: "~ changed", WENT: "- removed", STAYED: "unchanged"}.items()]  # fmt: skip
     scene = Scene(
         title=_both_names(way),
         facts=(f"on {way.new.machine}", listing.summary(found), counted(len(way.all_steps), "step")),

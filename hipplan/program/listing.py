@@ -183,7 +183,7 @@ def _details(was: Resource, now: Resource, way: Way) -> Iterator[str]:
     if was.name != now.name and now.kind == "mapping":
         yield f"was called {was.name}"
     if now.kind == "region" and was.size != now.size:
-        yield f"{'grows' if now.size > was.size else 'shrinks'} from {_sizes(was, now)}"
+        yield f"{'grows' if now.size > was.size else 'shrinks'}, {_sizes(was, now)}"
     if now.kind == "reservation":
         before, after = (_mapped(program, now.name) for program in (way.old, way.new))
         if before != after:

@@ -98,7 +98,7 @@ def test_what_is_empty_is_told_how_it_begins(line: tuple[object, ...], made: str
 
 
 def test_what_is_of_no_kind_is_looked_at_as_before(tmp_path: Path) -> None:
-    for text, code in (("a: 1\n", "HP101"), ("[1, 2]\n", "HP103"), ("hipplan: 1\nhipplan_lock: 1\n", "HP101")):
+    for text, code in (("a: 1\n", "HP102"), ("[1, 2]\n", "HP103"), ("hipplan: 1\nhipplan_lock: 1\n", "HP101")):
         with pytest.raises(PlanError) as caught:
             load(text)
         assert code in [diagnostic.code for diagnostic in caught.value.diagnostics], text

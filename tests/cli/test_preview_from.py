@@ -48,7 +48,7 @@ def test_changes_are_told_by_name_with_signs(plans: tuple[Path, Path], hipplan: 
     assert "1 to add, 5 to change, 1 to remove" in told
     assert "+ pinned landing 1MiB" in told
     assert "- pinned staging 1MiB" in told
-    assert "~ region cache grows from 4MiB -> 8MiB" in told
+    assert "~ region cache grows, 4MiB -> 8MiB" in told
     assert "~ tensor cache.pages u8 4194304 -> u8 8388608" in told
     assert "~ mapping model[0] access (gpu.0: rw) -> (gpu.0: rw, gpu.1: r)" in told
     assert "~ managed table read_mostly" in told

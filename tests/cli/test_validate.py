@@ -164,6 +164,19 @@ def test_a_file_that_may_not_be_read_is_told_and_the_others_are_checked(tmp_path
     assert "b.yaml: good" in done.stdout
 
 
+def test_a_file_of_another_program_is_one_error(tmp_path: Path, hipplan: Run) -> None:
+    other, misspelt, profile = (tmp_path / f"{name}.yaml" for name in ("other", "misspelt", "profile"))
+    other.write_text("apiVersion: v1\nkind: Pod\nspec: {}\n")
+    misspelt.write_text("hiplan: 1\n")
+    profile.write_text("- a list\n")
+    done = hipplan("validate", other)
+    assert done.returncode == 2
+    assert done.stderr.count("error[") == 1
+    assert "HP102" in done.stderr
+    assert "did you mean 'hipplan'?" in hipplan("validate", misspelt).stderr
+    assert "`hipplan machine > FILE` writes one" in hipplan("validate", misspelt, "--machine", profile).stderr
+
+
 def test_with_only_plans_what_is_no_plan_is_skipped(tmp_path: Path, hipplan: Run) -> None:
     """As a hook calls it, with every YAML file of a repository; one that is named by hand is an error."""
     files = {

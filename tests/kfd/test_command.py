@@ -96,7 +96,7 @@ def test_faults_reach_the_program(sim: Command) -> None:
         (["--fail", "no_such_call@1=EIO"], 2, "--fail: fault rule 'no_such_call@1=EIO': no call no_such_call"),
         (["--hip-version", "7.2"], 2, "--hip-version: a library has a version of its own"),
         (["--trace", "calls.jsonl"], 2, "--trace: the simulator's"),
-        (["--machine", "h200-1"], 3, "device 0 (NVIDIA H200) is not said to be a gfx target of AMD's"),
+        (["--machine", "h200-1"], 3, "device 0 (NVIDIA H200) has no AMD target, such as gfx942, as its arch"),
         (["--machine", "no-such"], 2, "there is no machine profile 'no-such'"),
         (["--library", "/no/such/libamdhip64.so.7"], 3, "No such file or directory"),
         (["--library", __file__], 3, "it is not a shared library"),

@@ -83,15 +83,15 @@ def test_each_numa_node_is_a_node(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("devices", "why"),
     [
-        ([{"arch": "sm_90"}], "device 0 (a GPU) is not said to be a gfx target of AMD's"),
-        ([{}, {"arch": None}], "device 1 (a GPU) is not said to be a gfx target of AMD's"),
+        ([{"arch": "sm_90"}], "device 0 (a GPU) has no AMD target, such as gfx942, as its arch"),
+        ([{}, {"arch": None}], "device 1 (a GPU) has no AMD target, such as gfx942, as its arch"),
         ([{"memory": None}], "the memory size of device 0 (a GPU) is unknown"),
         ([], "it has 0 devices, and the driver's stand-in takes 1 to 64"),
         ([{}] * 65, "it has 65 devices, and the driver's stand-in takes 1 to 64"),
     ],
 )
 def test_a_machine_that_is_not_amd_s_is_refused(tmp_path: Path, devices: list[dict[str, object]], why: str) -> None:
-    with pytest.raises(MachineError, match="the machine m cannot be stood in for") as raised:
+    with pytest.raises(MachineError, match="the machine m cannot be simulated") as raised:
         described(tmp_path, *devices)
 
     assert raised.value.diagnostics[0].why == why

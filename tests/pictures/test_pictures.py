@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -302,3 +303,20 @@ def test_the_colour_blind_tell_neighbours_and_signs_apart(kind: str) -> None:
     pairs = [*pairwise(FILLS), *((a, b) for a in signs for b in signs if a < b)]
     for one, other in pairs:
         assert apart(one, other) > 0.15, (one, other)
+
+
+@pytest.mark.parametrize("what", [3, [], ["plan.yaml"], None])
+def test_what_is_no_program_cannot_be_drawn(what: Any) -> None:
+    with pytest.raises(TypeError, match="takes a program"):
+        hipplan.draw(what)
+
+
+def test_a_picture_is_saved_as_its_file_s_name_ends(tmp_path: Path) -> None:
+    picture = hipplan.draw(hipplan.compile({"hipplan": 1}, hipplan.machine("sim-2")))
+    picture.save(tmp_path / "plan.SVG")
+    picture.save(tmp_path / "plan.htm")
+    with pytest.raises(ValueError, match=r"is not FILE\.svg or FILE\.html"):
+        picture.save(tmp_path / "plan.png")
+    assert (tmp_path / "plan.SVG").read_text().startswith("<svg")
+    assert "<script>" in (tmp_path / "plan.htm").read_text()
+    assert not (tmp_path / "plan.png").exists()

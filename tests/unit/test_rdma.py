@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -261,3 +261,11 @@ def test_close_ends_the_registration(sim: Simulator) -> None:
 def test_what_is_not_there_cannot_be_watched(layout: hipplan.Layout) -> None:
     with pytest.raises(KeyError, match="no 'kw'"):
         layout.watch("kw")
+
+
+def test_a_watch_needs_functions(layout: hipplan.Layout) -> None:
+    with pytest.raises(TypeError, match="on_unmap must be a function"):
+        layout.watch("kv", on_unmap=cast(Any, 3))
+    with pytest.raises(TypeError, match="needs on_unmap, on_map or both"):
+        layout.watch("kv")
+    layout.sleep("kv")

@@ -188,7 +188,7 @@ def test_an_update_fills_and_seals_what_is_new_and_opens_nothing_else(sim: Simul
     seen: list[Step] = []
     with hipplan.apply(plan(), runtime="sim") as layout:
         way = layout.update(plan(size="8MiB"), on_step=lambda number, step: seen.append(step))
-        assert str(way) == "~ region r: grows from 4MiB -> 8MiB"
+        assert str(way) == "~ region r: grows, 4MiB -> 8MiB"
         assert [step.name for step in seen if step.call == "hipMemSetAccess"] == ["r[2]", "r[3]"] * 2
         assert {tuple(rights(layout, f"r[{number}]")) for number in range(4)} == {("r", "r")}
         assert bytes_of(sim, layout, "r") == [7]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Container, Hashable
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from hipplan.codes import CODES
 from hipplan.errors import Diagnostic, Span, suggest
 from hipplan.language.budget import LIMITS
 from hipplan.language.findings import Findings
+from hipplan.language.kinds import beginning
 from hipplan.language.model.habits import added, bounds, meant_key, meant_value
 from hipplan.language.model.places import Path, kinds_of, place_at
 from hipplan.plain import called, meant_variable, shown
@@ -79,6 +81,8 @@ _TYPES = {
 _UNKNOWN = "extra_forbidden"
 MOST = 20_000
 """How many errors are reported; the rest is counted."""
+_LOOKED_AT = 100
+"""Keys of a document that are looked at, to see whether it is a plan at all."""
 _INTEGER = re.compile(r"-?[0-9]+|0x[0-9a-fA-F]+|0o[0-7]+")
 _BOUNDS = {
     "greater_than",
@@ -109,6 +113,7 @@ def translate(
     if too_many(error):
         return [_their_number(error, data, span)]
     found = Findings()
+    is_strange = _is_strange(data, model)
     repeated: dict[object, Diagnostic] = {}
     reported: set[tuple[Path, str, str]] = set()
     for number, details in enumerate(error.errors(include_url=False)):
@@ -116,7 +121,7 @@ def translate(
             found.add(Diagnostic("HP027", "", left_out=error.error_count() - MOST))
             break
         path, at_key = path_in(data, details["loc"])
-        if path in unfilled:
+        if path in unfilled or (is_strange and len(path) == 1 and details["type"] == _UNKNOWN):
             continue
         where = span(path)
         key = (details["type"], str(where), path[-1:]) if where is not None and where.expansion else None
@@ -143,6 +148,13 @@ def translate(
                 reported.add((at, one.code, one.summary))
                 found.add(one)
     return found.all
+
+
+def _is_strange(data: Any, model: type[BaseModel]) -> bool:
+    """Whether a document has no key of the model's, not even a misspelt one: it is a file of another program."""
+    known = list(model.model_fields)
+    keys = [*itertools.islice(data, _LOOKED_AT)] if isinstance(data, dict) else []
+    return bool(keys) and not any(key in known or suggest(str(key), known) for key in keys)
 
 
 def too_many(error: ValidationError) -> bool:
@@ -298,7 +310,7 @@ class _Problem:
     def _type_hint(self) -> str:
         given = self.given
         if not self.path:
-            return "a plan begins with hipplan: 1"
+            return beginning("profile" if self.context.get("class_name") == "Machine" else "plan")
         if _TYPES[self.kind] in ("a mapping", "a list") and self.path:
             return self._written()
         if self.kind == "string_type" and given.__class__ is int and _names_a_device(self.path):
