@@ -20,7 +20,7 @@ from hipplan.show.colours import show
 
 
 class WrongUsage(Exception):
-    """Arguments that the parser could not know to be wrong: exit 2, with the usage."""
+    """Arguments that the parser could not know to be wrong: exit 2."""
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
@@ -61,7 +61,7 @@ class Parser(argparse.ArgumentParser):
         return given
 
     def error(self, message: str) -> NoReturn:
-        print(f"{self.format_usage()}{printable(f'{self.prog}: error: {message}')}", file=sys.stderr)
+        print(printable(f"{self.prog}: error: {message}"), f"  hint: see {self.prog} --help", sep="\n", file=sys.stderr)
         sys.exit(2)
 
 

@@ -142,6 +142,8 @@ _FORCE = (
 
 def listed(names: Names) -> tuple[str, ...]:
     """One name or several. Raises TypeError."""
+    if not isinstance(names, Iterable):
+        raise TypeError(f"expected one name or several, not {called(names)}")
     some = (names,) if isinstance(names, str) else tuple(names)
     for name in some:
         if not isinstance(name, str):

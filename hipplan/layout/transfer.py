@@ -15,6 +15,7 @@ from typing import Any
 
 from hipplan import _core
 from hipplan.errors import ApplyError, Diagnostic
+from hipplan.plain import seconds
 
 log = logging.getLogger("hipplan")
 
@@ -73,6 +74,7 @@ class Transfer:
 
         Raises ApplyError, each time it is called, if it failed (HP401, HP405): the bytes are undefined then.
         """
+        timeout = None if timeout is None else seconds(timeout, "timeout", zero=True)
         end = None if timeout is None else time.monotonic() + timeout
         pause_s = _FIRST_PAUSE_S
         while not self.done:

@@ -73,7 +73,7 @@ def test_wrong_usage(arguments: list[str], hipplan: Run) -> None:
     done = hipplan(*arguments)
 
     assert done.returncode == 2
-    assert "usage: hipplan fmt" in done.stderr
+    assert done.stderr.endswith("\n  hint: see hipplan fmt --help\n")
 
 
 WORKFLOW = "on:   push\njobs: {a: {runs-on: ubuntu-24.04}}\n"

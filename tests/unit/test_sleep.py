@@ -210,6 +210,8 @@ def test_wrong_arguments_are_pythons_own_errors(layout: Layout) -> None:
         layout.sleep("weights", to="")
     with pytest.raises(ApplyError, match=r"HP420.*'hosts'\n  hint: did you mean 'host'\? .* \./hosts"):
         layout.sleep("weights", to="hosts")
+    with pytest.raises(TypeError, match="one name or several, not nothing"):
+        layout.sleep(None)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="a name is text"):
         layout.sleep([1])  # type: ignore[list-item]
 

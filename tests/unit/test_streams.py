@@ -65,6 +65,8 @@ def test_a_copy_stands_in_the_stream(by: str, layout: hipplan.Layout, tmp_path: 
     layout.runtime.trace_to(str(tmp_path / "trace"))
     stream: Any = layout["copy"] if by == "piece" else "copy"
     transfer = layout.copy("a", "b", stream=stream)
+    with pytest.raises(TypeError, match="timeout must be a number of seconds, not str"):
+        transfer.wait(timeout="1")  # type: ignore[arg-type]
     transfer.wait()
     calls = calls_of(layout, tmp_path / "trace")
     lines = [json.loads(line) for line in (tmp_path / "trace").read_text().splitlines()]
