@@ -18,6 +18,7 @@ from hipplan.machines.profiles import Machine, MachineDevice
 _PCIE, _XGMI = 2, 11  # HSA_IOLINKTYPE_*
 _DEVICE_IDS = {"gfx906": 0x66A1, "gfx908": 0x738C, "gfx90a": 0x740F, "gfx942": 0x74A1, "gfx950": 0x75A3}
 _ANY_DEVICE = 0x74A1
+_MI300A = 0x74A0
 _COMPUTE_UNITS = 104
 _SIMDS = 4
 """Of a compute unit."""
@@ -46,6 +47,15 @@ class _Gpu:
             return 0, (self.index + 1) << 8
         domain, bus, slot, function = (int(part, 16) for part in re.split("[:.]", self.device.pci))
         return domain, bus << 8 | slot << 3 | function
+
+    @property
+    def device_id(self) -> int:
+        arch = (self.device.arch or "").partition(":")[0]
+        return _MI300A if arch == "gfx942" and self.device.integrated else _DEVICE_IDS.get(arch, _ANY_DEVICE)
+
+    @property
+    def link_to_host(self) -> int:
+        return _XGMI if self.device.integrated else _PCIE
 
     @property
     def unique_id(self) -> int:
@@ -106,7 +116,8 @@ def _node(path: Path, gpu_id: int, name: str) -> None:
 
 def _write_host(path: Path, host: int, hosts: int, machine: Machine, gpus: list[_Gpu]) -> None:
     near = [gpu for gpu in gpus if gpu.host_node == host]
-    memory = machine.host_memory or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    shared = sum(gpu.memory for gpu in gpus if gpu.device.integrated)  # the host has no memory beside that of its APUs
+    memory = machine.host_memory or shared or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     _node(path, 0, "")
     _properties(
         path / "properties", cpu_cores_count=max(1, (os.cpu_count() or 1) // hosts), simd_count=0, mem_banks_count=1,
@@ -115,7 +126,7 @@ def _write_host(path: Path, host: int, hosts: int, machine: Machine, gpus: list[
     _properties(path / "mem_banks" / "0" / "properties",
                 heap_type=0, size_in_bytes=memory // hosts, flags=0, width=64, mem_clk_max=3200)  # fmt: skip
     for link, gpu in enumerate(near):
-        _link(path / "io_links" / str(link), host, gpu.node, _PCIE)
+        _link(path / "io_links" / str(link), host, gpu.node, gpu.link_to_host)
 
 
 def _write_gpu(path: Path, gpu: _Gpu, machine: Machine, gpus: list[_Gpu]) -> None:
@@ -125,17 +136,18 @@ def _write_gpu(path: Path, gpu: _Gpu, machine: Machine, gpus: list[_Gpu]) -> Non
     units = gpu.device.multiprocessors or _COMPUTE_UNITS
     domain, location = gpu.bus
     doorbells_of_8_bytes, watch_points, sram_ecc = 2 << 12, 1 << 3, 1 << 20 | 1 << 26
-    coherent_host_access, svm = 1 << 22, 1 << 27
+    coherent_host_access, svm = int(gpu.device.integrated or 0) << 22, 1 << 27
     first_simd = 2**31 + 4096 * (gpu.index + 1)
     _node(path, 10000 + 111 * (gpu.index + 1), "ip discovery")
     (path / "marketing_name").write_text(f"{gpu.device.name}\n")
+    _properties(path / "driver", integrated=int(gpu.device.integrated or 0))
     _properties(
         path / "properties", cpu_cores_count=0, simd_count=units * _SIMDS, mem_banks_count=1, caches_count=3,
         io_links_count=1 + len(fast), p2p_links_count=len(slow), cpu_core_id_base=0, simd_id_base=first_simd,
         max_waves_per_simd=8, lds_size_in_kb=64, gds_size_in_kb=0, num_gws=64, wave_front_size=64, array_count=_ARRAYS,
         simd_arrays_per_engine=1, cu_per_simd_array=-(-units // _ARRAYS), simd_per_cu=_SIMDS, max_slots_scratch_cu=32,
         gfx_target_version=gpu.version, vendor_id=0x1002, location_id=location, domain=domain,
-        device_id=_DEVICE_IDS.get((gpu.device.arch or "").partition(":")[0], _ANY_DEVICE),
+        device_id=gpu.device_id,
         drm_render_minor=_FIRST_RENDER_NODE + gpu.index, hive_id=0x1234 if fast else 0, num_sdma_engines=2,
         num_sdma_xgmi_engines=6, num_sdma_queues_per_engine=8, num_cp_queues=24, max_engine_clk_fcompute=2100,
         local_mem_size=0, fw_version=166, debug_prop=0, sdma_fw_version=22, unique_id=gpu.unique_id, num_xcc=1,
@@ -149,7 +161,7 @@ def _write_gpu(path: Path, gpu: _Gpu, machine: Machine, gpus: list[_Gpu]) -> Non
         _properties(at, processor_id_low=first_simd, level=level, size=kilobytes, cache_line_size=line,
                     cache_lines_per_tag=1, association=16, latency=0, type=9)  # fmt: skip
         at.write_text(at.read_text() + "sibling_map 1\n")
-    for number, (there, kind) in enumerate([(gpu.host_node, _PCIE), *((node, _XGMI) for node in fast)]):
+    for number, (there, kind) in enumerate([(gpu.host_node, gpu.link_to_host), *((node, _XGMI) for node in fast)]):
         _link(path / "io_links" / str(number), gpu.node, there, kind)
     for number, there in enumerate(slow):
         _link(path / "p2p_links" / str(number), gpu.node, there, _PCIE)

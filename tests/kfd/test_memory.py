@@ -41,6 +41,27 @@ for wrong in ({"handle": 1}, {"handle": 0}):
 """)
 
 
+def test_memory_of_an_apu_is_the_host_s(program: Program) -> None:
+    program(
+        """
+driver = Driver()
+def free(): return driver.call("available_memory", gpu_id=driver.gpus[0]).available
+before = free()
+handle = driver.allocate(3 * MIB, 0x7000_0000_0000)
+assert (ledger()["gpus"][0]["used"], ledger()["host_used"]) == (3 * MIB, 3 * MIB)
+others = [driver.allocate(100 << 30, (0x7100 + gpu) << 32, gpu) for gpu in (1, 2, 3)]
+host = driver.allocate(100 << 30, 0x7200_0000_0000, flags=GTT | WRITABLE)  # the machine has 512 GiB in all
+assert free() == (512 << 30) // 16 * 15 - (400 << 30) - 3 * MIB < before
+try: driver.allocate(100 << 30, 0x7300_0000_0000)
+except OSError as error: assert error.errno == errno.ENOMEM
+else: raise AssertionError("more memory than the machine has")
+for one in (handle, host, *others): driver.free(one)
+assert free() == before and alive(ledger()) == {}
+""",
+        machine="mi300a-4",
+    )
+
+
 def test_a_gpu_copies_what_it_reaches(program: Program) -> None:
     program("""
 driver = Driver()

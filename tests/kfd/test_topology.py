@@ -80,6 +80,19 @@ def test_each_numa_node_is_a_node(tmp_path: Path) -> None:
     assert sum(properties(nodes / str(n) / "mem_banks/0/properties")["size_in_bytes"] for n in (0, 1)) == 2**34
 
 
+def test_an_apu_is_linked_to_its_host_and_their_memory_is_one(tmp_path: Path) -> None:
+    apu = {"arch": "gfx942", "integrated": True}
+    nodes = described(tmp_path, apu, apu, {}, host_memory=None)
+    host, first, other = (properties(nodes / f"{n}/properties") for n in (0, 1, 3))
+
+    assert properties(nodes / "0/mem_banks/0/properties")["size_in_bytes"] == 2 * 2**30
+    assert (first["device_id"], first["capability"] >> 22 & 1, other["capability"] >> 22 & 1) == (0x74A0, 1, 0)
+    assert [properties(nodes / f"0/io_links/{n}/properties")["type"] for n in range(3)] == [11, 11, 2]
+    assert [properties(nodes / f"{n}/io_links/0/properties")["type"] for n in (1, 3)] == [11, 2]
+    assert [properties(nodes / f"{n}/driver")["integrated"] for n in (1, 3)] == [1, 0]
+    assert (first["cpu_cores_count"], host["simd_count"]) == (0, 0)
+
+
 @pytest.mark.parametrize(
     ("devices", "why"),
     [

@@ -35,6 +35,7 @@ enum map_operation : u32 { op_map = 1, op_unmap = 2, op_clear = 3, op_replace = 
 constexpr unsigned long command_gem_mmap = 1;  // DRM_AMDGPU_*
 constexpr unsigned long command_gem_va = 8;
 constexpr u32 family_ai = 141;
+constexpr u64 flag_fusion = 1;  // AMDGPU_IDS_FLAGS_FUSION: an APU
 
 u32 next_number = 1;
 
@@ -127,10 +128,12 @@ KFDSIM_EXPORT const char* amdgpu_get_marketing_name(amdgpu_device* device) {
 KFDSIM_EXPORT int amdgpu_query_gpu_info(amdgpu_device* device, void* information) {
   struct {
     u32 asic, chip_revision, chip_external_revision, family;
+    u64 flags;
   } head{};
   const std::lock_guard lock(mutex());
   head.asic = machine().gpus[device->gpu].device_id;
   head.family = family_ai;
+  head.flags = machine().gpus[device->gpu].integrated ? flag_fusion : 0;
   std::memcpy(information, &head, sizeof head);
   return 0;
 }

@@ -163,6 +163,8 @@ int do_available_memory(kfd_ioctl_get_available_memory_args& wanted) {
   const auto& gpu = machine().gpus[static_cast<u32>(index)];
   const u64 taken = gpu.used_in_big_pages + machine().page_tables_take();
   wanted.available = taken > gpu.bytes ? 0 : (gpu.bytes - taken) / big_page_bytes * big_page_bytes;
+  if (gpu.integrated)
+    wanted.available = std::min<u64>(wanted.available, machine().host_limit - machine().host_used);
   return 0;
 }
 

@@ -59,6 +59,7 @@ gpu_state gpu_at(const std::string& node, u32 id, machine_state& made) {
   gpu.bytes = property(node + "/mem_banks/0/properties", "size_in_bytes");
   gpu.minor = static_cast<int>(property(node + "/properties", "drm_render_minor"));
   gpu.device_id = static_cast<u32>(property(node + "/properties", "device_id"));
+  gpu.integrated = property(node + "/driver", "integrated") != 0;
   gpu.doorbells = made.memory_end = round_up(made.memory_end, doorbell_bytes);
   made.memory_end += doorbell_bytes;
   return gpu;

@@ -39,7 +39,8 @@ struct gpu_state {
   u64 bytes = 0;
   int minor = 0;  ///< of /dev/dri/renderD<minor>
   u32 device_id = 0;
-  u64 doorbells = 0;  ///< offset of their pages in the memory file
+  bool integrated = false;  ///< an APU: its memory is the host's
+  u64 doorbells = 0;        ///< offset of their pages in the memory file
   u64 used = 0;
   u64 used_in_big_pages = 0;
   std::set<u32> doorbells_taken;

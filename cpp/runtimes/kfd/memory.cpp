@@ -47,14 +47,18 @@ bool held_elsewhere(const physical& memory) {
   return false;
 }
 
+// Memory of an APU is both.
+bool is_of_host(const physical& memory) {
+  return !(memory.flags & KFD_IOC_ALLOC_MEM_FLAGS_VRAM) || machine().gpus[memory.gpu].integrated;
+}
+
 void uncount(const physical& memory) {
   auto& here = machine();
   if (memory.flags & KFD_IOC_ALLOC_MEM_FLAGS_VRAM) {
     here.gpus[memory.gpu].used -= memory.size;
     here.gpus[memory.gpu].used_in_big_pages -= round_up(memory.size, big_page_bytes);
-  } else {
-    here.host_used -= memory.size;
   }
+  if (is_of_host(memory)) here.host_used -= memory.size;
 }
 
 // Where this process sees bytes of the memory file.
@@ -183,13 +187,13 @@ bool take(physical* memory) {
   free_unshared();
   auto& here = machine();
   auto& gpu = here.gpus[memory->gpu];
-  if (memory->flags & KFD_IOC_ALLOC_MEM_FLAGS_VRAM) {
-    if (gpu.used + here.page_tables_take() + memory->size > gpu.bytes) return false;
+  const bool of_host = is_of_host(*memory), of_gpu = (memory->flags & KFD_IOC_ALLOC_MEM_FLAGS_VRAM) != 0;
+  if (of_host && here.host_used + memory->size > here.host_limit) return false;
+  if (of_gpu && gpu.used + here.page_tables_take() + memory->size > gpu.bytes) return false;
+  if (of_host) here.host_used += memory->size;
+  if (of_gpu) {
     gpu.used += memory->size;
     gpu.used_in_big_pages += round_up(memory->size, big_page_bytes);
-  } else {
-    if (here.host_used + memory->size > here.host_limit) return false;
-    here.host_used += memory->size;
   }
   memory->counted = true;
   return true;
