@@ -65,6 +65,14 @@ class Parser(argparse.ArgumentParser):
         sys.exit(2)
 
 
+def integer(text: str) -> int:
+    """A whole number."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"not a whole number: {text[:40]!r}") from None
+
+
 def not_empty(text: str) -> str:
     """An argument that a script's variable was to fill: left out is not the same as empty."""
     if not text:

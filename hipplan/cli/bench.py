@@ -13,7 +13,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from hipplan.cli.arguments import Parser, WrongUsage, format_option, runtime_option, tell_notice
+from hipplan.cli.arguments import Parser, WrongUsage, format_option, integer, runtime_option, tell_notice
 from hipplan.cli.interrupts import Interrupted, Interrupts
 from hipplan.cli.progress import Bars
 from hipplan.errors import ExitCode
@@ -30,7 +30,7 @@ REPEATS_MAX = 100_000
 def declare(parser: Parser) -> None:
     parser.add_argument("--size", default="", help="bytes per copy (default: 256MiB, simulated 16MiB)")
     about = "copies of each kind; the median is reported (default: 20)"
-    parser.add_argument("--repeats", type=int, default=20, help=about)
+    parser.add_argument("--repeats", type=integer, default=20, help=about)
     about = "also measure ordinary buffers, and print the ratio"
     parser.add_argument("--compare", action="store_true", help=about)
     runtime_option(parser)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from hipplan.cli.arguments import (
     Parser,
     WrongUsage,
+    integer,
     machine_option,
     not_empty,
     not_over,
@@ -47,7 +48,9 @@ def declare(parser: Parser) -> None:
     parser.add_argument(
         "source", metavar="FILE", type=not_empty, help="model.safetensors, its index, a config.json or its folder"
     )
-    parser.add_argument("--tp", type=int, default=1, metavar="N", help="tensor parallel over N devices (default: 1)")
+    parser.add_argument(
+        "--tp", type=integer, default=1, metavar="N", help="tensor parallel over N devices (default: 1)"
+    )
     parser.add_argument("--kv", metavar="SIZE", help="the cache on each device; fill (default): as large as fits")
     parser.add_argument("--kv-dtype", metavar="DTYPE", help="of the cache (default: the model's)")
     about = "left on each device for others: a share of its memory, or a size (default: 10%%)"
@@ -60,7 +63,7 @@ def declare(parser: Parser) -> None:
 
 def run(given: Namespace) -> int:
     if not 1 <= given.tp <= 1024:
-        raise WrongUsage(f"--tp {given.tp}: 1 to 1024 devices")
+        raise WrongUsage(f"--tp must be 1 to 1024 devices, not {given.tp}")
     folder = Path() if given.output == "-" else Path(given.output).parent
     if given.kind == "model":
         return _model(given, str(folder))

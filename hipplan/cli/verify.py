@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from hipplan.cli.arguments import Parser, WrongUsage, format_option
+from hipplan.cli.arguments import Parser, WrongUsage, format_option, integer
 from hipplan.errors import ExitCode
 from hipplan.files import strict_json
 
 
 def declare(parser: Parser) -> None:
     about = "the process that holds it; needed only if several do"
-    parser.add_argument("process", metavar="PID", nargs="?", type=int, help=about)
+    parser.add_argument("process", metavar="PID", nargs="?", type=integer, help=about)
     parser.add_argument(
         "--list", action="store_true", help="list the processes that hold a layout: plan, memory, start time, command"
     )

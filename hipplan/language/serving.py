@@ -11,7 +11,7 @@ from itertools import product
 from math import prod
 from pathlib import Path
 
-from hipplan.errors import Diagnostic, PlanError, printable
+from hipplan.errors import Diagnostic, PlanError, printable, suggest_or_list
 from hipplan.files.dtypes import BY_NAME
 from hipplan.files.tensorfiles import Entry
 from hipplan.language.budget import LIMITS
@@ -64,7 +64,8 @@ def read_model(given: str, ranks: int, cache_dtype: str = "") -> Model:
     decoder.require_ranks(ranks)
     dtype = cache_dtype or decoder.dtype
     if dtype not in BY_NAME:
-        raise PlanError(Diagnostic("HP104", f"there is no dtype '{dtype[:60]}' for the cache"))
+        hint = suggest_or_list(dtype, BY_NAME)
+        raise PlanError(Diagnostic("HP104", f"there is no dtype '{dtype[:60]}' for the cache", hint=hint))
     files = next((str(path) for path in _beside(config) if path.exists()), "")
     if files:
         found = entries_of(files)

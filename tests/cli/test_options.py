@@ -151,6 +151,14 @@ def test_the_list_of_codes_has_all_of_them(capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().out.splitlines() == [f"{code}  {title}" for code, title in CODES.items()]
 
 
+@pytest.mark.parametrize("line", [["verify", "abc"], ["import", "safetensors", "x", "--tp", "abc"]])
+def test_what_is_no_number_is_refused(line: list[str], hipplan: Run) -> None:
+    done = hipplan(*line)
+
+    assert done.returncode == 2
+    assert "not a whole number: 'abc'\n" in done.stderr
+
+
 @pytest.mark.parametrize("line", [["explain"], ["explain", "HP101", "--list"]])
 def test_explain_wants_a_code_or_the_list(line: list[str], hipplan: Run) -> None:
     done = hipplan(*line)
