@@ -12,6 +12,7 @@ from typing import cast, get_args
 
 from hipplan import _core
 from hipplan.errors import Diagnostic, RuntimeUnavailable, printable
+from hipplan.machines import topology
 from hipplan.machines.profiles import Limits, Link, LinkType, Machine, MachineDevice, SourceNote
 from hipplan.machines.runtimes import Chosen
 from hipplan.units import version_text
@@ -59,7 +60,7 @@ def _machine(chosen: Chosen, devices: list[MachineDevice], links: list[Link]) ->
     runtime, simulated = chosen.runtime, chosen.machine
     here = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return Machine(
-        name=simulated.name if simulated else os.uname().nodename,
+        name=simulated.name if simulated else topology.name_here() or os.uname().nodename,
         hip_version=version_text(runtime.version),
         runtime=chosen.kind,
         host_memory=simulated.host_memory if simulated else here,

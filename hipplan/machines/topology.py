@@ -24,6 +24,8 @@ _SIMDS = 4
 """Of a compute unit."""
 _ARRAYS = 32
 _FIRST_RENDER_NODE = 128
+_NAME = "profile"
+"""The file with the name of the profile."""
 _MAX_GPUS = 64
 """As many as a table of rights has bits; the kernel has as many render nodes."""
 
@@ -80,9 +82,19 @@ def write(folder: Path, machine: Machine) -> None:
         _write_host(topology / "nodes" / str(host), host, hosts, machine, gpus)
     for gpu in gpus:
         _write_gpu(topology / "nodes" / str(gpu.node), gpu, machine, gpus)
+    (folder / _NAME).write_text(machine.name, "utf-8")
     (folder / "module").mkdir()
     (folder / "module" / "initstate").write_text("live\n")
     _properties(folder / "driver", xnack=int(any(device.xnack for device in machine.devices)))
+
+
+def name_here() -> str:
+    """The name of the machine that this process finds instead of its own; empty if it finds its own."""
+    folder = os.environ.get("KFDSIM_MACHINE")
+    try:
+        return f"{Path(folder, _NAME).read_text('utf-8', 'replace')} without a GPU" if folder else ""
+    except OSError:
+        return ""
 
 
 def _refused(machine: Machine, why: str) -> MachineError:

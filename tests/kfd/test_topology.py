@@ -109,3 +109,12 @@ def test_a_machine_that_is_not_amd_s_is_refused(tmp_path: Path, devices: list[di
 
     assert raised.value.diagnostics[0].why == why
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_process_knows_which_machine_it_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KFDSIM_MACHINE", raising=False)
+    assert topology.name_here() == ""
+    monkeypatch.setenv("KFDSIM_MACHINE", str(tmp_path))
+    assert topology.name_here() == ""
+    topology.write(tmp_path, load_machine("mi210"))
+    assert topology.name_here() == "mi210 without a GPU"
