@@ -41,7 +41,7 @@ def driver_path() -> Path:
     if given and not path.is_file():
         raise FileNotFoundError(f"KFDSIM_LIBRARY names no file: {given}")
     if not path.is_file():
-        why = "it is built on Linux for x86-64 where linux/kfd_ioctl.h is that of Linux 6.1 or later"
+        why = "it is built on Linux for x86-64, where there is a C++ compiler"
         raise FileNotFoundError(f"this hipplan has no stand-in for AMD's driver ({DRIVER}): {why}")
     return path.resolve()
 

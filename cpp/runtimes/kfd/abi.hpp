@@ -1,9 +1,9 @@
-// The kernel's interface, linux/kfd_ioctl.h: the only thing that this library shares with AMD's software.
+// The kernel's interface, which is all that this library shares with AMD's software: the ioctls of /dev/kfd.
 //
-// Declarations that headers before Linux 6.6 lack are here, as in the newer headers.
+// Structures and numbers are those of the kernel's include/uapi/linux/kfd_ioctl.h, Linux 6.1 to 6.12, with
+// its names. They are declared here, so that the stand-in does not depend on the age of the kernel's headers
+// where it is built; tests/kfd/abi.cpp compares them with those of the system.
 #pragma once
-
-#include <linux/kfd_ioctl.h>
 
 #include <cstdint>
 
@@ -13,27 +13,174 @@ using u8 = std::uint8_t;
 using u16 = std::uint16_t;
 using u32 = std::uint32_t;
 using u64 = std::uint64_t;
+using i32 = std::int32_t;
 using i64 = std::int64_t;
 
-// The union of kfd_event_data begins with this for signals since Linux 6.6; it was unused before.
-inline u64& last_age(kfd_event_data& data) { return *reinterpret_cast<u64*>(&data); }
+/// AMDKFD_IOC_*, without sizes and directions.
+enum ioctl_number : u32 {
+#define IOCTL(name, number) ioctl_##name = number,
+#include "calls.def"
+};
+
+/// KFD_IOC_ALLOC_MEM_FLAGS_*
+enum memory_flag : u32 {
+  memory_vram = 1u << 0,
+  memory_gtt = 1u << 1,
+  memory_userptr = 1u << 2,
+  memory_doorbell = 1u << 3,
+  memory_public = 1u << 29,
+};
+
+inline constexpr u32 queue_type_compute_aql = 2;  ///< KFD_IOC_QUEUE_TYPE_*
+inline constexpr u32 event_type_signal = 0;       ///< KFD_IOC_EVENT_*
+
+/// KFD_IOC_WAIT_RESULT_*
+enum wait_outcome : u32 { wait_complete = 0, wait_timeout = 1, wait_fail = 2 };
+
+inline constexpr u32 svm_op_set = 0;  ///< KFD_IOCTL_SVM_OP_*
+
+/// KFD_IOCTL_SVM_LOCATION_*; any other is a GPU's id.
+enum svm_location : u32 { svm_location_host = 0, svm_location_undefined = 0xffffffff };
+
+/// KFD_IOCTL_SVM_ATTR_*
+enum svm_attribute_type : u32 {
+  svm_preferred_location,
+  svm_prefetch_location,
+  svm_access,
+  svm_access_in_place,
+  svm_no_access,
+  svm_set_flags,
+  svm_clear_flags,
+  svm_granularity,
+};
+
+/// KFD_IOCTL_SVM_FLAG_*
+enum svm_flag : u32 { svm_flag_host_access = 1u << 0, svm_flag_coherent = 1u << 1 };
+
+struct kfd_ioctl_get_version_args {
+  u32 major_version, minor_version;
+};
+
+/// Newer kernels append fields that are not needed here.
+struct kfd_ioctl_create_queue_args {
+  u64 ring_base_address, write_pointer_address, read_pointer_address, doorbell_offset;
+  u32 ring_size, gpu_id, queue_type, queue_percentage, queue_priority, queue_id;
+  u64 eop_buffer_address, eop_buffer_size, ctx_save_restore_address;
+  u32 ctx_save_restore_size, ctl_stack_size;
+};
+
+struct kfd_ioctl_destroy_queue_args {
+  u32 queue_id, pad;
+};
+
+struct kfd_ioctl_get_clock_counters_args {
+  u64 gpu_clock_counter, cpu_clock_counter, system_clock_counter, system_clock_freq;
+  u32 gpu_id, pad;
+};
+
+struct kfd_process_device_apertures {
+  u64 lds_base, lds_limit, scratch_base, scratch_limit, gpuvm_base, gpuvm_limit;
+  u32 gpu_id, pad;
+};
+
+struct kfd_ioctl_get_process_apertures_new_args {
+  u64 kfd_process_device_apertures_ptr;
+  u32 num_of_nodes, pad;
+};
+
+struct kfd_ioctl_create_event_args {
+  u64 event_page_offset;
+  u32 event_trigger_data, event_type, auto_reset, node_id, event_id, event_slot_index;
+};
+
+struct kfd_ioctl_destroy_event_args {
+  u32 event_id, pad;
+};
+
+struct kfd_ioctl_set_event_args {
+  u32 event_id, pad;
+};
+
+struct kfd_ioctl_reset_event_args {
+  u32 event_id, pad;
+};
+
+/// The kernel's begins with a union; this is its member for signals, which Linux 6.6 added.
+struct kfd_event_data {
+  u64 last_event_age, other_members[3];
+  u64 kfd_event_data_ext;
+  u32 event_id, pad;
+};
+
+struct kfd_ioctl_wait_events_args {
+  u64 events_ptr;
+  u32 num_events, wait_for_all, timeout, wait_result;
+};
+
+struct kfd_ioctl_alloc_memory_of_gpu_args {
+  u64 va_addr, size, handle, mmap_offset;
+  u32 gpu_id, flags;
+};
+
+struct kfd_ioctl_free_memory_of_gpu_args {
+  u64 handle;
+};
+
+struct kfd_ioctl_map_memory_to_gpu_args {
+  u64 handle, device_ids_array_ptr;
+  u32 n_devices, n_success;
+};
+
+struct kfd_ioctl_unmap_memory_from_gpu_args {
+  u64 handle, device_ids_array_ptr;
+  u32 n_devices, n_success;
+};
+
+struct kfd_ioctl_alloc_queue_gws_args {
+  u32 queue_id, num_gws, first_gws, pad;
+};
+
+struct kfd_ioctl_get_dmabuf_info_args {
+  u64 size, metadata_ptr;
+  u32 metadata_size, gpu_id, flags, dmabuf_fd;
+};
+
+struct kfd_ioctl_import_dmabuf_args {
+  u64 va_addr, handle;
+  u32 gpu_id, dmabuf_fd;
+};
+
+struct kfd_ioctl_export_dmabuf_args {
+  u64 handle;
+  u32 flags, dmabuf_fd;
+};
+
+struct kfd_ioctl_svm_attribute {
+  u32 type, value;
+};
+
+struct kfd_ioctl_svm_args {
+  u64 start_addr, size;
+  u32 op, nattr;
+};
+
+/// They follow the structure.
+inline kfd_ioctl_svm_attribute* attributes_of(kfd_ioctl_svm_args& arguments) {
+  return reinterpret_cast<kfd_ioctl_svm_attribute*>(&arguments + 1);
+}
+
+struct kfd_ioctl_set_xnack_mode_args {
+  i32 xnack_enabled;
+};
+
+struct kfd_ioctl_get_available_memory_args {
+  u64 available;
+  u32 gpu_id, pad;
+};
+
+struct kfd_ioctl_runtime_enable_args {
+  u64 r_debug;
+  u32 mode_mask, capabilities_mask;
+};
 
 }  // namespace kfdsim
-
-#ifndef AMDKFD_IOC_EXPORT_DMABUF
-struct kfd_ioctl_export_dmabuf_args {
-  __u64 handle;
-  __u32 flags;
-  __u32 dmabuf_fd;
-};
-#define AMDKFD_IOC_EXPORT_DMABUF AMDKFD_IOWR(0x24, struct kfd_ioctl_export_dmabuf_args)
-#endif
-
-#ifndef AMDKFD_IOC_RUNTIME_ENABLE
-struct kfd_ioctl_runtime_enable_args {
-  __u64 r_debug;
-  __u32 mode_mask;
-  __u32 capabilities_mask;
-};
-#define AMDKFD_IOC_RUNTIME_ENABLE AMDKFD_IOWR(0x25, struct kfd_ioctl_runtime_enable_args)
-#endif

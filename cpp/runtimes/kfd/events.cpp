@@ -33,8 +33,8 @@ auto*& changed() {
 u32 next_event = 1;
 
 bool ready(const event_state& event, kfd_event_data& wanted) {
-  const u64 seen = last_age(wanted);
-  return event.is_set || (event.type == KFD_IOC_EVENT_SIGNAL && seen && seen != event.age);
+  const u64 seen = wanted.last_event_age;
+  return event.is_set || (event.type == event_type_signal && seen && seen != event.age);
 }
 
 }  // namespace
@@ -105,7 +105,7 @@ int wait_for_events(kfd_ioctl_wait_events_args& wanted, std::unique_lock<std::re
     for (u32 i = 0; i < wanted.num_events; ++i) {
       const auto found = events().find(list[i].event_id);
       if (found == events().end()) {
-        wanted.wait_result = KFD_IOC_WAIT_RESULT_FAIL;
+        wanted.wait_result = wait_fail;
         return EINVAL;
       }
       count += ready(found->second, list[i]);
@@ -114,17 +114,17 @@ int wait_for_events(kfd_ioctl_wait_events_args& wanted, std::unique_lock<std::re
     if (forever) {
       changed()->wait(lock);
     } else if (changed()->wait_until(lock, until) == std::cv_status::timeout) {
-      wanted.wait_result = KFD_IOC_WAIT_RESULT_TIMEOUT;
+      wanted.wait_result = wait_timeout;
       return 0;
     }
   }
   for (u32 i = 0; i < wanted.num_events; ++i) {
     auto& event = events()[list[i].event_id];
-    auto& seen = last_age(list[i]);
-    if (event.type == KFD_IOC_EVENT_SIGNAL && seen) seen = event.age;
+    auto& seen = list[i].last_event_age;
+    if (event.type == event_type_signal && seen) seen = event.age;
     if (event.resets_itself) event.is_set = false;
   }
-  wanted.wait_result = KFD_IOC_WAIT_RESULT_COMPLETE;
+  wanted.wait_result = wait_complete;
   return 0;
 }
 

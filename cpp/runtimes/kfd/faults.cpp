@@ -13,7 +13,7 @@ namespace kfdsim {
 namespace {
 
 constexpr std::string_view calls[] = {
-#define IOCTL(name, NAME) #name,
+#define IOCTL(name, number) #name,
 #define LIBDRM(name) #name,
 #include "calls.def"
 };

@@ -1,5 +1,7 @@
 #include "ioctls.hpp"
 
+#include <asm/ioctl.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -41,12 +43,12 @@ int do_alloc_memory_of_gpu(kfd_ioctl_alloc_memory_of_gpu_args& wanted) {
   const u64 size = round_up(wanted.size, page_bytes);
   const auto index = static_cast<u32>(gpu);
   physical* memory = nullptr;
-  if (wanted.flags & KFD_IOC_ALLOC_MEM_FLAGS_DOORBELL) {
+  if (wanted.flags & memory_doorbell) {
     memory = new_record(size, wanted.flags, index);
     memory->file = machine().memory;
     memory->offset = machine().gpus[index].doorbells;
   } else {
-    const bool registered = wanted.flags & KFD_IOC_ALLOC_MEM_FLAGS_USERPTR;
+    const bool registered = wanted.flags & memory_userptr;
     if (registered) {
       if (const int error = check_registered(wanted.mmap_offset, size)) return error;
     }
@@ -64,7 +66,8 @@ int do_alloc_memory_of_gpu(kfd_ioctl_alloc_memory_of_gpu_args& wanted) {
   }
   if (!memory->registered) wanted.mmap_offset = mmap_offset(*memory);
   wanted.handle = new_handle(memory, wanted.va_addr, size);
-  log(2, "gpu %d allocates %#llx + %#llx, flags %#x", gpu, wanted.va_addr, wanted.size, wanted.flags);
+  log(2, "gpu %d allocates %#llx + %#llx, flags %#x", gpu, static_cast<unsigned long long>(wanted.va_addr),
+      static_cast<unsigned long long>(wanted.size), wanted.flags);
   return 0;
 }
 
@@ -111,8 +114,7 @@ int do_get_dmabuf_info(kfd_ioctl_get_dmabuf_info_args& wanted) {
   if (!read_dmabuf(static_cast<int>(wanted.dmabuf_fd), &shared)) return EINVAL;
   wanted.size = shared.size;
   wanted.gpu_id = shared.gpu_id;
-  wanted.flags = shared.flags & (KFD_IOC_ALLOC_MEM_FLAGS_VRAM | KFD_IOC_ALLOC_MEM_FLAGS_GTT |
-                                 KFD_IOC_ALLOC_MEM_FLAGS_PUBLIC);
+  wanted.flags = shared.flags & (memory_vram | memory_gtt | memory_public);
   wanted.metadata_size = 0;
   return 0;
 }
@@ -129,7 +131,7 @@ int do_import_dmabuf(kfd_ioctl_import_dmabuf_args& wanted) {
 
 int do_export_dmabuf(kfd_ioctl_export_dmabuf_args& wanted) {
   const auto* const found = allocation_of(wanted.handle);
-  if (!found || found->memory->flags & KFD_IOC_ALLOC_MEM_FLAGS_DOORBELL) return EINVAL;
+  if (!found || found->memory->flags & memory_doorbell) return EINVAL;
   if (found->memory->registered) return EPERM;  // as the kernel's amdgpu_gem_prime_export
   const int descriptor = export_memory(found->memory);
   if (descriptor < 0) return errno;
@@ -164,7 +166,7 @@ int do_available_memory(kfd_ioctl_get_available_memory_args& wanted) {
   const u64 taken = gpu.used_in_big_pages + machine().page_tables_take();
   wanted.available = taken > gpu.bytes ? 0 : (gpu.bytes - taken) / big_page_bytes * big_page_bytes;
   if (gpu.integrated)
-    wanted.available = std::min<u64>(wanted.available, machine().host_limit - machine().host_used);
+    wanted.available = std::min(wanted.available, machine().host_limit - machine().host_used);
   return 0;
 }
 
@@ -203,8 +205,8 @@ int do_runtime_enable(kfd_ioctl_runtime_enable_args& wanted) {
 // Compares only the number of the request: the sizes in it differ from release to release.
 const char* name_of(unsigned long request) {
   switch (_IOC_NR(request)) {
-#define IOCTL(name, NAME)          \
-  case _IOC_NR(AMDKFD_IOC_##NAME): \
+#define IOCTL(name, number) \
+  case number:              \
     return #name;
 #include "calls.def"
     default:
@@ -213,32 +215,32 @@ const char* name_of(unsigned long request) {
 }
 
 int carry_out(unsigned long request, void* given, std::unique_lock<std::recursive_mutex>& lock) {
-#define CALL(NAME, does, type)     \
-  case _IOC_NR(AMDKFD_IOC_##NAME): \
+#define CALL(name, does, type) \
+  case ioctl_##name:           \
     return does(*static_cast<type*>(given));
   switch (_IOC_NR(request)) {
-    CALL(GET_VERSION, do_get_version, kfd_ioctl_get_version_args)
-    CALL(GET_PROCESS_APERTURES_NEW, do_get_process_apertures_new, kfd_ioctl_get_process_apertures_new_args)
-    CALL(GET_CLOCK_COUNTERS, do_get_clock_counters, kfd_ioctl_get_clock_counters_args)
-    CALL(AVAILABLE_MEMORY, do_available_memory, kfd_ioctl_get_available_memory_args)
-    CALL(ALLOC_MEMORY_OF_GPU, do_alloc_memory_of_gpu, kfd_ioctl_alloc_memory_of_gpu_args)
-    CALL(FREE_MEMORY_OF_GPU, do_free_memory_of_gpu, kfd_ioctl_free_memory_of_gpu_args)
-    CALL(MAP_MEMORY_TO_GPU, do_map_memory_to_gpu, kfd_ioctl_map_memory_to_gpu_args)
-    CALL(UNMAP_MEMORY_FROM_GPU, do_unmap_memory_from_gpu, kfd_ioctl_unmap_memory_from_gpu_args)
-    CALL(GET_DMABUF_INFO, do_get_dmabuf_info, kfd_ioctl_get_dmabuf_info_args)
-    CALL(IMPORT_DMABUF, do_import_dmabuf, kfd_ioctl_import_dmabuf_args)
-    CALL(EXPORT_DMABUF, do_export_dmabuf, kfd_ioctl_export_dmabuf_args)
-    CALL(SVM, managed_call, kfd_ioctl_svm_args)
-    CALL(SET_XNACK_MODE, do_set_xnack_mode, kfd_ioctl_set_xnack_mode_args)
-    CALL(CREATE_EVENT, create_event, kfd_ioctl_create_event_args)
-    CALL(DESTROY_EVENT, destroy_event, kfd_ioctl_destroy_event_args)
-    CALL(SET_EVENT, set_event, kfd_ioctl_set_event_args)
-    CALL(RESET_EVENT, reset_event, kfd_ioctl_reset_event_args)
-    CALL(CREATE_QUEUE, create_queue, kfd_ioctl_create_queue_args)
-    CALL(DESTROY_QUEUE, destroy_queue, kfd_ioctl_destroy_queue_args)
-    CALL(ALLOC_QUEUE_GWS, do_alloc_queue_gws, kfd_ioctl_alloc_queue_gws_args)
-    CALL(RUNTIME_ENABLE, do_runtime_enable, kfd_ioctl_runtime_enable_args)
-    case _IOC_NR(AMDKFD_IOC_WAIT_EVENTS):
+    CALL(get_version, do_get_version, kfd_ioctl_get_version_args)
+    CALL(get_process_apertures_new, do_get_process_apertures_new, kfd_ioctl_get_process_apertures_new_args)
+    CALL(get_clock_counters, do_get_clock_counters, kfd_ioctl_get_clock_counters_args)
+    CALL(available_memory, do_available_memory, kfd_ioctl_get_available_memory_args)
+    CALL(alloc_memory_of_gpu, do_alloc_memory_of_gpu, kfd_ioctl_alloc_memory_of_gpu_args)
+    CALL(free_memory_of_gpu, do_free_memory_of_gpu, kfd_ioctl_free_memory_of_gpu_args)
+    CALL(map_memory_to_gpu, do_map_memory_to_gpu, kfd_ioctl_map_memory_to_gpu_args)
+    CALL(unmap_memory_from_gpu, do_unmap_memory_from_gpu, kfd_ioctl_unmap_memory_from_gpu_args)
+    CALL(get_dmabuf_info, do_get_dmabuf_info, kfd_ioctl_get_dmabuf_info_args)
+    CALL(import_dmabuf, do_import_dmabuf, kfd_ioctl_import_dmabuf_args)
+    CALL(export_dmabuf, do_export_dmabuf, kfd_ioctl_export_dmabuf_args)
+    CALL(svm, managed_call, kfd_ioctl_svm_args)
+    CALL(set_xnack_mode, do_set_xnack_mode, kfd_ioctl_set_xnack_mode_args)
+    CALL(create_event, create_event, kfd_ioctl_create_event_args)
+    CALL(destroy_event, destroy_event, kfd_ioctl_destroy_event_args)
+    CALL(set_event, set_event, kfd_ioctl_set_event_args)
+    CALL(reset_event, reset_event, kfd_ioctl_reset_event_args)
+    CALL(create_queue, create_queue, kfd_ioctl_create_queue_args)
+    CALL(destroy_queue, destroy_queue, kfd_ioctl_destroy_queue_args)
+    CALL(alloc_queue_gws, do_alloc_queue_gws, kfd_ioctl_alloc_queue_gws_args)
+    CALL(runtime_enable, do_runtime_enable, kfd_ioctl_runtime_enable_args)
+    case ioctl_wait_events:
       return wait_for_events(*static_cast<kfd_ioctl_wait_events_args*>(given), lock);
     default:
       return 0;  // the rest of calls.def: without effect on memory

@@ -16,8 +16,8 @@ using writer = hip::json_writer;
 const char* kind_of(const physical& memory) {
   if (memory.foreign) return "of another process";
   if (memory.registered) return "registered";
-  if (memory.flags & KFD_IOC_ALLOC_MEM_FLAGS_VRAM) return "gpu";
-  if (memory.flags & KFD_IOC_ALLOC_MEM_FLAGS_DOORBELL) return "doorbells";
+  if (memory.flags & memory_vram) return "gpu";
+  if (memory.flags & memory_doorbell) return "doorbells";
   return "host";
 }
 

@@ -52,7 +52,7 @@ struct gpu_state {
 struct physical {
   u64 id = 0;
   u64 size = 0;
-  u32 flags = 0;  ///< KFD_IOC_ALLOC_MEM_FLAGS_*
+  u32 flags = 0;  ///< memory_flag
   u32 gpu = 0;
   int file = -1;
   u64 offset = 0;
@@ -87,11 +87,11 @@ using page_table = std::map<u64, mapping>;
 
 struct managed_range {
   u64 last = 0;  ///< inclusive
-  u32 preferred = KFD_IOCTL_SVM_LOCATION_UNDEFINED;
-  u32 prefetched = KFD_IOCTL_SVM_LOCATION_UNDEFINED;
+  u32 preferred = svm_location_undefined;
+  u32 prefetched = svm_location_undefined;
   u64 access = 0;  ///< one bit for each GPU
   u64 access_in_place = 0;
-  u32 flags = KFD_IOCTL_SVM_FLAG_HOST_ACCESS | KFD_IOCTL_SVM_FLAG_COHERENT;
+  u32 flags = svm_flag_host_access | svm_flag_coherent;
   u8 granularity = 9;
 };
 

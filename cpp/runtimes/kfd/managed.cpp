@@ -48,37 +48,37 @@ void cover(range_table* ranges, u64 start, u64 last) {
 
 bool may_be_set(const kfd_ioctl_svm_attribute& attribute) {
   switch (attribute.type) {
-    case KFD_IOCTL_SVM_ATTR_PREFETCH_LOC:
-      if (attribute.value == KFD_IOCTL_SVM_LOCATION_UNDEFINED) return false;
+    case svm_prefetch_location:
+      if (attribute.value == svm_location_undefined) return false;
       [[fallthrough]];
-    case KFD_IOCTL_SVM_ATTR_PREFERRED_LOC:
-      return attribute.value == KFD_IOCTL_SVM_LOCATION_SYSMEM ||
-             attribute.value == KFD_IOCTL_SVM_LOCATION_UNDEFINED || gpu_of(attribute.value) >= 0;
-    case KFD_IOCTL_SVM_ATTR_ACCESS:
-    case KFD_IOCTL_SVM_ATTR_ACCESS_IN_PLACE:
-    case KFD_IOCTL_SVM_ATTR_NO_ACCESS:
+    case svm_preferred_location:
+      return attribute.value == svm_location_host || attribute.value == svm_location_undefined ||
+             gpu_of(attribute.value) >= 0;
+    case svm_access:
+    case svm_access_in_place:
+    case svm_no_access:
       return gpu_of(attribute.value) >= 0;
     default:
-      return attribute.type <= KFD_IOCTL_SVM_ATTR_GRANULARITY;
+      return attribute.type <= svm_granularity;
   }
 }
 
 void set(managed_range* range, const kfd_ioctl_svm_attribute& attribute) {
   const u32 value = attribute.value;
   switch (attribute.type) {
-    case KFD_IOCTL_SVM_ATTR_PREFERRED_LOC:
+    case svm_preferred_location:
       range->preferred = value;
       return;
-    case KFD_IOCTL_SVM_ATTR_PREFETCH_LOC:
+    case svm_prefetch_location:
       range->prefetched = value;
       return;
-    case KFD_IOCTL_SVM_ATTR_SET_FLAGS:
+    case svm_set_flags:
       range->flags |= value;
       return;
-    case KFD_IOCTL_SVM_ATTR_CLR_FLAGS:
+    case svm_clear_flags:
       range->flags &= ~value;
       return;
-    case KFD_IOCTL_SVM_ATTR_GRANULARITY:
+    case svm_granularity:
       range->granularity = static_cast<u8>(std::min(value, 0x1bu));
       return;
     default:
@@ -87,13 +87,13 @@ void set(managed_range* range, const kfd_ioctl_svm_attribute& attribute) {
   const u64 bit = 1ull << gpu_of(value);
   range->access &= ~bit;
   range->access_in_place &= ~bit;
-  if (attribute.type == KFD_IOCTL_SVM_ATTR_ACCESS) range->access |= bit;
-  if (attribute.type == KFD_IOCTL_SVM_ATTR_ACCESS_IN_PLACE) range->access_in_place |= bit;
+  if (attribute.type == svm_access) range->access |= bit;
+  if (attribute.type == svm_access_in_place) range->access_in_place |= bit;
 }
 
-int set_attributes(const kfd_ioctl_svm_args* arguments, u64 start, u64 last, const host_range& memory) {
+int set_attributes(kfd_ioctl_svm_args* arguments, u64 start, u64 last, const host_range& memory) {
   range_table& ranges = machine().managed;
-  const auto* begin = arguments->attrs;
+  const auto* begin = attributes_of(*arguments);
   const auto* end = begin + arguments->nattr;
   if (!std::all_of(begin, end, may_be_set)) return EINVAL;
   if (!memory.present || memory.of_devices) {
@@ -111,7 +111,7 @@ int set_attributes(const kfd_ioctl_svm_args* arguments, u64 start, u64 last, con
 
 // The common attributes of a range: a location if all of it has the same, rights that all of it has.
 struct common_attributes {
-  u32 preferred = KFD_IOCTL_SVM_LOCATION_UNDEFINED, prefetched = KFD_IOCTL_SVM_LOCATION_UNDEFINED;
+  u32 preferred = svm_location_undefined, prefetched = svm_location_undefined;
   u64 access = 0, access_in_place = 0;
   u32 flags_of_all, flags_of_any;
   u8 granularity;
@@ -134,8 +134,8 @@ common_attributes summary(u64 start, u64 last) {
          first.flags,     first.flags,      first.granularity};
   for (; range != ranges.end() && range->first <= last; ++range) {
     const managed_range& next_range = range->second;
-    if (next_range.preferred != sum.preferred) sum.preferred = KFD_IOCTL_SVM_LOCATION_UNDEFINED;
-    if (next_range.prefetched != sum.prefetched) sum.prefetched = KFD_IOCTL_SVM_LOCATION_UNDEFINED;
+    if (next_range.preferred != sum.preferred) sum.preferred = svm_location_undefined;
+    if (next_range.prefetched != sum.prefetched) sum.prefetched = svm_location_undefined;
     sum.access &= next_range.access;
     sum.access_in_place &= next_range.access_in_place;
     sum.flags_of_all &= next_range.flags;
@@ -148,36 +148,34 @@ common_attributes summary(u64 start, u64 last) {
 int get_attributes(kfd_ioctl_svm_args* arguments, u64 start, u64 last, const host_range& memory) {
   if (!memory.present || memory.of_devices) return EINVAL;
   for (u32 i = 0; i < arguments->nattr; i++) {
-    const u32 type = arguments->attrs[i].type;
-    if (type == KFD_IOCTL_SVM_ATTR_ACCESS_IN_PLACE || type == KFD_IOCTL_SVM_ATTR_NO_ACCESS ||
-        type > KFD_IOCTL_SVM_ATTR_GRANULARITY)
-      return EINVAL;
+    const u32 type = attributes_of(*arguments)[i].type;
+    if (type == svm_access_in_place || type == svm_no_access || type > svm_granularity) return EINVAL;
   }
   const common_attributes sum = summary(start, last);
   for (u32 i = 0; i < arguments->nattr; i++) {
-    auto& attribute = arguments->attrs[i];
+    auto& attribute = attributes_of(*arguments)[i];
     switch (attribute.type) {
-      case KFD_IOCTL_SVM_ATTR_PREFERRED_LOC:
+      case svm_preferred_location:
         attribute.value = sum.preferred;
         break;
-      case KFD_IOCTL_SVM_ATTR_PREFETCH_LOC:
+      case svm_prefetch_location:
         attribute.value = sum.prefetched;
         break;
-      case KFD_IOCTL_SVM_ATTR_SET_FLAGS:
+      case svm_set_flags:
         attribute.value = sum.flags_of_all;
         break;
-      case KFD_IOCTL_SVM_ATTR_CLR_FLAGS:
+      case svm_clear_flags:
         attribute.value = ~sum.flags_of_any;
         break;
-      case KFD_IOCTL_SVM_ATTR_GRANULARITY:
+      case svm_granularity:
         attribute.value = sum.granularity;
         break;
-      default: {  // KFD_IOCTL_SVM_ATTR_ACCESS: the result is stored in the type
+      default: {  // svm_access: the result is stored in the type
         const int gpu = gpu_of(attribute.value);
         if (gpu < 0) return EINVAL;
-        attribute.type = has(sum.access, gpu)            ? KFD_IOCTL_SVM_ATTR_ACCESS
-                         : has(sum.access_in_place, gpu) ? KFD_IOCTL_SVM_ATTR_ACCESS_IN_PLACE
-                                                         : KFD_IOCTL_SVM_ATTR_NO_ACCESS;
+        attribute.type = has(sum.access, gpu)            ? svm_access
+                         : has(sum.access_in_place, gpu) ? svm_access_in_place
+                                                         : svm_no_access;
       }
     }
   }
@@ -219,9 +217,8 @@ int managed_call(kfd_ioctl_svm_args& arguments) {
   const u64 start = arguments.start_addr, size = arguments.size;
   if (!start || !size || (start | size) % page_bytes) return EINVAL;
   const host_range memory = inspect(start, size);
-  return arguments.op == KFD_IOCTL_SVM_OP_SET_ATTR
-             ? set_attributes(&arguments, start, start + size - 1, memory)
-             : get_attributes(&arguments, start, start + size - 1, memory);
+  return arguments.op == svm_op_set ? set_attributes(&arguments, start, start + size - 1, memory)
+                                    : get_attributes(&arguments, start, start + size - 1, memory);
 }
 
 void forget_managed(u64 start, u64 size) {

@@ -49,12 +49,12 @@ bool held_elsewhere(const physical& memory) {
 
 // Memory of an APU is both.
 bool is_of_host(const physical& memory) {
-  return !(memory.flags & KFD_IOC_ALLOC_MEM_FLAGS_VRAM) || machine().gpus[memory.gpu].integrated;
+  return !(memory.flags & memory_vram) || machine().gpus[memory.gpu].integrated;
 }
 
 void uncount(const physical& memory) {
   auto& here = machine();
-  if (memory.flags & KFD_IOC_ALLOC_MEM_FLAGS_VRAM) {
+  if (memory.flags & memory_vram) {
     here.gpus[memory.gpu].used -= memory.size;
     here.gpus[memory.gpu].used_in_big_pages -= round_up(memory.size, big_page_bytes);
   }
@@ -187,7 +187,7 @@ bool take(physical* memory) {
   free_unshared();
   auto& here = machine();
   auto& gpu = here.gpus[memory->gpu];
-  const bool of_host = is_of_host(*memory), of_gpu = (memory->flags & KFD_IOC_ALLOC_MEM_FLAGS_VRAM) != 0;
+  const bool of_host = is_of_host(*memory), of_gpu = (memory->flags & memory_vram) != 0;
   if (of_host && here.host_used + memory->size > here.host_limit) return false;
   if (of_gpu && gpu.used + here.page_tables_take() + memory->size > gpu.bytes) return false;
   if (of_host) here.host_used += memory->size;

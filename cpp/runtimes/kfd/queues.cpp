@@ -70,7 +70,7 @@ int create_queue(kfd_ioctl_create_queue_args& wanted) {
   if (doorbell >= doorbells_max) return ENOSPC;
   queue_state queue;
   queue.gpu = static_cast<u32>(index);
-  queue.is_aql = wanted.queue_type == KFD_IOC_QUEUE_TYPE_COMPUTE_AQL;
+  queue.is_aql = wanted.queue_type == queue_type_compute_aql;
   queue.ring = reinterpret_cast<char*>(wanted.ring_base_address);
   queue.ring_bytes = wanted.ring_size;
   queue.write_pointer = reinterpret_cast<u64*>(wanted.write_pointer_address);

@@ -18,7 +18,7 @@ thread_local std::string last_message;
 
 std::string call_names() {
   std::string text;
-#define IOCTL(name, NAME) text += #name "\n";
+#define IOCTL(name, number) text += #name "\n";
 #define LIBDRM(name) text += #name "\n";
 #include "calls.def"
   return text;
