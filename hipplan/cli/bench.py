@@ -13,7 +13,15 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from hipplan.cli.arguments import Parser, WrongUsage, format_option, integer, runtime_option, tell_notice
+from hipplan.cli.arguments import (
+    Parser,
+    WrongUsage,
+    format_option,
+    integer,
+    machine_option,
+    runtime_option,
+    tell_notice,
+)
 from hipplan.cli.interrupts import Interrupted, Interrupts
 from hipplan.cli.progress import Bars
 from hipplan.errors import ExitCode
@@ -33,6 +41,7 @@ def declare(parser: Parser) -> None:
     parser.add_argument("--repeats", type=integer, default=20, help=about)
     about = "also measure ordinary buffers, and print the ratio"
     parser.add_argument("--compare", action="store_true", help=about)
+    machine_option(parser)
     runtime_option(parser)
     format_option(parser)
 
@@ -47,6 +56,8 @@ def run(given: Namespace) -> int:
 
     if not 1 <= given.repeats <= REPEATS_MAX:
         raise WrongUsage(f"--repeats: from 1 to {REPEATS_MAX}")
+    if given.machine is not None:
+        raise WrongUsage("--machine is for --without-gpu")
     chosen = choose(given.runtime)
     tell_notice(chosen.notice)
     try:

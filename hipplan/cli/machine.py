@@ -5,13 +5,14 @@ Examples:
   hipplan machine list
   hipplan machine show mi300x-8
   hipplan machine --diff mi300x-8 box.yaml
+  hipplan machine --without-gpu --machine mi300x-8
 """
 
 from __future__ import annotations
 
 from argparse import Namespace
 
-from hipplan.cli.arguments import Parser, WrongUsage, format_option, print_document, runtime_option
+from hipplan.cli.arguments import Parser, WrongUsage, format_option, machine_option, print_document, runtime_option
 from hipplan.errors import printable
 from hipplan.files import strict_json
 
@@ -21,6 +22,7 @@ def declare(parser: Parser) -> None:
     parser.add_argument("action", nargs="?", choices=("list", "show"), help=about)
     parser.add_argument("name", nargs="?", metavar="PROFILE", help="what to show: a shipped name or a YAML file")
     parser.add_argument("--diff", nargs=2, metavar=("A", "B"), help="show where two profiles differ")
+    machine_option(parser)
     runtime_option(parser)
     format_option(parser)
 
@@ -33,6 +35,8 @@ def run(given: Namespace) -> int:
         raise WrongUsage(f"--diff compares two profiles: leave {given.action} out")
     if given.runtime is not None and (given.diff or given.action):
         raise WrongUsage("--runtime is for measuring this machine")
+    if given.machine is not None:
+        raise WrongUsage(f"--machine is for --without-gpu; `hipplan machine show {given.machine}` shows a profile")
     if given.diff is not None:
         _diff(given.diff[0], given.diff[1], as_json)
     elif given.action == "list":

@@ -80,6 +80,7 @@ _shtab_hipplan_bench_options=(
   "--size[bytes per copy (default\: 256MiB, simulated 16MiB)]:size:"
   "--repeats[copies of each kind\; the median is reported (default\: 20)]:repeats:"
   "--compare[also measure ordinary buffers, and print the ratio]"
+  "--machine[a machine profile\: a shipped name (\`hipplan machine list\`) or a YAML file]:PROFILE:_hipplan_profiles"
   "--runtime[auto (default\: amd if it has a device, else cuda, else sim), amd, cuda, sim or the path of a HIP library\; HIPPLAN_RUNTIME sets the default]:RUNTIME:_files"
   "--without-gpu[run on ROCm\'s own libraries on a machine without a GPU\; --machine chooses the machine they find]"
   "--format[text for people, json for programs (default\: text)]:format:(text json)"
@@ -202,6 +203,7 @@ _shtab_hipplan_lock_defaults_added=0
 _shtab_hipplan_machine_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--diff[show where two profiles differ]:('A', 'B'):"
+  "--machine[a machine profile\: a shipped name (\`hipplan machine list\`) or a YAML file]:PROFILE:_hipplan_profiles"
   "--runtime[auto (default\: amd if it has a device, else cuda, else sim), amd, cuda, sim or the path of a HIP library\; HIPPLAN_RUNTIME sets the default]:RUNTIME:_files"
   "--without-gpu[run on ROCm\'s own libraries on a machine without a GPU\; --machine chooses the machine they find]"
   "--format[text for people, json for programs (default\: text)]:format:(text json)"

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from hipplan.errors import reason_of
+
 _PAUSE_FIRST_S, _PAUSE_LAST_S, _PAUSE_SHARE = 0.0002, 0.02, 50
 """A wait is longer by one part in so many of what it is, and by no more than the last."""
 _LOOK_S = 0.05
@@ -91,7 +93,7 @@ def _lost() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StoreLost(f"the folder of the group cannot be used: {error}") from None
+        raise StoreLost(f"the folder of the group cannot be used: {reason_of(error)}") from None
 
 
 def _read(place: Path) -> bytes:

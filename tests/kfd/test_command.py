@@ -149,6 +149,15 @@ def test_without_gpu_is_for_amd_s_library(runtime: str) -> None:
     assert f"it is for AMD's library, and not for the runtime {runtime}" in ran.stderr
 
 
+@pytest.mark.parametrize("verb", ["machine", "bench"])
+def test_a_machine_is_chosen_for_amd_s_library_alone(verb: str) -> None:
+    whole = [sys.executable, "-m", "hipplan", verb, "--machine", "mi210"]
+    ran = subprocess.run(whole, capture_output=True, text=True)
+    assert (ran.returncode, "--machine is for --without-gpu" in ran.stderr) == (2, True)
+    ran = subprocess.run([*whole, "--without-gpu", "--runtime", "/none.so"], capture_output=True, text=True)
+    assert (ran.returncode, "/none.so cannot be run without a GPU" in ran.stderr) == (3, True)
+
+
 def test_without_gpu_where_there_is_no_library(tmp_path: Path) -> None:
     whole = [sys.executable, "-m", "hipplan", "apply", "plan.yaml", "--without-gpu"]
     settings = {**os.environ, "ROCM_PATH": str(tmp_path), "LD_LIBRARY_PATH": ""}
