@@ -20,7 +20,7 @@ import hipplan
 import hipplan.language.model
 from hipplan.cli.main import VERBS
 from hipplan.language.model.translate import REFUSED, REFUSED_VALUES
-from hipplan.machines.profiles import Limits, Link, Machine, MachineDevice
+from hipplan.machines.machine import Limits, Link, Machine, MachineDevice
 
 ROOT = Path(__file__).parents[1]
 _MODELS = {name: getattr(hipplan.language.model, name) for name in hipplan.language.model.__all__}

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from hipplan.layout.streams import Stream
     from hipplan.layout.transfer import Transfer
     from hipplan.layout.views import Piece
-    from hipplan.machines.profiles import Machine
+    from hipplan.machines.machine import Machine
     from hipplan.machines.profiles import load_machine as machine
     from hipplan.pictures.picture import Picture, draw
     from hipplan.program.compiler import compile  # noqa: A004
@@ -99,7 +99,7 @@ _WHERE = {
     "HipError": "_core",
     "Layout": "layout.layout",
     "LoadedPlan": "language.loader",
-    "Machine": "machines.profiles",
+    "Machine": "machines.machine",
     "Picture": "pictures.picture",
     "Piece": "layout.views",
     "Program": "program.program",

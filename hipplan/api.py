@@ -16,7 +16,8 @@ from hipplan.layout.prepare import prepare, with_others
 from hipplan.layout.record import recording
 from hipplan.layout.run import run
 from hipplan.layout.transaction import OnStep
-from hipplan.machines.profiles import Machine, load_machine
+from hipplan.machines.machine import Machine
+from hipplan.machines.profiles import load_machine
 from hipplan.machines.runtimes import Chosen, choose
 from hipplan.processes.verifying import answer_in_thread
 from hipplan.program.lock import Locked

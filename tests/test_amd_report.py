@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hipplan.machines.profiles import load_machine, sim_profile
+from hipplan.machines.machine import sim_profile
+from hipplan.machines.profiles import load_machine
 from hipplan.machines.simulator import library_path
 from tests.conftest import ROOT, WHOLE
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hipplan.machines.profiles import load_machine, sim_profile
+from hipplan.machines.machine import sim_profile
+from hipplan.machines.profiles import load_machine
 from tests.conftest import ROOT
 
 SMALL = {

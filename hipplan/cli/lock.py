@@ -65,7 +65,7 @@ def run(given: Namespace) -> int:
 
 
 def _address(text: str | None) -> int | None:
-    from hipplan.program.lock import ADDRESSES_END
+    from hipplan.program.addresses import ADDRESSES_END
     from hipplan.units import PAGE
 
     if text is None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from argparse import Namespace
 
 from hipplan.cli.arguments import WrongUsage, tell_notice
-from hipplan.machines.profiles import Machine, load_machine
+from hipplan.machines.machine import Machine
+from hipplan.machines.profiles import load_machine
 
 
 def machine_of(given: Namespace) -> Machine:

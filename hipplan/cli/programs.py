@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hipplan.language.loader import LoadedPlan, PlanSource
-    from hipplan.machines.profiles import Machine
+    from hipplan.machines.machine import Machine
     from hipplan.program.all_ranks import AllRanks
     from hipplan.program.difference import Difference
     from hipplan.program.program import Program

@@ -25,7 +25,7 @@ def declare(parser: Parser) -> None:
 
 
 def run(given: Namespace) -> int:
-    from hipplan.layout.record import read
+    from hipplan.layout.recorded import read
     from hipplan.show import render
     from hipplan.show.tables import console
 

@@ -83,7 +83,8 @@ def _on_simulator(command: list[str], given: Namespace) -> int:
 
 def _profile(machine: str | None, hip_version: str | None) -> str | None:
     """The simulator's profile text; None leaves it to HIPSIM_PROFILE, or to the simulator's own default."""
-    from hipplan.machines.profiles import Machine, load_machine, sim_profile
+    from hipplan.machines.machine import Machine, sim_profile
+    from hipplan.machines.profiles import load_machine
     from hipplan.machines.simulator import DEFAULT_MACHINE
 
     if machine is None and hip_version is None:

@@ -48,7 +48,7 @@ from hipplan.show.colours import show
 if TYPE_CHECKING:
     from hipplan.cli.reports import Checked
     from hipplan.language.loader import LoadedPlan, PlanSource
-    from hipplan.machines.profiles import Machine
+    from hipplan.machines.machine import Machine
 
 
 _ORDER = (ExitCode.OK, ExitCode.MACHINE, ExitCode.INVALID)

@@ -28,7 +28,7 @@ def version_text() -> str:
 
 
 def _amd_library() -> str:
-    from hipplan.machines.runtimes import open_amd
+    from hipplan.machines.libraries import open_amd
 
     try:
         return open_amd().path

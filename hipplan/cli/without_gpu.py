@@ -18,8 +18,8 @@ def wanted(given: Namespace) -> bool:
 def again(arguments: list[str], given: Namespace) -> int:
     """Runs `hipplan ARGUMENTS` so; its exit code. Raises WrongUsage, RuntimeUnavailable, ProfileError, MachineError."""
     from hipplan.machines import without_gpu
+    from hipplan.machines.libraries import amd_library
     from hipplan.machines.profiles import load_machine
-    from hipplan.machines.runtimes import amd_library
     from hipplan.machines.simulator import DEFAULT_MACHINE
 
     chosen = given.runtime or os.environ.get("HIPPLAN_RUNTIME") or "amd"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 _BLOCK = 16 * 2**20
@@ -20,6 +19,8 @@ def digest(read: Read, size: int) -> str:
 
     def block(at: int) -> bytes:
         return hashlib.sha256(read(at, min(_BLOCK, size - at))).digest()
+
+    from concurrent.futures import ThreadPoolExecutor  # slow to import, and seldom needed
 
     with ThreadPoolExecutor(min(_THREADS_MAX, len(os.sched_getaffinity(0)))) as threads:
         try:

@@ -8,7 +8,6 @@ import fcntl
 import functools
 import os
 import re
-import secrets
 import signal
 import stat
 from collections.abc import Iterator
@@ -88,7 +87,7 @@ def _unwritten(path: str, what: str, error: Exception, hint: str = "") -> Diagno
 
 
 def _beside(target: Path) -> Path:
-    return target.with_name(f".hipplan-{secrets.token_hex(8)}.part")  # as short for the longest name
+    return target.with_name(f".hipplan-{os.urandom(8).hex()}.part")  # as short for the longest name
 
 
 @contextlib.contextmanager

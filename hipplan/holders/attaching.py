@@ -19,7 +19,7 @@ from hipplan.layout.record import Recorder
 from hipplan.layout.run import run
 from hipplan.layout.transaction import OnStep
 from hipplan.machines.discover import discover
-from hipplan.machines.profiles import Machine, load_machine
+from hipplan.machines.machine import Machine
 from hipplan.machines.runtimes import choose
 from hipplan.plain import called, seconds
 from hipplan.processes.packets import CLOSED, Line, Message
@@ -103,10 +103,7 @@ def attach(
     until = time.monotonic() + seconds(timeout, "timeout")
     with _attaching(name, access or "plan", until) as (attachment, reply, descriptors):
         made = reply["made"]
-        chosen = choose(
-            runtime or os.environ.get("HIPPLAN_RUNTIME") or made["family"],
-            None if machine is None else load_machine(machine),
-        )
+        chosen = choose(runtime or os.environ.get("HIPPLAN_RUNTIME") or made["family"], _profile(machine))
         if chosen.kind != made["family"]:
             why = f"the memory of '{name}' was made with the runtime {made['family']}, and this is {chosen.kind}"
             raise HeldError(Diagnostic("HP454", "the runtimes are of different kinds", why=why))
@@ -128,6 +125,14 @@ def attach(
     if answer:
         answer_in_thread(layout)
     return layout
+
+
+def _profile(machine: Machine | str | os.PathLike[str] | None) -> Machine | None:
+    if machine is None or isinstance(machine, Machine):
+        return machine
+    from hipplan.machines.profiles import load_machine  # reads YAML, which attaching to a GPU's memory does not need
+
+    return load_machine(machine)
 
 
 def _named(name: str | None) -> str:

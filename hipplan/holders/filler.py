@@ -15,7 +15,7 @@ from hipplan.language.loader import LoadedPlan
 from hipplan.layout.layout import Layout
 from hipplan.layout.prepare import prepare
 from hipplan.layout.run import run
-from hipplan.machines.profiles import Machine
+from hipplan.machines.machine import Machine
 from hipplan.machines.runtimes import Chosen
 from hipplan.processes.packets import Gone, Late, Line, Message
 from hipplan.program import held, written

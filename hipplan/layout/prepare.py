@@ -13,7 +13,7 @@ from hipplan.language.loader import LoadedPlan
 from hipplan.language.objects import bare_uuid
 from hipplan.layout.verify import native_rows
 from hipplan.machines.discover import current_device, discover
-from hipplan.machines.profiles import Machine
+from hipplan.machines.machine import Machine
 from hipplan.machines.runtimes import Chosen, known
 from hipplan.program import pieces
 from hipplan.program.compiler import compile as compile_plan

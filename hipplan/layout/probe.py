@@ -13,7 +13,7 @@ from hipplan.errors import HipplanError, LeakError, driver_failure
 from hipplan.layout.state import State
 from hipplan.layout.transaction import Transaction
 from hipplan.layout.undo import Undone, give_back
-from hipplan.machines.profiles import FALLBACK_GRANULARITY
+from hipplan.machines.machine import FALLBACK_GRANULARITY
 from hipplan.program import steps
 from hipplan.program.difference import difference, from_nothing
 from hipplan.program.program import Program

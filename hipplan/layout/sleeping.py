@@ -22,7 +22,7 @@ from hipplan.layout.probe import gives_back_at_once
 from hipplan.layout.state import State
 from hipplan.machines.family import family_of
 from hipplan.plain import called
-from hipplan.program import preflight, sleeping, steps
+from hipplan.program import peak, sleeping, steps
 from hipplan.program.alterations import cannot_sleep, refuse, refuse_asleep
 from hipplan.program.backups import DROP, FILE, HOST, Backup
 from hipplan.program.difference import Difference
@@ -209,7 +209,7 @@ def _require_host_memory(way: Difference) -> None:
     """HP303."""
     findings = Findings()
     if way.old.measured is not None:
-        preflight.check_peak(way, way.old.measured, findings)
+        peak.check(way, way.old.measured, findings)
     if findings.errors:
         raise MachineError(findings.all)
 

@@ -8,17 +8,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
-from typing import Any
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING, Any
 
 from hipplan import _core
 from hipplan.errors import ApplyError, Diagnostic, PlanError, driver_failure
 from hipplan.files import strict_json
 from hipplan.files.dtypes import BY_NAME, BYTE
 from hipplan.files.tensorfiles import Files
-from hipplan.language.model import Content
-from hipplan.language.model.translate import translate
 from hipplan.layout import arrays
 from hipplan.layout.holding import Holding
 from hipplan.layout.mover import Callbacks, Mover, OnBytes
@@ -33,6 +29,9 @@ from hipplan.program.memory import Memory, Refused
 from hipplan.program.program import Program
 from hipplan.program.queued import Queue, Queued, queued
 from hipplan.program.resources import Resource
+
+if TYPE_CHECKING:
+    from hipplan.language.model import Content
 
 
 class Moves:
@@ -164,6 +163,11 @@ class Moves:
 
 def _content(path: str, keys: Mapping[str, Any]) -> Content:
     """What a plan would say. Raises ApplyError with all that is wrong with it."""
+    from pydantic import ValidationError
+
+    from hipplan.language.model import Content
+    from hipplan.language.model.translate import translate
+
     data = {"file": path} | {key: number(given) for key, given in keys.items() if given is not None}
     try:
         return Content.model_validate(data)

@@ -16,7 +16,7 @@ from hipplan.layout.state import State
 from hipplan.layout.together import carried_out
 from hipplan.layout.transaction import OnStep, Transaction
 from hipplan.layout.undo import give_back
-from hipplan.program import contents, extend, pieces, preflight, resize
+from hipplan.program import contents, extend, peak, pieces, resize
 from hipplan.program.alterations import refuse
 from hipplan.program.content_steps import Staging
 from hipplan.program.difference import Difference
@@ -56,7 +56,7 @@ def change(
         _require_own(holding, call)
         _require_at_rest(holding)
         difference = way(holding.state, partial(_met, holding, agreement))
-        preflight.require_capacity(difference)
+        peak.require_capacity(difference)
         if agreement is not None and not agreement.has_met:
             agreement.plans(None)
         record = None if difference.empty else holding.record

@@ -13,7 +13,7 @@ from typing import cast, get_args
 from hipplan import _core
 from hipplan.errors import Diagnostic, RuntimeUnavailable, printable
 from hipplan.machines import topology
-from hipplan.machines.profiles import Limits, Link, LinkType, Machine, MachineDevice, SourceNote
+from hipplan.machines.machine import Limits, Link, LinkType, Machine, MachineDevice, SourceNote
 from hipplan.machines.runtimes import Chosen
 from hipplan.units import version_text
 

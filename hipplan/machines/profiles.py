@@ -1,251 +1,29 @@
-"""A machine profile: what a machine has. Facts with their sources, no wishes.
+"""Machine profiles: documents that say what a machine has.
 
-    machine = load_machine("mi300x-8")      # a shipped profile by name, or a YAML file by path
-    machine.devices[0].memory               # bytes; None if unknown
-    machine.can_access(0, 1)                # may device 0 reach device 1?
-    sim_profile(machine)                    # the same for the simulator, as key=value lines
-
-A figure that is not known is None and stands in `unknown`; preflight skips the rules that would need it.
+machine = load_machine("mi300x-8")      # a shipped profile by name, or a YAML file by path
+to_yaml(machine)                        # the document again
 """
 
 from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator
-from functools import cached_property
 from importlib import resources
-from itertools import permutations
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
+from typing import IO, TYPE_CHECKING, Any
 
 import yaml
-from pydantic import AfterValidator, Field, ValidationError, model_validator
-from typing_extensions import Self
+from pydantic import ValidationError
 
 from hipplan.errors import Diagnostic, PlanError, ProfileError, suggest
 from hipplan.language.findings import in_order
-from hipplan.language.model.base import Offset, PlanModel, Size, refuse
 from hipplan.language.model.translate import translate
 from hipplan.language.source import load_yaml
 from hipplan.language.yaml12 import number_like
-from hipplan.units import PAGE
+from hipplan.machines.machine import Machine
 
 if TYPE_CHECKING:
     from importlib.abc import Traversable
-
-LinkType = Literal["xgmi", "pcie", "nvlink", "hypertransport", "qpi", "infiniband", "unknown"]
-
-FALLBACK_GRANULARITY = 2 * 2**20
-"""What is assumed where a profile does not know a granularity: 2 MiB is a multiple of every known one."""
-
-
-def _granule(bytes_: int) -> int:
-    if bytes_ < PAGE or bytes_ & (bytes_ - 1):
-        why = f"a granularity is a power of two, at least {PAGE} bytes"
-        raise refuse("HP105", f"a granularity cannot be {bytes_} bytes", why=why, hint="use 4KiB or 2MiB")
-    return bytes_
-
-
-Granule = Annotated[Size, AfterValidator(_granule)]
-"""What sizes are a multiple of. Unit: bytes."""
-
-_SIMULATED_LINKS = ("xgmi", "pcie", "nvlink")
-
-
-class MachineDevice(PlanModel):
-    """One HIP device."""
-
-    name: Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$", max_length=256)]
-    """What the runtime calls it, as "AMD Instinct MI300X"."""
-
-    arch: Annotated[str, Field(pattern=r"^[^\x00-\x1f]*$", max_length=256)] | None = None
-    """Instruction set, as gfx942; sm_90 for NVIDIA. Source: hipDeviceProp_t.gcnArchName."""
-
-    uuid: Annotated[str, Field(pattern=r"^(GPU-)?[0-9A-Fa-f-]{16,36}$")] | None = None
-    """Its identity. A profile of a kind of machine has none. Source: hipDeviceGetUuid."""
-
-    pci: Annotated[str, Field(pattern=r"^[0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]$")] | None = None
-    """Where it sits. A profile of a kind of machine has none. Source: hipDeviceGetPCIBusId."""
-
-    numa_node: Annotated[int, Field(ge=0, le=1023)] | None = None
-    """The NUMA node of the host that it is next to. A profile of a kind of machine has none. Source:
-    /sys/bus/pci/devices."""
-
-    memory: Size | None = None
-    """Device memory. Unit: bytes. Source: hipDeviceTotalMem."""
-
-    in_use: Offset = 0
-    """What was not free when it was measured, or what is known to be taken. Unit: bytes. Source: hipMemGetInfo."""
-
-    multiprocessors: Annotated[int, Field(ge=1, lt=2**31)] | None = None
-    """Compute units. Source: hipDeviceAttributeMultiprocessorCount."""
-
-    vmm: bool | None = None
-    """Virtual memory management. Source: hipDeviceAttributeVirtualMemoryManagementSupported."""
-
-    managed: bool | None = None
-    """hipMallocManaged. Source: hipDeviceAttributeManagedMemory."""
-
-    concurrent_managed: bool | None = None
-    """Managed memory used by host and device at once. Source: hipDeviceAttributeConcurrentManagedAccess."""
-
-    xnack: bool | None = None
-    """Page faults on the device are on. Source: hipDeviceAttributePageableMemoryAccess."""
-
-    host_visible: bool | None = None
-    """The host may touch device memory through its address. Source: hipDeviceProp_t.isLargeBar, integrated devices."""
-
-    integrated: bool | None = None
-    """Shares its memory with the host. Source: hipDeviceAttributeIntegrated."""
-
-    granularity_minimum: Granule | None = None
-    """What the size of an allocation must be a multiple of. Unit: bytes. Source: hipMemGetAllocationGranularity."""
-
-    granularity_recommended: Granule | None = None
-    """What it better is a multiple of. Unit: bytes. Source: hipMemGetAllocationGranularity."""
-
-    shareable_posix_fd: bool | None = None
-    """Allocations can be exported as file descriptors (HIP 6.2 and later). Source: hipMemExportToShareableHandle."""
-
-    rdma: bool | None = None
-    """Network cards can reach memory of allocations (HIP 7.13 and later). Source:
-    hipDeviceAttributeGPUDirectRDMAWithHipVMM."""
-
-
-class Link(PlanModel):
-    """One device can reach the memory of another. Directed: each direction has its own entry."""
-
-    source: Annotated[int, Field(ge=0)]
-    """The ordinal of the device that reaches out."""
-
-    target: Annotated[int, Field(ge=0)]
-    """The ordinal of the device whose memory is reached."""
-
-    type: LinkType = "unknown"
-    """Over what. Source: hipExtGetLinkTypeAndHopCount."""
-
-    hops: Annotated[int, Field(ge=0, lt=2**31)] | None = None
-    """How many links lie between. Source: hipExtGetLinkTypeAndHopCount."""
-
-
-class Mesh(PlanModel):
-    """A group of devices each of which can reach each other one, in both directions."""
-
-    devices: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=256)]
-    """Their ordinals."""
-
-    type: LinkType = "unknown"
-    """Over what. Source: hipExtGetLinkTypeAndHopCount."""
-
-    hops: Annotated[int, Field(ge=0, lt=2**31)] | None = None
-    """How many links lie between. Source: hipExtGetLinkTypeAndHopCount."""
-
-
-class Limits(PlanModel):
-    """What the operating system allows a process."""
-
-    open_files: Annotated[int, Field(ge=1)] | None = None
-    """Open file descriptors, hard limit; AMD takes one per allocation. Source: getrlimit(RLIMIT_NOFILE)."""
-
-    mappings: Annotated[int, Field(ge=1, lt=2**64)] | None = None
-    """Memory mappings. Source: /proc/sys/vm/max_map_count."""
-
-
-class SourceNote(PlanModel):
-    """Where a figure comes from."""
-
-    figure: str
-    """The figure, as devices.memory."""
-
-    source: str
-    """Title and address of a public document, or how it was measured."""
-
-
-class Machine(PlanModel):
-    """What one machine, or one kind of machine, has."""
-
-    name: Annotated[str, Field(max_length=256)]
-    """What reports call it."""
-
-    description: str = ""
-    """For people."""
-
-    hip_version: Annotated[str, Field(pattern=r"^[0-9]{1,9}(\.[0-9]{1,9}){1,2}$")] | None = None
-    """The HIP runtime, as "7.2.53211". Source: hipRuntimeGetVersion."""
-
-    runtime: Literal["amd", "cuda", "sim"] = "amd"
-    """Which runtime drives such a machine."""
-
-    host_memory: Size | None = None
-    """Memory of the host. Unit: bytes. Source: sysconf(_SC_PHYS_PAGES)."""
-
-    host_granularity: Granule | None = None
-    """What the size of an allocation in host memory must be a multiple of. Unit: bytes. Source:
-    hipMemGetAllocationGranularity."""
-
-    devices: Annotated[list[MachineDevice], Field(max_length=1024)]
-    """In the order of HIP's ordinals."""
-
-    links: Annotated[list[Link], Field(max_length=65_536)] = []
-    """Who can reach whom, pair by pair. A pair that neither links nor meshes name cannot."""
-
-    meshes: Annotated[list[Mesh], Field(max_length=64)] = []
-    """Groups in which everyone reaches everyone."""
-
-    limits: Limits = Field(default_factory=Limits)
-    """What the operating system allows."""
-
-    sources: Annotated[list[SourceNote], Field(max_length=1000)] = []
-    """Where each figure comes from."""
-
-    unknown: Annotated[list[str], Field(max_length=1000)] = []
-    """Unknown figures, by name."""
-
-    @property
-    def version(self) -> tuple[int, ...]:
-        """hip_version as numbers; empty if it is not known."""
-        return tuple(map(int, self.hip_version.split("."))) if self.hip_version else ()
-
-    @model_validator(mode="after")
-    def _links_exist(self) -> Self:
-        count = len(self.devices)
-        for noun, groups in (("links", [(link.source, link.target) for link in self.links]),
-                             ("meshes", [mesh.devices for mesh in self.meshes])):  # fmt: skip
-            for group in groups:
-                if max(group) >= count or len(set(group)) < len(group):
-                    shown = ", ".join(map(str, group))
-                    why = f"the machine has {count} devices, counted from 0, and no device links to itself"
-                    raise refuse("HP110", f"there is no link between {shown}", at=noun, why=why)
-        return self
-
-    @cached_property
-    def _linked(self) -> dict[tuple[int, int], Link]:
-        return {(link.source, link.target): link for link in self.links}
-
-    @cached_property
-    def _meshed(self) -> list[tuple[frozenset[int], Mesh]]:
-        """Later ones first: they win. Pairs are looked up, not listed: a short profile can name millions."""
-        return [(frozenset(mesh.devices), mesh) for mesh in reversed(self.meshes)]
-
-    def link(self, source: int, target: int) -> Link | None:
-        """The link from one device to another, None if it cannot be reached."""
-        if (linked := self._linked.get((source, target))) is not None or source == target:
-            return linked
-        for devices, mesh in self._meshed:
-            if source in devices and target in devices:
-                return Link(source=source, target=target, type=mesh.type, hops=mesh.hops)
-        return None
-
-    def reachable(self) -> Iterator[tuple[int, int, Link]]:
-        """(source, target, link) of each pair of devices where one can reach the other's memory, in order."""
-        for source, target in permutations(range(len(self.devices)), 2):
-            if (link := self.link(source, target)) is not None:
-                yield source, target, link
-
-    def can_access(self, source: int, target: int) -> bool:
-        """Whether device `source` can reach the memory of `target`. A device always reaches its own."""
-        return source == target or self.link(source, target) is not None
 
 
 def machine_names() -> list[str]:
@@ -325,26 +103,3 @@ def _figures(machine: Machine) -> dict[str, Any]:
     for source, target, link in machine.reachable():
         figures[f"links.{source}.{target}"] = f"{link.type},{link.hops}"
     return {figure: value for figure, value in figures.items() if value is not None}
-
-
-def sim_profile(machine: Machine) -> str:
-    """The profile as the simulator reads it: one key=value a line, figures that are not known left out.
-
-    A link of a type that it has not, or an unknown one, is one over PCIe there; a granularity that is not known is
-    what compile() takes it for, so that a plan is as large there as it was said to be.
-    """
-    lines = [f"hip_version={machine.hip_version}"] if machine.hip_version else []
-    lines += [f"host_memory={machine.host_memory}"] if machine.host_memory else []
-    for ordinal, device in enumerate(machine.devices):
-        for key, value in device:
-            if value is None and key.startswith("granularity"):
-                value = FALLBACK_GRANULARITY
-            if value is None or key in ("concurrent_managed", "shareable_posix_fd", "rdma", "numa_node"):
-                continue
-            shown = value.removeprefix("GPU-").replace("-", "").rjust(32, "0") if key == "uuid" else value
-            lines.append(f"device.{ordinal}.{key}={int(shown) if isinstance(shown, bool) else shown}")
-    for source, target, link in machine.reachable():
-        kind = link.type if link.type in _SIMULATED_LINKS else "pcie"
-        lines.append(f"link.{source}.{target}={kind},{1 if link.hops is None else link.hops}")
-    lines.append(f"limit.mappings={machine.limits.mappings or 0}")
-    return "\n".join(lines) + "\n"

@@ -6,28 +6,23 @@ import contextlib
 import math
 import os
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hipplan import _core
 from hipplan.errors import Diagnostic, RuntimeUnavailable, SettingError, suggest
 from hipplan.machines.family import Family, family_of
-from hipplan.machines.profiles import Machine, load_machine, sim_profile
-from hipplan.machines.rocm_folders import SYSTEM_ROCM, wheel_folders
+from hipplan.machines.libraries import open_amd, open_library, were_opened_elsewhere
+from hipplan.machines.machine import Machine, sim_profile
 from hipplan.machines.simulator import DEFAULT_MACHINE, library_path, refusal
 from hipplan.units import version_text
 
-SYSTEM_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64")
-"""Where distributions put ROCm's library."""
 CHOICES = ("auto", "amd", "cuda", "sim")
 IDLE_NOTICE_S = 10.0
 
 _lock = threading.Lock()
 _simulated: dict[str, tuple[str, Machine]] = {}
 """What simulators have become, by path: the profile as they read it, and the machine."""
-_opened_by: int | None = None
-"""The process that opened a runtime; None before that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +83,7 @@ def _wrong_setting(variable: str, why: str, hint: str = "") -> SettingError:
 
 
 def _chosen(wanted: str, machine: Machine | None) -> Chosen:
-    if _opened_by not in (None, os.getpid()):
+    if were_opened_elsewhere():
         why = "HIP and CUDA work only in the process that initialised them, not in a forked child"
         hint = 'start a new process (multiprocessing: "spawn"), or fork before the first use'
         raise RuntimeUnavailable(
@@ -100,7 +95,7 @@ def _chosen(wanted: str, machine: Machine | None) -> Chosen:
         return Chosen("amd", _with_devices(open_amd(), "amd"), "")
     if wanted == "cuda":
         library = Path(_core.__file__).with_name("libhipcuda.so")
-        return Chosen("cuda", _with_devices(_open(str(library)), "cuda"), "")
+        return Chosen("cuda", _with_devices(open_library(str(library)), "cuda"), "")
     if wanted != "auto":
         if not _may_be_a_path(wanted) or (os.sep not in wanted and not wanted.endswith(".so")):
             hint = f"it is one of {', '.join(CHOICES)}, or a path such as ./libamdhip64.so.7"
@@ -109,7 +104,7 @@ def _chosen(wanted: str, machine: Machine | None) -> Chosen:
         kind = family_of(wanted)
         if kind == "sim" and machine is not None:
             return _chosen_simulator(machine, path=wanted)
-        return known(_with_devices(_open(wanted), kind))
+        return known(_with_devices(open_library(wanted), kind))
     if machine is not None and machine.runtime == "sim":
         return _chosen_simulator(machine)
     return _auto(machine)
@@ -141,13 +136,15 @@ def _auto(machine: Machine | None) -> Chosen:
 def _chosen_simulator(machine: Machine | None, notice: str = "", path: str = "") -> Chosen:
     """path: of another simulator than the one that is there for everybody."""
     if machine is None and "HIPSIM_PROFILE" not in os.environ:  # or `hipplan sim` has said what it is
+        from hipplan.machines.profiles import load_machine  # reads YAML, which no GPU needs
+
         machine = load_machine(DEFAULT_MACHINE)
     return Chosen("sim", _with_devices(_simulator(machine, path), "sim"), notice, machine)
 
 
 def _simulator(machine: Machine | None, path: str) -> _core.Runtime:
     try:
-        runtime = _open(path or str(library_path()))
+        runtime = open_library(path or str(library_path()))
     except (FileNotFoundError, RuntimeUnavailable) as error:
         raise _not_started(error, path) from None
     if machine is None:
@@ -181,75 +178,6 @@ def _not_started(error: FileNotFoundError | RuntimeUnavailable, path: str) -> Ru
         return _wrong_setting("HIPSIM_LIBRARY", error.diagnostics[0].summary)
     variable, _, why = ("" if path else refusal(None, {})).partition(": ")
     return _wrong_setting(variable, why) if variable.startswith("HIPSIM_") else error
-
-
-def open_amd() -> _core.Runtime:
-    """ROCm's library: the copy this process has loaded already, else the first that opens. Asks it nothing.
-
-    Raises RuntimeUnavailable (HP407) with what was looked at.
-    """
-    candidates = list(dict.fromkeys(_amd_candidates()))
-    reasons: list[str] = []
-    for candidate in candidates:
-        try:
-            return _opened(candidate)
-        except _core.RuntimeUnusable as error:
-            # Only a bare name may be missing without a word: a file that is there may lack what it needs itself.
-            if not str(error).startswith(f"{candidate}: cannot open shared object") or os.sep in candidate:
-                reasons.append(str(error))
-    why = "looked at " + ", ".join(candidates)
-    root = os.environ.get("ROCM_PATH")
-    if root and not any(Path(candidate).is_relative_to(root) for candidate in candidates):
-        why += f"; ROCM_PATH is {root}, which has no lib/libamdhip64.so"
-    raise RuntimeUnavailable(
-        Diagnostic(
-            "HP407",
-            reasons[0] if reasons else "no HIP library was found",
-            why=why,
-            hint="install ROCm 6.1 or later, or set ROCM_PATH; --runtime sim needs no GPU",
-        )
-    )
-
-
-def amd_library() -> Path:
-    """The file of ROCm's library that open_amd() would open, without opening it. Raises RuntimeUnavailable (HP407)."""
-    for candidate in _amd_candidates():
-        if os.sep not in candidate:
-            searched = os.environ.get("LD_LIBRARY_PATH", "").split(":")
-            for folder in filter(None, (*searched, *SYSTEM_FOLDERS)):
-                if (path := Path(folder, candidate)).is_file():
-                    return path.absolute()
-        elif (path := Path(candidate)).is_file():
-            return path.absolute()
-    hint = "install ROCm, set ROCM_PATH, or name the library: --runtime /opt/rocm/lib/libamdhip64.so.7"
-    raise RuntimeUnavailable(Diagnostic("HP407", "no ROCm library was found", hint=hint))
-
-
-def _amd_candidates() -> Iterator[str]:
-    # A second copy would not share pointers with the first (PyTorch for ROCm brings its own).
-    yield from _core.loaded_libraries("libamdhip64.so")
-    folders = [os.environ.get("ROCM_PATH"), *wheel_folders(), SYSTEM_ROCM]
-    names = ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so", "libamdhip64.so.5")
-    for folder in dict.fromkeys(filter(None, folders)):
-        for name in names:
-            path = Path(folder, "lib", name)
-            if path.is_symlink() or path.exists():  # a broken link is reported
-                yield str(path)
-    yield from names
-
-
-def _opened(path: str) -> _core.Runtime:
-    global _opened_by
-    runtime = _core.Runtime.open(path)
-    _opened_by = os.getpid()
-    return runtime
-
-
-def _open(path: str) -> _core.Runtime:
-    try:
-        return _opened(path)
-    except _core.RuntimeUnusable as error:
-        raise RuntimeUnavailable(Diagnostic("HP407", str(error))) from None
 
 
 _NO_DEVICE: dict[Family, tuple[str, str]] = {

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hipplan.errors import Diagnostic, MachineError
-from hipplan.machines.profiles import Machine, MachineDevice
+from hipplan.machines.machine import Machine, MachineDevice
 
 _PCIE, _XGMI = 2, 11  # HSA_IOLINKTYPE_*
 _DEVICE_IDS = {"gfx906": 0x66A1, "gfx908": 0x738C, "gfx90a": 0x740F, "gfx942": 0x74A1, "gfx950": 0x75A3}

@@ -20,7 +20,7 @@ from pathlib import Path
 from hipplan.errors import Diagnostic, RuntimeUnavailable
 from hipplan.machines import topology
 from hipplan.machines.launcher import launch
-from hipplan.machines.profiles import Machine
+from hipplan.machines.machine import Machine
 from hipplan.machines.simulator import package_folder
 
 DRIVER = "libkfdsim.so"

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 from hipplan.language.objects import HOST
-from hipplan.machines.profiles import Link, Machine, MachineDevice
+from hipplan.machines.machine import Link, Machine, MachineDevice
 from hipplan.pictures.looks import OF_HOST, OF_NOBODY, OF_SIGNS, Owners
 from hipplan.pictures.scene import CAME, STAYED, WENT, Box, Device, Wire
 from hipplan.program import steps

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import os
 import stat
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,6 +66,8 @@ def new_folder() -> int:
     for shared in folders():
         with contextlib.suppress(OSError), opened(shared) as folder:
             return os.dup(folder)
+    import tempfile  # slow to import, and seldom needed
+
     made = tempfile.mkdtemp(prefix=_shared_prefix(), dir=_SHARED)  # a name that nobody can have taken before
     with opened(made) as folder:
         return os.dup(folder)

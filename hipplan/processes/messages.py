@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import select
 import selectors
 import socket
@@ -71,7 +70,7 @@ class Server:
             self._door = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK))
             self._folder = new_folder()
             undo.callback(os.close, self._folder)
-            self.name = f"{os.getpid()}-{secrets.token_hex(8)}"
+            self.name = f"{os.getpid()}-{os.urandom(8).hex()}"
             self._door.bind(within(self._folder, self.name))
             undo.callback(self._unlink)
             self._door.listen(CLIENTS)

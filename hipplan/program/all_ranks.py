@@ -9,7 +9,7 @@ from hipplan.errors import MachineError
 from hipplan.language.findings import Findings, in_order
 from hipplan.language.loader import LoadedPlan
 from hipplan.language.rank import Rank
-from hipplan.machines.profiles import Machine
+from hipplan.machines.machine import Machine
 from hipplan.program import pieces
 from hipplan.program.compiler import compile as compile_plan
 from hipplan.program.parts import offer_of, with_parts

@@ -19,8 +19,9 @@ from hipplan.language.findings import Findings, in_order
 from hipplan.language.loader import LoadedPlan, PlanSource, loaded
 from hipplan.language.model import Anonymous, DeviceBuffer, ManagedBuffer, PinnedBuffer, RegisteredBuffer
 from hipplan.language.objects import HOST, Path, ResolvedAllocation, ResolvedBuffer, ResolvedReservation, sound
-from hipplan.machines.profiles import FALLBACK_GRANULARITY, Machine, load_machine
-from hipplan.program import contents, pieces, preflight, ranges, regions, sealing, sleeping, steps
+from hipplan.machines.machine import FALLBACK_GRANULARITY, Machine
+from hipplan.machines.profiles import load_machine
+from hipplan.program import contents, peak, pieces, preflight, ranges, regions, sealing, sleeping, steps
 from hipplan.program.content_steps import staging_of
 from hipplan.program.devices import place, selectors
 from hipplan.program.difference import Difference, sealed_after
@@ -110,7 +111,7 @@ def compile_change(
         found = sealed_after(found, sealing.resealed(found.new, new.sealed))
         pieces.require_sure(found)
     findings = Findings()
-    preflight.check_peak(found, machine, findings)
+    peak.check(found, machine, findings)
     if findings.errors:
         raise MachineError(findings.all)
     return found

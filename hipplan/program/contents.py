@@ -10,21 +10,24 @@ from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from hipplan.errors import Span
 from hipplan.files.dtypes import BYTE, dtype_of
 from hipplan.files.tensorfiles import Wanted, is_safetensors
 from hipplan.files.values import encode
 from hipplan.language.findings import Findings
-from hipplan.language.loader import LoadedPlan
-from hipplan.language.model import Content
-from hipplan.machines.profiles import Machine
+from hipplan.machines.machine import Machine
 from hipplan.program.content_steps import STREAMS, ContentStep, Copy, Fill, LoadFiles, Part, Staging, Taken
 from hipplan.program.memory import Memory, Refused, cut
 from hipplan.program.program import Program
 from hipplan.program.resources import Resource
 from hipplan.program.steps import CPU_ORDINAL, CreatePinnedBuffer, CreateStream, Step
 from hipplan.units import format_size
+
+if TYPE_CHECKING:
+    from hipplan.language.loader import LoadedPlan
+    from hipplan.language.model import Content
 
 STAGING = "#contents."
 """How the names of what moves bytes begin: as no name of a plan does, nor of what is made for one."""

@@ -6,7 +6,7 @@ from hipplan.errors import Diagnostic
 from hipplan.language.findings import Findings
 from hipplan.language.loader import LoadedPlan
 from hipplan.language.objects import Path, ResolvedDevice, bare_uuid
-from hipplan.machines.profiles import Machine
+from hipplan.machines.machine import Machine
 
 
 def place(plan: LoadedPlan, machine: Machine, current_device: int, findings: Findings) -> dict[str, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from hipplan.machines.profiles import FALLBACK_GRANULARITY
+from hipplan.machines.machine import FALLBACK_GRANULARITY
 from hipplan.program import steps
 from hipplan.program.alterations import ReserveBeside, refuse
 from hipplan.program.program import Program

@@ -9,7 +9,7 @@ from io import StringIO
 from hipplan.errors import Diagnostic, MachineError
 from hipplan.language.loader import load
 from hipplan.language.serving import PAGE_TOKENS, Model, plan_text
-from hipplan.machines.profiles import FALLBACK_GRANULARITY, Machine
+from hipplan.machines.machine import FALLBACK_GRANULARITY, Machine
 from hipplan.plain import counted
 from hipplan.program import steps
 from hipplan.program.compiler import compile  # noqa: A004

@@ -13,9 +13,9 @@ from typing import Literal
 from hipplan.errors import Diagnostic, HeldError, MachineError, PlanError
 from hipplan.language.findings import Findings, in_order
 from hipplan.language.objects import HOST, bare_uuid
-from hipplan.machines.profiles import FALLBACK_GRANULARITY, Machine, MachineDevice
+from hipplan.machines.machine import FALLBACK_GRANULARITY, Machine, MachineDevice
 from hipplan.program import contents, pieces, steps
-from hipplan.program.lock import lock
+from hipplan.program.addresses import addresses_for
 from hipplan.program.parts import STRIDE
 from hipplan.program.program import Program
 from hipplan.program.resources import Access as Rights
@@ -124,7 +124,7 @@ def _refused(program: Program) -> Iterator[Diagnostic]:
 
 def at_known_places(program: Program) -> Program:
     """With addresses that `hipplan lock` chooses, so that they are free in a process that attaches."""
-    at = lock(program).addresses
+    at = addresses_for(program)
 
     return replace(program, steps=tuple(_placed(step, at) for step in program.steps))
 

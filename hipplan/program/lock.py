@@ -21,15 +21,14 @@ from hipplan.language.findings import in_order
 from hipplan.language.model.base import PlanModel
 from hipplan.language.model.translate import translate
 from hipplan.language.source import load_yaml
-from hipplan.machines.profiles import Dumper, Machine
+from hipplan.machines.machine import Machine
+from hipplan.machines.profiles import Dumper
 from hipplan.program import steps
+from hipplan.program.addresses import addresses_for
 from hipplan.program.devices import has_arch
 from hipplan.program.program import Program
-from hipplan.program.window import GIB, WINDOW, WINDOW_END, start_for
-from hipplan.units import format_size, round_up
+from hipplan.units import format_size
 
-ADDRESSES_END = 1 << 57
-"""No processor has addresses beyond, in user space."""
 DIFFERENCES_MAX = 20
 """Objects that HP320 names."""
 
@@ -91,7 +90,7 @@ def lock(program: Program, base: int | None = None) -> Lock:
         plan=LockedPlan(name=program.name, digest=program.digest, variables=program.variables),
         machine=_machine(program),
         sizes=_sizes(program),
-        addresses=_addresses(program, base),
+        addresses=addresses_for(program, base),
     )
 
 
@@ -257,31 +256,6 @@ def _machine(program: Program, rehearsed: Machine | None = None) -> LockedMachin
 
 def _sizes(program: Program) -> dict[str, int]:
     return {resource.name: resource.size for resource in program.resources if resource.size}
-
-
-def _addresses(program: Program, base: int | None) -> dict[str, int]:
-    wanted = [step for step in program.steps if isinstance(step, steps.Reserve)]
-    taken = [(step.address, step.address + step.size) for step in wanted if step.exact]
-    start = start_for(program.name) if base is None else base
-    out: dict[str, int] = {}
-    for step in wanted:
-        if step.exact:
-            out[step.name] = step.address
-            continue
-        room = round_up(step.size, GIB) + GIB  # a gap: what runs over the end of one does not hit the next
-        start = round_up(start, max(GIB, step.alignment))
-        while clash := next((end for at, end in taken if at < start + room and start < end), 0):
-            start = round_up(clash, max(GIB, step.alignment))
-        first, end = (WINDOW, WINDOW_END) if base is None else (base, ADDRESSES_END)
-        if start + room > end:
-            why = f"locked addresses are chosen between {first:#x} and {end:#x}"
-            hint = "choose another first address: --address-base"
-            raise MachineError(
-                Diagnostic("HP322", f"there is no room for '{step.name}'", step.origin, why=why, hint=hint)
-            )
-        out[step.name] = start
-        start += room
-    return out
 
 
 class _Address(int):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import groupby, islice
 
 from hipplan.errors import Problem
-from hipplan.machines.profiles import Machine
+from hipplan.machines.machine import Machine
 from hipplan.program.content_steps import Part
 from hipplan.program.resources import Resource
 from hipplan.program.steps import CPU_ORDINAL

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hipplan.errors import Diagnostic
@@ -11,26 +10,11 @@ from hipplan.language.findings import Findings
 from hipplan.language.loader import LoadedPlan
 from hipplan.language.model import ManagedBuffer, PinnedBuffer, RegisteredBuffer
 from hipplan.language.objects import HOST, ResolvedAllocation, ResolvedMapping
-from hipplan.machines.profiles import Machine, MachineDevice
+from hipplan.machines.machine import Machine, MachineDevice
 from hipplan.program import steps
-from hipplan.program.alterations import refuse
-from hipplan.program.difference import Difference
+from hipplan.program.peak import OPEN_FILES_MARGIN, taken
 from hipplan.program.program import descriptors_of
 from hipplan.units import about_size, format_size
-
-Taking = (
-    steps.CreateAllocation
-    | steps.CreateDeviceBuffer
-    | steps.CreatePinnedBuffer
-    | steps.RegisterBuffer
-    | steps.CreateManagedBuffer
-)
-"""Steps that may take memory which is free before."""
-
-_MAPPED = frozenset({steps.Map, steps.SetAccess})
-
-OPEN_FILES_MARGIN = 64
-"""Descriptors left for everything else in the process."""
 
 PADDING_MIN = 16 * 2**20
 PADDING_SHARE = 8
@@ -55,76 +39,6 @@ def check(
     rules.numa()
 
 
-def check_peak(way: Difference, machine: Machine, findings: Findings) -> None:
-    """HP301, HP303, HP308: what a change needs while what goes is still there. machine: as if nothing of it were."""
-    there, made = _taken(way.old.steps, machine), _taken((*way.additions, *way.changes), machine)
-    for name, ordinal in way.new.devices.items():
-        device, both = machine.devices[ordinal], _bytes(there[ordinal]) + _bytes(made[ordinal])
-        short = 0 if device.memory is None else device.in_use + both - device.memory
-        if made[ordinal] and short > 0:
-            summary = f"{name} needs {about_size(short)} more than is free while old and new memory exist together"
-            findings.add(_too_much("HP301", summary, there[ordinal], made[ordinal], about_size))
-    on_host, coming = there[steps.CPU_ORDINAL], made[steps.CPU_ORDINAL]
-    both = _bytes(on_host) + _bytes(coming)
-    if machine.host_memory is not None and coming and both > machine.host_memory:
-        room = format_size(machine.host_memory)
-        summary = f"old and new memory together need {format_size(both)} of host memory, the host has {room}"
-        findings.add(_too_much("HP303", summary, on_host, coming, format_size))
-    count = descriptors_of((*way.old.steps, *way.additions, *way.changes))
-    limit = machine.limits.open_files
-    if machine.runtime == "amd" and limit and count + OPEN_FILES_MARGIN > limit:
-        summary = f"old and new allocations together need {count} file descriptors; the limit is {limit}"
-        findings.add(Diagnostic("HP308", summary, hint="remove in one update and add in the next"))
-
-
-def require_capacity(way: Difference) -> None:
-    """Raises ApplyError (HP420): a change needs more memory than a device has, however much of it is free."""
-    machine = way.old.measured
-    if machine is None:
-        return
-    made = _taken(way.additions, machine)
-    there = _taken(way.old.steps, machine) if made else made
-    for name, ordinal in way.new.devices.items():
-        total = machine.devices[ordinal].memory
-        stay, come = _bytes(there[ordinal]), _bytes(made[ordinal])
-        if come and total is not None and stay + come > total:
-            why = f"{format_size(stay)} of the layout stay until the end, {format_size(come)} are added"
-            raise refuse(f"{name} has {about_size(total)}, {about_size(stay + come - total)} too little", why=why)
-
-
-def _bytes(some: Iterable[Taking]) -> int:
-    return sum(step.size for step in some)
-
-
-def _too_much(
-    code: str, summary: str, there: Sequence[Taking], coming: Sequence[Taking], shown: Callable[[int], str]
-) -> Diagnostic:
-    """Of one place, where what is there stays until what comes is there too."""
-    largest = max(coming, key=lambda step: step.size)
-    stay, come = shown(_bytes(there)), shown(_bytes(coming))
-    why = f"{stay} of the layout stay until the end, {come} are added; '{largest.name}' is the largest"
-    hint = "remove in one update and add in the next, or close the layout and apply the plan"
-    return Diagnostic(code, summary, largest.origin, why=why, hint=hint)
-
-
-def _taken(some: Iterable[steps.Step], machine: Machine) -> dict[int, list[Taking]]:
-    """The steps that take memory, by the ordinal of what they take it of."""
-    taken: dict[int, list[Taking]] = defaultdict(list)
-    for step in some:
-        if type(step) in _MAPPED:  # thousands, and they take none
-            continue
-        if isinstance(step, steps.CreateAllocation):
-            taken[step.device if step.location == "device" else steps.CPU_ORDINAL].append(step)
-        elif isinstance(step, steps.CreateDeviceBuffer):
-            taken[step.device].append(step)
-        elif isinstance(step, steps.CreateManagedBuffer):
-            if machine.runtime != "cuda" and machine.devices[step.device].xnack is False:
-                taken[steps.CPU_ORDINAL].append(step)  # pages that cannot migrate on a fault are the host's
-        elif isinstance(step, (steps.CreatePinnedBuffer, steps.RegisterBuffer)):
-            taken[steps.CPU_ORDINAL].append(step)
-    return taken
-
-
 def _who(mapping: ResolvedMapping) -> list[str]:
     """Who has a right."""
     return [who for who, right in mapping.access.items() if right != "none"]
@@ -144,7 +58,7 @@ class _Rules:
         self.machine = machine
         self.devices = devices
         self.memory: list[Any] = [step for step in made if step.makes == "allocation"]
-        self.taken = _taken(made, machine)
+        self.taken = taken(made, machine)
         self.findings = findings
         self.lines = {id(one): name for name, one in reversed(plan.objects.allocations.items())}.values()
         """The first allocation that each line of the plan makes, which is as the others are."""

@@ -10,7 +10,7 @@ from typing import Any
 from hipplan.errors import Diagnostic
 from hipplan.language.model import Attached
 from hipplan.language.rank import Rank
-from hipplan.machines.profiles import Machine
+from hipplan.machines.machine import Machine
 from hipplan.program.backups import Backup
 from hipplan.program.content_steps import CONTENT_STEPS, ContentStep
 from hipplan.program.inventory import resources_of

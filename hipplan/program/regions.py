@@ -12,17 +12,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from operator import itemgetter
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from hipplan.errors import Diagnostic, Span
 from hipplan.language.budget import Budget
 from hipplan.language.findings import Findings
-from hipplan.language.loader import LoadedPlan
 from hipplan.language.model import Allocation, Attached, Reservation, Tensor
 from hipplan.language.objects import Objects, ResolvedAllocation, ResolvedMapping, ResolvedRegion, ResolvedReservation
 from hipplan.plain import shown_number
 from hipplan.program.resources import Access, Resource, everywhere
 from hipplan.units import format_size, round_up
+
+if TYPE_CHECKING:
+    from hipplan.language.loader import LoadedPlan
 
 Needed = tuple[str, Tensor, int, int]
 """A tensor's name, the tensor, what its offset is a multiple of, and its bytes (of one row where a dimension is -1)."""

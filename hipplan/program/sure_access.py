@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 
-from hipplan.machines.profiles import Machine
+from hipplan.machines.machine import Machine
 from hipplan.program.alterations import ChangeAccess, TakeOut
 from hipplan.program.program import Program
 from hipplan.program.steps import Map, Reserve, SetAccess, Step

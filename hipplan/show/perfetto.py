@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-from hipplan.layout.record import Record
+from hipplan.layout.recorded import Record
 
 _TRACK = {"pid": 1, "tid": 1}
 _TIMED = ("step", "verify", "undone")

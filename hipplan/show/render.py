@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from hipplan.errors import printable
-from hipplan.layout.record import Record
+from hipplan.layout.recorded import Record
 from hipplan.plain import counted
 from hipplan.program import listing
 from hipplan.program.contents import lanes_of

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 import hipplan.language.model
 from hipplan.language.model import Plan
 from hipplan.language.model.describe import field_docs
-from hipplan.machines.profiles import Limits, Link, Machine, MachineDevice, Mesh, SourceNote
+from hipplan.machines.machine import Limits, Link, Machine, MachineDevice, Mesh, SourceNote
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _REPEATABLE = (

@@ -14,7 +14,7 @@ import pytest
 
 import hipplan as library
 from hipplan.errors import RecordError
-from hipplan.layout.record import MAX_LINE_BYTES, read
+from hipplan.layout.recorded import MAX_LINE_BYTES, read
 from hipplan.show import render
 from tests.cli.conftest import Run, command
 from tests.conftest import ROOT, Simulator

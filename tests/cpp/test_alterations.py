@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from hipplan import _core
-from hipplan.machines.profiles import load_machine, sim_profile
+from hipplan.machines.machine import sim_profile
+from hipplan.machines.profiles import load_machine
 from tests.conftest import Simulator
 from tests.cpp import some_rows as row
 from tests.cpp.some_rows import (

@@ -19,7 +19,8 @@ from hipplan import _core
 from hipplan.errors import HipplanError
 from hipplan.layout.layout import Layout
 from hipplan.layout.run import run
-from hipplan.machines.profiles import load_machine, sim_profile
+from hipplan.machines.machine import sim_profile
+from hipplan.machines.profiles import load_machine
 from hipplan.program.program import Program
 from tests.conftest import WHOLE, Key, Simulator, keys_of
 

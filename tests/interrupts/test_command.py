@@ -161,7 +161,7 @@ command()
     line = [sys.executable, "-c", code, "apply", QUICKSTART, "--runtime", "sim", "--record", tmp_path / "record"]
     done = subprocess.run(line, capture_output=True, text=True)
 
-    from hipplan.layout.record import read
+    from hipplan.layout.recorded import read
 
     assert (done.returncode, done.stdout, done.stderr) == (143, "", "")
     assert [event["why"] for event in read(tmp_path / "record").of("failed")] == ["SIGTERM"]

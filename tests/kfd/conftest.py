@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from hipplan.machines import topology, without_gpu
-from hipplan.machines.profiles import Machine, load_machine
+from hipplan.machines.machine import Machine
+from hipplan.machines.profiles import load_machine
 
 from ..conftest import ROOT
 

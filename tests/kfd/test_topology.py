@@ -9,7 +9,8 @@ import pytest
 
 from hipplan.errors import MachineError
 from hipplan.machines import topology
-from hipplan.machines.profiles import Machine, load_machine, machine_names
+from hipplan.machines.machine import Machine
+from hipplan.machines.profiles import load_machine, machine_names
 
 Described = Callable[..., Path]
 DEVICE = {"name": "a GPU", "arch": "gfx90a", "memory": 2**30}

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from hipplan.machines.profiles import load_machine, sim_profile
+from hipplan.machines.machine import sim_profile
+from hipplan.machines.profiles import load_machine
 from tests.conftest import ROOT
 
 MPIRUN = shutil.which("mpirun") or ""

@@ -15,7 +15,8 @@ from hipplan.machines.doctor.examine import examine
 from hipplan.machines.doctor.place import Place
 from hipplan.machines.doctor.report import Finding, Report
 from hipplan.machines.doctor.variables import VARIABLES
-from hipplan.machines.profiles import Link, Machine, MachineDevice, load_machine
+from hipplan.machines.machine import Link, Machine, MachineDevice
+from hipplan.machines.profiles import load_machine
 from hipplan.machines.simulator import library_path
 
 UNLIMITED: dict[str, tuple[int | None, int | None]] = {

@@ -19,7 +19,8 @@ from hipplan.language.canonical import canonical
 from hipplan.language.decoders import read_config
 from hipplan.language.serving import Model, plan_text, read_model
 from hipplan.language.source import load_yaml
-from hipplan.machines.profiles import Machine, load_machine
+from hipplan.machines.machine import Machine
+from hipplan.machines.profiles import load_machine
 from hipplan.program.fitting import Reserve, fitted
 from tests.conftest import ROOT, Simulator
 

@@ -11,7 +11,8 @@ import pytest
 
 import hipplan
 from hipplan import ApplyError, PlanError, _core
-from hipplan.machines.profiles import Machine, load_machine
+from hipplan.machines.machine import Machine
+from hipplan.machines.profiles import load_machine
 from hipplan.program import steps
 from tests.conftest import Simulator
 

@@ -9,18 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hipplan.errors import MachineError
-from hipplan.machines.profiles import (
-    Limits,
-    Link,
-    Machine,
-    MachineDevice,
-    Mesh,
-    diff,
-    load_machine,
-    machine_names,
-    sim_profile,
-    to_yaml,
-)
+from hipplan.machines.machine import Limits, Link, Machine, MachineDevice, Mesh, sim_profile
+from hipplan.machines.profiles import diff, load_machine, machine_names, to_yaml
 
 GIB = 2**30
 

@@ -17,7 +17,8 @@ from hipplan.language.loader import load
 from hipplan.layout.layout import Layout
 from hipplan.layout.run import run
 from hipplan.machines import runtimes
-from hipplan.machines.profiles import load_machine, sim_profile
+from hipplan.machines.machine import sim_profile
+from hipplan.machines.profiles import load_machine
 from hipplan.machines.runtimes import choose
 from tests.conftest import PLANS, Simulator, keys_of
 from tests.faults.harness import FOR_EVER, ONCE, Apply, calls_of, failures_of, sweep

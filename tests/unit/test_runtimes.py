@@ -17,9 +17,10 @@ import pytest
 import hipplan
 from hipplan import _core
 from hipplan.errors import MachineError, RuntimeUnavailable
-from hipplan.machines import runtimes
+from hipplan.machines import libraries, runtimes
 from hipplan.machines.discover import discover
-from hipplan.machines.profiles import Machine, load_machine
+from hipplan.machines.machine import Machine
+from hipplan.machines.profiles import load_machine
 from tests.conftest import Simulator
 from tests.meddling import Making
 from tests.pauses import Pause, during
@@ -51,13 +52,13 @@ def test_a_runtime_before_6_1_is_too_old() -> None:
 
 @pytest.mark.skipif(not has(OLD), reason=f"{OLD} (Debian's libamdhip64-5) is not installed")
 def test_amd_with_an_old_library_alone_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtimes, "_amd_candidates", lambda: iter(["libamdhip64.so.77", OLD]))
+    monkeypatch.setattr(libraries, "_amd_candidates", lambda: iter(["libamdhip64.so.77", OLD]))
 
     assert "is HIP 5." in refused("amd")
 
 
 def test_amd_without_any_library_says_where_it_looked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtimes, "_amd_candidates", lambda: iter(["libamdhip64.so.77", "libamdhip64.so.66"]))
+    monkeypatch.setattr(libraries, "_amd_candidates", lambda: iter(["libamdhip64.so.77", "libamdhip64.so.66"]))
     text = refused("amd")
 
     assert "no HIP library was found" in text
@@ -72,7 +73,7 @@ def test_rocm_path_is_looked_at_first(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setenv("ROCM_PATH", str(tmp_path))
     monkeypatch.setattr(_core, "loaded_libraries", lambda prefix: [])
 
-    assert next(runtimes._amd_candidates()) == str(library)
+    assert next(libraries._amd_candidates()) == str(library)
 
 
 def test_the_system_s_rocm_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -80,12 +81,12 @@ def test_the_system_s_rocm_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         library = tmp_path / "lib" / name
         library.parent.mkdir(exist_ok=True)
         library.touch()
-    monkeypatch.setattr(runtimes, "SYSTEM_ROCM", str(tmp_path))
+    monkeypatch.setattr(libraries, "SYSTEM_ROCM", str(tmp_path))
     monkeypatch.delenv("ROCM_PATH", raising=False)
     monkeypatch.setattr(_core, "loaded_libraries", lambda prefix: [])
-    monkeypatch.setattr(runtimes, "wheel_folders", lambda: iter(()))
+    monkeypatch.setattr(libraries, "wheel_folders", lambda: iter(()))
 
-    assert next(runtimes._amd_candidates()) == str(library)  # the newest
+    assert next(libraries._amd_candidates()) == str(library)  # the newest
 
 
 def test_a_wheel_s_own_copy_comes_before_the_system_s(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -98,14 +99,14 @@ def test_a_wheel_s_own_copy_comes_before_the_system_s(monkeypatch: pytest.Monkey
     monkeypatch.delenv("ROCM_PATH", raising=False)
     monkeypatch.setattr(_core, "loaded_libraries", lambda prefix: [])
 
-    assert next(runtimes._amd_candidates()) == str(library)
+    assert next(libraries._amd_candidates()) == str(library)
 
 
 def test_a_module_that_stands_in_for_a_wheel_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that was made by hand, as tests of others do, has no spec to look at."""
     monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
 
-    assert not [folder for folder in runtimes.wheel_folders() if "torch" in folder]
+    assert not [folder for folder in libraries.wheel_folders() if "torch" in folder]
 
 
 def elsewhere(library: str, folder: Path, name: str = "libamdhip64.so.7") -> Path:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from hipplan.files import strict_json
 from hipplan.machines.doctor.asked import SIGN
-from hipplan.machines.profiles import Machine
+from hipplan.machines.machine import Machine
 
 TIMEOUT_S = 30.0
 _KILLED_S = 2.0

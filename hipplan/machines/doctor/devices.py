@@ -9,7 +9,7 @@ from itertools import combinations
 from hipplan.machines.doctor import releases
 from hipplan.machines.doctor.place import Place
 from hipplan.machines.doctor.report import Finding
-from hipplan.machines.profiles import Machine
+from hipplan.machines.machine import Machine
 
 _HIDING = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 _FEW = 6

@@ -1,0 +1,91 @@
+"""Opening shared libraries with HIP's C ABI, and finding ROCm's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from hipplan import _core
+from hipplan.errors import Diagnostic, RuntimeUnavailable
+from hipplan.machines.rocm_folders import SYSTEM_ROCM, wheel_folders
+
+SYSTEM_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64")
+"""Where distributions put ROCm's library."""
+_opened_by: int | None = None
+"""The process that opened a runtime; None before that."""
+
+
+def were_opened_elsewhere() -> bool:
+    """Whether this process is a forked child of one that has opened a runtime."""
+    return _opened_by not in (None, os.getpid())
+
+
+def open_amd() -> _core.Runtime:
+    """ROCm's library: the copy this process has loaded already, else the first that opens. Asks it nothing.
+
+    Raises RuntimeUnavailable (HP407) with what was looked at.
+    """
+    candidates = list(dict.fromkeys(_amd_candidates()))
+    reasons: list[str] = []
+    for candidate in candidates:
+        try:
+            return _opened(candidate)
+        except _core.RuntimeUnusable as error:
+            # Only a bare name may be missing without a word: a file that is there may lack what it needs itself.
+            if not str(error).startswith(f"{candidate}: cannot open shared object") or os.sep in candidate:
+                reasons.append(str(error))
+    why = "looked at " + ", ".join(candidates)
+    root = os.environ.get("ROCM_PATH")
+    if root and not any(Path(candidate).is_relative_to(root) for candidate in candidates):
+        why += f"; ROCM_PATH is {root}, which has no lib/libamdhip64.so"
+    raise RuntimeUnavailable(
+        Diagnostic(
+            "HP407",
+            reasons[0] if reasons else "no HIP library was found",
+            why=why,
+            hint="install ROCm 6.1 or later, or set ROCM_PATH; --runtime sim needs no GPU",
+        )
+    )
+
+
+def amd_library() -> Path:
+    """The file of ROCm's library that open_amd() would open, without opening it. Raises RuntimeUnavailable (HP407)."""
+    for candidate in _amd_candidates():
+        if os.sep not in candidate:
+            searched = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+            for folder in filter(None, (*searched, *SYSTEM_FOLDERS)):
+                if (path := Path(folder, candidate)).is_file():
+                    return path.absolute()
+        elif (path := Path(candidate)).is_file():
+            return path.absolute()
+    hint = "install ROCm, set ROCM_PATH, or name the library: --runtime /opt/rocm/lib/libamdhip64.so.7"
+    raise RuntimeUnavailable(Diagnostic("HP407", "no ROCm library was found", hint=hint))
+
+
+def _amd_candidates() -> Iterator[str]:
+    # A second copy would not share pointers with the first (PyTorch for ROCm brings its own).
+    yield from _core.loaded_libraries("libamdhip64.so")
+    folders = [os.environ.get("ROCM_PATH"), *wheel_folders(), SYSTEM_ROCM]
+    names = ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so", "libamdhip64.so.5")
+    for folder in dict.fromkeys(filter(None, folders)):
+        for name in names:
+            path = Path(folder, "lib", name)
+            if path.is_symlink() or path.exists():  # a broken link is reported
+                yield str(path)
+    yield from names
+
+
+def _opened(path: str) -> _core.Runtime:
+    global _opened_by
+    runtime = _core.Runtime.open(path)
+    _opened_by = os.getpid()
+    return runtime
+
+
+def open_library(path: str) -> _core.Runtime:
+    """Raises RuntimeUnavailable (HP407)."""
+    try:
+        return _opened(path)
+    except _core.RuntimeUnusable as error:
+        raise RuntimeUnavailable(Diagnostic("HP407", str(error))) from None

@@ -1,0 +1,41 @@
+"""Addresses that do not depend on the process: for locks, and for memory that several processes map."""
+
+from __future__ import annotations
+
+from hipplan.errors import Diagnostic, MachineError
+from hipplan.program import steps
+from hipplan.program.program import Program
+from hipplan.program.window import GIB, WINDOW, WINDOW_END, start_for
+from hipplan.units import round_up
+
+ADDRESSES_END = 1 << 57
+"""No processor has addresses beyond, in user space."""
+
+
+def addresses_for(program: Program, base: int | None = None) -> dict[str, int]:
+    """Where each reservation is to be. base: of the first one. None: a place in WINDOW that the program's name picks.
+
+    Reservations with an exact address of their own keep it. Raises MachineError (HP322) if there is no room.
+    """
+    wanted = [step for step in program.steps if isinstance(step, steps.Reserve)]
+    taken = [(step.address, step.address + step.size) for step in wanted if step.exact]
+    start = start_for(program.name) if base is None else base
+    out: dict[str, int] = {}
+    for step in wanted:
+        if step.exact:
+            out[step.name] = step.address
+            continue
+        room = round_up(step.size, GIB) + GIB  # a gap: what runs over the end of one does not hit the next
+        start = round_up(start, max(GIB, step.alignment))
+        while clash := next((end for at, end in taken if at < start + room and start < end), 0):
+            start = round_up(clash, max(GIB, step.alignment))
+        first, end = (WINDOW, WINDOW_END) if base is None else (base, ADDRESSES_END)
+        if start + room > end:
+            why = f"locked addresses are chosen between {first:#x} and {end:#x}"
+            hint = "choose another first address: --address-base"
+            raise MachineError(
+                Diagnostic("HP322", f"there is no room for '{step.name}'", step.origin, why=why, hint=hint)
+            )
+        out[step.name] = start
+        start += room
+    return out

@@ -1,0 +1,50 @@
+"""What the first call of a process imports: most of the time that a command or an attach takes is that."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+READS_PLANS = frozenset({
+    "yaml", "hipplan.language.source", "hipplan.language.expand", "hipplan.language.resolve", "hipplan.language.loader",
+    "hipplan.language.model.translate", "hipplan.machines.profiles", "hipplan.program.compiler",
+    "hipplan.program.preflight", "hipplan.program.devices", "hipplan.program.lock", "hipplan.layout.recorded",
+})  # fmt: skip
+"""What attaching to memory need not import: the program is made already."""
+HEAVY = frozenset({
+    "pydantic", "yaml", "rich", "numpy", "importlib.metadata", "email", "concurrent.futures", "difflib", "asyncio",
+    "subprocess", "hipplan.language", "hipplan.program", "hipplan.layout",
+})  # fmt: skip
+"""What commands that only ask a holder need not import."""
+
+
+def imported(script: str) -> set[str]:
+    script += "\nimport sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return {*done.stdout.splitlines()[-1].split()}
+
+
+def test_attaching_imports_nothing_that_reads_plans() -> None:
+    modules = imported("import hipplan; hipplan.attach")
+
+    assert "hipplan.layout.layout" in modules
+    assert modules & (READS_PLANS | {"rich", "numpy", "importlib.metadata", "asyncio", "concurrent.futures"}) == set()
+
+
+@pytest.mark.parametrize(
+    "line", [["--help"], ["ps"], ["ps", "--format", "json"], ["down", "nobody"], ["attach", "--help"]]
+)
+def test_a_command_that_needs_no_plan_imports_neither_plans_nor_layouts(line: list[str]) -> None:
+    modules = imported(f"from hipplan.cli.main import run; run({line!r})")
+
+    assert "hipplan.cli.main" in modules
+    assert modules & (HEAVY | {"hipplan._core"}) == set()
+
+
+def test_the_version_needs_no_machine() -> None:
+    modules = imported("from hipplan.cli.main import run; run(['--version'])")
+
+    assert modules & HEAVY == set()
