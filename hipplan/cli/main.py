@@ -72,8 +72,11 @@ def run(arguments: list[str]) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = _run(arguments)
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        try:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+        except BrokenPipeError:
+            sys.stdout = None  # or the interpreter complains at exit
         return code
     except SystemExit as ended:  # argparse: of --help, or of wrong usage
         return ended.code if isinstance(ended.code, int) else ExitCode.OK

@@ -115,3 +115,17 @@ def test_a_pipe_that_nobody_writes_to_is_waited_for_until_an_interrupt(tmp_path:
     assert waiting.stderr is not None
     with waiting.stderr as said:
         assert (waiting.returncode, said.read()) == (130, "")
+
+
+@pytest.mark.parametrize(("text", "code"), [("hipplan: 1\n", 0), ("hipplan: 1\nbuffers: 3\n", 2)])
+def test_a_reader_that_has_gone_does_not_change_the_exit_code(text: str, code: int, tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text(text)
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        line = command("validate", tmp_path / "plan.yaml", "--format", "json")
+        buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+        done = subprocess.run(line, stdout=writer, stderr=subprocess.PIPE, text=True, env=buffered)
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (code, "")
