@@ -312,7 +312,7 @@ class GroupInDoubt(HipplanError):
 
     def __init__(self, diagnostics: Diagnostic | Iterable[Diagnostic]) -> None:
         super().__init__(diagnostics)
-        self.give_back: Callable[[], Any] | None = None
+        self.undo: Callable[[], Any] | None = None
         """Releases what was made, once (hipplan.layout.transaction)."""
 
     def close(self) -> None:
@@ -320,9 +320,9 @@ class GroupInDoubt(HipplanError):
 
         Raises LeakError: an object could not be released.
         """
-        give_back, self.give_back = self.give_back, None
-        if give_back is not None:
-            give_back().raise_failures()
+        undo, self.undo = self.undo, None
+        if undo is not None:
+            undo().raise_failures()
 
 
 class HeldError(HipplanError):

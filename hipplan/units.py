@@ -66,7 +66,7 @@ def _parsed(value: int | str) -> int:
         return _bounded(int(whole), value)
     if unit not in _UNITS:
         short = unit.lower()  # 10Gi, as Kubernetes writes it, or 10G
-        known = next((_BY_LOWER[one] for one in (short, f"{short}ib", f"{short}b") if one in _BY_LOWER), None)
+        known = next((_BY_LOWER[unit] for unit in (short, f"{short}ib", f"{short}b") if unit in _BY_LOWER), None)
         hint = (
             f"write {value[: len(value) - len(unit)].rstrip()}{known}"
             if known

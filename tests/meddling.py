@@ -37,5 +37,5 @@ class Making:
         change.commit(None)
         self.snapshot = _core.Snapshot(self.holdings)
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         del self.snapshot, self.holdings

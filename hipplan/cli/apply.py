@@ -33,12 +33,12 @@ from hipplan.cli.arguments import (
     not_empty,
     not_over,
     plan_file,
+    print_failure,
+    print_notice,
     quiet_option,
     seconds,
     show_warnings,
     source_of,
-    tell_failure,
-    tell_notice,
 )
 from hipplan.cli.interrupts import Interrupted, Interrupts
 from hipplan.cli.progress import Bars
@@ -96,7 +96,7 @@ def run(given: Namespace) -> int:
         )
     with (
         _end_of_all(given),
-        at_end(partial(_tell_others, ranks)),
+        at_end(partial(_notify_ranks, ranks)),
         ranks.agreeing("apply") if ranks else nullcontext() as agreement,
     ):
         return _prepared(given, saves, written, ranks, agreement)
@@ -111,7 +111,7 @@ def _end_of_all(given: Namespace) -> Iterator[None]:
         if given.group == "mpi" and error.diagnostics[0].code in ("HP431", "HP432", "HP434"):
             from hipplan.ranks.mpi import abort
 
-            tell_failure(error, given.format == "json")
+            print_failure(error, given.format == "json")
             abort(int(error.exit_code))
         raise
 
@@ -123,9 +123,9 @@ def _ranks(given: Namespace) -> Ranks | None:
     from hipplan.ranks.agreement import Ranks
     from hipplan.ranks.groups import group
 
-    found = group(given.group)
-    given.quiet = given.quiet or found.rank > 0
-    return Ranks(found, given.timeout)
+    ranks_group = group(given.group)
+    given.quiet = given.quiet or ranks_group.rank > 0
+    return Ranks(ranks_group, given.timeout)
 
 
 def _prepared(
@@ -147,11 +147,11 @@ def _prepared(
     lock = None if given.locked is None else Locked(given.locked)
     with recording(given.record, plan) as record, at_end(partial(_record_end, record, plan)):
         chosen = choose(given.runtime, profile)
-        tell_notice(chosen.notice)
+        print_notice(chosen.notice)
         program = prepare(plan, chosen, profile)
         if lock is not None:
             program = lock.hold(program, profile)
-            tell_notice(lock.notice(program, profile))
+            print_notice(lock.notice(program, profile))
         show_warnings(program.warnings, given)
         _check_saves(saves, program)
         if agreement is not None:
@@ -159,7 +159,7 @@ def _prepared(
         return _apply(program, chosen, given, record, saves, ranks, agreement)
 
 
-def _tell_others(ranks: Ranks | None, signal_number: int) -> None:
+def _notify_ranks(ranks: Ranks | None, signal_number: int) -> None:
     if ranks is not None and ranks.under_way is not None:
         ranks.under_way.fail(Interrupted(signal_number))
 
@@ -240,8 +240,8 @@ class _Interruptible:
     def placed(self, here: bool) -> bool:
         return self._agreement.placed(here)
 
-    def elsewhere(self, way: Difference) -> Difference:
-        return self._agreement.elsewhere(way)
+    def elsewhere(self, change: Difference) -> Difference:
+        return self._agreement.elsewhere(change)
 
     def exchange(self, imports: Sequence[ImportAllocation], share: Callable[[str], int]) -> Mapping[str, int]:
         return self._agreement.exchange(imports, share)
@@ -258,10 +258,10 @@ class _Interruptible:
 def _saves(given: list[str]) -> list[tuple[str, str]]:
     """NAME=FILE of --save as pairs."""
     pairs = []
-    for one in given:
-        name, equals, file = one.partition("=")
+    for number in given:
+        name, equals, file = number.partition("=")
         if not equals or not name or not file:
-            raise WrongUsage(f"--save: '{one}' is not NAME=FILE")
+            raise WrongUsage(f"--save: '{number}' is not NAME=FILE")
         if file == "-":
             raise WrongUsage("--save: the report goes to standard output; name a file (./- for one named -)")
         pairs.append((name, file))
@@ -289,7 +289,7 @@ def _save(layout: Layout, saves: list[tuple[str, str]], as_json: bool) -> int:
             with Bars() as bars:
                 layout.save(name, file, on_bytes=lambda done, total: bars.bytes(f"saving {name}", done, total))  # noqa: B023
         except ApplyError as error:
-            tell_failure(error, as_json)
+            print_failure(error, as_json)
             code = error.exit_code
     return code
 
@@ -318,15 +318,15 @@ def _report(layout: Layout, as_json: bool) -> None:
     checks = f"{counted(len(layout.checks), 'check')} passed" if layout.checks else "not verified"
     steps = counted(len(from_nothing(program).all_steps), "step")
     where = f"{program.machine}, {version_of(layout.runtime)}"
-    render.tell(f"{program.name}: applied on {where}; {steps}, {checks}", style="bold")
-    render.tell(render.devices_text(program, here=True))
+    render.print_line(f"{program.name}: applied on {where}; {steps}, {checks}", style="bold")
+    render.print_line(render.devices_text(program, here=True))
     shown = summary.outline(program.resources)
     print(render.resources_table(shown, layout))
     if len(shown) < len(program.resources):
-        render.tell(f"{len(program.resources) - len(shown)} more objects: --format json has all of them")
+        render.print_line(f"{len(program.resources) - len(shown)} more objects: --format json has all of them")
     print(render.totals(program))
     if layout.retries:
-        render.tell(retried_text(layout.retries))
+        render.print_line(retried_text(layout.retries))
     sys.stdout.flush()
 
 

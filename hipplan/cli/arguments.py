@@ -115,15 +115,15 @@ def plans_named(given: argparse.Namespace, *, parts: bool = False) -> list[str]:
 
     from hipplan.language.include import plans_among, plans_below
 
-    found: list[str] = []
+    files_named: list[str] = []
     for named in given.files:
         below = [str(path) for path in plans_below(Path(named), parts=parts)] if is_folder(named) else []
-        found += below or [named]
+        files_named += below or [named]
     if given.only_plans:  # an unreadable file stays in the list; opening it reports why
-        files = {named: Path(named) for named in found if not _is_no_path(named) and os.path.isfile(named)}  # noqa: PTH113
+        files = {named: Path(named) for named in files_named if not _is_no_path(named) and os.path.isfile(named)}  # noqa: PTH113
         plans = set(plans_among(files.values(), parts=parts))
-        found = [named for named in found if named not in files or files[named] in plans]
-    return found
+        files_named = [named for named in files_named if named not in files or files[named] in plans]
+    return files_named
 
 
 def is_folder(named: str) -> bool:
@@ -178,7 +178,7 @@ def show_warnings(warnings: Sequence[Diagnostic], given: argparse.Namespace) -> 
     show(warnings)
 
 
-def tell_notice(text: str) -> None:
+def print_notice(text: str) -> None:
     """What the user should know, on standard error; nothing where the text is empty."""
     if text:
         print(printable(f"notice: {text}"), file=sys.stderr)
@@ -192,12 +192,20 @@ def not_over(outputs: Sequence[tuple[str, str | None]], *inputs: str | None) -> 
     """
     outputs = [(option, output) for option, output in outputs if output not in (None, "-")]
     if outputs:
-        inputs = (*inputs, *(file for one in inputs if one and one.endswith(".index.json") for file in _named_by(one)))
+        inputs = (
+            *inputs,
+            *(
+                file
+                for file_given in inputs
+                if file_given and file_given.endswith(".index.json")
+                for file in _named_by(file_given)
+            ),
+        )
     for number, (option, output) in enumerate(outputs):
-        if any(_same_file(output, one) for one in inputs):
+        if any(_same_file(output, source) for source in inputs):
             raise WrongUsage(f"{option}: {output} is an input of this command; name another file")
-        for other, one in outputs[:number]:
-            if _same_file(output, one):
+        for other, earlier in outputs[:number]:
+            if _same_file(output, earlier):
                 raise WrongUsage(f"{option}: {output} is written by {other} too; name another file")
 
 
@@ -220,7 +228,7 @@ def _same_file(a: str | None, b: str | None) -> bool:
     return False
 
 
-def tell_failure(error: HipplanError, as_json: bool) -> None:
+def print_failure(error: HipplanError, as_json: bool) -> None:
     """For people on standard error; with --format json also for programs, a line on standard output."""
     show(error.diagnostics)
     if as_json:

@@ -20,7 +20,7 @@ from hipplan.cli.arguments import (
     integer,
     machine_option,
     runtime_option,
-    tell_notice,
+    print_notice,
 )
 from hipplan.cli.interrupts import Interrupted, Interrupts
 from hipplan.cli.progress import Bars
@@ -59,7 +59,7 @@ def run(given: Namespace) -> int:
     if given.machine is not None:
         raise WrongUsage("--machine is for --without-gpu")
     chosen = choose(given.runtime)
-    tell_notice(chosen.notice)
+    print_notice(chosen.notice)
     try:
         wanted = parse_size(given.size or ("16MiB" if chosen.kind == "sim" else "256MiB"))
     except ValueError as error:
@@ -88,7 +88,7 @@ def _print(matrix: Matrix, compare: bool) -> None:
     from hipplan.units import format_size
 
     names = ", ".join(dict.fromkeys(matrix.devices))
-    render.tell(f"{len(matrix.devices)} x {names}; copies of {format_size(matrix.size)}", style="bold")
+    render.print_line(f"{len(matrix.devices)} x {names}; copies of {format_size(matrix.size)}", style="bold")
     _grid(matrix, "GB/s", lambda cell: _rounded(cell.bandwidth / 1e9))
     _grid(matrix, "latency, us", lambda cell: f"{cell.latency * 1e6:.1f}")
     if compare:

@@ -37,11 +37,11 @@ def run(given: Namespace) -> int:
     if given.timeout is not None and not given.wait:
         raise WrongUsage("--timeout needs --wait")
     wait_s = None if not given.wait else FOR_EVER if given.timeout is None else given.timeout
-    said = down(given.name, wait_s=wait_s, force=given.force, look=lambda: False)
+    reply = down(given.name, wait_s=wait_s, force=given.force, look=lambda: False)
     if given.format == "json":
-        print(strict_json.document(None, event="down", name=given.name, **said))
+        print(strict_json.document(None, event="down", name=given.name, **reply))
     elif not given.quiet:
-        print(printable(f"{given.name}: ended; {sizes(said['given_back']) or 'nothing'} freed"))
-        for one in said["attached"]:
-            print(printable(f"  process {one['pid']} ({one['command']}) keeps the memory that it maps"))
+        print(printable(f"{given.name}: ended; {sizes(reply['given_back']) or 'nothing'} freed"))
+        for process in reply["attached"]:
+            print(printable(f"  process {process['pid']} ({process['command']}) keeps the memory that it maps"))
     return 0

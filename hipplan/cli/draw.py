@@ -51,10 +51,10 @@ def _picture(given: Namespace) -> Picture:
     from hipplan.program.all_ranks import AllRanks
     from hipplan.program.difference import Difference
 
-    found = programs(given)
-    if isinstance(found, AllRanks):
-        drawn = [found.whole(rank.rank) for rank in found.ranks[:RANKS_MAX]]
+    compiled = programs(given)
+    if isinstance(compiled, AllRanks):
+        drawn = [compiled.whole(rank.rank) for rank in compiled.ranks[:RANKS_MAX]]
         show_warnings(together([program.warnings for program in drawn]), given)
-        return draw(drawn, more_ranks=found.ranks[0].ranks - len(drawn))
-    show_warnings((found.new if isinstance(found, Difference) else found).warnings, given)
-    return draw(found)
+        return draw(drawn, more_ranks=compiled.ranks[0].ranks - len(drawn))
+    show_warnings((compiled.new if isinstance(compiled, Difference) else compiled).warnings, given)
+    return draw(compiled)

@@ -7,7 +7,7 @@ import contextlib
 import sys
 from argparse import Namespace
 
-from hipplan.cli.arguments import show_warnings, source_of, tell_notice
+from hipplan.cli.arguments import print_notice, show_warnings, source_of
 from hipplan.cli.interrupts import Interrupted, Interrupts
 from hipplan.cli.progress import Bars
 from hipplan.cli.variables import load_plan
@@ -25,7 +25,7 @@ def run(given: Namespace) -> int:
     profile = load_machine(given.machine) if given.machine else None
     lock = None if given.locked is None else Locked(given.locked)
     chosen = choose(given.runtime, profile)
-    tell_notice(chosen.notice)
+    print_notice(chosen.notice)
     program = prepared(plan, chosen, profile, lock, to.held)
     show_warnings(program.warnings, given)
     with Interrupts(hurry) as interrupts, Bars() as bars:

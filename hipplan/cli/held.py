@@ -27,17 +27,17 @@ def filler_command(descriptor: int, arguments: Sequence[str]) -> list[str]:
 
 def arguments_of(given: Namespace, name: str = "") -> list[str]:
     """What a command line said of a plan, said again. name: of the holder, if it is not given.name."""
-    found = [f"--name={name or given.name}", f"--format={given.format}"]
+    arguments = [f"--name={name or given.name}", f"--format={given.format}"]
     for option in ("machine", "runtime", "locked", "access"):
         if (value := getattr(given, option, None)) is not None:
-            found.append(f"--{option}={value}")
+            arguments.append(f"--{option}={value}")
     for option in ("include_anywhere", "strict", "quiet"):
-        found += [f"--{option.replace('_', '-')}"] * getattr(given, option)
-    found += [f"--var={one}" for one in given.var] + [f"--var-file={one}" for one in given.var_file]
-    return [*found, "--", given.file]
+        arguments += [f"--{option.replace('_', '-')}"] * getattr(given, option)
+    arguments += [f"--var={one}" for one in given.var] + [f"--var-file={value}" for value in given.var_file]
+    return [*arguments, "--", given.file]
 
 
-def tell_status(status: dict[str, Any]) -> None:
+def print_status(status: dict[str, Any]) -> None:
     """A holder in a line, and those attached in one each."""
     generation = status["generations"][-1] if status["generations"] else None
     what = "" if generation is None else f" {generation['plan']}, {sizes(generation['bytes'])},"

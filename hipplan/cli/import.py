@@ -75,7 +75,7 @@ def run(given: Namespace) -> int:
     not_over([("--output", given.output)], given.source)
     text, whole, split = plan_of(given.source, given.tp, str(folder))
     write_output(given.output, text, "the plan")
-    _tell_whole(given.tp, whole, split)
+    _print_whole(given.tp, whole, split)
     return 0
 
 
@@ -100,7 +100,7 @@ def _model(given: Namespace, folder: str) -> int:
     warnings = compile(load(StringIO(text)), machine).warnings
     write_output(given.output, text, "the plan")
     show_warnings(warnings, Namespace(strict=False))
-    _tell_whole(given.tp, model.whole, sum(bool(weight.split) for weight in model.weights))
+    _print_whole(given.tp, model.whole, sum(bool(weight.split) for weight in model.weights))
     if not model.files:
         message = (
             "notice: there are no .safetensors files beside it: shapes are those of config.json, and nothing is loaded"
@@ -118,7 +118,7 @@ def _about(model: Model, machine: str, reserve: str, *, is_filled: bool) -> list
     ]
 
 
-def _tell_whole(devices: int, whole: Sequence[str], split: int) -> None:
+def _print_whole(devices: int, whole: Sequence[str], split: int) -> None:
     if whole:
         few = ", ".join([*whole[:3], *["..."] * (len(whole) > 3)])
         message = f"warning: {devices} does not divide {len(whole)} of {len(whole) + split} tensors that would be split"

@@ -48,8 +48,8 @@ class Interrupts:
         # Written by C code from whichever thread the signal reaches: no signal falls between test and sleep.
         self._wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         # What was ignored when we came stays so: nohup's SIGHUP, the SIGINT of a script's `command &`.
-        heard = [number for number in CAUGHT if signal.getsignal(number) is not signal.SIG_IGN]
-        self._previous = {number: signal.signal(number, self._note) for number in heard}
+        caught = [number for number in CAUGHT if signal.getsignal(number) is not signal.SIG_IGN]
+        self._previous = {number: signal.signal(number, self._note) for number in caught}
         return self
 
     def __exit__(self, *raised: object) -> None:
@@ -80,8 +80,8 @@ class Interrupts:
         import select
 
         ready = select.poll()
-        for one in (self._read, descriptor):
-            ready.register(one, select.POLLIN)
+        for end in (self._read, descriptor):
+            ready.register(end, select.POLLIN)
         self._waiting = True
         ready.poll()
         self._waiting = False

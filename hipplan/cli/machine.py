@@ -52,15 +52,15 @@ def _measure(runtime: str | None, as_json: bool) -> None:
     from hipplan.cli.measured import measured
     from hipplan.machines.profiles import to_yaml
 
-    found = measured(runtime)
+    machine = measured(runtime)
     from hipplan import _core
 
     if as_json:
-        body = found.model_dump(exclude_none=True)
+        body = machine.model_dump(exclude_none=True)
         print(strict_json.document(built_with=_core.compiler, machine=body))
         return
     print(f"# measured by hipplan {_core.__version__}, built with {_core.compiler}")
-    print_document(to_yaml(found))
+    print_document(to_yaml(machine))
 
 
 def _list(as_json: bool) -> None:

@@ -12,7 +12,7 @@ import sys
 from importlib import import_module
 
 from hipplan.cli import without_gpu
-from hipplan.cli.arguments import Parser, WrongUsage, tell_failure
+from hipplan.cli.arguments import Parser, WrongUsage, print_failure
 from hipplan.cli.habits import for_verb
 from hipplan.cli.streams import whole
 from hipplan.errors import ExitCode, HipplanError, driver_failure, suggest
@@ -155,7 +155,7 @@ def _run(arguments: list[str]) -> int:
         failure = _failure(error)
         if failure is None:
             raise
-        tell_failure(failure, getattr(given, "format", "text") == "json")
+        print_failure(failure, getattr(given, "format", "text") == "json")
         return failure.exit_code
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from hipplan.cli.arguments import WrongUsage, tell_notice
+from hipplan.cli.arguments import WrongUsage, print_notice
 from hipplan.machines.machine import Machine
 from hipplan.machines.profiles import load_machine
 
@@ -22,5 +22,5 @@ def measured(runtime: str | None) -> Machine:
     from hipplan.machines.runtimes import choose
 
     chosen = choose(runtime)
-    tell_notice(chosen.notice)
+    print_notice(chosen.notice)
     return discover(chosen)

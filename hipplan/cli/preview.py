@@ -66,14 +66,14 @@ def _preview(given: Namespace) -> int:
         raise WrongUsage("--from-var, --from-var-file and --detailed-exitcode need --from")
     if given.format == "json" and (given.all or given.grep or given.tensors):
         raise WrongUsage("--all, --grep and --tensors choose rows of the text; JSON has all of them")
-    found = programs(given)
-    if isinstance(found, Difference):
-        changes = _preview_change(found, given)
+    compiled = programs(given)
+    if isinstance(compiled, Difference):
+        changes = _preview_change(compiled, given)
         return ExitCode.CHANGES if changes and given.detailed_exitcode else ExitCode.OK
-    if isinstance(found, AllRanks):
-        _preview_all(found, given)
+    if isinstance(compiled, AllRanks):
+        _preview_all(compiled, given)
     else:
-        _preview_one(found, given)
+        _preview_one(compiled, given)
     return ExitCode.OK
 
 
@@ -91,8 +91,8 @@ def _preview_one(program: Program, given: Namespace) -> None:
     steps = from_nothing(program).all_steps
     rank = f", rank {program.rank.rank} of {program.rank.ranks}" if program.rank.ranks > 1 else ""
     heading = f"{program.name} on {program.machine}{rank}: {counted(len(steps), 'step')}, nothing done"
-    render.tell(heading, style="bold")
-    render.tell(render.devices_text(program, here=not given.machine))
+    render.print_line(heading, style="bold")
+    render.print_line(render.devices_text(program, here=not given.machine))
     if given.tensors:
         _print_tensors(program, given)
     else:
@@ -101,7 +101,7 @@ def _preview_one(program: Program, given: Namespace) -> None:
         console().print(bars)
     print(render.totals(program))
     if note := pieces.note(program):
-        render.tell(note)
+        render.print_line(note)
 
 
 def _print_rows(steps: Sequence[Step], program: Program, given: Namespace) -> None:
@@ -111,63 +111,64 @@ def _print_rows(steps: Sequence[Step], program: Program, given: Namespace) -> No
     numbered, resources = [*enumerate(steps, 1)], [*program.resources]
     if given.grep:
         numbered = summary.named(numbered, given.grep, lambda step: step[1].name)
-        resources = summary.named(resources, given.grep, lambda one: one.name)
+        resources = summary.named(resources, given.grep, lambda resource: resource.name)
     rows = len(numbered) + len(resources)
     if given.grep and not rows:
-        render.tell(f"no name contains '{given.grep}'; --all shows every row")
+        render.print_line(f"no name contains '{given.grep}'; --all shows every row")
     elif given.all or given.grep or rows <= summary.ROWS_MAX:
         print(render.steps_table(numbered))
         print(render.resources_table(resources))
     else:
         print(summary.steps_summary(steps))
         print(summary.resources_summary(resources))
-        render.tell(summary.left_out(rows))
+        render.print_line(summary.left_out(rows))
 
 
 def _print_tensors(program: Program, given: Namespace) -> None:
     from hipplan.show import render, summary
 
     tensors = [resource for resource in program.resources if resource.kind == "tensor"]
-    tensors = summary.named(tensors, given.grep, lambda one: one.name) if given.grep else tensors
+    tensors = summary.named(tensors, given.grep, lambda tensor: tensor.name) if given.grep else tensors
     print(summary.tensors_table(tensors))
-    render.tell(counted(len(tensors), "tensor"))
+    render.print_line(counted(len(tensors), "tensor"))
 
 
-def _preview_all(everybody: AllRanks, given: Namespace) -> None:
+def _preview_all(messages_of_all: AllRanks, given: Namespace) -> None:
     """A line for each rank."""
     from hipplan.show import render, render_json, summary
 
-    ranks = programs_of_ranks(everybody)
+    ranks = programs_of_ranks(messages_of_all)
     if given.format != "json" or given.strict:
         show_warnings(together([program.warnings for program in ranks]), given)
     if given.format == "json":
         sys.stdout.writelines(strict_json.pieces(render_json.ranks_json(ranks)))
         return
     first = ranks[0]
-    nodes = counted(1 + max(rank.node for rank in everybody.ranks), "node")
+    nodes = counted(1 + max(rank.node for rank in messages_of_all.ranks), "node")
     heading = f"{first.name} on {first.machine}: {counted(len(ranks), 'rank')} on {nodes}, nothing done"
-    render.tell(heading, style="bold")
+    render.print_line(heading, style="bold")
     shown = ranks if given.all or len(ranks) <= summary.ROWS_MAX else ranks[: summary.ROWS_MAX - 1]
     print(render.ranks_table(shown))
     if len(shown) < len(ranks):
-        render.tell(f"and {len(ranks) - len(shown)} more ranks; --all shows each")
+        render.print_line(f"and {len(ranks) - len(shown)} more ranks; --all shows each")
 
 
-def _preview_change(found: Difference, given: Namespace) -> bool:
+def _preview_change(difference: Difference, given: Namespace) -> bool:
     """Prints what leads from one plan to another; whether it is anything."""
     from hipplan.program import listing
     from hipplan.show import render, render_json, summary
     from hipplan.show.tables import console
 
-    lines = listing.lines(found)
+    lines = listing.lines(difference)
     if given.format != "json" or given.strict:
-        show_warnings(found.new.warnings, given)
+        show_warnings(difference.new.warnings, given)
     if given.format == "json":
-        sys.stdout.writelines(strict_json.pieces(render_json.difference_json(found)))
+        sys.stdout.writelines(strict_json.pieces(render_json.difference_json(difference)))
         return bool(lines)
-    steps = [*enumerate(found.all_steps, 1)]
-    heading = f"{found.old.source} -> {found.new.source} on {found.new.machine}: {listing.summary(lines)}, nothing done"
-    render.tell(heading, style="bold")
+    steps = [*enumerate(difference.all_steps, 1)]
+    programs_text = f"{difference.old.source} -> {difference.new.source} on {difference.new.machine}"
+    heading = f"{programs_text}: {listing.summary(lines)}, nothing done"
+    render.print_line(heading, style="bold")
     if given.grep:
         differences = summary.named(lines, given.grep, lambda line: line.name)
         steps = summary.named(steps, given.grep, lambda step: step[1].name)
@@ -182,12 +183,12 @@ def _preview_change(found: Difference, given: Namespace) -> bool:
     else:
         print(summary.changes_summary(lines))
         print(summary.steps_summary(step for _, step in steps))
-        render.tell(summary.left_out(rows))
-    if note := listing.note(found):
-        render.tell(note)
-    if found.released:
-        names = [step.name for step in reversed(found.released)]
+        render.print_line(summary.left_out(rows))
+    if note := listing.note(difference):
+        render.print_line(note)
+    if difference.released:
+        names = [step.name for step in reversed(difference.released)]
         few = names if given.all or len(names) <= summary.ROWS_MAX else names[:_FEW]
         more = f" and {len(names) - len(few)} more" if len(few) < len(names) else ""
-        render.tell(f"released at the end: {', '.join(few)}{more}")
+        render.print_line(f"released at the end: {', '.join(few)}{more}")
     return bool(lines)

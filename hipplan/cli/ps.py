@@ -30,46 +30,52 @@ def declare(parser: Parser) -> None:
 def run(given: Namespace) -> int:
     from hipplan.holders import asking, names
 
-    found: list[dict[str, Any]] = []
+    layouts: list[dict[str, Any]] = []
     for name, log, runs in names.known():
         try:
-            found.append(asking.status(name) if runs else {"name": name, "state": "failed", "log": log})
+            layouts.append(asking.status(name) if runs else {"name": name, "state": "failed", "log": log})
         except HeldError as error:
             why = error.diagnostics[0]
-            found.append({"name": name, "state": "silent", "log": log, "failed": why.why or why.summary})
+            layouts.append({"name": name, "state": "silent", "log": log, "failed": why.why or why.summary})
     if given.format == "json":
-        print(strict_json.document(holders=found))
+        print(strict_json.document(holders=layouts))
         return 0
-    for number, one in enumerate(found):
+    for number, layout in enumerate(layouts):
         if number:
             print()
-        _tell(one)
-    if not found:
+        _print_layout(layout)
+    if not layouts:
         print("no holder of this user")
     return 0
 
 
-def _tell(one: dict[str, Any]) -> None:
-    if "generations" not in one:
-        print(printable(f"{one['name']}: {one['state']}{(one.get('failed') and '; ' + one['failed']) or ''}"))
-        print(printable(f"  log: {one['log']}"))
+def _print_layout(layout: dict[str, Any]) -> None:
+    if "generations" not in layout:
+        print(
+            printable(f"{layout['name']}: {layout['state']}{(layout.get('failed') and '; ' + layout['failed']) or ''}")
+        )
+        print(printable(f"  log: {layout['log']}"))
         return
-    access = {"r": ", read-only", "rw": ", writable"}.get(one["access"], "")
-    print(printable(f"{one['name']}: {state_of(one)}, process {one['pid']}, up for {ago(one['since'])}{access}"))
-    writable = {generation["generation"]: _few(generation["writable"]) for generation in one["generations"]}
-    for old, generation in enumerate(reversed(one["generations"])):
+    access = {"r": ", read-only", "rw": ", writable"}.get(layout["access"], "")
+    print(
+        printable(
+            f"{layout['name']}: {state_of(layout)}, process {layout['pid']}, up for {ago(layout['since'])}{access}"
+        )
+    )
+    writable = {generation["generation"]: _few(generation["writable"]) for generation in layout["generations"]}
+    for old, generation in enumerate(reversed(layout["generations"])):
         what = "  still attached: " if old else "  holds: "
         digest = generation["digest"][:12]
         print(printable(f"{what}{generation['plan']} ({digest}), {sizes(generation['bytes'])}"))
-    if one["failed"]:
-        print(printable(f"  last replacement failed: {one['failed']}"))
-    for guest in one["attached"]:
+    if layout["failed"]:
+        print(printable(f"  last replacement failed: {layout['failed']}"))
+    for guest in layout["attached"]:
         access = {"rw": " (rw)", "plan": f" (rw: {writable.get(guest['generation'], '')})"}.get(guest["access"], "")
         print(printable(f"  attached: {guest['pid']} {guest['command']}{access}, for {ago(guest['since'])}"))
-    if one["context_bytes"]:
-        print(f"  its own context takes {one['context_bytes']} bytes of each device")
-    if one["log"]:
-        print(printable(f"  log: {one['log']}"))
+    if layout["context_bytes"]:
+        print(f"  its own context takes {layout['context_bytes']} bytes of each device")
+    if layout["log"]:
+        print(printable(f"  log: {layout['log']}"))
 
 
 def _few(names: Sequence[str]) -> str:

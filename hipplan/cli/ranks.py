@@ -68,14 +68,14 @@ def refuse_without_ranks(given: Namespace) -> None:
             raise WrongUsage(f"--{option}: the plan has no ranks; add ranks: {{}} to it if it should")
 
 
-def programs_of_ranks(everybody: AllRanks) -> list[Program]:
+def programs_of_ranks(messages_of_all: AllRanks) -> list[Program]:
     """The program of each rank. Raises PlanError or MachineError with the diagnostics of all ranks."""
     programs: list[Program] = []
-    for program_of in (everybody.own, everybody.whole):  # each by itself, then what it maps of the others
+    for program_of in (messages_of_all.own, messages_of_all.whole):  # each by itself, then what it maps of the others
         programs.clear()
         by_rank: list[Sequence[Diagnostic]] = []
         errors: list[MachineError | PlanError] = []
-        for rank in everybody.ranks:
+        for rank in messages_of_all.ranks:
             try:
                 programs.append(program_of(rank.rank))
                 by_rank.append(programs[-1].warnings)
@@ -92,14 +92,14 @@ def together(by_rank: Sequence[Sequence[Diagnostic]]) -> list[Diagnostic]:
     """What several ranks have found; what not all of them have found names those that have."""
     ranks: dict[tuple[str, str, str], list[int]] = {}
     first: dict[tuple[str, str, str], Diagnostic] = {}
-    for rank, found in enumerate(by_rank):
-        for diagnostic in found:
+    for rank, diagnostics in enumerate(by_rank):
+        for diagnostic in diagnostics:
             key = diagnostic.code, diagnostic.summary, str(diagnostic.span)
             first.setdefault(key, diagnostic)
             if rank not in ranks.setdefault(key, []):
                 ranks[key].append(rank)
     whole = len(by_rank)
-    return [_named(one, ranks[key], whole) for key, one in first.items()]
+    return [_named(diagnostic, ranks[key], whole) for key, diagnostic in first.items()]
 
 
 def _named(diagnostic: Diagnostic, ranks: Sequence[int], whole: int) -> Diagnostic:

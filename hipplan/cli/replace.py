@@ -16,7 +16,7 @@ import sys
 from argparse import Namespace
 
 from hipplan.cli.arguments import Parser, format_option, not_empty, plan_file, quiet_option
-from hipplan.cli.held import arguments_of, tell_status
+from hipplan.cli.held import arguments_of, print_status
 from hipplan.cli.variables import plan_options
 from hipplan.errors import printable
 from hipplan.files import strict_json
@@ -36,11 +36,11 @@ def run(given: Namespace) -> int:
     from hipplan.holders.asking import replace
 
     sys.stdout.flush()
-    code, said = replace(given.name, arguments_of(given), (0, 1, 2), lambda: False)
+    code, reply = replace(given.name, arguments_of(given), (0, 1, 2), lambda: False)
     if code != 0:
-        print(printable(f"{given.name}: {said['why']}; it keeps its old memory"), file=sys.stderr)
+        print(printable(f"{given.name}: {reply['why']}; it keeps its old memory"), file=sys.stderr)
     elif given.format == "json":
-        print(strict_json.document(None, **said))
+        print(strict_json.document(None, **reply))
     elif not given.quiet:
-        tell_status(said)
+        print_status(reply)
     return code

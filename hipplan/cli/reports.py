@@ -27,26 +27,26 @@ def as_json(checked: Sequence[Checked]) -> str:
             "file": file,
             "valid": code != ExitCode.INVALID,
             "exit_code": code,
-            "diagnostics": [diagnostic.to_json() for diagnostic in found],
+            "diagnostics": [diagnostic.to_json() for diagnostic in diagnostics],
         }
-        for file, code, found in checked
+        for file, code, diagnostics in checked
     ]
     return strict_json.document(files=files)
 
 
 def as_github(checked: Sequence[Checked]) -> str:
     """Workflow commands, a line each: GitHub shows them beside the lines of a pull request."""
-    return "\n".join(_command(file, diagnostic) for file, _, found in checked for diagnostic in found)
+    return "\n".join(_command(file, diagnostic) for file, _, diagnostics in checked for diagnostic in diagnostics)
 
 
 def as_sarif(checked: Sequence[Checked]) -> str:
     """A log of SARIF 2.1.0 (OASIS), for code scanning and editors."""
-    found = [(file, diagnostic) for file, _, diagnostics in checked for diagnostic in diagnostics]
-    rules = sorted({diagnostic.code for _, diagnostic in found})
+    with_files = [(file, diagnostic) for file, _, diagnostics in checked for diagnostic in diagnostics]
+    rules = sorted({diagnostic.code for _, diagnostic in with_files})
     run = {
         "tool": {"driver": {"name": "hipplan", "version": __version__, "rules": [_rule(code) for code in rules]}},
         "columnKind": "unicodeCodePoints",
-        "results": [_result(file, diagnostic, rules.index(diagnostic.code)) for file, diagnostic in found],
+        "results": [_result(file, diagnostic, rules.index(diagnostic.code)) for file, diagnostic in with_files],
     }
     return strict_json.dumps({"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2)
 

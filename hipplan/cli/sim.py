@@ -16,7 +16,7 @@ import os
 from argparse import Namespace
 from pathlib import Path
 
-from hipplan.cli.arguments import Parser, WrongUsage, machine_option, not_empty, tell_notice
+from hipplan.cli.arguments import Parser, WrongUsage, machine_option, not_empty, print_notice
 from hipplan.errors import Diagnostic, RuntimeUnavailable, reason_of
 
 _FAIL = "make calls fail, such as hipMemMap@3=hipErrorOutOfMemory; with --library, such as alloc_memory_of_gpu@3=ENOMEM"
@@ -40,11 +40,11 @@ def run(given: Namespace) -> int:
     try:
         return _on_library(command, given) if given.library else _on_simulator(command, given)
     except OSError as error:
-        found = Diagnostic("HP407", str(error))
+        diagnostic = Diagnostic("HP407", str(error))
         if error.errno:  # else it is the simulator that is missing
             hint = "name an executable program after --"
-            found = Diagnostic("HP407", f"'{command[0]}' cannot be started: {reason_of(error)}", hint=hint)
-        raise RuntimeUnavailable(found) from None
+            diagnostic = Diagnostic("HP407", f"'{command[0]}' cannot be started: {reason_of(error)}", hint=hint)
+        raise RuntimeUnavailable(diagnostic) from None
 
 
 def _on_library(command: list[str], given: Namespace) -> int:
@@ -63,7 +63,7 @@ def _on_library(command: list[str], given: Namespace) -> int:
         without_gpu.check(library, machine, given.fail)
     except ValueError as error:
         raise WrongUsage(f"--fail: {error}") from None
-    tell_notice(without_gpu.NOTICE)
+    print_notice(without_gpu.NOTICE)
     return without_gpu.run(command, library, machine, {} if given.fail is None else {"KFDSIM_FAIL": given.fail})
 
 

@@ -86,31 +86,31 @@ def _start(given: Namespace) -> int:
             command = this_command("up", arguments)
             holder = subprocess.Popen(command, pass_fds=(says,), start_new_session=True)
         try:
-            while (said := ready.read(1)) is None:
+            while (outcome := ready.read(1)) is None:
                 interrupts.check()
                 interrupts.wait_until_readable(hears)
         except Interrupted as interrupted:
             holder.terminate()
             holder.wait()
             return interrupted.exit_code
-    if not said:
+    if not outcome:
         code = holder.wait()
         if code < 0:
             print(f"hipplan up: error: the holder was ended by signal {-code}", file=sys.stderr)
         return code if code >= 0 else ExitCode.ROLLED_BACK
     holder.returncode = 0  # it runs on without this process, and subprocess must not warn of that
-    return _tell(given)
+    return _print_layout(given)
 
 
-def _tell(given: Namespace) -> int:
-    from hipplan.cli.held import tell_status
+def _print_layout(given: Namespace) -> int:
+    from hipplan.cli.held import print_status
     from hipplan.holders.asking import status
 
-    found = status(given.name)
+    holder_status = status(given.name)
     if given.format == "json":
-        print(strict_json.document(None, **found))
+        print(strict_json.document(None, **holder_status))
     elif not given.quiet:
-        tell_status(found)
+        print_status(holder_status)
     return 0
 
 

@@ -26,8 +26,8 @@ from hipplan.cli.arguments import (
     is_folder,
     plan_files,
     plans_named,
+    print_notice,
     quiet_option,
-    tell_notice,
 )
 from hipplan.cli.ranks import programs_of_ranks, ranks_option, read_again, together
 from hipplan.cli.start import without_plugins
@@ -79,19 +79,22 @@ def run(given: Namespace) -> int:
     checked: list[Checked] = []
     left = DIAGNOSTICS_MAX
     for file in plans_named(given):
-        code, found = _check(file, given, profile)
-        if given.strict and found and code == ExitCode.OK:
-            code, found = ExitCode.INVALID, as_errors(found)
-        found = at_most(found, left)
-        left -= sum(not diagnostic.left_out for diagnostic in found)
-        checked.append((file, code, found))
+        code, diagnostics = _check(file, given, profile)
+        if given.strict and diagnostics and code == ExitCode.OK:
+            code, diagnostics = ExitCode.INVALID, as_errors(diagnostics)
+        diagnostics = at_most(diagnostics, left)
+        left -= sum(not diagnostic.left_out for diagnostic in diagnostics)
+        checked.append((file, code, diagnostics))
         if given.format == "text":
             _show(checked[-1], profile, given.quiet or no_profile is not None)
     if given.format != "text":
         from hipplan.cli import reports
 
         as_text = {"json": reports.as_json, "github": reports.as_github, "sarif": reports.as_sarif}[given.format]
-        print(as_text(checked), end="\n" if given.format != "github" or any(found for _, _, found in checked) else "")
+        print(
+            as_text(checked),
+            end="\n" if given.format != "github" or any(diagnostics for _, _, diagnostics in checked) else "",
+        )
     if no_profile is not None:
         raise no_profile
     return max((code for _, code, _ in checked), key=_ORDER.index, default=ExitCode.OK)
@@ -109,18 +112,20 @@ def _check(file: str, given: Namespace, profile: Machine | None) -> tuple[ExitCo
             return _check_ranks(file, plan, read, given, profile)
     except PlanError as error:
         return ExitCode.INVALID, list(error.diagnostics)
-    code, found = ExitCode.OK, list(plan.warnings)
+    code, diagnostics = ExitCode.OK, list(plan.warnings)
     if profile is not None:
         from hipplan.program.compiler import compile as compile_plan
 
         try:
-            found = list(compile_plan(plan, profile).warnings)
+            diagnostics = list(compile_plan(plan, profile).warnings)
         except (MachineError, PlanError) as error:
-            code, found = error.exit_code, list(error.diagnostics)
+            code, diagnostics = error.exit_code, list(error.diagnostics)
     if errors:  # of what is sound, the machine's errors too
-        more = [diagnostic for diagnostic in found if diagnostic.severity == "error"] if code != ExitCode.OK else []
+        more = (
+            [diagnostic for diagnostic in diagnostics if diagnostic.severity == "error"] if code != ExitCode.OK else []
+        )
         return ExitCode.INVALID, in_order([*errors, *more])
-    return code, found
+    return code, diagnostics
 
 
 def _check_ranks(
@@ -132,9 +137,9 @@ def _check_ranks(
     ranks = ranks_of(plan, given.ranks)
     spec = plan.plan.ranks
     if not given.quiet and not (given.ranks or (spec and (spec.count or spec.per_node))):
-        tell_notice(f"{file}: only one rank is checked; --ranks checks more")
+        print_notice(f"{file}: only one rank is checked; --ranks checks more")
     if not given.quiet and len(ranks) < ranks[0].ranks:
-        tell_notice(f"{file}: only the first {len(ranks)} of {ranks[0].ranks} ranks are checked")
+        print_notice(f"{file}: only the first {len(ranks)} of {ranks[0].ranks} ranks are checked")
     plans, wrong = [], []
     for rank in ranks:
         of_rank, errors = examine_plan(read(), given, rank)
@@ -152,7 +157,7 @@ def _check_ranks(
 
 
 def _show(checked: Checked, profile: Machine | None, quiet: bool) -> None:
-    file, code, found = checked
-    show(found)
+    file, code, diagnostics = checked
+    show(diagnostics)
     if code == ExitCode.OK and not quiet:
         print(printable(f"{file}: good" + (f", and {profile.name} can hold it" if profile else "")))

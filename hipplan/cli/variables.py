@@ -88,13 +88,13 @@ def given_vars(given: Namespace, which: str = "") -> dict[str, Any]:
 
 def ambient_vars() -> dict[str, str]:
     """What the environment sets, by name. Raises WrongUsage for a value that is not text."""
-    found = {}
+    values = {}
     for variable, value in os.environ.items():
         if variable.startswith(ENVIRONMENT):
             if not is_text(value):
                 raise WrongUsage(f"the environment variable {variable} is not text: {value!r}")
-            found[variable.removeprefix(ENVIRONMENT)] = value
-    return found
+            values[variable.removeprefix(ENVIRONMENT)] = value
+    return values
 
 
 def _from_file(file: str) -> Mapping[str, Any]:
@@ -103,15 +103,15 @@ def _from_file(file: str) -> Mapping[str, Any]:
     from hipplan.language.source import load_yaml
 
     source = load_yaml(Path(file), wanted="variables")
-    found = list(source.found)
+    problems = list(source.found)
     if not isinstance(source.data, dict):
         hint = "write one line for each, such as `layers: 80`"
-        found.append(Diagnostic("HP103", "a file of variables holds NAME: VALUE", source.span(), hint=hint))
-        raise PlanError(in_order(found))
+        problems.append(Diagnostic("HP103", "a file of variables holds NAME: VALUE", source.span(), hint=hint))
+        raise PlanError(in_order(problems))
     for name, value in source.data.items():
         if not isinstance(value, (int, str)):
             summary = f"the variable '{name[:60]}' must be an integer, true, false or text"
-            found.append(Diagnostic("HP103", summary, source.span((name,))))
-    if found:
-        raise PlanError(in_order(found))
+            problems.append(Diagnostic("HP103", summary, source.span((name,))))
+    if problems:
+        raise PlanError(in_order(problems))
     return source.data

@@ -7,7 +7,7 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from hipplan.cli.arguments import WrongUsage, tell_notice
+from hipplan.cli.arguments import WrongUsage, print_notice
 
 
 def wanted(given: Namespace) -> bool:
@@ -28,7 +28,7 @@ def again(arguments: list[str], given: Namespace) -> int:
     library = amd_library() if chosen in ("amd", "auto") else Path(chosen).absolute()
     machine = load_machine(getattr(given, "machine", None) or DEFAULT_MACHINE)
     without_gpu.check(library, machine)
-    tell_notice(without_gpu.NOTICE)
+    print_notice(without_gpu.NOTICE)
     command = [sys.executable, "-m", "hipplan", *_without_machine(arguments), "--runtime", str(library)]
     return without_gpu.run(command, library, machine)
 

@@ -35,12 +35,12 @@ def of_file(path: str) -> Iterator[Read]:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def read(at: int, size: int) -> bytes:
-        found = bytearray()
-        while len(found) < size:
-            if not (more := os.pread(descriptor, size - len(found), at + len(found))):
+        collected = bytearray()
+        while len(collected) < size:
+            if not (more := os.pread(descriptor, size - len(collected), at + len(collected))):
                 raise ValueError(f"{path} was truncated meanwhile")
-            found += more
-        return bytes(found)
+            collected += more
+        return bytes(collected)
 
     try:
         yield read

@@ -128,9 +128,9 @@ def dtype_of(given: object) -> DType:
     if isinstance(given, DType):
         return given
     name = _PYTHON.get(given, given.__name__) if isinstance(given, type) else str(given)
-    found = BY_NAME.get(name.rpartition(".")[2]) or BY_NAME.get(name) or by_typestr(name)
-    if found is None:
+    dtype = BY_NAME.get(name.rpartition(".")[2]) or BY_NAME.get(name) or by_typestr(name)
+    if dtype is None:
         short = by_typestr(f"<{name}")
         meant = f"; NumPy's '<{name}' is {short}, and '{short}' or '<{name}' says so" if short else ""
         raise ValueError(f"there is no dtype '{name[:60]}'{meant or f'; {meant_dtype(name)}'}")
-    return found
+    return dtype

@@ -22,14 +22,14 @@ def open_by(descriptor: int) -> list[str]:
     if stat.S_ISCHR(about.st_mode):
         return []
     wanted = about.st_dev, about.st_ino
-    found: list[str] = []
+    holders: list[str] = []
     for process in _others():
         with contextlib.suppress(OSError):  # another user's, or it has ended
             if any((there.st_dev, there.st_ino) == wanted for there in _files_of(process)):
-                found.append(f"process {process.name} ({_command(process)})")
-        if len(found) == _SHOWN_MAX:
+                holders.append(f"process {process.name} ({_command(process)})")
+        if len(holders) == _SHOWN_MAX:
             break
-    return found
+    return holders
 
 
 def _others() -> Iterator[Path]:

@@ -175,7 +175,7 @@ def _safetensors(path: str, descriptor: int, size: int) -> Mapping[str, Entry]:
         raise _malformed(path, f"it has more than {TENSORS_MAX} tensors")
     entries = {name: _tensor(path, name, entry, 8 + length) for name, entry in header.items()}
     end = 8 + length
-    for entry in sorted(entries.values(), key=lambda one: (one.offset, one.size)):
+    for entry in sorted(entries.values(), key=lambda tensor: (tensor.offset, tensor.size)):
         if entry.offset != end:
             raise _malformed(path, f"'{entry.name[:60]}' does not start where the previous tensor ends")
         end += entry.size

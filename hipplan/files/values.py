@@ -62,10 +62,10 @@ def _nearest(name: str, value: float) -> int:
     if value != value:
         return next(code for code, known in values.items() if known != known)
     if math.isinf(value):
-        found = [code for code, known in values.items() if known == value]
-        if not found:
+        codes = [code for code, known in values.items() if known == value]
+        if not codes:
             raise OverflowError
-        return found[0]
+        return codes[0]
     finite = {code: known for code, known in values.items() if math.isfinite(known)}
     top = max(finite.values())
     if abs(value) > top:

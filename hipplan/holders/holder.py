@@ -23,7 +23,7 @@ from hipplan.holders.generations import Generation, Kept, sums
 from hipplan.holders.guests import REPLACED, Guest, refused
 from hipplan.holders.names import Name
 from hipplan.holders.verifying import answer
-from hipplan.processes.messages import DEAF_S, Server
+from hipplan.processes.messages import ACCEPT_PAUSE_S, Server
 from hipplan.processes.packets import CLOSED, LOOK_S, Gone, Message, is_same_user
 
 GUESTS, ASKING = 4096, 64
@@ -58,7 +58,7 @@ class Holder:
         """Those who wait for its end."""
         self._signal = 0
         self._code: int | None = None
-        self._deaf_until: float | None = None
+        self._paused_until: float | None = None
         self._open = contextlib.ExitStack()
         self._server: Server | None = None
         """For `hipplan verify`."""
@@ -107,8 +107,8 @@ class Holder:
 
     def _patience(self) -> float | None:
         times = [guest.until for guest in self._guests if guest.until is not None]
-        if self._deaf_until is not None:
-            times.append(self._deaf_until)
+        if self._paused_until is not None:
+            times.append(self._paused_until)
         if self._server is not None and (limit_s := self._server.wait_s()) is not None:
             times.append(time.monotonic() + limit_s)
         if any(guest.talk is not None and guest.talk.stalled for guest in self._guests):
@@ -120,8 +120,8 @@ class Holder:
         now = time.monotonic()
         if self._server is not None:
             self._server.serve()
-        if self._deaf_until is not None and self._deaf_until <= now:
-            self._deaf_until = None
+        if self._paused_until is not None and self._paused_until <= now:
+            self._paused_until = None
             self._selector.register(self._name.door, selectors.EVENT_READ, self._accept)
         for guest in list(self._guests):
             if guest.until is not None and guest.until <= now:
@@ -246,7 +246,7 @@ class Holder:
         except OSError as error:  # it has ended already
             if error.errno in (errno.EMFILE, errno.ENFILE):  # or stays, and would be reported for ever
                 self._selector.unregister(self._name.door)
-                self._deaf_until = time.monotonic() + DEAF_S
+                self._paused_until = time.monotonic() + ACCEPT_PAUSE_S
             return
         link.setblocking(False)
         if not is_same_user(link) or len(self._guests) >= GUESTS:

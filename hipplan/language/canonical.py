@@ -93,9 +93,9 @@ class _Writer:
                 lines += self.entry(pad + self.scalar(item.key) + ":", item, indent, place)
             else:
                 lines += self.listed(item, indent, place)
-        return lines + self.said_below(parent, indent)
+        return lines + self.lines_below_of(parent, indent)
 
-    def said_below(self, item: Item, indent: int) -> list[str]:
+    def lines_below_of(self, item: Item, indent: int) -> list[str]:
         return [" " * indent + comment if comment else "" for comment in item.below]
 
     def ordered(
@@ -120,8 +120,8 @@ class _Writer:
             if value.style in ("|", ">"):
                 return self.lines_of(prefix, value, item, indent)
             written = self.scalar(value)
-            said = self.said_below(item, indent + 2)
-            return [_beside(f"{prefix} {written}" if written else prefix, item), *said]
+            lines_below = self.lines_below_of(item, indent + 2)
+            return [_beside(f"{prefix} {written}" if written else prefix, item), *lines_below]
         place = place.below(item.key.value if item.key else 0)
         if not item.holds or (item.flows and not item.commented):
             line = f"{prefix} {self.piece(item, place) if item.one_piece else self.flow(value, place)}"
@@ -138,8 +138,8 @@ class _Writer:
         if len(lines) == 1 or not item.holds:
             return lines
         first = next(number for number, line in enumerate(lines) if number and line.strip(" ")[:1] not in ("", "#"))
-        said = [item.behind] * bool(item.behind) + [line.strip(" \t") for line in lines[1:first]]
-        above = [pad + comment if comment else "" for comment in said]
+        comments = [item.behind] * bool(item.behind) + [line.strip(" \t") for line in lines[1:first]]
+        above = [pad + comment if comment else "" for comment in comments]
         return [*above, f"{pad}- {lines[first].lstrip(' ')}", *lines[first + 1 :]]
 
     def piece(self, item: Item, place: Place) -> str:

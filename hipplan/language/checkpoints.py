@@ -77,21 +77,25 @@ def entries_of(source: str) -> list[tuple[str, Entry]]:
         raise PlanError(Diagnostic("HP422", f"{source} is neither a .safetensors file nor an index of them", hint=hint))
     files = Files()
     try:
-        found = [(file.path, entry) for file, entry in files.entries(source)]
+        entries_by_file = [(file.path, entry) for file, entry in files.entries(source)]
     except FileProblem as problem:
         raise PlanError(problem.diagnostic()) from None
     finally:
         files.close()
-    if not any(entry.size for _, entry in found):
-        why = f"it has {len(found)} tensors, none of them with a byte" if found else "it has no tensors"
+    if not any(entry.size for _, entry in entries_by_file):
+        why = (
+            f"it has {len(entries_by_file)} tensors, none of them with a byte"
+            if entries_by_file
+            else "it has no tensors"
+        )
         raise PlanError(Diagnostic("HP421", f"no plan can be made of {source}", why=why))
-    return found
+    return entries_by_file
 
 
-def tensors_of(found: Sequence[tuple[str, Entry]], ranks: int) -> list[Divided]:
+def tensors_of(entries_by_file: Sequence[tuple[str, Entry]], ranks: int) -> list[Divided]:
     """As they are on each device. Raises PlanError: HP104, HP421."""
-    names = _names([entry for _, entry in found])
-    return [_divided(entry, ranks, name, file) for (file, entry), name in zip(found, names, strict=True)]
+    names = _names([entry for _, entry in entries_by_file])
+    return [_divided(entry, ranks, name, file) for (file, entry), name in zip(entries_by_file, names, strict=True)]
 
 
 def _divided(entry: Entry, ranks: int, name: str, file: str) -> Divided:
@@ -135,7 +139,7 @@ def _names(entries: Sequence[Entry]) -> Iterator[str]:
 
 def _written(source: str, tensors: Sequence[Divided], ranks: int, folder: str) -> Iterator[str]:
     held = [tensor for tensor in tensors if tensor.entry.size]
-    size = sum(one.entry.size for one in held)
+    size = sum(tensor.entry.size for tensor in held)
     summary = f"{counted(len(held), 'tensor')}, {size} bytes"
     yield f"# {summary}. Written by hipplan import safetensors; docs/contents.md says how."
     yield "hipplan: 1"
@@ -159,11 +163,11 @@ def _written(source: str, tensors: Sequence[Divided], ranks: int, folder: str) -
     yield from contents_of(source, held, ranks, folder)
 
 
-def note_on(one: Divided, ranks: int) -> str:
+def note_on(tensor: Divided, ranks: int) -> str:
     """A comment on how it is split, for the end of its line."""
-    if one.undivided:
-        return f"  # whole: {ranks} does not divide {one.undivided}"
-    return f"  # {one.split}" if one.split else ""
+    if tensor.undivided:
+        return f"  # whole: {ranks} does not divide {tensor.undivided}"
+    return f"  # {tensor.split}" if tensor.split else ""
 
 
 def contents_of(source: str, held: Sequence[Divided], ranks: int, folder: str) -> Iterator[str]:
@@ -176,11 +180,11 @@ def contents_of(source: str, held: Sequence[Divided], ranks: int, folder: str) -
     yield "contents:"
     part = ", part: $(each), parts: " + str(ranks) if ranks > 1 else ""
     common = f"{{each: {ranks}, file: {quoted(shown)}{part}"
-    if all(one.name == one.entry.name for one in held):
+    if all(tensor.name == tensor.entry.name for tensor in held):
         yield f"  rank: {common}}}"
         return
-    for one in held:
-        yield f"  rank.$(each).{one.name}: {common}, tensor: {quoted(one.entry.name)}}}"
+    for tensor in held:
+        yield f"  rank.$(each).{tensor.name}: {common}, tensor: {quoted(tensor.entry.name)}}}"
 
 
 def _key(name: str) -> str:

@@ -109,16 +109,16 @@ def cannot_be_formatted(source: Source, index: int, why: str) -> PlanError:
 
 def opened(text: str, parent: Item) -> list[Item]:
     """Makes the items below one; all of them, in the order of the text."""
-    found: list[Item] = []
+    items: list[Item] = []
     for key, value in _pairs(parent.value):
         item = Item(key, value, parent)
         parent.items.append(item)
-        found.append(item)
+        items.append(item)
         if isinstance(value, yaml.CollectionNode):
             item.one_piece = _is_one_piece(text, value)
             if not item.one_piece:
-                found += opened(text, item)
-    return found
+                items += opened(text, item)
+    return items
 
 
 def _pairs(node: yaml.Node) -> Sequence[tuple[Any, yaml.Node]]:
@@ -213,7 +213,7 @@ def _on_its_own(root: Item, before: Item, after: Item | None, index: int, column
     """Where a comment on a line of its own goes: above what follows, unless it ends a block that is over."""
     if not before.holds and before.end > index:
         return before.above  # between its key and what is written there
-    block = next((one for one in before.around if one.flows and one.end > index), None)
+    block = next((item for item in before.around if item.flows and item.end > index), None)
     if block is None and before.is_empty and column > before.column:
         block = before
     if block is None and (after is None or after.column < column):

@@ -204,7 +204,7 @@ class _Reader:
 
     def dtype(self) -> str:
         name = self._data.get("dtype", self._data.get("torch_dtype", "bfloat16"))
-        found = BY_NAME.get(name) if isinstance(name, str) else None
-        if found is None:
+        dtype = BY_NAME.get(name) if isinstance(name, str) else None
+        if dtype is None:
             raise self.wrong(f"its torch_dtype is {called(name)}")
-        return found.name
+        return dtype.name

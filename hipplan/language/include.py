@@ -49,12 +49,12 @@ def plans_below(folder: Path, *, parts: bool = False) -> list[Path]:
 
     Skips folders and files whose names start with a dot, pipes and devices.
     """
-    found: list[Path] = []
+    paths: list[Path] = []
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         named = [Path(place, name) for name in sorted(files) if not name.startswith(".")]
-        found += [path for path in named if path.suffix in (".yaml", ".yml")]
-    return plans_among(found, parts=parts)
+        paths += [path for path in named if path.suffix in (".yaml", ".yml")]
+    return plans_among(paths, parts=parts)
 
 
 def plans_among(files: Iterable[Path], *, parts: bool = False) -> list[Path]:

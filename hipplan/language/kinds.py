@@ -37,10 +37,10 @@ def beginning(wanted: str) -> str:
 
 def instead(name: str, text: str, data: Any, wanted: str) -> Diagnostic | None:
     """HP014 if a document is of another kind than is wanted. data: None if the text cannot be read."""
-    found = _kind(name, text, data)
-    if found in ("", wanted):
+    kind = _kind(name, text, data)
+    if kind in ("", wanted):
         return None
-    what, use = _KINDS[found]
+    what, use = _KINDS[kind]
     want = _KINDS[wanted][0]
     made = f"; {_MADE_BY[wanted]}" if wanted in _MADE_BY else ""
     return Diagnostic("HP014", f"{name} is {what}, not {want}", why=f"this needs {want}{made}", hint=use)

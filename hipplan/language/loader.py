@@ -144,17 +144,17 @@ def examine(
     try:
         with no_garbage_collection():
             document = expand(source, given, ambient, include_anywhere=include_anywhere, rank=rank)
-            plan, found, left_out = _validate(document)
-            found += _mistakes_beside(document)
+            plan, diagnostics, left_out = _validate(document)
+            diagnostics += _mistakes_beside(document)
             left_out |= document.left_out
             broken = document.broken.union(":".join(map(str, (*path, "")[:2])) for path in left_out)
             try:
                 objects, more = resolve(plan, document.span, document.budget, broken, left_out, rank)
             except PlanError as past:  # a limit: what was found before is wrong all the same
-                raise PlanError(in_order([*document.found, *found, *past.diagnostics])) from None
+                raise PlanError(in_order([*document.found, *diagnostics, *past.diagnostics])) from None
     except PlanError as error:
         raise PlanError([_with_given(diagnostic, set_outside) for diagnostic in error.diagnostics]) from None
-    ordered = in_order([*document.found, *found, *more])
+    ordered = in_order([*document.found, *diagnostics, *more])
     errors = [_with_given(diagnostic, set_outside) for diagnostic in ordered if diagnostic.severity == "error"]
     warnings = tuple(diagnostic for diagnostic in ordered if diagnostic.severity != "error")
     return LoadedPlan(plan, objects, warnings, document, rank), errors
@@ -167,7 +167,9 @@ def _with_given(diagnostic: Diagnostic, given: Mapping[str, Any]) -> Diagnostic:
         return diagnostic
     begin, end = span.column - 1, span.end_column - 1 if span.end_line == span.line else len(span.text)
     near = max(0, begin - TEXT_MAX), begin + TEXT_MAX  # a line may have megabytes, and a thousand mistakes
-    expressions = [one for one in _EXPRESSION.finditer(span.text, *near) if one.start() < end and begin < one.end()]
+    expressions = [
+        match for match in _EXPRESSION.finditer(span.text, *near) if match.start() < end and begin < match.end()
+    ]
     named = dict.fromkeys(
         name for expression in expressions for name in re.findall(r"\w+", expression[0]) if name in given
     )
@@ -196,20 +198,20 @@ def loaded(
 def _validate(document: Expanded) -> tuple[Plan, list[Diagnostic], dict[Path, Any]]:
     """The plan, or of a plan with mistakes the part that is good, so that its names can be checked all the same; the
     mistakes; and what is left out for them."""
-    found: list[Diagnostic] = []
+    diagnostics: list[Diagnostic] = []
     left_out: dict[Path, Any] = {}
     while True:  # how keys go together is checked only once each of them is good
         try:
-            return Plan.model_validate(document.data), found, left_out
+            return Plan.model_validate(document.data), diagnostics, left_out
         except ValidationError as error:
             from hipplan.language.model.translate import too_many, translate
 
-            found += translate(error, Plan, document.data, document.span, keys_taken)
+            diagnostics += translate(error, Plan, document.data, document.span, keys_taken)
             if too_many(error):
-                raise PlanError(in_order([*document.found, *found])) from None
+                raise PlanError(in_order([*document.found, *diagnostics])) from None
             good, wrong = _without_the_wrong(document.data, error)
         if good == document.data:
-            raise PlanError(in_order([*document.found, *found])) from None
+            raise PlanError(in_order([*document.found, *diagnostics])) from None
         document.data = good
         left_out |= wrong
 

@@ -178,28 +178,32 @@ def sound(objects: Objects, devices: Container[str], wrong: Container[Path] = fr
     def known(access: dict[str, str]) -> dict[str, str]:
         return {device: right for device, right in access.items() if good((), device)}
 
-    allocations = {name: one for name, one in objects.allocations.items() if good(one.path, one.device)}
+    allocations = {
+        name: allocation for name, allocation in objects.allocations.items() if good(allocation.path, allocation.device)
+    }
     reservations = {}
     for name, reservation in objects.reservations.items():
         if good(reservation.path):
             mappings = [mapping for mapping in reservation.mappings if mapping.allocation in allocations]
             mappings = [replace(mapping, access=known(mapping.access)) for mapping in mappings]
             reservations[name] = reservation._replace(mappings=tuple(mappings))
-    streams = {name: one for name, one in objects.streams.items() if good(one.path, one.device)}
+    streams = {name: stream for name, stream in objects.streams.items() if good(stream.path, stream.device)}
     buffers = {
-        name: one
-        for name, one in objects.buffers.items()
-        if good(one.path, one.device) and _uses(one.spec, streams) and good(one.path, *_named_by(one.spec))
+        name: buffer
+        for name, buffer in objects.buffers.items()
+        if good(buffer.path, buffer.device)
+        and _uses(buffer.spec, streams)
+        and good(buffer.path, *_named_by(buffer.spec))
     }
     regions = {
-        name: one._replace(access=known(one.access))
-        for name, one in objects.regions.items()
-        if good(one.path, *one.devices)
+        name: region._replace(access=known(region.access))
+        for name, region in objects.regions.items()
+        if good(region.path, *region.devices)
     }
-    filled = {*buffers, *regions, *(one.name for some in reservations.values() for one in some.mappings)}
+    filled = {*buffers, *regions, *(mapping.name for some in reservations.values() for mapping in some.mappings)}
     filled |= {f"{name}.{short}" for name, region in regions.items() for short in region.spec.tensors}
     return Objects(
-        {name: one for name, one in objects.devices.items() if name in devices},
+        {name: device for name, device in objects.devices.items() if name in devices},
         tuple(peer for peer in objects.peers if good(peer.path, peer.device, peer.peer)),
         allocations,
         reservations,

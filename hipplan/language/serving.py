@@ -68,11 +68,11 @@ def read_model(given: str, ranks: int, cache_dtype: str = "") -> Model:
         raise PlanError(Diagnostic("HP104", f"there is no dtype '{dtype[:60]}' for the cache", hint=hint))
     files = next((str(path) for path in _beside(config) if path.exists()), "")
     if files:
-        found = entries_of(files)
-        _require_same(decoder, found)
+        entries_by_file = entries_of(files)
+        _require_same(decoder, entries_by_file)
     else:
-        found = [(config, entry) for entry in decoder.entries()]
-    held = [tensor for tensor in tensors_of(found, ranks) if tensor.entry.size]
+        entries_by_file = [(config, entry) for entry in decoder.entries()]
+    held = [tensor for tensor in tensors_of(entries_by_file, ranks) if tensor.entry.size]
     return Model(decoder, files, ranks, BY_NAME[dtype].name, tuple(held))
 
 
@@ -82,12 +82,12 @@ def _beside(config: str) -> Iterator[Path]:
     yield folder / _WEIGHTS
 
 
-def _require_same(decoder: Decoder, found: Sequence[tuple[str, Entry]]) -> None:
+def _require_same(decoder: Decoder, entries_by_file: Sequence[tuple[str, Entry]]) -> None:
     """The config is that of the files, as far as their names are alike. Raises PlanError (HP421)."""
     if decoder.is_quantized:
         return
     wanted = {entry.name: entry.shape for entry in decoder.entries()}
-    there = {entry.name: (file, entry.shape) for file, entry in found}
+    there = {entry.name: (file, entry.shape) for file, entry in entries_by_file}
     for name, shape in wanted.items():
         if name in there and there[name][1] != shape:
             file, other = there[name]
@@ -179,17 +179,18 @@ def _patterns(tensors: Sequence[Divided], ranks: int) -> Iterator[str]:
             yield _line(one, name, f"each: {{{each}}}, " if counts else "", ranks)
 
 
-def _line(one: Divided, name: str, each: str, ranks: int) -> str:
-    shape = ", ".join(map(str, one.shape))
-    return f"{name}: {{{each}dtype: {one.entry.dtype}, shape: [{shape}]}}{note_on(one, ranks)}"
+def _line(tensor: Divided, name: str, each: str, ranks: int) -> str:
+    shape = ", ".join(map(str, tensor.shape))
+    return f"{name}: {{{each}dtype: {tensor.entry.dtype}, shape: [{shape}]}}{note_on(tensor, ranks)}"
 
 
 def _counts(some: Sequence[Divided]) -> tuple[int, ...]:
     """How far each number in the names goes, where every combination from 0 on is there; else none."""
-    numbers = [tuple(map(int, _NUMBER.findall(one.name))) for one in some]
+    numbers = [tuple(map(int, _NUMBER.findall(tensor.name))) for tensor in some]
     if len(some) < 2 or not numbers[0] or len(numbers[0]) > len(_INDICES):
         return ()
     counts = tuple(max(column) + 1 for column in zip(*numbers, strict=True))
-    if prod(counts) != len(some) or any(text != str(int(text)) for one in some for text in _NUMBER.findall(one.name)):
+    texts = [text for tensor in some for text in _NUMBER.findall(tensor.name)]
+    if prod(counts) != len(some) or any(text != str(int(text)) for text in texts):
         return ()
     return counts if {*numbers} == {*product(*map(range, counts))} else ()

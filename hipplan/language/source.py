@@ -65,11 +65,11 @@ class Source:
             return Span(self.name, 0, 0, 0, 0, "", path=keys) if keys else None
         key_node, node = None, self.root
         for step in path:
-            found = self._children_of(node).get(step)
-            if found is None:
+            child = self._children_of(node).get(step)
+            if child is None:
                 # What is missing is best shown at the key of the object that misses it, not at its whole body.
                 return self._node_span(key_node if key_node is not None else node)
-            key_node, node = found
+            key_node, node = child
         return self._node_span(key_node if key and key_node is not None else node)
 
     def text_span(self, line: int, column: int, length: int = 1) -> Span:
@@ -138,15 +138,15 @@ def load_yaml(
         if len(text) > BYTES_MAX:
             raise _too_large(name)
         with no_garbage_collection():
-            found = _Reader(name, text.removeprefix("\ufeff"), wanted, budget).read()
+            document = _Reader(name, text.removeprefix("\ufeff"), wanted, budget).read()
     except PlanError as error:
         past_limit = any(diagnostic.code == "HP023" for diagnostic in error.diagnostics)
         if not past_limit and (other := instead(name, text, None, wanted)) is not None:
             raise PlanError(other) from None
         raise
-    if (other := instead(name, text, found.data, wanted)) is not None:
+    if (other := instead(name, text, document.data, wanted)) is not None:
         raise PlanError(other)
-    return found
+    return document
 
 
 def _name(source: Any) -> str:
@@ -178,12 +178,12 @@ def read_all(source: str | os.PathLike[str] | IO[Any], name: str) -> Any:
 
 def _pieces(file: IO[Any]) -> Any:
     """All at once would take room for BYTES_MAX."""
-    found = []
+    problems = []
     size = 0
     while size <= BYTES_MAX and (piece := file.read(1 << 20)):
-        found.append(piece)
+        problems.append(piece)
         size += len(piece)
-    return found[0][:0].join(found) if found else b""
+    return problems[0][:0].join(problems) if problems else b""
 
 
 def _too_large(name: str) -> PlanError:
@@ -368,8 +368,8 @@ class _Reader:
         """Names both places. Two mappings are read as one, so that what is in the second is checked too."""
         key = key_node.value
         if id(node) not in self.places:
-            keys = [(index, one) for index, (one, _) in enumerate(node.value) if isinstance(one, yaml.ScalarNode)]
-            self.places[id(node)] = {one.value: index for index, one in reversed(keys)}
+            keys = [(index, key) for index, (key, _) in enumerate(node.value) if isinstance(key, yaml.ScalarNode)]
+            self.places[id(node)] = {key.value: index for index, key in reversed(keys)}
         index = self.places[id(node)][key]
         first_key, first_value = node.value[index]
         first = self.source._node_span(first_key)

@@ -1,4 +1,4 @@
-"""NumPy arrays for memory of a layout, and what of NumPy's arrays fits it. Nothing is converted."""
+"""NumPy arrays for a layout's memory: new ones, and checks of those that a caller writes. Nothing is converted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def numpy_for(call: str) -> Any:
 
 
 def empty(numpy: Any, resource: Resource, dtype: object) -> Any:
-    """An array for all of a resource's bytes. dtype: what they are to be taken for. Raises Refused, ValueError."""
+    """A new array for all of a resource's bytes. dtype: in place of the resource's own. Raises Refused, ValueError."""
     own, shape = _typed(resource)
     if dtype is None:
         return numpy.empty(shape, _numpy_dtype(numpy, resource.name, own))
@@ -34,7 +34,7 @@ def empty(numpy: Any, resource: Resource, dtype: object) -> Any:
 
 
 def fitting(numpy: Any, resource: Resource, array: Any) -> Any:
-    """The array, its elements one after the other. Raises Refused."""
+    """The array, made contiguous. Raises Refused if it does not fit the resource."""
     given = numpy.asarray(array)
     own, shape = _typed(resource)
     name = resource.name

@@ -26,41 +26,41 @@ def bindings(bind: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def still_needed(passed: Mapping[str, Any], program: Program) -> dict[str, Any]:
-    """Those that something of the program uses."""
+    """The passed objects that the program uses."""
     used = {step.bind for step in program.bindings}
     return {name: given for name, given in passed.items() if name in used}
 
 
 def bound(steps: Sequence[Step], passed: Mapping[str, Any], there: State, gone: Set[str]) -> Bound:
-    """What the steps take of what was passed. Raises ApplyError (HP405, HP420) for the step that cannot have it.
+    """The passed objects of each step. Raises ApplyError (HP405, HP420) for the step whose object does not fit.
 
-    there: the layout as it is. gone: names in it that a change gives back.
+    there: the layout's state. gone: names of objects that a change frees.
     """
-    found: Bound = {}
+    bound_steps: Bound = {}
     memory: dict[str, range] = {}
     for place, step in enumerate(steps):
         if not isinstance(step, (ImportAllocation, RegisterBuffer)) or not step.bind:
             continue
         if isinstance(step, ImportAllocation) and step.rank >= 0:
-            continue  # which that rank sends
+            continue  # another rank sends it
         try:
             if isinstance(step, ImportAllocation):
-                found[place] = _descriptor(step, passed), 0
+                bound_steps[place] = _descriptor(step, passed), 0
                 continue
             address, size = memory_of(step, passed)
             here = range(address, address + size)
             _require_unregistered(step, here, memory)
             _require_unregistered_there(step, here, there, gone)
             memory[step.name] = here
-            found[place] = passed[step.bind], size
+            bound_steps[place] = passed[step.bind], size
         except ApplyError as error:
             error.step = step.name
             raise
-    return found
+    return bound_steps
 
 
 def rebound(state: State, passed: Mapping[str, Any]) -> frozenset[str]:
-    """Names of what was made of something that the caller passed and now passes another one for."""
+    """Names of objects made from what the caller passed, for which the caller now passes something else."""
     return frozenset(step.name for step in state.program.bindings if _is_rebound(step, state, passed))
 
 
@@ -68,7 +68,7 @@ def _is_rebound(step: ImportAllocation | RegisterBuffer, state: State, passed: M
     if step.bind not in passed:
         return False
     if isinstance(step, ImportAllocation):
-        return True  # a number is used again, and drivers' descriptors share one inode
+        return True  # descriptors cannot be compared: numbers are reused, and drivers' files share one inode
     try:
         return memory_of(step, passed) != (state.address_of(step.name), state.size_of(step.name))
     except ApplyError:  # reported where it is registered
@@ -108,9 +108,9 @@ def _passed(name: str, step: ImportAllocation | RegisterBuffer, passed: Mapping[
 
 
 def _descriptor(step: ImportAllocation, passed: Mapping[str, Any]) -> int:
-    """ApplyError HP405 if what was passed for an allocation is no open file descriptor.
+    """The passed descriptor of an allocation. Raises ApplyError (HP405) if it is not open.
 
-    The driver is not asked: HIP 7.1 takes the number for a pointer in one of its forms.
+    It does not leave the check to the driver: HIP 7.1 may read the number as a pointer.
     """
     given = number(_passed(step.bind, step, passed))
     if given.__class__ is not int:
@@ -126,12 +126,12 @@ def _descriptor(step: ImportAllocation, passed: Mapping[str, Any]) -> int:
     raise ApplyError(Diagnostic("HP405", summary, step.origin, hint=hint))
 
 
-def _overlap(one: range, other: range) -> bool:
-    return one.start < other.stop and other.start < one.stop
+def _overlap(first: range, second: range) -> bool:
+    return first.start < second.stop and second.start < first.stop
 
 
 def _require_unregistered(step: RegisterBuffer, memory: range, others: Mapping[str, range]) -> None:
-    """ApplyError HP405 for memory that is registered: runtimes give it back at the first word, and fail later."""
+    """ApplyError HP405 for memory that is registered twice: runtimes end both registrations at the first unregister."""
     for name, other in others.items():
         if _overlap(memory, other):
             summary = f"what is bound to '{step.bind}' does not fit '{step.name}': it is registered as '{name}'"
@@ -140,7 +140,7 @@ def _require_unregistered(step: RegisterBuffer, memory: range, others: Mapping[s
 
 
 def _require_unregistered_there(step: RegisterBuffer, memory: range, there: State, gone: Set[str]) -> None:
-    """ApplyError HP420: the caller's memory would be registered twice at once, which runtimes do not keep apart."""
+    """ApplyError HP420 if the memory is registered already, which runtimes do not count."""
     for twin in there.program.bindings:
         if not isinstance(twin, RegisterBuffer):
             continue

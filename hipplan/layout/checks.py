@@ -1,4 +1,4 @@
-"""One thing that was read back."""
+"""The check of one value that was read back."""
 
 from __future__ import annotations
 

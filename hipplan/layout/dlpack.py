@@ -1,7 +1,7 @@
-"""Who may look at a piece of memory, and as what: plan names -> DLPack devices.
+"""The devices that may view a piece of memory: plan names -> DLPack devices.
 
-DLPack's device types: 1 CPU, 2 CUDA, 3 CUDA host, 10 ROCm, 11 ROCm host, 13 CUDA managed. ROCm's managed
-memory has none, so there it is seen as a device's or the CPU's.
+DLPack's device types: 1 CPU, 2 CUDA, 3 CUDA host, 10 ROCm, 11 ROCm host, 13 CUDA managed. ROCm's managed memory has
+no type: it is viewed as a device's or the CPU's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CPU = (1, 0)
 
 
 class Place(NamedTuple):
-    """One way to look."""
+    """A place from which memory can be viewed."""
 
     who: str
     """A device of the plan, or `host`."""
@@ -27,7 +27,7 @@ class Place(NamedTuple):
 
 
 def places_of(resource: Resource, program: Program, family: Family) -> dict[str, Place]:
-    """By name, the natural one first; empty for objects without memory of their own, or without access."""
+    """Places by name, the default first; empty for objects without memory of their own, or without access."""
     cuda = family == "cuda"
     gpu = 2 if cuda else 10
     read_only = resource.read_only
@@ -52,7 +52,7 @@ def places_of(resource: Resource, program: Program, family: Family) -> dict[str,
 
 
 def _of_mapping(resource: Resource, program: Program, gpu: int, *, simulated: bool) -> dict[str, Place]:
-    """The device that holds the memory first, if it has access and is this rank's own; the host last."""
+    """First the device that has the memory, if it has access and belongs to this rank; the host last."""
     rights = dict(resource.access)
     names = [name for name in dict.fromkeys((resource.device, *rights)) if name in rights and name != HOST]
     names.sort(key=lambda name: RANK_SIGN in name)

@@ -39,7 +39,7 @@ class DmaBuf:
         return self._descriptor
 
     def close(self) -> None:
-        """Closes the descriptor; a card that has registered it keeps the memory until it lets go."""
+        """Closes the descriptor; a card that has registered the memory keeps it until it unregisters."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -70,7 +70,7 @@ def export_dma_buf(state: State, piece: Piece) -> DmaBuf:
 
 
 def _require_one(state: State, resource: Resource) -> None:
-    """One piece of memory of a GPU, made for it. Raises ApplyError (HP420)."""
+    """Raises ApplyError (HP420) unless it is a single piece of a GPU's memory, created for RDMA."""
     name = resource.name
     if resource.kind not in ("region", "mapping"):
         hint = "name a region or a mapping"

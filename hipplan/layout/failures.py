@@ -1,4 +1,4 @@
-"""What stops a change, in words."""
+"""Diagnostics for failures of a change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HINTS = {
     "hipErrorContextAlreadyInUse": "another process has exclusive use of the device: wait, or choose another",
     "hipErrorInvalidDevice": "check `hipplan machine` and the visibility variables",
 }
-"""What to do about a driver call that failed so."""
+"""Error of a driver call -> what to do about it."""
 
 
 def hint_for(error: _core.HipError, step: Step | None, runtime: _core.Runtime) -> str:
@@ -33,7 +33,7 @@ def hint_for(error: _core.HipError, step: Step | None, runtime: _core.Runtime) -
 
 
 def refused(error: _core.HipError, step: Step | None, number: str, hint: str, notes: tuple[str, ...]) -> Diagnostic:
-    """HP401: a driver call. step: the one under way, or None while what was made is read back; number: of it."""
+    """HP401: a driver call failed. step: the one under way, or None while reading back; number: the step's, as text."""
     if step is None:
         summary, origin, where = f"reading back failed: {error.subject}", None, "step: read back"
     else:
@@ -51,7 +51,7 @@ def unusable_memory(step: Step, error: OSError | ValueError, notes: tuple[str, .
 
 
 def taken(step: Step, address: int) -> ApplyError:
-    """HP404, or HP420 for what grows: an address that is asked for exactly cannot be had."""
+    """HP404, or HP420 for growth: an address that is required exactly is not free."""
     if isinstance(step, ReserveBeside):
         why = f"something else is at {step.address:#x}, directly after its last mapping"
         hint = f"give '{step.follows}' a larger size in the plan"
@@ -70,6 +70,6 @@ def taken(step: Step, address: int) -> ApplyError:
 
 
 def mismatch(check: Check) -> Diagnostic:
-    """HP402: what was read back."""
+    """HP402: a value read back differs from the plan."""
     notes = f"- desired: {check.desired}", f"+ current: {check.current}"
     return Diagnostic("HP402", f"'{check.name}' differs from the plan: {check.what}", notes=notes)

@@ -1,4 +1,4 @@
-"""What a layout stands on: the memory that it holds, natively, and the lock for changing or closing it."""
+"""The native memory of a layout, and the lock for changing or closing it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hipplan.layout.streams import Stream
 from hipplan.layout.together import Together
 from hipplan.layout.transfer import UnderWay
 from hipplan.layout.turn import Turn
-from hipplan.layout.undo import NOTHING, Undone, give_back
+from hipplan.layout.undo import NOTHING, Undone, free_retired
 from hipplan.layout.views import Piece
 from hipplan.layout.watching import Watches
 from hipplan.machines.family import family_of
@@ -35,20 +35,20 @@ _FORKED = "a layout of the parent process: a forked child cannot use it"
 
 
 class Agreement(Together, Protocol):
-    """One change, and what comes before it."""
+    """One change that ranks make together, and its preparation."""
 
     has_met: bool
-    """Whether the ranks know of each other that they can make it."""
+    """Whether the ranks have exchanged their plans."""
 
     def plans(self, program: Program | None) -> object:
-        """All ranks can make what they are to make."""
+        """Waits until all ranks have compiled their programs."""
 
     def meet(self, program: Program, runtime: _core.Runtime, old: Program | None = None) -> Program:
-        """As plans(); returns the program that also maps what other ranks make. old: what the layout is."""
+        """As plans(); returns the program that also maps memory of other ranks. old: the layout's program."""
 
 
 class Ranks(Protocol):
-    """With whom a layout is changed (hipplan.ranks.agreement)."""
+    """The ranks that change a layout together (hipplan.ranks.agreement)."""
 
     def agreeing(self, call: str) -> AbstractContextManager[Agreement]:
         """An agreement that reports exceptions raised within it to its ranks."""
@@ -64,7 +64,7 @@ class Ranks(Protocol):
 
 
 class Holder(Protocol):
-    """Whose memory a layout maps, all of it (hipplan.holders.attaching)."""
+    """The holder process whose memory an attached layout maps (hipplan.holders.attaching)."""
 
     @property
     def name(self) -> str: ...
@@ -96,14 +96,14 @@ class Holding:
         """Rolls back a change whose group decision is unknown."""
         self.on_map: dict[tuple[str, ...], Callable[[tuple[str, ...]], object]] = {}
         """Callbacks for when sleeping memory is restored, by its names."""
-        self.gives_back: set[int] = set()
+        self.frees_at_once: set[int] = set()
         """Devices whose memory is free as soon as it is released."""
         self.under_way = UnderWay()
-        """Bytes that move while their caller does something else."""
+        """Asynchronous transfers."""
         self.watches = Watches()
-        """Who has to hear of memory that goes."""
+        """Callbacks before memory is freed."""
         self.record = record
-        """Who writes down what is done."""
+        """Writes the record, if there is one."""
         self.lock = threading.RLock()  # a signal's handler may close what its thread is closing
         self.turn = Turn(self.lock, self.under_way)
         """Whose it is to move bytes."""
@@ -111,7 +111,7 @@ class Holding:
 
     @property
     def state(self) -> State:
-        """The one that counts."""
+        """The current state."""
         state: State = self.native.state
         return state
 
@@ -161,7 +161,7 @@ class Holding:
                 if self.state is state:
                     raise self._refusal(name) from None
                 continue
-            if self.leases.age == age:  # else it may be of what a change in place has just replaced
+            if self.leases.age == age:  # else it may be memory that a change in place has just replaced
                 return piece
 
     def _piece(self, name: str, state: State, age: int) -> Piece:
@@ -177,7 +177,7 @@ class Holding:
                 f"'{name}' is asleep: its bytes are {where}, and its addresses have no memory; {WAKE_IT}"
             )
         if resource.kind == "registered" and not resource.size:
-            size = state.size_of(name)  # all of a file: the plan need not know how much that is
+            size = state.size_of(name)  # a whole file, whose size the plan may omit
             resource = replace(resource, asked=size, size=size)
         places = places_of(resource, state.program, family_of(state.runtime.path))
         piece = resource, state.address(resource), places, self.leases, state.runtime, age
@@ -191,7 +191,7 @@ class Holding:
         return _core.LeaseRefused(f"'{name}' is closed: its memory was freed")
 
     def settle(self) -> Undone:
-        """Rolls back what is in doubt. The layout can only be closed all the same."""
+        """Rolls back a change in doubt. Afterwards the layout can still only be closed."""
         with self.lock:
             return NOTHING if self.in_doubt is None else self.in_doubt()
 
@@ -203,4 +203,4 @@ class Holding:
         if (holders := self.native.close(force)) and not force:
             hint = "first delete the arrays and tensors made from it, or call close(force=True)"
             raise LayoutInUse(self.under_way.explained(in_use(holders, hint)))
-        return give_back(self.native.retired, self.record)
+        return free_retired(self.native.retired, self.record)

@@ -25,7 +25,7 @@ from hipplan.layout.sleeping import Names, OnNames
 from hipplan.layout.state import State
 from hipplan.layout.torchpool import TorchPool
 from hipplan.layout.transaction import OnStep
-from hipplan.layout.undo import NOTHING, Undone, give_back_waiting, patience
+from hipplan.layout.undo import NOTHING, Undone, free_waiting, patience
 from hipplan.layout.verify import Checks, verify
 from hipplan.layout.views import Piece
 from hipplan.layout.watching import OnName, Watch
@@ -143,13 +143,13 @@ class Layout(MovesBytes):
         from hipplan.language.loader import loaded
         from hipplan.layout.prepare import prepare_change
 
-        def way(state: State, meet: update.Meet) -> Difference:
+        def find_change(state: State, meet: update.Meet) -> Difference:
             wanted = loaded(plan, vars, state.program.rank)
             return prepare_change(state.program, wanted, self.runtime, rebound(state, bindings(bind)), meet)
 
         self._holding.require_open()
         with self._holding.turn.taken():
-            return update.change(self._holding, "update", way, bind=bind, on_step=on_step, check=verify)
+            return update.change(self._holding, "update", find_change, bind=bind, on_step=on_step, check=verify)
 
     def grow(self, name: str, *, by: int | str | None = None, to: int | str | None = None) -> Difference:
         """Maps more memory at the end of a region or reservation; its address does not change, and views stay valid.
@@ -179,12 +179,12 @@ class Layout(MovesBytes):
         while views of it exist; LeakError.
         """
 
-        def way(state: State, _: update.Meet) -> Difference:
+        def find_change(state: State, _: update.Meet) -> Difference:
             return remake.remapped(state.program, name, device=device, keep_bytes=keep_bytes)
 
         self._holding.require_open()
         with self._holding.turn.taken():
-            return update.change(self._holding, "remap", way)
+            return update.change(self._holding, "remap", find_change)
 
     def sleep(
         self,
@@ -270,12 +270,12 @@ class Layout(MovesBytes):
             return export_dma_buf(self._holding.state, self[name])
 
     def watch(self, name: str, *, on_unmap: OnName | None = None, on_map: OnName | None = None) -> Watch:
-        """Calls on_unmap(name) before memory of a name goes, and on_map(name) when it is mapped again.
+        """Calls on_unmap(name) before memory of a name is unmapped, and on_map(name) when it is mapped again.
 
-        Memory goes in sleep, remap, shrink, update and close; a network's registration of it has to end before. After
-        a change that failed on_map is called, too, because the memory is still there. What on_unmap raises stops the
-        change, with nothing changed. Neither is called where a layout is dropped unclosed. Raises KeyError; TypeError
-        for what cannot be called; ValueError once the layout is closed.
+        sleep, remap, shrink, update and close unmap memory; a network must unregister it before. After a change that
+        failed on_map is called too, because the memory is still mapped. An exception of on_unmap stops the change, with
+        nothing changed. Neither is called for a layout that is dropped without close(). Raises KeyError; TypeError
+        for an object that cannot be called; ValueError once the layout is closed.
         """
         self._holding.require_open()
         if name not in self:
@@ -312,10 +312,10 @@ class Layout(MovesBytes):
         Raises LeakError, after everything else was released, if an object could not be released.
         """
         holding, wait = self._holding, seconds(wait, "wait", zero=True)
-        if holding.is_forked:  # nor the lock: a thread that the child has not got may hold it
+        if holding.is_forked:  # before the lock, which a thread of the parent may hold
             return NOTHING
         if not self.closed:
-            _core.expect_idle_wait()  # as early as can be: it takes longer than all that comes before the wait
+            _core.expect_idle_wait()  # early: waking the thread takes longer than the code before the wait
         for pool in self._torch_pools.values():
             pool.trim()
         holding.under_way.wait(patience(), stop=force)
@@ -338,7 +338,7 @@ class Layout(MovesBytes):
         held = holding.ranks.part(wait) if holding.ranks is not None else ()
         if holding.holder is not None:
             holding.holder.detach()
-        interrupt = give_back_waiting()
+        interrupt = free_waiting()
         if held or interrupt is not None:
             undone = replace(undone, ranks=held, interrupt=interrupt or undone.interrupt)
         undone.raise_failures()

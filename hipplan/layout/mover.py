@@ -18,15 +18,15 @@ from hipplan.program.contents import lanes_of, staging_name, stream_name
 from hipplan.program.steps import CPU_ORDINAL
 
 OnBytes = Callable[[int, int], None]
-"""Called now and then while bytes are moved, with how many are done and how many there are. What it raises stops it."""
+"""Called every 25 ms while bytes are moved, with (bytes done, bytes in total). Its exception stops the work."""
 
 
 class Callbacks:
-    """Calls what the caller of hipplan gave."""
+    """Runs the user's callbacks."""
 
     def __init__(self) -> None:
         self.raised: BaseException | None = None
-        """What one of them has raised: nothing of ours, however much it looks like it."""
+        """The exception of a callback, to distinguish it from hipplan's own of the same type."""
 
     def call(self, function: Callable[..., object], *arguments: Any) -> None:
         """Raises what it raises."""
@@ -49,9 +49,9 @@ class Mover:
         before: State | None = None,
         sums: dict[str, str] | None = None,
     ) -> None:
-        """before: of a change, where what goes is found. sums: of a change, checksums by place."""
+        """before: the old state in a change, which has the objects that it removes. sums: checksums by place."""
         self.files = files
-        """Those that are read."""
+        """The files to read."""
         self._callbacks = callbacks
         self._state = state
         self._before = before
@@ -60,8 +60,8 @@ class Mover:
         self._filler: _core.Filler | None = None
 
     def do(self, step: ContentStep) -> None:
-        """Fills, copies, loads or saves. Raises HipError; ApplyError: a file cannot be written (HP413), a copy is not
-        as it was (HP443); OSError and ValueError for files that change while they are read."""
+        """Fills, copies, loads or saves. Raises HipError; ApplyError: a file cannot be written (HP413), a copy has
+        changed (HP443); OSError and ValueError for files that change while they are read."""
         if isinstance(step, Save):
             self._save(step)
         elif isinstance(step, Digest):
@@ -71,20 +71,20 @@ class Mover:
             self.run()
 
     def begin(self, step: Fill | Copy | LoadFiles, stream: int, ordinal: int) -> _core.Background:
-        """As do(), on threads, when all that is in a stream now is done."""
+        """As do(), on threads, after the work that is in a stream now."""
         self._take(step)
         filler, self._filler = self.filler, None
         return _core.Background(self._state.runtime, filler, ordinal, stream)
 
     def read(self, name: str, parts: Sequence[Part], address: int) -> None:
-        """Into ordinary memory of the host."""
+        """Copies into ordinary host memory."""
         for part in parts:
             self.filler.copy(name, CPU_ORDINAL, address, part.device, self.at(part), part.size, True)
             address += part.size
         self.run()
 
     def write(self, name: str, parts: Sequence[Part], address: int) -> None:
-        """Out of ordinary memory of the host."""
+        """Copies from ordinary host memory."""
         for part in parts:
             self.filler.copy(name, part.device, self.at(part), CPU_ORDINAL, address, part.size, True)
             address += part.size
@@ -125,20 +125,20 @@ class Mover:
     def _digest(self, step: Digest) -> None:
         if step.is_file:
             with of_file(step.place) as read:
-                found = digest(read, step.size)
+                checksum = digest(read, step.size)
         else:
             address = self.at(Part(step.place, 0, step.size, CPU_ORDINAL))
             bytes_there = memoryview((ctypes.c_ubyte * step.size).from_address(address))
-            found = digest(lambda at, size: bytes_there[at : at + size], step.size)
-        if step.compares and found != self._sums.get(step.place):
+            checksum = digest(lambda at, size: bytes_there[at : at + size], step.size)
+        if step.compares and checksum != self._sums.get(step.place):
             why = f"the checksum of {step.place} differs"
             hint = f"restore {step.place}, then wake again" if step.is_file else ""
             raise ApplyError(Diagnostic("HP443", f"the copy of '{step.name}' has changed", why=why, hint=hint))
-        self._sums[step.place] = found
+        self._sums[step.place] = checksum
 
     @property
     def filler(self) -> _core.Filler:
-        """Takes the work of one content step."""
+        """The filler for the work of one content step."""
         if self._filler is None:
             self._filler = _core.Filler(self._state.runtime)
             for device in lanes_of(self._state.program):
@@ -155,13 +155,13 @@ class Mover:
         return state.address_of(part.object) + part.offset
 
     def _load_part(self, name: str, part: Part, rows: Rows, begin: int) -> None:
-        """What one device takes of the bytes of some rows: from the `begin`th on."""
+        """Loads a device's part of some rows, from their `begin`th byte on."""
         self.filler.load(
             name, part.device, self.at(part), part.size, rows.descriptor, rows.offset, rows.row, rows.stride, begin
         )
 
     def run(self) -> None:
-        """Does what the filler was given. Raises as do()."""
+        """Does the filler's work. Raises as do()."""
         filler, self._filler = self.filler, None
         on_bytes, total = self._on_bytes, filler.total
         filler.run(None if on_bytes is None else lambda done: self._callbacks.call(on_bytes, done, total))

@@ -20,11 +20,11 @@ from hipplan.program.program import Program
 
 
 class MovesBytes(InGroup):
-    """What a layout does with bytes. With `stream=`, what fill, load and copy do is under way when they return."""
+    """A layout's methods for bytes. With `stream=`, fill, load and copy are asynchronous."""
 
     @property
     def program(self) -> Program:
-        """What it was made from; another one after a change in place."""
+        """The layout's program; a change in place replaces it."""
         return self._holding.state.program
 
     @overload
@@ -50,11 +50,11 @@ class MovesBytes(InGroup):
         on_bytes: OnBytes | None = None,
         stream: str | Stream | None = None,
     ) -> Transfer | None:
-        """Puts value into every element of a buffer, region, tensor or mapping: of its dtype, else dtype, else u8.
+        """Sets every element of a buffer, region, tensor or mapping to value, as its dtype, else `dtype`, else u8.
 
-        on_bytes: called with (bytes done, bytes in all) now and then; what it raises stops the work.
-        stream: of the plan, by name or as layout["copy"]. It does the work, behind what it has to do already, and a
-        Transfer is returned at once; it raises at its wait() what goes wrong later. Not together with on_bytes.
+        on_bytes: called every 25 ms with (bytes done, bytes in total); its exception stops the work.
+        stream: a stream of the plan, by name or as layout["copy"]: the work is enqueued in it, and a Transfer is
+        returned at once, whose wait() raises later errors. Not together with on_bytes.
         Raises ApplyError: no such name (HP420), it does not fit (HP105, HP213, HP421), the stream's device cannot do
         it (HP213), the driver refused (HP401). The layout stays. RuntimeError inside of on_bytes, or of on_step of a
         change.
@@ -103,10 +103,10 @@ class MovesBytes(InGroup):
     ) -> Transfer | None:
         """Fills a buffer, region, tensor or mapping from a file: .npy, .safetensors (or its index), else bytes.
 
-        As a plan's contents, whose keys the arguments are. stream: as of fill(); threads of the host read the file, so
-        wait for the Transfer before you enqueue what needs the bytes. Raises as fill() does, and ApplyError for
-        arguments that a plan could not have (as HP107) and a file that cannot be read (HP405), does not fit (HP421) or
-        is damaged (HP422), before the first byte is moved.
+        The arguments are the keys of a plan's contents. stream: as of fill(); host threads read the file, so wait for
+        the Transfer before you enqueue work that needs the bytes. Raises as fill() does, and ApplyError, before the
+        first byte is moved, for invalid arguments (such as HP107) and a file that cannot be read (HP405), does not fit
+        (HP421) or is damaged (HP422).
         """
         keys = {"at": at, "tensor": tensor, "part": part, "parts": parts}
         with self._moves(name, on_bytes=on_bytes, stream=stream) as moves:
@@ -134,21 +134,21 @@ class MovesBytes(InGroup):
             moves.save(name, os.fspath(path))
 
     def read(self, name: str, *, dtype: object = None) -> Any:
-        """A NumPy array with a copy of the bytes of a buffer, region, tensor or mapping, wherever they are.
+        """A NumPy array with a copy of the bytes of a buffer, region, tensor or mapping, on any device.
 
-        Of its dtype and shape; without a dtype, bytes in one row. bf16 and the 8-bit floats need the package ml_dtypes,
-        which NumPy has them from; dtype: read the bytes as that instead, such as "u16", the shape's last dimension
-        following. Raises as fill() does, ApplyError (HP421) for a dtype that NumPy has not got or that does not fit,
+        It has the object's dtype and shape; without a dtype it is one-dimensional, of bytes. bf16 and the 8-bit floats
+        need the package ml_dtypes. dtype: reads the bytes as that dtype, such as "u16"; the last dimension changes with
+        it. Raises as fill() does, ApplyError (HP421) for a dtype that NumPy does not have or that does not fit,
         RuntimeError without NumPy.
         """
         with self._moves(name) as moves:
             return moves.read(name, arrays.numpy_for("read"), dtype)
 
     def write(self, name: str, array: Any) -> None:
-        """Puts the bytes of a NumPy array, or of what NumPy makes one of, into a buffer, region, tensor or mapping.
+        """Writes a NumPy array, or what NumPy can make one of, into a buffer, region, tensor or mapping.
 
-        It has to have the dtype and shape of a tensor, or as many bytes as anything else; nothing is converted. Where
-        NumPy has no such dtype, unsigned integers of the same size are taken as its bits. Raises as read() does.
+        It must have a tensor's dtype and shape, or another object's size; nothing is converted. For a dtype that NumPy
+        does not have, unsigned integers of the same size are its bits. Raises as read() does.
         """
         with self._moves(name) as moves:
             moves.write(name, arrays.numpy_for("write"), array)
@@ -157,15 +157,15 @@ class MovesBytes(InGroup):
     def _moves(
         self, *names: str, on_bytes: OnBytes | None = None, stream: str | Stream | None = None
     ) -> Iterator[Moves]:
-        """One at a time; the memory is leased meanwhile, so that it cannot be freed."""
+        """The moves of one call. Their memory is leased meanwhile, so that it cannot be freed."""
         if stream is not None and on_bytes is not None:
             raise ValueError("on_bytes is for work that is waited for: remove it, or stream")
         self._holding.require_open()
-        if self._holding.is_changed_here():  # a move that waits for this one to end may wait for the change to end too
+        if self._holding.is_changed_here():  # else this call and the change could wait for each other
             raise RuntimeError("the layout is being changed: bytes cannot be copied during a change")
         with self._holding.turn.taken():
             try:
-                with self._holding.lock:  # else a change in another thread may take away what was found
+                with self._holding.lock:  # else a change in another thread may remove the pieces
                     program, pieces = self.program, [self._holding.piece(name) for name in names]
                     queue = None if stream is None else self._stream(stream)
                     moves = Moves(self._holding, [_core.Lease(piece) for piece in pieces], on_bytes, queue)

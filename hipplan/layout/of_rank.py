@@ -1,4 +1,4 @@
-"""A layout as another rank of its group sees it: what that rank shares with this one, by the rank's own names."""
+"""Memory that another rank shares with this one, by that rank's names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class OfRank:
         self._rank = rank
 
     def __getitem__(self, name: str) -> Piece:
-        """As of the layout. KeyError: the rank shares no such thing with this one."""
+        """As layout[name]. KeyError: the rank shares no object of this name."""
         here = self._names().get(name)
         if here is None:
             known = suggest_or_list(name, self._names())
@@ -50,34 +50,34 @@ class OfRank:
         else:
             there = {region: name_here(program, self._rank, region) for region in program.shared}
             regions = {region: here for region, here in there.items() if program.parts.get(here) == self._rank}
-        found: dict[str, str] = {}
+        names: dict[str, str] = {}
         for region, here in regions.items():
-            found[region] = here
+            names[region] = here
             tensors = program.regions[here].tensors
-            found |= {region + tensor.name[len(here) :]: tensor.name for tensor in tensors}
-        return found
+            names |= {region + tensor.name[len(here) :]: tensor.name for tensor in tensors}
+        return names
 
 
 class InGroup:
-    """What a layout knows of the other ranks of its group."""
+    """A layout's methods for the other ranks of its group."""
 
     def __init__(self, holding: Holding) -> None:
         self._holding = holding
 
     def rank(self, number: int) -> OfRank:
-        """What a rank of the layout's group shares with this one, by its names there: layout.rank(2)["heap.x"].
+        """The memory that a rank of the layout's group shares with this one, by its names: layout.rank(2)["heap.x"].
 
-        This rank's own number gives its own memory. KeyError, there, for what is not shared. Raises ValueError: the
-        group has no such rank.
+        For this rank's own number it is its own memory. The result raises KeyError for names that are not shared.
+        Raises ValueError: the group has no such rank.
         """
         return OfRank(self._holding, number)
 
     @property
     def lost(self) -> Mapping[Any, str]:
-        """Rank -> "closed" or "ended" (its process), of those that share memory with this one and are gone.
+        """Rank -> "closed" or "ended" (its process), for lost ranks that share memory with this one.
 
-        Of an attached layout: name of the holder -> "closed", "ended" or "replaced", if it does not keep this any more.
-        What this layout maps of them stays until it is closed itself.
+        For an attached layout: name of the holder -> "closed", "ended" or "replaced", if it no longer keeps the memory.
+        Memory that this layout maps stays until it is closed itself.
         """
         ranks, holder = self._holding.ranks, self._holding.holder
         if self._holding.is_forked:
@@ -89,9 +89,9 @@ class InGroup:
     def barrier(self, timeout: float | None = None) -> None:
         """Waits until all ranks of the layout's group are here; they make the same calls in the same order.
 
-        It orders their Python, not their devices: synchronise those first. timeout: seconds; left out, as of apply.
-        Raises GroupError: a rank does not come (HP431), or was interrupted here (HP430); ValueError: the layout has no
-        group, or is closed, or that is no time to wait.
+        It orders their Python code, not their devices: synchronise those first. timeout: seconds; default: that of the
+        apply. Raises GroupError: a rank does not call it (HP431), or was interrupted in it (HP430); ValueError: the
+        layout has no group, or is closed, or the timeout is invalid.
         """
         self._holding.require_open()
         if self._holding.ranks is None:

@@ -1,4 +1,4 @@
-"""The layouts that are open, which are closed when the interpreter exits."""
+"""The open layouts, which are closed when the interpreter exits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import weakref
 from typing import Protocol
 
 from hipplan import _core
-from hipplan.layout.undo import give_back_waiting, hurry, tell_leaks
+from hipplan.layout.undo import free_waiting, hurry, report_leaks
 
 log = logging.getLogger("hipplan")
 
@@ -27,7 +27,7 @@ os.register_at_fork(after_in_child=_open.clear)
 
 
 def add(layout: Open) -> None:
-    """Until discard(). If it is dropped before, what it holds goes when the last view of it has gone."""
+    """Registers a layout until discard(). One that is dropped before is freed with its last view."""
     _open.add(layout)
 
 
@@ -36,7 +36,8 @@ def discard(layout: Open) -> None:
 
 
 def _close(layout: Open) -> None:
-    """Nobody is left to whom anything could be raised; an interrupt only hurries what is under way, as anywhere."""
+    """Closes a layout at exit. It logs errors, because no caller could catch them; an interrupt can only end the wait
+    for a busy device."""
     while True:
         try:
             layout.close(force=True)
@@ -55,11 +56,11 @@ def _close(layout: Open) -> None:
 
 @atexit.register
 def _close_all() -> None:
-    """While the runtime still stands. After this, owners no longer call the driver."""
+    """Closes all layouts while the runtime still works. After this, owners no longer call the driver."""
     try:
         for layout in list(_open):
             _close(layout)
-        give_back_waiting()
-        tell_leaks(_core.take_leaks())
+        free_waiting()
+        report_leaks(_core.take_leaks())
     finally:
         _core.shutdown()

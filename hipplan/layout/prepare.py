@@ -1,4 +1,4 @@
-"""From a plan to the program for the machine that a runtime runs on; for a live layout, to the way there."""
+"""Compiles a plan for the machine that a runtime runs on; for a live layout, to the change that leads to it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NOTHING: Mapping[str, int] = {}
 def prepare(plan: LoadedPlan, chosen: Chosen, profile: Machine | None, beside: Mapping[str, int] = _NOTHING) -> Program:
     """Compiles a plan for the machine that a runtime runs on. Raises MachineError, RuntimeUnavailable.
 
-    beside: bytes that are certainly in use, by UUID of a device, whether or not the runtime counts those of others.
+    beside: bytes in use by device UUID, because some runtimes do not count other processes' memory.
     """
     if profile is not None and chosen.kind != "sim":
         summary = f"the runtime {chosen.kind} measures the machine itself and takes no profile"
@@ -40,7 +40,7 @@ def prepare(plan: LoadedPlan, chosen: Chosen, profile: Machine | None, beside: M
 
 
 def with_others(program: Program, meet: Callable[[Program], Program]) -> Program:
-    """The program that also maps what other ranks make. meet: adds it. Raises MachineError, and what meet() raises."""
+    """The program that also maps memory of other ranks, which meet() adds. Raises MachineError, and as meet()."""
     whole = meet(pieces.as_planned(program))
     if not program.shared:
         return program
@@ -52,7 +52,9 @@ def with_others(program: Program, meet: Callable[[Program], Program]) -> Program
 
 
 def _ready(program: Program) -> Program:
-    imported = sum(isinstance(step, ImportAllocation) for step in program.steps)  # as they come, another one each
+    imported = sum(
+        isinstance(step, ImportAllocation) for step in program.steps
+    )  # each import also has the descriptor that was sent
     make_room(descriptors_of(program.steps) + imported)
     native_rows(program)  # now, and not within the first apply
     return program
@@ -65,19 +67,19 @@ def prepare_change(
     renewed: Set[str],
     meet: Callable[[Program], Program] = lambda program: program,
 ) -> Difference:
-    """What leads from a live program to a plan. meet: adds what other ranks make.
+    """The change from a live program to a plan. meet: adds memory of other ranks.
 
     Raises MachineError, RuntimeUnavailable.
     """
     chosen = known(runtime)
     machine = _without(_measured(plan, chosen, old.current_device), old)
-    found = compile_change(old, plan, machine, renewed, meet)
-    make_room(descriptors_of(old.steps) + descriptors_of(found.new.steps))
-    return found
+    change = compile_change(old, plan, machine, renewed, meet)
+    make_room(descriptors_of(old.steps) + descriptors_of(change.new.steps))
+    return change
 
 
 def _measured(plan: LoadedPlan, chosen: Chosen, current_device: int) -> Machine:
-    """The machine, with the memory of the plan's own devices alone."""
+    """The machine. Memory is measured only on the plan's devices."""
     return discover(chosen, lambda machine: place(plan, machine, current_device, Findings()).values())
 
 
@@ -92,7 +94,7 @@ def _with_in_use(machine: Machine, beside: Mapping[str, int]) -> Machine:
 
 
 def _without(machine: Machine, program: Program) -> Machine:
-    """The machine as it would be if a program's memory were free, and that of the ranks that change with it."""
+    """The machine as if the memory of a program, and of the ranks that change with it, were free."""
     own, beside = program.bytes_by_device(), program.beside
     held = {program.devices[name]: size + beside.get(name, 0) for name, size in own.items()}
     devices = [

@@ -1,7 +1,7 @@
-"""Whether a release gives memory back as soon as it is unmapped and released, or only with its range of addresses.
+"""Whether this HIP frees memory as soon as it is unmapped and released, or only with its range of addresses.
 
-HIP does not say, and no version is certain (ROCm issue 6021): a little memory is mapped and released, and the free
-memory read in between.
+It does not follow from the version (ROCm issue 6021): so a little memory is mapped and released, and the free memory
+is compared.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from hipplan import _core
 from hipplan.errors import HipplanError, LeakError, driver_failure
 from hipplan.layout.state import State
 from hipplan.layout.transaction import Transaction
-from hipplan.layout.undo import Undone, give_back
+from hipplan.layout.undo import Undone, free_retired
 from hipplan.machines.machine import FALLBACK_GRANULARITY
 from hipplan.program import steps
 from hipplan.program.difference import difference, from_nothing
 from hipplan.program.program import Program
 
 _TRIES = 3
-"""Other processes take and give memory meanwhile: what is seen once may be their doing."""
+"""Other processes may allocate and free memory meanwhile, so one measurement is not enough."""
 _RANGE, _MEMORY = "#probe", "#probe.memory"
 _NO_ROOM = 2
 
 
-def gives_back_at_once(program: Program, runtime: _core.Runtime, device: int) -> bool:
+def frees_at_once(program: Program, runtime: _core.Runtime, device: int) -> bool:
     """False if memory is freed only together with its range; true also if that is unknown.
 
     Raises HipplanError, HipError.
@@ -43,7 +43,7 @@ def gives_back_at_once(program: Program, runtime: _core.Runtime, device: int) ->
 
 
 def _probe(program: Program, device: int) -> Program:
-    """As little memory as can be, at a place of its own."""
+    """A program with as little memory as possible, in a range of its own."""
     machine = program.measured
     size = (machine and machine.devices[device].granularity_minimum) or FALLBACK_GRANULARITY
     range_ = steps.Reserve(
@@ -68,7 +68,7 @@ def _probe(program: Program, device: int) -> Program:
 
 
 def _freed(probe: Program, runtime: _core.Runtime, device: int) -> tuple[bool, bool]:
-    """Whether the memory came back with its range, and without."""
+    """Whether the memory was free with its range freed, and before."""
     book = _core.LeaseBook()
     holdings = _core.Holdings(_core.Retired(runtime, book), book)
     made = from_nothing(probe)
@@ -85,7 +85,7 @@ def _freed(probe: Program, runtime: _core.Runtime, device: int) -> tuple[bool, b
     except BaseException as error:
         failed = error
     holdings.close(force=False)
-    undone = give_back(holdings.retired)
+    undone = free_retired(holdings.retired)
     try:
         _raise(failed, undone)
     finally:
@@ -96,7 +96,7 @@ def _freed(probe: Program, runtime: _core.Runtime, device: int) -> tuple[bool, b
 
 
 def _raise(failed: BaseException | None, undone: Undone) -> None:
-    """All that was lost, in one error."""
+    """Raises the failure, with all leaks in one error."""
     before = getattr(failed, "undone", None)
     if undone.failures:
         failures = (*(before.failures if before else ()), *undone.failures)

@@ -40,14 +40,14 @@ Owned = tuple[int, str, str]
 class Recorder:
     """Writes one record.
 
-    Raises RecordError (HP413) if the file cannot be written; what it held is not touched before `begin`.
+    Raises RecordError (HP413) if the file cannot be written; its old content stays until `begin`.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         self._begun = False
         self._began_ns = monotonic_ns()
-        """When the record was begun: other times count from there."""
+        """When the record began; other times count from there."""
         try:
             self._file: io.FileIO | None = io.FileIO(self.path, "a", opener=_open)
             self._claim()
@@ -58,7 +58,7 @@ class Recorder:
             raise RecordError(Diagnostic("HP413", summary, why=reason_of(error), hint=hint)) from None
 
     def _claim(self) -> None:
-        """Two layouts that write one file would make a record of neither. Raises OSError."""
+        """Locks the file: two layouts that write to it would damage both records. Raises OSError."""
         assert self._file is not None
         if not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
             return
@@ -84,7 +84,7 @@ class Recorder:
         )
 
     def refused(self, plan: LoadedPlan, error: BaseException) -> None:
-        """All lines of an apply that ended without its last line: most of them before the first step."""
+        """The lines that an apply lacks when it fails, mostly before its first step."""
         if not self._begun:
             self._head(
                 plan=plan.plan.name or "",
@@ -113,13 +113,13 @@ class Recorder:
         )
 
     def step(self, step: Step, began_ns: int, took_ns: int, retries: int, error: BaseException | None) -> None:
-        """One driver call and what came of it. began_ns: as of time.monotonic_ns()."""
+        """One driver call and its result. began_ns: as of time.monotonic_ns()."""
         result = {"result": "ok"} if error is None else _failure(error)
         times = {"at_us": _us(began_ns - self._began_ns), "us": _us(took_ns)}
         self._write("step", call=step.call, name=step.name, what=step.describe(), **times, retries=retries, **result)
 
     def changed(self, what: str) -> None:
-        """The steps of a change in place follow. what: in words."""
+        """The first line of a change in place. what: its description."""
         self._write("change", what=what)
 
     def verified(self, checks: int, wrong: Iterable[Check], began_ns: int) -> None:
@@ -129,11 +129,11 @@ class Recorder:
         self._write("verify", checks=checks, **self._since(began_ns), result=result, differences=differences)
 
     def failed(self, error: BaseException) -> None:
-        """Why it is rolled back; of a driver call that failed the step reported it already."""
+        """Why it is rolled back. A failed driver call also has its own step line."""
         self._write("failed", **_failure(error))
 
     def undone(self, before: Sequence[Owned], after: Sequence[Owned], undone: Undone, began_ns: int) -> None:
-        """What was released until now. before, after: what was owned then, the latest last."""
+        """What was released. before, after: what was owned before and after it, the latest last."""
         lost = {(failure.name, failure.identity): failure for failure in undone.failures if failure.lost}
         stays = {owner for owner in after if owner[1:] not in lost and owner[1] not in undone.kept}
         for _, name, identity in reversed([owner for owner in before if owner not in stays]):
@@ -147,12 +147,12 @@ class Recorder:
         self._write("undone", **times, retries=undone.retries, leaks=list(undone.leaks), waits=waits, summary=summary)
 
     def end(self) -> None:
-        """Nothing follows."""
+        """The last line."""
         self._write("end")
         self.close()
 
     def close(self) -> None:
-        """Leaves the record as it is."""
+        """Closes the file without a last line."""
         file, self._file = self._file, None
         if file is not None:
             with suppress(OSError):  # a forked child may have the file open still
@@ -173,7 +173,7 @@ class Recorder:
                 if written is None:
                     raise BlockingIOError(errno.EAGAIN, "its reader is too slow")
                 line = line[written:]
-        except OSError as error:  # a full disk, a reader that has gone
+        except OSError as error:  # a full disk, a pipe without a reader
             log.warning("the record %r ends here: %s", self.path, error.strerror)
             self.close()
 

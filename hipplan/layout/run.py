@@ -1,4 +1,4 @@
-"""run(): a program becomes a layout, or nothing has happened."""
+"""run(): makes a layout from a program, or rolls back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hipplan.layout.record import Recorder
 from hipplan.layout.state import State
 from hipplan.layout.together import Together, carried_out
 from hipplan.layout.transaction import OnProgress, OnStep, Transaction
-from hipplan.layout.undo import give_back_waiting
+from hipplan.layout.undo import free_waiting
 from hipplan.machines.runtimes import described
 from hipplan.program.difference import Difference, from_nothing
 from hipplan.program.program import Program
@@ -35,21 +35,21 @@ def run(
     ranks: Ranks | None = None,
     holder: Holder | None = None,
 ) -> Layout:
-    """Makes every step, reads back, and hands out the layout. together and errors: as of Transaction. ranks: with whom
-    the layout is changed. holder: whose memory it is."""
-    if (interrupt := give_back_waiting()) is not None:
+    """Runs every step, reads back, and returns the layout. together and errors: as of Transaction. ranks: those that
+    change the layout together. holder: the process that has its memory, if any."""
+    if (interrupt := free_waiting()) is not None:
         raise interrupt
     if record is not None:
         record.begin(program, described(runtime))
     book = _core.LeaseBook()
     holdings = _core.Holdings(_core.Retired(runtime, book), book)
-    way = from_nothing(program)
-    holdings.state = State(way.old, runtime, _core.Snapshot(holdings))
+    change = from_nothing(program)
+    holdings.state = State(change.old, runtime, _core.Snapshot(holdings))
 
-    def make(way: Difference) -> Transaction:
+    def make(change: Difference) -> Transaction:
         return Transaction(
             holdings,
-            way,
+            change,
             bind=bindings(bind),
             on_step=on_step,
             on_progress=on_progress,
@@ -60,7 +60,7 @@ def run(
         )
 
     try:
-        made = carried_out(way, make, together)
+        made = carried_out(change, make, together)
     except BaseException:
         if record is not None:
             record.end()

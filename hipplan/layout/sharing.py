@@ -1,4 +1,4 @@
-"""Memory on its way to another process: an allocation as a file descriptor. The way in is a plan's `bind:`."""
+"""Exports an allocation to another process as a file descriptor; there a plan's `bind:` imports it."""
 
 from __future__ import annotations
 

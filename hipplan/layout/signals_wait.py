@@ -1,4 +1,4 @@
-"""Signals that wait until something is done that must not be cut short."""
+"""Delays signals during work that must not be interrupted."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _SIGNALS = {signal.Signals(number) for number in signal.valid_signals() if numbe
 
 @contextlib.contextmanager
 def signals_wait() -> Iterator[Callable[[], None]]:
-    """Python's handlers of signals run at the end of the block, each once, as if they came then; or when what is
-    yielded is called, which raises what they raise.
+    """Delays Python's signal handlers to the end of the block, where each runs once. The yielded function runs them
+    earlier, and raises what they raise.
 
-    Handlers run in the main thread alone, so in any other nothing is to be done.
+    Handlers only run in the main thread, so in other threads this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
@@ -48,24 +48,24 @@ def signals_wait() -> Iterator[Callable[[], None]]:
             signal.signal(number, note)
         yield deliver
     finally:
-        _put_back([*before.items()])
+        _restore([*before.items()])
         for number in came:
             signal.raise_signal(number)
 
 
-def _put_back(handlers: list[tuple[signal.Signals, Any]]) -> None:
-    """Each, also where one that is put back raises at once.
+def _restore(handlers: list[tuple[signal.Signals, Any]]) -> None:
+    """Restores all handlers, even if a restored one raises at once.
 
-    Not by an ExitStack: its frame and what a call raises make a circle, which would hold the layout's memory.
+    Not with an ExitStack: its frame and an exception would form a cycle, which would keep the layout's memory.
     """
     if handlers:
         number, handler = handlers.pop()
         try:
             signal.signal(number, handler)
         finally:
-            _put_back(handlers)
+            _restore(handlers)
 
 
 def _is_held(number: signal.Signals, handler: object) -> bool:
-    """One that is ignored stays so; one that was not set from Python cannot be put back."""
+    """Whether a signal is delayed: not an ignored one, nor one set outside of Python, which cannot be restored."""
     return callable(handler) or (handler is signal.SIG_DFL and number in _END)

@@ -18,7 +18,7 @@ from hipplan.language.findings import Findings
 from hipplan.layout import update
 from hipplan.layout.holding import Holding
 from hipplan.layout.mover import OnBytes
-from hipplan.layout.probe import gives_back_at_once
+from hipplan.layout.probe import frees_at_once
 from hipplan.layout.state import State
 from hipplan.machines.family import family_of
 from hipplan.plain import called
@@ -27,7 +27,7 @@ from hipplan.program.alterations import cannot_sleep, refuse, refuse_asleep
 from hipplan.program.backups import DROP, FILE, HOST, Backup
 from hipplan.program.difference import Difference
 from hipplan.program.program import Program
-from hipplan.program.sleeping_bytes import told_as
+from hipplan.program.sleeping_bytes import plan_name_of
 from hipplan.units import format_size
 
 log = logging.getLogger("hipplan")
@@ -35,7 +35,7 @@ log = logging.getLogger("hipplan")
 Answer = TypeVar("Answer")
 Names = str | Iterable[str]
 OnNames = Callable[[tuple[str, ...]], object]
-"""Called with the names that the caller of sleep gave."""
+"""Called with the names that were passed to sleep()."""
 
 
 class How(NamedTuple):
@@ -61,28 +61,30 @@ def sleep(
     kind, file = _place(how.to)
     notified: list[State] = []
 
-    def way(state: State, _: update.Meet) -> Difference:
-        found = sleeping.falls_asleep(state.program, wanted, to=kind, file=file, unchanged=same, checked=how.checksum)
-        if not found.empty:
-            _require_alone(state, found)
-            _require_host_memory(found)
-            _require_given_back(holding, state, found)
+    def find_change(state: State, _: update.Meet) -> Difference:
+        difference = sleeping.falls_asleep(
+            state.program, wanted, to=kind, file=file, unchanged=same, checked=how.checksum
+        )
+        if not difference.empty:
+            _require_alone(state, difference)
+            _require_host_memory(difference)
+            _require_freed_at_once(holding, state, difference)
             if on_unmap is not None:
                 notified.append(state)
                 on_unmap(wanted)
                 if holding.state is not state:
                     raise refuse("on_unmap changed the layout", hint="change the layout before sleep()")
-        return found
+        return difference
 
     if on_map is not None:
         holding.on_map[wanted] = on_map
     try:
-        return update.change(holding, "sleep", way, on_bytes=on_bytes, force=how.force)
+        return update.change(holding, "sleep", find_change, on_bytes=on_bytes, force=how.force)
     except BaseException as error:
         if not any(holding.state.program.sleeps(name) for name in wanted):
             holding.on_map.pop(wanted, None)
             if notified and on_map is not None:
-                _tell_all_the_same(on_map, wanted)
+                _call_despite_failure(on_map, wanted)
         if isinstance(error, LayoutInUse):
             raise LayoutInUse(holding.under_way.explained(replace(error.diagnostics[0], hint=_FORCE))) from None
         raise
@@ -107,23 +109,25 @@ def wake(holding: Holding, names: Names | None, *, retain: bool, on_bytes: OnByt
     """layout.wake()."""
     wanted = None if names is None else listed(names)
 
-    def way(state: State, _: update.Meet) -> Difference:
-        found = sleeping.wakes_up(state.program, wanted, retain=retain)
-        _require_room(state, found)
-        return found
+    def find_change(state: State, _: update.Meet) -> Difference:
+        difference = sleeping.wakes_up(state.program, wanted, retain=retain)
+        _require_room(state, difference)
+        return difference
 
     before = holding.state.program.backups
     try:
-        return update.change(holding, "wake", way, on_bytes=on_bytes)
+        return update.change(holding, "wake", find_change, on_bytes=on_bytes)
     finally:
         _remove(_files_of(before) - _files_of(holding.state.program.backups))
-        _tell_woken(holding)
+        _call_on_map(holding)
 
 
 def asleep(program: Program) -> dict[str, str]:
     """layout.asleep"""
-    found = ((resource.name, resource.kind) for resource in program.resources if resource.asleep)
-    names = (name for name, kind in found if kind == "region" or (kind == "allocation" and "#" not in name))
+    sleeping_resources = ((resource.name, resource.kind) for resource in program.resources if resource.asleep)
+    names = (
+        name for name, kind in sleeping_resources if kind == "region" or (kind == "allocation" and "#" not in name)
+    )
     return {name: program.asleep[name] for name in names}
 
 
@@ -156,7 +160,7 @@ def _files_of(backups: Mapping[str, Backup]) -> set[str]:
 
 
 def _remove(files: set[str]) -> None:
-    """Their bytes are back in memory."""
+    """Removes the files of copies whose bytes are in memory again."""
     for file in files:
         try:
             Path(file).unlink()
@@ -164,7 +168,7 @@ def _remove(files: set[str]) -> None:
             log.warning("%sis no longer needed and cannot be removed: %s", file, reason_of(error))
 
 
-def _tell_woken(holding: Holding) -> None:
+def _call_on_map(holding: Holding) -> None:
     """Calls the on_map of sleep() for memory that is restored."""
     for wanted, on_map in list(holding.on_map.items()):
         if not any(holding.state.program.sleeps(name) for name in wanted):
@@ -173,27 +177,27 @@ def _tell_woken(holding: Holding) -> None:
                 on_map(wanted)
 
 
-def _tell_all_the_same(on_map: OnNames, wanted: tuple[str, ...]) -> None:
+def _call_despite_failure(on_map: OnNames, wanted: tuple[str, ...]) -> None:
     try:
         on_map(wanted)
-    except Exception as error:  # another one is on its way, and says more
+    except Exception as error:  # the caller is raising a more important error
         log.error("on_map raised %s: %s", type(error).__name__, error)
 
 
-def _require_alone(state: State, way: Difference) -> None:
-    """HP440 for memory that another process may have."""
-    made = (step for step in way.gone if isinstance(step, steps.CreateAllocation) and step.shareable != "none")
+def _require_alone(state: State, change: Difference) -> None:
+    """Raises HP440 for memory that another process may have."""
+    made = (step for step in change.gone if isinstance(step, steps.CreateAllocation) and step.shareable != "none")
     for step in made:
         if state.snapshot.shared(state.program.slots[step.name]):
             why = "it was exported: a process that holds its descriptor or maps it keeps the memory"
             if users := _users(state, step.name):
                 why = f"it was exported, and {users} its descriptor open"
             hint = "apply the plan again after they have ended"
-            raise cannot_sleep(told_as(way.old, step.name), why, hint)
+            raise cannot_sleep(plan_name_of(change.old, step.name), why, hint)
 
 
 def _users(state: State, memory: str) -> str:
-    """The processes with a descriptor of exported memory, and "has" or "have"; empty where none can be seen."""
+    """The processes with a descriptor of exported memory, and "has" or "have"; empty if none is visible."""
     try:
         descriptor = state.snapshot.share(state.program.slots[memory])
     except (OSError, _core.HipError):
@@ -205,43 +209,43 @@ def _users(state: State, memory: str) -> str:
     return f"{', '.join(users)} {'has' if len(users) == 1 else 'have'}" if users else ""
 
 
-def _require_host_memory(way: Difference) -> None:
+def _require_host_memory(change: Difference) -> None:
     """HP303."""
     findings = Findings()
-    if way.old.measured is not None:
-        peak.check(way, way.old.measured, findings)
+    if change.old.measured is not None:
+        peak.check(change, change.old.measured, findings)
     if findings.errors:
         raise MachineError(findings.all)
 
 
-def _require_given_back(holding: Holding, state: State, way: Difference) -> None:
-    """HP440 where a release gives memory back only with its range of addresses."""
+def _require_freed_at_once(holding: Holding, state: State, change: Difference) -> None:
+    """Raises HP440 if this HIP frees memory only with its range of addresses."""
     if family_of(state.runtime.path) == "cuda":
         return
-    going = {step.device: step.name for step in way.gone if isinstance(step, steps.CreateAllocation)}
-    for device in sorted(going.keys() - holding.gives_back):
-        if not _asked(partial(gives_back_at_once, state.program, state.runtime, device), going[device]):
+    going = {step.device: step.name for step in change.gone if isinstance(step, steps.CreateAllocation)}
+    for device in sorted(going.keys() - holding.frees_at_once):
+        if not _asked(partial(frees_at_once, state.program, state.runtime, device), going[device]):
             why = "this release frees memory only together with its address range (ROCm issue 6021)"
-            raise cannot_sleep(told_as(way.old, going[device]), why, "close the layout instead")
-        holding.gives_back.add(device)
+            raise cannot_sleep(plan_name_of(change.old, going[device]), why, "close the layout instead")
+        holding.frees_at_once.add(device)
 
 
-def _require_room(state: State, way: Difference) -> None:
-    """HP442: another process has taken the memory."""
+def _require_room(state: State, change: Difference) -> None:
+    """Raises HP442 if the devices do not have enough free memory."""
     needed: Counter[int] = Counter()
-    for step in way.additions:
+    for step in change.additions:
         if isinstance(step, steps.CreateAllocation):
             needed[step.device] += step.size
-    names = {ordinal: name for name, ordinal in way.new.devices.items()}
-    found = []
+    names = {ordinal: name for name, ordinal in change.new.devices.items()}
+    diagnostics = []
     for device, size in sorted(needed.items()):
         free, _ = _asked(partial(state.runtime.memory_info, device), names[device])
         if size > free:
             summary = f"{names[device]} lacks {format_size(size - free)} to wake: {format_size(size)} are needed"
             hint = "everything is still asleep, and no copy is lost: free memory on the device, then wake again"
-            found.append(Diagnostic("HP442", summary, why=f"{format_size(free)} are free", hint=hint))
-    if found:
-        raise ApplyError(found)
+            diagnostics.append(Diagnostic("HP442", summary, why=f"{format_size(free)} are free", hint=hint))
+    if diagnostics:
+        raise ApplyError(diagnostics)
 
 
 def _asked(ask: Callable[[], Answer], name: str) -> Answer:

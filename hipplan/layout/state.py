@@ -1,4 +1,4 @@
-"""What a layout is at one time. A change in place makes another one; which one counts is decided natively."""
+"""The state of a layout. A change in place makes a new one; native code decides which one is current."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WITHOUT_ADDRESS = ("allocation", "stream", "peer")
 
 @dataclass(frozen=True)
 class State:
-    """A program and what was made of it, by name. IndexError for objects released since."""
+    """A program and its native objects, by name. IndexError for objects released since."""
 
     program: Program
     runtime: _core.Runtime
@@ -26,9 +26,9 @@ class State:
     checks: Sequence[Check] = ()
     """What was read back last."""
     bindings: Mapping[str, Any] = field(default_factory=dict)
-    """What the caller passed for the program, by name: it lives as long as it is used."""
+    """What the caller passed for the program, by name; kept alive while it is used."""
     sums: Mapping[str, str] = field(default_factory=dict)
-    """Checksums of bytes that wait to be woken, by where they are."""
+    """Checksums of sleeping bytes, by place."""
 
     @cached_property
     def resources(self) -> dict[str, Resource]:
@@ -36,7 +36,7 @@ class State:
         return {resource.name: resource for resource in self.program.resources}
 
     def address(self, resource: Resource) -> int | None:
-        """Where something begins; None for what has no address."""
+        """A resource's address; None if it has none."""
         if resource.kind in _WITHOUT_ADDRESS:
             return None
         inside = resource.inside if resource.kind in INSIDE else resource.name
@@ -47,7 +47,7 @@ class State:
         return slot is not None and slot in self.snapshot
 
     def address_of(self, name: str) -> int:
-        """Where what a step made begins; of a reservation its aligned base."""
+        """The address of a step's object; of a reservation its aligned base."""
         return self.snapshot.address(self.program.slots[name])
 
     def size_of(self, name: str) -> int:

@@ -1,4 +1,4 @@
-"""Streams of a live layout, for others to enqueue work in."""
+"""Streams of a live layout, for other libraries to enqueue work in."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Stream(Piece):
         torch.cuda.ExternalStream(layout["copy"].handle)
         cuda.core.Stream.from_handle(layout["copy"].handle)    # or what takes an object with __cuda_stream__
 
-    The stream lives as long as the layout, and as the plan has it: as with an address, who enqueues work in it later
-    uses what is gone. Closing waits for the work in it.
+    The stream lives until the layout is closed or a changed plan removes it; do not use its handle afterwards. Closing
+    waits for the work in it.
     """
 
     def __init__(self, handle: int, *arguments: Any) -> None:

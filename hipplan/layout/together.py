@@ -1,4 +1,4 @@
-"""The decision on a change that several ranks make together: between a yes and the commit nothing may come."""
+"""The decision on a change that several ranks make together: nothing may interrupt between the vote and the commit."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from hipplan.program.steps import ImportAllocation
 
 
 class PlacesTaken(Exception):
-    """Ranges cannot be where all ranks were to have them: elsewhere, perhaps."""
+    """The proposed addresses are not free in all ranks; others may be."""
 
 
 class Together(Protocol):
-    """What the ranks of a group say to each other about one change (hipplan.ranks.agreement)."""
+    """The messages of a group's ranks about one change (hipplan.ranks.agreement)."""
 
     @property
     def to_place(self) -> Container[str]:
-        """Names of the ranges that are to come to lie at the same addresses in all ranks: the first of the steps."""
+        """Names of the ranges that need the same addresses in all ranks; their steps come first."""
 
     def placed(self, here: bool) -> bool:
-        """here: they are where they are to be, in this rank. Returns whether they are in all ranks."""
+        """here: whether this rank has its ranges at the proposed addresses. Returns whether all ranks have."""
 
-    def elsewhere(self, way: Difference) -> Difference:
-        """The same with another place for them. Raises GroupError: there is none."""
+    def elsewhere(self, change: Difference) -> Difference:
+        """The same change with other addresses for them. Raises GroupError: there are no more proposals."""
 
     def exchange(self, imports: Sequence[ImportAllocation], share: Callable[[str], int]) -> Mapping[str, int]:
-        """All that this rank makes itself is there. Sends others what of it they map; returns the descriptors of what
-        this one maps, by the names of its steps. The caller closes them. share: a new descriptor of an allocation."""
+        """Called when all objects of this rank exist. Sends other ranks descriptors of memory that they map; returns
+        those that this rank maps, by step name. The caller closes them. share: a new descriptor of an allocation."""
 
     def vote(self, deliver: Callable[[], None]) -> BaseException | None:
-        """Returns when all ranks commit. What it raises rolls back, but GroupInDoubt leaves all as it is, undecided.
-        deliver: lets signals come that have come meanwhile; what they raised too late is returned."""
+        """Returns when all ranks commit. An exception means roll back, except GroupInDoubt: then the change stays
+        undecided. deliver: runs the handlers of delayed signals; an exception that came too late is returned."""
 
 
 class Running(Protocol):
@@ -49,16 +49,16 @@ class Running(Protocol):
 AnyRunning = TypeVar("AnyRunning", bound=Running)
 
 
-def carried_out(way: Difference, make: Callable[[Difference], AnyRunning], ranks: Together | None) -> AnyRunning:
-    """Runs a transaction; again, with other addresses, while those that ranks share cannot be had. Raises as run()."""
+def carried_out(change: Difference, make: Callable[[Difference], AnyRunning], ranks: Together | None) -> AnyRunning:
+    """Runs a transaction; repeats it with other addresses while the shared ones are not free. Raises as run()."""
     while True:
-        transaction = make(way)
+        transaction = make(change)
         try:
             transaction.run()
             return transaction
         except PlacesTaken:
             assert ranks is not None
-            way = ranks.elsewhere(way)
+            change = ranks.elsewhere(change)
 
 
 @contextmanager
@@ -75,7 +75,7 @@ def memory_of_others(
 
 
 def decide_together(ranks: Together, decide: Callable[[], None]) -> None:
-    """Votes, then decides. Raises what vote() raises, and what a signal raised too late, when that is done."""
+    """Votes, then decides. Raises what vote() raises; after the decision, what a signal raised too late."""
     doubt: BaseException | None = None
     late: BaseException | None = None
     try:

@@ -1,7 +1,7 @@
 """PyTorch's own allocations inside a piece of a layout, through torch.cuda.MemPool.
 
-The blocks come from native code (cpp/core/memory_pool.hpp), which PyTorch calls by name. PyTorch keeps what tensors
-free in its cache and gives it back when the pool goes or its cache is emptied; until then it holds leases.
+The blocks come from native code (cpp/core/memory_pool.hpp), which PyTorch calls by name. PyTorch keeps freed tensors'
+blocks in its cache, and frees them with the pool or when its cache is emptied; until then they hold leases.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hipplan.machines.family import family_of
 
 
 class TorchPool:
-    """One piece of a layout on one device, for PyTorch to allocate in. Raises ValueError where that cannot be."""
+    """A piece of a layout on one device, in which PyTorch allocates. Raises ValueError if it is not possible."""
 
     def __init__(self, holding: Holding, name: str) -> None:
         self._holding = holding
@@ -49,7 +49,7 @@ class TorchPool:
         return piece.address, piece.resource.size, self._holding.leases.age
 
     def is_outdated(self) -> bool:
-        """Whether a change in place calls for another one, and no tensor is left in this one. Then it is closed."""
+        """Whether a change in place requires a new pool and this one has no tensors left; then it is closed."""
         if self._place == self._placed():
             return False
         self.trim()
@@ -95,8 +95,8 @@ class TorchPool:
             torch = import_module("torch")
         except ImportError:
             raise RuntimeError("torch_pool needs PyTorch, which is not installed") from None
-        ours = {"cuda": torch.version.cuda, "amd": torch.version.hip}.get(self._family)
-        if ours is None:
+        torch_version = {"cuda": torch.version.cuda, "amd": torch.version.hip}.get(self._family)
+        if torch_version is None:
             raise RuntimeError(f"this PyTorch cannot allocate in memory of the runtime '{self._family}'")
         return torch
 

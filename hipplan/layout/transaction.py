@@ -25,7 +25,7 @@ from hipplan.layout.mover import Callbacks, Mover, OnBytes
 from hipplan.layout.record import Recorder
 from hipplan.layout.state import State
 from hipplan.layout.together import PlacesTaken, Together, decide_together, memory_of_others
-from hipplan.layout.undo import Undone, give_back, retried_text, tell_leaks, wait_until_idle
+from hipplan.layout.undo import Undone, free_retired, report_leaks, retried_text, wait_until_idle
 from hipplan.layout.verify import native_rows, verify
 from hipplan.program.alterations import TakeOut
 from hipplan.program.content_steps import check_files
@@ -48,7 +48,7 @@ class Transaction:
     def __init__(
         self,
         holdings: _core.Holdings,
-        way: Difference,
+        change: Difference,
         *,
         bind: Mapping[str, Any] | None = None,
         on_step: OnStep | None = None,
@@ -64,11 +64,11 @@ class Transaction:
         removed, too.
         """
         self.holdings = holdings
-        self.way = way
+        self.change = change
         self.old: State = holdings.state
         self.retries = 0
         """Calls that were made again, because the driver said NotReady."""
-        self._bindings = still_needed({**self.old.bindings, **(bind or {})}, way.new)
+        self._bindings = still_needed({**self.old.bindings, **(bind or {})}, change.new)
         self._on_step = on_step
         self._on_progress = on_progress
         self._on_bytes = on_bytes
@@ -84,7 +84,7 @@ class Transaction:
         self._callbacks = Callbacks()
         self._hint = ""
         """What to do about the driver call that failed."""
-        self._total = len(way.all_steps)
+        self._total = len(change.all_steps)
         self._change: _core.Change | None = None
         self._checks: Sequence[Check] = ()
         self._sums = dict(self.old.sums)
@@ -95,7 +95,7 @@ class Transaction:
         """Raises ApplyError after rolling back: a driver call failed (HP401), what was read back differs (HP402), an
         address or a binding cannot be had (HP404, HP405). Any other exception rolls back and goes on. LayoutInUse with
         nothing changed; LeakError if the change was made, but something could not be given back."""
-        tell_leaks(_core.take_leaks_here())  # what is in the log at the end is of this
+        report_leaks(_core.take_leaks_here())  # what is in the log at the end is of this
         before = _core.thread_retries()
         try:
             try:
@@ -106,7 +106,7 @@ class Transaction:
                 decide_together(self._together, self._decide)
             undone = self.commit()
         except GroupInDoubt as doubt:
-            doubt.give_back = self.roll_back
+            doubt.undo = self.roll_back
             raise
         except BaseException as error:
             self._stopped(error)
@@ -114,40 +114,40 @@ class Transaction:
 
     def prepare(self) -> None:
         """Makes and alters all of it, reads it back, and fills it. Raises what the first failure raises."""
-        if not self.way.contents:
+        if not self.change.contents:
             self._make()
             self._alter()
             return
         with contextlib.closing(Files()) as files:
-            check_files(self.way.contents, files)
+            check_files(self.change.contents, files)
             self._make()
-            if self.way.saves:
-                wait_until_idle(self.old.runtime, self.way.devices_of_both)
+            if self.change.saves:
+                wait_until_idle(self.old.runtime, self.change.devices_of_both)
                 self._fill(files)
             self._alter()
-            if not self.way.saves:
+            if not self.change.saves:
                 self._fill(files)
         self._seal()
 
     def _make(self) -> None:
-        way, old = self.way, self.old
-        altering = (*way.carries, *way.changes)
+        change, old = self.change, self.old
+        altering = (*change.carries, *change.changes)
         rows = self._begin(altering)
-        self._add(way.additions)
-        if self._check and (way.additions or not altering):
-            made = replace(way.filling, steps=way.additions) if old.program.steps else way.filling
-            self._read_back(made, None if altering or way.seals else rows)
+        self._add(change.additions)
+        if self._check and (change.additions or not altering):
+            made = replace(change.filling, steps=change.additions) if old.program.steps else change.filling
+            self._read_back(made, None if altering or change.seals else rows)
 
     def _alter(self) -> None:
-        way, old = self.way, self.old
-        altering = (*way.carries, *way.changes)
+        change, old = self.change, self.old
+        altering = (*change.carries, *change.changes)
         if altering:
-            if way.takes_out:  # hipMemUnmap does not wait by itself
-                self._step = next(step for step in way.changes if isinstance(step, TakeOut))
-                wait_until_idle(old.runtime, way.devices_of_both)
+            if change.takes_out:  # hipMemUnmap does not wait by itself
+                self._step = next(step for step in change.changes if isinstance(step, TakeOut))
+                wait_until_idle(old.runtime, change.devices_of_both)
             self._advance(altering)
             if self._check:
-                self._read_back(replace(way.filling, steps=way.to_read_back(way.filling)))
+                self._read_back(replace(change.filling, steps=change.to_read_back(change.filling)))
 
     def _add(self, steps: Sequence[Step]) -> None:
         """What is new: this rank's own, then what it maps of others."""
@@ -159,8 +159,8 @@ class Transaction:
         agreed = sum(isinstance(step, Reserve) and step.name in self._together.to_place for step in steps)
         self._place(steps[:agreed], self._together)
         self._advance(steps[agreed:own])
-        making, slots = _core.Snapshot(self._started), self.way.new.slots
-        owned = {step.name: step for step in self.way.new.steps if isinstance(step, CreateAllocation)}
+        making, slots = _core.Snapshot(self._started), self.change.new.slots
+        owned = {step.name: step for step in self.change.new.steps if isinstance(step, CreateAllocation)}
 
         def share(name: str) -> int:
             self._step = owned[name]  # where the driver refuses it
@@ -183,19 +183,19 @@ class Transaction:
             raise PlacesTaken from occupied
 
     def _seal(self) -> None:
-        way = self.way
-        if way.seals:
-            self._advance(way.seals)
+        change = self.change
+        if change.seals:
+            self._advance(change.seals)
             if self._check:
-                touched = replace(way.new, steps=way.to_read_back(way.new))
-                self._read_back(touched if self.old.program.steps else way.new)
+                touched = replace(change.new, steps=change.to_read_back(change.new))
+                self._read_back(touched if self.old.program.steps else change.new)
 
     def commit(self) -> Undone:
         """Commits the change; then releases what it replaces. Raises ValueError where the layout was
         closed meanwhile."""
         if not self._started.committed:
             self._decide()
-        return self._give_back(self.way.new.devices)
+        return self._free_retired(self.change.new.devices)
 
     def _decide(self) -> None:
         if not self._started.commit(self._state):
@@ -205,10 +205,10 @@ class Transaction:
         """Restores the old state and releases what was made."""
         if self._change is not None:
             self._change.roll_back()
-        return self._give_back(self.old.program.devices)
+        return self._free_retired(self.old.program.devices)
 
-    def _give_back(self, devices: Mapping[str, int]) -> Undone:
-        undone = give_back(self.holdings.retired, self._record)
+    def _free_retired(self, devices: Mapping[str, int]) -> Undone:
+        undone = free_retired(self.holdings.retired, self._record)
         self._wait_for(devices)
         return undone
 
@@ -228,28 +228,28 @@ class Transaction:
     def _state(self) -> State:
         """What is being made."""
         return State(
-            self.way.new, self.old.runtime, _core.Snapshot(self._started), self._checks, self._bindings, self._sums
+            self.change.new, self.old.runtime, _core.Snapshot(self._started), self._checks, self._bindings, self._sums
         )
 
     def _begin(self, altering: Sequence[Step]) -> _core.Rows:
         """Gives the rows of all that is made and altered."""
-        way, holdings = self.way, self.holdings
-        self._wait_for(way.devices_of_both)
-        slots, timed = len(way.new.slots), self._record is not None
-        if altering or way.seals or self.old.program.steps:
-            made = ChangeRows(way.new.slots, self.old.program.slots)
-            rows = _core.Rows([*made.rows(way.additions), *made.rows(altering), *made.rows(way.seals)])
-            same, kept = way.kept_slots()
+        change, holdings = self.change, self.holdings
+        self._wait_for(change.devices_of_both)
+        slots, timed = len(change.new.slots), self._record is not None
+        if altering or change.seals or self.old.program.steps:
+            made = ChangeRows(change.new.slots, self.old.program.slots)
+            rows = _core.Rows([*made.rows(change.additions), *made.rows(altering), *made.rows(change.seals)])
+            same, kept = change.kept_slots()
             kept += made.kept
             self._change = _core.Change(holdings, rows, slots, made.extra, same, kept, timed)
         else:
-            rows = native_rows(way.new)
+            rows = native_rows(change.new)
             self._change = _core.Change(holdings, rows, slots, timed=timed)
         if holders := self._change.bar(self._force):
             raise LayoutInUse(in_use(holders, "first delete the arrays and tensors made from it"))
-        if way.new.bindings:
-            gone = {step.name for step in way.gone}
-            self._bound = bound(way.additions, self._bindings, self.old, gone)
+        if change.new.bindings:
+            gone = {step.name for step in change.gone}
+            self._bound = bound(change.additions, self._bindings, self.old, gone)
             self._change.bind(self._bound)
         return rows
 
@@ -261,7 +261,7 @@ class Transaction:
         while change.done < end:
             self._step = None  # what a signal's handler raises meanwhile is no step's
             done = change.done
-            self._tell(steps[done - begin])
+            self._call_on_step(steps[done - begin])
             failure: BaseException | None = None
             try:
                 change.advance(end if self._on_step is None else done + 1)
@@ -298,8 +298,8 @@ class Transaction:
 
     def _fill(self, files: Files) -> None:
         mover = Mover(self._state, files, self._on_bytes, self._callbacks, self.old, self._sums)
-        for step in self.way.contents:
-            self._tell(step)
+        for step in self.change.contents:
+            self._call_on_step(step)
             self._step = step
             began, retries = monotonic_ns(), _core.thread_retries()
             failure: BaseException | None = None
@@ -316,7 +316,7 @@ class Transaction:
             self._number += 1
         self._step = None
 
-    def _tell(self, step: Step) -> None:
+    def _call_on_step(self, step: Step) -> None:
         """Those who look, of the step that comes. Raises what they raise."""
         if self._on_progress is not None:
             self._callbacks.call(self._on_progress, self._number, self._total)
@@ -328,7 +328,7 @@ class Transaction:
         """Rolls back, unless the decision has fallen already."""
         try:
             if self._change is not None and self._change.committed:
-                self._give_back(self.way.new.devices)
+                self._free_retired(self.change.new.devices)
                 raise error
             if isinstance(error, _core.HipError):
                 self._hint = hint_for(error, self._step, self.old.runtime)
@@ -373,22 +373,22 @@ class Transaction:
         changed = tuple(_core.take_leaks_here())  # else they are never reported
         notes = (*notes, *(f"not restored: {line}" for line in changed))
         if isinstance(error, _core.HipError) and not callers_own:
-            found = [refused(error, step, f"{self._number + 1} of {self._total}", self._hint, notes)]
+            diagnostics = [refused(error, step, f"{self._number + 1} of {self._total}", self._hint, notes)]
             call, code = error.call, error.code
         elif isinstance(error, ApplyError):
             *others, last = error.diagnostics
-            found = [*others, replace(last, notes=(*last.notes, *notes))]
+            diagnostics = [*others, replace(last, notes=(*last.notes, *notes))]
             call, code = "", 0
         elif isinstance(error, (OSError, ValueError)) and step is not None and not callers_own:  # a file to register
-            found = [unusable_memory(step, error, notes)]
+            diagnostics = [unusable_memory(step, error, notes)]
             call, code = "", 0
         else:
-            found = undone.diagnostics()
+            diagnostics = undone.diagnostics()
             if changed:
-                found.append(Diagnostic("HP403", "something could not be restored", notes=changed))
-            if found:
-                error.__cause__ = ApplyError(found, undone=undone, not_as_it_was=changed)
+                diagnostics.append(Diagnostic("HP403", "something could not be restored", notes=changed))
+            if diagnostics:
+                error.__cause__ = ApplyError(diagnostics, undone=undone, not_as_it_was=changed)
             return error
-        found += undone.diagnostics()
+        diagnostics += undone.diagnostics()
         name = step.name if step is not None else getattr(error, "step", "")
-        return ApplyError(found, step=name, call=call, code=code, undone=undone, not_as_it_was=changed)
+        return ApplyError(diagnostics, step=name, call=call, code=code, undone=undone, not_as_it_was=changed)

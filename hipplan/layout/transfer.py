@@ -141,14 +141,14 @@ class UnderWay:
         """Lets go of those that are done; gives the others. A forked child has none."""
         if self._process != os.getpid():
             return ()
-        for one in list(self._all):
-            if one.done:
-                self._remove(one)
+        for transfer in list(self._all):
+            if transfer.done:
+                self._remove(transfer)
         return tuple(self._all)
 
     def explained(self, in_use: Diagnostic) -> Diagnostic:
         """Why memory is in use, with what is under way in it."""
-        names = ", ".join(dict.fromkeys(f"'{one.name}'" for one in self.settle()))
+        names = ", ".join(dict.fromkeys(f"'{transfer.name}'" for transfer in self.settle()))
         if not names:
             return in_use
         summary = f"the layout is in use: bytes are on their way to {names}"
@@ -158,19 +158,19 @@ class UnderWay:
 
     def wait_for_threads(self) -> None:
         """Until no thread of the host moves bytes. What a signal's handler raises goes on: nothing is lost by it."""
-        self._wait(None, lambda one: not one.ordered)
+        self._wait(None, lambda transfer: not transfer.ordered)
 
     def wait(self, patience_s: float, *, stop: bool = False) -> None:
         """Until all are done, but no longer than so many seconds. stop: threads of the host end early."""
-        for one in self.settle():
+        for transfer in self.settle():
             if stop:
-                one.stop()
-        self._wait(patience_s, lambda one: True)
+                transfer.stop()
+        self._wait(patience_s, lambda transfer: True)
 
     def _wait(self, patience_s: float | None, which: Callable[[Transfer], bool]) -> None:
         end = None if patience_s is None else time.monotonic() + patience_s
         pause_s = _FIRST_PAUSE_S
-        while any(which(one) for one in self.settle()):
+        while any(which(transfer) for transfer in self.settle()):
             if end is not None and time.monotonic() >= end:
                 return
             time.sleep(pause_s)

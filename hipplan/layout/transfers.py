@@ -55,22 +55,22 @@ class Moves:
         self._leases.clear()
 
     def fill(self, name: str, value: float | bool, dtype: str) -> Transfer | None:
-        with self._told(name):
+        with self._as_apply_errors(name):
             return self._do(contents.fill(self.memory, name, number(value), dtype))
 
     def copy(self, name: str, source: str) -> Transfer | None:
-        with self._told(name):
+        with self._as_apply_errors(name):
             return self._do(contents.copy(self.memory, name, source))
 
     def load(self, name: str, path: str, keys: Mapping[str, Any]) -> Transfer | None:
         """keys: as in a plan's contents."""
-        with self._told(name):
+        with self._as_apply_errors(name):
             taken = contents.load(self.memory, name, _content(path, keys), path)
             return self._do(contents.together([(name, taken)]))
 
     def save(self, name: str, path: str) -> None:
         """Into a new file that takes the old one's place when it is complete."""
-        with self._told(name):
+        with self._as_apply_errors(name):
             header, members = _laid_out(self.memory, name, path)
             parts = tuple(part for member in members for part in self.memory.parts(member.name, "r"))
             step = Save(name=name, origin=None, file=path, parts=parts, header=header)
@@ -79,14 +79,14 @@ class Moves:
 
     def read(self, name: str, numpy: Any, dtype: object) -> Any:
         """A new array."""
-        with self._told(name):
+        with self._as_apply_errors(name):
             parts = self.memory.parts(name, "r")
             array = arrays.empty(numpy, self.memory.by_name[name], dtype)
             self._plainly(name, parts).read(name, parts, array.ctypes.data)
             return array
 
     def write(self, name: str, numpy: Any, array: Any) -> None:
-        with self._told(name):
+        with self._as_apply_errors(name):
             parts = self.memory.parts(name, "rw")
             given = arrays.fitting(numpy, self.memory.by_name[name], array)
             self._plainly(name, parts).write(name, parts, given.ctypes.data)
@@ -146,7 +146,7 @@ class Moves:
         return Mover(holding.state, files, self._on_bytes, self._callbacks)
 
     @contextlib.contextmanager
-    def _told(self, name: str) -> Iterator[None]:
+    def _as_apply_errors(self, name: str) -> Iterator[None]:
         """What can go wrong as ApplyError, with a diagnostic; what on_bytes raises as it is."""
         try:
             yield

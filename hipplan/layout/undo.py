@@ -1,7 +1,7 @@
-"""Giving back: wait for the devices that can reach the memory, then what is retired, latest first.
+"""Frees objects: waits for the devices that can access them, then frees what is retired, latest first.
 
-The same for roll back, change and teardown. A failure does not stop the rest: it is reported by name. It runs natively
-in one call that cannot be interrupted; a native thread waits, so that the wait for a device can be abandoned.
+The same for roll back, change and teardown. A failure does not stop the rest: it is reported by name. It is one native
+call that cannot be interrupted; a native thread waits for the devices, so that the wait can be abandoned.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ STICKY = {
     "hipErrorAssert",
     "hipErrorLaunchFailure",
 }
-"""After one of these every further call on the device says the same until the process ends."""
+"""After one of these errors every call on the device fails with it until the process ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One thing that could not be undone, or waited for."""
+    """An object or alteration that could not be undone, or a device that could not be waited for."""
 
     name: str
     """The plan's name."""
@@ -56,7 +56,7 @@ class Failure:
     lost: bool
     """False for a wait that failed: then nothing is lost by it."""
     is_change: bool = False
-    """A change to something that stays, which could not be taken back."""
+    """An alteration of an object that stays, which could not be undone."""
 
     def diagnostic(self) -> Diagnostic:
         if self.is_change:
@@ -73,21 +73,21 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """What came of giving back."""
+    """The outcome of a roll back, the end of a change or a teardown."""
 
     count: int
     """Objects released."""
     failures: tuple[Failure, ...] = ()
     kept: tuple[str, ...] = ()
-    """Names of what waits for its views to be let go: closed by force."""
+    """Names of objects that are kept until their views end, after close(force=True)."""
     restored: int = 0
-    """Changes to objects that stay, taken back."""
+    """Alterations of objects that stay, undone."""
     retries: int = 0
     """Calls repeated because the driver returned NotReady."""
     ranks: tuple[int, ...] = ()
-    """Ranks of the group that still hold what they share with this one, after close() has waited."""
+    """Ranks that have not closed their shared layout, after close() has waited for them."""
     interrupt: BaseException | None = None
-    """What was raised into the wait (KeyboardInterrupt): for the caller to raise when all is done."""
+    """The exception of a signal during the wait (KeyboardInterrupt): the caller raises it at the end."""
 
     @property
     def leaks(self) -> tuple[str, ...]:
@@ -95,11 +95,11 @@ class Undone:
         return tuple(failure.name for failure in self.failures if failure.lost)
 
     def diagnostics(self) -> list[Diagnostic]:
-        """One for each failure; one for all that a lost device, or a busy one, has taken with it."""
+        """One for each failure; a single one for all objects on a lost or busy device."""
         shared = [failure for failure in self.failures if failure.error in STICKY or not failure.call]
         if not shared:
             return [failure.diagnostic() for failure in self.failures]
-        # A range that could not even be tried, because what is mapped in it is lost, goes with the rest.
+        # Ranges that were not freed because a lost mapping is inside belong to the same failure.
         shared += [failure for failure in self.failures if failure.arguments.startswith("not called")]
         return [_for_all(shared), *(failure.diagnostic() for failure in self.failures if failure not in shared)]
 
@@ -128,7 +128,7 @@ NOTHING = Undone(0)
 
 
 def retried_text(count: int) -> str:
-    """For reports: how often calls were made again."""
+    """For reports: how often calls were repeated."""
     return f"{count} call{'s' if count > 1 else ''} repeated because the driver returned NotReady"
 
 
@@ -146,10 +146,10 @@ def _for_all(failures: list[Failure]) -> Diagnostic:
     return Diagnostic("HP410", summary, why=why, hint=hint, notes=(first.driver, names))
 
 
-def give_back(retired: _core.Retired, record: UndoRecord | None = None) -> Undone:
-    """Gives back what a layout has no more use for, but for what views are out of. Never raises for the driver's sake.
+def free_retired(retired: _core.Retired, record: UndoRecord | None = None) -> Undone:
+    """Frees retired objects, except those with views. Driver errors are in the result, never raised.
 
-    The wait can be interrupted only where there is something to wait for; what was raised is then in the answer.
+    An exception of a signal during the wait is in the result, too.
     """
     if not retired.any:
         return NOTHING
@@ -157,7 +157,7 @@ def give_back(retired: _core.Retired, record: UndoRecord | None = None) -> Undon
     owned = retired.contents() if record else []
     report = _core.UndoReport()
     work = _core.UndoRun(retired, patience())
-    undone = _undone(work, report, work.run(report, _tell_busy, _tell_interrupted))
+    undone = _undone(work, report, work.run(report, _on_busy, _on_interrupt))
     if record:
         record.undone(owned, retired.contents(), undone, began)
     return undone
@@ -183,14 +183,14 @@ def _undone(work: _core.UndoRun, report: _core.UndoReport, interrupt: BaseExcept
     return Undone(report.freed, tuple(failures), kept, report.restored, work.retried, interrupt=interrupt)
 
 
-def give_back_waiting() -> BaseException | None:
-    """Tries again what waited for views, which may be gone by now. A failure goes to the log: any caller that could be
-    told has left. Gives what was raised into the waits, such as KeyboardInterrupt: for the caller to raise."""
+def free_waiting() -> BaseException | None:
+    """Frees objects that waited for views, if those have ended. Failures are logged, because the layout's caller has
+    returned. Returns the exception of a signal, such as KeyboardInterrupt, for the caller to raise."""
     interrupt: BaseException | None = None
     for retired in _waiting():
         if retired.waits:
             continue
-        undone = give_back(retired)
+        undone = free_retired(retired)
         if not undone.kept:
             _core.remove_waiting(retired)
         for failure in undone.diagnostics():
@@ -200,16 +200,16 @@ def give_back_waiting() -> BaseException | None:
 
 
 def _waiting() -> list[_core.Retired]:
-    """What waits for views of layouts that are closed or gone."""
-    found: list[_core.Retired] = []
-    for place in range(_core.waiting()):  # mostly none: an exception that ends it would cost each apply 0.1 ms
+    """Retired objects of closed or destroyed layouts that wait for views."""
+    waiting: list[_core.Retired] = []
+    for place in range(_core.waiting()):  # mostly none: ending the loop by IndexError would cost each apply 0.1 ms
         with contextlib.suppress(IndexError):  # another thread was quicker
-            found.append(_core.Retired(place))
-    return found
+            waiting.append(_core.Retired(place))
+    return waiting
 
 
 def wait_until_idle(runtime: _core.Runtime, devices: Mapping[str, int]) -> None:
-    """Waits for devices. Raises HipError, and at once what a signal raises: nothing is lost by that."""
+    """Waits for devices. Raises HipError; and what a signal raises, at once, because nothing is lost then."""
     waiting = _core.IdleWait(runtime, [*devices.values()])
     patience_s = max(_LOOK_S, patience())
     if not waiting.wait(patience_s) and (busy := waiting.busy) is not None:
@@ -220,16 +220,16 @@ def wait_until_idle(runtime: _core.Runtime, devices: Mapping[str, int]) -> None:
         raise error
 
 
-def tell_leaks(lines: Sequence[str]) -> None:
+def report_leaks(lines: Sequence[str]) -> None:
     """Reports leaks of layouts that were dropped without close()."""
     for line in lines:
         log.error("not released: %s", line)
 
 
 def hurry() -> str:
-    """The answer to an interrupt while objects are released; empty if none are.
+    """Handles an interrupt while objects are freed: abandons the wait for a device that has been busy for too long.
 
-    This abandons the wait for a device that is past its time.
+    Returns a message for the user; empty if no objects are being freed.
     """
     return "; ".join(_hurried(work) for work in _core.UndoRun.active() if not work.finished)
 
@@ -242,13 +242,13 @@ def _hurried(work: _core.UndoRun) -> str:
     return f"still {what}: please wait, stopping now would lose memory"
 
 
-def _tell_interrupted() -> None:
+def _on_interrupt() -> None:
     log.warning("%s", hurry())
 
 
-def _tell_busy(device: str) -> None:
+def _on_busy(device: str) -> None:
     text = "device '%s' is still busy after %g s; its memory cannot be released before it is idle"
-    if threading.current_thread() is threading.main_thread():  # no other thread gets an interrupt
+    if threading.current_thread() is threading.main_thread():  # only the main thread gets interrupts
         text += ". Interrupt to stop waiting for it"
     log.warning(text, device, patience())
 
@@ -257,7 +257,7 @@ def patience() -> float:
     """Seconds after which a busy device is reported, and an interrupt ends the wait for it. HIPPLAN_IDLE_NOTICE."""
     try:
         return idle_notice_s()
-    except SettingError:  # set since the runtime was chosen: nothing may fail in an undo, and least of all this
+    except SettingError:  # changed since the runtime was chosen: an undo must not fail because of it
         return IDLE_NOTICE_S
 
 

@@ -1,4 +1,4 @@
-"""Change a live layout in place: which program it is to become, and the way there."""
+"""Changes a live layout in place: finds the new program and runs the change to it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hipplan.layout.mover import OnBytes
 from hipplan.layout.state import State
 from hipplan.layout.together import carried_out
 from hipplan.layout.transaction import OnStep, Transaction
-from hipplan.layout.undo import give_back
+from hipplan.layout.undo import free_retired
 from hipplan.program import contents, extend, peak, pieces, resize
 from hipplan.program.alterations import refuse
 from hipplan.program.content_steps import Staging
@@ -31,7 +31,7 @@ Meet = Callable[[Program], Program]
 def change(
     holding: Holding,
     call: str,
-    way: Callable[[State, Meet], Difference],
+    find_change: Callable[[State, Meet], Difference],
     *,
     bind: Mapping[str, Any] | None = None,
     on_step: OnStep | None = None,
@@ -39,23 +39,23 @@ def change(
     check: bool = True,
     force: bool = False,
 ) -> Difference:
-    """Changes the layout. One at a time: waits for a change that another thread makes.
+    """Changes the layout, after waiting for a change in another thread.
 
-    call: what the ranks of the layout's group do together; empty: this one does it alone. way: what to do, of the
-    layout as it is then; it is given what makes a program one that also maps what other ranks make. force: views of
-    what goes stay, and look at nothing.
+    call: the name of the call that all ranks of the layout's group make; empty: this rank makes it alone. find_change:
+    returns the change from the current state; its second argument adds memory of other ranks to a program. force: frees
+    memory that has views.
 
-    Raises ApplyError after rolling back, LayoutInUse with nothing changed, LeakError if the layout has changed but
-    something could not be given back; of a group also GroupError and GroupInDoubt.
+    Raises ApplyError after rolling back, LayoutInUse with nothing changed, LeakError if the layout has changed but an
+    object could not be freed; in a group also GroupError and GroupInDoubt.
     """
     with holding.lock, ExitStack() as group:
         if holding.is_forked:
-            holding.require_open()  # which reports to no other rank
+            holding.require_open()  # raises, before an agreement begins
         agreement = group.enter_context(holding.ranks.agreeing(call)) if holding.ranks and call else None
         holding.require_open()
         _require_own(holding, call)
         _require_at_rest(holding)
-        difference = way(holding.state, partial(_met, holding, agreement))
+        difference = find_change(holding.state, partial(_met, holding, agreement))
         peak.require_capacity(difference)
         if agreement is not None and not agreement.has_met:
             agreement.plans(None)
@@ -63,10 +63,10 @@ def change(
         if record is not None:
             record.changed(difference.in_a_line())
 
-        def make(way: Difference) -> Transaction:
+        def make(difference: Difference) -> Transaction:
             return Transaction(
                 holding.native,
-                way,
+                difference,
                 bind=bindings(bind),
                 on_step=on_step,
                 on_bytes=on_bytes,
@@ -76,15 +76,15 @@ def change(
                 force=force,
             )
 
-        return _watched(holding, difference, lambda: carried_out(difference, make, agreement).way)
+        return _watched(holding, difference, lambda: carried_out(difference, make, agreement).change)
 
 
-def _watched(holding: Holding, way: Difference, carry_out: Callable[[], Difference]) -> Difference:
-    """Carries a change out, and calls the watches of its memory before and after. Raises as change()."""
+def _watched(holding: Holding, difference: Difference, carry_out: Callable[[], Difference]) -> Difference:
+    """Runs a change, and calls the watches of its memory before and after. Raises as change()."""
     watches = holding.watches
-    _tell_watches(holding, way)
+    _call_watches(holding, difference)
     holding.under_way.settle()
-    if way.contents or any(step.makes == "stream" for step in way.gone):
+    if difference.contents or any(step.makes == "stream" for step in difference.gone):
         holding.under_way.wait_for_threads()  # they use the same pinned memory and streams
     try:
         done = carry_out()
@@ -92,7 +92,7 @@ def _watched(holding: Holding, way: Difference, carry_out: Callable[[], Differen
         watches.after(holding.state, is_failing=True)
         raise LayoutInUse(holding.under_way.explained(busy.diagnostics[0])) from None
     except GroupInDoubt as doubt:
-        holding.in_doubt, doubt.give_back = doubt.give_back, holding.settle
+        holding.in_doubt, doubt.undo = doubt.undo, holding.settle
         raise
     except BaseException:
         watches.after(holding.state, is_failing=True)
@@ -101,11 +101,11 @@ def _watched(holding: Holding, way: Difference, carry_out: Callable[[], Differen
     return done
 
 
-def _tell_watches(holding: Holding, way: Difference) -> None:
-    """Before anything happens. Raises what a callback raises, with nothing changed."""
+def _call_watches(holding: Holding, difference: Difference) -> None:
+    """Calls the watches before a change. Raises what a callback raises, with nothing changed."""
     state = holding.state
     try:
-        holding.watches.before(state, way)
+        holding.watches.before(state, difference)
         if holding.state is not state:
             raise refuse("on_unmap changed the layout", hint="change the layout at another time")
     except BaseException:
@@ -114,7 +114,7 @@ def _tell_watches(holding: Holding, way: Difference) -> None:
 
 
 _OF_ATTACHED = ("", "seal", "unseal")
-"""Calls that change nothing of the memory."""
+"""Calls that do not change the memory."""
 
 
 def _require_own(holding: Holding, call: str) -> None:
@@ -126,12 +126,13 @@ def _require_own(holding: Holding, call: str) -> None:
 
 
 def _require_at_rest(holding: Holding) -> None:
-    """Raises ApplyError (HP420): a change is under way, or was left damaged; and what interrupts the end of another."""
+    """Frees what an earlier change has left. Raises ApplyError (HP420) during a change or after a damaged one; and what
+    a signal raises."""
     holdings = holding.native
     if holdings.changing:
         raise refuse("the layout is being changed already", why="changes cannot be nested")
     if holdings.retired.freeable:  # an interrupt stopped the end of an earlier change
-        undone = give_back(holdings.retired, holding.record)
+        undone = free_retired(holdings.retired, holding.record)
         for failure in undone.diagnostics():
             log.error("%s", failure)
         if undone.interrupt is not None:
@@ -141,7 +142,7 @@ def _require_at_rest(holding: Holding) -> None:
 
 
 def _met(holding: Holding, agreement: Agreement | None, program: Program) -> Program:
-    """The program that also maps what other ranks make."""
+    """The program that also maps memory of other ranks."""
     if agreement is None:
         return program
     return agreement.meet(program, holding.state.runtime, holding.state.program)
@@ -171,16 +172,16 @@ def shrink(holding: Holding, name: str, by: Size | None, to: Size | None) -> Dif
 
 
 def become(holding: Holding, call: str, other: Callable[[Program, State], Program]) -> Difference:
-    """other: the program to become, of that which the layout has, with its memory in one piece each."""
+    """Changes the layout's program. other: returns the new program, from the current one as planned."""
 
-    def way(state: State, meet: Meet) -> Difference:
+    def find_change(state: State, meet: Meet) -> Difference:
         return pieces.lead(state.program, meet(other(pieces.as_planned(state.program), state)))
 
-    return change(holding, call, way)
+    return change(holding, call, find_change)
 
 
 def make_lanes(holding: Holding, staging: Staging) -> Difference:
-    """What moves bytes to and from devices, which stays with the layout."""
+    """Adds streams and staging memory to the layout, for moving bytes."""
     return become(holding, "", lambda program, _: contents.with_lanes(program, staging))
 
 

@@ -1,6 +1,6 @@
-"""After apply: read back what HIP can tell, and compare it with what the steps asked for.
+"""Reads back what HIP reports about a layout, and compares it with the steps.
 
-One function per kind of step. A check says what was compared; success is observed, not assumed.
+One function for each kind of step.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from hipplan.program.advice import NOWHERE, Piece, pieces
 from hipplan.program.program import Program
 from hipplan.program.rows import rows_of
 
-_TOLD_FLAGS = frozenset({"mapped"})
-"""Those flags of hipHostMalloc that hipHostGetFlags gives back on every runtime: CUDA does not tell portable
-where several devices are in use."""
+_REPORTED_FLAGS = frozenset({"mapped"})
+"""The flags of hipHostMalloc that hipHostGetFlags returns on every runtime: CUDA does not return portable if several
+devices are in use."""
 
 
 SHOWN_MAX = 20
@@ -42,7 +42,7 @@ class Checks(Sequence[Check]):
         """Checks of single steps by the step's number; the managed ranges come last."""
 
     def mismatches(self) -> list[Check]:
-        if self._readings.as_desired and all(one.ok for some in self._by_step.values() for one in some):
+        if self._readings.as_desired and all(check.ok for checks in self._by_step.values() for check in checks):
             return []
         return [check for check in self if not check.ok]
 
@@ -56,25 +56,27 @@ class Checks(Sequence[Check]):
 
     def _summary(self, differ: list[Check]) -> str:
         checks = counted(len(self), "check")
-        one = len(differ) == 1
+        is_single = len(differ) == 1
         return (
-            f"{len(differ)} of {checks} differ{'s' * one} from the plan" if differ else f"{checks}, all match the plan"
+            f"{len(differ)} of {checks} differ{'s' * is_single} from the plan"
+            if differ
+            else f"{checks}, all match the plan"
         )
 
     @cached_property
     def _all(self) -> tuple[Check, ...]:
         values = iter(self._readings.values)
-        found: list[Check] = []
+        checks: list[Check] = []
         for number, step in enumerate(self._program.steps):
             match step:
                 case steps.CreateAllocation():
-                    found += _allocation(step, values)
+                    checks += _allocation(step, values)
                 case steps.Map():
-                    found += _mapping(step, values)
+                    checks += _mapping(step, values)
                 case steps.SetAccess():
-                    found += _access(step, self._program, values)
-            found += self._by_step.get(number, ())
-        return (*found, *self._by_step.get(len(self._program.steps), ()))
+                    checks += _access(step, self._program, values)
+            checks += self._by_step.get(number, ())
+        return (*checks, *self._by_step.get(len(self._program.steps), ()))
 
     def __len__(self) -> int:
         return len(self._all)
@@ -90,7 +92,7 @@ class Checks(Sequence[Check]):
 def verify(state: State, program: Program | None = None, rows: _core.Rows | None = None) -> Checks:
     """Reads everything back. Raises HipError if a query fails.
 
-    program: the one whose steps are read back; left out, the state's. rows: of its steps, where they are at hand.
+    program: whose steps are read back; default: the state's. rows: its native rows, if they exist already.
     """
     program = program or state.program
     rows = rows or native_rows(program, state.program.slots)
@@ -103,9 +105,9 @@ def verify(state: State, program: Program | None = None, rows: _core.Rows | None
 
 
 def native_rows(program: Program, slots: Mapping[str, int] | None = None) -> _core.Rows:
-    """The steps of a program as the compiled part wants them, but for its contents; kept with the program, which may
-    be applied and read back many times. slots: where its objects are, if not where it says itself."""
-    memory = vars(program)  # where cached_property keeps things too
+    """The native rows of a program's steps, without its contents; cached, because a program may be applied and read
+    back many times. slots: in place of the program's own."""
+    memory = vars(program)  # cached_property stores its values here too
     if "native_rows" not in memory:
         memory["native_rows"] = _core.Rows(rows_of(program.making, program.slots if slots is None else slots))
     rows: _core.Rows = memory["native_rows"]
@@ -128,14 +130,14 @@ def _mapping(step: steps.Map, values: Iterator[int]) -> Iterator[Check]:
 
 
 def _access(step: steps.SetAccess, program: Program, values: Iterator[int]) -> Iterator[Check]:
-    """Of every device of the plan: who was not named must have no access. The host cannot be asked."""
+    """The access of every device of the plan; one that is not named must have none. HIP does not report the host's."""
     desired = dict(step.rights)
     for (name, ordinal), current in zip(program.devices.items(), values):  # noqa: B905
         yield Check(step.name, f"access of {name}", desired.get(ordinal, "none"), word_of("access", current))
 
 
 def read_back(step: steps.Step, state: State) -> Iterator[Check]:
-    """What HIP can tell about one step. Of a stream, a peer link or a wait it can tell nothing."""
+    """Checks of one step. HIP reports nothing about a stream, a peer link or a wait."""
     match step:
         case steps.Reserve(alignment=alignment) if alignment:
             rest = state.address_of(step.name) % alignment
@@ -158,15 +160,15 @@ def _device_buffer(step: steps.CreateDeviceBuffer, state: State) -> Iterator[Che
     yield Check(step.name, "device", str(step.device), str(have.device))
     base, size = state.runtime.address_range_of(address)
     desired = f"{step.size} at {address:#x}"
-    # A runtime may round the size up; then what is there contains what was asked for.
+    # A runtime may round the size up.
     current = desired if size >= step.size and base == address else f"{size} at {base:#x}"
     yield Check(step.name, "range", desired, current)
 
 
 def _pinned(step: steps.CreatePinnedBuffer, state: State) -> Iterator[Check]:
     yield _kind(step.name, "host", state)
-    if asked := _TOLD_FLAGS.intersection(step.flags):
-        # Of the other flags runtimes do not tell, and they may set more than was asked.
+    if asked := _REPORTED_FLAGS.intersection(step.flags):
+        # Runtimes do not report the other flags, and may set more flags than requested.
         have = asked.intersection(state.runtime.host_flags(state.address_of(step.name)))
         yield Check(step.name, "flags", ", ".join(sorted(asked)), ", ".join(sorted(have)) or "none")
     if step.near:
@@ -178,10 +180,14 @@ def _kind(name: str, kind: str, state: State) -> Check:
 
 
 def _pages(name: str, node: int, state: State) -> Iterator[Check]:
-    """Of memory that is to be on a node: where its pages are, of those that the kernel tells of."""
-    found = _core.page_nodes(state.address_of(name), state.size_of(name)) if node >= 0 else {}
-    if found:
-        others = [f"{counted(pages, 'page')} on {one}" for one, pages in sorted(found.items()) if one != node]
+    """For memory that must be on a NUMA node: the nodes of its pages, as far as the kernel reports them."""
+    page_counts = _core.page_nodes(state.address_of(name), state.size_of(name)) if node >= 0 else {}
+    if page_counts:
+        others = [
+            f"{counted(pages, 'page')} on {other_node}"
+            for other_node, pages in sorted(page_counts.items())
+            if other_node != node
+        ]
         yield Check(name, "NUMA node", str(node), ", ".join(others) or str(node))
 
 
@@ -197,7 +203,7 @@ def _managed_checks(todo: list[steps.Step], state: State) -> Iterator[Check]:
             advised.setdefault(step.name, []).append(step)
     sizes = {s.name: s.size for s in todo if isinstance(s, steps.CreateManagedBuffer)}
     for name, wanted in advised.items():
-        # Not every runtime knows coherency, but where it was advised it has been heard.
+        # Not every runtime has coherency advice; if the advice succeeded, this one has.
         coherency = any(isinstance(step, steps.Advise) and "coarse_grain" in step.advice for step in wanted)
         for piece in pieces(wanted, sizes[name]):
             yield from _piece_checks(name, piece, state, coherency)
@@ -216,7 +222,7 @@ def _piece_checks(name: str, piece: Piece, state: State, coherency: bool) -> Ite
         yield Check(name, f"coarse grain {where}", str(piece.coarse_grain), current_value("coarse_grain"))
     if piece.prefetched != NOWHERE:  # a prefetch by other code, or of an earlier plan, cannot be undone
         yield Check(name, f"last prefetch {where}", str(piece.prefetched), current_value("last_prefetch"))
-    # The CPU is left out, even where it was advised.
+    # HIP omits the CPU, even if it was advised.
     desired = sorted(piece.accessed_by - {steps.CPU_ORDINAL})
     current = sorted(set(state.runtime.accessed_by(address, size)) - {steps.CPU_ORDINAL})
     yield Check(name, f"accessed by {where}", str(desired), str(current))

@@ -1,7 +1,7 @@
 """Pieces of a live layout as NumPy, PyTorch and CuPy see them: zero copy, each view a lease.
 
-Three protocols. DLPack for everything; `__cuda_array_interface__` for device memory; the buffer protocol
-where the CPU may look. A lease ends when the array, tensor or buffer is deleted, from any thread.
+Three protocols: DLPack for everything; `__cuda_array_interface__` for device memory; the buffer protocol for memory
+that the CPU may access. A lease ends when the array, tensor or buffer is deleted, from any thread.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Piece(_core.Window):
         numpy.asarray(layout["staging"].view("f32", (1024, 1024)))
         torch.from_dlpack(layout["cache.pages"])
 
-    It is in C order. Taking a Piece holds nothing; an array or tensor made from it holds a lease, and a
-    layout with leases out does not close.
+    It is in C order. A Piece itself holds no lease; an array or tensor made from it does, and a layout with leases
+    cannot be closed.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Piece(_core.Window):
         shape: Sequence[int] | None = None,
         chosen: bool = False,
     ) -> None:
-        """chosen: on() has said whom the view is for."""
+        """chosen: whether on() has chosen the place."""
         if dtype is None:
             dtype = BY_NAME[resource.dtype] if resource.dtype else BYTE
             shape = resource.shape if resource.dtype else (resource.size,)
@@ -71,12 +71,12 @@ class Piece(_core.Window):
 
     @property
     def resource(self) -> Resource:
-        """What the plan makes of it."""
+        """Its description in the program."""
         return self._resource
 
     @property
     def address(self) -> int | None:
-        """Where it begins, for the device and the host alike; None where it has no address."""
+        """Its address, the same for the device and the host; None if it has none."""
         return self._address
 
     @property
@@ -112,9 +112,9 @@ class Piece(_core.Window):
 
     @property
     def device_pointer(self) -> int | None:
-        """Where devices see it. Pinned and registered memory may have another address for them than for the host.
+        """Its address for devices, which may differ from the host's for pinned and registered memory.
 
-        Raises HipError once the memory is gone. Source: hipHostGetDevicePointer.
+        Raises HipError once the memory is freed. Source: hipHostGetDevicePointer.
         """
         if self.kind not in ("pinned", "registered") or self.address is None:
             return self.address
@@ -164,7 +164,7 @@ class Piece(_core.Window):
     def on(self, where: str) -> Piece:
         """The same bytes for another place with access: a device of the plan, `host`, `pinned`, `managed`.
 
-        Raises BufferError for who may not.
+        Raises BufferError for a place without access.
         """
         self._require_memory()
         if where not in self._places:
@@ -183,11 +183,11 @@ class Piece(_core.Window):
     ) -> Any:
         """A capsule for numpy.from_dlpack, torch.from_dlpack, cupy.from_dlpack. Raises BufferError.
 
-        stream: checked; what a layout holds is complete, so there is nothing to wait for.
-        dl_device: any device that may look. For the CPU the bytes are copied if it may not (and copy allows).
+        stream: checked; a layout's memory is complete, so there is nothing to wait for.
+        dl_device: any device with access. For a CPU without access the bytes are copied, if copy allows.
         """
         self._require_memory()
-        place = self._asked_for(dl_device)
+        place = self._place_for(dl_device)
         versioned = max_version is not None and max_version[0] >= 1
         dtype = (self.dtype.code, self.dtype.bits)
         if copy or place is None:
@@ -217,7 +217,7 @@ class Piece(_core.Window):
             raise AttributeError(f"the CUDA array interface has no {self.dtype}; use DLPack")
         self._require_one_runtime(self._place)
         lease = _core.Lease(self)
-        self._require_told_device(self._place)
+        self._require_driver_device(self._place)
         self._lease = lease
         return {
             "shape": self.shape,
@@ -229,7 +229,7 @@ class Piece(_core.Window):
         }
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        """Asked where the buffer protocol said no, which NumPy forgets: says it again. Raises BufferError."""
+        """NumPy calls it after the buffer protocol failed, and drops that error; this raises the BufferError again."""
         import numpy
 
         return numpy.asarray(memoryview(self), dtype=dtype)
@@ -249,7 +249,7 @@ class Piece(_core.Window):
             dtype=dtype, shape=shape, chosen=chosen or self._chosen,
         )  # fmt: skip
 
-    def _asked_for(self, dl_device: tuple[int, int] | None) -> Place | None:
+    def _place_for(self, dl_device: tuple[int, int] | None) -> Place | None:
         """The place a consumer wants; None: the CPU, which needs a copy."""
         if dl_device is None:
             return self._place
@@ -273,8 +273,9 @@ class Piece(_core.Window):
                 "its own (PyTorch) before the first apply; then hipplan uses that one"
             )
 
-    def _require_told_device(self, place: Place) -> None:
-        """The array interface has no word for the device: its reader asks the driver, which names the memory's."""
+    def _require_driver_device(self, place: Place) -> None:
+        """Raises BufferError if the driver reports another device for the memory: the array interface does not contain
+        the device, so its reader asks the driver."""
         assert self.address is not None
         if self.nbytes and self._runtime.pointer_attributes(self.address).device != place.dl_device[1]:
             raise BufferError(

@@ -1,4 +1,4 @@
-"""Callbacks before memory goes and after it is mapped again, for what is registered with a network."""
+"""Callbacks before memory is unmapped and after it is mapped again, for memory that is registered with a network."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from hipplan.layout.state import State
 from hipplan.program.alterations import TakeOut
+from hipplan.program.change import Change
 from hipplan.program.steps import whole_name
-from hipplan.program.way import Way
 
 log = logging.getLogger("hipplan")
 
@@ -17,7 +17,7 @@ OnName = Callable[[str], object]
 
 
 class Watch:
-    """layout.watch(): stop() ends it. It is kept by the layout, not by who has this."""
+    """layout.watch(): stop() ends it. The layout keeps it, even without a reference to this object."""
 
     def __init__(
         self, name: str, on_unmap: OnName | None, on_map: OnName | None, stop: Callable[[Watch], None]
@@ -27,26 +27,26 @@ class Watch:
         self._on_map = on_map
         self._stop = stop
         self.is_unmapped = False
-        """on_unmap was called, and on_map not yet."""
+        """Whether on_unmap was called, and on_map not yet."""
 
     def stop(self) -> None:
-        """Calls nothing any more. A second one does nothing."""
+        """Ends the callbacks. A second call does nothing."""
         self._stop(self)
 
-    def tell_unmap(self) -> None:
+    def call_on_unmap(self) -> None:
         if not self.is_unmapped:
             self.is_unmapped = True
             if self._on_unmap is not None:
                 self._on_unmap(self.name)
 
-    def tell_map(self) -> None:
+    def call_on_map(self) -> None:
         self.is_unmapped = False
         if self._on_map is not None:
             self._on_map(self.name)
 
 
 class Watches:
-    """Those of one layout."""
+    """The watches of one layout."""
 
     def __init__(self) -> None:
         self._all: list[Watch] = []
@@ -56,23 +56,23 @@ class Watches:
         self._all.append(watch)
         return watch
 
-    def before(self, state: State, way: Way | None = None) -> None:
-        """Calls on_unmap of those whose memory a change unmaps; without a way, of all. Raises what they raise."""
+    def before(self, state: State, change: Change | None = None) -> None:
+        """Calls on_unmap of watches whose memory a change unmaps; without a change, of all. Raises what they raise."""
         if not self._all:
             return
-        gone = None if way is None else _touched(state, way)
+        gone = None if change is None else _touched(state, change)
         for watch in tuple(self._all):
             if gone is None or watch.name in gone:
-                watch.tell_unmap()
+                watch.call_on_unmap()
 
     def after(self, state: State, *, is_failing: bool = False) -> None:
-        """Calls on_map of those whose memory is mapped again. Raises what they raise, unless an error is on its way."""
+        """Calls on_map of the watches whose memory is mapped again. Raises what they raise, unless `is_failing`."""
         for watch in tuple(self._all):
             resource = state.resources.get(watch.name) if watch.is_unmapped else None
             if resource is None or resource.asleep:
                 continue
             try:
-                watch.tell_map()
+                watch.call_on_map()
             except Exception as error:
                 if not is_failing:
                     raise
@@ -83,15 +83,17 @@ class Watches:
             self._all.remove(watch)
 
 
-def _touched(state: State, way: Way) -> set[str]:
-    """Names of what a change unmaps memory of, and of all that lies in it."""
-    names = {whole_name(step.name) for step in way.gone if step.makes}
-    names |= {whole_name(step.name) for step in way.changes if isinstance(step, TakeOut)}
-    found = set(names)
+def _touched(state: State, change: Change) -> set[str]:
+    """Names of objects whose memory a change unmaps, and of everything inside."""
+    names = {whole_name(step.name) for step in change.gone if step.makes}
+    names |= {whole_name(step.name) for step in change.changes if isinstance(step, TakeOut)}
+    touched = set(names)
     for resource in state.resources.values():
         if resource.kind == "mapping" and not names.isdisjoint((resource.name, resource.memory)):
-            found |= {resource.name, resource.memory, resource.inside}
-    found |= {
-        resource.name for resource in state.resources.values() if resource.kind == "tensor" and resource.inside in found
+            touched |= {resource.name, resource.memory, resource.inside}
+    touched |= {
+        resource.name
+        for resource in state.resources.values()
+        if resource.kind == "tensor" and resource.inside in touched
     }
-    return found
+    return touched

@@ -25,7 +25,7 @@ def discover(chosen: Chosen, wanted: Callable[[Machine], Container[int]] | None 
     a context to tell how much memory is free, which takes hundreds of MB of the device.
     """
     runtime = chosen.runtime
-    with _told():
+    with _driver_errors():
         count = runtime.device_count()
         devices = [_device(chosen, ordinal) for ordinal in range(count)]
         links = [
@@ -42,12 +42,12 @@ def discover(chosen: Chosen, wanted: Callable[[Machine], Container[int]] | None 
 
 def current_device(runtime: _core.Runtime) -> int:
     """The calling thread's. Raises RuntimeUnavailable (HP407) if the runtime cannot tell."""
-    with _told():
+    with _driver_errors():
         return runtime.current_device()
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _driver_errors() -> Iterator[None]:
     try:
         yield
     except _core.HipError as error:

@@ -56,13 +56,13 @@ def _read(file: Path | IO[str], name: str) -> Machine:
         source = load_yaml(file, name, "profile")
     except PlanError as error:  # the text is no YAML; what is wrong is not a plan
         raise ProfileError(error.diagnostics) from None
-    found = list(source.found)
+    problems = list(source.found)
     try:
         machine = Machine.model_validate(source.data)
     except ValidationError as error:
-        found = [*found, *translate(error, Machine, source.data, source.span)]
-    if found:
-        raise ProfileError(in_order(found))
+        problems = [*problems, *translate(error, Machine, source.data, source.span)]
+    if problems:
+        raise ProfileError(in_order(problems))
     return machine
 
 
@@ -86,11 +86,11 @@ def to_yaml(machine: Machine) -> str:
 
 def diff(a: Machine, b: Machine) -> list[tuple[str, Any, Any]]:
     """Where two profiles differ: (figure, in a, in b). Names, notes and sources are not compared."""
-    ours, theirs = _figures(a), _figures(b)
+    figures_a, figures_b = _figures(a), _figures(b)
     return [
-        (figure, ours.get(figure), theirs.get(figure))
-        for figure in dict.fromkeys([*ours, *theirs])
-        if ours.get(figure) != theirs.get(figure)
+        (figure, figures_a.get(figure), figures_b.get(figure))
+        for figure in dict.fromkeys([*figures_a, *figures_b])
+        if figures_a.get(figure) != figures_b.get(figure)
     ]
 
 

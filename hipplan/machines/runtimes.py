@@ -60,11 +60,11 @@ def choose(wanted: str | os.PathLike[str] | None = None, machine: Machine | None
     try:
         return _chosen(variable, machine)
     except RuntimeUnavailable as error:
-        found = [
+        candidates = [
             replace(diagnostic, notes=(*diagnostic.notes, "set by: HIPPLAN_RUNTIME"))
             for diagnostic in error.diagnostics
         ]
-        raise type(error)(found) from None
+        raise type(error)(candidates) from None
 
 
 def idle_notice_s() -> float:

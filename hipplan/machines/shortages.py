@@ -42,8 +42,8 @@ def _files_can_be_opened() -> bool:
     except OSError:
         return False
     finally:
-        for one in opened:
-            os.close(one)
+        for reason in opened:
+            os.close(reason)
     return True
 
 

@@ -81,11 +81,13 @@ def _widths(stretches: Sequence[Stretch], room: float, least_of_few: float) -> l
     least = min(max(min(_LEAST, fair * 0.8), fair * 0.6), least_of_few)
     narrow: set[int] = set()
     while True:
-        wide = sum(one.size for n, one in enumerate(stretches) if not one.hole and n not in narrow)
+        wide = sum(stretch.size for n, stretch in enumerate(stretches) if not stretch.hole and n not in narrow)
         scale = (left - least * len(narrow)) / wide if wide else 0.0
-        more = {n for n, one in enumerate(stretches)
-                if one.seen and not one.hole and n not in narrow and one.size * scale < least}  # fmt: skip
+        more = {n for n, stretch in enumerate(stretches)
+                if stretch.seen and not stretch.hole and n not in narrow and stretch.size * scale < least}  # fmt: skip
         if not more:
             break
         narrow |= more
-    return [hole if one.hole else least if n in narrow else one.size * scale for n, one in enumerate(stretches)]
+    return [
+        hole if stretch.hole else least if n in narrow else stretch.size * scale for n, stretch in enumerate(stretches)
+    ]

@@ -9,9 +9,9 @@ from hipplan.pictures.looks import OF_SIGNS, Owners
 from hipplan.pictures.memory import Memory
 from hipplan.pictures.scene import CAME, CHANGED, STAYED, WENT, Box, Chip, Ribbon, Track
 from hipplan.program import listing, steps
+from hipplan.program.change import key_of
 from hipplan.program.difference import Difference
 from hipplan.program.resources import Resource
-from hipplan.program.way import key_of
 
 _CHIP_MAX = 60
 
@@ -19,16 +19,16 @@ _CHIP_MAX = 60
 class Changes:
     """The ribbons of both programs of a difference."""
 
-    def __init__(self, way: Difference, owners: Owners, tensors_in_all: int) -> None:
-        self.way = way
-        self.lines = {(line.kind, line.name): line for line in listing.lines(way)}
+    def __init__(self, change: Difference, owners: Owners, tensors_in_all: int) -> None:
+        self.change = change
+        self.lines = {(line.kind, line.name): line for line in listing.lines(change)}
         self._keys = {
-            step.name: key_of(step) for step in (*way.old.steps, *way.new.steps) if isinstance(step, steps.Map)
+            step.name: key_of(step) for step in (*change.old.steps, *change.new.steps) if isinstance(step, steps.Map)
         }
-        self._were = {resource.name: resource for resource in way.old.resources}
-        self._are = {resource.name: resource for resource in way.new.resources}
-        self.old = Memory(way.old, owners, None, tensors_in_all, self._sign_before)
-        self.new = Memory(way.new, owners, None, tensors_in_all, self._sign_after)
+        self._were = {resource.name: resource for resource in change.old.resources}
+        self._are = {resource.name: resource for resource in change.new.resources}
+        self.old = Memory(change.old, owners, None, tensors_in_all, self._sign_before)
+        self.new = Memory(change.new, owners, None, tensors_in_all, self._sign_after)
 
     def ribbons(self) -> Iterator[Ribbon]:
         """In the order of the new program, then what goes."""
@@ -64,30 +64,30 @@ class Changes:
         rights = [track for track in ribbon.tracks if track.kind == "access"]
         return replace(ribbon, tracks=(*tracks, *rights), size=max(was.size, ribbon.size), chips=chips)
 
-    def _sign_after(self, one: Resource) -> str:
-        if one.kind == "tensor":
-            return self._sign_of_tensor(one, self._were.get(one.name), CAME)
-        if one.kind != "mapping":
-            line = self.lines.get((one.kind, one.name))
+    def _sign_after(self, resource: Resource) -> str:
+        if resource.kind == "tensor":
+            return self._sign_of_tensor(resource, self._were.get(resource.name), CAME)
+        if resource.kind != "mapping":
+            line = self.lines.get((resource.kind, resource.name))
             return line.sign if line else STAYED
-        if self._keys[one.name] not in self.way.kept:
+        if self._keys[resource.name] not in self.change.kept:
             return CAME
-        was = self._were.get(self.way.renamed.get(one.name, one.name))
-        same = was is not None and (dict(was.access), was.asleep) == (dict(one.access), one.asleep)
-        return STAYED if same and one.name not in self.way.changed else CHANGED
+        was = self._were.get(self.change.renamed.get(resource.name, resource.name))
+        same = was is not None and (dict(was.access), was.asleep) == (dict(resource.access), resource.asleep)
+        return STAYED if same and resource.name not in self.change.changed else CHANGED
 
-    def _sign_before(self, one: Resource) -> str:
-        if one.kind == "tensor":
-            return self._sign_of_tensor(one, self._are.get(one.name), WENT)
-        if one.kind != "mapping":
-            gone = self.lines.get((one.kind, one.name))
+    def _sign_before(self, resource: Resource) -> str:
+        if resource.kind == "tensor":
+            return self._sign_of_tensor(resource, self._are.get(resource.name), WENT)
+        if resource.kind != "mapping":
+            gone = self.lines.get((resource.kind, resource.name))
             return WENT if gone and gone.sign == WENT else STAYED
-        return STAYED if self._keys[one.name] in self.way.kept else WENT
+        return STAYED if self._keys[resource.name] in self.change.kept else WENT
 
-    def _sign_of_tensor(self, one: Resource, other: Resource | None, alone: str) -> str:
-        if other is None or ("reservation", one.inside) not in self.way.kept:
+    def _sign_of_tensor(self, tensor: Resource, counterpart: Resource | None, alone: str) -> str:
+        if counterpart is None or ("reservation", tensor.inside) not in self.change.kept:
             return alone
-        same = (one.offset, one.dtype, one.shape) == (other.offset, other.dtype, other.shape)
+        same = (tensor.offset, tensor.dtype, tensor.shape) == (counterpart.offset, counterpart.dtype, counterpart.shape)
         return STAYED if same else CHANGED
 
 
@@ -105,9 +105,9 @@ def _track(ribbon: Ribbon, kind: str) -> Track | None:
     return next((track for track in ribbon.tracks if track.kind == kind), None)
 
 
-def _alike(one: Track, other: Track) -> bool:
-    return [box[:2] for box in one.boxes] == [box[:2] for box in other.boxes] and all(
-        box.look.split()[0] in (OF_SIGNS[STAYED], "padding") for box in (*one.boxes, *other.boxes)
+def _alike(first: Track, second: Track) -> bool:
+    return [box[:2] for box in first.boxes] == [box[:2] for box in second.boxes] and all(
+        box.look.split()[0] in (OF_SIGNS[STAYED], "padding") for box in (*first.boxes, *second.boxes)
     )
 
 

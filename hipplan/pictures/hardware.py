@@ -48,7 +48,7 @@ class Hardware:
         known = self.machine.devices[ordinal] if self.machine and ordinal < len(self.machine.devices) else None
         about = [f"device {ordinal}"] + ([_short_name(known), known.arch or ""] if known else [])
         what = ", ".join(filter(None, about))
-        names = [one for one, number in self.program.devices.items() if number == ordinal]
+        names = [name for name, number in self.program.devices.items() if number == ordinal]
         in_use = known.in_use if known else 0
         beside = sum(self.program.beside.get(name, 0) for name in names)
         boxes = [*self._boxes(ordinal, name, in_use, beside)]
@@ -111,7 +111,7 @@ class Hardware:
                 by_type[name] |= pairs
             for name, pairs in by_type.items():
                 yield from _wires(pairs, "link", _LINK_NAMES.get(name, "link"))
-                hops = sorted(hops for one, hops in by_link if one == name)
+                hops = sorted(hops for link_name, hops in by_link if link_name == name)
                 for near in hops if len(hops) > 1 else ():
                     if near > 0:
                         label = f"{near} hop{'s' * (near > 1)}"
@@ -123,16 +123,16 @@ class Hardware:
 
 def taken(program: Program) -> dict[int, dict[str, int]]:
     """Ordinal -> what takes memory there -> bytes."""
-    found: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    bytes_by_device: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for step in program.steps:
         if isinstance(step, steps.CreateAllocation):
             ordinal = step.device if step.location == "device" else steps.CPU_ORDINAL
-            found[ordinal][step.name.partition("#")[0] or step.name] += step.size
+            bytes_by_device[ordinal][step.name.partition("#")[0] or step.name] += step.size
         elif isinstance(step, steps.CreateDeviceBuffer):
-            found[step.device][step.name] += step.size
+            bytes_by_device[step.device][step.name] += step.size
         elif isinstance(step, (steps.CreatePinnedBuffer, steps.RegisterBuffer)):
-            found[steps.CPU_ORDINAL][step.name] += step.size
-    return found
+            bytes_by_device[steps.CPU_ORDINAL][step.name] += step.size
+    return bytes_by_device
 
 
 def _largest(taken_by: Mapping[str, int]) -> Iterator[tuple[str, int]]:
@@ -172,13 +172,13 @@ def _short_name(device: MachineDevice) -> str:
 
 def _by_link(machine: Machine, drawn: list[int]) -> Mapping[tuple[str, int], set[tuple[int, int]]]:
     """(type, hops) -> pairs."""
-    found: dict[tuple[str, int], set[tuple[int, int]]] = defaultdict(set)
+    links: dict[tuple[str, int], set[tuple[int, int]]] = defaultdict(set)
     for source in drawn:
         for target in drawn:
             link = machine.link(source, target) if source != target else None
             if link is not None:
-                found[_kind(link)].add((source, target))
-    return found
+                links[_kind(link)].add((source, target))
+    return links
 
 
 def _kind(link: Link) -> tuple[str, int]:
@@ -194,14 +194,14 @@ def _wires(pairs: set[tuple[int, int]], look: str, label: str) -> Iterator[Wire]
     for source in sorted(reached):
         group = {source}
         for target in sorted(reached[source]):
-            if all((target, one) in left and (one, target) in left for one in group):
+            if all((target, member) in left and (member, target) in left for member in group):
                 group.add(target)
         if len(group) > 1:
             left -= {(a, b) for a in group for b in group}
             members = tuple(sorted(group))
             yield Wire(members, members, look, label, f"{label}: {_list(members)} reach each other")
     for source in sorted({source for source, _ in left}):
-        targets = tuple(sorted(target for one, target in left if one == source))
+        targets = tuple(sorted(target for link_source, target in left if link_source == source))
         yield Wire((source,), targets, look, label, f"{label}: device {source} reaches {_list(targets)}")
 
 

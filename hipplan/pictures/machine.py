@@ -110,9 +110,9 @@ def _draw_wire(canvas: Canvas, wire: Wire, xs: dict[int, float], y: float, botto
     """A line below the devices with a branch to each; an arrow where only one of two reaches the other."""
     both = wire.sources == wire.targets
     canvas.line(f"wire {wire.look}", [(min(xs.values()), y), (max(xs.values()), y)], wire.title)
-    for one, x in xs.items():
+    for name, x in xs.items():
         canvas.line(f"wire {wire.look}", [(x, y), (x, bottom)], wire.title)
-        if not both and one in wire.targets:
+        if not both and name in wire.targets:
             canvas.line(f"arrow {wire.look}", [(x - 4, bottom + 7), (x, bottom), (x + 4, bottom + 7)], wire.title)
     first, second = sorted(xs.values())[:2]
     canvas.text((first + second) / 2, y - 3, wire.label, f"small mid {wire.look}text")

@@ -100,10 +100,10 @@ class Memory:
 
     def buffers(self) -> list[Resource]:
         """Memory that stands alone, by kind; what has a # in its name is hipplan's own."""
-        mapped = {one.memory for some in self._inside.values() for one in some}
+        mapped = {mapping.memory for some in self._inside.values() for mapping in some}
         alone = [resource for resource in self.program.resources
                  if resource.kind in _BUFFERS and resource.name not in mapped and "#" not in resource.name]  # fmt: skip
-        return sorted(alone, key=lambda one: _BUFFERS.index(one.kind))
+        return sorted(alone, key=lambda buffer: _BUFFERS.index(buffer.kind))
 
     def ribbon(self, of: Resource) -> Ribbon:
         """Of a reservation or region."""
@@ -137,9 +137,10 @@ class Memory:
         """What is mapped there; neighbours that are alike are one piece in a region, or where there are very many."""
         mapped = sorted(self._inside.get(inside, []), key=attrgetter("offset"))
         pieces = [
-            Piece(one.offset, one.offset + one.size, one.offset + one.asked, one.device, one.access,
-                  "asleep" if one.asleep else "sealed" * one.sealed, one.name, one.memory, self.sign_of(one))
-            for one in mapped
+            Piece(mapping.offset, mapping.offset + mapping.size, mapping.offset + mapping.asked, mapping.device,
+                  mapping.access, "asleep" if mapping.asleep else "sealed" * mapping.sealed, mapping.name,
+                  mapping.memory, self.sign_of(mapping))
+            for mapping in mapped
         ]  # fmt: skip
         if inside not in self.program.regions and len(pieces) <= PIECES_MAX:
             return pieces
@@ -202,7 +203,7 @@ class Memory:
             look += f" f{shade}" if shade and not sign else ""
             if len(some) > 1:
                 title = f"{first.name} to {last.name}\n{len(some)} tensors at {offset(first.offset)}"
-                yield Box(first.offset, max(one.offset + one.size for one in some), look, short, title)
+                yield Box(first.offset, max(piece.offset + piece.size for piece in some), look, short, title)
                 continue
             shape = "×".join(map(str, first.shape))
             title = f"{first.name}\n{first.dtype} {shape}, {format_size(first.size)} at {offset(first.offset)}"
@@ -210,8 +211,8 @@ class Memory:
 
     def _access(self, pieces: Sequence[Piece]) -> Iterator[Track]:
         """A track for each who may use some of it: thick for rw, thin for r."""
-        everybody = dict.fromkeys(who for piece in pieces for who, _ in piece.access)
-        for who in everybody:
+        messages_of_all = dict.fromkeys(who for piece in pieces for who, _ in piece.access)
+        for who in messages_of_all:
             spans: list[tuple[int, int, str]] = []
             for piece in pieces:
                 right = dict(piece.access).get(who, "none")
@@ -248,14 +249,14 @@ class Memory:
         boxes, at = [], 0
         for number in range(0, len(some), group):
             these = some[number : number + group]
-            end = at + max(1, sum(one.size for one in these))
+            end = at + max(1, sum(piece.size for piece in these))
             holder = "" if these[0].kind == "managed" else these[0].device
             look = self._look(holder, self.sign_of(these[0]))
             boxes.append(Box(at, end, look, f"{these[0].name} · {these[0].kind}", self._title(these)))
             at = end
-        kinds = Counter(one.kind for one in some)
+        kinds = Counter(piece.kind for piece in some)
         facts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-        facts += f", {about_size(sum(one.size for one in some))}"
+        facts += f", {about_size(sum(piece.size for piece in some))}"
         tracks = (Track("memory", tuple(boxes)),)
         return Ribbon(key=(kind, ""), name=about, kind="", facts=facts, size=at, tracks=tracks, has_addresses=False)
 
@@ -269,9 +270,9 @@ class Memory:
         return "\n".join([first.name, f"{size}{where}", *self._about.get(first.name, [])])
 
 
-def _alike(one: Piece, other: Piece) -> bool:
-    alike = (one.device, one.access) == (other.device, other.access)
-    return alike and (one.state, one.sign) == (other.state, other.sign)
+def _alike(first: Piece, second: Piece) -> bool:
+    alike = (first.device, first.access) == (second.device, second.access)
+    return alike and (first.state, first.sign) == (second.state, second.sign)
 
 
 def _in_groups(pieces: Sequence[Piece], count: int) -> Iterator[Sequence[Piece]]:

@@ -97,30 +97,30 @@ def draw(
     return Picture(scene, owners)
 
 
-def _of_change(way: Difference) -> Picture:
-    owners = Owners([way.new])
-    tensors = sum(len(region.tensors) for program in (way.old, way.new) for region in program.regions.values())
-    changes = Changes(way, owners, tensors)
+def _of_change(change: Difference) -> Picture:
+    owners = Owners([change.new])
+    tensors = sum(len(region.tensors) for program in (change.old, change.new) for region in program.regions.values())
+    changes = Changes(change, owners, tensors)
     ribbons = {ribbon.key: ribbon for ribbon in changes.ribbons()}
-    column = _column(way.new, Hardware(way.new, owners, way.old), ribbons, False)
-    found = [*changes.lines.values()]
+    column = _column(change.new, Hardware(change.new, owners, change.old), ribbons, False)
+    changed_lines = [*changes.lines.values()]
     signs = [(OF_SIGNS[sign], word) for sign, word in
              {CAME: "+ added", CHANGED: "~ changed", WENT: "- removed", STAYED: "unchanged"}.items()]  # fmt: skip
     scene = Scene(
-        title=_both_names(way),
-        facts=(f"on {way.new.machine}", listing.summary(found), counted(len(way.all_steps), "step")),
+        title=_both_names(change),
+        facts=(f"on {change.new.machine}", listing.summary(changed_lines), counted(len(change.all_steps), "step")),
         columns=(column,),
         legend=tuple(_legend([column], signs)),
-        notes=tuple(filter(None, [listing.note(way)])),
+        notes=tuple(filter(None, [listing.note(change)])),
     )
     return Picture(scene, owners)
 
 
-def _both_names(way: Difference) -> str:
+def _both_names(change: Difference) -> str:
     """Of the files, with their paths where the names alone are the same; of one file, the plan's."""
-    sources = [program.source for program in (way.old, way.new)]
+    sources = [program.source for program in (change.old, change.new)]
     if sources[0] == sources[1]:
-        return way.new.name
+        return change.new.name
     names = [PurePath(source).name for source in sources]
     return " → ".join(sources if names[0] == names[1] else names)
 
@@ -149,8 +149,8 @@ def _key(program: Program, key: tuple[str, str]) -> tuple[str, str]:
 
 def _facts(programs: Sequence[Program]) -> list[str]:
     sizes = [size for program in programs for size in program.bytes_by_device().values()]
-    waste = sum(one.waste for program in programs for one in program.resources
-                if one.kind in ("allocation", "device", "region"))  # fmt: skip
+    waste = sum(resource.waste for program in programs for resource in program.resources
+                if resource.kind in ("allocation", "device", "region"))  # fmt: skip
     facts = [counted(len(programs), "rank")] if len(programs) > 1 else []
     facts += [f"device memory {about_size(sum(sizes))}"]
     facts += [f"{about_size(waste)} of it padding"] if waste else []
@@ -159,9 +159,9 @@ def _facts(programs: Sequence[Program]) -> list[str]:
 
 
 def _streams(programs: Sequence[Program]) -> list[str]:
-    found = [f"{one.name} on {one.device}" for program in programs for one in program.resources
-             if one.kind == "stream" and "#" not in one.name]  # fmt: skip
-    return [f"streams: {', '.join(found[:8])}" + " …" * (len(found) > 8)] if found else []
+    owners = [f"{resource.name} on {resource.device}" for program in programs for resource in program.resources
+             if resource.kind == "stream" and "#" not in resource.name]  # fmt: skip
+    return [f"streams: {', '.join(owners[:8])}" + " …" * (len(owners) > 8)] if owners else []
 
 
 def _legend(columns: Sequence[Column], signs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -178,7 +178,7 @@ def _legend(columns: Sequence[Column], signs: Sequence[tuple[str, str]]) -> list
     there = looks | (
         {"hole"} if any(map(_has_holes, (r for column in columns for r in column.ribbons.values()))) else set()
     )
-    return [*owners, *signs, *(one for one in (*_RIGHTS, *words) if one[0] in there)]
+    return [*owners, *signs, *(entry for entry in (*_RIGHTS, *words) if entry[0] in there)]
 
 
 def _has_holes(ribbon: Ribbon) -> bool:

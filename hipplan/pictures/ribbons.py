@@ -187,9 +187,9 @@ def _stretches(ribbon: Ribbon) -> Iterator[Stretch]:
 
 
 def _holes(stretches: Sequence[Stretch]) -> list[tuple[int, int]]:
-    found, at = [], 0
+    positions, at = [], 0
     for stretch in stretches:
         if stretch.hole:
-            found.append((at, at + stretch.size))
+            positions.append((at, at + stretch.size))
         at += stretch.size
-    return found
+    return positions

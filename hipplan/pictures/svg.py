@@ -24,7 +24,7 @@ def words(text: str) -> str:
     """Of anybody, as XML has it; line breaks stay."""
     if not text.isprintable():
         text = "\n".join(map(printable, text.split("\n")))
-    return _SPECIAL.sub(lambda found: _ESCAPES[found[0]], text)
+    return _SPECIAL.sub(lambda match: _ESCAPES[match[0]], text)
 
 
 def offset(at: int) -> str:

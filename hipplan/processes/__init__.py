@@ -1,4 +1,4 @@
-"""What processes of one user say to each other about their layouts.
+"""Messages between processes of one user about their layouts.
 
-In: open layouts. Out: bounded JSON over sockets, which `hipplan verify` asks for.
+In: open layouts. Out: bounded JSON over sockets, which `hipplan verify` requests.
 """

@@ -1,4 +1,4 @@
-"""Where sockets of this user lie: folders that nobody else may enter, whatever environment he starts a process in."""
+"""The folders of this user's sockets: no other user can enter them, and they do not depend on the environment."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _SHARED = "/tmp"
 
 
 def within(folder: int, name: str) -> str:
-    """An address short enough for a socket, wherever the folder is."""
+    """A socket address that is short enough, however long the folder's path is."""
     return f"/proc/self/fd/{folder}/{name}"
 
 
 def _runtime_folders() -> list[str]:
-    """Where the system gives each user a folder."""
+    """The user's runtime folders, which the system creates."""
     given = (os.environ.get("XDG_RUNTIME_DIR", ""), f"/run/user/{os.geteuid()}")
     return [folder for folder in dict.fromkeys(given) if os.path.isabs(folder)]  # noqa: PTH117
 
@@ -28,15 +28,15 @@ def _shared_prefix() -> str:
 
 
 def folders() -> list[str]:
-    """Where sockets of this user may be, in every environment that he may have started a process in."""
-    found = [str(Path(folder, "hipplan")) for folder in _runtime_folders()]
+    """All folders in which processes of this user may have sockets, whatever their environment."""
+    paths = [str(Path(folder, "hipplan")) for folder in _runtime_folders()]
     with contextlib.suppress(OSError), os.scandir(_SHARED) as entries:
-        found += sorted(
+        paths += sorted(
             entry.path
             for entry in entries
             if entry.name.startswith(_shared_prefix()) and _is_ours(entry.stat(follow_symlinks=False))
         )
-    return found
+    return paths
 
 
 def _is_ours(status: os.stat_result) -> bool:
@@ -45,7 +45,7 @@ def _is_ours(status: os.stat_result) -> bool:
 
 @contextlib.contextmanager
 def opened(path: str) -> Iterator[int]:
-    """A folder that this user alone may enter. Raises OSError if it is none."""
+    """Opens a folder that only this user can enter. Raises OSError if other users can."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if not _is_ours(os.fstat(folder)):
@@ -56,7 +56,7 @@ def opened(path: str) -> Iterator[int]:
 
 
 def new_folder() -> int:
-    """The folder for a new socket, open. Raises OSError."""
+    """Returns an open descriptor of the folder for a new socket. Raises OSError."""
     for runtime in _runtime_folders():
         with contextlib.suppress(OSError):
             path = Path(runtime, "hipplan")
@@ -68,6 +68,6 @@ def new_folder() -> int:
             return os.dup(folder)
     import tempfile  # slow to import, and seldom needed
 
-    made = tempfile.mkdtemp(prefix=_shared_prefix(), dir=_SHARED)  # a name that nobody can have taken before
+    made = tempfile.mkdtemp(prefix=_shared_prefix(), dir=_SHARED)  # a new name, which no other user can have created
     with opened(made) as folder:
         return os.dup(folder)

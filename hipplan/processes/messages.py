@@ -1,8 +1,8 @@
 """Messages between processes of one user on one machine: JSON over UNIX sockets, bounded in size, time and number.
 
-A message is its length (4 bytes, the highest first) and a JSON object in UTF-8. Sockets lie in a folder that its user
-alone may enter: nobody else can take their names, hide them among others, or connect. Both ends ask the kernel all the
-same who the other is (SO_PEERCRED), and only the same user is answered and believed.
+A message is its length (4 bytes, big-endian) and a JSON object in UTF-8. Sockets are in a folder that only their user
+can enter: no other user can take their names or connect. Both ends also ask the kernel for the user at the other end
+(SO_PEERCRED), and accept only the same user.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ Message = dict[str, Any]
 _LENGTH = struct.Struct(">I")
 
 MESSAGE_BYTES = 4 << 20
-"""Of an answer."""
+"""The size of a reply, at most."""
 REQUEST_BYTES = 4096
 PATIENCE_S = 5.0
-"""How long a client may take to ask, and to read."""
+"""How long a client may take to send its request, and to read the reply."""
 CLIENTS = 16
-"""So many at once; one more takes the place of the one that has had the most time."""
-DEAF_S = 1.0
-"""How long nobody is accepted after there was no descriptor for somebody, who waits meanwhile."""
+"""How many clients are served at once; the next one replaces the one that has had the most time."""
+ACCEPT_PAUSE_S = 1.0
+"""How long no connection is accepted after the process ran out of descriptors; clients wait meanwhile."""
 STALE_S = 60.0
-"""A socket that nobody listens on is removed when it is older: younger ones may be about to be listened on."""
+"""A socket without a listening process is removed when it is older; for a younger one, listen() may follow."""
 
 
 @dataclass(slots=True)
@@ -53,28 +53,30 @@ class _Client:
 
 
 class Server:
-    """Answers as long as it is entered, in the thread that calls serve() whenever one of files() can be read.
+    """Answers requests while it is entered, in the thread that calls serve() whenever fileno() is readable.
 
-    answer: makes the answer to a request. What it raises is not caught.
+    answer: returns the reply to a request. Its exceptions are not caught.
     """
 
     def __init__(self, answer: Callable[[Message], Message]) -> None:
         self._answer = answer
         self._clients: dict[int, _Client] = {}
-        self._deaf_until: float | None = None
+        self._paused_until: float | None = None
 
     def __enter__(self) -> Self:
         """Raises OSError: no folder, no descriptor, or a sandbox without sockets."""
         with contextlib.ExitStack() as undo:
             self._ready = undo.enter_context(selectors.EpollSelector())
-            self._door = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK))
+            self._listener = undo.enter_context(
+                socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+            )
             self._folder = new_folder()
             undo.callback(os.close, self._folder)
             self.name = f"{os.getpid()}-{os.urandom(8).hex()}"
-            self._door.bind(within(self._folder, self.name))
+            self._listener.bind(within(self._folder, self.name))
             undo.callback(self._unlink)
-            self._door.listen(CLIENTS)
-            self._ready.register(self._door, selectors.EVENT_READ)
+            self._listener.listen(CLIENTS)
+            self._ready.register(self._listener, selectors.EVENT_READ)
             self._open = undo.pop_all()
         return self
 
@@ -84,10 +86,10 @@ class Server:
         self._open.close()
 
     def forget(self) -> None:
-        """In a forked child: closes what it has got, and changes nothing of its parent's."""
+        """Called in a forked child: closes its copies of the descriptors, without an effect on the parent."""
         for client in self._clients.values():
             client.connection.close()
-        self._door.close()
+        self._listener.close()
         self._ready.close()
         os.close(self._folder)
 
@@ -100,39 +102,39 @@ class Server:
         return self._ready.fileno()
 
     def wait_s(self) -> float | None:
-        """After how many seconds serve() has something to do even so; None if never."""
+        """After how many seconds serve() must be called even if nothing is readable; None: never."""
         times = [client.until for client in self._clients.values()]
-        if self._deaf_until is not None:
-            times.append(self._deaf_until)
+        if self._paused_until is not None:
+            times.append(self._paused_until)
         return max(0.0, min(times) - monotonic()) if times else None
 
     def serve(self) -> None:
         """Does what can be done without waiting."""
-        if self._deaf_until is not None and self._deaf_until <= monotonic():
-            self._deaf_until = None
-            self._ready.register(self._door, selectors.EVENT_READ)
+        if self._paused_until is not None and self._paused_until <= monotonic():
+            self._paused_until = None
+            self._ready.register(self._listener, selectors.EVENT_READ)
         for key, _ in self._ready.select(0):
-            if key.fileobj is self._door:
+            if key.fileobj is self._listener:
                 self._accept()
-            elif (client := self._clients.get(key.fd)) is not None:  # else it had to make room
+            elif (client := self._clients.get(key.fd)) is not None:  # None: it was dropped for a newer one
                 self._talk(client)
         for client in [client for client in self._clients.values() if client.until <= monotonic()]:
             self._drop(client)
 
     def _accept(self) -> None:
         try:
-            connection, _ = self._door.accept()
-        except OSError as error:  # it has ended already
-            if error.errno in (errno.EMFILE, errno.ENFILE):  # or stays, and would be reported for ever
-                self._ready.unregister(self._door)
-                self._deaf_until = monotonic() + DEAF_S
+            connection, _ = self._listener.accept()
+        except OSError as error:  # the client has ended already, or
+            if error.errno in (errno.EMFILE, errno.ENFILE):  # it stays in the queue, which would be readable for ever
+                self._ready.unregister(self._listener)
+                self._paused_until = monotonic() + ACCEPT_PAUSE_S
             return
         connection.setblocking(False)
         if peer(connection)[1] != os.geteuid():
             connection.close()
             return
         if len(self._clients) == CLIENTS:
-            self._drop(min(self._clients.values(), key=lambda one: one.until))
+            self._drop(min(self._clients.values(), key=lambda client: client.until))
         self._clients[connection.fileno()] = _Client(connection, monotonic() + PATIENCE_S)
         self._ready.register(connection, selectors.EVENT_READ)
 
@@ -144,7 +146,7 @@ class Server:
                 client.answer = client.answer[client.connection.send(client.answer) :]
         except BlockingIOError:
             return
-        except (OSError, ValueError, RecursionError):  # it has gone, or talks nonsense
+        except (OSError, ValueError, RecursionError):  # it has ended, or its request is invalid
             self._drop(client)
             return
         if client.answer is not None and not client.answer:
@@ -205,9 +207,9 @@ def _unpacked(text: bytes | bytearray) -> Message:
 
 
 class Caller:
-    """A connection to a server of this user. Raises OSError if nobody is there, or nobody has the time.
+    """A connection to a server of this user. Raises OSError if no process listens, or none accepts in time.
 
-    until: by time.monotonic(); all that waits ends then, with TimeoutError.
+    until: by time.monotonic(); every wait ends then, with TimeoutError.
     """
 
     def __init__(self, folder: int, name: str, until: float) -> None:
@@ -239,11 +241,11 @@ class Caller:
         self._connection.close()
 
     def send(self, request: Message) -> None:
-        """A request fits into what the kernel takes at once. Raises OSError."""
+        """Sends a request, which always fits into the kernel's buffer. Raises OSError."""
         self._connection.sendall(packed(request))
 
     def receive(self) -> Message:
-        """The answer. Raises OSError, and ValueError or RecursionError for what is none."""
+        """Returns the reply. Raises OSError; ValueError or RecursionError for an invalid one."""
         begin = self._read(_LENGTH.size)
         return _unpacked(self._read(_length(begin, MESSAGE_BYTES)))
 
@@ -258,15 +260,15 @@ class Caller:
 
 
 def servers() -> Iterator[tuple[int, str]]:
-    """Folder, open until the next one is asked for, and name of each socket of this user; of dead processes too."""
+    """The sockets of this user, also of dead processes: (folder, name). A folder is open until the next iteration."""
     for path in folders():
         with contextlib.suppress(OSError), opened(path) as folder:
-            for name in sorted(os.listdir(folder)):  # noqa: PTH208  # of the folder that was looked at
+            for name in sorted(os.listdir(folder)):  # noqa: PTH208  # of the checked folder
                 yield folder, name
 
 
 def remove_stale(folder: int, name: str) -> None:
-    """Removes a socket that nobody listens on."""
+    """Removes an old socket on which no process listens."""
     with contextlib.suppress(OSError):
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if stat.S_ISSOCK(status.st_mode) and time.time() - status.st_mtime > STALE_S:

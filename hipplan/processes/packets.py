@@ -1,7 +1,7 @@
 """Messages with descriptors between processes of one user on one machine: packets over UNIX sockets, all bounded.
 
-A message is a packet with its sizes, JSON in packets of 64 KiB, then descriptors, 253 a packet; each of those is
-answered before the next is sent, so that a slow receiver has few of them under way.
+A message is a packet with its sizes, JSON in packets of 64 KiB, then descriptors, 253 a packet. Each packet of
+descriptors is acknowledged before the next is sent, so that few are in flight to a slow receiver.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CLOSED = b"closed"
 _PACKET, _BATCH = 1 << 16, 253
 _HEAD, _INT = struct.Struct(">II"), struct.Struct("i")
 _OVERFLOW_UID = 65534
-"""What the kernel calls users of other namespaces that have no number here."""
+"""The id that the kernel reports for users of other namespaces without an id in this one."""
 _ANSWER = b"A"
 
 
@@ -40,12 +40,12 @@ LOOK_S = 0.05
 
 
 class Gone(Exception):
-    """The other end is closed, or cannot be believed."""
+    """The other end is closed, or broke the protocol."""
 
 
 @dataclass
 class Received:
-    """What the other end has sent. Its owner closes the descriptors."""
+    """A received message. Its owner closes the descriptors."""
 
     message: Message
     descriptors: list[int] = field(default_factory=list)
@@ -56,7 +56,7 @@ class Received:
 
 
 class Talk:
-    """A message to the other end, and the one from it, packet by packet."""
+    """Sends a message to the other end and receives one, packet by packet, without blocking."""
 
     def __init__(
         self,
@@ -68,16 +68,16 @@ class Talk:
         text_max: int = TEXT_MAX,
         descriptors_max: int = DESCRIPTORS_MAX,
     ) -> None:
-        """message: None says nothing. listens: whether a message is to come, at most that long and with so many
-        descriptors."""
+        """message: None sends nothing. listens: whether to receive a message, of at most text_max bytes and with at
+        most descriptors_max descriptors."""
         self.link = link
         self.received = Received({})
         self.stalled = False
-        """The kernel takes no descriptors now: too many of this user's are under way."""
+        """The kernel accepts no descriptors now: too many of this user's are in flight."""
         self._bounds = text_max, descriptors_max
         self._out: deque[tuple[bytes, Sequence[int]]] = deque()
         self._unanswered = 0
-        """Packets with descriptors whose answer has not come."""
+        """Packets with descriptors that are not acknowledged yet."""
         self._text = bytearray()
         self._expected: tuple[int, int] | None = None
         self._complete = not listens
@@ -98,14 +98,14 @@ class Talk:
 
     @property
     def events(self) -> int:
-        """What to wait for; 0 if nothing. One that is stalled goes on by itself after a moment."""
+        """The selector events to wait for; 0 if it is done. A stalled one continues after a moment without an event."""
         if self.done:
             return 0
         waits = not self._out or self.stalled or (self._out[0][0] == b"F" and self._unanswered > 0)
         return selectors.EVENT_READ | (0 if waits else selectors.EVENT_WRITE)
 
     def go_on(self) -> None:
-        """Does what can be done without waiting. Raises Gone."""
+        """Sends and receives what is possible without waiting. Raises Gone."""
         self.stalled = False
         try:
             self._send_all()
@@ -183,14 +183,14 @@ class Talk:
 
 
 class Late(Exception):
-    """The other end has not come, or not sent all, by the deadline; or a look has ended the wait."""
+    """The other end did not send everything before the deadline, or look() ended the wait."""
 
 
 _lines: weakref.WeakSet[Line] = weakref.WeakSet()
 
 
 class Line:
-    """A connection to one process. A forked child does not keep it."""
+    """A connection to one process. A forked child closes it."""
 
     def __init__(self, link: socket.socket) -> None:
         self.link = link
@@ -206,9 +206,9 @@ class Line:
         *,
         listens: bool = True,
     ) -> Received:
-        """Says a message; returns the one that comes. As of Talk. look: called now and then; true ends the wait.
+        """Sends a message and returns the received one, as Talk does. look: called every 50 ms; true ends the wait.
 
-        Raises Late, Gone, with all descriptors that came closed.
+        Raises Late, Gone, after closing all received descriptors.
         """
         talk = Talk(self.link, message, descriptors, listens=listens)
         try:
@@ -227,15 +227,15 @@ class Line:
             raise
 
     def heard(self) -> bytes | None:
-        """The last packet that has come by itself, b"" if none has; None once the other end is gone without a word."""
+        """The last packet that the other end sent without a request, b"" if none; None once it ended without one."""
         while self._heard is not None and self._heard != CLOSED:
             try:
-                said = self.link.recv(64)
+                packet = self.link.recv(64)
             except BlockingIOError:
                 break
             except OSError:
-                said = b""
-            self._heard = said or None
+                packet = b""
+            self._heard = packet or None
         return self._heard
 
     def close(self) -> None:
@@ -257,6 +257,6 @@ def new_socket() -> socket.socket:
 
 
 def is_same_user(link: socket.socket) -> bool:
-    """Whether the other end is this user's, as the kernel says."""
+    """Whether the process at the other end belongs to this user, by the kernel."""
     user = peer(link)[1]
     return user == os.geteuid() and user != _OVERFLOW_UID

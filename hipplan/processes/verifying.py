@@ -1,6 +1,6 @@
-"""Layouts that are held answer other processes of the same user: `hipplan verify` asks what they read back now.
+"""Processes that hold layouts answer other processes of the same user: `hipplan verify` requests a read-back.
 
-The command answers between two sleeps of its own thread, a program that uses the library in a thread for that.
+The command `apply` answers in its main thread, a program that uses the library in a thread of its own.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ log = logging.getLogger("hipplan")
 ANSWER_S = 30.0
 """How long an answer may take; reading back waits for the driver."""
 LIST_S = 2.0
-"""How long all together may take to say what they hold."""
+"""How long all processes together may take to list their layouts."""
 DIFFERENCES = 1000
-"""So many are described, of all layouts of a process."""
+"""How many differences a reply describes, over all layouts of a process."""
 _LAYOUTS = 1000
 _COMMAND = 2000
 _MEMORY = ("allocation", "device", "pinned", "registered", "managed")
 _AT_ONCE = 100
-"""So many processes are asked together: each costs a descriptor."""
+"""How many processes are asked together: each costs a descriptor."""
 
 _OWN_FAULTS = {
     signal.SIGSEGV,
@@ -53,14 +53,14 @@ _OWN_FAULTS = {
 """Signals that a thread causes itself. All others are for other threads."""
 
 _held: weakref.WeakKeyDictionary[Layout, float] = weakref.WeakKeyDictionary()
-"""The layouts that others may ask about, and since when."""
+"""The layouts that other processes may verify, and when each was added."""
 _lock = threading.RLock()
 _thread: _Thread | None = None
 _was_started = False
 
 
 def hold(layout: Layout) -> None:
-    """From now on others may ask about a layout, as long as it is open and somebody serves."""
+    """Lets other processes verify a layout, while it is open and this process serves requests."""
     with _lock:
         _held[layout] = time.time()
 
@@ -83,10 +83,10 @@ def _cannot_answer(error: Exception) -> None:
 
 
 def answer(request: Message) -> Message:
-    """What this process says of the layouts that it holds. request: {"ask": "list" or "verify"}."""
+    """The reply about the layouts of this process. request: {"ask": "list" or "verify"}."""
     with _lock:
         held = [(layout, since) for layout, since in _held.items() if not layout.closed]
-    said: Message = {
+    reply: Message = {
         "format_version": strict_json.FORMAT_VERSION,
         "process": os.getpid(),
         "command": shlex.join(sys.orig_argv)[:_COMMAND],
@@ -94,10 +94,10 @@ def answer(request: Message) -> Message:
     }
     if request.get("ask") == "verify":
         left = DIFFERENCES
-        for (layout, _), one in zip(held, said["layouts"], strict=False):
-            one |= _read_back(layout, left)
-            left -= len(one.get("differences", ()))
-    return said
+        for (layout, _), description in zip(held, reply["layouts"], strict=False):
+            description |= _read_back(layout, left)
+            left -= len(description.get("differences", ()))
+    return reply
 
 
 def _described(layout: Layout, since: float) -> Message:
@@ -131,7 +131,7 @@ def _read_back(layout: Layout, most: int) -> Message:
 
 @contextlib.contextmanager
 def answers() -> Iterator[Server | None]:
-    """A server for the layouts that this process holds; None where there can be none: no reason not to hold them."""
+    """A server for the layouts of this process; None if it cannot start, which does not prevent the apply."""
     with contextlib.ExitStack() as undo:
         try:
             server: Server | None = undo.enter_context(Server(answer))
@@ -161,13 +161,13 @@ class _Thread:
             self._open = undo.pop_all()
 
     def stop(self) -> None:
-        """While the runtime still stands: an answer that is being made is waited for."""
+        """Stops serving, after the reply under way, which needs the runtime."""
         os.write(self._stop, b"x")
         self._thread.join(ANSWER_S)
         self._open.close()
 
     def forget(self) -> None:
-        """In a forked child, which has not got the thread."""
+        """Called in a forked child, which does not have the thread."""
         self._open.pop_all()
         self._server.forget()
         os.close(self._stopped)
@@ -194,44 +194,41 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def holders() -> list[Message]:
-    """What the processes of this user say that they hold, by process id; `error` of those that do not answer.
-
-    Those that hold nothing now are left out.
-    """
-    found: dict[int, Message] = {}
+    """The replies of all processes of this user that hold a layout, by process id; `error` if one does not answer."""
+    replies: dict[int, Message] = {}
     sockets = messages.servers()
-    while some := _asked(sockets, time.monotonic() + LIST_S):
-        for process, caller in some:  # all of them are at work on it by now
+    while callers := _connected(sockets, time.monotonic() + LIST_S):
+        for process, caller in callers:  # all are preparing their replies by now
             with caller if isinstance(caller, Caller) else contextlib.nullcontext():
-                said = _said(caller)
-            if "error" in said or said["layouts"]:
-                found[process] = said | {"process": process}
-    return [found[process] for process in sorted(found)]
+                reply = _reply_of(caller)
+            if "error" in reply or reply["layouts"]:
+                replies[process] = reply | {"process": process}
+    return [replies[process] for process in sorted(replies)]
 
 
-def _asked(sockets: Iterator[tuple[int, str]], until: float) -> list[tuple[int, Caller | Exception]]:
-    """The next processes, and the connection to each that was asked, or why it could not be."""
-    some: list[tuple[int, Caller | Exception]] = []
+def _connected(sockets: Iterator[tuple[int, str]], until: float) -> list[tuple[int, Caller | Exception]]:
+    """Sends the request to the next processes. Returns each with its connection, or the error."""
+    callers: list[tuple[int, Caller | Exception]] = []
     for folder, name in sockets:
         process = name.partition("-")[0]
         if not process.isdecimal():
             continue
         try:
             caller = Caller(folder, name, until)
-            some.append((int(process), caller))
+            callers.append((int(process), caller))
             caller.send({"ask": "list"})
         except ConnectionRefusedError:
             messages.remove_stale(folder, name)
         except TimeoutError as error:
-            some.append((int(process), error))
+            callers.append((int(process), error))
         except OSError:  # it has gone
             continue
-        if len(some) == _AT_ONCE:
+        if len(callers) == _AT_ONCE:
             break
-    return some
+    return callers
 
 
-def _said(caller: Caller | Exception) -> Message:
+def _reply_of(caller: Caller | Exception) -> Message:
     try:
         if isinstance(caller, Exception):
             raise caller
@@ -245,10 +242,10 @@ def _why(error: Exception, limit_s: float) -> str:
 
 
 def ask(process: int | None = None) -> Message:
-    """What held layouts read back now. process: its id; None: the only one there is.
+    """Reads back the layouts of another process. process: its id; None: the only process that holds a layout.
 
-    `layouts` has each; checks, differ and differences are of all, the rest is the first one's. Raises HeldError
-    (HP412): no process holds one, several do, or it does not answer.
+    `layouts` has an entry for each; checks, differ and differences are totals, the other keys are those of the first
+    layout. Raises HeldError (HP412): no process holds one, several do, or it does not answer.
     """
     if process is None:
         holding = [holder["process"] for holder in holders()]
@@ -262,28 +259,33 @@ def ask(process: int | None = None) -> Message:
         try:
             with Caller(folder, name, until) as caller:
                 caller.send({"ask": "verify"})
-                said = _checked(caller.receive())
+                reply = _checked(caller.receive())
         except ConnectionRefusedError:
             continue
         except (OSError, ValueError, RecursionError) as error:
             why = _why(error, ANSWER_S)
             raise HeldError(Diagnostic("HP412", f"process {process} does not answer", why=why)) from None
-        if said["layouts"]:
-            return _summed(said, process)
+        if reply["layouts"]:
+            return _summed(reply, process)
     others = ", ".join(str(holder["process"]) for holder in holders()) or "none"
     hint = f"processes that hold a layout: {others}"
     raise HeldError(Diagnostic("HP412", f"process {process} holds no layout of this user", hint=hint))
 
 
-def _summed(said: Message, process: int) -> Message:
-    layouts = said["layouts"]
+def _summed(reply: Message, process: int) -> Message:
+    layouts = reply["layouts"]
     for layout in layouts:
         if "error" in layout:
             summary = f"process {process} cannot read its layout '{layout['plan']}' back"
             raise HeldError(Diagnostic("HP412", summary, why=str(layout["error"])))
     first = {key: layouts[0][key] for key in ("plan", "digest", "machine", "runtime")}
     totals = {key: sum(layout[key] for layout in layouts) for key in ("checks", "differ")}
-    return said | first | totals | {"differences": [found for layout in layouts for found in layout["differences"]]}
+    return (
+        reply
+        | first
+        | totals
+        | {"differences": [difference for layout in layouts for difference in layout["differences"]]}
+    )
 
 
 def _none_or_many(holding: list[int]) -> Diagnostic:
@@ -308,23 +310,24 @@ _LAYOUT: dict[str, type] = {
 _READ_BACK: dict[str, type] = {"checks": int, "differ": int, "differences": list}
 
 
-def _checked(said: Message) -> Message:
-    """Raises ValueError if it is no answer: the other end may be another version of hipplan."""
-    layouts: Any = said.get("layouts")
+def _checked(reply: Message) -> Message:
+    """Raises ValueError for an invalid reply: the other process may run another version of hipplan."""
+    layouts: Any = reply.get("layouts")
     if (
-        said.get("format_version") == strict_json.FORMAT_VERSION
-        and _has(said, {"process": int, "command": str, "layouts": list})
+        reply.get("format_version") == strict_json.FORMAT_VERSION
+        and _has(reply, {"process": int, "command": str, "layouts": list})
         and all(_has(layout, _LAYOUT) and _is_read_back(layout) for layout in layouts)
     ):
-        return said
+        return reply
     raise ValueError("the answer is from another version of hipplan")
 
 
-def _is_read_back(one: Message) -> bool:
-    if "error" in one or not any(key in one for key in _READ_BACK):
-        return isinstance(one.get("error", ""), str)
-    return _has(one, _READ_BACK) and all(
-        _has(found, dict.fromkeys(("name", "what", "desired", "current"), str)) for found in one["differences"]
+def _is_read_back(layout: Message) -> bool:
+    if "error" in layout or not any(key in layout for key in _READ_BACK):
+        return isinstance(layout.get("error", ""), str)
+    return _has(layout, _READ_BACK) and all(
+        _has(difference, dict.fromkeys(("name", "what", "desired", "current"), str))
+        for difference in layout["differences"]
     )
 
 

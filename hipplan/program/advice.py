@@ -60,16 +60,16 @@ def pieces(todo: Sequence[Advise | Prefetch], whole: int, more_ends: Iterable[in
 def changes(name: str, whole: int, before: Sequence[Advise], after: Sequence[Advise]) -> list[ChangeAdvice]:
     """The calls that lead from one list of advice to another, each with the call that undoes it."""
     ends = {end for todo in (before, after) for piece in pieces(todo, whole) for end in (piece.start, piece.end)}
-    found: dict[tuple[tuple[str, int], tuple[str, int]], list[ChangeAdvice]] = {}
+    by_range: dict[tuple[tuple[str, int], tuple[str, int]], list[ChangeAdvice]] = {}
     for old, new in zip(pieces(before, whole, ends), pieces(after, whole, ends), strict=True):
         for now, back in _between(old, new):
-            alike = found.setdefault((now, back), [])
+            alike = by_range.setdefault((now, back), [])
             if alike and alike[-1].offset + alike[-1].size == old.start:
                 alike[-1] = replace(alike[-1], size=old.end - alike[-1].offset)
                 continue
             size = old.end - old.start
             alike.append(ChangeAdvice(name, None, offset=old.start, size=size, now=now, before=back))
-    return [change for alike in found.values() for change in alike]
+    return [change for alike in by_range.values() for change in alike]
 
 
 def _between(old: Piece, new: Piece) -> Iterator[tuple[tuple[str, int], tuple[str, int]]]:

@@ -38,7 +38,9 @@ class AllRanks:
     def __init__(self, ranks: Sequence[Rank], load: Callable[[Rank], LoadedPlan], machine: Machine) -> None:
         self.ranks = ranks
         self.load = load
-        named = (one.model_copy(update={"uuid": one.uuid or f"{n:032x}"}) for n, one in enumerate(machine.devices))
+        named = (
+            device.model_copy(update={"uuid": device.uuid or f"{n:032x}"}) for n, device in enumerate(machine.devices)
+        )
         self.machine = machine.model_copy(update={"devices": [*named]})  # so that ranks know each other's devices
         self._own: dict[int, Program] = {}
 

@@ -38,11 +38,11 @@ def pinned_name(name: str, device: int, taken: set[str]) -> str:
     """What the pinned memory is called that holds the bytes of something on one device."""
     wanted = f"{_PINNED}{name}.{device}"
     number = 0
-    found = wanted
-    while found in taken:
+    path = wanted
+    while path in taken:
         number += 1
-        found = f"{wanted}.{number}"
-    return found
+        path = f"{wanted}.{number}"
+    return path
 
 
 def is_backup(step: Step) -> bool:

@@ -102,19 +102,19 @@ def compile_change(
     """
     planned = meet(_planned(plan, _as_if_awake(machine, old), old.current_device))
     new = sleeping.carried_over(old, contents.with_lanes_of(old, planned))
-    found = pieces.lead(old, new, renewed, fills=True)
-    sleeping.require_places(found)
-    ready = contents.with_lanes(sealing.opened(new, found.contents), staging_of(found.contents))
+    change = pieces.lead(old, new, renewed, fills=True)
+    sleeping.require_places(change)
+    ready = contents.with_lanes(sealing.opened(new, change.contents), staging_of(change.contents))
     if ready is not new:  # what is filled, and it alone, is open and has lanes
-        found = pieces.lead(old, ready, renewed, fills=True)
+        change = pieces.lead(old, ready, renewed, fills=True)
     if ready.sealed != new.sealed:
-        found = sealed_after(found, sealing.resealed(found.new, new.sealed))
-        pieces.require_sure(found)
+        change = sealed_after(change, sealing.resealed(change.new, new.sealed))
+        pieces.require_sure(change)
     findings = Findings()
-    peak.check(found, machine, findings)
+    peak.check(change, machine, findings)
     if findings.errors:
         raise MachineError(findings.all)
-    return found
+    return change
 
 
 def _as_if_awake(machine: Machine, program: Program) -> Machine:

@@ -97,14 +97,14 @@ class LoadFiles(Step):
 
     def problems(self, files: Files) -> list[Diagnostic]:
         """What is wrong with the files: they cannot be read, or do not fit. Nothing has been moved then."""
-        found: dict[tuple[str, str], Diagnostic] = {}
+        problems: dict[tuple[str, str], Diagnostic] = {}
         for load in self.loads:
             try:
                 files.rows(load.wanted)
             except FileProblem as problem:
                 diagnostic = problem.diagnostic(load.origin)
-                found.setdefault((diagnostic.code, diagnostic.summary), diagnostic)
-        return in_order(found.values())
+                problems.setdefault((diagnostic.code, diagnostic.summary), diagnostic)
+        return in_order(problems.values())
 
 
 @step_data
@@ -160,11 +160,11 @@ def _staged(step: ContentStep) -> dict[int, int]:
     read: Iterable[Part] = step.parts if isinstance(step, Save) else ()
     if isinstance(step, Copy):
         read = (source for _, source in step.pairs)
-    found: dict[int, int] = {}
+    bytes_by_device: dict[int, int] = {}
     for part in (*written_by(step), *read):
         if part.device != CPU_ORDINAL:
-            found[part.device] = found.get(part.device, 0) + part.size * staged
-    return found
+            bytes_by_device[part.device] = bytes_by_device.get(part.device, 0) + part.size * staged
+    return bytes_by_device
 
 
 def written_by(step: ContentStep) -> Iterator[Part]:
@@ -179,6 +179,6 @@ def written_by(step: ContentStep) -> Iterator[Part]:
 
 def check_files(steps: Iterable[Step], files: Files) -> None:
     """What files hold must fit, all of them, before anything is done. Raises ApplyError."""
-    found = [one for step in steps if isinstance(step, LoadFiles) for one in step.problems(files)]
-    if found:
-        raise ApplyError(found)
+    problems = [problem for step in steps if isinstance(step, LoadFiles) for problem in step.problems(files)]
+    if problems:
+        raise ApplyError(problems)

@@ -90,10 +90,10 @@ def _paired(left: Sequence[Part], right: Sequence[Part]) -> Iterator[tuple[Part,
     """Two cuttings of as many bytes, cut at the places of both."""
     a, b = list(reversed(left)), list(reversed(right))
     while a and b:
-        one, other = a.pop(), b.pop()
-        size = min(one.size, other.size)
-        yield cut(one, 0, size), cut(other, 0, size)
-        for rest, part in ((a, one), (b, other)):
+        first, second = a.pop(), b.pop()
+        size = min(first.size, second.size)
+        yield cut(first, 0, size), cut(second, 0, size)
+        for rest, part in ((a, first), (b, second)):
             if part.size > size:
                 rest.append(cut(part, size, part.size - size))
 
@@ -128,9 +128,9 @@ def _taken(memory: Memory, resource: Resource, spec: Content, path: str, origin:
 
 def together(named: Sequence[tuple[str, tuple[Taken, ...]]]) -> LoadFiles:
     """Loads that may happen in any order, as one step."""
-    loads = tuple(one for _, taken in named for one in taken)
+    loads = tuple(load for _, taken in named for load in taken)
     name = named[0][0] if len(named) == 1 else f"{named[0][0]} and {len(named) - 1} more"
-    files = tuple(dict.fromkeys(one.wanted.file for one in loads))
+    files = tuple(dict.fromkeys(load.wanted.file for load in loads))
     return LoadFiles(name=name, loads=loads, files=files, origin=loads[0].origin)
 
 

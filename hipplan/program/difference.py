@@ -13,17 +13,17 @@ from operator import attrgetter, is_
 
 from hipplan.program import advice, sealing, steps
 from hipplan.program.alterations import ChangeAccess, Rights, TakeOut
+from hipplan.program.change import Change, Key, KeysOf, key_of
 from hipplan.program.content_steps import CONTENT_STEPS
 from hipplan.program.contents import of_new
 from hipplan.program.listing import lines, note, summary
 from hipplan.program.program import Program
-from hipplan.program.way import Key, KeysOf, Way, key_of
 
 _GROWN = (steps.CreateAllocation, steps.Reserve, steps.Map, steps.SetAccess)
 _name = attrgetter("name")
 
 
-class Difference(Way):
+class Difference(Change):
     """What a change made of a layout: the steps from `old` to `new`, in order.
 
     print() shows it line by line; it is false if nothing differs.
@@ -40,10 +40,10 @@ class Difference(Way):
 
     def in_a_line(self) -> str:
         """What it is, or how much."""
-        found = lines(self)
-        if not found and not self.empty:  # lanes, which no plan has
+        changed_lines = lines(self)
+        if not changed_lines and not self.empty:  # lanes, which no plan has
             return "streams and pinned memory that move bytes"
-        return str(found[0]) if len(found) == 1 else summary(found)
+        return str(changed_lines[0]) if len(changed_lines) == 1 else summary(changed_lines)
 
     def __bool__(self) -> bool:
         return not self.empty or bool(lines(self))  # a tensor may lie elsewhere without a driver call
@@ -63,7 +63,7 @@ def difference(
 def from_nothing(new: Program) -> Difference:
     """All of a program: what an apply does."""
     opened = sealing.opened(new, new.contents)
-    way = Difference(
+    change = Difference(
         old=new.nothing,
         new=opened,
         additions=opened.making,
@@ -75,12 +75,12 @@ def from_nothing(new: Program) -> Difference:
         changed=frozenset(),
         contents=new.contents,
     )
-    return way if opened is new else sealed_after(way, new)
+    return change if opened is new else sealed_after(change, new)
 
 
-def sealed_after(way: Difference, sealed: Program) -> Difference:
+def sealed_after(change: Difference, sealed: Program) -> Difference:
     """The same way, and at its end what contents wrote is sealed. sealed: the program then."""
-    return replace(way, new=sealed, opened=way.new, seals=tuple(sealing.seals(way.new, sealed)))
+    return replace(change, new=sealed, opened=change.new, seals=tuple(sealing.seals(change.new, sealed)))
 
 
 def _only_more(old: Program, new: Program) -> Difference | None:
@@ -225,21 +225,21 @@ class _Comparison:
             if isinstance(step, steps.Map) and key not in self.kept and ("reservation", step.reservation) in self.kept:
                 going.setdefault(step.reservation, []).append(step)
         for some in going.values():
-            some.sort(key=lambda one: one.offset)
+            some.sort(key=lambda mapping: mapping.offset)
         starts = {name: [step.offset for step in some] for name, some in going.items()}
-        out = {one.name: one for some in going.values() for one in some} if unmaps else {}
+        out = {mapping.name: mapping for some in going.values() for mapping in some} if unmaps else {}
         waiting = set()
         for key, step in self.after.made.items():
             if not isinstance(step, steps.Map) or key in self.kept or step.reservation not in going:
                 continue
             some = going[step.reservation]
             at = max(0, bisect_left(starts[step.reservation], step.offset + 1) - 1)
-            for one in some[at:]:
-                if one.offset >= step.offset + step.size:
+            for mapping in some[at:]:
+                if mapping.offset >= step.offset + step.size:
                     break
-                if one.offset + one.size > step.offset:
+                if mapping.offset + mapping.size > step.offset:
                     waiting.add(step.name)
-                    out[one.name] = replace(one, origin=step.origin)
+                    out[mapping.name] = replace(mapping, origin=step.origin)
         # From the end, so that what is mapped in a range mostly has no hole (pieces.py), also on the way back.
         return [*map(self._taken_out, sorted(out.values(), key=attrgetter("offset"), reverse=True))], waiting
 
@@ -296,8 +296,12 @@ class _Comparison:
                     origin=step.origin,
                 )
         elif isinstance(step, steps.CreateManagedBuffer):
-            old = [one for one in self.before.steps_of(step.name, steps.Advise) if isinstance(one, steps.Advise)]
-            new = [one for one in self.after.steps_of(step.name, steps.Advise) if isinstance(one, steps.Advise)]
+            old = [
+                advise for advise in self.before.steps_of(step.name, steps.Advise) if isinstance(advise, steps.Advise)
+            ]
+            new = [
+                advise for advise in self.after.steps_of(step.name, steps.Advise) if isinstance(advise, steps.Advise)
+            ]
             if not _all_alike(old, new):
                 yield from (
                     replace(change, origin=step.origin) for change in advice.changes(step.name, step.size, old, new)
@@ -305,23 +309,23 @@ class _Comparison:
 
     def _prefetches(self) -> list[steps.Step]:
         """Of buffers that stay, if they are not those that were made: nothing takes a prefetch back."""
-        found: list[steps.Step] = []
+        added: list[steps.Step] = []
         for key in self.after.made:
             if key[0] == "managed" and key in self.kept:
                 name = str(key[1])
                 wanted = self.after.steps_of(name, steps.Prefetch)
                 if not _all_alike(wanted, self.before.steps_of(name, steps.Prefetch)):
-                    found += wanted
-        streams = {(step.stream, step.on) for step in found if isinstance(step, steps.Prefetch)}
+                    added += wanted
+        streams = {(step.stream, step.on) for step in added if isinstance(step, steps.Prefetch)}
         waits = (s for s in self.new.steps if isinstance(s, steps.AwaitStream) and (s.name, s.on) in streams)
-        return [*found, *waits]
+        return [*added, *waits]
 
 
-def _alike(one: steps.Step, other: steps.Step) -> bool:
+def _alike(first: steps.Step, second: steps.Step) -> bool:
     """Equal but for what they are called and where they are written."""
-    if type(one) is not type(other):
+    if type(first) is not type(second):
         return False
-    return all(getattr(one, name) == getattr(other, name) for name in _compared(type(one)))
+    return all(getattr(first, name) == getattr(second, name) for name in _compared(type(first)))
 
 
 def _all_alike(some: Sequence[steps.Step], others: Sequence[steps.Step]) -> bool:

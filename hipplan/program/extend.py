@@ -126,18 +126,18 @@ def _granularity(program: Program, create: steps.CreateAllocation) -> int:
 
 def _ranges(program: Program, name: str, live: Addresses) -> dict[str, int]:
     """The reservation and what was added behind it -> where each begins, from the base of the first."""
-    found: dict[str, int] = {}
+    ranges: dict[str, int] = {}
     at = 0
     for step in program.steps:
         if isinstance(step, steps.Reserve) and (step.name == name or getattr(step, "follows", "") == name):
-            found[step.name] = at
+            ranges[step.name] = at
             at += live.capacity(step.name)
-    return found
+    return ranges
 
 
 def _placed(program: Program, ranges: dict[str, int]) -> list[_Placed]:
     maps = (s for s in program.steps if isinstance(s, steps.Map) and s.reservation in ranges)
-    return sorted((_Placed(s, ranges[s.reservation] + s.offset) for s in maps), key=lambda one: one.at)
+    return sorted((_Placed(s, ranges[s.reservation] + s.offset) for s in maps), key=lambda placed: placed.at)
 
 
 def _with_pieces(

@@ -65,7 +65,7 @@ def _weights(model: Model, machine: Machine) -> Counter[int]:
 def _granularity(machine: Machine, ordinal: int) -> int:
     device = machine.devices[ordinal]
     known = (device.granularity_minimum, device.granularity_recommended, FALLBACK_GRANULARITY)
-    return max(one for one in known if one is not None)
+    return max(limit for limit in known if limit is not None)
 
 
 def _short(

@@ -28,12 +28,12 @@ def resources_of(
 ) -> tuple[Resource, ...]:
     """In the order of the steps. devices: the plan's names -> ordinals. sealed: mappings. sleeping, backups, attached:
     as of the program."""
-    found: dict[str, Resource] = {}
+    resources: dict[str, Resource] = {}
     asleep = {name: backups[name].to for name in sleeping_memory(sleeping)} if backups else {}
     for resource in _Inventory((*all_steps, *sleeping), regions, devices, sealed, asleep, attached or {}).resources():
-        known = found.get(resource.name)
-        found[resource.name] = resource if known is None else replace(known, size=known.size + resource.size)
-    return tuple(found.values())
+        known = resources.get(resource.name)
+        resources[resource.name] = resource if known is None else replace(known, size=known.size + resource.size)
+    return tuple(resources.values())
 
 
 def sleeping_memory(sleeping: Iterable[steps.Step]) -> list[str]:

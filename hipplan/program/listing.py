@@ -10,11 +10,11 @@ from hipplan.errors import Span
 from hipplan.program import steps
 from hipplan.program.alterations import ChangeAdvice, CopyBytes
 from hipplan.program.backups import DROP, WHERE
+from hipplan.program.change import Change, key_of
 from hipplan.program.content_steps import ContentStep, Copy, Fill, LoadFiles
 from hipplan.program.program import Program
 from hipplan.program.regions import memory_of
 from hipplan.program.resources import Access, Resource
-from hipplan.program.way import Way, key_of
 from hipplan.units import format_size
 
 _WORDS = {"+": "add", "~": "change", "-": "remove"}
@@ -37,25 +37,25 @@ class Line:
         return f"{self.sign} {self.kind} {self.name}" + (f": {self.what}" if self.what else "")
 
 
-def lines(way: Way) -> list[Line]:
+def lines(change: Change) -> list[Line]:
     """In the order of the new program, then what is removed. The pieces of a region are listed with the region."""
-    old, new, filled = _Side(way.old), _Side(way.new), _filled(way)
-    found = [line for resource in new.shown() if (line := _line(resource, way, old, new, filled))]
+    old, new, filled = _Side(change.old), _Side(change.new), _filled(change)
+    changed_lines = [line for resource in new.shown() if (line := _line(resource, change, old, new, filled))]
     for resource in old.shown():
-        if new.twin(resource, old) is None and (resource.kind != "tensor" or resource.inside in way.new.regions):
-            found.append(Line("-", resource.kind, resource.name, _size(resource)))
-    return found
+        if new.twin(resource, old) is None and (resource.kind != "tensor" or resource.inside in change.new.regions):
+            changed_lines.append(Line("-", resource.kind, resource.name, _size(resource)))
+    return changed_lines
 
 
-def summary(found: list[Line]) -> str:
+def summary(changed_lines: list[Line]) -> str:
     """How many of each."""
-    counted = {word: sum(line.sign == sign for line in found) for sign, word in _WORDS.items()}
+    counted = {word: sum(line.sign == sign for line in changed_lines) for sign, word in _WORDS.items()}
     return ", ".join(f"{count} to {word}" for word, count in counted.items() if count) or "no changes"
 
 
-def note(way: Way) -> str:
+def note(change: Change) -> str:
     """Contents that the old plan did not say of memory that keeps its bytes: nothing fills it again."""
-    before, after, filled = _contents(way.old), _contents(way.new), _filled(way)
+    before, after, filled = _contents(change.old), _contents(change.new), _filled(change)
     stay = [name for name, what in after.items() if before.get(name) != what and name not in filled]
     if not stay:
         return ""
@@ -66,21 +66,21 @@ def note(way: Way) -> str:
 def _contents(program: Program) -> dict[str, object]:
     """What each place is filled with, files as the plan names them."""
     folder = PurePath(program.source).parent
-    found: dict[str, object] = {}
+    kinds: dict[str, object] = {}
     for step in program.contents:
         if isinstance(step, LoadFiles):
             for wanted in (load.wanted for load in step.loads):
                 path = PurePath(wanted.file)
                 file = path.relative_to(folder) if path.is_relative_to(folder) else path
-                found[wanted.name] = file, wanted.at, wanted.tensor, wanted.part, wanted.parts
+                kinds[wanted.name] = file, wanted.at, wanted.tensor, wanted.part, wanted.parts
         elif isinstance(step, (Fill, Copy)):
-            found[step.name] = step.pattern if isinstance(step, Fill) else step.source
-    return found
+            kinds[step.name] = step.pattern if isinstance(step, Fill) else step.source
+    return kinds
 
 
-def _filled(way: Way) -> set[str]:
+def _filled(change: Change) -> set[str]:
     """Names of what contents are put into on the way."""
-    return {name for step in way.contents for name in _places(step)}
+    return {name for step in change.contents for name in _places(step)}
 
 
 def _places(step: ContentStep) -> list[str]:
@@ -113,60 +113,60 @@ class _Side:
                 yield resource
 
 
-def _line(resource: Resource, way: Way, old: _Side, new: _Side, filled: Set[str]) -> Line | None:
+def _line(resource: Resource, change: Change, old: _Side, new: _Side, filled: Set[str]) -> Line | None:
     was = old.twin(resource, new)
     span = new.spans.get(resource.name)
     if was is None:
-        if resource.kind == "tensor" and resource.inside not in way.old.regions:
+        if resource.kind == "tensor" and resource.inside not in change.old.regions:
             return None  # listed with its region
         return Line("+", resource.kind, resource.name, _size(resource) + ", sealed" * resource.sealed, span)
     if resource.kind == "tensor":
         what = _moved(was, resource, resource.name in filled)
     elif was.asleep or resource.asleep:
-        what = _slept(was, resource, way)
-    elif _kept(resource, way, new):
-        what = ", ".join((*_anew(was, resource, way), *_details(was, resource, way)))
+        what = _slept(was, resource, change)
+    elif _kept(resource, change, new):
+        what = ", ".join((*_anew(was, resource, change), *_details(was, resource, change)))
     elif resource.kind in ("region", "reservation"):
-        what = ", ".join(("moves to other addresses", *_elsewhere(was, resource, way)))
+        what = ", ".join(("moves to other addresses", *_elsewhere(was, resource, change)))
     else:
         sizes = _sizes(was, resource)
-        what = f"is recreated{sizes and f', {sizes}'}{_moves(was, resource)}{_bytes(resource, way)}"
+        what = f"is recreated{sizes and f', {sizes}'}{_moves(was, resource)}{_bytes(resource, change)}"
     return Line("~", resource.kind, resource.name, what, span) if what else None
 
 
-def _slept(was: Resource, now: Resource, way: Way) -> str:
+def _slept(was: Resource, now: Resource, change: Change) -> str:
     """Memory that falls asleep or wakes; its mappings are listed with it."""
     if now.kind == "mapping" or bool(was.asleep) == bool(now.asleep):
         return ""
     if now.asleep:
         return f"falls asleep, {_size(now)}, its bytes are {WHERE[now.asleep]}"
-    comes_back = was.asleep != DROP or now.name in _filled(way)
+    comes_back = was.asleep != DROP or now.name in _filled(change)
     return f"wakes, {_size(now)}, {'with' if comes_back else 'without'} its bytes"
 
 
-def _anew(was: Resource, now: Resource, way: Way) -> Iterator[str]:
+def _anew(was: Resource, now: Resource, change: Change) -> Iterator[str]:
     """Memory of a region that stays, but is other memory."""
     if now.kind == "region":
-        both = range(min(len(program.regions[now.name].chunks) for program in (way.old, way.new)))
-        count = sum(("allocation", memory_of(now.name, number)) not in way.kept for number in both)
+        both = range(min(len(program.regions[now.name].chunks) for program in (change.old, change.new)))
+        count = sum(("allocation", memory_of(now.name, number)) not in change.kept for number in both)
         if count:
-            how = "with their bytes" if way.carries else "without their bytes"
+            how = "with their bytes" if change.carries else "without their bytes"
             yield f"{count} of {len(both)} chunks are recreated{_moves(was, now)}, {how}"
 
 
-def _elsewhere(was: Resource, now: Resource, way: Way) -> Iterator[str]:
+def _elsewhere(was: Resource, now: Resource, change: Change) -> Iterator[str]:
     """What else is to be said where the addresses change."""
     if sizes := _sizes(was, now):
         yield sizes
     if now.kind == "region":
-        yield from [*_anew(was, now, way)] or ["with its bytes"]
+        yield from [*_anew(was, now, change)] or ["with its bytes"]
 
 
-def _bytes(now: Resource, way: Way) -> str:
+def _bytes(now: Resource, change: Change) -> str:
     """Whether the bytes of memory that is recreated come along."""
     if now.kind not in _HOLDS_BYTES:
         return ""
-    carried = any(isinstance(step, CopyBytes) and step.name == now.name for step in way.carries)
+    carried = any(isinstance(step, CopyBytes) and step.name == now.name for step in change.carries)
     return ", with its bytes" if carried else ", without its bytes"
 
 
@@ -174,28 +174,30 @@ def _moves(was: Resource, now: Resource) -> str:
     return f", {was.device} -> {now.device}" if was.device != now.device and now.kind != "mapping" else ""
 
 
-def _kept(resource: Resource, way: Way, new: _Side) -> bool:
-    return new.made[resource.name] in way.kept
+def _kept(resource: Resource, change: Change, new: _Side) -> bool:
+    return new.made[resource.name] in change.kept
 
 
-def _details(was: Resource, now: Resource, way: Way) -> Iterator[str]:
+def _details(was: Resource, now: Resource, change: Change) -> Iterator[str]:
     """What differs of something that stays."""
     if was.name != now.name and now.kind == "mapping":
         yield f"was called {was.name}"
     if now.kind == "region" and was.size != now.size:
         yield f"{'grows' if now.size > was.size else 'shrinks'}, {_sizes(was, now)}"
     if now.kind == "reservation":
-        before, after = (_mapped(program, now.name) for program in (way.old, way.new))
+        before, after = (_mapped(program, now.name) for program in (change.old, change.new))
         if before != after:
             mapped = f"{format_size(before)} -> {format_size(after)}"
             yield f"{'grows' if after > before else 'shrinks'}, mapped {mapped}"
-    if now.kind in ("mapping", "region") and _rights(was, way.old) != _rights(now, way.new):
+    if now.kind in ("mapping", "region") and _rights(was, change.old) != _rights(now, change.new):
         access, wanted = _access(was), _access(now)
         if access == wanted:  # the names are other devices now
-            access, wanted = (_access(one, program) for one, program in ((was, way.old), (now, way.new)))
+            access, wanted = (
+                _access(resource, program) for resource, program in ((was, change.old), (now, change.new))
+            )
         yield f"access {access} -> {wanted}"
-    if now.kind == "managed" and now.name in way.changed:
-        changed = [s for s in way.changes if s.name == now.name]
+    if now.kind == "managed" and now.name in change.changed:
+        changed = [s for s in change.changes if s.name == now.name]
         yield from (step.describe() for step in changed if isinstance(step, ChangeAdvice))
         yield from (f"prefetch {step.describe()}" for step in changed if isinstance(step, steps.Prefetch))
 

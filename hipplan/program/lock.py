@@ -107,13 +107,13 @@ class Locked:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._source = load_yaml(Path(path), wanted="lock")
-        found = list(self._source.found)
+        problems = list(self._source.found)
         try:
             self.lock = Lock.model_validate(self._source.data)
         except ValidationError as error:
-            found += translate(error, Lock, self._source.data, self._source.span)
-        if found:
-            raise PlanError(in_order(found))
+            problems += translate(error, Lock, self._source.data, self._source.span)
+        if problems:
+            raise PlanError(in_order(problems))
 
     def hold(self, program: Program, profile: Machine | None = None) -> Program:
         """The program, with every reservation exactly where the lock says.

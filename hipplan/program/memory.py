@@ -119,7 +119,7 @@ class Memory:
             return False
         names = {name for name, number in self.devices.items() if number == ordinal}
         under = self._under(part.object, part.offset, part.size)
-        return all(any(right in self._rights(one).get(name, "") for name in names) for one, _, _ in under)
+        return all(any(right in self._rights(mapping).get(name, "") for name in names) for mapping, _, _ in under)
 
     def _rights(self, mapping: Resource) -> dict[str, str]:
         """Device -> right. Thousands of mappings have one tuple in common."""
@@ -141,7 +141,7 @@ class Memory:
         """The mappings of a range in the order of addresses, and where each begins."""
         mappings = self._mappings[whole]
         if whole not in self._starts:
-            mappings.sort(key=lambda one: one.offset)
+            mappings.sort(key=lambda mapping: mapping.offset)
             self._starts[whole] = [mapping.offset for mapping in mappings]
         return mappings, self._starts[whole]
 

@@ -102,7 +102,7 @@ class Place(NamedTuple):
 
 def symmetric(program: Program, offers: Sequence[Offer]) -> dict[str, Place]:
     """Name here -> place. offers: of all ranks of the node, this one's own among them, in their order."""
-    found: dict[str, Place] = {}
+    places: dict[str, Place] = {}
     end = 0
     for region, shared in program.shared.items():
         if shared.region.spec.addresses != "symmetric":
@@ -112,9 +112,9 @@ def symmetric(program: Program, offers: Sequence[Offer]) -> dict[str, Place]:
         stride = round_up(max((part.reserve for _, part in parts), default=0), max(STRIDE, alignment))
         end = round_up(end, max(STRIDE, alignment))
         for rank, part in parts:
-            found[name_here(program, rank, region)] = Place(end, round_up(part.reserve, STRIDE), alignment)
+            places[name_here(program, rank, region)] = Place(end, round_up(part.reserve, STRIDE), alignment)
             end += stride
-    return found
+    return places
 
 
 def placed_already(old: Program | None, program: Program, offers: Sequence[Offer]) -> dict[str, int]:
@@ -164,7 +164,7 @@ def with_parts(program: Program, offers: Sequence[Offer], places: Mapping[str, i
     )
 
 
-def moved(way: Difference, places: Mapping[str, int]) -> Difference:
+def moved(change: Difference, places: Mapping[str, int]) -> Difference:
     """The same with other addresses for objects that have the same address in all ranks."""
     others: dict[int, steps.Step] = {}
 
@@ -176,8 +176,8 @@ def moved(way: Difference, places: Mapping[str, int]) -> Difference:
     def of(program: Program) -> Program:
         return replace(program, steps=tuple(map(at, program.steps)))
 
-    opened = None if way.opened is None else of(way.opened)
-    return replace(way, new=of(way.new), opened=opened, additions=tuple(map(at, way.additions)))
+    opened = None if change.opened is None else of(change.opened)
+    return replace(change, new=of(change.new), opened=opened, additions=tuple(map(at, change.additions)))
 
 
 def _placed(step: steps.Step, places: Mapping[str, int]) -> steps.Step:
@@ -238,7 +238,7 @@ class _Adding:
         self.parts: dict[str, int] = {}
         self.errors: list[Diagnostic] = []
         there = program.measured.devices if program.measured else ()
-        self._ordinals = {bare_uuid(one.uuid): ordinal for ordinal, one in enumerate(there) if one.uuid}
+        self._ordinals = {bare_uuid(device.uuid): ordinal for ordinal, device in enumerate(there) if device.uuid}
         self._names = {ordinal: name for name, ordinal in program.devices.items()}
 
     def add(self, rank: int, part: Part) -> None:

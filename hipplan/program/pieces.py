@@ -70,7 +70,7 @@ def as_planned(program: Program) -> Program:
         size = sizes[type(step), step.name]
         return replace(step, size=size) if step.size != size else step
 
-    made = tuple(one for step in program.steps if (one := joined(step)) is not None)
+    made = tuple(piece for step in program.steps if (piece := joined(step)) is not None)
     return (
         program
         if all(map(is_, made, program.steps)) and len(made) == len(program.steps)
@@ -93,19 +93,19 @@ def lead(old: Program, planned: Program, renewed: Set[str] = frozenset(), *, fil
     if new is not planned or _is_cut(old):
         planned_way = difference(as_planned(old), planned, renewed)
         renewed = renewed | _made_anew(planned_way)
-    found = difference(old, new, named(old, renewed) | named(new, renewed), fills=fills)
-    require_sure(found)
+    change = difference(old, new, named(old, renewed) | named(new, renewed), fills=fills)
+    require_sure(change)
     if planned_way is not None:
-        for place in _recut(found, planned_way):
-            raise MachineError(_no_way(place, found))
-    return found
+        for place in _recut(change, planned_way):
+            raise MachineError(_no_way(place, change))
+    return change
 
 
-def require_sure(way: Difference) -> None:
+def require_sure(change: Difference) -> None:
     """Raises MachineError (HP309): this release may refuse a step, or what takes it back."""
-    if concerned(way.new.measured):
-        for place in unsure(way):
-            raise MachineError(_no_way(place, way))
+    if concerned(change.new.measured):
+        for place in unsure(change):
+            raise MachineError(_no_way(place, change))
 
 
 def named(program: Program, names: Set[str]) -> frozenset[str]:
@@ -149,7 +149,7 @@ def _is_alike(maps: list[Map], rights: Mapping[str, object]) -> bool:
     """One range without a hole, with the same rights all over."""
     placed = sorted(maps, key=lambda step: step.offset)
     return len({rights.get(step.name) for step in maps}) == 1 and all(
-        one.offset + one.size == other.offset for one, other in pairwise(placed)
+        piece.offset + piece.size == other.offset for piece, other in pairwise(placed)
     )
 
 
@@ -192,12 +192,12 @@ class _Arrangement:
         """The memory of a range, and of all ranges that need its pieces' size because they share memory with it."""
         if name in self._grouped:
             return
-        group, found = set(), [name]
-        while found:
-            one = found.pop()
-            if one not in group and (one == name or not _is_alike(self.ranges[one], self.rights)):
-                group.add(one)
-                found += [user for step in self.ranges[one] for user in self.users.pop(step.allocation, ())]
+        group, pending = set(), [name]
+        while pending:
+            range_name = pending.pop()
+            if range_name not in group and (range_name == name or not _is_alike(self.ranges[range_name], self.rights)):
+                group.add(range_name)
+                pending += [user for step in self.ranges[range_name] for user in self.users.pop(step.allocation, ())]
         maps = [step for number in group for step in self.ranges[number]]
         unit = gcd(unit, *(step.size for step in maps), *(self.units.get(step.allocation, 0) for step in maps))
         self._groups.append(group)
@@ -240,9 +240,9 @@ class _Arrangement:
         made = [piece for step in self.program.steps for piece in self._pieces(step)]
         maps = (step for step in made if isinstance(step, Map) and step.reservation in self.together)
         places = {step.name: (step.reservation, step.offset) for step in maps}
-        theirs = [isinstance(step, (Map, SetAccess)) and step.name in places for step in made]  # contents are not
-        upward = iter(sorted(compress(made, theirs), key=lambda step: places[step.name]))
-        return [next(upward) if one else step for step, one in zip(made, theirs, strict=True)]
+        is_placed = [isinstance(step, (Map, SetAccess)) and step.name in places for step in made]  # contents are not
+        upward = iter(sorted(compress(made, is_placed), key=lambda step: places[step.name]))
+        return [next(upward) if placed else step for step, placed in zip(made, is_placed, strict=True)]
 
     def _pieces(self, step: Step) -> Iterator[Step]:
         if isinstance(step, CreateAllocation):
@@ -301,19 +301,19 @@ def _is_cut(program: Program) -> bool:
     return any(PIECE_SIGN in step.name for step in program.steps if isinstance(step, CreateAllocation))
 
 
-def _made_anew(way: Difference) -> frozenset[str]:
+def _made_anew(change: Difference) -> frozenset[str]:
     """Allocations of both plans that do not stay: nor does any piece of them."""
-    names = {step.name for step in way.new.steps if isinstance(step, CreateAllocation)}
-    there = {step.name for step in way.old.steps if isinstance(step, CreateAllocation)}
-    return frozenset(name for name in names & there if ("allocation", name) not in way.kept)
+    names = {step.name for step in change.new.steps if isinstance(step, CreateAllocation)}
+    there = {step.name for step in change.old.steps if isinstance(step, CreateAllocation)}
+    return frozenset(name for name in names & there if ("allocation", name) not in change.kept)
 
 
-def _recut(found: Difference, planned: Difference) -> Iterator[Step]:
+def _recut(change: Difference, planned: Difference) -> Iterator[Step]:
     """Memory that stays by the plans, but would have to be in other pieces, and lose its bytes."""
-    for step in found.old.steps:
+    for step in change.old.steps:
         if isinstance(step, CreateAllocation):
             stays = ("allocation", whole_name(step.name)) in planned.kept
-            if stays and ("allocation", step.name) not in found.kept:
+            if stays and ("allocation", step.name) not in change.kept:
                 yield step
 
 
@@ -334,12 +334,12 @@ def _refusal(program: Program, step: Map, why: str, where: str) -> Diagnostic:
     )
 
 
-def _no_way(step: Step, way: Difference) -> Diagnostic:
-    maps = [one for program in (way.new, way.old) for one in program.steps if isinstance(one, Map)]
-    about = next((one for one in maps if step.name in (one.name, one.allocation)), None)
+def _no_way(step: Step, change: Difference) -> Diagnostic:
+    maps = [step for program in (change.new, change.old) for step in program.steps if isinstance(step, Map)]
+    about = next((map_step for map_step in maps if step.name in (map_step.name, map_step.allocation)), None)
     return Diagnostic(
         "HP309",
-        f"{_release(way.new)} cannot change '{about.reservation if about else whole_name(step.name)}' in place",
+        f"{_release(change.new)} cannot change '{about.reservation if about else whole_name(step.name)}' in place",
         (about or step).origin,
         why="during the change or its undo, pieces of different sizes would share a range, and hipMemSetAccess of HIP "
         "7.0 to 7.2 refuses one of them for some orders of heap addresses",

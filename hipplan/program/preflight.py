@@ -60,7 +60,7 @@ class _Rules:
         self.memory: list[Any] = [step for step in made if step.makes == "allocation"]
         self.taken = taken(made, machine)
         self.findings = findings
-        self.lines = {id(one): name for name, one in reversed(plan.objects.allocations.items())}.values()
+        self.lines = {id(allocation): name for name, allocation in reversed(plan.objects.allocations.items())}.values()
         """The first allocation that each line of the plan makes, which is as the others are."""
         self.mappings = list(self._mappings())
 
@@ -119,7 +119,7 @@ class _Rules:
         taken = self.taken[steps.CPU_ORDINAL]
         needed = sum(step.size for step in taken)
         if needed > self.machine.host_memory:
-            paths = {name: one.path for name, one in self.objects.allocations.items()}
+            paths = {name: allocation.path for name, allocation in self.objects.allocations.items()}
             paths |= {buffer.name: buffer.path for buffer in self.objects.buffers.values()}
             lanes = sum(step.size for step in taken if step.name not in paths)
             largest = max((s for s in taken if s.name in paths), key=lambda step: step.size, default=None)

@@ -226,11 +226,13 @@ def lowered(objects: Objects, regions: dict[str, PlacedRegion]) -> Objects:
 def rights_of_attached(objects: Objects) -> dict[str, Attached]:
     """As of a program."""
     ranges = objects.reservations.values()
-    found: dict[str, Attached] = {one.name: one.spec.attached for one in ranges if one.spec.attached != "r"}
+    attached: dict[str, Attached] = {
+        range_.name: range_.spec.attached for range_ in ranges if range_.spec.attached != "r"
+    }
     for range_ in ranges:
         own = range_.spec.attached
-        found |= {mapping.name: mapping.attached for mapping in range_.mappings if mapping.attached != own}
-    return found
+        attached |= {mapping.name: mapping.attached for mapping in range_.mappings if mapping.attached != own}
+    return attached
 
 
 def _lay_out(
@@ -333,8 +335,8 @@ def _too_large(name: str, tensor: Tensor, room: int, span: Span | None) -> Diagn
 
 def _check_overlap(out: list[PlacedTensor], plan: LoadedPlan, region: ResolvedRegion, findings: Findings) -> None:
     """Only tensors with a given device can overlap a tensor that follows another."""
-    for one, other in pairwise(sorted(out, key=lambda tensor: tensor.offset)):
-        if other.offset < one.offset + one.size:
+    for tensor, other in pairwise(sorted(out, key=lambda tensor: tensor.offset)):
+        if other.offset < tensor.offset + tensor.size:
             span = plan.span(*region.path, "tensors", other.name[len(region.name) + 1 :])
-            summary = f"'{other.name}' overlaps '{one.name}'"
+            summary = f"'{other.name}' overlaps '{tensor.name}'"
             findings.add(Diagnostic("HP212", summary, span, hint="write device: for all tensors of the region"))

@@ -39,12 +39,12 @@ def remapped(program: Program, name: str, *, device: str | None, keep_bytes: boo
         else {mapping.memory for mapping in mappings_of(program, name)}
     )
     old = {step.name: step for step in program.steps if step.name in names and not isinstance(step, steps.SetAccess)}
-    imported = next((one for one, step in old.items() if not isinstance(step, steps.CreateAllocation)), None)
+    imported = next((name for name, step in old.items() if not isinstance(step, steps.CreateAllocation)), None)
     if imported is not None:
         raise refuse(f"'{imported}' is imported: it cannot be recreated here")
     made = program if device is None else _moved(program, names, device)
-    way = pieces.lead(there, made, names)
-    return replace(way, carries=tuple(_carries(way, pieces.named(there, names)))) if keep_bytes else way
+    change = pieces.lead(there, made, names)
+    return replace(change, carries=tuple(_carries(change, pieces.named(there, names)))) if keep_bytes else change
 
 
 def _allocation(program: Program, name: str) -> set[str]:
@@ -108,13 +108,13 @@ def _on(placed: PlacedRegion, device: str) -> PlacedRegion:
     return replace(placed, region=placed.region._replace(devices=(device,)), chunks=chunks)
 
 
-def _carries(way: Difference, names: Set[str]) -> Iterator[steps.Step]:
+def _carries(change: Difference, names: Set[str]) -> Iterator[steps.Step]:
     """For each allocation: both where their devices may read and write them, then copied. The old one mostly is so
     already; else it is mapped a second time, as the new one is in any case."""
-    machine = way.new.measured
-    new = {step.name: step for step in way.new.steps if isinstance(step, steps.CreateAllocation)}
-    in_place = _Places(way.old)
-    for was in way.old.steps:
+    machine = change.new.measured
+    new = {step.name: step for step in change.new.steps if isinstance(step, steps.CreateAllocation)}
+    in_place = _Places(change.old)
+    for was in change.old.steps:
         if not isinstance(was, steps.CreateAllocation) or was.name not in names:
             continue
         name, size, now = was.name, was.size, new[was.name]
@@ -159,8 +159,10 @@ class _Places:
     def readable(self, allocation: steps.CreateAllocation, devices: Set[int], right: str) -> str | None:
         """A mapping that all of the devices may read. right: what those must have that do not hold it."""
         needed = {device: "r" if device == allocation.device else right for device in devices}
-        for found in self._maps.get(allocation.name, ()):
-            rights = self._rights.get(found.name, {})
-            if found.size == allocation.size and all(one in rights.get(device, "") for device, one in needed.items()):
-                return found.name
+        for mapping in self._maps.get(allocation.name, ()):
+            rights = self._rights.get(mapping.name, {})
+            if mapping.size == allocation.size and all(
+                right in rights.get(device, "") for device, right in needed.items()
+            ):
+                return mapping.name
         return None

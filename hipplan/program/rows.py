@@ -32,7 +32,7 @@ def rows_of(todo: Iterable[steps.Step], slots: Slots, old: Callable[[str], int] 
 def _taken_first(rights: Rights) -> Rights:
     """What is taken away comes first: HIP gives one after the other, and before 6.3 with each takes what the others
     have."""
-    return tuple(sorted(rights, key=lambda one: one[1] != "none"))
+    return tuple(sorted(rights, key=lambda right: right[1] != "none"))
 
 
 def _fields(operation: str, *fields: str) -> Callable[[Any, Slots, Any], Row]:

@@ -64,9 +64,13 @@ def opened(program: Program, contents: Iterable[ContentStep]) -> Program:
     for mapping in mappings if concerned(program.measured) else ():
         sizes.setdefault(mapping.inside, set()).add(mapping.size)
 
-    def is_written(one: Resource) -> bool:
-        alone = len(sizes.get(one.inside, ())) < 2
-        return written.touches(one.inside, one.offset, one.size) if alone else written.touches(one.inside)
+    def is_written(resource: Resource) -> bool:
+        alone = len(sizes.get(resource.inside, ())) < 2
+        return (
+            written.touches(resource.inside, resource.offset, resource.size)
+            if alone
+            else written.touches(resource.inside)
+        )
 
     again = [mapping.name for mapping in mappings if mapping.name in program.sealed and is_written(mapping)]
     return _open(program, {name: program.sealed[name] for name in again}) if again else program
@@ -108,10 +112,10 @@ def mappings_of(program: Program, name: str) -> list[Resource]:
     kind = require(program, name, "region", "reservation", "mapping", "allocation")
     mappings = [resource for resource in program.resources if resource.kind == "mapping"]
     if kind == "mapping":
-        (one,) = (mapping for mapping in mappings if mapping.name == name)
-        if one.inside in program.regions:
-            raise refuse(f"'{name}' is a piece of the region '{one.inside}'", hint=f"name '{one.inside}'")
-        return [one]
+        (mapping,) = (mapping for mapping in mappings if mapping.name == name)
+        if mapping.inside in program.regions:
+            raise refuse(f"'{name}' is a piece of the region '{mapping.inside}'", hint=f"name '{mapping.inside}'")
+        return [mapping]
     if kind == "allocation":
         raise refuse(f"'{name}' has no address", hint="name its mapping or reservation")
     return [mapping for mapping in mappings if mapping.inside == name]
@@ -144,4 +148,4 @@ def with_access(program: Program, access: Mapping[str, Access]) -> Program:
         elif now:
             yield step if step.rights == now else replace(step, rights=now)
 
-    return replace(program, steps=tuple(one for step in program.steps for one in changed(step)))
+    return replace(program, steps=tuple(changed_step for step in program.steps for changed_step in changed(step)))

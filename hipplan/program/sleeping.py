@@ -18,7 +18,7 @@ from hipplan.program.difference import Difference, difference, sealed_after
 from hipplan.program.inventory import sleeping_memory
 from hipplan.program.program import Program
 from hipplan.program.resources import Resource
-from hipplan.program.sleeping_bytes import digests, movable, moves_in, moves_out, told_as
+from hipplan.program.sleeping_bytes import digests, movable, moves_in, moves_out, plan_name_of
 from hipplan.program.steps import whole_name
 from hipplan.program.sure_access import concerned
 
@@ -62,8 +62,8 @@ def falls_asleep(
         name: [allocation for allocation in memory if allocation not in program.asleep]
         for name, memory in units.items()
     }
-    memory = dict.fromkeys(one for some in units.values() for one in some)
-    same = {one for some in _units(program, unchanged).values() for one in some}
+    memory = dict.fromkeys(name for some in units.values() for name in some)
+    same = {name for some in _units(program, unchanged).values() for name in some}
     moved = {} if to == DROP else movable(program, memory)
     new = _in_file(program, moved, file, checked) if to == FILE else _with_backups(program, units, moved, to, checked)
     known = {
@@ -72,7 +72,7 @@ def falls_asleep(
         if _is_same(program.backups.get(allocation), new.backups[allocation])
     }
     if absent := sorted(same & memory.keys() - known):
-        what = f"no copy of '{told_as(program, absent[0])}' was kept"
+        what = f"no copy of '{plan_name_of(program, absent[0])}' was kept"
         raise refuse(what, why="unchanged= needs a copy from an earlier sleep", hint="wake(..., retain=True) keeps one")
     if to == FILE and known != memory.keys():
         known = set()  # it is written as a whole
@@ -83,13 +83,13 @@ def falls_asleep(
         sleeping=(*program.sleeping, *(step for step in program.steps if id(step) in going)),
     )
     known_sums = {allocation for allocation in known if program.backups[allocation].checked}
-    moves = moves_out({one: parts for one, parts in moved.items() if one not in known}, new)
+    moves = moves_out({name: parts for name, parts in moved.items() if name not in known}, new)
     filled = (*moves, *digests(memory, new, known_sums))
-    found = difference(program, contents.with_lanes(new, staging_of(filled)), unmaps=True)
-    pieces.require_sure(found)
+    change = difference(program, contents.with_lanes(new, staging_of(filled)), unmaps=True)
+    pieces.require_sure(change)
     if concerned(program.measured):
-        wakes_up(found.new, names)  # what could not wake may not sleep
-    return replace(found, contents=filled, saves=bool(filled))
+        wakes_up(change.new, names)  # what could not wake may not sleep
+    return replace(change, contents=filled, saves=bool(filled))
 
 
 def wakes_up(program: Program, names: Sequence[str] | None = None, *, retain: bool = False) -> Difference:
@@ -98,7 +98,7 @@ def wakes_up(program: Program, names: Sequence[str] | None = None, *, retain: bo
     retain: the copies stay. Raises ApplyError (HP420), MachineError (HP309).
     """
     asleep = sleeping_memory(program.sleeping)
-    wanted = None if names is None else {one for some in _units(program, names).values() for one in some}
+    wanted = None if names is None else {name for some in _units(program, names).values() for name in some}
     memory = dict.fromkeys(allocation for allocation in asleep if wanted is None or allocation in wanted)
     new = _woken(program, memory)
     dropped = {allocation for allocation in memory if program.backups[allocation].to == DROP}
@@ -109,13 +109,13 @@ def wakes_up(program: Program, names: Sequence[str] | None = None, *, retain: bo
         *moves_in(movable(new, [allocation for allocation in memory if allocation not in dropped]), program),
     )
     if dropped:
-        filled = (*filled, *contents.of_new(program, new, lambda one: whole_name(one) not in dropped))
+        filled = (*filled, *contents.of_new(program, new, lambda name: whole_name(name) not in dropped))
     opened = contents.with_lanes(sealing.opened(new, filled), staging_of(filled))
-    found = replace(difference(program, opened), contents=filled)
+    change = replace(difference(program, opened), contents=filled)
     if opened.sealed != new.sealed:
-        found = sealed_after(found, sealing.resealed(found.new, new.sealed))
-    pieces.require_sure(found)
-    return found
+        change = sealed_after(change, sealing.resealed(change.new, new.sealed))
+    pieces.require_sure(change)
+    return change
 
 
 def carried_over(old: Program, new: Program) -> Program:
@@ -144,20 +144,20 @@ def carried_over(old: Program, new: Program) -> Program:
     return _without_unused(new)
 
 
-def require_places(way: Difference) -> None:
+def require_places(change: Difference) -> None:
     """Raises ApplyError (HP441): the addresses of something that sleeps go."""
-    for step in way.new.sleeping:
-        if isinstance(step, steps.Map) and ("reservation", step.reservation) not in way.kept:
+    for step in change.new.sleeping:
+        if isinstance(step, steps.Map) and ("reservation", step.reservation) not in change.kept:
             raise _changed(whole_name(step.allocation))
 
 
 def bytes_asleep(program: Program) -> dict[int, int]:
     """Bytes that the memory of each device would take more if all were awake."""
-    found = dict.fromkeys(program.devices.values(), 0)
+    bytes_by_device = dict.fromkeys(program.devices.values(), 0)
     for step in program.sleeping:
         if isinstance(step, steps.CreateAllocation):
-            found[step.device] += step.size
-    return found
+            bytes_by_device[step.device] += step.size
+    return bytes_by_device
 
 
 def _changed(name: str) -> ApplyError:
@@ -167,28 +167,28 @@ def _changed(name: str) -> ApplyError:
 def _units(program: Program, names: Sequence[str]) -> dict[str, list[str]]:
     """Raises ApplyError (HP420): there is no such thing, or it is only a piece of a region."""
     known = {resource.name: resource for resource in program.resources}
-    found: dict[str, list[str]] = {}
+    units: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
         if name not in known or "#contents" in name:
-            several = (one for one, resource in known.items() if resource.kind in _KINDS)
+            several = (name for name, resource in known.items() if resource.kind in _KINDS)
             raise refuse(f"there is no '{name}' that could sleep", hint=suggest_or_list(name, several))
         _require_whole(known[name], program)
         if known[name].kind == "allocation":
-            found[name] = [name]
+            units[name] = [name]
         else:
             mapped = (
                 resource
                 for resource in program.resources
                 if resource.memory and name in (resource.name, resource.inside)
             )
-            found[name] = [*dict.fromkeys(mapping.memory for mapping in mapped)]
-    return found
+            units[name] = [*dict.fromkeys(mapping.memory for mapping in mapped)]
+    return units
 
 
 def _require_whole(resource: Resource, program: Program) -> None:
     inside = resource.inside
     if resource.kind == "allocation":
-        inside = next((one.inside for one in program.resources if one.memory == resource.name), "")
+        inside = next((other.inside for other in program.resources if other.memory == resource.name), "")
     if resource.kind != "reservation" and inside in program.regions:
         raise refuse(f"'{resource.name}' is a piece of the region '{inside}'", hint=f"name '{inside}'")
 
@@ -229,13 +229,13 @@ def _about(some: Sequence[steps.Step], memory: Container[str]) -> set[int]:
 def _steps_of_each(program: Program) -> dict[str, tuple[steps.Step, ...]]:
     """Allocation -> all steps about it."""
     memory = {step.name: whole_name(step.allocation) for step in program.steps if isinstance(step, steps.Map)}
-    found: dict[str, list[steps.Step]] = {}
+    steps_by_name: dict[str, list[steps.Step]] = {}
     for step in program.steps:
         if isinstance(step, (steps.CreateAllocation, steps.ImportAllocation)):
-            found.setdefault(whole_name(step.name), []).append(replace(step, origin=None))
+            steps_by_name.setdefault(whole_name(step.name), []).append(replace(step, origin=None))
         elif isinstance(step, (steps.Map, steps.SetAccess)):
-            found.setdefault(memory[step.name], []).append(replace(step, origin=None))
-    return {name: tuple(some) for name, some in found.items()}
+            steps_by_name.setdefault(memory[step.name], []).append(replace(step, origin=None))
+    return {name: tuple(some) for name, some in steps_by_name.items()}
 
 
 def _with_backups(
@@ -270,7 +270,7 @@ def _in_file(program: Program, moved: Mapping[str, Sequence[Part]], file: str, c
     backups, end = dict(program.backups), 0
     for name, backup in backups.items():
         if backup.place == file and name not in moved:
-            other = told_as(program, name)
+            other = plan_name_of(program, name)
             raise refuse(f"{file} already holds the bytes of '{other}'", hint="name another file")
     for name, parts in moved.items():
         size = sum(part.size for part in parts)

@@ -15,7 +15,7 @@ from hipplan.program.resources import Resource
 from hipplan.program.steps import CPU_ORDINAL, whole_name
 
 
-def told_as(program: Program, memory: str) -> str:
+def plan_name_of(program: Program, memory: str) -> str:
     """An allocation's name in messages: the region that it belongs to."""
     whole = whole_name(memory)
     inside = next((resource.inside for resource in program.resources if resource.memory == whole), "")
@@ -128,12 +128,12 @@ def _pairs(moved: Mapping[str, Sequence[Part]], backups: Mapping[str, Backup]) -
 
 def _join(pairs: list[tuple[Part, Part]], part: Part, copy: Part) -> None:
     """Adds a pair, as a part of the last one where both sides go on."""
-    if pairs and all(_goes_on(one, other) for one, other in zip(pairs[-1], (part, copy), strict=True)):
+    if pairs and all(_goes_on(earlier, later) for earlier, later in zip(pairs[-1], (part, copy), strict=True)):
         last, size = pairs[-1], pairs[-1][0].size + part.size
         pairs[-1] = cut(last[0], 0, size), cut(last[1], 0, size)
     else:
         pairs.append((part, copy))
 
 
-def _goes_on(one: Part, other: Part) -> bool:
-    return (one.object, one.device, one.offset + one.size) == (other.object, other.device, other.offset)
+def _goes_on(part: Part, next_part: Part) -> bool:
+    return (part.object, part.device, part.offset + part.size) == (next_part.object, next_part.device, next_part.offset)

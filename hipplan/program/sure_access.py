@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from hipplan.machines.machine import Machine
 from hipplan.program.alterations import ChangeAccess, TakeOut
+from hipplan.program.change import Change
 from hipplan.program.program import Program
 from hipplan.program.steps import Map, Reserve, SetAccess, Step
-from hipplan.program.way import Way
 
 Rights = frozenset[tuple[int, str]]
 
@@ -68,7 +68,7 @@ class _Ranges:
             return True
         first, last = min(pieces), max(pieces)
         whole = last + pieces[last].size - first == sum(piece.size for piece in pieces.values())
-        return together and whole and all(one.rights in allowed for place, one in pieces.items() if place != at)
+        return together and whole and all(piece.rights in allowed for place, piece in pieces.items() if place != at)
 
     def set(self, name: str, at: int, rights: Rights, *, together: bool) -> None:
         pieces = self._pieces[name]
@@ -76,12 +76,12 @@ class _Ranges:
             piece.rights = rights
 
 
-def unsure(way: Way) -> Iterator[Step]:
+def unsure(change: Change) -> Iterator[Step]:
     """Steps of a change for which hipMemSetAccess may be refused, when they are made or when they are taken back."""
-    ranges = _Ranges(way.old)
-    before = {step.name: (step.reservation, step.offset) for step in way.old.steps if isinstance(step, Map)}
-    now = {step.name: (step.reservation, step.offset) for step in way.new.steps if isinstance(step, Map)}
-    for step in way.all_steps:
+    ranges = _Ranges(change.old)
+    before = {step.name: (step.reservation, step.offset) for step in change.old.steps if isinstance(step, Map)}
+    now = {step.name: (step.reservation, step.offset) for step in change.new.steps if isinstance(step, Map)}
+    for step in change.all_steps:
         if isinstance(step, Reserve):
             ranges.begin(step.name)
         elif isinstance(step, Map):

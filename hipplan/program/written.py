@@ -35,7 +35,7 @@ def write(program: Program) -> str:
     """As read() reads it."""
     data = {field_.name: getattr(program, field_.name) for field_ in fields(program)}
     data |= {of: ({"step": type(step).__name__, **_plain(step)} for step in data[of]) for of in _OF_STEPS}
-    written = {key: one if key in _OF_STEPS else _plain(one) for key, one in data.items()}
+    written = {key: value if key in _OF_STEPS else _plain(value) for key, value in data.items()}
     return "".join(strict_json.pieces({_KEY: VERSION, **written}))
 
 
@@ -51,7 +51,7 @@ def read(text: str | bytes) -> Program:
             of: tuple(map(_read_step, data.pop(of))) for of in _OF_STEPS if of in data or of == "steps"
         }
         types = get_type_hints(Program)
-        program = Program(**made, **{name: _read(types[name], one) for name, one in data.items()})
+        program = Program(**made, **{name: _read(types[name], value) for name, value in data.items()})
         woken = (*program.making, *program.sleeping)
         rows_of(woken, slots_of(woken))  # what a step names is there
         mapped = {resource.name for resource in program.resources if resource.memory}
@@ -91,7 +91,7 @@ def _plain(value: Any) -> Any:
     if is_dataclass(value):
         return {field_.name: _plain(getattr(value, field_.name)) for field_ in fields(value)}
     if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
+        return {key: _plain(member) for key, member in value.items()}
     if isinstance(value, frozenset):
         return sorted(value)
     return [_plain(item) for item in value] if isinstance(value, (tuple, list)) else value

@@ -1,10 +1,10 @@
 """How ranks agree: the same three rounds on success and on failure, each with a deadline.
 
-hello: every rank says who and where it is. plans: every rank has read its plan, and knows that it can be made. vote:
-every rank has made, mapped, filled and read back what is its own. Between the last two the ranks of a node send each
-other descriptors of their memory, if the plan asks for it (meeting.py). A round ends with one value that is written
-once and read by all: the messages of all ranks, written by rank 0, or the failure, written by the rank that fails first
-or has waited too long. So all ranks commit, or none does, as long as that value can be read.
+hello: every rank sends its number and node. plans: every rank has compiled its plan. vote: every rank has made, mapped,
+filled and read back its own objects. Between the last two the ranks of a node send each other descriptors of their
+memory, if the plan needs it (meeting.py). A round ends with one value that is written once and read by all: the
+messages of all ranks, written by rank 0, or the failure, written by the rank that fails first or has waited too long.
+So all ranks commit, or none does, as long as that value can be read.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from hipplan.ranks.meeting import Meeting
 from hipplan.ranks.mesh import Mesh
 from hipplan.ranks.node import neighbours, node_id, rank_of
 from hipplan.ranks.stores import Look, StoreLost, never
-from hipplan.ranks.words import Said, doubt, failure, silence, told_to_others, unusable
+from hipplan.ranks.words import RankMessage, doubt, failure, failure_message, silence, unusable
 
 log = logging.getLogger("hipplan")
 
 SLACK_S = 1.0
-"""How much longer than rank 0 the others wait, so that one rank ends a failed round and not all at once; and how much
-longer a store that does not answer is asked again."""
+"""How much longer than rank 0 the others wait, so that only one rank ends a failed round; and for how much longer a
+request to a store that does not answer is repeated."""
 _AGAIN_S = 0.05
 _HELLO, _PLANS, _VOTE, _OVER = "hello", "plans", "vote", ""
 _NEXT = {_HELLO: _PLANS, _PLANS: _VOTE, _VOTE: _OVER}
@@ -57,15 +57,15 @@ class Ranks:
         self.timeout_s = seconds(timeout_s, "timeout")
         self.group = group
         self.links: Mesh | None = None
-        """To the ranks whose memory the layout maps, or which map its."""
+        """Connections to the ranks with which the layout shares memory."""
         self.under_way: Agreement | None = None
 
     @contextlib.contextmanager
     def agreeing(self, call: str, timeout_s: float | None = None) -> Iterator[Agreement]:
-        """An agreement that reports exceptions raised within it to its ranks. call: what all of them are about to do.
+        """An agreement that reports exceptions raised within it to its ranks. call: the name of the call of all ranks.
 
-        timeout_s: another one than for the other calls.
-        Raises GroupError: a rank did not come (HP431), cannot take part (HP430), or does not fit (HP433).
+        timeout_s: for this call, in place of the group's.
+        Raises GroupError: a rank did not answer (HP431), failed (HP430), or does not match (HP433).
         """
         self.under_way = agreement = Agreement(self, call, timeout_s)
         try:
@@ -89,7 +89,7 @@ class Ranks:
         if self.links is None:
             return ()
         links, self.links = self.links, None
-        links.say_closed()
+        links.send_closed()
         held = links.wait(time.monotonic() + wait_s)
         links.close()
         return tuple(held)
@@ -108,23 +108,23 @@ class Agreement:
         self._group = ranks.group
         self._timeout_s = ranks.timeout_s if timeout_s is None else timeout_s
         self.rank = Rank()
-        """Which one this is; known after the hello."""
+        """This rank; known after the hello."""
         self.look: Callable[[], None] = lambda: None
-        """Called now and then while this waits; what it raises ends the wait."""
+        """Called every 50 ms during a wait; its exception ends the wait."""
         self.neighbours: Sequence[int] = []
-        """The other ranks of its node; likewise."""
+        """The other ranks of its node; known after the hello."""
         self.has_met = False
-        """Whether the ranks know of each other that their plans can be made."""
+        """Whether the round `plans` has begun."""
         self.meeting = Meeting(self)
         self.number = ranks.group.next_call()
         self._what = call
         self._nonce = secrets.token_hex(16)
         self._round = _HELLO
         self._attempt = ""
-        """Of the nonces of all ranks: a message of another run has another one."""
+        """A hash of the nonces of all ranks: messages of another run have another one."""
 
     def hello(self) -> None:
-        """Raises GroupError: a rank cannot take part (HP430), did not come (HP431), or does not fit (HP433)."""
+        """Round 1. Raises GroupError: a rank failed (HP430), did not answer (HP431), or does not match (HP433)."""
         mine = {
             "nonce": self._nonce,
             "hipplan": __version__,
@@ -132,18 +132,20 @@ class Agreement:
             "size": self._group.size,
             "node": node_id(),
         }
-        everybody = self._said_by_all(mine)
+        messages_of_all = self._messages_of_all(mine)
         for key, what in (("size", "size of the group"), ("hipplan", "version of hipplan"), ("call", "call")):
-            for rank, said in enumerate(everybody):
-                if said.get(key) != mine[key]:
-                    why = f"rank {rank} has {said.get(key)}, rank {self._group.rank} has {mine[key]}"
+            for rank, message in enumerate(messages_of_all):
+                if message.get(key) != mine[key]:
+                    why = f"rank {rank} has {message.get(key)}, rank {self._group.rank} has {mine[key]}"
                     raise GroupError(Diagnostic("HP433", f"the ranks do not have the same {what}", why=why))
-        self._attempt = hashlib.sha256("".join(str(said.get("nonce")) for said in everybody).encode()).hexdigest()
-        nodes = [str(said.get("node")) for said in everybody]
+        self._attempt = hashlib.sha256(
+            "".join(str(message.get("nonce")) for message in messages_of_all).encode()
+        ).hexdigest()
+        nodes = [str(message.get("node")) for message in messages_of_all]
         self.rank = rank_of(self._group.rank, nodes, self._group.local_rank)
         self.neighbours = neighbours(self._group.rank, nodes)
 
-    def plans(self, program: Program | None) -> list[Said]:
+    def plans(self, program: Program | None) -> list[RankMessage]:
         """Reports that this rank can make its program, and returns the reports of all. None: it is not a plan that is
         agreed on.
 
@@ -151,26 +153,26 @@ class Agreement:
         """
         self.has_met = True
         door = self.meeting.begin(program)
-        everybody = self._said_by_all({"plan": program.plan_of_all if program else "", **door})
-        for rank, said in enumerate(everybody):
-            if program is not None and said.get("plan") != program.plan_of_all:
+        messages_of_all = self._messages_of_all({"plan": program.plan_of_all if program else "", **door})
+        for rank, message in enumerate(messages_of_all):
+            if program is not None and message.get("plan") != program.plan_of_all:
                 hint = "use the same file and variables in all ranks; rank: and $(rank) express differences"
                 why = f"rank {rank} and rank {self._group.rank} have different plans"
                 raise GroupError(Diagnostic("HP433", "the ranks do not have the same plan", why=why, hint=hint))
-        return everybody
+        return messages_of_all
 
     def meet(self, program: Program, runtime: _core.Runtime, old: Program | None = None) -> Program:
-        """Returns the program that also maps what the neighbours of this rank make. old: what the layout is.
+        """Returns the program that also maps memory of this rank's neighbours. old: the layout's program, if any.
 
         Raises GroupError, MachineError.
         """
-        everybody = self.plans(program)
-        return self.meeting.joined(everybody, old, program, runtime) if self.meeting.begun else program
+        messages_of_all = self.plans(program)
+        return self.meeting.joined(messages_of_all, old, program, runtime) if self.meeting.begun else program
 
     def exchange(self, imports: Sequence[ImportAllocation], share: Callable[[str], int]) -> dict[str, int]:
-        """This rank has made what is its own: sends it. Returns what others have made, name of a step -> descriptor.
+        """Sends descriptors of this rank's allocations, and returns those of other ranks, name of a step -> descriptor.
 
-        The caller closes them. share: a new descriptor of an allocation of this rank. Raises GroupError.
+        The caller closes them. share: returns a new descriptor of an allocation of this rank. Raises GroupError.
         """
         return self.meeting.exchange(imports, share)
 
@@ -183,41 +185,41 @@ class Agreement:
         """See Together.placed()."""
         return self.meeting.placed(here)
 
-    def elsewhere(self, way: Difference) -> Difference:
+    def elsewhere(self, change: Difference) -> Difference:
         """See Together.elsewhere()."""
-        return self.meeting.elsewhere(way)
+        return self.meeting.elsewhere(change)
 
     def until(self) -> float:
-        """When a wait that begins now is over, by time.monotonic()."""
+        """The deadline of a wait that begins now, by time.monotonic()."""
         return time.monotonic() + self._timeout_s
 
     def over(self) -> bool:
-        """Whether this round has ended without this rank. Raises what the look raises."""
+        """Whether this round has ended without this rank. Raises what look() raises."""
         self.look()
-        with contextlib.suppress(StoreLost):  # for a moment, or else the deadline comes
+        with contextlib.suppress(StoreLost):  # if it lasts, the deadline ends the wait
             return self._group.store.get(self._key("end"), 0.0, never) is not None
         return False
 
     def ended_by_others(self, missing: Sequence[int], why: str = "") -> NoReturn:
-        """Raises GroupError: what another rank says of the end of this call, or else that these are missing."""
+        """Raises GroupError: the failure that another rank has written, or else that these ranks are missing."""
         until = time.monotonic() + SLACK_S
         try:
-            found = self._get(self._key("end"), until, never)
-            if found is None:
-                found = self._first(self._key("end"), self._written(self._in_vain(list(missing))), until)
-            self._read(found)
+            value = self._get(self._key("end"), until, never)
+            if value is None:
+                value = self._first(self._key("end"), self._written(self._timed_out(list(missing))), until)
+            self._read(value)
         except StoreLost as lost:
             raise unusable(lost) from None
         raise GroupError(Diagnostic("HP434", "the group cannot be used", why=why or "a rank ended without a message"))
 
-    def _said_by_all(self, mine: Said) -> list[Said]:
+    def _messages_of_all(self, mine: RankMessage) -> list[RankMessage]:
         """Ends a round that nothing has been made in."""
         try:
-            everybody = self._end_of_round(mine, self._looks)
+            messages_of_all = self._end_of_round(mine, self._looks)
         except StoreLost as lost:
             raise unusable(lost) from None
         self._round = _NEXT[self._round]
-        return everybody
+        return messages_of_all
 
     def _looks(self) -> bool:
         self.look()
@@ -255,19 +257,19 @@ class Agreement:
             if raised:
                 raise raised[0] from None
             raise
-        except BaseException as error:  # whatever it is, the others may have heard the yes
+        except BaseException as error:  # the others may have read this rank's yes already
             raise doubt(self._group.rank, error) from (raised[0] if raised else None)
 
     def fail(self, error: BaseException) -> None:
-        """Tells the others, who give up at once; nothing once this rank has voted. Raises nothing: the error is on its
-        way already."""
+        """Reports an error to the other ranks, which then fail at once. Does nothing once this rank has voted. Raises
+        nothing, because the caller is raising the error already."""
         try:
             failed = self._interrupted(error)
             while self._round:
-                # Its own key, too: a folder that is used again must not tell of this failure.
+                # Its own key, too: if the folder is used again, this failure must not be read.
                 self._group.store.first(self._key(self._group.rank), self._written(failed))
                 ended = _parsed(self._group.store.first(self._key("end"), self._written(failed)))
-                # A round that ended well is over, so the others learn of it in the next.
+                # If this round has succeeded already, the failure ends the next one.
                 self._round = _NEXT[self._round] if "all" in ended else _OVER
         except StoreLost as lost:
             log.warning("the other ranks wait for their deadline: %s", lost)
@@ -275,10 +277,10 @@ class Agreement:
     def _key(self, name: object) -> str:
         return f"{self.number}/{self._round}/{name}"
 
-    def _end_of_round(self, mine: Said, ends: Look, raised: Sequence[BaseException] = ()) -> list[Said]:
-        """The messages of all ranks. ends: whether this rank fails the round with what it has `raised`.
+    def _end_of_round(self, mine: RankMessage, ends: Look, raised: Sequence[BaseException] = ()) -> list[RankMessage]:
+        """Returns the messages of all ranks. ends: called in waits; true if this rank fails the round with `raised`.
 
-        Raises GroupError where the round was aborted, StoreLost.
+        Raises GroupError if the round has failed, StoreLost.
         """
         group = self._group
         written, until = self._written(mine), time.monotonic() + self._timeout_s
@@ -288,20 +290,20 @@ class Agreement:
             proposed = self._collected(until, ends, raised)
         else:
             until += SLACK_S
-            found = self._get(self._key("end"), until, ends)
-            if found is not None:
-                return self._read(found)
-            proposed = self._interrupted(raised[0]) if raised else self._in_vain(self._silent() or [0])
+            value = self._get(self._key("end"), until, ends)
+            if value is not None:
+                return self._read(value)
+            proposed = self._interrupted(raised[0]) if raised else self._timed_out(self._silent() or [0])
         return self._read(self._first(self._key("end"), self._written(proposed), until))
 
-    def _collected(self, until: float, ends: Look, raised: Sequence[BaseException]) -> Said:
-        """What all ranks say; or what ends the round without it."""
-        store, said, missing = self._group.store, list[Said](), list[int]()
+    def _collected(self, until: float, ends: Look, raised: Sequence[BaseException]) -> RankMessage:
+        """Rank 0's value for the end of the round: the messages of all ranks, or the failure."""
+        store, messages, missing = self._group.store, list[RankMessage](), list[int]()
         ended: list[bytes] = []
 
         def over() -> bool:
-            """Whether somebody has failed meanwhile, or a look ends the wait."""
-            with contextlib.suppress(StoreLost):  # which is for the wait itself to find out, and to bear for a moment
+            """Whether another rank has failed meanwhile, or `ends` ends the wait."""
+            with contextlib.suppress(StoreLost):  # the wait itself handles this
                 value = store.get(self._key("end"), 0.0, never)
                 if value is not None:
                     ended.append(value)
@@ -317,13 +319,13 @@ class Agreement:
                 missing.append(rank)
                 continue
             message = _parsed(value)
-            if "failed" in message:  # which that rank is about to write as the end
+            if "failed" in message:  # that rank is about to write it as the end of the round
                 return message
-            said.append(message)
-        return self._in_vain(missing) if missing else {"all": said}
+            messages.append(message)
+        return self._timed_out(missing) if missing else {"all": messages}
 
     def _silent(self) -> list[int]:
-        """Ranks that have said nothing in this round; none where the store cannot tell, for these are only words."""
+        """Ranks without a message in this round, for an error's text; none if the store does not answer."""
         get = self._group.store.get
         try:
             return [rank for rank in range(self._group.size) if get(self._key(rank), 0.0, never) is None]
@@ -331,13 +333,13 @@ class Agreement:
             return []
 
     def _first(self, key: str, value: bytes, until: float) -> bytes:
-        return self._persistently(lambda: self._group.store.first(key, value), until, never)
+        return self._with_retries(lambda: self._group.store.first(key, value), until, never)
 
     def _get(self, key: str, until: float, look: Look) -> bytes | None:
-        return self._persistently(lambda: self._group.store.get(key, until, look), until, look)
+        return self._with_retries(lambda: self._group.store.get(key, until, look), until, look)
 
-    def _persistently(self, ask: Callable[[], _Answer], until: float, look: Look) -> _Answer:
-        """A store that cannot be reached for a moment is asked again."""
+    def _with_retries(self, ask: Callable[[], _Answer], until: float, look: Look) -> _Answer:
+        """Repeats a request to a store that cannot be reached for a moment."""
         while True:
             try:
                 return ask()
@@ -346,16 +348,16 @@ class Agreement:
                     raise
             time.sleep(_AGAIN_S)
 
-    def _in_vain(self, missing: list[int]) -> Said:
+    def _timed_out(self, missing: list[int]) -> RankMessage:
         return {"missing": missing, "by": self._group.rank, "after": self._timeout_s}
 
-    def _interrupted(self, error: BaseException) -> Said:
-        return {"failed": self._group.rank, "nonce": self._nonce, **told_to_others(error)}
+    def _interrupted(self, error: BaseException) -> RankMessage:
+        return {"failed": self._group.rank, "nonce": self._nonce, **failure_message(error)}
 
-    def _written(self, said: Said) -> bytes:
-        return strict_json.dumps({"attempt": self._attempt, **said}).encode()
+    def _written(self, message: RankMessage) -> bytes:
+        return strict_json.dumps({"attempt": self._attempt, **message}).encode()
 
-    def _read(self, value: bytes) -> list[Said]:
+    def _read(self, value: bytes) -> list[RankMessage]:
         ended = _parsed(value)
         try:
             if "failed" in ended:
@@ -364,24 +366,24 @@ class Agreement:
                 raise GroupError(failure(ended))
             if "missing" in ended:
                 raise GroupError(silence(ended, self._group.rank))
-            everybody = ended["all"]
-            if ended["attempt"] != self._attempt or not isinstance(everybody, list):
+            messages_of_all = ended["all"]
+            if ended["attempt"] != self._attempt or not isinstance(messages_of_all, list):
                 raise ValueError("it is from another run")
-            if any(said["attempt"] != self._attempt for said in everybody):
+            if any(message["attempt"] != self._attempt for message in messages_of_all):
                 raise ValueError("a rank's message is from another run")
-            if self._round == _VOTE and [said["ready"] for said in everybody] != [True] * self._group.size:
+            if self._round == _VOTE and [message["ready"] for message in messages_of_all] != [True] * self._group.size:
                 raise ValueError("not all ranks are ready")
         except (ValueError, TypeError, LookupError, OverflowError) as error:
             raise StoreLost(f"the group's store holds a message that does not fit: {error}") from None
-        found: list[Said] = everybody
-        return found
+        messages: list[RankMessage] = messages_of_all
+        return messages
 
 
-def _parsed(value: bytes) -> Said:
+def _parsed(value: bytes) -> RankMessage:
     try:
-        said = strict_json.loads(value)
+        message = strict_json.loads(value)
     except (ValueError, RecursionError):
-        said = None
-    if not isinstance(said, dict):
+        message = None
+    if not isinstance(message, dict):
         raise StoreLost("the group's store holds something that is not a hipplan message")
-    return said
+    return message

@@ -1,4 +1,4 @@
-"""Groups: which ranks there are, which one this is, and what they agree over."""
+"""Groups: the number of ranks, this rank, and the store that they share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hipplan.ranks.words import refused
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID")
 _SIZE = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 _LOCAL = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
-"""What torchrun, Open MPI, MPICH and Slurm call them."""
+"""The variables of torchrun, Open MPI, MPICH and Slurm."""
 _CONNECT_S = 30.0
 """How long torchrun's store may take to answer at first."""
 
@@ -43,7 +43,7 @@ class Group:
         self.rank = rank
         self.size = size
         self.local_rank = local_rank
-        """As the launcher says; None: counted within the node."""
+        """From the launcher; None: counted within the node."""
         self._calls = 0
         self._lock = threading.Lock()
         self._process = os.getpid()
@@ -72,12 +72,12 @@ def group(
 ) -> Group:
     """The group that this process is a rank of.
 
-    over: a folder that all ranks see, fresh for each run; "torch", for the store of torchrun, or a Store of
-    torch.distributed; "mpi", for MPI.COMM_WORLD, or a communicator of mpi4py; or what ray_store.start() returned.
-    rank, size: of a communicator, what it says; else, left out, from what torchrun, mpirun or srun set in the
-    environment, as is local_rank.
+    over: a folder that all ranks see, new for each run; "torch", for the store of torchrun, or a Store of
+    torch.distributed; "mpi", for MPI.COMM_WORLD, or a communicator of mpi4py; or the handle that ray_store.start()
+    returned. rank, size: a communicator knows them; default: from the variables of torchrun, mpirun or srun, as
+    local_rank.
 
-    Raises SettingError (HP434): it cannot be used, or nothing says which rank this is.
+    Raises SettingError (HP434): it cannot be used, or the rank is unknown.
     """
     if local_rank is None and any(os.environ.get(name) for name in _LOCAL):
         local_rank = _from_environment(_LOCAL, "local rank")

@@ -1,4 +1,4 @@
-"""What the ranks of a node send each other within one agreement: what each makes, where it is to lie, descriptors."""
+"""The messages between the ranks of a node within one agreement: their offers, addresses, and descriptors."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from hipplan.program.program import Program
 from hipplan.program.regions import memory_of
 from hipplan.program.steps import ImportAllocation
 from hipplan.ranks.addresses import proposal
-from hipplan.ranks.mesh import Door, Late, Mesh, PeerGone
+from hipplan.ranks.mesh import Late, Listener, Mesh, PeerGone
 
 _OFFER = TypeAdapter(Offer)
 
 
 class Agreement(Protocol):
-    """What a meeting is a part of."""
+    """The agreement that a meeting belongs to."""
 
     number: int
     """Of the call, in its group."""
@@ -34,13 +34,13 @@ class Agreement(Protocol):
     neighbours: Sequence[int]
 
     def until(self) -> float:
-        """When a wait that begins now is over."""
+        """The deadline of a wait that begins now."""
 
     def over(self) -> bool:
-        """Whether the call has come to an end without this rank. May raise, to end a wait."""
+        """Whether the call has ended without this rank. May raise, to end a wait."""
 
     def ended_by_others(self, missing: Sequence[int], why: str = "") -> NoReturn:
-        """Raises GroupError: why it came to an end."""
+        """Raises GroupError: why it ended."""
 
 
 class Meeting:
@@ -48,43 +48,47 @@ class Meeting:
 
     def __init__(self, agreement: Agreement) -> None:
         self._agreement = agreement
-        self._door: Door | None = None
+        self._listener: Listener | None = None
         self._mesh: Mesh | None = None
         self._offered: set[str] = set()
         self._proposed: Callable[[int], dict[str, int]] | None = None
-        """Number of the attempt -> where ranges are to lie, name -> address; None: there are none to place."""
+        """Number of the attempt -> the proposed addresses of ranges, by name; None: there are none to place."""
         self._to_place: Container[str] = ()
         self._attempt = 0
 
     def begin(self, program: Program | None) -> dict[str, str]:
-        """Opens the door for those who are to share memory with this rank; what they must know of it."""
+        """Opens a socket for the ranks that share memory with this one. Returns what they need to connect."""
         if program is None or not program.shared or not self._agreement.neighbours:
             return {}
         try:
-            self._door = Door()
+            self._listener = Listener()
         except OSError as error:
             raise _unusable(error) from None
-        return {"door": self._door.name, "nonce": self._door.nonce}
+        return {"door": self._listener.name, "nonce": self._listener.nonce}
 
     @property
     def begun(self) -> bool:
         """Whether this rank shares memory with others."""
-        return self._door is not None
+        return self._listener is not None
 
     def joined(
-        self, everybody: Sequence[Mapping[str, Any]], old: Program | None, program: Program, runtime: _core.Runtime
+        self,
+        messages_of_all: Sequence[Mapping[str, Any]],
+        old: Program | None,
+        program: Program,
+        runtime: _core.Runtime,
     ) -> Program:
-        """The program with the parts of the others. old: what the layout is, where there is one.
+        """The program with the parts of the others. old: the layout's program, if any.
 
         Raises GroupError, MachineError.
         """
         mine = offer_of(program)
         self._offered = {memory_of(part.region, n) for part in mine.parts for n in range(len(part.chunks))}
         with self._with_others():
-            self._connect(everybody)
-            said = self._to_all({"offer": _OFFER.dump_python(mine, mode="json")})
-            offers = [_OFFER.validate_python(said[rank].get("offer"), strict=False) for rank in sorted(said)]
-            if [offer.rank for offer in offers] != sorted(said):
+            self._connect(messages_of_all)
+            replies = self._to_all({"offer": _OFFER.dump_python(mine, mode="json")})
+            offers = [_OFFER.validate_python(replies[rank].get("offer"), strict=False) for rank in sorted(replies)]
+            if [offer.rank for offer in offers] != sorted(replies):
                 raise ValueError("a rank sent a message in the name of another")
             everything = sorted([mine, *offers], key=lambda offer: offer.rank)
             places, missing = placed_already(old, program, everything), symmetric(program, everything)
@@ -113,15 +117,15 @@ class Meeting:
         if self._proposed is None or self._mesh is None:
             return here
         with self._with_others():
-            said = self._to_all({"placed": here})
-        return here and all(answer.get("placed") is True for answer in said.values())
+            replies = self._to_all({"placed": here})
+        return here and all(answer.get("placed") is True for answer in replies.values())
 
-    def elsewhere(self, way: Difference) -> Difference:
+    def elsewhere(self, change: Difference) -> Difference:
         """See Together.elsewhere()."""
         assert self._proposed is not None
         self._attempt += 1
         with self._with_others():
-            return moved(way, self._proposed(self._attempt))
+            return moved(change, self._proposed(self._attempt))
 
     def exchange(self, imports: Sequence[ImportAllocation], share: Callable[[str], int]) -> dict[str, int]:
         """See Agreement.exchange()."""
@@ -145,16 +149,16 @@ class Meeting:
                 received = self._mesh.exchange({rank: {} for rank in outgoing}, until, over, outgoing)
                 if any(len(received[rank].descriptors) != len(some) for rank, some in wanted.items()):
                     raise ValueError("a rank sent other memory than requested")
-            found = {
+            descriptors = {
                 step.name: descriptor
                 for rank, some in wanted.items()
                 for step, descriptor in zip(some, received[rank].descriptors, strict=True)
             }
-            received.clear()  # they are the caller's now
-            return found
+            received.clear()  # now the caller owns them
+            return descriptors
         finally:
-            for one in received.values():
-                one.close()
+            for message in received.values():
+                message.close()
             for descriptor in shared.values():
                 os.close(descriptor)
 
@@ -164,18 +168,21 @@ class Meeting:
         return mesh
 
     def close(self) -> None:
-        if self._door is not None:
-            self._door.close()
+        if self._listener is not None:
+            self._listener.close()
         if self._mesh is not None:
             self._mesh.close()
 
-    def _connect(self, everybody: Sequence[Mapping[str, Any]]) -> None:
+    def _connect(self, messages_of_all: Sequence[Mapping[str, Any]]) -> None:
         doors = {
-            rank: (everybody[rank].get("door"), everybody[rank].get("nonce")) for rank in self._agreement.neighbours
+            rank: (messages_of_all[rank].get("door"), messages_of_all[rank].get("nonce"))
+            for rank in self._agreement.neighbours
         }
         known = {rank: (str(name), str(nonce)) for rank, (name, nonce) in doors.items()}
-        assert self._door is not None
-        self._mesh = self._door.meet(self._agreement.rank.rank, known, self._agreement.until(), self._agreement.over)
+        assert self._listener is not None
+        self._mesh = self._listener.meet(
+            self._agreement.rank.rank, known, self._agreement.until(), self._agreement.over
+        )
 
     def _to_all(self, message: Message) -> dict[int, Message]:
         assert self._mesh is not None
@@ -185,8 +192,8 @@ class Meeting:
         assert self._mesh is not None
         received = self._mesh.exchange(messages, self._agreement.until(), self._agreement.over)
         for message in received.values():
-            message.close()  # nobody asked for any
-        return {rank: one.message for rank, one in received.items()}
+            message.close()  # closes descriptors, which were not requested
+        return {rank: message.message for rank, message in received.items()}
 
     @contextmanager
     def _with_others(self) -> Iterator[None]:

@@ -1,8 +1,8 @@
-"""Connections between the ranks of one node, for what only travels there: descriptors of memory.
+"""Connections between the ranks of one node, over which they send descriptors of memory.
 
-Each rank listens on a socket with a random name that the kernel keeps (nothing lies on disk), and says the name and a
-nonce through the group. Of two ranks the higher one connects. Both ends ask the kernel who the other is (SO_PEERCRED):
-only the same user is believed. All waits end at a deadline, and all messages are bounded.
+Each rank listens on an abstract socket (without a file) with a random name, and publishes the name and a nonce through
+the group. Of two ranks the higher one connects. Both ends ask the kernel for the user at the other end (SO_PEERCRED),
+and accept only the same user. All waits have a deadline, and all messages a limit.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hipplan.processes.packets import CLOSED, Gone, Message, Received, Talk, is_same_user, new_socket
 
 Look = Callable[[], bool]
-"""Called now and then during a wait; true ends it, and what it raises does."""
+"""Called every 50 ms during a wait, which ends if it returns true or raises."""
 
 _LOOK_S = 0.05
 _NONE: Mapping[int, Sequence[int]] = {}
 
 
 class PeerGone(Exception):
-    """A rank has closed its end, or cannot be believed."""
+    """A rank has closed its end, or broke the protocol."""
 
     def __init__(self, rank: int, why: str) -> None:
         super().__init__(f"rank {rank}: {why}")
@@ -34,15 +34,15 @@ class PeerGone(Exception):
 
 
 class Late(Exception):
-    """Ranks that have not come, or not sent all, by the deadline; or a look has ended the wait."""
+    """Ranks did not connect, or not send everything, before the deadline; or look() ended the wait."""
 
     def __init__(self, ranks: Iterable[int]) -> None:
         self.ranks = sorted(ranks)
         super().__init__(f"ranks {self.ranks}")
 
 
-class Door:
-    """Where other ranks of the node knock, until close()."""
+class Listener:
+    """The socket to which other ranks of the node connect, until close()."""
 
     def __init__(self) -> None:
         """Raises OSError: no descriptor, or a sandbox without sockets."""
@@ -65,7 +65,7 @@ class Door:
             for other, (name, nonce) in others.items():
                 if other < rank:
                     links[other] = undo.enter_context(new_socket())
-                    self._knock(links[other], other, name, until, look, set(others) - set(links))
+                    self._connect_to(links[other], other, name, until, look, set(others) - set(links))
                     links[other].send(f"{nonce} {rank}".encode())
             while awaited := set(others) - set(links):
                 caller = self._accepted(until, look, awaited)
@@ -78,7 +78,7 @@ class Door:
             undo.pop_all()
         return Mesh(links)
 
-    def _knock(
+    def _connect_to(
         self, link: socket.socket, other: int, name: str, until: float, look: Look, awaited: Iterable[int]
     ) -> None:
         for _ in _moments(until, look, {other, *awaited}):
@@ -166,7 +166,7 @@ class Mesh:
                     ended = now >= until
                     if not ended and now - looked >= _LOOK_S:
                         looked, ended = now, look()
-                    # What a rank sent before it failed is read also at the end: it may be all that was to come.
+                    # Also reads at the end, what a rank sent before it failed: it may be complete.
                     able = {key.data for key, _ in ready.select(0 if ended else _LOOK_S)}
                     for rank in able.union(rank for rank, talk in talks.items() if talk.stalled):
                         _go_on(rank, talks[rank], ready)
@@ -179,28 +179,28 @@ class Mesh:
         return {rank: talk.received for rank, talk in talks.items()}
 
     def lost(self) -> dict[int, str]:
-        """Rank -> "closed" or "ended", of those whose layout is no more."""
+        """Rank -> "closed" or "ended", for ranks whose layout no longer exists."""
         for rank, link in self._links.items():
             if rank in self._gone:
                 continue  # the connection stays: that rank may wait for the end of this one
             try:
-                said = link.recv(64)
+                packet = link.recv(64)
             except BlockingIOError:
                 continue
             except OSError:
-                said = b""
-            self._gone[rank] = "closed" if said == CLOSED else "ended"
+                packet = b""
+            self._gone[rank] = "closed" if packet == CLOSED else "ended"
         return dict(self._gone)
 
     def wait(self, until: float) -> list[int]:
-        """Ranks that have neither closed nor ended by then."""
+        """Waits for the other ranks; returns those that have neither closed nor ended by then."""
         while True:
             held = self._links.keys() - self.lost().keys()
             if not held or time.monotonic() >= until:
                 return sorted(held)
             time.sleep(_LOOK_S)
 
-    def say_closed(self) -> None:
+    def send_closed(self) -> None:
         """Notifies the others that this rank has closed its layout, and not just ended."""
         for link in self._links.values():
             with contextlib.suppress(OSError):
@@ -221,14 +221,14 @@ def _close_in_child() -> None:
 os.register_at_fork(after_in_child=_close_in_child)
 
 
-def _wait(one: socket.socket, event: int) -> None:
+def _wait(link: socket.socket, event: int) -> None:
     with selectors.DefaultSelector() as ready:
-        ready.register(one, event)
+        ready.register(link, event)
         ready.select(_LOOK_S)
 
 
 def _moments(until: float, look: Look, awaited: Iterable[int], *, quietly: bool = False) -> Iterator[None]:
-    """Again and again until a monotonic time. Raises Late then, or returns if `quietly`."""
+    """Iterates until a monotonic time. Raises Late then, or returns if `quietly`."""
     looked = 0.0
     while True:
         yield

@@ -1,7 +1,7 @@
-"""A store over an MPI communicator: rank 0 keeps the values, and tells all ranks how each round ends.
+"""A store over an MPI communicator: rank 0 keeps the values, and sends all ranks the end of each round.
 
-Messages are point to point, on a duplicate of the communicator, and nothing blocks. Rank 0 reads what has come whenever
-it asks the store for anything, so it answers while it takes part in an agreement, and not while it works.
+Messages are point to point, on a duplicate of the communicator, and nothing blocks. Rank 0 receives messages in every
+call of its store: so it answers during an agreement, but not while its program does other work.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hipplan.ranks.words import refused
 
 _END = "/end"
 _TAG = 0
-"""On a communicator of our own, so any will do."""
+"""The communicator is a duplicate, so any tag works."""
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 
 
@@ -46,7 +46,7 @@ def is_communicator(over: object) -> bool:
 
 
 def abort(code: int) -> None:
-    """Ends all ranks of this mpirun: where one does not answer, MPI_Finalize would wait for it for ever."""
+    """Ends all ranks of this mpirun: MPI_Finalize would wait for ever for a rank that does not answer."""
     import_module("mpi4py.MPI").COMM_WORLD.Abort(code)
 
 
@@ -58,7 +58,7 @@ class MpiStore:
         self._mpi = import_module("mpi4py.MPI")
         self._known: dict[str, bytes] = {}
         self._call = 0
-        """The newest that this rank takes part in."""
+        """The latest call that this rank takes part in."""
         self._queued: list[tuple[bytes, int]] = []
         self._leaving: list[Any] = []
         self._arriving: list[tuple[Any, bytearray]] = []
@@ -124,7 +124,7 @@ class MpiStore:
         return self.rank == 0 and bool(self._queued or self._leaving)
 
     def _go_on(self) -> None:
-        """Does what can be done without waiting."""
+        """Sends and receives what is possible without waiting."""
         if self._joining is not None:
             if not self._joining.Test():
                 return

@@ -11,7 +11,7 @@ from hipplan.language.rank import Rank
 
 
 def node_id() -> str:
-    """The same for all processes that can share memory. HIPPLAN_NODE makes more nodes of one, for tests."""
+    """An id that is equal for all processes that can share memory. HIPPLAN_NODE simulates several nodes in tests."""
     known = [os.environ.get("HIPPLAN_NODE", "")]
     with contextlib.suppress(OSError):
         known.append(Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip())
@@ -22,7 +22,7 @@ def node_id() -> str:
 
 
 def rank_of(number: int, nodes: Sequence[str], local_rank: int | None) -> Rank:
-    """nodes: of each rank of the group. local_rank: what the launcher says, if it does."""
+    """The rank with a number. nodes: the node of each rank of the group. local_rank: the launcher's, if known."""
     own = nodes[number]
     before = nodes[:number].count(own)
     node = list(dict.fromkeys(nodes)).index(own)

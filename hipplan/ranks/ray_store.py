@@ -1,4 +1,4 @@
-"""A store in an actor of Ray: it lives outside of the ranks, so it outlasts those that are lost."""
+"""A store in an actor of Ray: it runs outside of the ranks, so it outlives ranks that fail."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ def is_handle(over: object) -> bool:
 
 
 class RayStore:
-    """What start() began. Each answer is waited for so long at most."""
+    """A store over the actor of start(). It waits at most ANSWER_S for a reply."""
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor
         self._ray = import_module("ray")
 
     def first(self, key: str, value: bytes) -> bytes:
-        found: bytes = self._answer(self._actor.first, key, value)
-        return found
+        stored: bytes = self._answer(self._actor.first, key, value)
+        return stored
 
     def get(self, key: str, until: float, look: Look) -> bytes | None:
         for _ in attempts(until, look):

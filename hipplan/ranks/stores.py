@@ -1,4 +1,4 @@
-"""What ranks agree over: a place for small values that all of them reach. Each value is written once.
+"""Stores: places for small values that all ranks reach. Each value is written once.
 
 A store is a folder that all ranks see, or a torch.distributed Store, such as torchrun's. More: mpi.py, ray_store.py.
 """
@@ -17,21 +17,21 @@ from typing import Any, Protocol
 from hipplan.errors import reason_of
 
 _PAUSE_FIRST_S, _PAUSE_LAST_S, _PAUSE_SHARE = 0.0002, 0.02, 50
-"""A wait is longer by one part in so many of what it is, and by no more than the last."""
+"""The pause between attempts: the time waited so far, divided by the share; at least the first, at most the last."""
 _LOOK_S = 0.05
-"""How often a wait looks whether it is to end."""
+"""How often a wait calls look()."""
 _NOTHING = "hipplan: nothing is there"
 READ_MAX = 1 << 24
-"""Bytes: 64,000 ranks say less."""
+"""Bytes; the messages of 64,000 ranks are shorter."""
 ANSWER_S = 5.0
-"""How long a store that is asked may take to answer: with some engines, C++ code waits, which nothing interrupts."""
+"""How long a store may take to answer. Some stores wait in C++ code, which cannot be interrupted."""
 
 Look = Callable[[], bool]
-"""Called now and then during a wait; true ends it, and what it raises does."""
+"""Called every 50 ms during a wait, which ends if it returns true or raises."""
 
 
 class StoreLost(Exception):
-    """The store does not answer, or answers nonsense."""
+    """The store does not answer, or its reply is invalid."""
 
 
 class Store(Protocol):
@@ -97,7 +97,7 @@ def _lost() -> Iterator[None]:
 
 
 def _read(place: Path) -> bytes:
-    """Of a file of this user's; whatever else stands there is not waited for."""
+    """Reads a file of this user; does not wait for anything else with that name, such as a FIFO."""
     descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         about = os.fstat(descriptor)
@@ -117,8 +117,8 @@ class TorchStore:
         return self._compare_set(key, "", value.decode())  # "": if there is none
 
     def get(self, key: str, until: float, look: Look) -> bytes | None:
-        # Store.wait() would be one operation, but a TCPStore of torch 1 is unusable after a wait that timed out. A
-        # value that nobody expects is never set: what is there comes back, or else that value.
+        # Store.wait() would be one operation, but a TCPStore of torch 1 is unusable after a wait that timed out.
+        # compare_set with an expected value that never occurs sets nothing, and returns the stored value, or that one.
         for _ in attempts(until, look):
             value = self._compare_set(key, _NOTHING, _NOTHING)
             if value != _NOTHING.encode():
@@ -138,7 +138,7 @@ def never() -> bool:
 
 
 def attempts(until: float, look: Look) -> Iterator[None]:
-    """At once, then again and again, with growing pauses, until a monotonic time or until look() ends it."""
+    """Iterates at once, then with growing pauses, until a monotonic time or until look() ends it."""
     began = looked = time.monotonic()
     while True:
         yield

@@ -1,4 +1,4 @@
-"""What ranks say of failures, to each other and to their callers."""
+"""The texts of ranks' failures, for other ranks and for callers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from hipplan.errors import Diagnostic, GroupError, GroupInDoubt, HipplanError, SettingError
 
-Said = dict[str, Any]
+RankMessage = dict[str, Any]
 """One message."""
 
 _TEXT_MAX = 2000
@@ -33,7 +33,7 @@ def _text_of(error: BaseException) -> str:
         return "an error without a message"
 
 
-def told_to_others(error: BaseException) -> Said:
+def failure_message(error: BaseException) -> RankMessage:
     """An error for other ranks: its first diagnostic, without the text of the plan."""
     if not isinstance(error, HipplanError) or not error.diagnostics:
         return {"what": f"{type(error).__name__}: {_text_of(error)}"}
@@ -42,7 +42,7 @@ def told_to_others(error: BaseException) -> Said:
     return {"code": first.code, "what": first.summary, "at": str(first.span or ""), "why": first.why, "notes": notes}
 
 
-def failure(ended: Said) -> Diagnostic:
+def failure(ended: RankMessage) -> Diagnostic:
     code, place = ended.get("code", ""), ended.get("at", "")
     what = f"{f'{place}: ' if place else ''}{f'{code}: ' if code else ''}{ended['what']}"
     notes = tuple(str(note) for note in ended.get("notes", ()))
@@ -50,7 +50,7 @@ def failure(ended: Said) -> Diagnostic:
     return Diagnostic("HP430", f"rank {int(ended['failed'])} failed, so no rank keeps anything", why=why, notes=notes)
 
 
-def silence(ended: Said, own_rank: int) -> Diagnostic:
+def silence(ended: RankMessage, own_rank: int) -> Diagnostic:
     ranks = [int(rank) for rank in ended["missing"]]
     who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks[:10]))}"
     more = f" and {len(ranks) - 10} more" if len(ranks) > 10 else ""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hipplan.layout.views import Piece
 
 
-def tell(text: str, style: str = "") -> None:
+def print_line(text: str, style: str = "") -> None:
     """A line on standard output."""
     console().print(_line(text, style))
 

@@ -25,7 +25,7 @@ _VISIBILITY = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVI
 
 def step_json(step: Step) -> dict[str, Any]:
     """One step: the call, the name, its own fields, and where the plan asks for it."""
-    own = {name: _told(getattr(step, name)) for name in _own_fields(type(step))}  # type: ignore[arg-type]  # a class has a hash
+    own = {name: _as_json(getattr(step, name)) for name in _own_fields(type(step))}  # type: ignore[arg-type]  # a class has a hash
     origin = None if step.origin is None else str(step.origin)
     return {"call": step.call, "name": step.name, "describe": step.describe(), "origin": origin, **own}
 
@@ -35,16 +35,16 @@ def _own_fields(kind: Any) -> tuple[str, ...]:
     return tuple(f.name for f in fields(kind) if f.name not in ("name", "origin"))
 
 
-def _told(value: Any) -> Any:
+def _as_json(value: Any) -> Any:
     """A field's value as JSON has it; bytes in hexadecimal, places in the plan left out."""
     if isinstance(value, (int, str)):
         return value
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, tuple):
-        return [_told(item) for item in value]
+        return [_as_json(item) for item in value]
     if is_dataclass(value):
-        return {f.name: _told(getattr(value, f.name)) for f in fields(value) if f.name != "origin"}
+        return {f.name: _as_json(getattr(value, f.name)) for f in fields(value) if f.name != "origin"}
     return value
 
 
@@ -103,7 +103,7 @@ def ranks_json(programs: Sequence[Program]) -> dict[str, Any]:
     """All ranks of a plan, each as program_json()."""
 
     def listed(program: Program) -> dict[str, Any]:
-        return {key: [*one] if isinstance(one, map) else one for key, one in program_json(program).items()}
+        return {key: [*member] if isinstance(member, map) else member for key, member in program_json(program).items()}
 
     ranks = [{**asdict(program.rank), **listed(program)} for program in programs]
     return {"format_version": FORMAT_VERSION, "ranks": ranks}
@@ -115,22 +115,23 @@ def _identity(program: Program) -> dict[str, Any]:
     return {"plan": program.name} | {key: getattr(program, key) for key in keys}
 
 
-def difference_json(way: Difference) -> dict[str, Any]:
+def difference_json(change: Difference) -> dict[str, Any]:
     """As program_json(). Without `changes` the two programs are alike; `steps` are the driver calls, then `given_back`
     goes."""
     return {
         "format_version": FORMAT_VERSION,
-        "plan": way.new.name,
-        "digest": way.new.digest,
-        "from": {"plan": way.old.name, "digest": way.old.digest},
-        "machine": way.new.machine,
+        "plan": change.new.name,
+        "digest": change.new.digest,
+        "from": {"plan": change.old.name, "digest": change.old.digest},
+        "machine": change.new.machine,
         "changes": (
-            _told(line) | {"origin": None if line.origin is None else str(line.origin)} for line in listing.lines(way)
+            _as_json(line) | {"origin": None if line.origin is None else str(line.origin)}
+            for line in listing.lines(change)
         ),
-        "steps": map(step_json, way.all_steps),
-        "note": listing.note(way),
-        "given_back": [step.name for step in reversed(way.released)],
-        "warnings": [warning.to_json() for warning in way.new.warnings],
+        "steps": map(step_json, change.all_steps),
+        "note": listing.note(change),
+        "given_back": [step.name for step in reversed(change.released)],
+        "warnings": [warning.to_json() for warning in change.new.warnings],
     }
 
 

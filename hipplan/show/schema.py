@@ -114,9 +114,9 @@ def _as_written(schema: dict[str, Any]) -> dict[str, Any]:
 def _names_as_written(schema: dict[str, Any]) -> dict[str, Any]:
     if "patternProperties" not in schema:
         return {**schema, "additionalProperties": _as_written(schema["additionalProperties"])}
-    ((pattern, thing),) = schema["patternProperties"].items()
-    thing = _as_written(_without(thing, "discriminator"))
-    return {**schema, "patternProperties": {pattern: thing, r"\$\(": thing}, "additionalProperties": False}
+    ((pattern, definition),) = schema["patternProperties"].items()
+    definition = _as_written(_without(definition, "discriminator"))
+    return {**schema, "patternProperties": {pattern: definition, r"\$\(": definition}, "additionalProperties": False}
 
 
 def _without(schema: dict[str, Any], *keys: str) -> dict[str, Any]:

@@ -61,9 +61,11 @@ def resources_summary(resources: Sequence[Resource]) -> str:
     inside = Counter((resource.kind, resource.inside) for resource in resources)
     parts = {resource.memory for resource in resources if resource.kind == "mapping" and "#" in resource.memory}
     shown = [resource for resource in resources if not resource.inside and resource.name not in parts]
-    rows = [*_summed(shown, inside, lambda one: one.name if one.kind in _RANGES else _family(one.name))]
+    rows = [
+        *_summed(shown, inside, lambda resource: resource.name if resource.kind in _RANGES else _family(resource.name))
+    ]
     if len(rows) > ROWS_MAX:
-        rows = [*_summed(shown, inside, lambda one: _family(one.name))]
+        rows = [*_summed(shown, inside, lambda resource: _family(resource.name))]
     hidden = len(rows) - ROWS_MAX
     if hidden > 0:
         rows = [*rows[: ROWS_MAX - 1], (f"and {hidden + 1} more", *[""] * 6)]
@@ -82,10 +84,14 @@ def _summed(
     shown: Iterable[Resource], inside: Mapping[tuple[str, str], int], name_of: Callable[[Resource], str]
 ) -> Iterator[tuple[str, ...]]:
     """A row for each kind and name."""
-    for (kind, name), some in _grouped(shown, lambda one: (one.kind, name_of(one))):
-        holders = dict.fromkeys(who for one in some for who in ([who for who, _ in one.held_by] or [one.device]))
-        held = [(what, sum(inside.get((what, one.name), 0) for one in some)) for what in ("tensor", "mapping")]
-        asked, size = sum(one.asked for one in some), sum(one.size for one in some)
+    for (kind, name), some in _grouped(shown, lambda resource: (resource.kind, name_of(resource))):
+        holders = dict.fromkeys(
+            who for resource in some for who in ([who for who, _ in resource.held_by] or [resource.device])
+        )
+        held = [
+            (what, sum(inside.get((what, resource.name), 0) for resource in some)) for what in ("tensor", "mapping")
+        ]
+        asked, size = sum(resource.asked for resource in some), sum(resource.size for resource in some)
         yield (
             some[0].name if len(some) == 1 else name,
             kind,

@@ -189,7 +189,7 @@ def committed(case: Case) -> Scene:
 
 def settled(case: Case) -> Scene:
     scene = committed(case)
-    row.give_back(scene.holdings)
+    row.free_retired(scene.holdings)
     return scene
 
 
@@ -209,7 +209,7 @@ def is_as_before(scene: Scene) -> None:
 def back(scene: Scene, done: bool) -> None:
     """After an advance, done or not."""
     scene.change.roll_back()
-    report = row.give_back(scene.holdings)
+    report = row.free_retired(scene.holdings)
     check(not report.leaks, f"leaks: {row.leak_names(report)}")
     is_as_before(scene)
 
@@ -221,11 +221,11 @@ def forward(scene: Scene, done: bool) -> None:
         return
     check(scene.change.commit("new"), "not committed")
     check(scene.holdings.state == "new", "the state is not the new one")
-    report = row.give_back(scene.holdings)
+    report = row.free_retired(scene.holdings)
     check(not report.leaks, f"leaks: {row.leak_names(report)}")
 
 
-def give_back(scene: Scene) -> None:
+def free_retired(scene: Scene) -> None:
     """With one report, as often as it takes."""
     scene.report = until_it_works(_core.UndoReport)
     work = until_it_works(lambda: _core.UndoRun(scene.holdings.retired, 60.0))
@@ -246,13 +246,13 @@ def undone(scene: Scene, done: bool) -> None:
 def decided(scene: Scene, done: bool) -> None:
     until_it_works(lambda: scene.change.commit("new"))
     check(scene.change.committed and scene.holdings.state == "new", "not committed")
-    row.give_back(scene.holdings)
+    row.free_retired(scene.holdings)
 
 
 def closed(scene: Scene, done: bool) -> None:
     if not done:
         scene.holdings.close(False)
-    report = row.give_back(scene.holdings)
+    report = row.free_retired(scene.holdings)
     check(not report.leaks, f"leaks: {row.leak_names(report)}")
 
 
@@ -280,8 +280,8 @@ PHASES: dict[str, tuple[Any, Any, Any, tuple[str, ...]]] = {
     "commit": (made, lambda scene: scene.change.commit("new"), decided, SOME),
     "roll back": (made, lambda scene: scene.change.roll_back(), back, SOME),
     "bar": (made, lambda scene: scene.change.bar(), back, SOME),
-    "give back what was made": (rolled_back, give_back, undone, (*SOME, *ALTERING)),
-    "give back what was replaced": (committed, give_back, nothing_is_retired, ("swap", "extra")),
+    "give back what was made": (rolled_back, free_retired, undone, (*SOME, *ALTERING)),
+    "give back what was replaced": (committed, free_retired, nothing_is_retired, ("swap", "extra")),
     "close a change": (made, lambda scene: scene.holdings.close(False), closed, SOME),
     "close": (settled, lambda scene: scene.holdings.close(False), closed, SOME),
     "drop a change": (made, drop_change, lambda scene, done: is_as_before(scene), (*SOME, *ALTERING)),

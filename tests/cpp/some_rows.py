@@ -136,7 +136,7 @@ def begin(holdings: _core.Holdings, rows: Sequence[Row], slots: int, **more: Any
     return change
 
 
-def give_back(holdings: _core.Holdings | _core.Retired) -> _core.UndoReport:
+def free_retired(holdings: _core.Holdings | _core.Retired) -> _core.UndoReport:
     """What is retired."""
     retired = holdings.retired if isinstance(holdings, _core.Holdings) else holdings
     report = _core.UndoReport()
@@ -156,7 +156,7 @@ def close(holdings: _core.Holdings, *, force: bool = False) -> _core.UndoReport:
     """Raises AssertionError while somebody looks at it, unless force."""
     in_use = holdings.close(force)
     assert force or not in_use
-    return give_back(holdings)
+    return free_retired(holdings)
 
 
 def leak_names(report: _core.UndoReport) -> list[str]:

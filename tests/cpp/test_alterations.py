@@ -24,7 +24,7 @@ from tests.cpp.some_rows import (
     SIZE,
     advance,
     close,
-    give_back,
+    free_retired,
     holding,
     snapshot_of,
 )
@@ -63,7 +63,7 @@ class Mapped:
     def roll_back(self) -> _core.UndoReport:
         assert self.change is not None
         self.change.roll_back()
-        return give_back(self.holdings)
+        return free_retired(self.holdings)
 
     def is_as_before(self) -> bool:
         assert self.sim.alive() == self.alive
@@ -148,7 +148,7 @@ def test_advice_is_put_back(sim: Simulator, fails: bool) -> None:
     assert sim.runtime.range_attribute(address, MIB, PREFERRED) == (1 if fails else 0)
     change.roll_back()
 
-    assert give_back(holdings).restored == (1 if fails else 2)
+    assert free_retired(holdings).restored == (1 if fails else 2)
     assert sim.runtime.range_attribute(address, MIB, PREFERRED) == -2  # none is preferred
     close(holdings)
 
@@ -217,7 +217,7 @@ def test_what_a_swap_has_parked_makes_no_call_when_it_goes(mapped: Mapped) -> No
     change = mapped.swap()
     change.commit(None)
     assert [name for _, name, _ in mapped.holdings.retired.contents()] == ["memory"]
-    report = give_back(mapped.holdings)
+    report = free_retired(mapped.holdings)
 
     assert (report.freed, report.restored, report.leaks) == (1, 0, [])
     assert snapshot_of(mapped.holdings).address(2) == mapped.address

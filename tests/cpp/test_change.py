@@ -15,7 +15,7 @@ import pytest
 from hipplan import _core
 from tests.conftest import Simulator
 from tests.cpp import some_rows as row
-from tests.cpp.some_rows import MAPPED, SOME_OF_EVERYTHING, begin, close, give_back, holding, nothing, snapshot_of
+from tests.cpp.some_rows import MAPPED, SOME_OF_EVERYTHING, begin, close, free_retired, holding, nothing, snapshot_of
 
 EVERYTHING = 9
 
@@ -52,7 +52,7 @@ def test_a_roll_back_gives_back_what_was_made_and_the_old_snapshot_counts(sim: S
     change.roll_back()
 
     assert (change.undecided, change.committed, holdings.changing) == (False, False, False)
-    assert give_back(holdings).freed == 2
+    assert free_retired(holdings).freed == 2
     assert (sim.alive(), len(snapshot_of(holdings))) == (before, 1)
     assert snapshot_of(holdings).stream_handle(0) == snapshot.stream_handle(0)
     close(holdings)
@@ -71,7 +71,7 @@ def test_what_is_given_back_goes_latest_first(sim: Simulator, tmp_path: Path) ->
         assert [name for _, name, _ in described] == [one[1] for one in SOME_OF_EVERYTHING[:EVERYTHING]]
         assert [place for place, _, _ in described] == sorted(place for place, _, _ in described)
         with calls_to(sim, tmp_path) as calls:
-            give_back(holdings)
+            free_retired(holdings)
         gave = [call for call in calls if call not in ("hipGetDevice", "hipSetDevice", "hipGetLastError")]
         assert gave == [
             "hipMemUnmap", "hipHostUnregister", "hipFree", "hipHostFree", "hipFree", "hipStreamDestroy",
@@ -86,7 +86,7 @@ def test_a_decision_falls_once(sim: Simulator) -> None:
     assert change.commit("first")
     change.roll_back()
     assert change.commit("second")
-    assert (change.committed, holdings.state, give_back(holdings).freed) == (True, "first", 0)
+    assert (change.committed, holdings.state, free_retired(holdings).freed) == (True, "first", 0)
 
     change = begin(holdings, [], 0)
     change.roll_back()
@@ -132,7 +132,7 @@ def test_a_second_change_is_refused_while_one_is_undecided(sim: Simulator) -> No
     first.roll_back()
     with pytest.raises(RuntimeError, match="not freed yet"):
         _core.Change(holdings, _core.Rows([]), slots=0)
-    give_back(holdings)
+    free_retired(holdings)
     _core.Change(holdings, _core.Rows([]), slots=0).roll_back()
     close(holdings)
 
@@ -175,7 +175,7 @@ def test_old_objects_stay_go_and_are_moved_to_other_slots(sim: Simulator) -> Non
     change = begin(holdings, [row.stream(2, "e")], 3, same_slots=1, kept=[(1, 3)])
     change.commit(None)
     assert [name for _, name, _ in holdings.retired.contents()] == ["b", "c"]
-    assert give_back(holdings).freed == 2
+    assert free_retired(holdings).freed == 2
 
     new = [snapshot_of(holdings).stream_handle(slot) for slot in range(3)]
     assert new[:2] == [old[0], old[3]]
@@ -189,7 +189,7 @@ def test_an_old_snapshot_says_what_was_given_back(sim: Simulator) -> None:
     change = begin(holdings, [], 1, kept=[(0, 1)])
     change.commit(None)
     assert old.address(0)  # retired, not freed yet
-    give_back(holdings)
+    free_retired(holdings)
 
     assert (0 in old, 1 in old) == (False, True)
     with pytest.raises(IndexError, match="nothing is in slot 0"):
@@ -206,7 +206,7 @@ def test_what_is_in_an_extra_slot_is_there_only_until_the_decision(sim: Simulato
 
     assert len(snapshot_of(holdings)) == 1
     assert [name for _, name, _ in holdings.retired.contents()] == ["meanwhile"]
-    assert give_back(holdings).freed == 1
+    assert free_retired(holdings).freed == 1
     assert close(holdings).freed == 1
 
 
@@ -231,7 +231,7 @@ def test_threads_that_look_while_another_changes_see_the_old_or_the_new(sim: Sim
         thread.start()
     for _ in range(200):
         begin(holdings, [row.device_buffer(0)], 1).commit(None)
-        give_back(holdings)
+        free_retired(holdings)
     end.set()
     for thread in threads:
         thread.join()
@@ -264,7 +264,7 @@ def test_the_snapshot_and_what_is_known_of_it_change_in_one_moment(sim: Simulato
             assert change.bar() == []
             row.advance(change, 501)
             change.commit(number)
-            give_back(holdings)
+            free_retired(holdings)
     finally:
         end.set()
         for thread in threads:
@@ -291,7 +291,7 @@ def test_a_change_with_a_failed_row_can_only_be_rolled_back(sim: Simulator) -> N
     assert (change.undecided, holdings.state) == (True, None)
 
     change.roll_back()
-    assert give_back(holdings).leaks == []
+    assert free_retired(holdings).leaks == []
     assert close(holdings).freed == 3
 
 
@@ -300,7 +300,7 @@ def test_a_change_with_rows_left_is_not_committed(sim: Simulator) -> None:
     change = begin(holdings, [row.stream(0)], 1)
     change.roll_back()
     assert not change.commit("rolled back")  # no error: a close from another thread may come first
-    give_back(holdings)
+    free_retired(holdings)
 
     change = _core.Change(holdings, _core.Rows([row.stream(0), row.stream(1)]), slots=2)
     change.advance(1)

@@ -18,7 +18,7 @@ import pytest
 from hipplan import _core
 from tests.conftest import Simulator
 from tests.cpp import some_rows as row
-from tests.cpp.some_rows import MAPPED, SOME_OF_EVERYTHING, begin, close, give_back, holding, snapshot_of
+from tests.cpp.some_rows import MAPPED, SOME_OF_EVERYTHING, begin, close, free_retired, holding, snapshot_of
 
 
 def in_child(work: Callable[[], object]) -> int:
@@ -66,15 +66,15 @@ def test_a_forked_child_makes_no_driver_call_whatever_it_does(sim: Simulator) ->
 
     def roll_back() -> int:
         change.roll_back()
-        give_back(holdings)
+        free_retired(holdings)
         holdings.close(True)
-        give_back(holdings)
+        free_retired(holdings)
         return sim.runtime.calls_counted()
 
     def commit() -> int:
         with contextlib.suppress(RuntimeError):
             change.commit(None)
-        give_back(holdings)
+        free_retired(holdings)
         return sim.runtime.calls_counted()
 
     for work in (go_on, roll_back, commit):
@@ -145,7 +145,7 @@ def test_nothing_waits_in_a_child_for_what_a_thread_of_its_parent_has_locked(sim
         assert (retired.any, retired.freeable, retired.waits, retired.contents()) == (False, False, False, [])
         change.roll_back()
         retired.set_devices([])
-        give_back(holdings)
+        free_retired(holdings)
         assert (holdings.close(True), holdings.closed, holdings.state) == ([], True, None)
         return sim.runtime.calls_counted() != calls
 
@@ -219,7 +219,7 @@ def test_a_thread_that_lets_memory_go_when_the_interpreter_has_ended_ends_nothin
         change.commit(None)
         runtime.arm_faults("hipHostUnregister@1+=delay:20")
         holdings.close(False)
-        threading.Thread(target=row.give_back, args=(holdings,), daemon=True).start()
+        threading.Thread(target=row.free_retired, args=(holdings,), daemon=True).start()
         time.sleep(0.1)
         import hipplan.layout.open_layouts
     """

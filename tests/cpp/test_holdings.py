@@ -21,7 +21,7 @@ from tests.cpp.some_rows import (
     SOME_OF_EVERYTHING,
     begin,
     close,
-    give_back,
+    free_retired,
     holding,
     leak_names,
     nothing,
@@ -165,7 +165,7 @@ def test_a_lease_bars_a_change_and_a_close(sim: Simulator) -> None:
     change = begin(holdings, [], 1, same_slots=1)
     assert change.bar() == []
     change.commit(None)
-    give_back(holdings)
+    free_retired(holdings)
     assert holdings.close(False)
     del looking
 
@@ -192,7 +192,7 @@ def test_new_memory_at_an_address_that_was_barred_can_be_looked_at(sim: Simulato
     assert change.bar() == []
     row.advance(change, 4)
     change.commit(None)
-    give_back(holdings)
+    free_retired(holdings)
     address = snapshot_of(holdings).address(2)
     assert lease(holdings, 2, SIZE)
     with pytest.raises(_core.LeaseRefused):
@@ -211,20 +211,20 @@ def test_a_forced_close_keeps_what_leases_are_on_until_they_go(sim: Simulator) -
     holdings = holding(sim.runtime, kept_by_leases())
     leases = [lease(holdings, 2, SIZE), lease(holdings, 6)]
     assert sorted(one.name for one in holdings.close(True)) == ["slot 2", "slot 6"]
-    report = give_back(holdings)
+    report = free_retired(holdings)
 
     # The mapping goes, so that a stale pointer faults; its addresses stay, and streams, which may move bytes.
     assert (report.kept, report.freed, report.leaks) == (["range", "stream", "pinned"], 4, [])
     assert [name for _, name, _ in holdings.retired.contents()] == ["range", "stream", "pinned"]
     retired = holdings.retired
     assert (retired.any, retired.freeable, retired.waits) == (True, False, True)
-    assert give_back(holdings).kept == ["range", "stream", "pinned"]
+    assert free_retired(holdings).kept == ["range", "stream", "pinned"]
     leases.pop()
-    report = give_back(holdings)
+    report = free_retired(holdings)
     assert (report.kept, report.freed) == (["range", "stream"], 1)
     leases.clear()
     assert (retired.any, retired.waits) == (True, False)
-    report = give_back(holdings)
+    report = free_retired(holdings)
     assert (report.kept, report.freed, retired.any, sim.alive()) == ([], 2, False, set())
 
 
@@ -235,19 +235,19 @@ def test_dropped_holdings_with_leases_out_are_given_back_when_those_have_gone(si
     looking, book = lease(holdings, 6), holdings.leases
     if closed:
         holdings.close(True)
-        give_back(holdings)
+        free_retired(holdings)
         assert len(sim.alive()) == 2
     del holdings
     gc.collect()
     (retired,) = waiting()
     assert retired.waits
     if not closed:  # nobody has asked for it to go
-        assert (sim.alive(), give_back(retired).freed) == (before, 0)
+        assert (sim.alive(), free_retired(retired).freed) == (before, 0)
         with pytest.raises(_core.LeaseRefused):
             _core.Lease(_core.Window(book, "new", 0x1000, [1], 1, "B", "", False, book.age))
     del looking
     assert not retired.waits
-    report = give_back(retired)
+    report = free_retired(retired)
     _core.remove_waiting(retired)
 
     assert (report.kept, report.leaks, sim.alive(), waiting()) == ([], [], set(), [])
@@ -296,7 +296,7 @@ def test_a_change_outlives_that_its_holdings_were_given_up_on(sim: Simulator, tm
             decide(change)
             given_up.set()
         holdings.close(False)
-        give_back(holdings)
+        free_retired(holdings)
         del change, holdings
         gc.collect()
 
@@ -313,7 +313,7 @@ def test_slow_calls_behind_quick_ones_do_not_keep_a_signal_waiting(sim: Simulato
     before = signal.signal(signal.SIGALRM, note)
     try:
         with during(sim, tmp_path, "hipStreamDestroy@1", alarm, "hipStreamDestroy@2+=delay:10"):
-            give_back(holdings)
+            free_retired(holdings)
     finally:
         signal.signal(signal.SIGALRM, before)
 
@@ -363,7 +363,7 @@ def test_a_close_from_another_thread_during_a_change_rolls_it_back(sim: Simulato
         thread.start()
         change.roll_back()
         thread.join()
-        assert give_back(holdings).leaks == []
+        assert free_retired(holdings).leaks == []
         for one in memory:
             one.append(1)  # let go
         close(holdings)
@@ -380,7 +380,7 @@ def test_what_a_handler_raised_does_not_keep_what_gave_back(sim: Simulator, tmp_
         raised.append(number)
         raise TimeoutError
 
-    def give_back_interrupted() -> weakref.ref[_core.UndoRun]:
+    def free_interrupted() -> weakref.ref[_core.UndoRun]:
         work = _core.UndoRun(holdings.retired, 60.0)
         work.run(_core.UndoReport(), lambda device: None, lambda: None)
         return weakref.ref(work)
@@ -389,7 +389,7 @@ def test_what_a_handler_raised_does_not_keep_what_gave_back(sim: Simulator, tmp_
     gc.disable()
     try:
         with during(sim, tmp_path, "hipStreamDestroy@1", alarm):
-            gone = give_back_interrupted()
+            gone = free_interrupted()
         assert (len(raised), gone()) == (1, None)
     finally:
         gc.enable()

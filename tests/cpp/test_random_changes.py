@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hipplan import _core
 from tests.conftest import Key, Simulator
 from tests.cpp import some_rows as row
-from tests.cpp.some_rows import MIB, SIZE, advance, close, give_back, nothing, snapshot_of
+from tests.cpp.some_rows import MIB, SIZE, advance, close, free_retired, nothing, snapshot_of
 from tests.faults.harness import RELEASES, as_release
 
 tries = settings(
@@ -203,7 +203,7 @@ def change_at_random(seed: int, sim: Simulator) -> None:
         elif end == "roll back":
             change.roll_back()
         if end != "drop":
-            report = give_back(holdings)
+            report = free_retired(holdings)
             assert report.leaks == []
         del change
 
@@ -236,7 +236,7 @@ def test_whatever_fails_also_while_it_is_undone_only_what_is_reported_is_left(se
         change.commit(None)
     except _core.HipError:
         change.roll_back()
-    reports = [give_back(holdings)]
+    reports = [free_retired(holdings)]
     taken_back = [leak for leak in reports[0].leaks if leak.is_change]
     assert holdings.damaged == bool(taken_back)
     del change, first

@@ -16,7 +16,7 @@ import pytest
 from hipplan import _core
 from tests.conftest import Simulator
 from tests.cpp import some_rows as row
-from tests.cpp.some_rows import MAPPED, MIB, SIZE, begin, close, give_back, holding, nothing, snapshot_of
+from tests.cpp.some_rows import MAPPED, MIB, SIZE, begin, close, free_retired, holding, nothing, snapshot_of
 from tests.pauses import alarm, during
 
 
@@ -32,7 +32,7 @@ def test_a_failed_row_says_all_and_what_was_made_before_it_goes(sim: Simulator) 
     assert "on device 1" in error.arguments
     assert (change.done, change.failed, len(sim.alive())) == (1, True, 1)
     change.roll_back()
-    assert give_back(holdings).freed == 1
+    assert free_retired(holdings).freed == 1
 
 
 @pytest.mark.parametrize("failing", range(1, 11))
@@ -71,7 +71,7 @@ def test_an_exact_address_that_is_taken_is_said_and_given_back(sim: Simulator) -
     assert (change.failed, change.done, len(sim.alive())) == (True, 0, 2)
     change.roll_back()
 
-    assert give_back(holdings).freed == 1
+    assert free_retired(holdings).freed == 1
     close(holdings)
 
 
@@ -132,7 +132,7 @@ def test_memory_that_was_bound_is_let_go_with_its_owner(sim: Simulator, end: str
         given.append(1)  # it cannot be moved meanwhile
     if end == "roll back":
         change.roll_back()
-        give_back(holdings)
+        free_retired(holdings)
     else:
         change.commit(None)
         del given

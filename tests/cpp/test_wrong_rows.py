@@ -15,7 +15,7 @@ from tests.cpp.some_rows import (
     SOME_OF_EVERYTHING,
     advance,
     close,
-    give_back,
+    free_retired,
     holding,
     nothing,
     snapshot_of,
@@ -98,7 +98,7 @@ def refused(holdings: _core.Holdings, rows: list[row.Row], error: Any, **more: A
     if change is not None:
         assert change.failed
         change.roll_back()
-        give_back(holdings)
+        free_retired(holdings)
     assert not holdings.changing
 
 

@@ -14,7 +14,6 @@ from hipplan.language.loader import load
 from hipplan.layout.layout import Layout
 from hipplan.layout.run import run
 from hipplan.layout.state import State
-from hipplan.layout.update import change
 from hipplan.machines.discover import discover
 from hipplan.machines.runtimes import choose
 from hipplan.program.compiler import compile_change
@@ -123,14 +122,14 @@ def become(source: Any, bind: Mapping[str, Any] | None = None) -> Act:
     loaded, machine = load(source), discover(choose("sim"))
     ways: list[Difference] = []
 
-    def way(state: State, _: object) -> Difference:
+    def find_change(state: State, _: object) -> Difference:
         for known in ways:
             if known.old is state.program:
                 return known
         ways.append(compile_change(state.program, loaded, machine))
         return ways[-1]
 
-    return lambda layout: change(layout._holding, "", way, bind=bind)
+    return lambda layout: change(layout._holding, "", find_change, bind=bind)
 
 
 ACTS: dict[str, tuple[str, Callable[[], Act]]] = {

@@ -59,7 +59,7 @@ class Transfers(Phase):
         layout.close()
 
 
-def give_back_events(layout: Layout, leaks: list[str]) -> None:
+def free_events(layout: Layout, leaks: list[str]) -> None:
     hip = ctypes.CDLL(layout.runtime.path)
     for event in re.findall("event=(0x[0-9a-f]+)", "".join(leaks)):
         assert hip.hipEventDestroy(ctypes.c_void_p(int(event, 16))) == 0
@@ -92,7 +92,7 @@ def test_any_call_may_fail(code: str, mode: str, release: str, phase: Transfers,
                 assert code in str(error), (n, call)
             sim.runtime.arm_faults("")
             leaks = _core.take_leaks()
-            give_back_events(layout, leaks)
+            free_events(layout, leaks)
 
             assert failed or mode == ONCE, (n, call)
             assert failed or call in ("hipEventDestroy", "hipSetDevice"), (n, call)

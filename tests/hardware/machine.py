@@ -122,7 +122,7 @@ class Machine:
             self.copy(ctypes.addressof(host), own, size)
         return host.raw
 
-    def give_back(self, failures: Iterable[Any]) -> None:
+    def free_retired(self, failures: Iterable[Any]) -> None:
         """Gives back exactly what an undo reported as lost, so that anything unreported still shows.
 
         Waits first, which the faults may have kept the undo from: AMD's hipFree waits for the memory's own device only,

@@ -191,5 +191,5 @@ def test_a_call_that_fails_leaves_the_old_or_the_new(code: str, machine: Machine
             assert machine.read_by(0, places["r[1]"], len(content)) == content
         layout.close()
         undone = getattr(error, "undone", None)
-        machine.give_back(() if undone is None else undone.failures)
+        machine.free_retired(() if undone is None else undone.failures)
     assert n > 40

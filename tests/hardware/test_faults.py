@@ -77,7 +77,7 @@ def test_what_is_lost_when_all_calls_fail_is_reported(plan: Path, code: str, mac
         faults += came
         assert (error is not None) == came, f"call {n} failed unheard"
         if error is not None:
-            machine.give_back(error.undone.failures)
+            machine.free_retired(error.undone.failures)
         assert Held.by(machine).same(before, machine.slack), f"call {n}: {error}"
     assert faults > n / 2
 
@@ -97,7 +97,7 @@ def test_an_undo_that_fails_is_exactly_that_leak(plan: Path, code: str, machine:
             machine.disarm()
             faults += 1
             assert error.exit_code == 5
-            machine.give_back(error.undone.failures)
+            machine.free_retired(error.undone.failures)
         machine.disarm()
         assert Held.by(machine).same(before, machine.slack), f"call {n} of the teardown"
     assert faults

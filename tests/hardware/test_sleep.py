@@ -128,7 +128,7 @@ def test_a_call_that_fails_leaves_it_awake_or_asleep(act: str, code: str, machin
             assert at(layout) == base
             assert machine.read_by(0, base, len(content)) == content
         layout.close()
-        machine.give_back(failures)
+        machine.free_retired(failures)
     assert n > 15
 
 

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from hipplan.language.loader import load
 from hipplan.layout.prepare import prepare
 from hipplan.layout.run import run
-from hipplan.layout.undo import give_back_waiting
+from hipplan.layout.undo import free_waiting
 from hipplan.machines.runtimes import choose
 from tests.conftest import PLANS, Simulator
 
@@ -62,7 +62,7 @@ def main(rounds: int) -> None:
         late = time.perf_counter() + 100  # who interrupts a wait twice within microseconds does not wait to its end
         while sim.alive() and time.perf_counter() < late:
             gc.collect()
-            give_back_waiting()  # as the next apply does
+            free_waiting()  # as the next apply does
         left += len(sim.alive())
     print(rounds, interrupted, left)
 

@@ -16,7 +16,7 @@ import pytest
 import hipplan
 from hipplan import _core
 from hipplan.errors import ApplyError, LeakError
-from hipplan.layout.undo import give_back_waiting
+from hipplan.layout.undo import free_waiting
 from hipplan.layout.verify import verify
 from hipplan.program.steps import Step
 from tests.conftest import ROOT, Simulator
@@ -258,7 +258,7 @@ def test_memory_of_the_caller_stays_where_it_is_until_it_is_given_back(sim: Simu
         with pytest.raises(BufferError):
             mine.extend(b"more")
         del view
-    give_back_waiting()
+    free_waiting()
     mine.extend(b"more")
 
 

@@ -122,14 +122,14 @@ def no_collection() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("recorded", [False, True], ids=["", "recorded"])
-@pytest.mark.parametrize("way", ["apply", "update"])
+@pytest.mark.parametrize("change", ["apply", "update"])
 @pytest.mark.parametrize(
     ("faults", "on_step"),
     [("hipHostRegister@1=2", None), ("hipMalloc@1=2", None), ("", raising)],
     ids=["register", "native", "on_step"],
 )
 def test_nothing_of_the_caller_is_held_once_the_error_is_gone(
-    faults: str, on_step: Any, way: str, recorded: bool, sim: Simulator, no_collection: None, tmp_path: Path
+    faults: str, on_step: Any, change: str, recorded: bool, sim: Simulator, no_collection: None, tmp_path: Path
 ) -> None:
     """Not even until a garbage collection, as errors and frames in a circle would."""
     memory, record = bytearray(8192), tmp_path / "record" if recorded else None
@@ -137,7 +137,7 @@ def test_nothing_of_the_caller_is_held_once_the_error_is_gone(
 
     def fail() -> None:
         told: dict[str, Any] = {"bind": {"memory": memoryview(memory)}, "on_step": on_step}
-        if way == "apply":
+        if change == "apply":
             sim.runtime.arm_faults(faults)
             hipplan.apply(wanted, runtime="sim", record=record, **told)
         with hipplan.apply(BASE, runtime="sim", record=record) as layout:

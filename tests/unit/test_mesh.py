@@ -15,7 +15,7 @@ import pytest
 import hipplan
 from hipplan.program.all_ranks import AllRanks, ranks_of
 from hipplan.program.parts import Offer, Part, offer_of, with_parts
-from hipplan.ranks.mesh import Door, Late, Mesh, PeerGone
+from hipplan.ranks.mesh import Late, Listener, Mesh, PeerGone
 from tests.descriptors import descriptors
 
 HEAD = struct.Struct(">II")
@@ -165,7 +165,7 @@ def test_a_region_is_offered_once() -> None:
         with_parts(ranks.own(0), [twice], {})
 
 
-def knocking(door: Door, user: int | None) -> int:
+def knocking(door: Listener, user: int | None) -> int:
     """A process that says the nonce as some user, until the connection is closed."""
     child = os.fork()
     if child == 0:
@@ -185,7 +185,7 @@ def knocking(door: Door, user: int | None) -> int:
 @pytest.mark.parametrize("user", [None, 12345, 65534], ids=["the same", "another", "nobody known"])
 def test_only_the_same_user_is_believed(user: int | None) -> None:
     """Whoever knocks knows the nonce."""
-    door = Door()
+    door = Listener()
     child = knocking(door, user)
     ended: list[int] = []
 

@@ -133,9 +133,9 @@ def test_remap_keeps_addresses_bytes_and_access(device: str | None, layout: Layo
     sim.write(base, content)
     handles = {layout._holding.state.handle_of(f"cache#{number}") for number in range(3)}
     free = [sim.runtime.memory_info(one)[0] for one in (0, 1)]
-    way = layout.remap("cache", device=device)
+    change = layout.remap("cache", device=device)
 
-    assert "3 of 3 chunks are recreated" in str(way) and str(way).endswith(", with their bytes")
+    assert "3 of 3 chunks are recreated" in str(change) and str(change).endswith(", with their bytes")
     assert layout["cache"].address == base
     assert sim.read(base, 6 * MIB) == content
     assert handles.isdisjoint(layout._holding.state.handle_of(f"cache#{number}") for number in range(3))
@@ -154,10 +154,10 @@ def test_remap_keeps_addresses_bytes_and_access(device: str | None, layout: Layo
 def test_remap_without_the_bytes_copies_nothing(layout: Layout, sim: Simulator) -> None:
     base = layout["full"].address or 0
     sim.write(base, b"old")
-    way = layout.remap("full", keep_bytes=False)
-    assert way.carries == ()
+    change = layout.remap("full", keep_bytes=False)
+    assert change.carries == ()
     assert sim.read(base, 3) == bytes(3)
-    assert "~ allocation part.0: is recreated, 2MiB, without its bytes" in str(way)
+    assert "~ allocation part.0: is recreated, 2MiB, without its bytes" in str(change)
     again = layout.remap("full")
     assert "~ allocation part.0: is recreated, 2MiB, with its bytes" in str(again)
 
@@ -183,9 +183,9 @@ def test_sealed_memory_is_read_only_for_everybody_until_it_is_unsealed(layout: L
     base = layout["cache"].address or 0
     sim.write(base, b"weights")
     view = layout["cache.head"].__dlpack__(max_version=(1, 0))  # does not stand in the way
-    way = layout.seal("cache")
+    change = layout.seal("cache")
 
-    assert str(way) == "~ region cache: access (gpu.0: rw, gpu.1: r) -> (gpu.0: r, gpu.1: r, sealed)"
+    assert str(change) == "~ region cache: access (gpu.0: rw, gpu.1: r) -> (gpu.0: r, gpu.1: r, sealed)"
     assert access_of(layout, "cache") == [1, 1]
     assert layout["cache.pages"].read_only
     assert {c.current for c in layout.checks if c.what.startswith("access")} == {"r"}
@@ -203,9 +203,9 @@ def test_sealed_memory_is_read_only_for_everybody_until_it_is_unsealed(layout: L
 
 def test_what_is_left_of_a_sealed_region_stays_sealed(layout: Layout) -> None:
     layout.seal("cache")
-    way = layout.shrink("cache", to="2MiB")
+    change = layout.shrink("cache", to="2MiB")
 
-    assert "access" not in str(way)
+    assert "access" not in str(change)
     assert layout["cache"].read_only
     assert layout["cache.pages"].read_only
     layout.unseal("cache")

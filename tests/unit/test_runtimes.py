@@ -324,7 +324,7 @@ def test_the_simulator_changes_machine_only_when_nothing_is_alive(sim: Simulator
     buffer = Making(sim.runtime, ("create device buffer", "b", 0, 0, 4096))
     with pytest.raises(RuntimeUnavailable, match="the simulator cannot simulate sim-1"):
         runtimes.choose("sim", load_machine("sim-1"))
-    buffer.give_back()
+    buffer.release()
 
     assert runtimes.choose("sim", load_machine("sim-1")).runtime.device_count() == 1
     assert runtimes.choose("sim").runtime.device_count() == 2
@@ -356,7 +356,7 @@ def test_a_call_that_pauses_goes_on_when_it_is_let_go_and_not_at_a_signal(sim: S
         buffer = Making(sim.runtime, ("create device buffer", "b", 0, 0, 4096))
         order.append("made")
     signal.signal(signal.SIGUSR1, before)
-    buffer.give_back()
+    buffer.release()
 
     assert order == ["let go", "made"]
 
@@ -366,7 +366,7 @@ def test_a_pause_whose_fifo_has_gone_is_none(sim: Simulator, tmp_path: Path) -> 
     pause = Pause(tmp_path, "hipMalloc@1")
     sim.runtime.arm_faults(pause.rule)
     pause.fifo.unlink()
-    Making(sim.runtime, ("create device buffer", "b", 0, 0, 4096)).give_back()
+    Making(sim.runtime, ("create device buffer", "b", 0, 0, 4096)).release()
 
 
 def test_a_trace_has_a_line_per_call(sim: Simulator, tmp_path: Path) -> None:

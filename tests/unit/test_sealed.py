@@ -187,8 +187,8 @@ def test_who_stops_it_at_the_seal_has_nothing_left(sim: Simulator) -> None:
 def test_an_update_fills_and_seals_what_is_new_and_opens_nothing_else(sim: Simulator) -> None:
     seen: list[Step] = []
     with hipplan.apply(plan(), runtime="sim") as layout:
-        way = layout.update(plan(size="8MiB"), on_step=lambda number, step: seen.append(step))
-        assert str(way) == "~ region r: grows, 4MiB -> 8MiB"
+        change = layout.update(plan(size="8MiB"), on_step=lambda number, step: seen.append(step))
+        assert str(change) == "~ region r: grows, 4MiB -> 8MiB"
         assert [step.name for step in seen if step.call == "hipMemSetAccess"] == ["r[2]", "r[3]"] * 2
         assert {tuple(rights(layout, f"r[{number}]")) for number in range(4)} == {("r", "r")}
         assert bytes_of(sim, layout, "r") == [7]
@@ -221,8 +221,8 @@ def test_a_new_tensor_of_sealed_memory_is_filled(sim: Simulator) -> None:
 def test_a_seal_comes_and_goes_with_an_update(sim: Simulator) -> None:
     with hipplan.apply(plan(seal=False), runtime="sim") as layout:
         layout.fill("r", 5)
-        way = layout.update(plan())
-        assert str(way) == "~ region r: access (gpu.0: rw, gpu.1: r) -> (gpu.0: r, gpu.1: r, sealed)"
+        change = layout.update(plan())
+        assert str(change) == "~ region r: access (gpu.0: rw, gpu.1: r) -> (gpu.0: r, gpu.1: r, sealed)"
         assert bytes_of(sim, layout, "r") == [5]
         assert rights(layout, "r[0]") == ["r", "r"]
         layout.unseal("r")

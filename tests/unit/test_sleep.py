@@ -91,9 +91,9 @@ def test_memory_goes_and_comes_back_at_the_same_addresses(sim: Simulator, releas
         places = {name: address(layout, name) for name in names}
         before = free(layout), {name: rights(layout, name) for name in names[2:]}, rights(layout, "weights")
         sim.write(places["twice"], bytes(range(256)))
-        way = layout.sleep(["weights", "twice"])
+        change = layout.sleep(["weights", "twice"])
 
-        assert "~ region weights: falls asleep, 8MiB, its bytes are in pinned host memory" in str(way)
+        assert "~ region weights: falls asleep, 8MiB, its bytes are in pinned host memory" in str(change)
         assert layout.asleep == {"weights": "host", "part": "host"}
         assert free(layout) == [before[0][0] + 6 * MIB, before[0][1] + 4 * MIB]
         assert layout.drift() == []
@@ -170,8 +170,8 @@ def test_what_fell_asleep_one_after_the_other_wakes_together(layout: Layout, sim
 def test_what_is_dropped_has_the_bytes_that_the_plan_says(layout: Layout, sim: Simulator) -> None:
     places = {name: address(layout, name) for name in ("weights", "cache")}
     before = free(layout)
-    way = layout.sleep(["weights", "cache", "unmapped"], to="drop")
-    assert "region cache: falls asleep, 4MiB, its bytes are dropped" in str(way)
+    change = layout.sleep(["weights", "cache", "unmapped"], to="drop")
+    assert "region cache: falls asleep, 4MiB, its bytes are dropped" in str(change)
     assert free(layout) == [before[0] + 6 * MIB, before[1] + 8 * MIB]
     text = str(layout.wake())
     assert "region cache: wakes, 4MiB, without its bytes" in text
@@ -545,8 +545,8 @@ def test_bytes_wait_in_a_file(layout: Layout, sim: Simulator, tmp_path: Path) ->
     sim.write(address(layout, "twice"), bytes(range(256)))
     alive, before = sim.alive(), free(layout)
     file = tmp_path / "copy.bin"
-    way = layout.sleep(["weights", "cache", "twice"], to=file)
-    assert "region cache: falls asleep, 4MiB, its bytes are in a file" in str(way)
+    change = layout.sleep(["weights", "cache", "twice"], to=file)
+    assert "region cache: falls asleep, 4MiB, its bytes are in a file" in str(change)
     assert layout.asleep == {"weights": "file", "cache": "file", "part": "file"}
     assert file.read_bytes()[: 12 * MIB] == b"\7" * (8 * MIB) + b"\5" * (4 * MIB)
     assert file.stat().st_size == 14 * MIB

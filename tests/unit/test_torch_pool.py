@@ -129,8 +129,8 @@ def test_blocks_never_meet_and_all_room_comes_back(steps: list[tuple[bool, int]]
         pool = TorchPool(layout._holding, "scratch").native
         allocator, base = Allocator(pool), layout["scratch"].address or 0
         out: dict[int, int] = {}
-        for give_back, size in steps:
-            if give_back and out:
+        for frees, size in steps:
+            if frees and out:
                 block = sorted(out)[size % len(out)]
                 allocator.free(block, out.pop(block))
                 continue

@@ -147,11 +147,11 @@ def test_any_plan_becomes_any_other_and_back(old: Any, new: Any, sim: Simulator,
         for number, (_, address) in enumerate(writable(layout)):
             sim.fill(address, number + 1, 64)
         before = facts(sim, layout)
-        way = updated(layout, new)
-        if way is None:
+        change = updated(layout, new)
+        if change is None:
             return
         after = facts(sim, layout)
-        made = {id(step) for step in (*way.additions, *way.changes)}
+        made = {id(step) for step in (*change.additions, *change.changes)}
         for step in layout.program.steps:
             if isinstance(step, steps.CreateAllocation) and id(step) not in made:
                 assert after["handle"][step.name] == before["handle"][step.name]

@@ -167,9 +167,9 @@ def test_what_moves_bytes_goes_with_its_device(sim: Simulator) -> None:
     two = {**one, "b": {"kind": "device", "device": "gpu.1", "size": 4096}}
     with hipplan.apply(plan({}, buffers=two), runtime="sim") as layout:
         layout.fill("b", 2)
-        way = layout.update(plan({}, devices=1, buffers=one))
+        change = layout.update(plan({}, devices=1, buffers=one))
 
-        assert str(way) == "- device b: 4KiB"
+        assert str(change) == "- device b: 4KiB"
         assert staging_name(1) not in layout
         layout.update(plan({}, buffers=two))
         layout.fill("b", 3)
@@ -213,10 +213,10 @@ def test_contents_where_none_were_are_told_and_make_nothing(sim: Simulator) -> N
     buffers = {"a": {"kind": "device", "size": 4096}}
     with hipplan.apply(plan({}, buffers=buffers), runtime="sim") as layout:
         alive = sim.alive()
-        way = layout.update(plan({"a": {"value": 7}}, buffers=buffers))
+        change = layout.update(plan({"a": {"value": 7}}, buffers=buffers))
 
-        assert str(way) == "no changes\nnote: other contents of a are not loaded: their bytes stay unchanged"
-        assert not way
+        assert str(change) == "no changes\nnote: other contents of a are not loaded: their bytes stay unchanged"
+        assert not change
         assert sim.alive() == alive
         more = {**buffers, "b": {"kind": "device", "size": 4096}, "c": {"kind": "pinned", "size": 4096}}
         layout.update(plan({name: {"value": 7} for name in more}, buffers=more))

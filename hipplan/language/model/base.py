@@ -26,10 +26,10 @@ def refuse(code: str, message: str, *, at: str = "", why: str = "", hint: str = 
 
 def written(model: PlanModel, keys: tuple[str, ...], what: str) -> list[str]:
     """Those of the keys that say something, one at most. Refuses two (HP107). what: what each of them says."""
-    found = [key for key in keys if getattr(model, key) is not None and getattr(model, key) is not False]
-    if len(found) > 1:
-        raise refuse("HP107", f"{found[0]} and {found[1]} both {what}", at=found[1], hint="keep one")
-    return found
+    set_keys = [key for key in keys if getattr(model, key) is not None and getattr(model, key) is not False]
+    if len(set_keys) > 1:
+        raise refuse("HP107", f"{set_keys[0]} and {set_keys[1]} both {what}", at=set_keys[1], hint="keep one")
+    return set_keys
 
 
 def _within_steps(value: Any, info: ValidationInfo) -> Any:
@@ -37,8 +37,8 @@ def _within_steps(value: Any, info: ValidationInfo) -> Any:
     try:
         Budget().take("steps", len(value) if isinstance(value, list) else 0, f"'{info.field_name}'")
     except PlanError as past:
-        (found,) = past.diagnostics
-        raise refuse(found.code, found.summary, why=found.why, hint=found.hint) from None
+        (diagnostic,) = past.diagnostics
+        raise refuse(diagnostic.code, diagnostic.summary, why=diagnostic.why, hint=diagnostic.hint) from None
     return value
 
 

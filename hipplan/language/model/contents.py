@@ -95,11 +95,11 @@ class Content(PlanModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        said = [key for key in ("value", "file", "copy_of") if getattr(self, key) is not None]
-        if len(said) != 1:
-            summary = f"{' and '.join(said)} do not go together" if said else "contents need a source"
-            hint = "keep one" if said else "add value:, file: or copy_of:"
-            raise refuse("HP107", summary, at=said[-1] if said else "", hint=hint)
+        set_keys = [key for key in ("value", "file", "copy_of") if getattr(self, key) is not None]
+        if len(set_keys) != 1:
+            summary = f"{' and '.join(set_keys)} do not go together" if set_keys else "contents need a source"
+            hint = "keep one" if set_keys else "add value:, file: or copy_of:"
+            raise refuse("HP107", summary, at=set_keys[-1] if set_keys else "", hint=hint)
         for key in _OF_FILES:
             if getattr(self, key) is not None and self.file is None:
                 raise refuse("HP107", f"{key} needs file:", at=key, hint=f"remove {key}")

@@ -60,7 +60,7 @@ class Requires(PlanModel):
     def hip_allows(self, version: str) -> bool:
         """Whether a HIP version such as "7.2.53211" satisfies `hip`."""
         have = _numbers(version)
-        clauses = [(_COMPARE[said], _numbers(want)) for said, want in _CLAUSE.findall(self.hip or "")]
+        clauses = [(_COMPARE[comparison], _numbers(want)) for comparison, want in _CLAUSE.findall(self.hip or "")]
         return all(compare(have[: len(want)], want) for compare, want in clauses)
 
 

@@ -112,13 +112,13 @@ def translate(
     """
     if too_many(error):
         return [_their_number(error, data, span)]
-    found = Findings()
+    findings = Findings()
     is_strange = _is_strange(data, model)
     repeated: dict[object, Diagnostic] = {}
     reported: set[tuple[Path, str, str]] = set()
     for number, details in enumerate(error.errors(include_url=False)):
         if number == MOST:
-            found.add(Diagnostic("HP027", "", left_out=error.error_count() - MOST))
+            findings.add(Diagnostic("HP027", "", left_out=error.error_count() - MOST))
             break
         path, at_key = path_in(data, details["loc"])
         if path in unfilled or (is_strange and len(path) == 1 and details["type"] == _UNKNOWN):
@@ -126,9 +126,9 @@ def translate(
         where = span(path)
         key = (details["type"], str(where), path[-1:]) if where is not None and where.expansion else None
         if key in repeated:  # by the thousand: words for the first one are enough
-            found.add(repeated[key])
+            findings.add(repeated[key])
             continue
-        if key is None and found.enough():
+        if key is None and findings.enough():
             continue
         context = details.get("ctx", {})
         problem = _Problem(details["type"], details["input"], context, details["msg"], path, at_key, span)
@@ -146,8 +146,8 @@ def translate(
         for at, one in new:
             if (at, one.code, one.summary) not in reported:
                 reported.add((at, one.code, one.summary))
-                found.add(one)
-    return found.all
+                findings.add(one)
+    return findings.all
 
 
 def _is_strange(data: Any, model: type[BaseModel]) -> bool:
@@ -173,15 +173,15 @@ def _their_number(error: ValidationError, data: Any, span: SpanOf) -> Diagnostic
 
 def _longest(data: Any) -> Path:
     """The path of the mapping or list with the most entries."""
-    found: Path = ()
+    longest: Path = ()
     most = 0
     left: list[tuple[Path, Any]] = [((), data)]
     for path, value in left:
         if len(value) > most:
-            found, most = path, len(value)
+            longest, most = path, len(value)
         entries = value.items() if isinstance(value, dict) else enumerate(value)
         left += [((*path, key), inner) for key, inner in entries if isinstance(inner, (dict, list))]
-    return found
+    return longest
 
 
 def path_in(data: Any, loc: tuple[int | str, ...]) -> tuple[Path, bool]:
@@ -348,12 +348,12 @@ def _fields_of_any(model: type[BaseModel], path: Path) -> list[str]:
 
 def _of_other_kinds(model: type[BaseModel], path: Path, known: list[str]) -> dict[str, str]:
     """The keys that objects of other kinds of the same noun have, and those kinds."""
-    found: dict[str, list[str]] = {}
+    keys_by_kind: dict[str, list[str]] = {}
     for candidate in place_at(model, path[:-1]).models:
         for field in candidate.model_fields:
             if field not in known:
-                found.setdefault(field, []).extend(kinds_of(candidate))
-    return {field: " or ".join(kinds) for field, kinds in found.items() if kinds}
+                keys_by_kind.setdefault(field, []).extend(kinds_of(candidate))
+    return {field: " or ".join(kinds) for field, kinds in keys_by_kind.items() if kinds}
 
 
 def _below(data: Any, path: tuple[Any, ...]) -> Any:

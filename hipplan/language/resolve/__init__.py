@@ -53,8 +53,8 @@ def resolve(
     devices = Devices(plan, names, devices_named(left_out))
     allocations: dict[str, ResolvedAllocation] = {}
     for alike, path, spec in names.spread("allocations", plan.allocations):
-        one = ResolvedAllocation(spec, devices.location(spec.device, (*path, "device")), path)
-        allocations.update(dict.fromkeys(alike, one))
+        allocation = ResolvedAllocation(spec, devices.location(spec.device, (*path, "device")), path)
+        allocations.update(dict.fromkeys(alike, allocation))
     streams = {
         name: ResolvedStream(name, devices.device(spec.device, (*path, "device")), path)
         for alike, path, spec in names.spread("streams", plan.streams)
@@ -100,10 +100,10 @@ def _ask_for_steps(plan: Plan, peers: Sequence[ResolvedPeer], names: Names) -> N
     names.ask("steps", len(plan.reservations), "reservations", ("reservations",))
     for noun, things in (("allocations", plan.allocations), ("streams", plan.streams), ("buffers", plan.buffers)):
         single = 0
-        for name, thing in things.items():
-            each, count = 1, getattr(thing, "count", None)
-            if isinstance(thing, ManagedBuffer):
-                each += len(thing.advice) + len(thing.prefetch) + (thing.attach_to is not None)
+        for name, spec in things.items():
+            each, count = 1, getattr(spec, "count", None)
+            if isinstance(spec, ManagedBuffer):
+                each += len(spec.advice) + len(spec.prefetch) + (spec.attach_to is not None)
             if count is None:
                 single += each
             else:

@@ -25,7 +25,7 @@ def resolve_contents(
     """In the order written."""
     if not plan.contents:
         return ()
-    access = {one.name: one.access for some in reservations.values() for one in some.mappings}
+    access = {mapping.name: mapping.access for some in reservations.values() for mapping in some.mappings}
     anywhere = {name: _anywhere(region) for name, region in regions.items()}
     access |= anywhere
     dtypes: dict[str, str] = dict.fromkeys((*buffers, *access), "")
@@ -36,7 +36,7 @@ def resolve_contents(
             sizes[f"{name}.{short}"] = 0 if -1 in tensor.shape else tensor.bytes_least
             own = tensor.device if tensor.device in region.devices else None
             access[f"{name}.{short}"] = region.access_to(own) if own else anywhere[name]
-    whole = {one.name: some.path for some in reservations.values() for one in some.mappings}
+    whole = {mapping.name: some.path for some in reservations.values() for mapping in some.mappings}
     whole |= {f"{name}.{short}": region.path for name, region in regions.items() for short in region.spec.tensors}
     whole |= {name: region.path for name, region in regions.items()}
     # Of what is wrong itself, who has which right may be what is wrong.
@@ -110,9 +110,9 @@ def _known(name: str, path: Path, known: dict[str, str], names: Names, *, key: b
     unsure = ("reservations", base) in names.wrong or any(names.is_broken(noun, base) for noun in _HAVE_BYTES)
     if not unsure:
         advice = "give its copies the same rank:"
-        theirs = next(filter(None, (names.whose(noun, base, advice) for noun in _HAVE_BYTES)), "")
+        owner = next(filter(None, (names.whose(noun, base, advice) for noun in _HAVE_BYTES)), "")
         hint = f"name a mapping: {name}[0]" if f"{name}[0]" in known else names.nearest(name, known)
-        hint = theirs or hint or "define it under buffers: or regions:"
+        hint = owner or hint or "define it under buffers: or regions:"
         names.report("HP213", f"there is no buffer, region, tensor or mapping '{name[:60]}'", path, key=key, hint=hint)
     return False
 

@@ -79,7 +79,7 @@ class Devices:
 
     def several(self, names: list[str], path: Path) -> tuple[str, ...]:
         """Devices by name or pattern, each once."""
-        found: dict[str, None] = {}
+        members_named: dict[str, None] = {}
         for index, name in enumerate(names):
             members = [name] if name in self.all else []
             if name.endswith(".*"):
@@ -87,10 +87,10 @@ class Devices:
             self._names.ask("links", len(members), f"'{name}'", (*path, index))
             if not members:
                 self._missing(name, (*path, index))
-            if twice := next((member for member in members if member in found), ""):
+            if twice := next((member for member in members if member in members_named), ""):
                 self._names.report("HP209", f"{twice} appears twice", (*path, index), hint="remove one")
-            found |= dict.fromkeys(members)
-        return tuple(found) or (self._first,)
+            members_named |= dict.fromkeys(members)
+        return tuple(members_named) or (self._first,)
 
     def peers(self, links: Literal["all"] | list[PeerLink]) -> tuple[ResolvedPeer, ...]:
         """Directed links, each once."""

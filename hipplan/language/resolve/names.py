@@ -37,9 +37,9 @@ class Names:
     ) -> Iterator[tuple[list[str], Path, T]]:
         """Each thing with its concrete names: `kv` with a count of 2 is kv.0 and kv.1."""
         taken = self._taken if taken is None else taken
-        for written, thing in things.items():
+        for written, entry in things.items():
             path = (noun, written)
-            count = getattr(thing, "count", None)
+            count = getattr(entry, "count", None)
             names = [written]
             if count is not None:
                 self.ask("objects", count, f"'{written}'", (*path, "count"))
@@ -49,7 +49,7 @@ class Names:
                     self._twice(name, taken[name], path)
                 names = [name for name in names if name not in taken]
             taken.update(dict.fromkeys(names, path))
-            yield names, path, thing
+            yield names, path, entry
 
     def take(self, name: str, path: Path) -> None:
         """One more name that nothing else may have."""
@@ -82,7 +82,7 @@ class Names:
         if not hint:
             hint = self.whose(noun, name, "give this the same rank:")
         if self._suggestions and not hint:
-            broken = (one.partition(":") for one in sorted(self._broken))
+            broken = (path_text.partition(":") for path_text in sorted(self._broken))
             names = [*known(), *(named for of, _, named in broken if of == noun)]
             hint = self.nearest(name, names) or otherwise() or (f"the plan has {_listed(names)}" if names else "")
         hint = hint or f"define it under {noun}:"
@@ -138,14 +138,14 @@ def families_of(name: str) -> list[str]:
 
 def families(names: Iterable[str], budget: Budget) -> dict[str, list[str]]:
     """Family -> its members, in order: what `kv.*` stands for."""
-    found: dict[str, list[str]] = {}
+    similar: dict[str, list[str]] = {}
     for family, members in groupby(names, lambda name: name.rpartition(".")[0]):
         if family:
             together, above = list(members), [*families_of(family), family]
             budget.take("links", len(together) * len(above), f"'{together[-1]}', in as many families,")
-            for one in above:
-                found.setdefault(one, []).extend(together)
-    return found
+            for name_above in above:
+                similar.setdefault(name_above, []).extend(together)
+    return similar
 
 
 def _listed(known: Sequence[str], most: int = 6) -> str:

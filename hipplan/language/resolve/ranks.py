@@ -16,15 +16,15 @@ _MADE = ("allocations", "reservations", "streams", "buffers", "regions")
 def part_of(plan: Plan, rank: Rank, names: Names) -> Plan:
     """The plan without what other ranks make; `names` knows that it is theirs."""
     _check_group(plan, rank, names)
-    theirs: dict[str, dict[str, Any]] = {}
+    by_rank: dict[str, dict[str, Any]] = {}
     for noun in _MADE:
         things: Mapping[str, Any] = getattr(plan, noun)
         for name, spec in things.items():
             _check(plan, spec, (noun, name), rank, names)
         if any(not rank.makes(spec) for spec in things.values()):
-            theirs[noun] = {name: spec for name, spec in things.items() if rank.makes(spec)}
-            names.elsewhere |= {(noun, name): things[name].rank for name in things.keys() - theirs[noun].keys()}
-    return plan.model_copy(update=theirs) if theirs else plan
+            by_rank[noun] = {name: spec for name, spec in things.items() if rank.makes(spec)}
+            names.elsewhere |= {(noun, name): things[name].rank for name in things.keys() - by_rank[noun].keys()}
+    return plan.model_copy(update=by_rank) if by_rank else plan
 
 
 def _check_group(plan: Plan, rank: Rank, names: Names) -> None:

@@ -62,7 +62,12 @@ def _rights_of_attached(range_: ResolvedRegion | ResolvedReservation) -> set[str
     if isinstance(range_, ResolvedRegion):
         rights = {*range_.access.values(), *map(range_.own, range_.devices)}
         return rights if range_.spec.attached == "rw" else set()
-    return {right for one in range_.lines() if one.attached == "rw" for right in one.access.values()}
+    return {
+        right
+        for mapping_line in range_.lines()
+        if mapping_line.attached == "rw"
+        for right in mapping_line.access.values()
+    }
 
 
 def _filled(objects: Objects) -> Iterator[str]:

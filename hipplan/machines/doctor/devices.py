@@ -80,29 +80,29 @@ def _nodes(place: Place, machine: Machine) -> Iterator[Finding]:
 
 def _nodes_of_this_process(place: Place) -> set[int]:
     mine = os.sched_getaffinity(0)
-    found = set()
+    visible = set()
     for folder in place.found("/sys/devices/system/node", "node[0-9]*"):
         number = folder.name.removeprefix("node")
         text = place.text(f"/sys/devices/system/node/{folder.name}/cpulist")
         if number.isdecimal() and mine & _processors(text):
-            found.add(int(number))
-    return found
+            visible.add(int(number))
+    return visible
 
 
 def _processors(text: str) -> set[int]:
     """Of a list such as 0-3,8."""
-    found: set[int] = set()
+    numbers: set[int] = set()
     for part in text.split(","):
         first, _, last = part.partition("-")
         if first.isdecimal() and (last or first).isdecimal():
-            found |= set(range(int(first), min(int(last or first), 2**16) + 1))
-    return found
+            numbers |= set(range(int(first), min(int(last or first), 2**16) + 1))
+    return numbers
 
 
 def _hidden(place: Place, machine: Machine) -> Iterator[Finding]:
     files = place.found("/sys/class/kfd/kfd/topology/nodes", "*/properties")
     known = sum(_simds(place, file.parent.name) > 0 for file in files)
-    if known > len(machine.devices) and not any(place.environ.get(one) for one in _HIDING):
+    if known > len(machine.devices) and not any(place.environ.get(variable) for variable in _HIDING):
         summary = f"the kernel knows {known} GPUs, the runtime {len(machine.devices)}"
         do = "give the container all of /dev/dri and /dev/kfd, and look at dmesg"
         yield Finding("warning", "device.missing", summary, do)

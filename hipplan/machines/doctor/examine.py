@@ -27,17 +27,17 @@ def examine(
     """only: amd or cuda, which has to work then. asked, packages: how to ask a driver, and folders of packages that
     bring libraries; for tests."""
     place = place or Place.here()
-    found = libraries.copies(place, packages)
-    findings = [*system.examined(place), *libraries.examined(place, found), *variables.examined(place)]
+    copies_found = libraries.copies(place, packages)
+    findings = [*system.examined(place), *libraries.examined(place, copies_found), *variables.examined(place)]
     facts: dict[str, Any] = {
         "system": system.facts(place),
-        "libraries": [one._asdict() for one in found],
+        "libraries": [copy._asdict() for copy in copies_found],
         "environment": place.set_variables(variables.names()),
         "runtimes": {},
     }
     is_pure = importlib.util.find_spec("hipplan._core") is None
     for family in FAMILIES if only is None else (only,):
-        if only is None and (is_pure or not _is_there(place, family, found)):
+        if only is None and (is_pure or not _is_there(place, family, copies_found)):
             continue
         answer = asked(family)
         if answer.machine is None:
@@ -50,7 +50,7 @@ def examine(
         findings.append(_PURE)
     elif not facts["runtimes"]:
         findings.append(_NOTHING)
-    return Report(facts, sorted(findings, key=lambda one: LEVELS.index(one.level)))
+    return Report(facts, sorted(findings, key=lambda finding: LEVELS.index(finding.level)))
 
 
 _NOTHING = Finding(
@@ -69,9 +69,9 @@ _PURE = Finding(
 )
 
 
-def _is_there(place: Place, family: str, found: list[Copy]) -> bool:
+def _is_there(place: Place, family: str, copies: list[Copy]) -> bool:
     """Whether asking makes sense: a library, or the kernel's driver."""
-    return any(one.family == family for one in found) or system.has_driver(place, family)
+    return any(copy.family == family for copy in copies) or system.has_driver(place, family)
 
 
 def _refused(place: Place, family: str, answer: Answer, *, is_wanted: bool) -> Iterator[Finding]:

@@ -37,29 +37,29 @@ class Copy(NamedTuple):
 
 def copies(place: Place, folders: Mapping[str, str] | None = None) -> list[Copy]:
     """In the order in which hipplan, and the dynamic linker, look. folders: of packages; for tests."""
-    found: dict[str, Copy] = {}
+    by_path: dict[str, Copy] = {}
     for folder in _folders(place, folders):
         for family, name in _NAMES.items():
             for path in _files(folder, name):
                 real = os.path.realpath(path)
-                if real not in found and len(found) < _MOST:
+                if real not in by_path and len(by_path) < _MOST:
                     version = re.search(r"\.so\.(\d[\d.]*)", Path(real).name)
                     loadable = _is_loadable(real)
-                    found[real] = Copy(family, real, str(path), version[1] if version else "", loadable)
-    return list(found.values())
+                    by_path[real] = Copy(family, real, str(path), version[1] if version else "", loadable)
+    return list(by_path.values())
 
 
-def examined(place: Place, found: list[Copy]) -> Iterator[Finding]:
-    amd = [one for one in found if one.family == "amd" and one.is_loadable]
+def examined(place: Place, copies_found: list[Copy]) -> Iterator[Finding]:
+    amd = [copy for copy in copies_found if copy.family == "amd" and copy.is_loadable]
     if len(amd) > 1:
-        shown = ", ".join(one.path for one in amd)
+        shown = ", ".join(copy.path for copy in amd)
         why = "two copies in one process do not know each other's memory (views of one are refused in the other)"
         do = "import PyTorch, or what else brings a copy, before hipplan opens a runtime: then hipplan takes that one"
         yield Finding("warning", "libraries.amd", f"{len(amd)} copies of ROCm's library: {shown}", do, why)
-    for one in found:
-        if not one.is_loadable:
-            summary = f"{one.path} is damaged, or for another processor"
-            yield Finding("warning", f"libraries.{one.family}", summary, "remove it, or what puts it on the path")
+    for copy in copies_found:
+        if not copy.is_loadable:
+            summary = f"{copy.path} is damaged, or for another processor"
+            yield Finding("warning", f"libraries.{copy.family}", summary, "remove it, or what puts it on the path")
     if (root := place.environ.get("ROCM_PATH")) and not _files(Path(root, "lib"), _NAMES["amd"]):
         summary = f"ROCM_PATH={root[:80]}: there is no lib/libamdhip64.so"
         yield Finding("warning", "environment.ROCM_PATH", summary, "set it to where ROCm is, or unset it")
@@ -87,8 +87,8 @@ def _folders(place: Place, packages: Mapping[str, str] | None) -> Iterator[Path]
 def _files(folder: Path, name: str) -> list[Path]:
     """The library's files and links there; the shortest name, which the linker opens, first."""
     try:
-        found = [path for path in folder.glob(f"{name}*") if re.fullmatch(r"\.so(\.\d+)*", path.name[len(name) - 3 :])]
-        return sorted((path for path in found if path.exists()), key=lambda path: len(path.name))
+        paths = [path for path in folder.glob(f"{name}*") if re.fullmatch(r"\.so(\.\d+)*", path.name[len(name) - 3 :])]
+        return sorted((path for path in paths if path.exists()), key=lambda path: len(path.name))
     except (OSError, ValueError):
         return []
 

@@ -37,13 +37,13 @@ def facts(place: Place) -> dict[str, Any]:
 
 def on_the_bus(place: Place) -> dict[str, int]:
     """Vendor -> GPUs that PCI shows."""
-    found: dict[str, int] = {}
+    groups: dict[str, int] = {}
     for device in place.found("/sys/bus/pci/devices", "*"):
         vendor = place.text(f"/sys/bus/pci/devices/{device.name}/vendor")
         kind = place.text(f"/sys/bus/pci/devices/{device.name}/class")
         if vendor in _VENDORS and kind.startswith(_GPU_CLASSES):
-            found[vendor] = found.get(vendor, 0) + 1
-    return found
+            groups[vendor] = groups.get(vendor, 0) + 1
+    return groups
 
 
 def has_driver(place: Place, family: str) -> bool:

@@ -146,7 +146,7 @@ def _pytorch(name: str, value: str) -> Iterator[Finding]:
 
 
 def _several(place: Place) -> Iterator[Finding]:
-    hip, cuda, rocr = (place.environ.get(f"{one}_VISIBLE_DEVICES", "") for one in ("HIP", "CUDA", "ROCR"))
+    hip, cuda, rocr = (place.environ.get(f"{prefix}_VISIBLE_DEVICES", "") for prefix in ("HIP", "CUDA", "ROCR"))
     if hip and cuda and hip != cuda:
         summary = "HIP_VISIBLE_DEVICES and CUDA_VISIBLE_DEVICES differ: HIP takes the first, CUDA the second"
         yield Finding("warning", "environment.VISIBLE_DEVICES", summary, "set one of them, or both to the same")

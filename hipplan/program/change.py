@@ -15,7 +15,7 @@ Key: TypeAlias = tuple[object, ...]
 
 
 def key_of(step: steps.Step) -> Key | None:
-    """What makes a thing the same in two programs; None for a step that makes none."""
+    """The key of a step's object, equal in two programs for the same object; None for a step that makes none."""
     if isinstance(step, steps.Map):
         return "mapping", step.reservation, step.offset
     if isinstance(step, steps.EnablePeer):
@@ -24,7 +24,7 @@ def key_of(step: steps.Step) -> Key | None:
 
 
 class KeysOf(Set[Key]):
-    """The keys of a program, made on demand."""
+    """The keys of a program, computed on demand."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -44,52 +44,52 @@ class KeysOf(Set[Key]):
 
 
 @steps.step_data
-class Way:
-    """From `old` to `new`, in the order it is gone."""
+class Change:
+    """The change from `old` to `new`, as steps in their order."""
 
     old: Program
     new: Program
-    """As it will be: of a reservation that stays, the size is the old one's."""
+    """The resulting program; a reservation that stays keeps its old size."""
     additions: tuple[steps.Step, ...]
-    """Steps of `new` that only make objects: an undo leaves everything unchanged."""
+    """Steps of `new` that only make objects, so that a roll back leaves everything unchanged."""
     changes: tuple[steps.Step, ...]
-    """Steps that change what is there, and what needs them to have been."""
+    """Steps that alter existing objects, and steps that depend on those."""
     gone: tuple[steps.Step, ...]
-    """Steps of `old` that made what does not stay."""
+    """Steps of `old` whose objects do not stay."""
     released: tuple[steps.Step, ...]
-    """Those of them that are released at the end: all but mappings that were taken out."""
+    """Those of them that are freed at the end: all but mappings that are unmapped during the change."""
     renamed: Mapping[str, str]
-    """Name in `new` -> name in `old`, where what stays is called otherwise."""
+    """Name in `new` -> name in `old`, for objects that stay under another name."""
     kept: Set[Key]
     changed: frozenset[str]
-    """Names in `new` of what stays, but with other access or advice."""
+    """Names in `new` of objects that stay, with other access or advice."""
     carries: tuple[steps.Step, ...] = ()
-    """Steps between additions and changes that bring bytes over; what they make goes at the end."""
+    """Steps between additions and changes that copy bytes; what they make is freed at the end."""
     contents: tuple[ContentStep, ...] = ()
-    """Steps that fill what is new, when everything else is there and read back: nothing takes bytes back."""
+    """Steps that fill new objects, after everything else is made and read back: bytes cannot be rolled back."""
     opened: Program | None = None
-    """`new` while contents come in, where that is not the same: what they write is not sealed yet."""
+    """The program during the contents, if it differs from `new`: what they write is not sealed yet."""
     seals: tuple[ChangeAccess, ...] = ()
-    """Steps that seal it, last of all."""
+    """Steps that seal it, the last of all."""
 
     saves: bool = False
-    """Contents copy what goes: they come before the changes, and when the devices are idle, which may be writing it."""
+    """Contents copy memory that is removed: so they come before the changes, and after the devices are idle."""
 
     @property
     def filling(self) -> Program:
-        """What is there while contents come in."""
+        """The program during the contents."""
         return self.opened or self.new
 
     @property
     def all_steps(self) -> tuple[steps.Step, ...]:
-        """In order."""
+        """All steps in order."""
         if self.saves:
             return (*self.additions, *self.contents, *self.carries, *self.changes, *self.seals)
         return (*self.additions, *self.carries, *self.changes, *self.contents, *self.seals)
 
     @property
     def devices_of_both(self) -> dict[str, int]:
-        """Devices to wait for: those of the old program that the new one does not name come along."""
+        """The devices to wait for: those of both programs."""
         out = dict(self.new.devices)
         for name, ordinal in self.old.devices.items():
             if ordinal not in out.values():
@@ -98,16 +98,16 @@ class Way:
 
     @property
     def takes_out(self) -> bool:
-        """Whether something is unmapped before the end."""
+        """Whether a mapping is unmapped before the end."""
         return len(self.gone) > len(self.released)
 
     @property
     def empty(self) -> bool:
-        """Nothing for the driver to do."""
+        """Whether the driver has nothing to do."""
         return not (self.additions or self.changes or self.contents or self.released)
 
     def kept_slots(self) -> tuple[int, list[tuple[int, int]]]:
-        """How many objects stay in their slots from the first on; (new slot, old slot) of what else stays."""
+        """How many objects stay in their slots, from the first on; (new slot, old slot) of others that stay."""
         if isinstance(self.kept, KeysOf):
             return len(self.old.slots), []
         old, new = self.old.slots, self.new.slots
@@ -115,10 +115,10 @@ class Way:
         return 0, [(new[name], old[self.renamed.get(name, name)]) for name in stays]
 
     def to_read_back(self, program: Program) -> tuple[steps.Step, ...]:
-        """Steps that say how everything touched should be now. program: `filling`, and at the end `new`."""
+        """Steps that describe everything touched, to be read back. program: `filling`, and at the end `new`."""
         made = {id(step) for step in (*self.additions, *self.changes)}
         touched = self.changed.union(step.name for step in self.seals)
-        found = [s for s in program.steps if id(s) in made or s.name in touched]
+        touched_steps = [s for s in program.steps if id(s) in made or s.name in touched]
         silent = [s.name for s in self.changes if isinstance(s, ChangeAccess)]
-        heard = {step.name for step in found if isinstance(step, steps.SetAccess)}
-        return (*found, *(steps.SetAccess(name, None, rights=()) for name in silent if name not in heard))
+        with_access = {step.name for step in touched_steps if isinstance(step, steps.SetAccess)}
+        return (*touched_steps, *(steps.SetAccess(name, None, rights=()) for name in silent if name not in with_access))
