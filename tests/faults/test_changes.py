@@ -14,6 +14,7 @@ from hipplan.language.loader import load
 from hipplan.layout.layout import Layout
 from hipplan.layout.run import run
 from hipplan.layout.state import State
+from hipplan.layout.update import change
 from hipplan.machines.discover import discover
 from hipplan.machines.runtimes import choose
 from hipplan.program.compiler import compile_change

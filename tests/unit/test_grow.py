@@ -13,6 +13,7 @@ import hipplan
 from hipplan import _core
 from hipplan.errors import ApplyError, LayoutInUse
 from hipplan.layout.layout import Layout
+from hipplan.layout.update import change
 from hipplan.program import resize
 from hipplan.program.difference import difference
 from tests.conftest import Simulator
