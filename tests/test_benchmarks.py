@@ -79,7 +79,7 @@ def test_it_runs(name: str, compiler: dict[str, str], tmp_path: Path) -> None:
         (("llama", "--runtime", "sim", "--ranks", "1"), 0, "not measured: the devices are too small"),
     ],
 )
-def test_what_cannot_be_measured_is_told_in_a_sentence(
+def test_what_cannot_be_measured_is_reported_in_a_sentence(
     arguments: tuple[str, ...], code: int, said: str, tmp_path: Path
 ) -> None:
     command = [sys.executable, str(ROOT / "benchmarks" / f"{arguments[0]}.py"), *arguments[1:]]

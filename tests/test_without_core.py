@@ -97,7 +97,7 @@ def test_a_simulator_is_not_in_it(bare: dict[str, str]) -> None:
     assert "name an executable program" not in done.stderr
 
 
-def test_python_says_it_too(bare: dict[str, str]) -> None:
+def test_python_reports_it_too(bare: dict[str, str]) -> None:
     script = "import hipplan; hipplan.compile(hipplan.load('{}'), hipplan.machine('sim-2')); hipplan.apply"
     line = [sys.executable, "-S", "-c", script.format(QUICKSTART)]
     done = subprocess.run(line, capture_output=True, text=True, timeout=600, env=bare, cwd="/")
@@ -131,7 +131,7 @@ def test_validate_loads_nothing_it_does_not_need(bare: dict[str, str]) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_plugins_of_pydantic_are_found_again_by_whoever_asks(bare: dict[str, str]) -> None:
+def test_plugins_of_pydantic_are_found_again(bare: dict[str, str]) -> None:
     script = "from hipplan.cli.start import without_plugins; without_plugins(); from pydantic.plugin import _loader; "
     script += (
         "import importlib.metadata as real; print(_loader.entry_points(group='x') == real.entry_points(group='x'))"

@@ -135,9 +135,7 @@ contents:
 
 
 @pytest.mark.parametrize(("text", "expected"), CASES.values(), ids=CASES)
-def test_all_is_told_that_is_wrong_and_nothing_else(
-    text: str, expected: list[str], hipplan: Run, tmp_path: Path
-) -> None:
+def test_all_errors_are_reported_and_nothing_else(text: str, expected: list[str], hipplan: Run, tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text(text)
     done = hipplan("validate", "plan.yaml", "--machine", "sim-2", "--format", "json", cwd=tmp_path)
     (file,) = json.loads(done.stdout)["files"]

@@ -32,7 +32,7 @@ def test_apply_loads_and_saves(hipplan: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("save", "why"), [("mirror", "is not NAME=FILE"), ("miror=x", "did you mean 'mirror'?")])
-def test_a_save_that_is_wrong_is_told_before_anything_is_done(save: str, why: str, hipplan: Run) -> None:
+def test_a_save_that_is_wrong_is_reported_before_anything_is_done(save: str, why: str, hipplan: Run) -> None:
     result = hipplan("apply", ROOT / "plans" / "contents.yaml", "--runtime", "sim", "--once", "--save", save)
 
     assert result.returncode == 2
@@ -50,7 +50,7 @@ def test_a_save_that_is_wrong_is_told_before_anything_is_done(save: str, why: st
         ("mirror=/dev/stdout", "HP413", "it is not a regular file"),
     ],
 )
-def test_what_cannot_be_saved_is_told_before_the_first_call(
+def test_what_cannot_be_saved_is_reported_before_the_first_call(
     save: str, code: str, why: str, hipplan: Run, tmp_path: Path
 ) -> None:
     line = ["apply", ROOT / "plans" / "contents.yaml", "--runtime", "sim", "--save", save.format(tmp_path)]
@@ -62,7 +62,7 @@ def test_what_cannot_be_saved_is_told_before_the_first_call(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_save_that_fails_is_told_and_the_layout_is_torn_down(hipplan: Run, tmp_path: Path) -> None:
+def test_a_save_that_fails_is_reported_and_the_layout_is_torn_down(hipplan: Run, tmp_path: Path) -> None:
     plan = '{"hipplan": 1, "buffers": {"b": {"kind": "device", "size": 64}}}'
     line = ["apply", "-", "--runtime", "sim", "--once", "--save", f"b={tmp_path / 'b.bin'}"]
     result = hipplan(*line, stdin=plan, env={"HIPSIM_FAIL": "hipMemcpyAsync@1+=hipErrorInvalidValue"})
@@ -83,7 +83,7 @@ def test_a_whole_registered_file_is_saved(hipplan: Run, tmp_path: Path) -> None:
     assert numpy.load(tmp_path / "x.npy").tobytes() == (tmp_path / "data.bin").read_bytes()
 
 
-def test_a_missing_file_is_told_with_its_place(hipplan: Run, tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_with_its_place(hipplan: Run, tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
     plan.write_text("hipplan: 1\nbuffers: {b: {kind: device, size: 64}}\ncontents: {b: {file: none.bin}}\n")
     result = hipplan("apply", plan, "--runtime", "sim", "--once")
@@ -162,7 +162,7 @@ def test_a_checkpoint_without_a_byte_makes_no_plan(tensors: dict[str, tuple[str,
         plan_of(str(file))
 
 
-def test_what_is_imported_is_told_exactly(tmp_path: Path) -> None:
+def test_what_is_imported_is_reported_exactly(tmp_path: Path) -> None:
     text = plan_of(str(write(tmp_path / "m.safetensors", a=("F32", [4])))).text
     write(tmp_path / "m-2.safetensors", b=("F4", [4]))
     (index := tmp_path / "m.safetensors.index.json").write_text('{"weight_map": {"b": "m-2.safetensors"}}')
@@ -210,7 +210,7 @@ def test_tensor_parallel_splits_by_the_name_of_the_module(tmp_path: Path) -> Non
         assert layout["rank.1.lm_head.weight"].device == "gpu.1"
 
 
-def test_names_that_a_plan_cannot_have_are_told_apart(tmp_path: Path) -> None:
+def test_names_that_a_plan_cannot_have_are_distinguished(tmp_path: Path) -> None:
     names = [
         "a/b",
         "a:b",
@@ -230,7 +230,7 @@ def test_names_that_a_plan_cannot_have_are_told_apart(tmp_path: Path) -> None:
         assert sum(layout[name].kind == "tensor" for name in layout) == len(names)
 
 
-def test_tensors_that_the_devices_cannot_share_are_told(hipplan: Run, tmp_path: Path) -> None:
+def test_tensors_that_the_devices_cannot_share_are_reported(hipplan: Run, tmp_path: Path) -> None:
     file = write(tmp_path / "m.safetensors", **{"lm_head.weight": ("I8", [6, 2]), "a.w1.weight": ("I8", [7, 2])})
     done = hipplan("import", "safetensors", file, "--tp", "7")
 
@@ -244,7 +244,7 @@ def test_a_tensor_without_a_name_is_refused(tmp_path: Path) -> None:
         plan_of(str(write(tmp_path / "m.safetensors", **{"": ("I8", [1])})))
 
 
-def test_a_dtype_that_nobody_here_knows(tmp_path: Path) -> None:
+def test_an_unknown_dtype(tmp_path: Path) -> None:
     file = write(tmp_path / "m.safetensors", a=("F4", [4]))
     with pytest.raises(library.PlanError, match="there is no dtype 'F4'"):
         plan_of(str(file))

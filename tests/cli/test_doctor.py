@@ -62,7 +62,7 @@ def test_strict_makes_warnings_errors(rocm: dict[str, str], hipplan: Run) -> Non
     assert hipplan("doctor", "--runtime", "amd", "--strict", env=variables).returncode == 3
 
 
-def test_a_driver_that_hangs_is_told_in_time(rocm: dict[str, str], tmp_path: Path, hipplan: Run) -> None:
+def test_a_driver_that_hangs_is_reported_in_time(rocm: dict[str, str], tmp_path: Path, hipplan: Run) -> None:
     os.mkfifo(tmp_path / "fifo")
     hangs = {"HIPSIM_FAIL": f"hipGetDeviceCount@1=pause:{tmp_path / 'fifo'}"}
     done = hipplan("doctor", "--runtime", "amd", "--timeout", "0.5", env=rocm | hangs)

@@ -54,7 +54,7 @@ def test_a_plan_with_mistakes_draws_nothing(hipplan: Run, tmp_path: Path) -> Non
     assert not out.exists()
 
 
-def test_a_file_that_cannot_be_written_is_told(hipplan: Run, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_reported(hipplan: Run, tmp_path: Path) -> None:
     done = hipplan("draw", QUICKSTART, "--machine", "sim-2", "-o", tmp_path / "no" / "such.svg")
 
     assert (done.returncode, "error[HP413]" in done.stderr) == (2, True)

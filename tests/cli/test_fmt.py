@@ -50,7 +50,7 @@ def test_write_changes_files_in_place_and_keeps_rights_and_links(plan: Path, hip
     assert sorted(path.name for path in plan.parent.iterdir()) == ["link.yaml", "plan.yaml"]
 
 
-def test_what_cannot_be_formatted_is_told_and_the_rest_is_done(plan: Path, hipplan: Run) -> None:
+def test_what_cannot_be_formatted_is_reported_and_the_rest_is_done(plan: Path, hipplan: Run) -> None:
     (plan.parent / "a.yaml").write_text(ANCHORED)
     done = hipplan("fmt", "--write", plan.parent)
 

@@ -71,7 +71,7 @@ def test_the_text_of_a_plan_draws_nothing_on_the_terminal_and_forges_no_line(fol
         assert not any(printed.strip().startswith("FAKE") for printed in said.splitlines()), line
 
 
-def test_a_failure_is_told_to_programs_too(folder: Path, hipplan: Run) -> None:
+def test_a_failure_is_reported_to_programs_too(folder: Path, hipplan: Run) -> None:
     (folder / "large.yaml").write_text("hipplan: 1\nbuffers: {b: {kind: device, size: 999GiB}}\n")
     (folder / "late.yaml").write_text("hipplan: 1\nbuffers: {b: {kind: device, size: 1GiB}}\n")
     wrong, fail = folder / "wrong.yaml", {"HIPSIM_FAIL": "hipMalloc@1=hipErrorOutOfMemory"}
@@ -292,7 +292,7 @@ def test_what_the_process_lacks_is_no_bug(
 
 
 @pytest.mark.parametrize("verb", ["validate", "fmt", "preview", "apply", "lock"])
-def test_standard_input_that_is_closed_is_told(verb: str, started: Started, tmp_path: Path) -> None:
+def test_standard_input_that_is_closed_is_reported(verb: str, started: Started, tmp_path: Path) -> None:
     with (tmp_path / "err").open("w+") as err, Path(os.devnull).open("w") as out:
         ended = started.run_on([verb, "-"], (None, out.fileno(), err.fileno()), dict(os.environ))
         err.seek(0)
@@ -301,7 +301,7 @@ def test_standard_input_that_is_closed_is_told(verb: str, started: Started, tmp_
         assert "error[HP001]: standard input is closed" in err.read()
 
 
-def test_what_is_not_as_it_was_has_the_exit_code_of_what_is_left_behind(hipplan: Run) -> None:
+def test_an_object_that_could_not_be_restored_has_the_exit_code_of_a_leak(hipplan: Run) -> None:
     """All objects are given back, and the thread's current device is another one."""
     told = "nothing leaked\n  not restored: the thread's current device could not be set back to 0"
     outcomes = set()

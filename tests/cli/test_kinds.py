@@ -68,7 +68,7 @@ EACH = [(wanted, line, given) for wanted, lines in WANTS.items() for line in lin
 
 
 @pytest.mark.parametrize(("wanted", "line", "given"), EACH, ids=str)
-def test_another_kind_is_told_in_one_sentence(
+def test_another_kind_is_reported_in_one_sentence(
     wanted: str, line: tuple[object, ...], given: str, files: dict[str, Path], hipplan: Run
 ) -> None:
     done = hipplan(*line, files[given])
@@ -90,7 +90,7 @@ def test_another_kind_is_told_in_one_sentence(
     ],
     ids=str,
 )
-def test_what_is_empty_is_told_how_it_begins(line: tuple[object, ...], made: str, hipplan: Run) -> None:
+def test_an_empty_file_gets_a_hint_how_to_begin(line: tuple[object, ...], made: str, hipplan: Run) -> None:
     done = hipplan(*line, "/dev/null")
 
     assert done.returncode == 2
@@ -104,7 +104,7 @@ def test_what_is_of_no_kind_is_looked_at_as_before(tmp_path: Path) -> None:
         assert code in [diagnostic.code for diagnostic in caught.value.diagnostics], text
 
 
-def test_a_part_of_a_plan_is_told_too(files: dict[str, Path]) -> None:
+def test_a_part_of_a_plan_is_reported_too(files: dict[str, Path]) -> None:
     with pytest.raises(PlanError, match="HP014"):
         load(f"hipplan: 1\ninclude: {files['lock']}\n", include_anywhere=True)
 

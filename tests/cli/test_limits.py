@@ -356,7 +356,7 @@ def test_a_hostile_profile_takes_nothing(what: str, tmp_path: Path, hold: Hold) 
     assert len(said) < 1_000_000
 
 
-def test_more_tensors_than_a_plan_can_name_are_the_mistake_that_is_told(tmp_path: Path, hipplan: Run) -> None:
+def test_more_tensors_than_a_plan_can_name_are_the_mistake_that_is_reported(tmp_path: Path, hipplan: Run) -> None:
     """Of one byte: no plan may have so many values."""
     count = 128_000
     header = json.dumps({f"t{i}": {"dtype": "U8", "shape": [1], "data_offsets": [i, i + 1]} for i in range(count)})
@@ -378,7 +378,7 @@ def test_links_that_go_round_in_circles_are_files_that_cannot_be_read(tmp_path: 
     assert "HP025" in hipplan("validate", "plan.yaml", cwd=tmp_path).stderr
 
 
-def test_what_a_file_names_one_by_one_is_told_as_a_whole(tmp_path: Path, hipplan: Run) -> None:
+def test_what_a_file_names_one_by_one_is_reported_as_a_whole(tmp_path: Path, hipplan: Run) -> None:
     (tmp_path / "plan.yaml").write_text("hipplan: 1\nstreams:\n" + "".join(f"  s{i}: {{}}\n" for i in range(50_000)))
 
     assert "streams asks for 50,000 steps" in hipplan("validate", tmp_path / "plan.yaml").stderr

@@ -87,7 +87,7 @@ def test_addresses_lie_apart_aligned_in_the_window_and_around_what_is_exact() ->
     assert lock(other).addresses["first"] != lock(program).addresses["first"]
 
 
-def test_more_addresses_than_there_is_room_for_is_told() -> None:
+def test_more_addresses_than_there_is_room_for_is_reported() -> None:
     plan = PLAN.replace("size: 3GiB", "size: 9TiB")
     with pytest.raises(MachineError) as caught:
         lock(compiled(plan))
@@ -168,7 +168,7 @@ def test_a_hundred_processes_get_the_same_addresses(locked: Path, tmp_path: Path
     assert len({elsewhere for *_, elsewhere in told}) > 2
 
 
-def test_another_plan_is_told(locked: Path, tmp_path: Path) -> None:
+def test_another_plan_is_reported(locked: Path, tmp_path: Path) -> None:
     def told(plan: str, **more: Any) -> list[str]:
         with pytest.raises(PlanError) as caught:
             Locked(locked).hold(compiled(plan, **more))
@@ -180,7 +180,7 @@ def test_another_plan_is_told(locked: Path, tmp_path: Path) -> None:
     assert told(PLAN, vars={"chunks": 3}) == ["the variable 'chunks' is 3; in the lock it is 2"]
 
 
-def test_another_machine_is_told_figure_by_figure(locked: Path) -> None:
+def test_another_machine_is_reported_figure_by_figure(locked: Path) -> None:
     def told(machine: Any) -> list[str]:
         with pytest.raises(MachineError) as caught:
             Locked(locked).hold(library.compile(library.load(PLAN), machine))
@@ -212,7 +212,7 @@ def test_another_machine_is_told_figure_by_figure(locked: Path) -> None:
         (("machine:", "machine: ["), "HP004"),
     ],
 )
-def test_a_file_that_is_no_lock_is_told_where(locked: Path, change: tuple[str, str], code: str) -> None:
+def test_a_file_that_is_no_lock_is_reported_where(locked: Path, change: tuple[str, str], code: str) -> None:
     locked.write_text(locked.read_text().replace(*change, 1))
     with pytest.raises(PlanError) as caught:
         Locked(locked)
@@ -307,11 +307,11 @@ def test_what_changed_in_the_plan_is_named_with_both_sizes(tmp_path: Path, locke
     assert not any("first[" in note for note in told.notes)
 
 
-def test_a_change_that_no_size_shows_is_told_as_that(locked: Path) -> None:
+def test_a_change_that_no_size_shows_is_reported_as_that(locked: Path) -> None:
     with pytest.raises(PlanError, match="names and sizes of all objects are equal"):
         Locked(locked).hold(compiled(PLAN.replace("access: {gpu.1: rw}", "access: {gpu.1: rw, gpu.0: r}")))
 
 
-def test_another_plan_on_another_machine_is_told_both(locked: Path) -> None:
+def test_another_plan_on_another_machine_is_reported_both(locked: Path) -> None:
     with pytest.raises(PlanError, match=r"HP320(.|\n)*HP321"):
         Locked(locked).hold(compiled(PLAN.replace("5000000", "7000000"), machine="mi300x-8"))

@@ -39,7 +39,7 @@ def plans(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "old.yaml", tmp_path / "new.yaml"
 
 
-def test_changes_are_told_by_name_with_signs(plans: tuple[Path, Path], hipplan: Run) -> None:
+def test_changes_are_reported_by_name_with_signs(plans: tuple[Path, Path], hipplan: Run) -> None:
     old, new = plans
     done = hipplan("preview", new, "--from", old, "--machine", "sim-2")
     told = " ".join(done.stdout.split())
@@ -55,7 +55,7 @@ def test_changes_are_told_by_name_with_signs(plans: tuple[Path, Path], hipplan: 
     assert "released at the end: staging" in told
 
 
-def test_memory_on_another_device_is_told_to_come_without_its_bytes(tmp_path: Path, hipplan: Run) -> None:
+def test_memory_on_another_device_is_reported_to_lose_its_bytes(tmp_path: Path, hipplan: Run) -> None:
     (tmp_path / "old.yaml").write_text(OLD)
     moved = OLD.replace("part: {device: gpu.0", "part: {device: gpu.1").replace(
         "cache: {device: gpu.1", "cache: {device: gpu.0"
@@ -134,7 +134,7 @@ def test_a_plan_from_stdin_is_one_of_them(plans: tuple[Path, Path], hipplan: Run
         ([str(PLANS[0]), "--from", ""], "error[HP001]"),
     ],
 )
-def test_wrong_usage_is_told(arguments: list[str], says: str, hipplan: Run) -> None:
+def test_wrong_usage_is_reported(arguments: list[str], says: str, hipplan: Run) -> None:
     done = hipplan("preview", *arguments, "--machine", "sim-2")
 
     assert done.returncode == 2

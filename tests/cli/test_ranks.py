@@ -40,7 +40,7 @@ def test_ranks_that_are_not_checked_are_counted(hipplan: Run, tmp_path: Path) ->
     assert "only the first" not in hipplan("validate", plan, "--ranks", 1024).stderr
 
 
-def test_a_plan_that_is_checked_for_one_rank_alone_says_so(hipplan: Run, plan: Path) -> None:
+def test_a_plan_that_is_checked_for_one_rank_alone_reports_it(hipplan: Run, plan: Path) -> None:
     plan.write_text(PLAN.replace("{per_node: 2}", "{}"))
     assert "only one rank is checked; --ranks checks more" in hipplan("validate", plan).stderr
     for arguments in (("--ranks", 1), ("-q",)):
@@ -149,7 +149,9 @@ def test_the_changes_of_one_rank(hipplan: Run, plan: Path, tmp_path: Path) -> No
         (("--ranks", 99999999999), "not a number"),
     ],
 )
-def test_numbers_that_are_none_are_refused(hipplan: Run, plan: Path, arguments: tuple[object, ...], said: str) -> None:
+def test_numbers_that_are_invalid_are_refused(
+    hipplan: Run, plan: Path, arguments: tuple[object, ...], said: str
+) -> None:
     done = hipplan("preview", plan, *arguments, "--machine", "sim-2")
     assert done.returncode == 2
     assert said in done.stderr
@@ -163,7 +165,7 @@ def test_options_for_ranks_need_a_plan_for_ranks(hipplan: Run, plan: Path) -> No
         assert "the plan has no ranks" in done.stderr
 
 
-def test_by_itself_a_plan_for_more_ranks_is_refused(hipplan: Run, plan: Path) -> None:
+def test_without_a_group_a_plan_for_more_ranks_is_refused(hipplan: Run, plan: Path) -> None:
     plan.write_text(PLAN.replace("per_node: 2", "count: 4"))
     done = hipplan("apply", plan, "--once", "--runtime", "sim")
     assert done.returncode == 2

@@ -26,7 +26,7 @@ def applied(file: Path, **more: Any) -> None:
     library.apply(QUICKSTART, runtime="sim", record=file, **more).close()
 
 
-def test_a_record_tells_plan_machine_versions_and_every_step(sim: Simulator, tmp_path: Path) -> None:
+def test_a_record_reports_plan_machine_versions_and_every_step(sim: Simulator, tmp_path: Path) -> None:
     file = tmp_path / "apply.jsonl"
     plan = library.load("hipplan: 1\nname: n\nvars: {size: 1MiB}\nbuffers:\n  b: {kind: device, size: $(size)}\n",
                         {"size": "2MiB"})  # fmt: skip
@@ -168,7 +168,7 @@ def test_recorded_or_not_the_same_calls_are_made(sim: Simulator, tmp_path: Path)
     assert one == other
 
 
-def test_a_record_that_cannot_be_written_is_told_before_the_first_call(sim: Simulator, tmp_path: Path) -> None:
+def test_a_record_that_cannot_be_written_is_reported_before_the_first_call(sim: Simulator, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for path in (tmp_path / "no" / "folder", tmp_path, pipe, "a\0b"):
@@ -263,7 +263,7 @@ def test_the_command_records_and_replays(tmp_path: Path, hipplan: Run) -> None:
     assert len([event for event in told["events"] if event["event"] == "step"]) == 22
 
 
-def test_a_change_that_did_not_happen_is_told_as_that(sim: Simulator, tmp_path: Path, hipplan: Run) -> None:
+def test_a_change_that_did_not_happen_is_reported_as_that(sim: Simulator, tmp_path: Path, hipplan: Run) -> None:
     def plan(size: str) -> dict[str, Any]:
         buffers = {"x": {"kind": "pinned", "size": size}, "y": {"kind": "device", "size": 4096}}
         return {"hipplan": 1, "buffers": buffers}
@@ -343,7 +343,7 @@ HEAD = {
         ([HEAD, b'{"event": "end", "us": -Infinity}'], "-Infinity is not a representable number"),
     ],
 )
-def test_what_is_no_record_is_told_with_its_line(lines: list[Any], why: str, tmp_path: Path) -> None:
+def test_what_is_no_record_is_reported_with_its_line(lines: list[Any], why: str, tmp_path: Path) -> None:
     file = tmp_path / "no-record"
     file.write_bytes(
         b"".join((line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n" for line in lines)
@@ -357,7 +357,7 @@ def test_what_is_no_record_is_told_with_its_line(lines: list[Any], why: str, tmp
     assert caught.value.exit_code == 2
 
 
-def test_files_that_are_none_are_told_too(tmp_path: Path, hipplan: Run) -> None:
+def test_files_that_are_invalid_are_reported_too(tmp_path: Path, hipplan: Run) -> None:
     os.mkfifo(tmp_path / "pipe")
     with (tmp_path / "large").open("wb") as large:
         large.truncate(10 << 30)

@@ -65,7 +65,7 @@ def error_stream(streams: str, usual: int) -> Iterator[int]:
 
 @pytest.mark.parametrize("streams", STREAMS)
 @pytest.mark.parametrize("verb", VERBS)
-def test_whoever_reads_what_is_said_the_command_does_its_work(
+def test_a_closed_standard_output_does_not_stop_the_command(
     verb: str, streams: str, started: Started, tmp_path: Path
 ) -> None:
     ledger, said = tmp_path / "record", tmp_path / "said"
@@ -92,7 +92,7 @@ def test_python_itself_starts_and_ends_with_such_streams(streams: str, tmp_path:
     assert (done.returncode, "Traceback" in done.stderr) == (0, False)
 
 
-def test_a_working_folder_that_is_gone_is_told(tmp_path: Path) -> None:
+def test_a_working_folder_that_is_gone_is_reported(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     line = command("import", "safetensors", CHECKPOINT)
@@ -125,7 +125,7 @@ def test_an_argument_that_a_script_left_empty_is_not_one_left_out(line: tuple[ob
     assert ": is empty" in done.stderr
 
 
-def test_a_file_that_is_no_program_is_told(tmp_path: Path, hipplan: Run) -> None:
+def test_a_file_that_is_no_program_is_reported(tmp_path: Path, hipplan: Run) -> None:
     (tmp_path / "text").write_text("hello\n")
     (tmp_path / "text").chmod(0o755)
     done = hipplan("sim", "--", tmp_path / "text")

@@ -98,7 +98,7 @@ def test_memory_is_registered_from_a_file(tmp_path: Path, hipplan: Run) -> None:
         assert "pipe is not a regular file" in done.stderr
 
 
-def test_a_pipe_that_nobody_writes_to_is_waited_for_until_an_interrupt(tmp_path: Path) -> None:
+def test_a_pipe_without_a_writer_blocks_until_an_interrupt(tmp_path: Path) -> None:
     """As any program does; who wants it ended ends it."""
     os.mkfifo(tmp_path / "pipe")
     waiting = subprocess.Popen(command("validate", tmp_path / "pipe"), stderr=subprocess.PIPE, text=True)

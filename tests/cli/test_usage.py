@@ -124,7 +124,7 @@ def test_a_name_that_is_not_utf_8_can_be_locked(tmp_path: Path) -> None:
     assert b"is not text" in value.stderr
 
 
-def test_a_variable_of_one_plan_among_several_is_told_with_its_plan(tmp_path: Path, hipplan: Run) -> None:
+def test_a_variable_of_one_plan_among_several_is_reported_with_its_plan(tmp_path: Path, hipplan: Run) -> None:
     (tmp_path / "a.yaml").write_text("hipplan: 1\nvars: {layer: 1}\n")
     (tmp_path / "b.yaml").write_text("hipplan: 1\nbuffers: {b: {kind: foo, size: 1MiB}}\n")
     (tmp_path / "c\nd.yaml").write_text("hipplan: 1\n")

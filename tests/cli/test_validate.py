@@ -154,7 +154,7 @@ def test_an_include_leaves_the_folder_only_when_allowed(verb: list[str], tmp_pat
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_a_file_that_may_not_be_read_is_told_and_the_others_are_checked(tmp_path: Path, hipplan: Run) -> None:
+def test_a_file_that_may_not_be_read_is_reported_and_the_others_are_checked(tmp_path: Path, hipplan: Run) -> None:
     (tmp_path / "a.yaml").write_text(GOOD)
     (tmp_path / "a.yaml").chmod(0)
     (tmp_path / "b.yaml").write_text(GOOD)

@@ -60,7 +60,7 @@ def test_every_plan_is_applied_and_torn_down(plan: Path, hipplan: Run) -> None:
     }
 
 
-def test_the_report_tells_each_resource(hipplan: Run) -> None:
+def test_the_report_reports_each_resource(hipplan: Run) -> None:
     done = hipplan("apply", QUICKSTART, "--once", "--runtime", "sim")
 
     assert done.returncode == 0
@@ -73,7 +73,7 @@ def test_the_report_tells_each_resource(hipplan: Run) -> None:
     assert "torn down: 13 of 13 objects released, nothing leaked" in done.stdout
 
 
-def test_the_report_tells_which_selector_matched_what_under_the_visibility_variables(
+def test_the_report_reports_which_selector_matched_what_under_the_visibility_variables(
     tmp_path: Path, hipplan: Run
 ) -> None:
     masked = {"HIP_VISIBLE_DEVICES": "1"}
@@ -96,7 +96,7 @@ def test_the_report_tells_which_selector_matched_what_under_the_visibility_varia
     assert told["selectors"] == {"second": f"uuid {one['uuid']}"}
 
 
-def test_each_way_to_choose_a_device_is_told(tmp_path: Path, hipplan: Run) -> None:
+def test_each_way_to_choose_a_device_is_reported(tmp_path: Path, hipplan: Run) -> None:
     plan = tmp_path / "plan.yaml"
     plan.write_text("hipplan: 1\ndevices: {a: {ordinal: 1}, gpu: {count: 1}}\n")
     shown = hipplan("preview", plan, "--machine", "sim-2", env={"HIP_VISIBLE_DEVICES": "0"})
@@ -168,7 +168,7 @@ def test_a_failed_apply_exits_4_and_a_failed_undo_exits_5(hipplan: Run) -> None:
     assert "hipErrorUnknown (999)" in done.stderr
 
 
-def test_validate_tells_all_files_and_the_worst_exit_code_wins(tmp_path: Path, hipplan: Run) -> None:
+def test_validate_reports_all_files_and_the_worst_exit_code_wins(tmp_path: Path, hipplan: Run) -> None:
     large, invalid = tmp_path / "large.yaml", tmp_path / "invalid.yaml"
     large.write_text(TOO_LARGE)
     invalid.write_text(INVALID)
@@ -255,7 +255,7 @@ def test_options_may_stand_anywhere(hipplan: Run) -> None:
     ("runtime", "code"),
     [("no-such-runtime", 2), ("/no/such/library.so", 3), ("cuda", 3)],
 )
-def test_a_runtime_that_is_not_there_is_told_in_a_sentence(runtime: str, code: int, hipplan: Run) -> None:
+def test_a_runtime_that_is_not_there_is_reported_in_a_sentence(runtime: str, code: int, hipplan: Run) -> None:
     done = hipplan("apply", QUICKSTART, "--runtime", runtime)
 
     assert done.returncode == code
@@ -293,7 +293,7 @@ def test_profiles_are_compared_as_they_are_written(capsys: pytest.CaptureFixture
     assert "False" not in told
 
 
-def test_every_exit_code_is_told() -> None:
+def test_every_exit_code_is_reported() -> None:
     from hipplan.cli import main
     from hipplan.errors import ExitCode
 

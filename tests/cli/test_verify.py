@@ -134,7 +134,7 @@ def test_what_cannot_be_asked_exits_4_with_a_sentence(hipplan: Run) -> None:
     assert hipplan("verify", "quickstart").returncode == 2
 
 
-def test_drift_is_told_to_a_program_too(sim: Simulator) -> None:
+def test_drift_is_reported_to_a_program_too(sim: Simulator) -> None:
     import hipplan
 
     with hipplan.apply(QUICKSTART, runtime="sim") as layout:
@@ -182,7 +182,7 @@ def is_closed(client: socket.socket) -> bool:
 ASKED = messages.packed({"ask": "list"})
 
 
-def test_clients_that_hang_talk_nonsense_or_read_slowly_are_dropped(
+def test_clients_that_hang_send_invalid_requests_or_read_slowly_are_dropped(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(monkeypatch)
@@ -220,7 +220,7 @@ def test_clients_that_hang_talk_nonsense_or_read_slowly_are_dropped(
         assert server.wait_s() is None
 
 
-def test_who_comes_when_no_descriptor_is_left_waits_and_keeps_nobody_busy(
+def test_a_client_waits_without_busy_looping_while_no_descriptor_is_left(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(messages, "DEAF_S", 0.2)
@@ -249,7 +249,7 @@ def test_who_comes_when_no_descriptor_is_left_waits_and_keeps_nobody_busy(
         assert client.recv(1000) == messages.packed({"said": "yes"})
 
 
-def test_clients_that_say_nothing_keep_nobody_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_clients_do_not_block_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     with messages.Server(lambda request: {"said": "yes"}) as server, contextlib.ExitStack() as stack:
         silent = []
@@ -330,7 +330,7 @@ LAYOUT = {"plan": "p", "digest": "d", "machine": "m", "runtime": "r", "since": "
     ],
     ids=["nothing", "text", "short", "deep", "empty", "newer", "layout", "differences", "failed", "hangs", "long"],
 )
-def test_a_holder_that_answers_nonsense_or_not_at_all_is_reported(
+def test_an_invalid_or_missing_reply_is_reported(
     reply: bytes | None, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another program of the same user, or another version of hipplan, may sit there."""
@@ -348,7 +348,7 @@ def test_a_holder_that_answers_nonsense_or_not_at_all_is_reported(
     assert caught.value.diagnostics[0].why
 
 
-def test_who_cannot_open_a_socket_holds_all_the_same(
+def test_a_process_without_sockets_still_holds_its_layout(
     sim: Simulator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refused(*arguments: object) -> None:
@@ -418,7 +418,7 @@ def test_folders_that_others_may_enter_or_own_are_not_used(folder: Path) -> None
         assert server.name in [name for _, name in messages.servers()]
 
 
-def test_who_the_kernel_says_is_another_user_is_not_answered(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_of_another_user_get_no_reply(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even where he could connect. Here each is said to be another user."""
     with messages.Server(dict) as server:
         monkeypatch.setattr(messages, "peer", lambda connection: (os.getpid(), os.geteuid() + 1, 0))

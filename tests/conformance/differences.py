@@ -180,7 +180,7 @@ CUDA = (
         "CUDA's: Mapped is always among them, coherency never",
         r"assert [23] == (0|1|1073741824)",
         {
-            "test_host_malloc.py::test_the_flags_are_told": r"(^|-)(0|1|1073741824)$",
+            "test_host_malloc.py::test_the_flags_are_reported": r"(^|-)(0|1|1073741824)$",
         },
     ),
     Difference(

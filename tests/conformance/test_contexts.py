@@ -9,7 +9,7 @@ from .hip import INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, SUCCESS, Hip
 
 
 @pytest.mark.function("hipDevicePrimaryCtxRetain")
-def test_a_context_is_active_once_memory_was_taken_whoever_holds_it(hip: Hip) -> None:
+def test_a_context_is_active_after_the_first_allocation(hip: Hip) -> None:
     flags, active = c_uint(), c_int()
 
     def state() -> int:

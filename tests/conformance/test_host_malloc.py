@@ -107,7 +107,7 @@ def test_device_pointer_of_bad_arguments(hip: Hip) -> None:
 
 @FLAGS
 @pytest.mark.parametrize("flags", [0, 1, 6, COHERENT])
-def test_the_flags_are_told(hip: Hip, flags: int) -> None:
+def test_the_flags_are_reported(hip: Hip, flags: int) -> None:
     with hip.pinned(MIB, flags) as address:
         assert hip.get("hipHostGetFlags", c_uint, address) == flags
 

@@ -50,7 +50,7 @@ def test_a_device_never_named_has_none(hip: Hip) -> None:
 
 
 @pytest.mark.parametrize("flags", [NONE, READ, READ_WRITE])
-def test_the_granted_right_is_told(hip: Hip, flags: int) -> None:
+def test_the_granted_right_is_reported(hip: Hip, flags: int) -> None:
     with hip.mapped(SIZE, access(0, flags)) as address:
         assert ask(hip, address) == (0, flags)
 

@@ -25,7 +25,7 @@ def test_what_is_no_handle_is_invalid(hip: Hip) -> None:
 
 
 @pytest.mark.needs("two devices", "export")
-def test_it_tells_what_create_was_given(hip: Hip) -> None:
+def test_it_returns_the_properties_of_the_create(hip: Hip) -> None:
     wanted = prop(1, handle=POSIX_FD)
     wanted.rdma, wanted.usage = 1, 0
     with hip.allocation(PIECE, wanted) as handle:

@@ -76,7 +76,7 @@ def test_an_address_off_the_page_is_refused(hip: Hip) -> None:
         assert hip.hipMemMap(address + 16, SIZE, 0, handle, 0) == INVALID_VALUE
 
 
-def test_after_map_nobody_has_access_not_even_the_owner(hip: Hip, simulator: Simulator) -> None:
+def test_after_map_no_device_has_access_not_even_the_owner(hip: Hip, simulator: Simulator) -> None:
     with hip.mapped(SIZE) as address:
         assert hip.write(address, b"x") == ILLEGAL_ADDRESS
 

@@ -72,7 +72,7 @@ def test_before_any_prefetch_there_is_no_place(hip: Hip) -> None:
 
 
 @pytest.mark.parametrize("device", [0, CPU])
-def test_the_place_is_told_after_synchronising(hip: Hip, device: int) -> None:
+def test_the_location_is_reported_after_synchronising(hip: Hip, device: int) -> None:
     with hip.managed(MIB) as address, hip.stream() as stream:
         assert hip.hipMemPrefetchAsync(address, MIB, device, stream) == SUCCESS
         assert hip.hipStreamSynchronize(stream) == SUCCESS

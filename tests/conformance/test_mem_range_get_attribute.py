@@ -81,7 +81,7 @@ def test_read_mostly_is_one_only_if_the_whole_range_has_it(hip: Hip, start: int)
 
 
 @pytest.mark.parametrize("attribute", [PREFERRED, LAST_PREFETCH])
-def test_a_location_is_told_only_if_the_whole_range_agrees(hip: Hip, attribute: int) -> None:
+def test_a_location_is_reported_only_if_the_whole_range_has_it(hip: Hip, attribute: int) -> None:
     def send(address: int, size: int, device: int) -> None:
         if attribute == PREFERRED:
             hip.hipMemAdvise(address, size, 3, device)

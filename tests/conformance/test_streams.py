@@ -128,7 +128,7 @@ def test_record_query_synchronise_wait(hip: Hip) -> None:
 
 @about("hipEventDestroy")
 @pytest.mark.needs("handle checks")
-def test_events_that_are_none(hip: Hip) -> None:
+def test_events_that_are_invalid(hip: Hip) -> None:
     event = hip.get("hipEventCreate", c_void_p)
     assert hip.hipEventDestroy(event) == SUCCESS
     for call in (hip.hipEventDestroy, hip.hipEventQuery, hip.hipEventSynchronize):

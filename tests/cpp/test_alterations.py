@@ -82,7 +82,7 @@ def mapped(sim: Simulator) -> Iterator[Mapped]:
         close(made.holdings)
 
 
-def test_access_is_put_back(mapped: Mapped) -> None:
+def test_access_is_restored(mapped: Mapped) -> None:
     mapped.begin(row.rights(2, READ_ONLY, row.RW))
     assert mapped.sim.runtime.access(0, mapped.address) == READ
     report = mapped.roll_back()
@@ -92,7 +92,7 @@ def test_access_is_put_back(mapped: Mapped) -> None:
     assert not mapped.holdings.damaged
 
 
-def test_access_that_was_altered_twice_is_put_back_as_it_was_first(mapped: Mapped) -> None:
+def test_access_that_was_altered_twice_is_restored_to_the_first(mapped: Mapped) -> None:
     mapped.begin(row.rights(2, READ_ONLY, row.RW), row.rights(2, ((0, "none"),), READ_ONLY))
     assert mapped.sim.runtime.access(0, mapped.address) == NONE
 
@@ -100,7 +100,7 @@ def test_access_that_was_altered_twice_is_put_back_as_it_was_first(mapped: Mappe
     assert mapped.is_as_before()
 
 
-def test_access_that_is_refused_is_as_it_was(mapped: Mapped) -> None:
+def test_refused_access_is_unchanged(mapped: Mapped) -> None:
     mapped.sim.runtime.arm_faults("hipMemSetAccess@1=999")
     with pytest.raises(_core.HipError):
         mapped.begin(row.rights(2, READ_ONLY, row.RW))
@@ -108,7 +108,7 @@ def test_access_that_is_refused_is_as_it_was(mapped: Mapped) -> None:
     assert (mapped.roll_back().restored, mapped.is_as_before()) == (0, True)
 
 
-def test_access_that_was_refused_to_one_device_is_put_back_for_those_before_it(sim: Simulator) -> None:
+def test_access_that_was_refused_to_one_device_is_restored_for_those_before_it(sim: Simulator) -> None:
     """HIP gives one device after another its right, and keeps what it gave before the one it refuses."""
     usual = sim_profile(load_machine("sim-2"))
     sim.runtime.configure("device.0.name=a\ndevice.1.name=b\n")  # no link between the two
@@ -133,7 +133,7 @@ def test_access_that_was_altered_stays_so_after_a_commit(mapped: Mapped) -> None
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_advice_is_put_back(sim: Simulator, fails: bool) -> None:
+def test_advice_is_restored(sim: Simulator, fails: bool) -> None:
     holdings = holding(sim.runtime, [row.managed(0)])
     address = snapshot_of(holdings).address(0)
     rows = _core.Rows(
@@ -172,7 +172,7 @@ def test_a_mapping_that_took_its_place_goes_before_it_is_mapped_back(mapped: Map
     assert mapped.is_as_before()
 
 
-def test_an_unmapping_that_fails_is_nothing_to_put_back(mapped: Mapped) -> None:
+def test_a_failed_unmap_needs_no_undo(mapped: Mapped) -> None:
     mapped.sim.runtime.arm_faults("hipMemUnmap@1=hipErrorUnknown")
     with pytest.raises(_core.HipError):
         mapped.unmap()
@@ -188,7 +188,7 @@ def test_a_mapping_cannot_be_unmapped_twice(mapped: Mapped) -> None:
 
 
 @pytest.mark.parametrize(("call", "name"), [("hipMemMap@2", "hipMemMap"), ("hipMemSetAccess@2", "hipMemSetAccess")])
-def test_what_cannot_be_put_back_is_reported_by_name_and_marks_the_holdings(
+def test_what_cannot_be_restored_is_reported_by_name_and_marks_the_holdings(
     mapped: Mapped, call: str, name: str
 ) -> None:
     mapped.sim.runtime.arm_faults(f"{call}=hipErrorOutOfMemory")
@@ -203,7 +203,7 @@ def test_what_cannot_be_put_back_is_reported_by_name_and_marks_the_holdings(
     assert close(mapped.holdings).freed == (2 if name == "hipMemMap" else 3)  # the rest goes all the same
 
 
-def test_access_that_cannot_be_put_back_is_reported(mapped: Mapped) -> None:
+def test_access_that_cannot_be_restored_is_reported(mapped: Mapped) -> None:
     mapped.sim.runtime.arm_faults("hipMemSetAccess@2=999")
     mapped.begin(row.rights(2, READ_ONLY, row.RW))
     (leak,) = mapped.roll_back().leaks
@@ -235,7 +235,7 @@ def test_a_change_that_is_dropped_in_the_middle_puts_everything_back(mapped: Map
     assert mapped.is_as_before()
 
 
-def test_all_that_is_dropped_in_the_middle_of_a_change_is_given_back(mapped: Mapped) -> None:
+def test_all_that_is_dropped_in_the_middle_of_a_change_is_freed(mapped: Mapped) -> None:
     mapped.swap()
     del mapped.holdings
     assert mapped.sim.alive() != mapped.alive

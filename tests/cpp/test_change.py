@@ -45,7 +45,7 @@ def test_a_commit_makes_the_new_snapshot_count_and_a_close_gives_it_back(sim: Si
     assert (sim.alive(), holdings.closed, holdings.damaged) == (set(), True, False)
 
 
-def test_a_roll_back_gives_back_what_was_made_and_the_old_snapshot_counts(sim: Simulator) -> None:
+def test_a_roll_back_frees_what_was_made_and_the_old_snapshot_counts(sim: Simulator) -> None:
     holdings = holding(sim.runtime, [row.stream(0)])
     before, snapshot = sim.alive(), snapshot_of(holdings)
     change = begin(holdings, [row.device_buffer(1), row.memory(2)], 3, same_slots=1)
@@ -58,7 +58,7 @@ def test_a_roll_back_gives_back_what_was_made_and_the_old_snapshot_counts(sim: S
     close(holdings)
 
 
-def test_what_is_given_back_goes_latest_first(sim: Simulator, tmp_path: Path) -> None:
+def test_what_is_freed_goes_latest_first(sim: Simulator, tmp_path: Path) -> None:
     for end in ("commit", "roll back"):
         holdings = nothing(sim.runtime)
         change = begin(holdings, SOME_OF_EVERYTHING, EVERYTHING)
@@ -97,7 +97,7 @@ def test_a_decision_falls_once(sim: Simulator) -> None:
     close(holdings)
 
 
-def test_a_change_dropped_undecided_gives_back_what_it_made(sim: Simulator) -> None:
+def test_a_change_dropped_undecided_frees_what_it_made(sim: Simulator) -> None:
     holdings = holding(sim.runtime, [row.stream(0)])
     before = sim.alive()
     change = begin(holdings, [row.device_buffer(1), *MAPPED_AT_2], 5, same_slots=1)
@@ -183,7 +183,7 @@ def test_old_objects_stay_go_and_are_moved_to_other_slots(sim: Simulator) -> Non
     assert (report.freed, report.leaks) == (3, [])
 
 
-def test_an_old_snapshot_says_what_was_given_back(sim: Simulator) -> None:
+def test_an_old_snapshot_says_what_was_freed(sim: Simulator) -> None:
     holdings = holding(sim.runtime, [row.device_buffer(0), row.stream(1)])
     old = snapshot_of(holdings)
     change = begin(holdings, [], 1, kept=[(0, 1)])

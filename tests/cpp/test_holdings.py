@@ -48,7 +48,7 @@ def test_dropped_holdings_give_back_everything(sim: Simulator) -> None:
     assert not any(slot in snapshot for slot in range(9))
 
 
-def test_what_is_retired_is_waited_for_without_the_gil_whoever_has_it_last(sim: Simulator) -> None:
+def test_the_last_reference_to_retired_objects_waits_without_the_gil(sim: Simulator) -> None:
     def ticks_during(delay_ms: int) -> int:
         kept = [holding(sim.runtime, [row.stream(0)]).retired]
         kept[0].set_devices([("gpu", 0)])
@@ -106,9 +106,7 @@ def test_a_dropped_change_reports_to_the_leak_log(sim: Simulator) -> None:
         ("hipMemUnmap", ["mapping", "range"]),
     ],
 )
-def test_what_cannot_be_given_back_is_reported_by_name_and_the_rest_goes(
-    sim: Simulator, call: str, lost: list[str]
-) -> None:
+def test_what_cannot_be_freed_is_reported_by_name_and_the_rest_goes(sim: Simulator, call: str, lost: list[str]) -> None:
     holdings = holding(sim.runtime, SOME_OF_EVERYTHING)
     sim.runtime.arm_faults(f"{call}@1=hipErrorUnknown")
     report = close(holdings)
@@ -229,7 +227,7 @@ def test_a_forced_close_keeps_what_leases_are_on_until_they_go(sim: Simulator) -
 
 
 @pytest.mark.parametrize("closed", [False, True])
-def test_dropped_holdings_with_leases_out_are_given_back_when_those_have_gone(sim: Simulator, closed: bool) -> None:
+def test_dropped_holdings_with_leases_out_are_freed_when_those_have_gone(sim: Simulator, closed: bool) -> None:
     holdings = holding(sim.runtime, kept_by_leases())
     before = sim.alive()
     looking, book = lease(holdings, 6), holdings.leases
@@ -321,9 +319,7 @@ def test_slow_calls_behind_quick_ones_do_not_keep_a_signal_waiting(sim: Simulato
     assert not holdings.retired.any
 
 
-def test_what_a_handler_raises_while_things_are_given_back_is_kept_until_the_end(
-    sim: Simulator, tmp_path: Path
-) -> None:
+def test_what_a_handler_raises_while_things_are_freed_is_kept_until_the_end(sim: Simulator, tmp_path: Path) -> None:
     holdings = holding(sim.runtime, [row.stream(slot) for slot in range(20)])
     holdings.close(False)
 
@@ -370,7 +366,7 @@ def test_a_close_from_another_thread_during_a_change_rolls_it_back(sim: Simulato
     given.append(1)
 
 
-def test_what_a_handler_raised_does_not_keep_what_gave_back(sim: Simulator, tmp_path: Path) -> None:
+def test_an_exception_of_a_handler_does_not_keep_the_undo_run_alive(sim: Simulator, tmp_path: Path) -> None:
     """Its traceback leads to the frame that has the other."""
     holdings = holding(sim.runtime, [row.stream(slot) for slot in range(20)])
     holdings.close(False)

@@ -20,7 +20,7 @@ from tests.cpp.some_rows import MAPPED, MIB, SIZE, begin, close, free_retired, h
 from tests.pauses import alarm, during
 
 
-def test_a_failed_row_says_all_and_what_was_made_before_it_goes(sim: Simulator) -> None:
+def test_a_failed_row_is_reported_and_earlier_objects_are_freed(sim: Simulator) -> None:
     holdings = nothing(sim.runtime)
     change = _core.Change(holdings, _core.Rows([row.stream(0), row.device_buffer(1, "huge", 1, 2**60)]), slots=2)
     with pytest.raises(_core.HipError) as caught:
@@ -61,7 +61,7 @@ def test_rows_are_run_up_to_an_end(sim: Simulator) -> None:
     close(holdings)
 
 
-def test_an_exact_address_that_is_taken_is_said_and_given_back(sim: Simulator) -> None:
+def test_a_taken_exact_address_is_reported_and_freed(sim: Simulator) -> None:
     holdings = holding(sim.runtime, [row.reserve(0)])
     taken = snapshot_of(holdings).address(0)
     change = _core.Change(holdings, _core.Rows([row.reserve(1, at=taken, exact=True)]), slots=2, same_slots=1)
@@ -120,7 +120,7 @@ class Bytes(bytearray):
 
 
 @pytest.mark.parametrize("end", ["roll back", "release", "drop"])
-def test_memory_that_was_bound_is_let_go_with_its_owner(sim: Simulator, end: str) -> None:
+def test_bound_memory_is_released_with_its_owner(sim: Simulator, end: str) -> None:
     holdings = nothing(sim.runtime)
     given = Bytes(MIB)
     gone = weakref.ref(given)
@@ -150,7 +150,7 @@ def test_memory_that_was_bound_is_let_go_with_its_owner(sim: Simulator, end: str
     assert gone() is None
 
 
-def test_memory_that_was_bound_in_vain_is_let_go_by_the_decision(sim: Simulator) -> None:
+def test_bound_memory_that_was_not_used_is_released_by_the_decision(sim: Simulator) -> None:
     for decide in (lambda change: change.roll_back(), lambda change: change.commit(None)):
         holdings, given = nothing(sim.runtime), bytearray(MIB)
         change = _core.Change(holdings, _core.Rows([]), slots=0)
@@ -184,7 +184,7 @@ def test_an_allocation_is_shared_and_imported(sim: Simulator) -> None:
     close(theirs)
 
 
-def test_a_registered_file_says_how_large_it_is(sim: Simulator, tmp_path: Path) -> None:
+def test_a_registered_file_has_its_own_size(sim: Simulator, tmp_path: Path) -> None:
     (tmp_path / "data").write_bytes(b"x" * 5000)
     holdings = holding(sim.runtime, [row.registered(0, 0, str(tmp_path / "data"))])
 
@@ -243,7 +243,7 @@ def test_a_device_set_back_at_the_second_try_leaves_no_last_error(sim: Simulator
     close(holdings)
 
 
-def test_the_current_device_is_left_as_it_was(sim: Simulator) -> None:
+def test_the_current_device_is_left_unchanged(sim: Simulator) -> None:
     hip, current = ctypes.CDLL(sim.runtime.path), ctypes.c_int()
     rows = [row.memory(0), row.device_buffer(1), row.memory(2, device=1), row.stream(3), row.pinned(4), row.managed(5)]
     for device in (0, 1):
@@ -293,7 +293,7 @@ def test_driver_calls_release_the_gil(sim: Simulator) -> None:
     assert any(ticks_during(delay_ms) >= 10 for delay_ms in (400, 4_000, 20_000))
 
 
-def test_a_signal_is_heard_between_slow_calls(sim: Simulator, tmp_path: Path) -> None:
+def test_signals_are_handled_between_slow_calls(sim: Simulator, tmp_path: Path) -> None:
     holdings = nothing(sim.runtime)
     change = _core.Change(holdings, _core.Rows([row.stream(slot) for slot in range(40)]), slots=40)
 

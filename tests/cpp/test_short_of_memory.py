@@ -88,7 +88,7 @@ def test_giving_back_and_its_report_end_no_process(script: Callable[[str], str])
     assert script(source) == "False"
 
 
-def test_what_could_not_be_undone_is_told_whatever_there_is_no_memory_for(script: Callable[[str], str]) -> None:
+def test_failed_undos_are_reported_whichever_allocation_fails(script: Callable[[str], str]) -> None:
     """A mapping that cannot be unmapped; one that was unmapped for a swap, and is put back with its rights, or told."""
     source = """
     import json
@@ -131,7 +131,7 @@ def test_the_end_of_a_wait_for_devices_needs_no_memory(script: Callable[[str], s
     assert script(source) == "True True"
 
 
-def test_a_device_that_could_not_be_set_back_ends_no_process_and_is_told_once(script: Callable[[str], str]) -> None:
+def test_a_current_device_that_cannot_be_restored_is_reported_once(script: Callable[[str], str]) -> None:
     source = """
     faults = "hipSetDevice@2=999; hipSetDevice@3=999"
     kept = []

@@ -8,7 +8,7 @@ from tests.conftest import Simulator
 from tests.faults.soak import held, soak
 
 
-def test_after_many_applies_and_failures_everything_is_as_it_was(sim: Simulator, tmp_path: Path) -> None:
+def test_many_applies_and_failures_leave_nothing(sim: Simulator, tmp_path: Path) -> None:
     before, after, failed = soak(sim, tmp_path, cycles=300, failed=100, warm_up=500)
 
     assert failed >= 100

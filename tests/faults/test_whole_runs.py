@@ -130,7 +130,7 @@ def answering(layout: hipplan.Layout) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("mode", [ONCE, FOR_EVER], ids=["once", "for ever"])
-def test_what_verify_cannot_read_back_is_told_and_the_layout_stays(
+def test_what_verify_cannot_read_back_is_reported_and_the_layout_stays(
     mode: str, quick: Simulator, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))

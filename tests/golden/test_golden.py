@@ -18,7 +18,7 @@ CASES = sorted(path for path in Path(__file__).parent.iterdir() if (path / "plan
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda path: path.name)
-def test_the_whole_output_is_as_it_was_read_and_found_good(case: Path, hipplan: Run) -> None:  # noqa: F811
+def test_the_output_equals_the_golden_file(case: Path, hipplan: Run) -> None:  # noqa: F811
     machine = re.match(r"# machine: (\S+)", (case / "plan.yaml").read_text())
     done = hipplan("validate", "plan.yaml", *(["--machine", machine[1]] if machine else []), cwd=case)
     said = f"{done.stdout}{done.stderr}\nexit code {done.returncode}\n"

@@ -25,7 +25,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_picture_is_as_it_was_looked_at_and_found_good(name: str, hipplan: Run) -> None:  # noqa: F811
+def test_the_picture_equals_the_golden_file(name: str, hipplan: Run) -> None:  # noqa: F811
     done = hipplan("draw", *CASES[name], cwd=ROOT / "plans")
     golden = FOLDER / f"{name}.svg"
     if os.environ.get("HIPPLAN_GOLDEN") == "write":

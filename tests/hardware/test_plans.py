@@ -29,7 +29,7 @@ def program_of(plan: Path, machine: Machine) -> Program:
 
 
 @every_plan
-def test_a_plan_is_applied_verified_and_given_back(plan: Path, machine: Machine) -> None:
+def test_a_plan_is_applied_verified_and_freed(plan: Path, machine: Machine) -> None:
     program = program_of(plan, machine)
     before = Held.by(machine)
     with run(program, machine.runtime) as layout:

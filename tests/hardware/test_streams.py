@@ -57,7 +57,7 @@ def test_bytes_go_from_device_to_device(pair: Machine) -> None:
         assert (layout.read("on_0") == data).all()
 
 
-def test_a_failed_query_is_told_at_wait(machine: Machine) -> None:
+def test_a_failed_query_is_reported_at_wait(machine: Machine) -> None:
     with hipplan.apply(plan(1), runtime=machine.wanted) as layout:
         machine.runtime.arm_faults("hipEventQuery@1=hipErrorUnknown")
         transfer = layout.copy("inbox", "on_0", stream="copy")

@@ -86,7 +86,7 @@ def test_search_finds_a_tensor_and_goes_there(page: Any) -> None:
     assert 0 < found["y"] < 800 - found["height"]
 
 
-def test_matches_are_walked_through_and_let_go(page: Any) -> None:
+def test_matches_can_be_stepped_through_and_cleared(page: Any) -> None:
     page.fill("#search", "layers.7. gpu.3")
     for wanted in ("1 of 9", "2 of 9"):
         page.keyboard.press("Enter")
@@ -120,7 +120,7 @@ def test_wheel_drag_and_buttons_move_the_view(page: Any) -> None:
     assert view(page) == began
 
 
-def test_the_panel_tells_what_is_under_the_pointer(page: Any) -> None:
+def test_the_panel_reports_what_is_under_the_pointer(page: Any) -> None:
     box = page.locator("main svg g.o0 > path").first.bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     page.wait_for_function("document.getElementById('panel').querySelector('b')")

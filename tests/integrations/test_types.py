@@ -88,7 +88,7 @@ def test_a_program_with_every_public_name_is_strictly_typed(tmp_path: Path) -> N
     assert 'Argument 1 to "load_machine" has incompatible type "int"' in wrong.stdout
 
 
-def test_what_type_checkers_read_is_what_there_is() -> None:
+def test_the_types_match_the_code() -> None:
     tree = ast.parse((ROOT / "hipplan" / "__init__.py").read_text())
     (block,) = (node for node in tree.body if isinstance(node, ast.If))
     imported = [alias.asname or alias.name for line in block.body

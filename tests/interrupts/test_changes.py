@@ -121,7 +121,7 @@ def test_a_signal_while_a_device_is_waited_for_is_answered_at_once(sim: Simulato
         assert facts(sim, layout) == before
 
 
-def test_a_device_that_a_change_waits_for_is_told_of(
+def test_a_busy_device_is_reported_during_a_change(
     sim: Simulator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HIPPLAN_IDLE_NOTICE", "0.1")
@@ -136,7 +136,7 @@ def test_a_device_that_a_change_waits_for_is_told_of(
     assert [record.getMessage() for record in caplog.records][:1] == [told]
 
 
-def test_a_signal_while_things_are_given_back_is_raised_when_they_are(sim: Simulator, tmp_path: Path) -> None:
+def test_a_signal_while_things_are_freed_is_raised_when_they_are(sim: Simulator, tmp_path: Path) -> None:
     with run(program_of(ONE), sim.runtime) as layout:
         with during(sim, tmp_path, "hipHostFree@1", interrupt), pytest.raises(KeyboardInterrupt):
             become(OTHER)(layout)

@@ -121,7 +121,7 @@ def test_a_signal_at_any_moment_ends_the_command(
     assert done.returncode == 0, done.stderr
 
 
-def test_a_signal_that_a_library_swallows_is_heard() -> None:
+def test_a_signal_that_a_library_swallows_is_handled() -> None:
     """As pydantic does: what is raised into its callbacks comes back as an error of the plan."""
     code = """
 import os, signal

@@ -13,7 +13,7 @@ from tests.interrupts.test_library import at_exit
 from tests.pauses import Pause
 
 
-def test_what_a_dropped_layout_left_behind_is_told_at_exit(tmp_path: Path) -> None:
+def test_leaks_of_a_dropped_layout_are_reported_at_exit(tmp_path: Path) -> None:
     err, _ = at_exit(tmp_path, """
 layout = hipplan.apply(QUICKSTART, runtime="sim")
 layout.runtime.arm_faults("hipFree@1=hipErrorUnknown")
@@ -51,7 +51,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 @pytest.mark.parametrize("where", ["hipDeviceSynchronize", "hipMemUnmap"])
-def test_a_child_that_a_handler_forks_while_its_parent_gives_back_goes_on_without(where: str, tmp_path: Path) -> None:
+def test_a_child_forked_by_a_handler_during_an_undo_makes_no_driver_call(where: str, tmp_path: Path) -> None:
     pause = Pause(tmp_path, f"{where}@1")
     err, trace = at_exit(tmp_path, f"""
 layout = hipplan.apply(QUICKSTART, runtime="sim")

@@ -140,7 +140,7 @@ def test_what_the_body_raises_goes_on_even_if_something_leaks(sim: Simulator, ca
     sim.free_everything()
 
 
-def test_an_interrupt_in_close_is_raised_when_all_is_given_back(sim: Simulator, caplog: Any, tmp_path: Path) -> None:
+def test_an_interrupt_in_close_is_raised_when_all_is_freed(sim: Simulator, caplog: Any, tmp_path: Path) -> None:
     layout = hipplan.apply(QUICKSTART, runtime="sim")
     with during(sim, tmp_path, "hipMemUnmap@1", interrupt), pytest.raises(KeyboardInterrupt):
         layout.close()
@@ -203,7 +203,7 @@ def test_what_was_given_up_on_does_not_make_anybody_wait_when_it_is_dropped(
     sim.free_everything()
 
 
-def test_only_where_an_interrupt_is_heard_it_is_asked_for(
+def test_an_interrupt_is_only_suggested_where_it_works(
     sim: Simulator, monkeypatch: pytest.MonkeyPatch, caplog: Any, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HIPPLAN_IDLE_NOTICE", "0.1")
@@ -236,7 +236,7 @@ for task in os.listdir("/proc/self/task"):
     assert set(done.stdout.splitlines()) == {"1 1 1 0"}
 
 
-def test_a_program_that_never_closes_gives_back_when_it_ends(tmp_path: Path) -> None:
+def test_a_program_that_never_closes_frees_when_it_ends(tmp_path: Path) -> None:
     ledger = tmp_path / "ledger"
     code = f"import hipplan; kept = [hipplan.apply({str(QUICKSTART)!r}, runtime='sim') for _ in range(2)]"
     environment = {**os.environ, "HIPSIM_TRACE": str(ledger)}
@@ -434,7 +434,7 @@ print(layout.close().count)
     assert int(done.stdout) == 13
 
 
-def test_what_an_interrupt_leaves_otherwise_is_told(sim: Simulator) -> None:
+def test_leaks_after_an_interrupt_are_reported(sim: Simulator) -> None:
     """All is given back, but the thread's current device is another one then."""
     plan = {
         "hipplan": 1,

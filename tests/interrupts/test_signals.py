@@ -103,7 +103,7 @@ def test_what_was_ignored_when_the_command_began_stays_ignored(tmp_path: Path) -
     assert command.alive() == {}
 
 
-def test_a_signal_in_the_last_step_is_heard(tmp_path: Path) -> None:
+def test_a_signal_in_the_last_step_is_handled(tmp_path: Path) -> None:
     command = Command(tmp_path, *APPLY, at_step=(STEPS - 1, signal.SIGTERM))
 
     assert command.wait() == 143
@@ -116,7 +116,7 @@ def test_a_signal_while_a_device_is_waited_for_is_answered_and_not_obeyed(tmp_pa
     assert command.wait() == 130
 
 
-def test_a_device_that_never_becomes_idle_is_told_of_and_given_up_on_request(tmp_path: Path) -> None:
+def test_a_device_that_never_becomes_idle_is_reported_and_abandoned_on_request(tmp_path: Path) -> None:
     faults = "hipDeviceSynchronize@1=delay:3600000"
     command = Command(tmp_path, *APPLY, faults=faults, variables={"HIPPLAN_IDLE_NOTICE": "0.2"})
     command.wait_for_err("device 'gpu.0' is still busy after 0.2 s")

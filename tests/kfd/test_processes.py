@@ -179,7 +179,7 @@ assert taken.raw[:3] == b"abc"
 """)
 
 
-def test_programs_that_are_started_find_all_as_it_was(program: Program) -> None:
+def test_child_programs_see_an_unchanged_environment(program: Program) -> None:
     program("""
 import subprocess
 driver = Driver()
@@ -264,7 +264,7 @@ print(os.getpid())
     assert (left["events"], len(left["queues"]), left["descriptors"]) == (1, 1, 1)
 
 
-def test_a_kernel_of_the_program_s_own_is_told_of_and_not_run(program: Program) -> None:
+def test_a_kernel_of_the_program_s_own_is_reported_and_not_run(program: Program) -> None:
     ran = program("""
 driver = Driver()
 queue = Queue(driver, kind=COMPUTE_AQL)

@@ -377,7 +377,7 @@ def test_an_update_has_the_rank_s_own_variables(workers: Workers, folder: Any) -
         assert outcome.sizes["part"] == (rank + 1) * 2 * MIB
 
 
-def test_a_plan_to_become_that_is_wrong_in_one_rank_is_told(workers: Workers, folder: Any) -> None:
+def test_an_update_with_a_wrong_plan_in_one_rank_is_reported(workers: Workers, folder: Any) -> None:
     some = tasks(2, folder(), update=PLAN)
     some[1].update = PLAN.replace("1MiB}", "oops}")
     outcomes = workers.run(*some)
@@ -397,7 +397,7 @@ def test_ranks_that_make_different_calls_are_refused(workers: Workers, folder: A
         assert "grow" in outcome.text
 
 
-def test_what_cannot_be_given_back_after_another_rank_s_failure_is_named(workers: Workers, folder: Any) -> None:
+def test_what_cannot_be_freed_after_another_rank_s_failure_is_named(workers: Workers, folder: Any) -> None:
     some = tasks(2, folder())
     some[0].faults = "hipMemRelease@1+=1"
     some[1].faults = "hipMemGetAccess@1=2"
@@ -450,14 +450,14 @@ def test_a_forked_child_does_not_speak_for_its_parent(tmp_path: Path) -> None:
     assert [*(tmp_path / "group").iterdir()] == []
 
 
-def test_a_plan_that_is_loaded_already_must_be_this_rank_s(tmp_path: Path) -> None:
+def test_a_loaded_plan_must_be_for_this_rank(tmp_path: Path) -> None:
     group = hipplan.group(tmp_path / "group", 0, 1)
     with pytest.raises(TypeError, match="the plan was loaded for Rank"):
         hipplan.apply(hipplan.load(PLAN, rank=hipplan.Rank(rank=1, ranks=2)), runtime="sim", group=group)
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), "5", None, True])
-def test_a_timeout_that_is_none_is_refused_before_anything_is_said(tmp_path: Path, timeout: Any) -> None:
+def test_an_invalid_timeout_is_refused_before_any_message(tmp_path: Path, timeout: Any) -> None:
     with pytest.raises((TypeError, ValueError), match="timeout"):
         hipplan.apply(PLAN, runtime="sim", group=hipplan.group(tmp_path, 0, 1), timeout=timeout)
     assert [*tmp_path.iterdir()] == []
@@ -490,7 +490,7 @@ def test_a_group_that_cannot_be_is_refused(
 
 @pytest.mark.parametrize("value", ["x", "-1", "1.5", "9" * 5000, "1" * 12])
 @pytest.mark.parametrize("name", ["RANK", "WORLD_SIZE", "LOCAL_RANK"])
-def test_a_rank_in_the_environment_that_is_none_is_named(
+def test_a_rank_in_the_environment_that_is_invalid_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, value: str
 ) -> None:
     monkeypatch.setenv("RANK", "0")
@@ -523,7 +523,7 @@ def test_a_layout_that_one_rank_has_closed_does_not_put_the_group_out_of_step(wo
     assert "closed" in outcomes[0].text
 
 
-def test_the_rank_that_is_missing_is_named_whoever_waited_first(workers: Workers, folder: Any) -> None:
+def test_the_missing_rank_is_named_by_every_rank(workers: Workers, folder: Any) -> None:
     """Rank 0 comes late, and rank 2 never."""
     some = tasks(3, folder(), timeout=1.0)
     del some[2]

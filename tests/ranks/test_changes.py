@@ -79,12 +79,12 @@ def test_what_other_ranks_may_write_cannot_be_sealed(workers: Workers, folder: A
     assert "memory of rank 0" in second[1]
 
 
-def test_deadlines_that_are_none_are_refused(workers: Workers, folder: Any) -> None:
+def test_deadlines_that_are_invalid_are_refused(workers: Workers, folder: Any) -> None:
     expected = ["TypeError"] * 2 + ["ValueError"] * 8 + ["TypeError"] * 2
     assert values(run(workers, 2, folder(), script="barriers")) == [expected] * 2
 
 
-def test_a_rank_that_leaves_a_barrier_tells_the_others(workers: Workers, folder: Any) -> None:
+def test_a_rank_that_leaves_a_barrier_reports_the_others(workers: Workers, folder: Any) -> None:
     where, barrier = folder(), {"script": "leave_a_barrier"}
     apply = run(workers, 2, folder())[1].operations
     outcomes = workers.run(

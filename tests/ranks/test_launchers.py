@@ -46,7 +46,7 @@ def test_the_command_under_mpirun(tmp_path: Path, faults: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_command_that_is_interrupted_while_it_waits_tells_the_others(tmp_path: Path, number: int) -> None:
+def test_a_command_that_is_interrupted_while_it_waits_reports_the_others(tmp_path: Path, number: int) -> None:
     """Rank 1 of 3 waits for rank 0, which comes later and need not wait for its deadline to hear of it."""
     plan, folder = tmp_path / "plan.yaml", tmp_path / "group"
     plan.write_text(PLAN)

@@ -141,7 +141,7 @@ def test_a_region_that_grew_is_seen_by_all_at_the_same_addresses(workers: Worker
         assert as_planned
 
 
-def test_an_update_maps_what_comes_and_gives_back_what_goes(workers: Workers, folder: Any) -> None:
+def test_an_update_maps_new_memory_of_ranks_and_frees_old_memory(workers: Workers, folder: Any) -> None:
     more = PLAN.replace(
         "  weights:\n", "  more: {device: gpu, size: 2MiB, map: {ranks: node}, addresses: symmetric}\n  weights:\n"
     )

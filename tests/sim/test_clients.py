@@ -129,7 +129,7 @@ def test_programs_linked_to_versioned_symbols_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("nodes", [False, True])
 @pytest.mark.parametrize("binding", ["lazy", "now"])
-def test_a_program_for_hip_5_is_told_so_in_a_sentence(tmp_path: Path, nodes: bool, binding: str) -> None:
+def test_a_program_for_hip_5_is_reported_so_in_a_sentence(tmp_path: Path, nodes: bool, binding: str) -> None:
     variables = {"LD_BIND_NOW": "1"} if binding == "now" else {}
     got = launched(linked(tmp_path, 5, nodes), **variables)
 

@@ -31,12 +31,12 @@ def test_a_program_ended_by_a_signal_is_128_and_its_number() -> None:
     assert simulator.run([PYTHON, "-c", "import os; os.kill(os.getpid(), 9)"]) == 137
 
 
-def test_a_missing_program_is_said_to_be_missing() -> None:
+def test_a_missing_program_is_reported_to_be_missing() -> None:
     with pytest.raises(FileNotFoundError, match="no-such-program"):
         simulator.run(["no-such-program"])
 
 
-def test_a_missing_simulator_is_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_simulator_is_reported_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HIPSIM_LIBRARY", "/no/such/libhipsim.so")
     with pytest.raises(FileNotFoundError, match="HIPSIM_LIBRARY names no file"):
         simulator.run([PYTHON])

@@ -135,7 +135,7 @@ print(hip.hipMalloc(byref(c_void_p()), 4096), hip.hipHostFree(hip.get("hipHostMa
     assert "hipMalloc: simulated memory needs files without a limit on their size (ulimit -f)" in got.stderr
 
 
-def test_device_memory_is_given_back_to_the_system(script: Script) -> None:
+def test_device_memory_is_freed_to_the_system(script: Script) -> None:
     source = """
 def of_the_simulator():
     return sum(os.stat(f"/proc/self/fd/{n}").st_blocks * 512 for n in os.listdir("/proc/self/fd")
@@ -180,7 +180,7 @@ def test_an_element_may_lie_over_the_end_of_a_piece(hip: Hip, before_the_end: in
         assert hip.read(at, 6) == b"\x11\x22" * 3
 
 
-def test_what_nobody_wrote_is_not_copied(script: Script) -> None:
+def test_unwritten_memory_is_not_copied(script: Script) -> None:
     source = """
 def of_the_simulator():
     return sum(os.stat(f"/proc/self/fd/{n}").st_blocks * 512 for n in os.listdir("/proc/self/fd")
@@ -201,7 +201,7 @@ for to, source, size in ((b + 3, a + 3, 32 * G - 3), (b + 4096 + 77, a, 31 * G),
     assert got.stdout.splitlines() == ["0 True", "{0} 4096"] * 3, got.stderr
 
 
-def test_what_nobody_wrote_is_zero_in_a_copy_where_the_kernel_takes_no_pages_back(script: Script) -> None:
+def test_unwritten_memory_is_zero_in_a_copy_if_pages_cannot_be_freed(script: Script) -> None:
     source = f"""{KERNEL}
 refuse("fallocate")
 with hip.buffer({SIZE}) as a, hip.buffer({SIZE}) as b:

@@ -57,7 +57,7 @@ def test_a_link_to_a_device_that_is_not_there_is_refused(simulator: Simulator) -
     assert "link.0.1" in simulator.message
 
 
-def test_a_bad_profile_leaves_the_machine_as_it_was(hip: Hip, simulator: Simulator) -> None:
+def test_a_bad_profile_leaves_the_machine_unchanged(hip: Hip, simulator: Simulator) -> None:
     simulator.library.hipsim_configure(b"nonsense")
 
     assert hip.devices == 3
@@ -218,7 +218,9 @@ def test_others_may_have_all_of_a_device_and_more(hip: Hip, simulator: Simulator
     ("shape", "dies"),
     [("", 8), ("device.0.multiprocessors=38", 1), ("device.0.arch=gfx90a", 1), ("hip_version=6.3.42133", None)],
 )
-def test_the_number_of_dies_is_told_from_7_0_on(hip: Hip, simulator: Simulator, shape: str, dies: int | None) -> None:
+def test_the_number_of_dies_is_reported_from_7_0_on(
+    hip: Hip, simulator: Simulator, shape: str, dies: int | None
+) -> None:
     simulator.configure(f"hip_version=7.2.0\ndevice.0.name=x\n{shape}")
     told = c_int()
     assert hip.hipDeviceGetAttribute(byref(told), 10018, 0) == (SUCCESS if dies else INVALID_VALUE)
@@ -230,7 +232,7 @@ def test_accessed_by_into_more_than_the_address_space_is_invalid(hip: Hip) -> No
         assert hip.hipMemRangeGetAttribute(byref(c_int()), 2**64 - 4, 3, address, MIB) == INVALID_VALUE
 
 
-def test_hip_s_own_variables_change_what_is_told(script: Script) -> None:
+def test_hip_s_own_variables_change_what_is_reported(script: Script) -> None:
     got = script(
         "print(hip.attribute(89), hip.free_memory() >> 20)\nwith hip.mapped(1 << 21): pass",
         HIPSIM_PROFILE="device.0.memory=16777216",

@@ -165,7 +165,7 @@ def test_a_trace_that_cannot_be_written_is_refused(simulator: Simulator) -> None
     assert "/no/such/folder/trace" in simulator.message
 
 
-def test_the_log_says_what_the_real_library_would_not_survive(script: Script, tmp_path: Path) -> None:
+def test_the_log_names_calls_that_crash_the_real_library(script: Script, tmp_path: Path) -> None:
     file = tmp_path / "log"
     got = script("print(hip.hipMemRelease(DANGLING))", HIPSIM_LOG=str(file))
 
@@ -174,7 +174,7 @@ def test_the_log_says_what_the_real_library_would_not_survive(script: Script, tm
     assert "undefined in the real library" in file.read_text()
 
 
-def test_touch_says_who_may_not_do_what_where(hip: Hip, simulator: Simulator) -> None:
+def test_touch_reports_the_device_the_access_and_the_address(hip: Hip, simulator: Simulator) -> None:
     with hip.buffer(MIB) as address, hip.mapped(SIZE, access(0, 1)) as mapped:
         assert simulator.touch(1, address, MIB) == ILLEGAL_ADDRESS
         assert "device 1 has no peer access" in simulator.message

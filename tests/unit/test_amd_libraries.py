@@ -52,7 +52,7 @@ def test_every_package_is_pinned_by_version_and_hash() -> None:
     assert [version[:3] for version in hip] == list(libraries.RELEASES)
 
 
-def test_without_the_packages_it_is_said_loudly_and_only_forgiven_on_request(tools: Tools, tmp_path: Path) -> None:
+def test_missing_packages_are_an_error_unless_allowed(tools: Tools, tmp_path: Path) -> None:
     failing = 'case $1 in update) echo "E: no network" >&2; exit 100;; esac'
     tools({"apt-get": failing, "apt-cache": "", "dpkg-deb": "", "g++": "", "gcc": ""})
     for extra, code in (([], 3), (["--if-possible"], 0)):
@@ -93,7 +93,7 @@ def test_the_pinned_version_is_taken_while_the_archive_has_it(archive: dict[str,
     assert libraries.downloaded([pinned("as pinned")]) == ([pinned("as pinned")], [])
 
 
-def test_the_newest_of_the_same_release_is_taken_instead_and_said(archive: dict[str, str]) -> None:
+def test_the_newest_of_the_same_release_is_used_and_reported(archive: dict[str, str]) -> None:
     archive |= {"7.3.0-1": "another release", "7.2.6-1": "newest", "7.2.5-1": "newer"}
     (got,), (moved,) = libraries.downloaded([pinned("as pinned")])
     assert got.version == "7.2.6-1"

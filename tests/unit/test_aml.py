@@ -45,7 +45,7 @@ def test_mapped_host_memory_reports_the_devices_own_pointer(sim: Simulator) -> N
         assert layout["private_0"].device_pointer == layout["private_0"].address
 
 
-def test_the_current_device_is_the_default_where_a_plan_says_so(sim: Simulator) -> None:
+def test_the_current_device_is_the_default_where_a_plan_reports_it(sim: Simulator) -> None:
     hip = ctypes.CDLL(sim.runtime.path)
     assert hip.hipSetDevice(1) == 0
     try:
@@ -118,7 +118,7 @@ def test_the_device_cannot_be_set_back_after_the_allocation(sim: Simulator) -> N
     assert calls > 0
 
 
-def test_no_such_device_and_too_much_memory_are_told_before_any_call(sim: Simulator) -> None:
+def test_no_such_device_and_too_much_memory_are_reported_before_any_call(sim: Simulator) -> None:
     for plan, code in ((one(device="gpu.2"), "HP310"), (one(size="999GiB"), "HP301")):
         with pytest.raises(MachineError) as caught:
             hipplan.apply(plan, runtime="sim")

@@ -31,7 +31,7 @@ def plan(**nouns: Any) -> dict[str, Any]:
     return {"hipplan": 1, **nouns}
 
 
-def test_a_layout_tells_addresses_and_sizes(sim: Simulator) -> None:
+def test_a_layout_reports_addresses_and_sizes(sim: Simulator) -> None:
     with hipplan.apply(QUICKSTART, runtime="sim") as layout:
         assert layout["staging"].size == 4 * MIB
         assert layout["weights"].address is None
@@ -225,7 +225,7 @@ def test_registered_memory_of_a_file_of_the_caller_and_fresh(sim: Simulator, tmp
         ({"array": np.zeros(2, "M8[s]")}, "is not memory"),
     ],
 )
-def test_a_binding_that_does_not_fit_is_told(bind: dict[str, Any], said: str, sim: Simulator) -> None:
+def test_a_binding_that_does_not_fit_is_reported(bind: dict[str, Any], said: str, sim: Simulator) -> None:
     with pytest.raises(ApplyError) as caught:
         hipplan.apply(plan(buffers={"mine": {"kind": "registered", "bind": "array"}}), runtime="sim", bind=bind)
 
@@ -243,7 +243,7 @@ def test_a_layout_shows_what_it_is(sim: Simulator) -> None:
     assert repr(layout) == "<hipplan.Layout 'quickstart': closed>"
 
 
-def test_memory_of_the_caller_stays_where_it_is_until_it_is_given_back(sim: Simulator) -> None:
+def test_the_caller_s_memory_cannot_move_until_it_is_unregistered(sim: Simulator) -> None:
     bound, mine = plan(buffers={"mine": {"kind": "registered", "bind": "bytes"}}), bytearray(8192)
     with hipplan.apply(bound, runtime="sim", bind={"bytes": mine}) as layout:
         with pytest.raises(BufferError):
@@ -263,7 +263,7 @@ def test_memory_of_the_caller_stays_where_it_is_until_it_is_given_back(sim: Simu
 
 
 @pytest.mark.parametrize("rules", ["hipHostRegister@1=2", "hipMalloc@1=2"])
-def test_memory_of_the_caller_is_his_again_after_a_roll_back(rules: str, sim: Simulator) -> None:
+def test_a_roll_back_releases_the_caller_s_memory(rules: str, sim: Simulator) -> None:
     mine = bytearray(8192)
     buffers = {"mine": {"kind": "registered", "bind": "bytes"}, "x": {"kind": "device", "size": 4096}}
     opened = hipplan.apply(plan(), runtime="sim")
@@ -280,7 +280,7 @@ def test_memory_of_the_caller_is_his_again_after_a_roll_back(rules: str, sim: Si
     mine.extend(b"more")
 
 
-def test_a_file_that_is_missing_or_short_is_told(sim: Simulator, tmp_path: Path) -> None:
+def test_a_file_that_is_missing_or_short_is_reported(sim: Simulator, tmp_path: Path) -> None:
     (tmp_path / "short.bin").write_bytes(b"abc")
     for spec, said in (
         ("file: none.bin", "No such file"),

@@ -49,7 +49,7 @@ def test_vars_are_a_mapping(given: Any) -> None:
     [hipplan.load, hipplan.apply, lambda given: hipplan.compile(given, "sim-2")],
     ids=["load", "apply", "compile"],
 )
-def test_a_plan_of_the_wrong_type_is_told(use: Callable[[Any], object], given: Any) -> None:
+def test_a_plan_of_the_wrong_type_is_reported(use: Callable[[Any], object], given: Any) -> None:
     wanted = f"expected a path, a text, an open stream or a mapping, not {type(given).__name__}"
     with pytest.raises(TypeError, match=wanted):
         use(given)
@@ -118,7 +118,7 @@ def test_what_is_no_size_is_called_what_it_is(size: Any, told: str) -> None:
 
 
 @pytest.mark.parametrize("key", [1, None, True, b"b", (1, 2)])
-def test_a_name_that_is_no_text_is_told(key: Any) -> None:
+def test_a_name_that_is_no_text_is_reported(key: Any) -> None:
     for noun, value in (("buffers", {"kind": "device", "size": 1}), ("vars", 1), ("contents", {"value": 1})):
         with pytest.raises(hipplan.PlanError, match=f"HP011.*a key of {noun} is "):
             hipplan.load(plan(**{noun: {key: value}}))

@@ -442,7 +442,7 @@ def test_any_arguments(verb: str, words: list[str], tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize(
     "verb", ["", "-", "--", "\udcff", "valid", "__init__", "main", "../main", "arguments", "--version=1"]
 )
-def test_a_verb_that_is_none(verb: str) -> None:
+def test_a_verb_that_is_invalid(verb: str) -> None:
     code, said = told(verb)
 
     assert code == 2

@@ -18,7 +18,7 @@ BASE: dict[str, Any] = {"hipplan": 1, "devices": {"gpu": {"count": 1}}}
 REGISTERED = BASE | {"buffers": {"mine": {"kind": "registered", "bind": "memory"}}}
 
 
-def test_a_descriptor_that_is_passed_anew_is_new_memory(sim: Simulator, tmp_path: Path) -> None:
+def test_a_descriptor_that_is_passed_again_is_new_memory(sim: Simulator, tmp_path: Path) -> None:
     """Its number may be one that was closed meanwhile."""
     shared = {"size": "2MiB", "shareable": "posix_fd"}
     mapped = {"r": {"access": {"gpu.0": "rw"}, "mappings": [{"allocation": "a"}]}}
@@ -128,7 +128,7 @@ def no_collection() -> Iterator[None]:
     [("hipHostRegister@1=2", None), ("hipMalloc@1=2", None), ("", raising)],
     ids=["register", "native", "on_step"],
 )
-def test_nothing_of_the_caller_is_held_once_the_error_is_gone(
+def test_no_object_of_the_caller_is_kept_after_the_error(
     faults: str, on_step: Any, change: str, recorded: bool, sim: Simulator, no_collection: None, tmp_path: Path
 ) -> None:
     """Not even until a garbage collection, as errors and frames in a circle would."""

@@ -170,7 +170,7 @@ def test_what_stands_at_a_kind_of_place_is_found_once(monkeypatch: pytest.Monkey
         ("hipplan: 1\ndescription: | # c\n    a\n", 2, 14),
     ],
 )
-def test_what_cannot_be_kept_is_told_and_left_alone(text: str, line: int, column: int) -> None:
+def test_what_cannot_be_kept_is_reported_and_left_alone(text: str, line: int, column: int) -> None:
     with pytest.raises(PlanError) as caught:
         formatted(text)
     (found,) = caught.value.diagnostics

@@ -155,7 +155,7 @@ def test_a_null_stream_is_that_of_where_the_memory_goes() -> None:
     assert waits == [("s", 1), ("", 1), ("", 0)]
 
 
-def test_host_memory_has_the_granularity_that_the_machine_tells() -> None:
+def test_host_memory_has_the_granularity_that_the_machine_reports() -> None:
     on_host = {"allocations": {"a": {"device": "host", "size": "4KiB"}}}
     sizes = [compiled(on_host, machine(host_granularity=told)).resources[0].size for told in (None, 2 * MIB)]
 
@@ -265,7 +265,7 @@ def test_descriptors_are_counted_on_amd() -> None:
     assert codes(plan, few) == ["HP308"]
 
 
-def test_what_cannot_hold_the_memory_that_moves_bytes_is_told_at_the_contents() -> None:
+def test_what_cannot_hold_the_memory_that_moves_bytes_is_reported_at_the_contents() -> None:
     small = machine(host_memory=8 * MIB)
     with pytest.raises(MachineError) as caught:
         compiled(LOADED, small)
@@ -321,7 +321,7 @@ def test_padding_is_worth_a_word_from_a_size_and_a_share_on(size: str, count: in
     assert [warning.code for warning in program.warnings] == ["HP254"] * warned
 
 
-def test_padding_of_one_is_said_of_one() -> None:
+def test_padding_of_a_single_object_is_in_the_singular() -> None:
     reservations = {"r": {"access": {"gpu.0": "rw"}, "mappings": [{"allocation": "a"}]}}
     plan = {"allocations": {"a": {"size": "1MiB"}}, "reservations": reservations}
     (warning,) = compiled(plan, machine(granularity_recommended=64 * MIB)).warnings

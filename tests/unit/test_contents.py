@@ -283,7 +283,7 @@ def test_what_contents_cannot_be(contents: dict[str, Any], code: str) -> None:
         ({"r": {"file": "x.npy"}}, "HP421"),
     ],
 )
-def test_what_does_not_fit_is_told_when_it_is_compiled(contents: dict[str, Any], code: str) -> None:
+def test_what_does_not_fit_is_reported_when_it_is_compiled(contents: dict[str, Any], code: str) -> None:
     regions = {
         "r": {
             "tensors": {
@@ -296,7 +296,7 @@ def test_what_does_not_fit_is_told_when_it_is_compiled(contents: dict[str, Any],
     assert codes(plan(contents, buffers=BUFFERS, regions=regions), MachineError) == [code]
 
 
-def test_a_wrong_file_is_told_with_its_place_before_any_driver_call(sim: Simulator, tmp_path: Path) -> None:
+def test_a_wrong_file_is_reported_with_its_place_before_any_driver_call(sim: Simulator, tmp_path: Path) -> None:
     numpy.save(tmp_path / "f8.npy", numpy.zeros((4, 6)))
     (tmp_path / "short.bin").write_bytes(bytes(63))
     path = tmp_path / "plan.yaml"
@@ -346,7 +346,7 @@ def test_what_progress_raises_stops_and_rolls_back(sim: Simulator, tmp_path: Pat
     assert sim.alive() == set()
 
 
-def test_a_failure_on_a_live_layout_leaves_it_as_it_was(sim: Simulator, tmp_path: Path) -> None:
+def test_a_failure_on_a_live_layout_leaves_it_unchanged(sim: Simulator, tmp_path: Path) -> None:
     with hipplan.apply(plan({}, buffers=BUFFERS), runtime="sim") as layout:
         before = sim.alive()
         for n in range(1, 40):
@@ -442,7 +442,7 @@ def test_what_a_grown_region_has_is_saved_and_loaded(sim: Simulator, tmp_path: P
         assert set(bytes_of(layout, "c.t")) == {2}
 
 
-def test_what_has_no_bytes_is_told(sim: Simulator) -> None:
+def test_what_has_no_bytes_is_reported(sim: Simulator) -> None:
     nouns = {
         "allocations": {"a": {"size": 4096}},
         "reservations": {"v": {"access": {"gpu.0": "rw"}, "mappings": [{"allocation": "a"}]}},
@@ -486,7 +486,7 @@ def test_moving_bytes_inside_of_moving_bytes_is_refused(sim: Simulator) -> None:
     ],
     ids=str,
 )
-def test_wrong_arguments_are_told_as_in_a_plan(given: dict[str, Any], code: str, said: str, sim: Simulator) -> None:
+def test_wrong_arguments_are_reported_as_in_a_plan(given: dict[str, Any], code: str, said: str, sim: Simulator) -> None:
     with hipplan.apply({"hipplan": 1, "buffers": {"x": {"kind": "device", "size": 4096}}}, runtime="sim") as layout:
         with pytest.raises(ApplyError) as caught:
             (layout.fill if "value" in given else layout.load)("x", **given)
@@ -585,14 +585,16 @@ NOBODY = rights({"host": "rw"}, {"gpu.0": "none", "gpu.1": "r"})
         ({"small": {"copy_of": "whole"}}, "HP213", "the plan does not give the size of 'whole'"),
     ],
 )
-def test_what_the_plan_alone_tells_is_told_without_a_machine(contents: dict[str, Any], code: str, told: str) -> None:
+def test_errors_of_the_plan_itself_are_reported_without_a_machine(
+    contents: dict[str, Any], code: str, told: str
+) -> None:
     with pytest.raises(PlanError) as refused:
         hipplan.load(plan(contents, **NOBODY))
 
     assert [(diagnostic.code, diagnostic.summary) for diagnostic in refused.value.diagnostics] == [(code, told)]
 
 
-def test_what_is_padding_is_told_where_a_file_is_too_short(tmp_path: Path, sim: Simulator) -> None:
+def test_padding_is_mentioned_for_a_file_that_is_too_short(tmp_path: Path, sim: Simulator) -> None:
     (tmp_path / "w.bin").write_bytes(bytes(3 * MIB))
     document = plan({"range[0]": {"file": str(tmp_path / "w.bin")}}, **rights({"gpu.0": "rw"}, {"gpu.0": "rw"}))
     document["allocations"]["a"]["size"] = "3MiB"
@@ -612,7 +614,7 @@ def test_a_tensor_that_safetensors_has_no_name_for_is_not_saved(tmp_path: Path, 
     assert [path.name for path in tmp_path.iterdir()] == ["r.npy"]
 
 
-def test_rights_that_are_wrong_themselves_are_told_once() -> None:
+def test_wrong_rights_are_reported_once() -> None:
     with pytest.raises(PlanError) as refused:
         hipplan.load(plan({"range[0]": {"value": 1}}, **rights({"gpu.7": "rw"}, {"gpu.0": "rw"})))
 

@@ -53,7 +53,7 @@ def test_the_examples_run(
     assert ran
 
 
-def test_every_exception_is_told_with_its_exit_code() -> None:
+def test_every_exception_is_reported_with_its_exit_code() -> None:
     text = (ROOT / "docs" / "python.md").read_text()
     told = dict(re.findall(r"^\| `(\w+)`[^|]*\| (\d) \|", text, re.M)[::-1])  # the first row of a name counts
     errors = {name: kind for name in hipplan.__all__ if isinstance(kind := getattr(hipplan, name), type)

@@ -312,7 +312,7 @@ def test_devices_that_the_runtime_does_not_show(box: Box) -> None:
     assert "device.missing" not in box.topics()
 
 
-def test_a_process_far_from_its_device_is_told(box: Box) -> None:
+def test_a_process_on_another_numa_node_than_its_device_is_reported(box: Box) -> None:
     here = ",".join(map(str, sorted(os.sched_getaffinity(0))))
     box.file("/sys/devices/system/node/node0/cpulist", f"{here}\n")
     box.file("/sys/devices/system/node/node1/cpulist", "4000-4003\n")
@@ -369,7 +369,7 @@ def test_a_driver_that_hangs_is_given_up_on(rocm: dict[str, str], tmp_path: Path
     assert answer.summary == "the amd driver did not answer within 0.5 s"
 
 
-def test_a_driver_that_ends_the_process_is_told(rocm: dict[str, str], tmp_path: Path) -> None:
+def test_a_driver_that_ends_the_process_is_reported(rocm: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
     answer = ask("amd", environ=rocm | {"PYTHONPATH": str(tmp_path)})
 

@@ -49,6 +49,6 @@ def test_numpy_agrees_on_size_and_kind(dtype) -> None:  # type: ignore[no-untype
     assert memoryview(array).format in (dtype.format, {"q": "l", "Q": "L"}.get(dtype.format))
 
 
-def test_an_unknown_name_is_told_what_there_is() -> None:
+def test_an_unknown_name_gets_the_known_names() -> None:
     with pytest.raises(ValueError, match="no dtype 'float17'"):
         dtype_of("float17")

@@ -168,7 +168,7 @@ def test_json_of_a_diagnostic_holds_all_of_it() -> None:
     assert (found["code"], found["severity"], found["notes"]) == ("HP201", "warning", ["n: 1"])
 
 
-def test_a_typo_among_thousands_of_names_is_told_in_a_line() -> None:
+def test_a_typo_among_thousands_of_names_is_reported_in_a_line() -> None:
     names = [f"layer.{n}" for n in range(5000)] + ["lm_head.weight"]
 
     assert suggest_or_list("lm_head.wieght", names) == "did you mean 'lm_head.weight'?"

@@ -93,7 +93,7 @@ def test_expressions(text: str, value: object) -> None:
         ("$(a)" * 2000, "HP020", 0),
     ],
 )
-def test_expressions_that_are_none(text: str, code: str, start: int) -> None:
+def test_expressions_that_are_invalid(text: str, code: str, start: int) -> None:
     with pytest.raises(ExpressionError) as raised:
         substitute(text, SCOPE)
 
@@ -144,7 +144,7 @@ def test_a_value_from_outside_takes_the_type_of_the_default() -> None:
     assert expanded(text, n="2", flag="true", size="7")["a"] == [2, True, "7"]
 
 
-def test_what_was_given_from_outside_is_told_where_it_is_used() -> None:
+def test_what_was_given_from_outside_is_reported_where_it_is_used() -> None:
     text = "hipplan: 1\nvars: {kv: 1, n: 2, b: false}\nbuffers:\n  a: {kind: device, size: $(n * (kv))}\n"
     text += "  b: {kind: pinned, size: $(n), coherent: $(b)}\n"
     with pytest.raises(PlanError) as raised:
@@ -199,7 +199,7 @@ def test_keys_may_hold_expressions() -> None:
     assert expanded("vars: {d: gpu.1}\na: {$(d): rw, gpu.0: r}\n")["a"] == {"gpu.1": "rw", "gpu.0": "r"}
 
 
-def test_a_screen_says_eighty_layers_on_eight_devices() -> None:
+def test_a_screenful_describes_eighty_layers_on_eight_devices() -> None:
     plan = load(
         io.StringIO(
             "hipplan: 1\n"
@@ -240,11 +240,11 @@ def test_a_screen_says_eighty_layers_on_eight_devices() -> None:
         ("requires: {each: 2}\n", [("HP101", 2, 12)]),
     ],
 )
-def test_mistakes_are_told_where_they_stand(text: str, where: list[tuple[str, int, int]]) -> None:
+def test_mistakes_are_reported_where_they_stand(text: str, where: list[tuple[str, int, int]]) -> None:
     assert seen(refused(text)) == where
 
 
-def test_a_mistake_in_something_repeated_is_told_once_with_the_repetition() -> None:
+def test_a_mistake_in_something_repeated_is_reported_once_with_the_repetition() -> None:
     (found,) = refused("allocations: {a: {each: 3, device: gpu, size: 1}}\n")
 
     assert found.span is not None
@@ -416,7 +416,7 @@ def test_two_repetitions_of_a_tensor_need_two_names() -> None:
     assert (only.code, only.summary) == ("HP204", "the name 'wq1' is used twice")
 
 
-def test_what_is_nested_too_deep_is_told_as_that() -> None:
+def test_what_is_nested_too_deep_is_reported_as_that() -> None:
     deep: Any = {}
     for _ in range(70):
         deep = {"x": deep}

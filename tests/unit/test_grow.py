@@ -89,7 +89,7 @@ def test_the_base_stays_and_so_do_bytes_and_views(sim: Simulator) -> None:
         del view
 
 
-def test_what_somebody_looks_at_is_not_given_back(sim: Simulator, tmp_path: Path) -> None:
+def test_memory_with_views_is_not_freed(sim: Simulator, tmp_path: Path) -> None:
     with hipplan.apply(plan("8MiB"), runtime="sim") as layout:
         view = layout["cache.pages"].__dlpack__()
 
@@ -162,7 +162,9 @@ regions:
         (lambda layout: layout.shrink("cache", by="4MiB"), "'cache.head' is in the removed part"),
     ],
 )
-def test_what_cannot_be_is_said_and_nothing_happens(act: Any, says: str, sim: Simulator, tmp_path: Path) -> None:
+def test_impossible_changes_are_refused_with_nothing_changed(
+    act: Any, says: str, sim: Simulator, tmp_path: Path
+) -> None:
     with hipplan.apply(plan("4MiB"), runtime="sim") as layout:
 
         def refused() -> None:

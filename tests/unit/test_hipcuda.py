@@ -102,7 +102,7 @@ print(*[line for line in calls() if line.startswith(("cuMemAdvise", "cuMemPrefet
     assert script(source, VERSION=version).splitlines() == [f"0 0 0 {version}", advise, prefetch]
 
 
-def test_registered_memory_is_told_from_pinned_as_hip_does(script: Script) -> None:
+def test_registered_and_pinned_memory_are_distinguished_as_in_hip(script: Script) -> None:
     """CUDA does not; hipFree unregisters it, and its flags are nobody's."""
     source = """
 flags = ctypes.c_uint()
@@ -188,7 +188,7 @@ print(*(line.split()[0] for line in calls() if "Prefetch" in line or "Retain" in
     assert script(source).split()[-2:] == ["cuMemPrefetchAsync_v2@101", "cuStreamSynchronize@101"]
 
 
-def test_a_thread_s_context_is_put_back_after_every_call(script: Script) -> None:
+def test_a_thread_s_context_is_restored_after_every_call(script: Script) -> None:
     source = """
 hip.hipMemRelease(P)
 calls()

@@ -22,7 +22,7 @@ every_plan = pytest.mark.parametrize("plan", LARGER, ids=lambda path: f"{path.pa
 
 
 @every_plan
-def test_it_is_applied_verified_and_given_back(plan: Path, sim: Simulator) -> None:
+def test_it_is_applied_verified_and_freed(plan: Path, sim: Simulator) -> None:
     machine = load_machine(plan.parent.name)
     chosen = choose("sim", machine)
     layout = run(prepare(load(plan), chosen, machine), chosen.runtime)

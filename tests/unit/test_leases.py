@@ -42,7 +42,7 @@ def views_of(layout: Any) -> dict[str, Any]:
     }
 
 
-def test_each_way_to_look_holds_one_lease_until_it_goes(sim: Simulator) -> None:
+def test_each_kind_of_view_holds_one_lease_until_it_is_deleted(sim: Simulator) -> None:
     with hipplan.apply(PLAN, runtime="sim") as layout:
         views = views_of(layout)
         for left in range(len(views), 0, -1):
@@ -87,7 +87,7 @@ def test_closing_with_views_out_is_refused_before_the_first_undo(sim: Simulator)
     layout.close()
 
 
-def test_leaving_a_with_block_with_views_out_is_told(sim: Simulator) -> None:
+def test_leaving_a_with_block_with_views_out_is_reported(sim: Simulator) -> None:
     with pytest.raises(LayoutInUse), hipplan.apply(PLAN, runtime="sim") as layout:
         array = numpy.asarray(layout["staging"])
     del array
@@ -102,7 +102,7 @@ def test_an_error_of_the_body_is_not_hidden_by_views(sim: Simulator) -> None:
     layout.close()
 
 
-def test_nobody_can_look_at_a_closed_layout(sim: Simulator) -> None:
+def test_a_closed_layout_refuses_views(sim: Simulator) -> None:
     layout = hipplan.apply(PLAN, runtime="sim")
     piece = layout["staging"]
     layout.close()
@@ -279,7 +279,7 @@ def test_a_view_of_a_layout_that_was_dropped_keeps_its_memory(look: Any, sim: Si
     assert sim.alive() == set()
 
 
-def test_a_layout_that_was_dropped_has_given_back_what_nobody_looks_at(sim: Simulator) -> None:
+def test_a_dropped_layout_has_freed_memory_without_views(sim: Simulator) -> None:
     piece = hipplan.apply(DROPPED, runtime="sim")["p"]
     assert sim.alive() == set()
     with pytest.raises(BufferError, match="'p' is closed"):

@@ -70,7 +70,7 @@ def send(link: socket.socket, packets: Sequence[Packet]) -> None:
         [head(2, 1), b"J{}", b"closed"],
     ],
 )
-def test_a_message_that_is_none_is_the_end_of_its_rank(ends: Any, packets: Sequence[Packet]) -> None:
+def test_a_message_that_is_invalid_is_the_end_of_its_rank(ends: Any, packets: Sequence[Packet]) -> None:
     mesh, link = ends
     opened = descriptors()
     send(link, packets)
@@ -140,7 +140,7 @@ def programs() -> AllRanks:
         {"region": 7},
     ],
 )
-def test_what_a_rank_says_of_its_memory_is_looked_at(lie: dict[str, Any]) -> None:
+def test_a_rank_s_offer_is_checked(lie: dict[str, Any]) -> None:
     from pydantic import TypeAdapter
 
     offers = TypeAdapter(Offer)

@@ -139,7 +139,7 @@ def test_fill_takes_all_but_the_reserve(name: str, machine: str, ranks: int, wri
 
 
 @pytest.mark.parametrize("name", ["Llama-3-70B", "Mixtral-8x7B", "Qwen3-8B"])
-def test_what_is_missing_is_told_to_the_byte(name: str, write: Write) -> None:
+def test_what_is_missing_is_reported_to_the_byte(name: str, write: Write) -> None:
     """With so many bytes more it fits, and with one less it does not."""
     model = read_model(str(write(PUBLISHED[name][0])), 1)
     machine = load_machine("h200-1")
@@ -162,14 +162,14 @@ def test_what_is_missing_is_told_to_the_byte(name: str, write: Write) -> None:
         fitted(model, with_memory(2**33 + missing - 1), 2**34, reserve)
 
 
-def test_memory_that_nobody_knows_is_told(write: Write) -> None:
+def test_unknown_memory_sizes_are_reported(write: Write) -> None:
     machine = load_machine("h200-1")
     unknown = machine.model_copy(update={"devices": [machine.devices[0].model_copy(update={"memory": None})]})
     with pytest.raises(MachineError, match=r"HP301.*nobody can say what fits"):
         fitted(read_model(str(write(QWEN)), 1), unknown, None, Reserve())
 
 
-def test_too_few_devices_are_told(write: Write) -> None:
+def test_too_few_devices_are_reported(write: Write) -> None:
     with pytest.raises(MachineError, match="HP310"):
         fitted(read_model(str(write(QWEN)), 8), load_machine("h200-4"), None, Reserve())
 
@@ -318,13 +318,13 @@ def test_heads_that_cannot_be_split_are_refused(ranks: int, write: Write) -> Non
         (PUBLISHED["Qwen3-30B-A3B"][0] | {"mlp_only_layers": [0]}, "HP421(?s:.*)no experts"),
     ],
 )
-def test_a_config_that_is_wrong_says_so(config: Any, message: str, write: Write) -> None:
+def test_a_config_that_is_wrong_reports_it(config: Any, message: str, write: Write) -> None:
     with pytest.raises(PlanError, match=message) as caught:
         read_model(str(write(config)), 1)
     assert caught.value.exit_code == 2
 
 
-def test_a_config_that_is_not_there_says_so(tmp_path: Path) -> None:
+def test_a_config_that_is_not_there_reports_it(tmp_path: Path) -> None:
     for given in (tmp_path, tmp_path / "none.json"):
         with pytest.raises(PlanError, match="HP405"):
             read_model(str(given), 1)

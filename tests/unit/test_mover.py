@@ -169,7 +169,7 @@ def test_columns_of_any_width_arrive(row: int, parts: int, sim: Simulator, tmp_p
 
 
 @pytest.mark.parametrize("left", [0, 5 * MIB, 16 * MIB - 1])
-def test_a_file_cut_short_while_copies_are_under_way_rolls_back(left: int, sim: Simulator, tmp_path: Path) -> None:
+def test_a_file_truncated_during_copies_rolls_back(left: int, sim: Simulator, tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_bytes(bytes(16 * MIB))
     document = two_buffers(16 * MIB) | {"contents": {"b0": {"file": str(path)}, "b1": {"file": str(path)}}}
@@ -213,9 +213,7 @@ def many_lanes(sim: Simulator, folder: Path) -> Iterator[tuple[Layout, Callable[
 
 
 @pytest.mark.parametrize("forever", ["", "+"])
-def test_whichever_call_of_many_threads_fails_it_is_told_and_all_have_ended(
-    forever: str, sim: Simulator, tmp_path: Path
-) -> None:
+def test_a_failure_in_any_thread_is_reported_after_all_have_ended(forever: str, sim: Simulator, tmp_path: Path) -> None:
     with many_lanes(sim, tmp_path) as (layout, loading, data):
         for n in count(1):
             sim.runtime.arm_faults(f"*@{n}{forever}=hipErrorUnknown")
@@ -231,7 +229,7 @@ def test_whichever_call_of_many_threads_fails_it_is_told_and_all_have_ended(
         assert [read(sim, layout, f"b{device}") for device in (0, 1)] == [data, data]
 
 
-def test_whichever_call_fails_when_more_is_pinned_the_layout_stays_as_it_was(sim: Simulator, tmp_path: Path) -> None:
+def test_whichever_call_fails_when_more_is_pinned_the_layout_stays_unchanged(sim: Simulator, tmp_path: Path) -> None:
     data = RNG.bytes(6 * MIB)
     (tmp_path / "f").write_bytes(data)
     with hipplan.apply(two_buffers(len(data)), runtime="sim") as layout:

@@ -124,7 +124,7 @@ def test_what_an_interrupted_save_had_queued_is_not_written_later(layout: hippla
         assert victim.read_bytes() == b"precious"
 
 
-def test_what_there_is_not_has_no_bytes(layout: hipplan.Layout, tmp_path: Path) -> None:
+def test_missing_objects_have_no_bytes(layout: hipplan.Layout, tmp_path: Path) -> None:
     acts: list[Callable[[], object]] = [
         lambda: layout.fill("nope", 1),
         lambda: layout.load("nope", tmp_path),

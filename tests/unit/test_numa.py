@@ -69,7 +69,7 @@ def test_what_moves_bytes_is_near_its_device_where_that_is_known() -> None:
     assert pinned == [2, -1]
 
 
-def test_a_node_that_nobody_knows_is_a_warning() -> None:
+def test_an_unknown_numa_node_is_a_warning() -> None:
     program = hipplan.compile(hipplan.load(plan(**NEAR)), on_nodes(0, None))
 
     assert [(warning.code, warning.summary.split("'")[1]) for warning in program.warnings] == [
@@ -118,7 +118,7 @@ def test_every_page_is_read_back(sim: Simulator) -> None:
 
 
 @needs_nodes
-def test_pages_on_another_node_are_told(sim: Simulator) -> None:
+def test_pages_on_another_node_are_reported(sim: Simulator) -> None:
     with hipplan.apply(plan(p=NEAR["p"]), runtime="sim", machine=on_nodes(None, NOWHERE)) as layout:
         touch(layout, "p")
         (wrong,) = layout.verify().mismatches()
@@ -132,7 +132,7 @@ def test_a_node_that_is_not_there_rolls_back_what_is_bound_to_it(sim: Simulator)
     assert sim.alive() == set()
 
 
-def test_what_moves_bytes_is_made_all_the_same(sim: Simulator) -> None:
+def test_the_staging_memory_is_made_in_any_case(sim: Simulator) -> None:
     document = plan(b={"kind": "device", "size": 4096}) | {"contents": {"b": {"value": 1}}}
     with hipplan.apply(document, runtime="sim", machine=on_nodes(NOWHERE, NOWHERE)) as layout:
         assert not layout.verify().mismatches()
@@ -148,7 +148,7 @@ def test_pinned_and_registered_memory_is_as_large_as_asked(size: int, sim: Simul
         assert {layout[name].nbytes for name in buffers} == {size}
 
 
-def test_a_profile_tells_the_node(tmp_path: Path) -> None:
+def test_a_profile_reports_the_node(tmp_path: Path) -> None:
     path = tmp_path / "m.yaml"
     path.write_text(hipplan.machines.profiles.to_yaml(on_nodes(1, None)))
     again = load_machine(path)

@@ -231,7 +231,7 @@ def test_sealed_and_moved_and_unsealed(sim: Simulator) -> None:
         assert [of_driver(layout, f"r[{number}]") for number in (0, 3)] == [["rw", "r"], ["r", "rw"]]
 
 
-def test_an_update_changes_rights_part_by_part_and_says_so(sim: Simulator) -> None:
+def test_an_update_changes_rights_part_by_part_and_reports_it(sim: Simulator) -> None:
     alike = plan({"gpu.*": "r"})
     with hipplan.apply(alike, runtime="sim") as layout:
         told = str(layout.update(plan(OWNERS)))

@@ -79,7 +79,7 @@ def allowed(layout_plan: Any, base: int) -> list[tuple[int, int, tuple[int, int]
 
 
 @pytest.mark.parametrize("what", UNEQUAL)
-def test_every_mapping_gets_its_rights_and_nobody_more_at_any_time(what: str, release: str, sim: Simulator) -> None:
+def test_every_mapping_gets_its_rights_and_never_more(what: str, release: str, sim: Simulator) -> None:
     source = UNEQUAL[what]
     exceeded: list[Any] = []
 
@@ -173,7 +173,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_cannot_be_had_is_refused_with_the_release_and_the_way_around(what: str) -> None:
+def test_impossible_rights_are_refused_with_the_release_and_a_workaround(what: str) -> None:
     source, why = REFUSED[what]
     source["reservations"]["r"]["size"] = "16GiB"
     with pytest.raises(MachineError) as caught:
@@ -266,7 +266,7 @@ def test_mappings_of_different_sizes_have_the_same_rights_in_attached_processes(
     held.holdable(hipplan.compile(source, machine("7.15.0")))
 
 
-def test_mappings_that_no_device_may_write_are_alike_whatever_attached_says() -> None:
+def test_attached_makes_no_difference_for_mappings_that_no_device_may_write() -> None:
     source = plan(("4MiB", {"gpu.0": "r"}, ""), ("2MiB", {"gpu.0": "r"}, ""))
     source["reservations"]["r"]["mappings"][0]["attached"] = "rw"
     held.holdable(hipplan.compile(source, machine("7.2.53211")))

@@ -47,7 +47,7 @@ def test_every_shipped_profile_is_tested_here() -> None:
 
 
 @pytest.mark.parametrize("name", machine_names())
-def test_a_figure_has_a_source_or_is_said_to_be_unknown(name: str) -> None:
+def test_a_figure_has_a_source_or_is_reported_to_be_unknown(name: str) -> None:
     machine = load_machine(name)
     sources = {note.figure for note in machine.sources}
     if sources & {"all", "devices"}:
@@ -145,7 +145,7 @@ def test_a_profile_reads_back_from_its_own_yaml(machine: Machine, tmp_path_facto
     assert load_machine(path) == machine
 
 
-def test_differences_are_told_by_figure() -> None:
+def test_differences_are_reported_by_figure() -> None:
     found = diff(load_machine("sim-2"), load_machine("sim-2-unlinked"))
 
     assert found == [("links.0.1", "xgmi,1", None), ("links.1.0", "xgmi,1", None)]

@@ -31,7 +31,7 @@ def test_each_rank_has_its_own_values() -> None:
     assert [load(text, rank).objects.buffers["b"].spec.size for rank in range(4)] == [401, 1411, 2402, 3412]
 
 
-def test_by_itself_a_process_is_the_only_rank() -> None:
+def test_without_a_group_a_process_is_the_only_rank() -> None:
     plan = hipplan.load("hipplan: 1\nranks: {}\nbuffers: {b: {kind: pinned, size: $(ranks * 4096 + rank)}}")
     assert plan.objects.buffers["b"].spec.size == 4096
 

@@ -116,7 +116,7 @@ def test_what_is_not_one_handle_is_refused(name: str, message: str, layout: hipp
     assert layout.leases == 0
 
 
-def test_a_driver_that_refuses_is_told(layout: hipplan.Layout) -> None:
+def test_a_driver_that_refuses_is_reported(layout: hipplan.Layout) -> None:
     layout.runtime.arm_faults("hipMemGetHandleForAddressRange@1=hipErrorOutOfMemory")
     before = len(list(Path("/proc/self/fd").iterdir()))
     with pytest.raises(hipplan.ApplyError, match="hipErrorOutOfMemory") as caught:

@@ -188,7 +188,7 @@ def test_what_a_region_cannot_be(region: dict[str, Any], code: str) -> None:
     assert codes({"r": region}) == [code]
 
 
-def test_a_device_part_that_meets_tensors_without_device_is_told() -> None:
+def test_a_device_part_that_meets_tensors_without_device_is_reported() -> None:
     region = {
         "devices": ["gpu.*"],
         "size": "8KiB",

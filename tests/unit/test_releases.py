@@ -115,7 +115,7 @@ def accesses(layout: Layout) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=lambda path: path.stem)
-def test_every_plan_is_applied_verified_and_given_back(plan: Path, release: Simulator) -> None:
+def test_every_plan_is_applied_verified_and_freed(plan: Path, release: Simulator) -> None:
     free = [release.runtime.memory_info(device) for device in (0, 1)]
     if not shares_rights(release) and plan.stem in SHARED_RIGHTS:
         with pytest.raises(MachineError, match="cannot both have access"):

@@ -103,7 +103,7 @@ def somebody_at(sim: Simulator, address: int) -> Iterator[None]:
 
 
 @not_under_tsan
-def test_addresses_that_hip_places_elsewhere_are_given_back(layout: Layout, sim: Simulator) -> None:
+def test_addresses_that_hip_places_elsewhere_are_freed(layout: Layout, sim: Simulator) -> None:
     with somebody_at(sim, BASE + 6 * MIB):
         before = sim.alive()
         with pytest.raises(
@@ -116,7 +116,7 @@ def test_addresses_that_hip_places_elsewhere_are_given_back(layout: Layout, sim:
         assert layout.drift() == []
 
 
-def test_shrinking_a_reservation_gives_back_memory_that_nothing_maps_any_more(layout: Layout) -> None:
+def test_shrinking_a_reservation_frees_memory_that_nothing_maps_any_more(layout: Layout) -> None:
     layout.shrink("twice", by="4MiB")
     assert "other" in layout  # mapped once more
     layout.shrink("twice", by="4MiB")
@@ -162,7 +162,7 @@ def test_remap_without_the_bytes_copies_nothing(layout: Layout, sim: Simulator) 
     assert "~ allocation part.0: is recreated, 2MiB, with its bytes" in str(again)
 
 
-def test_remap_of_memory_that_nobody_may_read_or_that_is_mapped_twice(layout: Layout, sim: Simulator) -> None:
+def test_remap_of_memory_without_read_access_or_with_two_mappings(layout: Layout, sim: Simulator) -> None:
     first = layout["twice[0]"].address or 0
     sim.write(first, b"here")
     layout.remap("twice[1]")  # one memory, two places
@@ -170,7 +170,7 @@ def test_remap_of_memory_that_nobody_may_read_or_that_is_mapped_twice(layout: La
     assert layout.drift() == []
 
 
-def test_what_somebody_looks_at_is_not_made_anew(layout: Layout) -> None:
+def test_memory_with_views_is_not_recreated(layout: Layout) -> None:
     view = layout["cache.head"].__dlpack__(max_version=(1, 0))
     with pytest.raises(LayoutInUse, match=r"'cache.head'"):
         layout.remap("cache")
@@ -242,14 +242,14 @@ def test_a_seal_is_for_what_was_named_and_an_update_takes_it_away(layout: Layout
         (lambda layout: layout.shrink("full", by="1 parsec"), "is not a unit"),
     ],
 )
-def test_what_cannot_be_is_said(act: Any, says: str, layout: Layout) -> None:
+def test_impossible_remaps_are_refused(act: Any, says: str, layout: Layout) -> None:
     with pytest.raises(ApplyError) as caught:
         act(layout)
     assert caught.value.diagnostics[0].code == "HP420"
     assert says in str(caught.value)
 
 
-def test_imported_memory_is_not_made_anew(layout: Layout, sim: Simulator) -> None:
+def test_imported_memory_is_not_recreated(layout: Layout, sim: Simulator) -> None:
     shared = {"hipplan": 1, "allocations": {"mine": {"size": "2MiB", "shareable": "posix_fd"}}}
     import_it = {
         "hipplan": 1,

@@ -51,7 +51,7 @@ def test_a_runtime_before_6_1_is_too_old() -> None:
 
 
 @pytest.mark.skipif(not has(OLD), reason=f"{OLD} (Debian's libamdhip64-5) is not installed")
-def test_amd_with_an_old_library_alone_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_amd_with_an_old_library_alone_reports_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libraries, "_amd_candidates", lambda: iter(["libamdhip64.so.77", OLD]))
 
     assert "is HIP 5." in refused("amd")
@@ -202,7 +202,7 @@ except RuntimeUnavailable as error:
         ("an empty file", "file too short"),
     ],
 )
-def test_what_is_wrong_with_rocm_path_s_library_is_said(kind: str, said: str, tmp_path: Path) -> None:
+def test_what_is_wrong_with_rocm_path_s_library_is_reported(kind: str, said: str, tmp_path: Path) -> None:
     library = rocm(tmp_path)
     match kind:
         case "a link that leads nowhere":
@@ -272,7 +272,7 @@ except RuntimeUnavailable as error:
 
 
 @pytest.mark.parametrize("wanted", ["sim", "auto"])
-def test_a_forked_child_is_told_that_it_is_one(wanted: str) -> None:
+def test_a_forked_child_gets_an_error_that_says_so(wanted: str) -> None:
     """And gets no simulator instead of the devices that it may not use."""
     script = f"""
 import os, sys, warnings
@@ -343,7 +343,7 @@ def test_a_fault_rule_that_cannot_be_read_is_refused(rules: str, sim: Simulator)
         sim.runtime.arm_faults(rules)
 
 
-def test_a_call_that_pauses_goes_on_when_it_is_let_go_and_not_at_a_signal(sim: Simulator, tmp_path: Path) -> None:
+def test_a_paused_call_continues_when_released_and_not_at_a_signal(sim: Simulator, tmp_path: Path) -> None:
     order: list[str] = []
     before = signal.signal(signal.SIGUSR1, lambda number, frame: None)
 
@@ -361,7 +361,7 @@ def test_a_call_that_pauses_goes_on_when_it_is_let_go_and_not_at_a_signal(sim: S
     assert order == ["let go", "made"]
 
 
-def test_a_pause_whose_fifo_has_gone_is_none(sim: Simulator, tmp_path: Path) -> None:
+def test_a_pause_without_its_fifo_does_not_wait(sim: Simulator, tmp_path: Path) -> None:
     """Nobody could end it."""
     pause = Pause(tmp_path, "hipMalloc@1")
     sim.runtime.arm_faults(pause.rule)
@@ -416,13 +416,13 @@ def test_a_simulator_by_path_is_the_machine_that_is_asked_for(sim: Simulator, tm
     assert in_a_process_of_its_own(by_variable, HIPSIM_LIBRARY=str(other)) == str(other)
 
 
-def test_a_simulator_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_simulator_that_is_not_there_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HIPSIM_LIBRARY", "/no/such/libhipsim.so")
 
     assert "HIPSIM_LIBRARY names no file" in refused("sim", code=2)
 
 
-def test_the_simulator_becomes_a_machine_whose_links_nobody_knows(sim: Simulator) -> None:
+def test_the_simulator_becomes_a_machine_with_unknown_links(sim: Simulator) -> None:
     devices = [{"name": "a", "memory": "64GiB"}, {"name": "b", "memory": "64GiB"}]
     unknown = Machine.model_validate({"name": "box", "devices": devices, "meshes": [{"devices": [0, 1]}]})
 
@@ -441,7 +441,7 @@ def test_the_granularity_of_host_memory_is_measured_where_there_is_such_memory(s
     assert told == [4096, None]
 
 
-def test_only_who_has_layouts_open_is_told_to_close_them(sim: Simulator) -> None:
+def test_the_hint_to_close_layouts_needs_open_layouts(sim: Simulator) -> None:
     large = Machine.model_validate({"name": "large", "devices": [{"name": "a"}] * 65})
     with pytest.raises(RuntimeUnavailable, match="the simulator knows devices 0 to 63") as wrong:
         runtimes.choose("sim", large)

@@ -53,7 +53,7 @@ def told(data: dict[str, Any]) -> list[str]:
     return [warning.code for warning in hipplan.load(data).warnings]
 
 
-def test_contents_are_in_and_nobody_may_write(sim: Simulator) -> None:
+def test_sealed_memory_has_its_contents_and_no_device_may_write(sim: Simulator) -> None:
     with hipplan.apply(plan(), runtime="sim") as layout:
         assert rights(layout, "r[0]") == rights(layout, "r[1]") == ["r", "r"]
         assert bytes_of(sim, layout, "r") == [7]
@@ -69,7 +69,7 @@ def test_contents_are_in_and_nobody_may_write(sim: Simulator) -> None:
     assert sim.alive() == set()
 
 
-def test_unseal_gives_back_what_the_plan_says(sim: Simulator) -> None:
+def test_unseal_frees_what_the_plan_says(sim: Simulator) -> None:
     with hipplan.apply(plan(), runtime="sim") as layout:
         assert str(layout.unseal("r")) == "~ region r: access (gpu.0: r, gpu.1: r, sealed) -> (gpu.0: rw, gpu.1: r)"
         assert rights(layout, "r[1]") == ["rw", "r"]
@@ -133,7 +133,7 @@ def test_a_seal_is_true_or_false(wrong: Any) -> None:
         hipplan.load(plan(seal=wrong))
 
 
-def test_other_words_for_it_are_told_its_name() -> None:
+def test_other_words_for_seal_are_answered_with_its_name() -> None:
     data = plan()
     data["regions"]["r"]["frozen"] = data["regions"]["r"].pop("seal")
     with pytest.raises(hipplan.PlanError, match=r"HP101(?s:.*)write seal:"):
@@ -160,7 +160,7 @@ def test_a_failure_of_contents_or_of_the_seal_rolls_all_back(sim: Simulator, tmp
     assert sim.alive() == before
 
 
-def test_the_seals_come_last_and_are_told_as_steps(sim: Simulator) -> None:
+def test_the_seals_come_last_and_are_reported_as_steps(sim: Simulator) -> None:
     seen: list[Step] = []
     done: list[tuple[int, int]] = []
     program = prepare(load(plan()), choose("sim"), None)

@@ -386,7 +386,7 @@ def test_an_update_cannot_change_what_sleeps(layout: Layout) -> None:
         assert layout.program is before
 
 
-def test_an_update_takes_away_what_sleeps_with_its_copy(layout: Layout, sim: Simulator) -> None:
+def test_an_update_removes_sleeping_memory_with_its_copy(layout: Layout, sim: Simulator) -> None:
     layout.sleep(["weights", "twice"])
     allocations = {name: one for name, one in PLAN["allocations"].items() if name != "part"}
     less = {"allocations": allocations, "regions": {"cache": PLAN["regions"]["cache"]}, "contents": {}}
@@ -459,7 +459,7 @@ def test_callbacks_come_before_it_goes_and_after_it_came_back(layout: Layout, to
     assert told.calls == [("unmap", ("cache", "twice"), False), ("map", ("cache", "twice"), False)]
 
 
-def test_what_an_update_took_away_is_not_told_of(layout: Layout, told: Told) -> None:
+def test_on_map_is_not_called_for_memory_that_an_update_removed(layout: Layout, told: Told) -> None:
     layout.sleep("cache", on_map=told.on_map)
     layout.update(PLAN | {"regions": {"weights": PLAN["regions"]["weights"]}})
     layout.wake()
@@ -468,7 +468,7 @@ def test_what_an_update_took_away_is_not_told_of(layout: Layout, told: Told) -> 
     assert told.calls == []
 
 
-def test_a_sleep_that_failed_tells_that_it_is_there(layout: Layout, told: Told, sim: Simulator) -> None:
+def test_a_failed_sleep_calls_on_map(layout: Layout, told: Told, sim: Simulator) -> None:
     sim.runtime.arm_faults("hipMemUnmap@3=hipErrorUnknown")  # the first is the probe's
     with pytest.raises(ApplyError, match=r"HP401"):
         layout.sleep("cache", on_unmap=told.on_unmap, on_map=told.on_map)
@@ -600,7 +600,7 @@ def test_a_file_that_cannot_be_written_or_read_changes_nothing(layout: Layout, t
     assert layout.drift() == []
 
 
-def test_a_checksum_tells_of_bytes_that_have_changed(layout: Layout, tmp_path: Path) -> None:
+def test_a_checksum_detects_changed_bytes(layout: Layout, tmp_path: Path) -> None:
     file = tmp_path / "copy.bin"
     layout.sleep(["cache", "weights"], to=file, checksum=True)
     layout.sleep("twice", checksum=True)

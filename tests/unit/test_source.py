@@ -129,7 +129,7 @@ def test_a_byte_order_mark_at_the_start_is_no_mistake_and_no_column() -> None:
         ("a: -1e400\n", "HP012", 1, 4),
     ],
 )
-def test_bad_input_is_told_at_its_place(text: str | bytes, code: str, line: int, column: int) -> None:
+def test_bad_input_is_reported_at_its_place(text: str | bytes, code: str, line: int, column: int) -> None:
     first = refused(text)[0]
 
     assert first.code == code
@@ -241,6 +241,6 @@ def test_what_stands_under_a_second_key_of_a_name_is_read_too_and_is_found_where
     ]  # fmt: skip
 
 
-def test_a_key_that_stands_twice_beside_one_that_is_no_word_is_no_traceback() -> None:
+def test_a_duplicate_key_beside_a_key_that_is_not_text_is_an_error() -> None:
     with pytest.raises(PlanError, match=r"HP005(.|\n)*HP011|HP011(.|\n)*HP005"):
         load_yaml("[1, 2]: 0\na: {b: 1}\na: {c: 1}\n")

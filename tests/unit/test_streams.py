@@ -140,7 +140,7 @@ def test_a_transfer_holds_its_memory_until_it_is_done(layout: hipplan.Layout) ->
     layout.remap("r")
 
 
-def test_the_memory_is_free_again_though_nobody_waited(layout: hipplan.Layout) -> None:
+def test_the_memory_is_freed_without_a_wait(layout: hipplan.Layout) -> None:
     layout.fill("r.x", 1, stream="copy")
     layout.remap("r")
 
@@ -269,7 +269,7 @@ def test_only_streams_of_the_layout_are_taken(layout: hipplan.Layout) -> None:
         layout.copy("a", "b", stream=other["copy"])  # type: ignore[call-overload]
 
 
-def test_a_stream_that_was_made_anew_is_another(layout: hipplan.Layout) -> None:
+def test_a_recreated_stream_is_another_one(layout: hipplan.Layout) -> None:
     old = layout["copy"]
     layout.update(PLAN | {"streams": {"copy": {"device": "gpu.1"}}})
     with pytest.raises(hipplan.ApplyError, match="recreated"):
@@ -288,7 +288,7 @@ def test_a_failure_surfaces_at_wait_each_time(layout: hipplan.Layout) -> None:
     assert layout.leases == 0
 
 
-def test_a_failure_that_nobody_waited_for_is_logged(layout: hipplan.Layout, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_without_a_wait_is_logged(layout: hipplan.Layout, caplog: pytest.LogCaptureFixture) -> None:
     layout.runtime.arm_faults("hipEventQuery@1=hipErrorIllegalAddress")
     with caplog.at_level(logging.ERROR, "hipplan"):
         layout.fill("a", 1, stream="copy")
@@ -322,7 +322,7 @@ def test_a_forked_child_does_not_wait_for_it(layout: hipplan.Layout) -> None:
     transfer.wait()
 
 
-def test_an_event_that_cannot_be_given_back_is_told_of(layout: hipplan.Layout) -> None:
+def test_an_event_that_cannot_be_freed_is_reported(layout: hipplan.Layout) -> None:
     layout.runtime.arm_faults("hipEventDestroy@1=hipErrorUnknown")
     layout.fill("a", 1, stream="copy").wait()
     (line,) = _core.take_leaks()

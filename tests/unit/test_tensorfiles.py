@@ -153,7 +153,7 @@ def test_arrays_that_no_tensor_is_like(array: Any, tmp_path: Path) -> None:
     assert refused(tmp_path / "a.npy").code == "HP421"
 
 
-def test_what_is_no_regular_file_is_told_and_not_waited_for(tmp_path: Path) -> None:
+def test_what_is_no_regular_file_is_reported_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.bin")
     (tmp_path / "folder.bin").mkdir()
 
@@ -218,7 +218,7 @@ def test_what_does_not_fit(more: dict[str, Any], summary: str, hint: str, tmp_pa
     ("size", "at", "good"),
     [(8, None, True), (7, None, False), (9, None, False), (7, 0, True), (4, 4, True), (5, 4, False), (1, 9, False)],
 )
-def test_bytes_are_as_many_as_are_wanted_or_begin_where_it_is_said(
+def test_bytes_are_as_many_as_are_wanted_or_begin_where_it_is_reported(
     size: int, at: int | None, good: bool, tmp_path: Path
 ) -> None:
     (tmp_path / "raw.bin").write_bytes(bytes(8))
@@ -229,7 +229,7 @@ def test_bytes_are_as_many_as_are_wanted_or_begin_where_it_is_said(
             rows(tmp_path / "raw.bin", size=size, at=at)
 
 
-def test_a_missing_file_is_told_with_the_place_where_it_was_looked_for() -> None:
+def test_a_missing_file_is_reported_with_its_path() -> None:
     with pytest.raises(FileProblem, match=r"none\.bin cannot be read") as caught:
         rows(Path("none.bin"), size=1)
     assert caught.value.hint == f"its absolute path is {Path.cwd() / 'none.bin'}"

@@ -93,7 +93,7 @@ def test_no_room_is_a_null_pointer(pool: Any) -> None:
     allocator.free(whole)
 
 
-def test_what_was_not_given_out_is_not_taken_back(pool: Any) -> None:
+def test_unknown_pointers_are_not_freed(pool: Any) -> None:
     allocator = Allocator(pool)
     block = allocator.malloc(4 * KIB) or 0
     for wrong in (0, block + 512, block - 512, 2**63):

@@ -226,7 +226,7 @@ def test_additions_come_first_and_what_goes_goes_last(sim: Simulator, tmp_path: 
         assert asked.index("hipHostFree") > max(n for n, call in enumerate(asked) if call == "hipMemGetAccess")
 
 
-def test_what_somebody_looks_at_neither_goes_nor_moves(sim: Simulator, tmp_path: Path) -> None:
+def test_memory_with_views_is_neither_removed_nor_moved(sim: Simulator, tmp_path: Path) -> None:
     without = {key: value for key, value in TWO.items() if key != "buffers"}
     with hipplan.apply(TWO, runtime="sim") as layout:
         array = numpy.asarray(layout["staging"])
@@ -325,7 +325,7 @@ def test_renamed_devices_are_the_same_devices(sim: Simulator, tmp_path: Path) ->
         assert layout["a"].resource.device == "left"
 
 
-def test_names_that_become_other_devices_are_told_with_their_numbers() -> None:
+def test_names_that_become_other_devices_are_reported_with_their_numbers() -> None:
     def program(first: int, holder: str) -> dict[str, Any]:
         return {
             "hipplan": 1,
@@ -458,7 +458,7 @@ def test_after_a_roll_back_everybody_may_look_again(sim: Simulator) -> None:
         assert numpy.asarray(piece).shape == numpy.asarray(layout["staging"]).shape == (MIB,)
 
 
-def test_new_addresses_and_bytes_that_do_not_move_are_told(sim: Simulator) -> None:
+def test_new_addresses_and_bytes_that_do_not_move_are_reported(sim: Simulator) -> None:
     def plan(reserve: str, first: int) -> dict[str, Any]:
         tensors = {"a": {"dtype": "f32", "shape": [first]}, "b": {"dtype": "f32", "shape": [64]}}
         region = {"size": "4MiB", "reserve": reserve, "chunk": "2MiB", "tensors": tensors}
@@ -477,7 +477,7 @@ def test_new_addresses_and_bytes_that_do_not_move_are_told(sim: Simulator) -> No
         assert str(layout.update(refilled)).splitlines()[-1] == "~ tensor k.b: lies at +256B, was at +16KiB"
 
 
-def test_a_layout_that_could_not_be_put_back_is_read_back_and_closed_but_not_changed(sim: Simulator) -> None:
+def test_a_layout_that_could_not_be_restored_is_read_back_and_closed_but_not_changed(sim: Simulator) -> None:
     def plan(right: str) -> dict[str, Any]:
         access = {"gpu.0": "rw", "gpu.1": right}
         mappings = [{"allocation": "a", "access": access}]
@@ -501,7 +501,7 @@ def test_a_layout_that_could_not_be_put_back_is_read_back_and_closed_but_not_cha
     assert sim.alive() == set()
 
 
-def test_what_an_earlier_change_left_over_is_given_back_by_the_next(
+def test_what_an_earlier_change_left_over_is_freed_by_the_next(
     sim: Simulator, caplog: pytest.LogCaptureFixture
 ) -> None:
     plan: dict[str, Any] = {"hipplan": 1, "buffers": {"s": {"kind": "pinned", "size": "1MiB"}}}

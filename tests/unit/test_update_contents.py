@@ -209,7 +209,7 @@ def test_what_a_mapping_did_not_map_is_filled(was: Any, now: Any, filled: list[l
         assert [bytes_of(layout, name) for name in BOTH] == filled
 
 
-def test_contents_where_none_were_are_told_and_make_nothing(sim: Simulator) -> None:
+def test_contents_where_none_were_are_reported_and_make_nothing(sim: Simulator) -> None:
     buffers = {"a": {"kind": "device", "size": 4096}}
     with hipplan.apply(plan({}, buffers=buffers), runtime="sim") as layout:
         alive = sim.alive()

@@ -261,7 +261,7 @@ def test_the_cpu_may_look_at_device_memory_that_a_machine_shows_it(sim: Simulato
         assert numpy.asarray(layout["told[0]"]).flags.writeable is False
 
 
-def test_whose_memory_a_runtime_gives() -> None:
+def test_the_device_type_of_a_runtime_s_memory() -> None:
     assert family_of("/x/libhipcuda.so") == "cuda"
     assert family_of("/x/libhipsim.so") == "sim"
     assert family_of("/opt/rocm/lib/libamdhip64.so.7") == "amd"
@@ -284,7 +284,7 @@ def test_a_piece_says_what_it_is(layout: Layout) -> None:
 
 
 @pytest.mark.parametrize(("visible", "may_look"), [((True, False), False), ((True, True), True)])
-def test_the_cpu_looks_at_a_region_only_if_all_its_devices_are_host_visible(
+def test_the_cpu_views_a_region_only_if_all_its_devices_are_host_visible(
     visible: tuple[bool, bool], may_look: bool
 ) -> None:
     machine = hipplan.machine("sim-2")
@@ -339,7 +339,7 @@ def test_a_piece_over_several_devices_names_them_all_and_no_one_of_them(sim: Sim
             assert "on gpu.0, gpu.1: " in repr(piece)
 
 
-def test_a_piece_names_what_holds_it_and_whom_a_view_is_for(layout: Layout) -> None:
+def test_a_piece_names_its_devices_and_the_device_of_its_view(layout: Layout) -> None:
     held = {name: (layout[name].devices, layout[name].device) for name in ("scratch", "staging", "table", "told[0]")}
 
     assert held == {

@@ -57,7 +57,7 @@ def test_device_memory_is_never_taken_for_the_cpus(sim: Simulator) -> None:
         assert layout.leases == 0
 
 
-def test_a_tensor_that_outlives_the_block_is_told_of(sim: Simulator) -> None:
+def test_a_tensor_that_outlives_the_block_is_reported(sim: Simulator) -> None:
     layout = hipplan.apply(PLAN, runtime="sim")
     part = torch.from_dlpack(layout["staging"])[100:200].reshape(10, 10)
     with pytest.raises(hipplan.LayoutInUse):
