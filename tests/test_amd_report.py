@@ -24,7 +24,7 @@ from tests.conftest import ROOT, WHOLE
         ("libamdhip64.so.7", "7.2.53211", "sim-2-unlinked", "hardware"),  # as two consumer cards often are
     ],
 )
-def test_the_parts_that_tell_right_from_wrong(name: str, release: str, box: str, part: str, tmp_path: Path) -> None:
+def test_parts_with_right_and_wrong_results(name: str, release: str, box: str, part: str, tmp_path: Path) -> None:
     library = tmp_path / "rocm" / "lib" / name
     library.parent.mkdir(parents=True)
     shutil.copy(library_path(), library)

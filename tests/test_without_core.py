@@ -97,7 +97,7 @@ def test_a_simulator_is_not_in_it(bare: dict[str, str]) -> None:
     assert "name an executable program" not in done.stderr
 
 
-def test_python_reports_it_too(bare: dict[str, str]) -> None:
+def test_python_reports_the_missing_core_too(bare: dict[str, str]) -> None:
     script = "import hipplan; hipplan.compile(hipplan.load('{}'), hipplan.machine('sim-2')); hipplan.apply"
     line = [sys.executable, "-S", "-c", script.format(QUICKSTART)]
     done = subprocess.run(line, capture_output=True, text=True, timeout=600, env=bare, cwd="/")

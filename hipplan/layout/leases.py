@@ -27,7 +27,7 @@ def in_use(holders: list[_core.Leased], hint: str) -> Diagnostic:
 
 
 def being_copied(names: Iterable[str]) -> Diagnostic:
-    """HP409, while a move has these names."""
+    """HP409: the layout is in use because a move of bytes has these names."""
     moved = ", ".join(sorted({f"'{name}'" for name in names})[:5])
     return Diagnostic(
         "HP409",

@@ -1,4 +1,4 @@
-"""Whose turn it is to move bytes of a layout: its pinned memory and lanes are for one thread at a time."""
+"""One thread at a time moves bytes of a layout: all moves use the same pinned memory and lanes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from hipplan.layout.transfer import UnderWay
 
 
 class Turn:
-    """Of one layout. A thread takes it before the layout's lock, if it needs both."""
+    """A lock of one layout for moves of bytes. A thread that needs both takes it before the layout's lock."""
 
     def __init__(self, lock: threading.RLock, under_way: UnderWay) -> None:
-        """lock: the layout's. under_way: what threads of ours move, with the same pinned memory."""
+        """lock: the layout's. under_way: transfers on hipplan's own threads, which use the same pinned memory."""
         self._turn = threading.RLock()
         self._of_layout = threading.Condition(lock)
         self._under_way = under_way
@@ -24,10 +24,10 @@ class Turn:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """Waits until no other thread moves bytes; none begins before this ends.
+        """Wait until no other thread moves bytes; no other thread begins before this ends.
 
-        Raises RuntimeError in a callback of a move, and LayoutInUse where it cannot wait: the caller has the layout's
-        lock, for which the other thread may wait.
+        Raises RuntimeError in a callback of a move, and LayoutInUse if the caller holds the layout's
+        lock: the other thread may need that lock, so waiting would be a deadlock.
         """
         is_locked = self._is_locked_here()
         if is_locked and not self._turn.acquire(blocking=False):
@@ -35,7 +35,7 @@ class Turn:
         with self._turn:
             if is_locked:
                 self._turn.release()
-            if self.names:  # this very thread's, which is in on_bytes or a signal's handler
+            if self.names:  # moved by this same thread, which is in on_bytes or in a signal's handler
                 raise RuntimeError("bytes are being copied already: this cannot begin during a copy")
             self._under_way.wait_for_threads()
             yield
@@ -43,6 +43,6 @@ class Turn:
     def _is_locked_here(self) -> bool:
         try:
             self._of_layout.notify(0)
-        except RuntimeError:  # this thread has not got the lock
+        except RuntimeError:  # this thread does not hold the lock
             return False
         return True

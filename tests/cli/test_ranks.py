@@ -40,7 +40,7 @@ def test_ranks_that_are_not_checked_are_counted(hipplan: Run, tmp_path: Path) ->
     assert "only the first" not in hipplan("validate", plan, "--ranks", 1024).stderr
 
 
-def test_a_plan_that_is_checked_for_one_rank_alone_reports_it(hipplan: Run, plan: Path) -> None:
+def test_a_plan_checked_for_one_rank_is_marked_as_such(hipplan: Run, plan: Path) -> None:
     plan.write_text(PLAN.replace("{per_node: 2}", "{}"))
     assert "only one rank is checked; --ranks checks more" in hipplan("validate", plan).stderr
     for arguments in (("--ranks", 1), ("-q",)):

@@ -73,7 +73,7 @@ def test_the_report_reports_each_resource(hipplan: Run) -> None:
     assert "torn down: 13 of 13 objects released, nothing leaked" in done.stdout
 
 
-def test_the_report_reports_which_selector_matched_what_under_the_visibility_variables(
+def test_the_report_lists_what_each_selector_matched_under_the_visibility_variables(
     tmp_path: Path, hipplan: Run
 ) -> None:
     masked = {"HIP_VISIBLE_DEVICES": "1"}

@@ -58,7 +58,7 @@ def test_a_roll_back_frees_what_was_made_and_the_old_snapshot_counts(sim: Simula
     close(holdings)
 
 
-def test_what_is_freed_goes_latest_first(sim: Simulator, tmp_path: Path) -> None:
+def test_retired_objects_are_freed_latest_first(sim: Simulator, tmp_path: Path) -> None:
     for end in ("commit", "roll back"):
         holdings = nothing(sim.runtime)
         change = begin(holdings, SOME_OF_EVERYTHING, EVERYTHING)

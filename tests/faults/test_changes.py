@@ -182,7 +182,7 @@ def test_generated_plans_become_each_other(seeds: tuple[int, int], quick: Simula
             sweep(phase, calls, "hipErrorUnknown", mode)
 
 
-def test_a_machine_that_does_not_tell_what_it_is_changes_nothing(sim: Simulator) -> None:
+def test_an_update_fails_without_changes_if_the_machine_cannot_be_measured(sim: Simulator) -> None:
     with run(program_of(ONE), sim.runtime) as layout:
         before = sim.alive()
         sim.runtime.arm_faults("hipMemGetInfo@1=hipErrorUnknown")

@@ -211,7 +211,7 @@ def test_a_call_of_the_library_raises_what_is_ours(what: str, quick: Simulator, 
     quick.free_everything()
 
 
-def test_a_library_that_does_not_tell_its_version_is_no_runtime(files: dict[str, str]) -> None:
+def test_a_library_without_a_version_is_no_runtime(files: dict[str, str]) -> None:
     line = [sys.executable, "-m", "hipplan", "sim", "--fail", "hipRuntimeGetVersion@1=hipErrorUnknown", "--",
             sys.executable, "-m", "hipplan", "apply", files["plan"], "--once", "--runtime", "sim"]  # fmt: skip
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=120)

@@ -291,7 +291,7 @@ MISSING_CONES = {
 
 
 @pytest.mark.parametrize("kind", MISSING_CONES)
-def test_the_colour_blind_tell_neighbours_and_signs_apart(kind: str) -> None:
+def test_colour_blind_readers_can_distinguish_neighbours_and_signs(kind: str) -> None:
     def seen(colour: str) -> list[float]:
         parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
         return [sum(weight * part for weight, part in zip(row, parts, strict=True)) for row in MISSING_CONES[kind]]

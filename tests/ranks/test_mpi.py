@@ -84,7 +84,7 @@ def test_a_rank_that_raises_after_the_decision_is_gone_for_the_others(tmp_path: 
     assert said == [["closed", True], "of the experiment", ["closed", True], ["closed", True]]
 
 
-def test_a_group_without_mpi_reports_it(tmp_path: Path) -> None:
+def test_the_error_of_a_group_without_mpi(tmp_path: Path) -> None:
     for said in said_by_all(tmp_path, "outlive"):
         assert said == [
             "the communicator cannot be used",

@@ -45,7 +45,7 @@ def test_mapped_host_memory_reports_the_devices_own_pointer(sim: Simulator) -> N
         assert layout["private_0"].device_pointer == layout["private_0"].address
 
 
-def test_the_current_device_is_the_default_where_a_plan_reports_it(sim: Simulator) -> None:
+def test_the_current_device_is_the_default_where_a_plan_asks_for_it(sim: Simulator) -> None:
     hip = ctypes.CDLL(sim.runtime.path)
     assert hip.hipSetDevice(1) == 0
     try:

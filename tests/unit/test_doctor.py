@@ -96,7 +96,7 @@ def test_a_machine_without_any_gpu_is_good_for_the_simulator(box: Box) -> None:
     assert box.asked == []
 
 
-def test_a_good_machine_has_nothing_to_tell(box: Box) -> None:
+def test_a_good_machine_has_no_findings(box: Box) -> None:
     box.amd(2)
     report = box.report()
 

@@ -318,13 +318,13 @@ def test_heads_that_cannot_be_split_are_refused(ranks: int, write: Write) -> Non
         (PUBLISHED["Qwen3-30B-A3B"][0] | {"mlp_only_layers": [0]}, "HP421(?s:.*)no experts"),
     ],
 )
-def test_a_config_that_is_wrong_reports_it(config: Any, message: str, write: Write) -> None:
+def test_errors_of_a_wrong_config(config: Any, message: str, write: Write) -> None:
     with pytest.raises(PlanError, match=message) as caught:
         read_model(str(write(config)), 1)
     assert caught.value.exit_code == 2
 
 
-def test_a_config_that_is_not_there_reports_it(tmp_path: Path) -> None:
+def test_the_error_of_a_missing_config(tmp_path: Path) -> None:
     for given in (tmp_path, tmp_path / "none.json"):
         with pytest.raises(PlanError, match="HP405"):
             read_model(str(given), 1)

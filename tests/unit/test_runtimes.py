@@ -51,7 +51,7 @@ def test_a_runtime_before_6_1_is_too_old() -> None:
 
 
 @pytest.mark.skipif(not has(OLD), reason=f"{OLD} (Debian's libamdhip64-5) is not installed")
-def test_amd_with_an_old_library_alone_reports_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_amd_with_only_an_old_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libraries, "_amd_candidates", lambda: iter(["libamdhip64.so.77", OLD]))
 
     assert "is HIP 5." in refused("amd")
@@ -272,7 +272,7 @@ except RuntimeUnavailable as error:
 
 
 @pytest.mark.parametrize("wanted", ["sim", "auto"])
-def test_a_forked_child_gets_an_error_that_says_so(wanted: str) -> None:
+def test_a_forked_child_gets_an_error_about_the_fork(wanted: str) -> None:
     """And gets no simulator instead of the devices that it may not use."""
     script = f"""
 import os, sys, warnings
