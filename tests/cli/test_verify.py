@@ -223,7 +223,7 @@ def test_clients_that_hang_send_invalid_requests_or_read_slowly_are_dropped(
 def test_a_client_waits_without_busy_looping_while_no_descriptor_is_left(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(messages, "DEAF_S", 0.2)
+    monkeypatch.setattr(messages, "ACCEPT_PAUSE_S", 0.2)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.ExitStack() as after, messages.Server(lambda request: {"said": "yes"}) as server:
         after.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
