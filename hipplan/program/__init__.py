@@ -1,4 +1,4 @@
-"""What a plan becomes on one machine: the steps in order, without a driver.
+"""Compiles a plan for one machine: an ordered list of steps, made without calling a driver.
 
 In: a LoadedPlan and a Machine. Out: a Program, or every reason why not; and the change from one Program to another.
 Plain

@@ -1,4 +1,4 @@
-"""What advice and prefetches make of a managed buffer, piece by piece between the ends of all advised ranges."""
+"""The advice and prefetches of a managed buffer as pieces: all bytes of a piece have the same advice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOWHERE = -2
 
 @dataclass(slots=True)
 class Piece:
-    """A part of a managed buffer that all advice treats alike."""
+    """A part of a managed buffer, all of which has the same advice."""
 
     start: int
     end: int
@@ -58,7 +58,7 @@ def pieces(todo: Sequence[Advise | Prefetch], whole: int, more_ends: Iterable[in
 
 
 def changes(name: str, whole: int, before: Sequence[Advise], after: Sequence[Advise]) -> list[ChangeAdvice]:
-    """The calls that lead from one list of advice to another, each with the call that undoes it."""
+    """The calls that change one list of advice into another, each with the call that undoes it."""
     ends = {end for todo in (before, after) for piece in pieces(todo, whole) for end in (piece.start, piece.end)}
     by_range: dict[tuple[tuple[str, int], tuple[str, int]], list[ChangeAdvice]] = {}
     for old, new in zip(pieces(before, whole, ends), pieces(after, whole, ends), strict=True):
@@ -73,7 +73,7 @@ def changes(name: str, whole: int, before: Sequence[Advise], after: Sequence[Adv
 
 
 def _between(old: Piece, new: Piece) -> Iterator[tuple[tuple[str, int], tuple[str, int]]]:
-    """(advice, what takes it back) for each difference of two pieces at one place."""
+    """(new advice, advice that undoes it) for each difference of two pieces at the same offset."""
     for flag in ("read_mostly", "coarse_grain"):
         if getattr(old, flag) != getattr(new, flag):
             pair = _advice(flag), _advice(f"unset_{flag}")

@@ -16,11 +16,11 @@ from hipplan.program.parts import offer_of, with_parts
 from hipplan.program.program import Program
 
 CHECKED_MAX = 1024
-"""How many ranks are checked, one after the other: each reads the plan again."""
+"""At most this many ranks are checked, one after the other: each loads the plan again."""
 
 
 def ranks_of(plan: LoadedPlan, count: int | None) -> list[Rank]:
-    """The ranks of a group whose nodes are full, in order; at most CHECKED_MAX. count: of ranks, if given."""
+    """The ranks of a group with full nodes, in order; at most CHECKED_MAX. count: the number of ranks, if given."""
     spec = plan.plan.ranks
     if spec is None:
         return [Rank()]
@@ -33,7 +33,7 @@ def ranks_of(plan: LoadedPlan, count: int | None) -> list[Rank]:
 
 
 class AllRanks:
-    """Each rank's program on a machine that is like all the others, made on demand."""
+    """Each rank's program, made on demand. All machines are assumed to be alike."""
 
     def __init__(self, ranks: Sequence[Rank], load: Callable[[Rank], LoadedPlan], machine: Machine) -> None:
         self.ranks = ranks
@@ -45,19 +45,19 @@ class AllRanks:
         self._own: dict[int, Program] = {}
 
     def own(self, number: int) -> Program:
-        """Of one rank, without what it maps of others. Raises PlanError, MachineError."""
+        """A rank's own program, without other ranks' memory. Raises PlanError, MachineError."""
         if number not in self._own:
             self._own[number] = compile_plan(self.load(self.ranks[number]), self.machine)
         return self._own[number]
 
     def meet(self, number: int, program: Program) -> Program:
-        """A rank's program, with what it maps of others. Raises PlanError, MachineError: of any rank of its node."""
+        """Add to a rank's own program what it maps of other ranks. Raises PlanError, MachineError of any rank."""
         node = self.ranks[number].node
         others = [rank.rank for rank in self.ranks if rank.node == node and rank.rank != number]
         return with_parts(program, [offer_of(self.own(other)) for other in others], {}) if program.shared else program
 
     def whole(self, number: int) -> Program:
-        """Of one rank, with what it maps of others. Raises as meet() does."""
+        """A rank's program, with other ranks' memory. Raises as meet() does."""
         findings = Findings()
         program = pieces.fitted(self.meet(number, pieces.as_planned(self.own(number))), findings)
         if findings.errors:
@@ -65,5 +65,5 @@ class AllRanks:
         return program
 
     def meeting(self, number: int) -> Callable[[Program], Program]:
-        """As compile_change() takes it."""
+        """meet() for this rank, as an argument for compile_change()."""
         return partial(self.meet, number)

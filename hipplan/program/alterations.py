@@ -1,4 +1,4 @@
-"""Steps that alter what is there already. Each says what takes it back."""
+"""Steps that alter existing objects. Each contains what is needed to undo it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ WAKE_IT = "call wake() first"
 
 @step_data
 class ChangeAccess(Step):
-    """Other rights on a mapping that stays."""
+    """Changes who may use an existing mapping."""
 
     call = "hipMemSetAccess"
     now: Rights
-    """Of all who have, or had, a right."""
+    """The new rights of all devices that have a right now or had one before."""
     before: Rights
     together: bool = False
     """As of SetAccess."""
@@ -32,7 +32,7 @@ class ChangeAccess(Step):
 
 @step_data
 class ChangeAdvice(Step):
-    """Other advice for a part of a managed buffer that stays."""
+    """Changes the advice for a part of an existing managed buffer."""
 
     call = "hipMemAdvise"
     offset: int
@@ -40,7 +40,7 @@ class ChangeAdvice(Step):
     now: tuple[str, int]
     """The advice, and the device."""
     before: tuple[str, int]
-    """The advice that takes it back."""
+    """The advice that undoes it."""
 
     def describe(self) -> str:
         called, device = self.now
@@ -55,7 +55,7 @@ class TakeOut(Step):
     reservation: str
     allocation: str
     rights: Rights
-    """What the mapping gets when it is mapped back."""
+    """The rights that the mapping gets when the unmapping is undone."""
     together: bool = False
     """As of SetAccess."""
 
@@ -65,16 +65,16 @@ class TakeOut(Step):
 
 @step_data
 class ReserveBeside(Reserve):
-    """More addresses for a reservation that is full, right behind it."""
+    """Reserves more addresses directly behind a reservation that is full."""
 
     follows: str
     at: int
-    """Bytes from the base of what it follows."""
+    """Bytes from the base of the reservation that it extends."""
 
 
 @step_data
 class CopyBytes(Step):
-    """The bytes of memory that is recreated, to a second place where it is mapped for this."""
+    """Copies the bytes of memory that is recreated into its new allocation, which is mapped at a temporary place."""
 
     call = "hipMemcpyPeer"
     source: str
@@ -90,23 +90,23 @@ class CopyBytes(Step):
 
 
 def before(allocation: str) -> str:
-    """What the old memory of an allocation is called while the new one is there too."""
+    """The name of an allocation's old memory while the new one exists beside it."""
     return f"{allocation} (before)"
 
 
 def refuse(summary: str, *, why: str = "", hint: str = "") -> ApplyError:
-    """HP420: a change that this layout cannot make. Nothing has happened."""
+    """HP420: this layout cannot be changed so. Nothing has been changed."""
     return ApplyError(Diagnostic("HP420", summary, why=why, hint=hint))
 
 
 def refuse_asleep(name: str, why: str = "") -> ApplyError:
-    """HP441: a use of what sleeps."""
+    """HP441: an object was used whose memory sleeps."""
     why = why or "its memory was freed; only its addresses are kept"
     return ApplyError(Diagnostic("HP441", f"'{name}', or part of it, is asleep", why=why, hint=WAKE_IT))
 
 
 def cannot_sleep(name: str, why: str, hint: str = "") -> ApplyError:
-    """HP440."""
+    """HP440: memory that cannot sleep."""
     return ApplyError(Diagnostic("HP440", f"'{name}' cannot sleep", why=why, hint=hint))
 
 

@@ -1,4 +1,4 @@
-"""Where the bytes of memory are while it sleeps, and until they are needed no more."""
+"""Backups: where the bytes of sleeping memory are kept."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from hipplan.program.steps import CreatePinnedBuffer, Step
 
 HOST, DROP, FILE = "host", "drop", "file"
-"""In pinned memory of the host; nowhere; in a file."""
+"""In pinned memory of the host; not kept at all; in a file."""
 
 WHERE = {HOST: "in pinned host memory", DROP: "dropped", FILE: "in a file"}
 
 _PINNED = "#asleep."
-"""How the names of the pinned memory begin: as no name of a plan does."""
+"""Prefix of the names of the pinned memory. No name in a plan begins so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Backup:
     place: str = ""
     """The pinned memory's name, or the file's path."""
     offset: int = 0
-    """Of its first byte in there."""
+    """Of the first byte in that memory or file."""
     size: int = 0
     checked: bool = False
     """The saved bytes have a checksum, which is checked before they are used."""
@@ -35,7 +35,7 @@ class Backup:
 
 
 def pinned_name(name: str, device: int, taken: set[str]) -> str:
-    """What the pinned memory is called that holds the bytes of something on one device."""
+    """A free name for pinned memory that holds the bytes of `name` on one device."""
     wanted = f"{_PINNED}{name}.{device}"
     number = 0
     path = wanted
@@ -46,5 +46,5 @@ def pinned_name(name: str, device: int, taken: set[str]) -> str:
 
 
 def is_backup(step: Step) -> bool:
-    """Whether a step makes pinned memory for bytes that sleep."""
+    """Whether a step makes pinned memory for a backup."""
     return isinstance(step, CreatePinnedBuffer) and step.name.startswith(_PINNED)

@@ -33,7 +33,7 @@ from hipplan.units import PAGE, round_up
 def compile(  # noqa: A001
     plan: LoadedPlan | PlanSource, machine: Machine | str | os.PathLike[str], current_device: int = 0
 ) -> Program:
-    """The steps a plan needs on a machine, and what they give. What is not loaded yet is, as by load() and machine().
+    """Compile a plan for a machine. Arguments that are not loaded yet are passed to load() and machine() first.
 
     current_device: the ordinal that `current: true` selectors mean.
     Raises MachineError with every reason why this machine cannot hold the plan (HP3xx).
@@ -94,18 +94,18 @@ def compile_change(
     renewed: Set[str] = frozenset(),
     meet: Callable[[Program], Program] = lambda program: program,
 ) -> Difference:
-    """What leads from a program to a plan on a machine whose `in_use` does not count the program.
+    """The change from a program to a plan. The machine's `in_use` must not count the memory of the program.
 
-    meet: makes of the plan's own program one that also maps what other ranks make.
+    meet: adds to the plan's program what it maps of other ranks.
 
-    Raises MachineError: the machine cannot hold the plan, or not both of them while one becomes the other.
+    Raises MachineError: the machine cannot hold the plan, or not old and new objects at once during the change.
     """
     planned = meet(_planned(plan, _as_if_awake(machine, old), old.current_device))
     new = sleeping.carried_over(old, contents.with_lanes_of(old, planned))
     change = pieces.lead(old, new, renewed, fills=True)
     sleeping.require_places(change)
     ready = contents.with_lanes(sealing.opened(new, change.contents), staging_of(change.contents))
-    if ready is not new:  # what is filled, and it alone, is open and has lanes
+    if ready is not new:  # only what is filled is unsealed and has lanes
         change = pieces.lead(old, ready, renewed, fills=True)
     if ready.sealed != new.sealed:
         change = sealed_after(change, sealing.resealed(change.new, new.sealed))
@@ -118,7 +118,7 @@ def compile_change(
 
 
 def _as_if_awake(machine: Machine, program: Program) -> Machine:
-    """For a plan that speaks of what sleeps, too: it has the room of that."""
+    """The machine with room for the sleeping memory too, which the plan describes and which takes no room now."""
     more = sleeping.bytes_asleep(program)
     devices = [
         device.model_copy(update={"in_use": max(0, device.in_use - more.get(ordinal, 0))})
@@ -128,14 +128,14 @@ def _as_if_awake(machine: Machine, program: Program) -> Machine:
 
 
 class _Memory(NamedTuple):
-    """What the allocations of one line of the plan have in common."""
+    """What all allocations of one line of the plan have in common."""
 
     made: Callable[[str], steps.Step]
-    """Makes the step of one, by its name."""
+    """Makes the step of the allocation with this name."""
     size: int
     """Bytes, padded."""
     step: int
-    """What the place and size of its mappings must be multiples of."""
+    """Offsets and sizes of its mappings must be multiples of this."""
 
 
 class _Compiler:
@@ -150,8 +150,8 @@ class _Compiler:
         self._memory: dict[int, _Memory] = {}
         """By the id of a ResolvedAllocation: those of one line of the plan share it."""
         self._rights: dict[int, tuple[tuple[int, str], ...]] = {}
-        """Of access that mappings share, by its id: (ordinal, right) of who has any."""
-        self.enqueued: dict[tuple[str, int], None] = {}  # streams with work to wait for, in order, and their devices
+        """id() of an access that mappings share -> (ordinal, right) of each who has a right."""
+        self.enqueued: dict[tuple[str, int], None] = {}  # (stream, device) with work to wait for, in order
 
     def run(self) -> None:
         objects = self.plan.objects
@@ -180,7 +180,7 @@ class _Compiler:
         self._contents()
 
     def _contents(self) -> None:
-        """Last: what is filled is there, and prefetched where it belongs."""
+        """The steps of `contents`. They come last, when all memory exists and is prefetched."""
         if not self.plan.objects.contents:
             return
         resources = resources_of(self.steps, self.regions, self.devices)
@@ -194,7 +194,7 @@ class _Compiler:
         return self.devices[self.plan.objects.streams[stream].device]
 
     def granularity(self, device: str, which: str) -> int:
-        """Bytes; of the device, or of host memory, which ROCm hands out in pages."""
+        """In bytes, of memory on a device or on the host, which ROCm allocates in pages."""
         if (device, which) not in self._granularities:
             known = None if device == HOST else self.machine.devices[self.devices[device]]
             own = getattr(known, f"granularity_{which}", None)
@@ -203,7 +203,7 @@ class _Compiler:
         return self._granularities[device, which]
 
     def _alike(self, name: str, allocation: ResolvedAllocation) -> _Memory:
-        """What a line of the plan says of all the allocations that it makes. name: of the first."""
+        """What the allocations of one line of the plan have in common. name: of the first of them."""
         spec = allocation.spec
         size = round_up(spec.size, self.granularity(allocation.device, spec.granularity))
         span = self.plan.span(*allocation.path)
@@ -260,7 +260,7 @@ class _Compiler:
         self._map(reservation.name, placed)
 
     def _placed(self, reservation: ResolvedReservation) -> tuple[list[ranges.Placed], int]:
-        """(mapping, offset, padded size) in bytes, where a mapping without a place follows the one before it; and what
+        """(mapping, offset, padded size) in bytes; a mapping without `at` follows the one before it. Also returns what
         the reservation's place and size must be multiples of."""
         allocations, out = self.plan.objects.allocations, []
         end, multiple = 0, 0
@@ -392,5 +392,5 @@ def _pinned_flags(spec: PinnedBuffer) -> tuple[str, ...]:
 
 
 def _set(spec: object, *flags: str) -> tuple[str, ...]:
-    """Those of the flags that a buffer has."""
+    """Those of the flags that are set on a buffer."""
     return tuple(flag for flag in flags if getattr(spec, flag))

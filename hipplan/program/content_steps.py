@@ -1,5 +1,7 @@
-"""Steps that put bytes into memory. They change nothing but those bytes, which go with the memory, so there is
-nothing of theirs to undo; what they work with, pinned memory and streams, are steps of their own before them."""
+"""Steps that write bytes into memory or files.
+
+They need no undo: a roll back frees the memory, and its bytes with it. The pinned memory and streams that they use are
+made by steps of their own, before them."""
 
 from __future__ import annotations
 
@@ -13,20 +15,20 @@ from hipplan.program.steps import CPU_ORDINAL, Step, step_data
 from hipplan.units import PAGE, format_size, round_up
 
 STREAMS = 4
-"""Of each device; threads share them."""
+"""Streams for copies on each device, shared by all threads."""
 
 STAGING_MAX = 64 * 2**20
-"""Bytes of pinned memory of each device at most: what stays in a processor's cache is read and copied fastest."""
+"""At most so many bytes of pinned memory for each device: memory that fits the processor's cache is copied fastest."""
 
 _STAGING_WHOLE = 2**20
-"""Bytes up to which the pinned memory is as large as what passes through it."""
+"""Up to so many bytes to copy, the pinned memory is as large as they are."""
 
 _STAGING_SHARE = 64
-"""Above, it is about one part in so many: pinning takes ten times as long as copying."""
+"""Above that, it has about 1/64 of them: pinning a page takes ten times as long as copying it."""
 
 
 def staging_size(moved: int) -> int:
-    """Bytes of pinned memory through which so many bytes go to or from a device, or both."""
+    """Bytes of pinned memory to use for copying so many bytes to or from a device."""
     if moved <= _STAGING_WHOLE:
         return max(round_up(moved, PAGE), 16 * PAGE)
     share = 1 << ((moved - 1) // _STAGING_SHARE).bit_length()
@@ -42,7 +44,7 @@ class Part:
     offset: int
     size: int
     device: int
-    """Who moves the bytes; CPU_ORDINAL: the CPU may do it itself."""
+    """The device that moves the bytes; CPU_ORDINAL: the CPU may do it."""
 
 
 @step_data
@@ -65,7 +67,7 @@ class Copy(Step):
     pairs: tuple[tuple[Part, Part], ...]
     """(to, from), of equal size each."""
     staged: bool = False
-    """Each device copies only between its own memory and pinned memory of ours."""
+    """Each device copies only between its own memory and hipplan's pinned memory."""
 
     def describe(self) -> str:
         size = format_size(sum(to.size for to, _ in self.pairs))
@@ -74,17 +76,17 @@ class Copy(Step):
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """One place and what it takes from a file."""
+    """Memory to fill from a file, and with which of its bytes."""
 
     wanted: Wanted
     pieces: tuple[tuple[int, Part], ...]
-    """(which of its bytes is the first, where it goes)."""
+    """(offset in the file's data, destination)."""
     origin: Span | None = None
 
 
 @step_data
 class LoadFiles(Step):
-    """Several loads that nothing stands between are one step, so that all devices load at the same time."""
+    """Loads from files. Neighbouring loads are one step, so that all devices load at the same time."""
 
     call = "hipMemcpyAsync"
     loads: tuple[Taken, ...]
@@ -96,7 +98,7 @@ class LoadFiles(Step):
         return f"{size} from {of}" + (f", {len(self.loads)} places" if len(self.loads) > 1 else "")
 
     def problems(self, files: Files) -> list[Diagnostic]:
-        """What is wrong with the files: they cannot be read, or do not fit. Nothing has been moved then."""
+        """What is wrong with the files: they cannot be read, or do not fit. Moves nothing."""
         problems: dict[tuple[str, str], Diagnostic] = {}
         for load in self.loads:
             try:
@@ -109,7 +111,7 @@ class LoadFiles(Step):
 
 @step_data
 class Save(Step):
-    """Bytes into a new file, which takes an old one's place when it is complete."""
+    """Writes bytes to a new file, which replaces an old one when it is complete."""
 
     call = "hipMemcpyAsync"
     file: str
@@ -122,7 +124,7 @@ class Save(Step):
 
 @step_data
 class Digest(Step):
-    """The checksum of saved bytes: stored, or compared."""
+    """The checksum of a backup: stored, or compared with the stored one."""
 
     call = "sha256"
     place: str
@@ -138,7 +140,7 @@ class Digest(Step):
 
 ContentStep = Fill | Copy | LoadFiles | Save | Digest
 CONTENT_STEPS = (Fill, Copy, LoadFiles, Save, Digest)
-"""The same for isinstance(), which takes four times as long to look into a union."""
+"""The same as a tuple: isinstance() with a union is four times slower."""
 
 
 Staging = dict[int, int]
@@ -146,7 +148,7 @@ Staging = dict[int, int]
 
 
 def staging_of(steps: Iterable[ContentStep]) -> Staging:
-    """What the steps need, which happen one after the other."""
+    """The pinned memory that these steps need. They run one after the other and share it."""
     need: Staging = {}
     for step in steps:
         for device, moved in _staged(step).items():
@@ -168,7 +170,7 @@ def _staged(step: ContentStep) -> dict[int, int]:
 
 
 def written_by(step: ContentStep) -> Iterator[Part]:
-    """The memory that a step puts bytes into."""
+    """The memory that a step writes."""
     if isinstance(step, Fill):
         yield from step.parts
     elif isinstance(step, Copy):
@@ -178,7 +180,7 @@ def written_by(step: ContentStep) -> Iterator[Part]:
 
 
 def check_files(steps: Iterable[Step], files: Files) -> None:
-    """What files hold must fit, all of them, before anything is done. Raises ApplyError."""
+    """Check all files of these steps before anything is done. Raises ApplyError."""
     problems = [problem for step in steps if isinstance(step, LoadFiles) for problem in step.problems(files)]
     if problems:
         raise ApplyError(problems)

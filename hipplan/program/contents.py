@@ -1,6 +1,6 @@
 """Contents compiled: which bytes of which object, moved by whom.
 
-Everything here is arithmetic on resources; files are looked at when the plan is applied. Who moves what: memory.py.
+Pure arithmetic: files are opened when the plan is applied. memory.py decides which device moves which bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hipplan.language.model import Content
 
 STAGING = "#contents."
-"""How the names of what moves bytes begin: as no name of a plan does, nor of what is made for one."""
+"""Prefix of the names of lanes (pinned memory and streams for copies). No other name begins so."""
 
 
 def fill(memory: Memory, name: str, value: float | bool, dtype: str, origin: Span | None = None) -> Fill:
@@ -64,22 +64,24 @@ def copy(memory: Memory, name: str, source: str, origin: Span | None = None) -> 
         raise Refused("HP213", f"'{source}' and '{name}' are the same memory")
     pairs = tuple(_paired(memory.parts(name, "rw"), memory.parts(source, "r")))
     staged = memory.only_holders and not all(may_copy_at_once(memory, a, b) for a, b in pairs)
-    if "managed" in (to.kind, from_.kind) and not staged:  # it is wherever it was used last: the other's device copies
+    if (
+        "managed" in (to.kind, from_.kind) and not staged
+    ):  # managed memory is wherever it was used last: the other side's device copies
         pairs = tuple(_by_one_device(a, b, managed_first=to.kind == "managed") for a, b in pairs)
     return Copy(name=name, source=source, pairs=pairs, staged=staged, origin=origin)
 
 
 def may_copy_at_once(memory: Memory, to: Part, from_: Part) -> bool:
-    """Whether whichever of the two devices HIP has copy may use both sides."""
+    """Whether both devices may use both sides: HIP decides which of the two copies."""
     if to.device == from_.device:
         return True
     if CPU_ORDINAL in (to.device, from_.device):
-        return False  # up to 6.4 the device that the host memory was pinned with copies
+        return False  # up to 6.4 HIP copies with the device that the host memory was pinned with
     return memory.reaches(to, from_.device, "rw") and memory.opens_no_more(from_, to.device)
 
 
 def _by_one_device(to: Part, from_: Part, *, managed_first: bool) -> tuple[Part, Part]:
-    """No peer copy: HIP finds managed memory, and the other's own device is sure to have access to it."""
+    """Both parts for one device, so that HIP makes no peer copy: that device always has access to managed memory."""
     if CPU_ORDINAL in (to.device, from_.device):
         return to, from_
     device = from_.device if managed_first else to.device
@@ -87,7 +89,7 @@ def _by_one_device(to: Part, from_: Part, *, managed_first: bool) -> tuple[Part,
 
 
 def _paired(left: Sequence[Part], right: Sequence[Part]) -> Iterator[tuple[Part, Part]]:
-    """Two cuttings of as many bytes, cut at the places of both."""
+    """Pairs of equal size: both sequences have the same bytes in total, and are cut at the boundaries of both."""
     a, b = list(reversed(left)), list(reversed(right))
     while a and b:
         first, second = a.pop(), b.pop()
@@ -99,7 +101,10 @@ def _paired(left: Sequence[Part], right: Sequence[Part]) -> Iterator[tuple[Part,
 
 
 def load(memory: Memory, name: str, spec: Content, path: str, origin: Span | None = None) -> tuple[Taken, ...]:
-    """What one entry takes from a file; a region from a file of tensors all of its own. Raises Refused."""
+    """What one entry of `contents` loads from a file; for a region, from a file of tensors, all of its tensors.
+
+    Raises Refused.
+    """
     resource = memory.by_name[name]
     tensors = memory.tensors(name) if is_safetensors(path) and spec.tensor is None else ()
     if resource.kind == "region" and path.endswith(".npy"):
@@ -127,7 +132,7 @@ def _taken(memory: Memory, resource: Resource, spec: Content, path: str, origin:
 
 
 def together(named: Sequence[tuple[str, tuple[Taken, ...]]]) -> LoadFiles:
-    """Loads that may happen in any order, as one step."""
+    """One step of several loads, which may happen in any order."""
     loads = tuple(load for _, taken in named for load in taken)
     name = named[0][0] if len(named) == 1 else f"{named[0][0]} and {len(named) - 1} more"
     files = tuple(dict.fromkeys(load.wanted.file for load in loads))
@@ -137,7 +142,7 @@ def together(named: Sequence[tuple[str, tuple[Taken, ...]]]) -> LoadFiles:
 def lower(
     plan: LoadedPlan, resources: Iterable[Resource], devices: Mapping[str, int], machine: Machine, findings: Findings
 ) -> tuple[ContentStep, ...]:
-    """The contents of a plan as steps, in the order written; neighbouring loads of different memory as one."""
+    """The contents of a plan as steps, in the plan's order. Neighbouring loads of different memory become one step."""
     if not plan.objects.contents:
         return ()
     memory, budget = Memory(resources, devices, machine=machine), plan.budget
@@ -147,7 +152,7 @@ def lower(
     shared: set[str] = set()
     for content in plan.objects.contents:
         if not memory.by_name.keys() >= {content.name, content.spec.copy_of or content.name}:
-            continue  # tensors of a region in which one does not fit (HP212)
+            continue  # a tensor of this region does not fit, which HP212 reports
         name, spec, span = content.name, content.spec, plan.span(*content.path, key=True)
         pieces = sum(memory.pieces(side) - 1 for side in (name, spec.copy_of) if side)
         budget.take("pieces", pieces, f"what '{name}' holds", partial(plan.span, *content.path, key=True))
@@ -174,18 +179,18 @@ def lower(
 
 
 def _shared(resource: Resource) -> str:
-    """What else may name some of the same bytes: the region of a tensor, the allocation of a mapping."""
+    """The name that others with the same bytes share: the region of a tensor, the allocation of a mapping."""
     return resource.memory or resource.inside
 
 
 def _meets(resource: Resource, names: Set[str], shared: Set[str]) -> bool:
-    """Whether loads that wait write some of the same bytes."""
+    """Whether the loads collected so far may write some of the same bytes."""
     mapped_twice = resource.memory != "" and resource.memory in shared
     return mapped_twice or resource.name in shared or _shared(resource) in names
 
 
 def lanes(staging: Staging, machine: Machine | None) -> Iterator[Step]:
-    """What moves bytes to and from devices: pinned memory near each, where that is known, and streams."""
+    """Lanes: steps for streams and for pinned memory, near each device if its NUMA node is known."""
     for device, size in sorted(staging.items()):
         known = machine.devices[device].numa_node if machine is not None else None
         node, flags = -1 if known is None else known, ("portable",)
@@ -195,7 +200,7 @@ def lanes(staging: Staging, machine: Machine | None) -> Iterator[Step]:
 
 
 def with_lanes(program: Program, staging: Staging) -> Program:
-    """The same program, and lanes with at least so much pinned memory for these devices."""
+    """The program with lanes for these devices, with at least so much pinned memory."""
     there = lanes_of(program)
     larger = {device: size for device, size in staging.items() if size > there.get(device, 0)}
     if not larger:
@@ -205,14 +210,14 @@ def with_lanes(program: Program, staging: Staging) -> Program:
 
 
 def with_lanes_of(old: Program, program: Program) -> Program:
-    """The same program, with the lanes of another one and none else: they are ours, not the plan's."""
+    """The program with exactly the lanes of `old`. Lanes belong to hipplan, not to the plan."""
     devices = set(program.devices.values())
     there = {device: size for device, size in lanes_of(old).items() if device in devices}
     return with_lanes(without_lanes(program, lanes_of(program).keys()), there)
 
 
 def without_lanes(program: Program, devices: Set[int]) -> Program:
-    """The same program, and no lanes for these devices."""
+    """The program without lanes for these devices."""
     if not devices:
         return program
     gone = _lane_names(devices)
@@ -220,7 +225,7 @@ def without_lanes(program: Program, devices: Set[int]) -> Program:
 
 
 def lane_names(program: Program) -> set[str]:
-    """What is there to move bytes: it is ours, not the plan's."""
+    """The names of a program's lanes, which belong to hipplan, not to the plan."""
     return _lane_names(lanes_of(program).keys())
 
 
@@ -229,16 +234,16 @@ def _lane_names(devices: Iterable[int]) -> set[str]:
 
 
 def lanes_of(program: Program) -> Staging:
-    """The pinned memory of the devices that a program has lanes to."""
+    """The pinned memory of a program's lanes, by device."""
     made = (step for step in program.steps if isinstance(step, CreatePinnedBuffer))
     return {step.device: step.size for step in made if step.name == staging_name(step.device)}
 
 
 def of_new(old: Program, new: Program, stays: Callable[[str], bool]) -> Iterator[ContentStep]:
-    """What is left of the contents of a program for bytes that the one before it has not got.
+    """The contents of a program, only for bytes that the program before it does not have.
 
-    stays: whether the memory of a buffer or allocation does. Of a tensor, elements that lie elsewhere are new too; of
-    a mapping, what the one of its name did not map.
+    stays: whether the memory of a buffer or allocation is kept. Elements of a tensor that lie elsewhere now are new
+    too, and bytes of a mapping that the old mapping of its name did not have.
     """
     memory, before = Memory(new.resources, new.devices), {resource.name: resource for resource in old.resources}
 
@@ -256,7 +261,7 @@ def of_new(old: Program, new: Program, stays: Callable[[str], bool]) -> Iterator
 
 
 def _end_of_old(now: Resource, was: Resource | None) -> int:
-    """Where those bytes of a place end that mean the same if their memory stays; 0: none do."""
+    """How many first bytes keep their meaning if their memory stays; 0: none."""
     if now.kind == "mapping":
         return now.offset + was.size if was is not None and was.memory == now.memory else 0
     if now.kind != "tensor":
@@ -267,7 +272,7 @@ def _end_of_old(now: Resource, was: Resource | None) -> int:
 
 
 def _left(step: ContentStep, fresh: Callable[[str, Part], Iterator[Part]]) -> ContentStep | None:
-    """A step for what `fresh` leaves of each part of a name; None if that is nothing."""
+    """The step, only for what `fresh` returns of each part; None if that is nothing."""
     if isinstance(step, Fill):
         parts = tuple(new for part in step.parts for new in fresh(step.name, part))
         return replace(step, parts=parts) if parts else None
@@ -279,7 +284,7 @@ def _left(step: ContentStep, fresh: Callable[[str, Part], Iterator[Part]]) -> Co
         )
         return replace(step, pairs=pairs) if pairs else None
     if not isinstance(step, LoadFiles):
-        return None  # of no plan
+        return None  # a step that no plan has
     loads = []
     for load in step.loads:
         name = load.wanted.name

@@ -1,4 +1,4 @@
-"""Which GPU each device name of a plan means on a given machine."""
+"""Finds the GPU that each device name of a plan means on a machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hipplan.machines.machine import Machine
 
 
 def place(plan: LoadedPlan, machine: Machine, current_device: int, findings: Findings) -> dict[str, int]:
-    """Device name -> ordinal. HP310: no such device, or one device under two names; HP311: its arch."""
+    """Device name -> ordinal. HP310: no such device, or one device under two names; HP311: another arch."""
     placed: dict[str, int] = {}
     missing: dict[Path, str] = {}
     by_ordinal: dict[int, str] = {}
@@ -18,9 +18,9 @@ def place(plan: LoadedPlan, machine: Machine, current_device: int, findings: Fin
         ordinal = _ordinal(device, machine, current_device)
         if ordinal is None or ordinal >= len(machine.devices):
             if plan.plan.devices:
-                missing.setdefault(device.path, name)  # the first of a count stands for the others
+                missing.setdefault(device.path, name)  # of devices made by one `count`, only the first is reported
             else:
-                missing[device.path] = name  # what the plan names, not those that come before it
+                missing[device.path] = name  # report the device that the plan names, not the ones implied before it
             continue
         if twin := by_ordinal.get(ordinal):
             summary = f"'{name}' and '{twin}' are the same device {ordinal}"
@@ -35,7 +35,7 @@ def place(plan: LoadedPlan, machine: Machine, current_device: int, findings: Fin
 
 
 def selectors(plan: LoadedPlan) -> dict[str, str]:
-    """Device name -> what chose the device: "uuid GPU-...", "ordinal 2", "next in order"."""
+    """Device name -> how the device was chosen: "uuid GPU-...", "ordinal 2", "next in order"."""
     return {name: _words(device) for name, device in plan.objects.devices.items()}
 
 
@@ -82,7 +82,7 @@ def _no_such_device(name: str, device: ResolvedDevice, machine: Machine, plan: L
 
 
 def has_arch(have: str, wanted: str) -> bool:
-    """ "gfx942" accepts "gfx942:sramecc+:xnack-"; a feature that is named must be there."""
+    """ "gfx942" accepts "gfx942:sramecc+:xnack-", but a feature in `wanted` must be in `have`."""
     parts = have.split(":")
     return all(part in parts for part in wanted.split(":"))
 

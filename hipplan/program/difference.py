@@ -1,7 +1,8 @@
-"""What leads from one program to another: what stays, and the steps for what does not. Pure: no driver.
+"""The change from one program to another: which objects stay, and the steps for the others. Pure: no driver.
 
-Things are the same if they have the same name and kind; a mapping, the same place in the same reservation; a peer
-link, the same devices. What stays keeps its handle, its address and its bytes: contents are for what is new.
+Two objects are the same if they have the same name and kind. Mappings must also have the same place in the same
+reservation, peer links the same devices. Objects that stay keep their handle, address and bytes: only new memory is
+filled with contents.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _name = attrgetter("name")
 
 
 class Difference(Change):
-    """What a change made of a layout: the steps from `old` to `new`, in order.
+    """What a change did to a layout: the steps from `old` to `new`, in order.
 
     print() shows it line by line; it is false if nothing differs.
     """
@@ -39,9 +40,9 @@ class Difference(Change):
         return f"<hipplan.Difference: {self.in_a_line()}>"
 
     def in_a_line(self) -> str:
-        """What it is, or how much."""
+        """The change in one line: the change itself if it is one, else how many there are."""
         changed_lines = lines(self)
-        if not changed_lines and not self.empty:  # lanes, which no plan has
+        if not changed_lines and not self.empty:  # only lanes, which are not in the plan, changed
             return "streams and pinned memory that move bytes"
         return str(changed_lines[0]) if len(changed_lines) == 1 else summary(changed_lines)
 
@@ -52,8 +53,11 @@ class Difference(Change):
 def difference(
     old: Program, new: Program, renewed: Set[str] = frozenset(), *, fills: bool = False, unmaps: bool = False
 ) -> Difference:
-    """Compares. renewed: names of what is to be recreated though nothing about it differs. fills: so is what the
-    new one's contents say of new memory. unmaps: mappings that go are taken out while that can be taken back, too."""
+    """Compare two programs.
+
+    renewed: names of objects to recreate although they do not differ. fills: the contents of new memory are steps of
+    the change. unmaps: removed mappings are unmapped during the change, while that can be undone, not after it.
+    """
     more = None if renewed or fills else _only_more(old, new)
     if more is not None:
         return more
@@ -61,7 +65,7 @@ def difference(
 
 
 def from_nothing(new: Program) -> Difference:
-    """All of a program: what an apply does."""
+    """The change from an empty layout, as apply() makes it."""
     opened = sealing.opened(new, new.contents)
     change = Difference(
         old=new.nothing,
@@ -79,13 +83,15 @@ def from_nothing(new: Program) -> Difference:
 
 
 def sealed_after(change: Difference, sealed: Program) -> Difference:
-    """The same way, and at its end what contents wrote is sealed. sealed: the program then."""
+    """The same change, with steps at its end that seal what contents wrote. sealed: the program after them."""
     return replace(change, new=sealed, opened=change.new, seals=tuple(sealing.seals(change.new, sealed)))
 
 
 def _only_more(old: Program, new: Program) -> Difference | None:
-    """The same for a program that begins with all of the other one's steps and goes on with new things, which is how
-    growing makes it: existing memory is not visited, so growing costs the same however much there is."""
+    """The difference if `new` has all steps of `old` first and only additions after them; else None.
+
+    This is the case of growing: existing memory is not compared, so the cost does not depend on the layout's size.
+    """
     count = len(old.steps)
     more = new.steps[count:]
     if not all(map(is_, old.steps, new.steps)):
@@ -113,8 +119,8 @@ def _only_more(old: Program, new: Program) -> Difference | None:
 
 
 def _on_old_ranges(old: Program, new: Program, renewed: Set[str]) -> Program:
-    """The new program; a reservation that is large enough already stays as large as it is, and one that a lock has
-    placed stays there if the plan does not insist on another place."""
+    """The new program, in which old reservations stay where possible: one that is large enough keeps its size, and one
+    that a lock has placed keeps its address unless the plan demands another."""
     there = {step.name: step for step in old.steps if isinstance(step, steps.Reserve) and step.name not in renewed}
     stay: dict[str, steps.Reserve] = {}
     for step in new.steps:
@@ -130,16 +136,16 @@ def _on_old_ranges(old: Program, new: Program, renewed: Set[str]) -> Program:
 
 
 class _Things:
-    """A program's steps by what they make or speak of."""
+    """A program's steps, by the object that they make or alter."""
 
     def __init__(self, program: Program) -> None:
         self.made: dict[Key, steps.Step] = {}
         self.of: dict[str, Key] = {}
         self.rights: dict[str, Rights] = {}
         self.together: set[str] = set()
-        """Mappings that get their rights with the rest of their range."""
+        """Mappings that get their rights in one call for the whole range."""
         self.more: dict[str, list[steps.Step]] = {}
-        """What follows the making of a managed buffer."""
+        """Managed buffer -> its steps after the one that makes it."""
         for step in program.steps:
             key = key_of(step)
             if key is not None:
@@ -165,7 +171,7 @@ class _Comparison:
         late = []
         for key, step in self.after.made.items():
             if isinstance(step, (steps.Map, steps.CreateManagedBuffer)):
-                late.append((key, step))  # they depend on what else stays
+                late.append((key, step))  # whether these stay depends on the other objects
             elif step.name not in renewed and self._same(key, step):
                 self.kept.add(key)
         self.kept |= {key for key, step in late if step.name not in renewed and self._stays(key, step)}
@@ -198,7 +204,7 @@ class _Comparison:
         )
 
     def _memory_stays(self, name: str) -> bool:
-        key = self.after.of.get(name)  # none of what sleeps, whose bytes wait
+        key = self.after.of.get(name)  # absent for sleeping memory, whose bytes are in its backup
         return key is None or key in self.kept
 
     def _same(self, key: Key, step: steps.Step) -> bool:
@@ -209,7 +215,7 @@ class _Comparison:
         if isinstance(step, steps.Map):
             on = ("reservation", step.reservation), ("allocation", step.allocation)
             return all(key in self.kept for key in on) and self._same(key, step)
-        # A stream cannot be taken from a buffer again, so one that is attached otherwise is another buffer.
+        # A stream cannot be detached from a buffer, so a buffer with another attachment is recreated.
         attached = self.after.steps_of(step.name, steps.AttachStream)
         was = self.before.steps_of(step.name, steps.AttachStream)
         streams = all(
@@ -240,7 +246,7 @@ class _Comparison:
                 if mapping.offset + mapping.size > step.offset:
                     waiting.add(step.name)
                     out[mapping.name] = replace(mapping, origin=step.origin)
-        # From the end, so that what is mapped in a range mostly has no hole (pieces.py), also on the way back.
+        # From the end, so that the mapped part of a range mostly has no hole (pieces.py), also during a roll back.
         return [*map(self._taken_out, sorted(out.values(), key=attrgetter("offset"), reverse=True))], waiting
 
     def _taken_out(self, step: steps.Map) -> TakeOut:
@@ -254,7 +260,7 @@ class _Comparison:
         )
 
     def _additions(self, waiting: set[str]) -> tuple[list[steps.Step], list[steps.Step]]:
-        """The steps for what is new: those that can be made at once, and those that wait for their place."""
+        """The steps for new objects: those that can run first, and mappings for a place that is still taken."""
         at_once: list[steps.Step] = []
         later: list[steps.Step] = []
         streams: set[tuple[str, int]] = set()
@@ -274,15 +280,15 @@ class _Comparison:
         return self._upward(at_once), self._upward(later)
 
     def _upward(self, made: list[steps.Step]) -> list[steps.Step]:
-        """Mappings for a range that stays in the order of addresses: then what is mapped in it mostly has no hole,
-        which HIP 7.0 to 7.2 need for some ranges (pieces.py)."""
+        """Sort the mappings in reservations that stay by address: then the mapped part mostly has no hole, as HIP 7.0
+        to 7.2 need for some ranges (pieces.py)."""
         maps = (step for step in made if isinstance(step, steps.Map) and ("reservation", step.reservation) in self.kept)
         place = {step.name: (step.reservation, step.offset) for step in maps}
         upward = iter(sorted((step for step in made if step.name in place), key=lambda step: place[step.name]))
         return [next(upward) if step.name in place else step for step in made]
 
     def _changes(self, key: Key) -> Iterator[steps.Step]:
-        """Access and advice of one thing that stays."""
+        """The steps that change access and advice of an object that stays."""
         step, was = self.after.made[key], self.before.made[key]
         if isinstance(step, steps.Map):
             now, before = self.after.rights.get(step.name, ()), self.before.rights.get(was.name, ())
@@ -308,7 +314,7 @@ class _Comparison:
                 )
 
     def _prefetches(self) -> list[steps.Step]:
-        """Of buffers that stay, if they are not those that were made: nothing takes a prefetch back."""
+        """New prefetches of buffers that stay. They are no `changes`: a prefetch cannot be undone."""
         added: list[steps.Step] = []
         for key in self.after.made:
             if key[0] == "managed" and key in self.kept:
@@ -322,7 +328,7 @@ class _Comparison:
 
 
 def _alike(first: steps.Step, second: steps.Step) -> bool:
-    """Equal but for what they are called and where they are written."""
+    """Whether two steps are equal except for their name and their place in the plan."""
     if type(first) is not type(second):
         return False
     return all(getattr(first, name) == getattr(second, name) for name in _compared(type(first)))

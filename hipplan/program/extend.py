@@ -1,7 +1,7 @@
-"""Programs in which a reservation maps more at its end, or less. Pure.
+"""Grows and shrinks a reservation: makes the program with more or fewer mappings at its end. Pure.
 
-A reservation that is full gets more addresses right behind it (ReserveBeside): together they are one range to code that
-looks, with the addresses of the first one.
+A reservation that is full gets more addresses right behind it (ReserveBeside): code sees both
+as one range that begins at the first one's address.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hipplan.units import PAGE, round_up
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """What only the live layout knows of a reservation."""
+    """Facts about a reservation that only the live layout has."""
 
     base: int
     capacity: Callable[[str], int]
@@ -28,7 +28,7 @@ class Addresses:
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """A mapping with its place from the base of the whole range."""
+    """A mapping with its offset from the base of the whole range."""
 
     step: steps.Map
     at: int
@@ -41,11 +41,11 @@ class _Placed:
 def grown(
     program: Program, name: str, live: Addresses, *, by: Size | None = None, to: Size | None = None, step: int = 0
 ) -> Program:
-    """With new memory like the last mapping's, after it: at least `by` bytes, or up to `to`.
+    """The program with new memory like the last mapping's, after it: at least `by` bytes more, or at least `to` in all.
 
-    step: what its size is a multiple of; 0: the granularity.
+    step: the new size is a multiple of this; 0: of the granularity.
 
-    Raises ApplyError (HP420): there is nothing to be like.
+    Raises ApplyError (HP420): there is no mapping to copy the kind of memory from.
     """
     ranges = _ranges(program, name, live)
     placed = _placed(program, ranges)
@@ -87,9 +87,9 @@ def grown(
 
 
 def shrunk(program: Program, name: str, live: Addresses, *, by: Size | None = None, to: Size | None = None) -> Program:
-    """Without the mappings at the end: at most `by` bytes less, or so that at least `to` stay mapped.
+    """The program without mappings at the end: at most `by` bytes less, or so that at least `to` stay mapped.
 
-    Memory that nothing maps any more goes too, and so do addresses that were added for growing.
+    Memory without any mapping is freed too, and so are addresses that were added for growing.
     """
     ranges = _ranges(program, name, live)
     placed = _placed(program, ranges)
@@ -114,7 +114,7 @@ def shrunk(program: Program, name: str, live: Addresses, *, by: Size | None = No
 
 
 def _granularity(program: Program, create: steps.CreateAllocation) -> int:
-    """Bytes that the size of more memory of this kind is a multiple of: of large pages, if this is."""
+    """The size of more memory of this kind must be a multiple of this: of large pages, if the memory is."""
     if create.location != "device":
         return (program.measured and program.measured.host_granularity) or PAGE
     if program.measured is None:
@@ -125,7 +125,7 @@ def _granularity(program: Program, create: steps.CreateAllocation) -> int:
 
 
 def _ranges(program: Program, name: str, live: Addresses) -> dict[str, int]:
-    """The reservation and what was added behind it -> where each begins, from the base of the first."""
+    """The reservation and those added behind it -> the offset of each from the base of the first."""
     ranges: dict[str, int] = {}
     at = 0
     for step in program.steps:
@@ -148,7 +148,7 @@ def _with_pieces(
     made: list[steps.Step],
     pieces: list[tuple[str, int, int]],
 ) -> Program:
-    """With a new allocation and mapping for each piece: (reservation, offset, bytes)."""
+    """The program with a new allocation and mapping for each of `pieces`: (reservation, offset, bytes)."""
     names = {step.name for step in program.steps}
     access = next((s for s in program.steps if type(s) is steps.SetAccess and s.name == last.step.name), None)
     for reservation, offset, size in pieces:

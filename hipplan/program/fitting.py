@@ -18,10 +18,10 @@ from hipplan.units import about_size, format_size, round_up
 
 @dataclass(frozen=True)
 class Reserve:
-    """What is left on each device for others: activations, workspaces, the framework."""
+    """Memory to leave free on each device: for activations, workspaces, the framework."""
 
     share: float = 0.0
-    """Of the device's memory."""
+    """The fraction of the device's memory."""
     size: int = 0
     """Bytes."""
 
@@ -30,9 +30,9 @@ class Reserve:
 
 
 def fitted(model: Model, machine: Machine, cache: int | None, reserve: Reserve) -> int:
-    """Bytes of the cache on each device: `cache` where it is given, else as many as fit on all of them.
+    """Bytes of the cache on each device: `cache` if it is given, else as many as fit on every device.
 
-    Raises MachineError: HP301 with how much is missing, and what compile() finds.
+    Raises MachineError: HP301 with the missing bytes, or any error of compile().
     """
     weights = _weights(model, machine)
     page = model.page_bytes

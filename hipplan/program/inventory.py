@@ -37,7 +37,7 @@ def resources_of(
 
 
 def sleeping_memory(sleeping: Iterable[steps.Step]) -> list[str]:
-    """The allocations that sleep, as a plan calls them, each once. sleeping: of a program."""
+    """The sleeping allocations by the plan's names, without duplicates. sleeping: of a program."""
     made = (whole_name(step.name) for step in sleeping if isinstance(step, steps.CreateAllocation))
     return [*dict.fromkeys(made)]
 
@@ -62,7 +62,7 @@ class _Inventory:
         self.rights = {step.name: step.rights for step in all_steps if type(step) is steps.SetAccess}
         self.beside = {step.name: step for step in all_steps if type(step) is ReserveBeside}
         self.more: Counter[str] = Counter()
-        """Reservation -> bytes of addresses that were added behind it."""
+        """Reservation -> bytes of addresses that growing added behind it."""
         for step in self.beside.values():
             self.more[step.follows] += step.size
         self.holder: dict[str, str] = {}
@@ -70,13 +70,13 @@ class _Inventory:
         self._access: dict[Rights, Access] = {(): ()}
 
     def resources(self) -> Iterator[Resource]:
-        """Of memory in several pieces, one for each."""
+        """The program's objects; memory in several pieces gives one for each piece."""
         for step in self.steps:
             if step.makes:
                 yield from _SPECIAL.get(step.makes, _Inventory.other)(self, step)
 
     def access(self, mapping: str) -> Access:
-        """Thousands of mappings have one in common."""
+        """A mapping's access. Cached, because thousands of mappings share the same tuple."""
         given = self.rights.get(mapping, ())
         if given not in self._access:
             self._access[given] = tuple((self.names[who], right) for who, right in given)

@@ -19,15 +19,15 @@ from hipplan.units import format_size
 
 _WORDS = {"+": "add", "~": "change", "-": "remove"}
 _HOLDS_BYTES = ("allocation", "device", "pinned", "managed")
-"""Kinds of memory whose bytes are gone with it; what is registered is the caller's, or a file's."""
+"""Kinds of memory whose bytes are lost when it is freed. Registered memory belongs to the caller or to a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One thing that does not stay as it is."""
+    """One line of the listing: an object that is added, changed or removed."""
 
     sign: str
-    """`+` comes, `~` changes, `-` goes."""
+    """`+` added, `~` changed, `-` removed."""
     kind: str
     name: str
     what: str
@@ -38,7 +38,7 @@ class Line:
 
 
 def lines(change: Change) -> list[Line]:
-    """In the order of the new program, then what is removed. The pieces of a region are listed with the region."""
+    """The lines in the order of the new program, then the removed objects. A region and its chunks are one line."""
     old, new, filled = _Side(change.old), _Side(change.new), _filled(change)
     changed_lines = [line for resource in new.shown() if (line := _line(resource, change, old, new, filled))]
     for resource in old.shown():
@@ -54,7 +54,7 @@ def summary(changed_lines: list[Line]) -> str:
 
 
 def note(change: Change) -> str:
-    """Contents that the old plan did not say of memory that keeps its bytes: nothing fills it again."""
+    """A note about new contents for memory that keeps its bytes: it is not filled again."""
     before, after, filled = _contents(change.old), _contents(change.new), _filled(change)
     stay = [name for name, what in after.items() if before.get(name) != what and name not in filled]
     if not stay:
@@ -64,7 +64,7 @@ def note(change: Change) -> str:
 
 
 def _contents(program: Program) -> dict[str, object]:
-    """What each place is filled with, files as the plan names them."""
+    """Name -> its contents in the plan, with paths of files as the plan writes them."""
     folder = PurePath(program.source).parent
     kinds: dict[str, object] = {}
     for step in program.contents:
@@ -79,7 +79,7 @@ def _contents(program: Program) -> dict[str, object]:
 
 
 def _filled(change: Change) -> set[str]:
-    """Names of what contents are put into on the way."""
+    """Names of the objects that the change fills with contents."""
     return {name for step in change.contents for name in _places(step)}
 
 
@@ -88,7 +88,7 @@ def _places(step: ContentStep) -> list[str]:
 
 
 class _Side:
-    """A program's resources, to be found by what makes them the same in another one."""
+    """The resources of the old or new program, by the key that finds the same object in the other."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -106,7 +106,7 @@ class _Side:
         return self.by_key.get(of.key(resource))
 
     def shown(self) -> Iterator[Resource]:
-        """All but the pieces of regions, and what moves bytes: what has a # in its name is ours, not the plan's."""
+        """All but chunks of regions and lanes. Names with a # are made by hipplan, not by the plan."""
         for resource in self.program.resources:
             chunk = resource.kind == "mapping" and resource.inside in self.program.regions
             if not chunk and "#" not in resource.name:
@@ -135,7 +135,7 @@ def _line(resource: Resource, change: Change, old: _Side, new: _Side, filled: Se
 
 
 def _slept(was: Resource, now: Resource, change: Change) -> str:
-    """Memory that falls asleep or wakes; its mappings are listed with it."""
+    """How memory fell asleep or woke. Its mappings have no line of their own."""
     if now.kind == "mapping" or bool(was.asleep) == bool(now.asleep):
         return ""
     if now.asleep:
@@ -145,7 +145,7 @@ def _slept(was: Resource, now: Resource, change: Change) -> str:
 
 
 def _anew(was: Resource, now: Resource, change: Change) -> Iterator[str]:
-    """Memory of a region that stays, but is other memory."""
+    """Which memory of a region was recreated."""
     if now.kind == "region":
         both = range(min(len(program.regions[now.name].chunks) for program in (change.old, change.new)))
         count = sum(("allocation", memory_of(now.name, number)) not in change.kept for number in both)
@@ -155,7 +155,7 @@ def _anew(was: Resource, now: Resource, change: Change) -> Iterator[str]:
 
 
 def _elsewhere(was: Resource, now: Resource, change: Change) -> Iterator[str]:
-    """What else is to be said where the addresses change."""
+    """Details about an object whose addresses change."""
     if sizes := _sizes(was, now):
         yield sizes
     if now.kind == "region":
@@ -163,7 +163,7 @@ def _elsewhere(was: Resource, now: Resource, change: Change) -> Iterator[str]:
 
 
 def _bytes(now: Resource, change: Change) -> str:
-    """Whether the bytes of memory that is recreated come along."""
+    """Whether recreated memory keeps its bytes."""
     if now.kind not in _HOLDS_BYTES:
         return ""
     carried = any(isinstance(step, CopyBytes) and step.name == now.name for step in change.carries)
@@ -179,7 +179,7 @@ def _kept(resource: Resource, change: Change, new: _Side) -> bool:
 
 
 def _details(was: Resource, now: Resource, change: Change) -> Iterator[str]:
-    """What differs of something that stays."""
+    """The differences of an object that stays."""
     if was.name != now.name and now.kind == "mapping":
         yield f"was called {was.name}"
     if now.kind == "region" and was.size != now.size:
@@ -191,7 +191,7 @@ def _details(was: Resource, now: Resource, change: Change) -> Iterator[str]:
             yield f"{'grows' if after > before else 'shrinks'}, mapped {mapped}"
     if now.kind in ("mapping", "region") and _rights(was, change.old) != _rights(now, change.new):
         access, wanted = _access(was), _access(now)
-        if access == wanted:  # the names are other devices now
+        if access == wanted:  # the same names mean other devices now
             access, wanted = (
                 _access(resource, program) for resource, program in ((was, change.old), (now, change.new))
             )
@@ -203,7 +203,7 @@ def _details(was: Resource, now: Resource, change: Change) -> Iterator[str]:
 
 
 def _moved(was: Resource, now: Resource, filled: bool) -> str:
-    """A tensor is only a name for a place."""
+    """How a tensor moved. No memory moves with it: a tensor is only a name for an offset."""
     changes = []
     if was.offset != now.offset:
         without = "" if filled else ", without its bytes"
@@ -224,7 +224,7 @@ def _mapped(program: Program, reservation: str) -> int:
 
 
 def _rights(resource: Resource, program: Program) -> tuple[object, ...]:
-    """To compare: who may use what, by the numbers of devices."""
+    """The access with ordinals in place of device names, for comparing."""
 
     def numbered(access: Access) -> dict[int | str, str]:
         return {program.devices.get(who, who): right for who, right in access}
@@ -234,7 +234,7 @@ def _rights(resource: Resource, program: Program) -> tuple[object, ...]:
 
 
 def _access(resource: Resource, program: Program | None = None) -> str:
-    """program: to say the numbers of devices too."""
+    """program: if given, the text has ordinals of devices too."""
     numbers = {name: f" (device {ordinal})" for name, ordinal in program.devices.items()} if program else {}
     return f"({resource.access_text(lambda who: who + numbers.get(who, ''))})"
 

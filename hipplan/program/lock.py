@@ -1,6 +1,6 @@
-"""Locks: what a plan becomes on one machine, so that every later run gets the same or an error that says why not.
+"""Locks: what a plan becomes on one machine. A later run gets the same layout, or an error that says why not.
 
-A lock is YAML to read, compare and keep beside the plan. It holds the digest of the plan and its variables, the facts
+A lock is a YAML file to keep beside the plan. It holds the digest of the plan and its variables, the facts
 of the machine that matter, the sizes after padding, and an address for every reservation. No time and no path is in it:
 the same plan and machine give the same text.
 """
@@ -30,26 +30,26 @@ from hipplan.program.program import Program
 from hipplan.units import format_size
 
 DIFFERENCES_MAX = 20
-"""Objects that HP320 names."""
+"""HP320 names at most so many objects."""
 
 Whole = Annotated[int, Field(ge=0, lt=2**64)]
 
 
 class LockedPlan(PlanModel):
-    """Which plan."""
+    """Identifies the plan."""
 
     name: str
-    """What reports call it; not compared."""
+    """The plan's name in reports; not compared."""
     digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     """Of the expanded document."""
     variables: dict[str, bool | int | float | str | None] = {}
-    """What they were set to."""
+    """Their values."""
 
 
 class LockedDevice(PlanModel):
-    """What a device of the plan was. What was not known then is left out, and not compared.
+    """The facts of one device. Facts that were unknown are left out, and not compared.
 
-    How much memory it has is not here: preflight says whether that is enough, and drivers keep some for themselves.
+    Its amount of memory is not compared: drivers reserve different amounts, and preflight checks that it is enough.
     """
 
     ordinal: Whole
@@ -69,7 +69,7 @@ class LockedMachine(PlanModel):
 
 
 class Lock(PlanModel):
-    """The whole file."""
+    """The contents of a lock file."""
 
     hipplan_lock: Literal[1]
     plan: LockedPlan
@@ -81,7 +81,9 @@ class Lock(PlanModel):
 
 
 def lock(program: Program, base: int | None = None) -> Lock:
-    """base: where the first reservation is to be. None: a place in WINDOW that the plan's name picks.
+    """Make the lock of a program.
+
+    base: the address for the first reservation. None: a place in WINDOW, derived from the plan's name.
 
     Reservations with an exact address of their own keep it. Raises MachineError (HP322) if there is no room.
     """
@@ -95,7 +97,7 @@ def lock(program: Program, base: int | None = None) -> Lock:
 
 
 def to_yaml(locked: Lock) -> str:
-    """The file; load_lock reads it back to an equal Lock."""
+    """The text of the lock's file; Locked reads it back to an equal Lock."""
     data = locked.model_dump(exclude_none=True)
     data["addresses"] = {name: _Address(address) for name, address in locked.addresses.items()}
     heading = "# Made by `hipplan lock`; `hipplan apply --locked` applies exactly this, or fails and reports why.\n"
@@ -103,7 +105,7 @@ def to_yaml(locked: Lock) -> str:
 
 
 class Locked:
-    """A lock that was read, and where each piece of it stands. Raises PlanError if the file is no lock."""
+    """A lock read from a file, with the place of each value in it. Raises PlanError if the file is no lock."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._source = load_yaml(Path(path), wanted="lock")
@@ -116,10 +118,10 @@ class Locked:
             raise PlanError(in_order(problems))
 
     def hold(self, program: Program, profile: Machine | None = None) -> Program:
-        """The program, with every reservation exactly where the lock says.
+        """Check the program against the lock, and return it with the lock's address for every reservation.
 
-        profile: what the simulator has become: a lock for a machine of that kind is rehearsed on it. Figures that the
-        profile does not know are then not compared; notice() names them.
+        profile: the profile that the simulator plays: a lock for a machine of that kind can be rehearsed on it.
+        Figures that the profile does not have are then not compared; notice() names them.
         Raises PlanError (HP320) with each reason why it is another plan, MachineError (HP321) with each reason why it
         is another machine, or the plan becomes something else on it.
         """
@@ -133,7 +135,7 @@ class Locked:
         return replace(program, steps=tuple(_exact(step, at) for step in program.steps))
 
     def notice(self, program: Program, profile: Machine | None) -> str:
-        """What a rehearsal did not compare; empty where the apply is the real one."""
+        """A notice of what a rehearsal did not compare; empty if this is no rehearsal."""
         if not (rehearsed := self._rehearsed(program, profile)):
             return ""
         then, now = self.lock.machine, _machine(program, rehearsed)
@@ -145,7 +147,7 @@ class Locked:
         return f"the lock is rehearsed on the simulator as {rehearsed.name}; not compared: {shown}"
 
     def _rehearsed(self, program: Program, profile: Machine | None) -> Machine | None:
-        """The profile that stands for the machine of the lock; None if this machine itself is compared."""
+        """The profile to compare with the lock's machine in a rehearsal; None: compare this machine."""
         here = program.measured.runtime if program.measured else ""
         return profile if here == "sim" and self.lock.machine.runtime != here else None
 
@@ -169,7 +171,7 @@ class Locked:
             yield replace(other, notes=tuple(self._differences(program)))
 
     def _differences(self, program: Program) -> Iterator[str]:
-        """Which objects differ from the lock in size: a mapping is as large as its memory."""
+        """The objects whose size differs from the lock. A mapping has its memory's size and is not listed beside it."""
         locked, sizes = self.lock.sizes, _sizes(program)
         other = [name for name in {**locked, **sizes} if locked.get(name) != sizes.get(name)]
         asked = {resource.name: resource for resource in program.resources}
@@ -259,7 +261,7 @@ def _sizes(program: Program) -> dict[str, int]:
 
 
 class _Address(int):
-    """Shown in hexadecimal."""
+    """An integer that is written in hexadecimal."""
 
 
 class _Dumper(Dumper):

@@ -1,8 +1,8 @@
-"""The memory of a program or of a live layout by the bytes behind its names, and who may move them.
+"""Finds the bytes behind a name of a program or live layout, and which device moves them.
 
-A piece is moved by the device that holds it, if it has the right; on CUDA else by the first device that has. HIP on AMD
-chooses the device that copies by the memory, not by the rights, and one that has none faults, which ends the
-process: there each device moves its own memory alone.
+The device that holds a piece moves it, if it has the right to; on CUDA, otherwise the first device that has. HIP on AMD
+chooses the copying device by where the memory is, not by the rights; a device without the right would fault and end
+the process. So on AMD each device moves only its own memory.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from hipplan.program.resources import Resource
 from hipplan.program.steps import CPU_ORDINAL
 
 FILLED = ("device", "pinned", "registered", "managed", "region", "tensor", "mapping")
-"""Kinds of what has bytes of its own."""
+"""Kinds of objects whose bytes can be read and written."""
 
 WhyReadOnly = Callable[[str, str], tuple[str, str] | None]
-"""A mapping and its range -> why an attached process may only read it, and what to do; None if that is not why."""
+"""(mapping, reservation) -> (why an attached process may only read it, what to do); None if it may write."""
 
 
 class Memory:
-    """The resources of a program or of a live layout, by the bytes behind them."""
+    """Finds the bytes behind each resource of a program or live layout."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Memory:
         return self._tensors.get(region, ())
 
     def pieces(self, name: str) -> int:
-        """How many mappings the bytes behind a name lie in."""
+        """The number of mappings behind a name."""
         resource = self.by_name[name]
         whole = name if resource.kind == "region" else resource.inside
         if resource.kind == "mapping" or whole not in self._mappings:
@@ -66,7 +66,7 @@ class Memory:
         return bisect_left(starts, resource.offset + resource.size) - max(0, bisect_right(starts, resource.offset) - 1)
 
     def parts(self, name: str, right: str) -> tuple[Part, ...]:
-        """The bytes of a buffer, region, tensor or mapping, cut where another device holds them.
+        """The bytes of a buffer, region, tensor or mapping, one part for each holding device.
 
         right: r or rw. Raises Refused if no device has it.
         """
@@ -103,15 +103,15 @@ class Memory:
 
     @property
     def only_holders(self) -> bool:
-        """Whether memory is moved by none but the device that holds it."""
+        """Whether only the device that holds memory may move it (AMD)."""
         return self._machine is not None and self._machine.runtime != "cuda"
 
     def opens_no_more(self, part: Part, ordinal: int) -> bool:
-        """Whether a device may copy from a part that another one moves, and has no other right than before then."""
+        """Whether a device may copy from a part that another device moves, without getting more rights by that."""
         return self.reaches(part, ordinal, right_to_copy_from(self._machine))
 
     def reaches(self, part: Part, ordinal: int, right: str) -> bool:
-        """Whether a device may use a part that another one moves."""
+        """Whether a device has this right on a part that another device moves."""
         kind = self.by_name[part.object].kind if part.object in self.by_name else ""
         if kind == "device":
             return self._machine is not None and self._machine.can_access(ordinal, part.device)
@@ -122,13 +122,13 @@ class Memory:
         return all(any(right in self._rights(mapping).get(name, "") for name in names) for mapping, _, _ in under)
 
     def _rights(self, mapping: Resource) -> dict[str, str]:
-        """Device -> right. Thousands of mappings have one tuple in common."""
+        """Device -> right. Cached, because thousands of mappings share the same tuple."""
         if id(mapping.access) not in self._shared:
             self._shared[id(mapping.access)] = dict(mapping.access)
         return self._shared[id(mapping.access)]
 
     def _under(self, whole: str, start: int, size: int) -> Iterator[tuple[Resource, int, int]]:
-        """(mapping, offset, bytes) of each mapping's share of a range."""
+        """(mapping, offset in it, bytes) of each mapping that has a share of the range."""
         mappings, starts = self._placed(whole)
         for mapping in islice(mappings, max(0, bisect_right(starts, start) - 1), None):
             if mapping.offset >= start + size:
@@ -138,7 +138,7 @@ class Memory:
                 yield mapping, low, high - low
 
     def _placed(self, whole: str) -> tuple[list[Resource], list[int]]:
-        """The mappings of a range in the order of addresses, and where each begins."""
+        """The mappings of a reservation in the order of addresses, and the offset of each."""
         mappings = self._mappings[whole]
         if whole not in self._starts:
             mappings.sort(key=lambda mapping: mapping.offset)
@@ -146,7 +146,7 @@ class Memory:
         return mappings, self._starts[whole]
 
     def home_of(self, part: Part) -> int | None:
-        """The device that pinned or registered memory was made with; None of what is no such memory."""
+        """The device that was current when pinned or registered memory was made; None for other memory."""
         return self.devices.get(self.by_name[part.object].pinned_with)
 
     def behind(self, part: Part) -> Iterator[tuple[str, Part]]:
@@ -159,21 +159,21 @@ class Memory:
 
 
 def right_to_copy_from(machine: Machine | None) -> str:
-    """What a device must have on another's memory to copy from it: since 7.0 HIP makes r into rw by that, for good."""
+    """The right that a device needs to copy from another's memory: since 7.0 rw, as a copy turns r into rw forever."""
     return "r" if machine is None or machine.runtime == "cuda" or machine.version < (7, 0) else "rw"
 
 
 class Refused(Problem):
-    """Contents that a program cannot have."""
+    """Contents are impossible in this program."""
 
 
 def _joined(parts: Iterable[Part]) -> Iterator[Part]:
-    """Neighbours that one device moves, as one."""
+    """Join adjacent parts that the same device moves."""
     for (base, device), group in groupby(parts, key=lambda part: (part.object, part.device)):
         run = list(group)
         yield Part(base, run[0].offset, sum(part.size for part in run), device)
 
 
 def cut(part: Part, start: int, size: int) -> Part:
-    """Some of its bytes."""
+    """A slice of a part."""
     return Part(part.object, part.offset + start, size, part.device)

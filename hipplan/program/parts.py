@@ -1,7 +1,7 @@
-"""Memory of other ranks: what a rank says of its own, and the program that maps what the others said. Pure.
+"""Memory of other ranks: describes a rank's shared memory for the others, and adds others' memory to a program. Pure.
 
-A part is what one rank has made for a region that others map. In those others it is a region like any: an address range
-of its own, memory that is imported chunk by chunk, tensors.
+A part is the memory that one rank made for a region that others map. In the other ranks it is an ordinary region: an
+address range, memory imported chunk by chunk, and tensors.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from hipplan.program.regions import PlacedRegion, PlacedTensor, mapping_of, memo
 from hipplan.units import PAGE, about_size, round_up
 
 STRIDE = 256 << 20
-"""What addresses and sizes of parts at symmetric addresses are multiples of, in bytes. CUDA takes no hint for less than
-32 MiB, and beside PyTorch none for 64 MiB: see docs/hardware.md. Addresses cost nothing."""
+"""Addresses and sizes of parts with symmetric addresses are multiples of this, in bytes. CUDA ignores address hints for
+ranges of less than 32 MiB, beside PyTorch also of 64 MiB: see docs/hardware.md. Addresses cost nothing."""
 
 
 Bytes = Annotated[int, Field(gt=0, lt=2**63)]
@@ -35,15 +35,15 @@ class Chunk:
     """One piece of a rank's memory."""
 
     device: str
-    """What the rank's plan calls the device that holds it."""
+    """The name in that rank's plan of the device that holds it."""
     uuid: str
-    """Of that device; empty if its runtime does not say."""
+    """The UUID of that device; empty if the runtime does not report it."""
     size: Bytes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """What a rank has made for one region."""
+    """A rank's memory for one region."""
 
     region: str
     """Its name in the plan."""
@@ -55,10 +55,10 @@ class Part:
     alignment: Annotated[int, Field(ge=0, lt=2**63)]
     """Of the first one; 0: none of its own."""
     tensors: tuple[PlacedTensor, ...]
-    """As the rank itself calls them."""
+    """With their names in that rank."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError: a rank says of its memory what cannot be."""
+        """Raises ValueError: the description is impossible. It came from another process."""
         mapped = sum(chunk.size for chunk in self.chunks)
         if not 0 < mapped <= self.reserve:
             raise ValueError(f"'{self.region[:60]}' has {mapped} bytes in {self.reserve} bytes of addresses")
@@ -71,7 +71,7 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Offer:
-    """What a rank makes, as it says to the others of its node."""
+    """The memory that a rank offers to the other ranks of its node."""
 
     rank: Annotated[int, Field(ge=0)]
     parts: tuple[Part, ...]
@@ -80,20 +80,20 @@ class Offer:
 
 
 def offer_of(program: Program) -> Offer:
-    """Of a rank's own program."""
+    """The offer of a rank, from its own program."""
     needs = {_uuid(program, name): size for name, size in program.bytes_by_device().items()}
     return Offer(rank=program.rank.rank, parts=tuple(_own_parts(program)), needs=needs)
 
 
 def name_here(program: Program, rank: int, region: str) -> str:
-    """What a region of a rank is called in this one's program."""
+    """The name in this rank's program of another rank's region."""
     one_maker = region in program.shared and program.shared[region].region.spec.rank is not None
     own = one_maker or rank == program.rank.rank
     return region if own else f"{region}{steps.RANK_SIGN}{rank}"
 
 
 class Place(NamedTuple):
-    """Of a part among those that lie at the same address in all ranks, one behind the other."""
+    """The place of a part in the range that has the same address in all ranks."""
 
     offset: int
     size: int
@@ -101,7 +101,7 @@ class Place(NamedTuple):
 
 
 def symmetric(program: Program, offers: Sequence[Offer]) -> dict[str, Place]:
-    """Name here -> place. offers: of all ranks of the node, this one's own among them, in their order."""
+    """Name in this rank -> place. offers: of all ranks of the node in order, with this rank's own."""
     places: dict[str, Place] = {}
     end = 0
     for region, shared in program.shared.items():
@@ -118,8 +118,7 @@ def symmetric(program: Program, offers: Sequence[Offer]) -> dict[str, Place]:
 
 
 def placed_already(old: Program | None, program: Program, offers: Sequence[Offer]) -> dict[str, int]:
-    """Name here -> address of objects that have the same address in all ranks, and must not move: all parts of a region
-    stay, or none does."""
+    """Name in this rank -> address, of symmetric objects that must not move: all parts of a region stay, or none."""
     if old is None:
         return {}
     there = {step.name: step for step in old.steps if isinstance(step, steps.Reserve) and step.exact}
@@ -136,9 +135,9 @@ def placed_already(old: Program | None, program: Program, offers: Sequence[Offer
 
 
 def with_parts(program: Program, offers: Sequence[Offer], places: Mapping[str, int]) -> Program:
-    """The program that also maps what other ranks of the node make, instead of what it may have mapped before.
+    """The program with the memory of the node's other ranks, which replaces any that it mapped before.
 
-    offers: of the others. places: name here -> address, of parts that lie at the same one in all ranks.
+    offers: of the other ranks. places: name in this rank -> address, of parts with symmetric addresses.
     Raises MachineError: HP301 ranks that share a device need more than it has, HP307 memory that is out of reach.
     """
     program = _without_parts(program)
@@ -155,7 +154,7 @@ def with_parts(program: Program, offers: Sequence[Offer], places: Mapping[str, i
     rest = (step for step in made if not (isinstance(step, steps.Reserve) and step.name in taken))
     return replace(
         program,
-        steps=(*first, *rest),  # before anything else can take those addresses
+        steps=(*first, *rest),  # first, before anything else can take those addresses
         devices={**program.devices, **adding.devices},
         selectors={**program.selectors, **dict.fromkeys(adding.devices, "of another rank")},
         regions={**program.regions, **adding.regions},
@@ -165,7 +164,7 @@ def with_parts(program: Program, offers: Sequence[Offer], places: Mapping[str, i
 
 
 def moved(change: Difference, places: Mapping[str, int]) -> Difference:
-    """The same with other addresses for objects that have the same address in all ranks."""
+    """The same change with these addresses for objects with symmetric addresses."""
     others: dict[int, steps.Step] = {}
 
     def at(step: steps.Step) -> steps.Step:
@@ -227,13 +226,13 @@ def _uuid(program: Program, device: str) -> str:
 
 
 class _Adding:
-    """What is added to a program for the parts of others."""
+    """Collects the steps that map other ranks' parts."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
         self.steps: list[steps.Step] = []
         self.devices: dict[str, int] = {}
-        """Devices of others that this process sees too, where it moves their memory by them."""
+        """Devices of other ranks that this process sees too and uses to move their memory."""
         self.regions: dict[str, PlacedRegion] = {}
         self.parts: dict[str, int] = {}
         self.errors: list[Diagnostic] = []
@@ -307,7 +306,7 @@ class _Adding:
         self.errors.append(Diagnostic("HP433", "the ranks do not have the same plan", origin, why=why, hint=hint))
 
     def _label(self, rank: int, chunk: Chunk) -> tuple[str, int]:
-        """What the device of a chunk is called here, and its ordinal; UNSEEN if nothing here is done with it."""
+        """The name and ordinal in this process of a chunk's device; UNSEEN if the process does not use it."""
         ordinal = self._ordinals.get(chunk.uuid, steps.UNSEEN) if chunk.uuid else steps.UNSEEN
         if ordinal in self._names:
             return self._names[ordinal], ordinal
@@ -330,7 +329,7 @@ class _Adding:
                     self.errors.append(Diagnostic("HP307", summary, origin, why=why, hint=hint))
 
     def check_sums(self, offers: Sequence[Offer]) -> dict[str, int]:
-        """HP301: ranks on one device. Returns what the others take there."""
+        """HP301: the ranks on one device need too much. Returns device -> bytes that the others take on it."""
         program, machine = self._program, self._program.measured
         beside: dict[str, int] = {}
         for name, own in program.bytes_by_device().items():
@@ -349,7 +348,7 @@ class _Adding:
 
 
 def _of_other(region: ResolvedRegion, name: str, holders: tuple[str, ...]) -> ResolvedRegion:
-    """The region as another rank's part of it."""
+    """The region as it is in the plan, but as the part of another rank."""
     return region._replace(name=name, devices=holders, access={})
 
 

@@ -1,12 +1,12 @@
-"""What HIP 7.0 to 7.2 can give rights to. Pure.
+"""Cuts memory into pieces so that HIP 7.0 to 7.2 can give rights to it. Pure.
 
-There hipMemSetAccess adds up the sizes of a range's pieces in the order of heap addresses, which nobody knows, and
-refuses a size that no sum meets (ROCm/rocm-systems 2516, 2667, 6977). Two calls are accepted in every order: for one
-piece of a range whose pieces all have one size, and for all that is mapped in a range.
+On these releases hipMemSetAccess adds up the sizes of a range's pieces in the order of heap addresses, which is
+unpredictable, and refuses a size that equals no such sum (ROCm/rocm-systems 2516, 2667, 6977). Two calls are accepted
+in every order: for one piece of a range whose pieces all have one size, and for everything that is mapped in a range.
 
-So a range of unequal mappings gets its rights together where they are the same for all and there is no hole; else
-the memory behind it is cut into pieces of one size. Where neither can be, the plan or the change is refused. On other
-releases nothing of this happens.
+So a range of unequal mappings gets its rights in one call where they are equal and there is no hole; otherwise its
+memory is cut into pieces of one size. If neither is possible, the plan or the change is refused. On other releases
+programs stay unchanged.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from hipplan.program.sure_access import Rights, concerned, rights_of, unsure
 from hipplan.units import format_size
 
 MOST, MOST_OF_ALL = 1024, 8192
-"""Pieces that ranges may be cut into, together with those that share memory with them; and those of a program."""
+"""At most so many pieces for ranges that share memory, and for a whole program."""
 
 
 def fitted(program: Program, findings: Findings, old: Program | None = None, *, is_held: bool = False) -> Program:
-    """The program for the release it is made for. HP309: what cannot be had there.
+    """Fit a program to the HIP release of its machine. HP309: the release cannot do it.
 
-    old: what is there already, and keeps its pieces. is_held: processes attach to it, with the plan's rights for them.
+    old: the live program, which keeps its pieces. is_held: processes attach to it, with the plan's rights for them.
     """
     if not concerned(program.measured) or (old is None and not _is_uneven(program)):
         return program
@@ -52,7 +52,7 @@ def fitted(program: Program, findings: Findings, old: Program | None = None, *, 
 
 
 def as_planned(program: Program) -> Program:
-    """The same program with each allocation and mapping in one piece: the other way round."""
+    """The inverse of fitted(): each allocation and mapping in one piece."""
     if not concerned(program.measured):
         return program
     sizes: Counter[tuple[type[Step], str]] = Counter()
@@ -79,9 +79,9 @@ def as_planned(program: Program) -> Program:
 
 
 def lead(old: Program, planned: Program, renewed: Set[str] = frozenset(), *, fills: bool = False) -> Difference:
-    """The difference to a program whose memory is in one piece each, fitted to the release.
+    """The difference from a fitted program to a planned one, fitted to the release.
 
-    Raises MachineError (HP309): this release cannot go there, or not safely back.
+    Raises MachineError (HP309): this release cannot make the change, or could not undo it safely.
     """
     findings = Findings()
     new = fitted(planned, findings, old)
@@ -102,21 +102,21 @@ def lead(old: Program, planned: Program, renewed: Set[str] = frozenset(), *, fil
 
 
 def require_sure(change: Difference) -> None:
-    """Raises MachineError (HP309): this release may refuse a step, or what takes it back."""
+    """Raises MachineError (HP309): this release may refuse a step or its undo."""
     if concerned(change.new.measured):
         for place in unsure(change):
             raise MachineError(_no_way(place, change))
 
 
 def named(program: Program, names: Set[str]) -> frozenset[str]:
-    """These, and the pieces that they are cut into."""
+    """These names and the names of their pieces."""
     if not names:
         return frozenset()
     return frozenset(step.name for step in program.steps if whole_name(step.name) in names)
 
 
 def growth_step(program: Program, reservation: str) -> int:
-    """What the size of more memory for a reservation must be a multiple of; 0: of nothing."""
+    """The size of more memory for a reservation must be a multiple of this; 0: any size is possible."""
     maps = [step for step in program.steps if isinstance(step, Map) and step.reservation == reservation]
     if not concerned(program.measured) or len(maps) < 2 or len({step.size for step in maps}) > 1:
         return 0
@@ -125,7 +125,7 @@ def growth_step(program: Program, reservation: str) -> int:
 
 
 def note(program: Program) -> str:
-    """What the release makes of the plan, for a preview; empty if nothing."""
+    """A note for previews on how memory is cut for the release; empty if it is not."""
     pieces = Counter(whole_name(step.name) for step in program.steps if isinstance(step, Map))
     together = {step.name for step in program.steps if isinstance(step, SetAccess) and step.together}
     ranges = dict.fromkeys(s.reservation for s in program.steps if isinstance(s, Map) and s.name in together)
@@ -135,7 +135,7 @@ def note(program: Program) -> str:
 
 
 def _rights(program: Program) -> dict[str, tuple[Rights, Access]]:
-    """Mapping -> who may use it, now and when it is no longer sealed; without mappings that no device may use."""
+    """Mapping -> its rights now and when unsealed; without mappings that no device may use."""
     return {name: (now, program.sealed.get(whole_name(name), ())) for name, now in rights_of(program).items()}
 
 
@@ -146,7 +146,7 @@ def _with_attached(mapping: str, rights: tuple[Rights, Access], writable: Set[st
 
 
 def _is_alike(maps: list[Map], rights: Mapping[str, object]) -> bool:
-    """One range without a hole, with the same rights all over."""
+    """Whether these mappings have no hole between them and equal rights."""
     placed = sorted(maps, key=lambda step: step.offset)
     return len({rights.get(step.name) for step in maps}) == 1 and all(
         piece.offset + piece.size == other.offset for piece, other in pairwise(placed)
@@ -154,7 +154,7 @@ def _is_alike(maps: list[Map], rights: Mapping[str, object]) -> bool:
 
 
 class _Arrangement:
-    """Which memory of a program is cut, and into what, and which ranges get their rights together."""
+    """Decides which memory of a program is cut into which pieces, and which ranges get their rights in one call."""
 
     def __init__(self, program: Program, old: Program | None, is_held: bool) -> None:
         self.program = program
@@ -189,7 +189,7 @@ class _Arrangement:
         return uneven and not _is_alike(maps, self.rights)
 
     def _cut(self, name: str, unit: int) -> None:
-        """The memory of a range, and of all ranges that need its pieces' size because they share memory with it."""
+        """Cut the memory of a range, and of all ranges that share memory with it: they need the same size of pieces."""
         if name in self._grouped:
             return
         group, pending = set(), [name]
@@ -205,7 +205,7 @@ class _Arrangement:
         self.units |= {step.allocation: unit for step in maps}
 
     def _sizes(self, maps: Iterable[Map]) -> Iterator[int]:
-        """Of the pieces, each size at least once."""
+        """The sizes of the pieces; each size occurs at least once."""
         for step in maps:
             unit = self.units.get(step.allocation, step.size)
             yield min(unit, step.size)
@@ -236,11 +236,13 @@ class _Arrangement:
                 break
 
     def steps(self) -> list[Step]:
-        """All steps, cut; those of ranges that get their rights together in the order of addresses."""
+        """All steps after cutting. Those of ranges that get their rights in one call are sorted by address."""
         made = [piece for step in self.program.steps for piece in self._pieces(step)]
         maps = (step for step in made if isinstance(step, Map) and step.reservation in self.together)
         places = {step.name: (step.reservation, step.offset) for step in maps}
-        is_placed = [isinstance(step, (Map, SetAccess)) and step.name in places for step in made]  # contents are not
+        is_placed = [
+            isinstance(step, (Map, SetAccess)) and step.name in places for step in made
+        ]  # contents stay where they are
         upward = iter(sorted(compress(made, is_placed), key=lambda step: places[step.name]))
         return [next(upward) if placed else step for step, placed in zip(made, is_placed, strict=True)]
 
@@ -302,14 +304,14 @@ def _is_cut(program: Program) -> bool:
 
 
 def _made_anew(change: Difference) -> frozenset[str]:
-    """Allocations of both plans that do not stay: nor does any piece of them."""
+    """Allocations that both plans have, but that are recreated with all of their pieces."""
     names = {step.name for step in change.new.steps if isinstance(step, CreateAllocation)}
     there = {step.name for step in change.old.steps if isinstance(step, CreateAllocation)}
     return frozenset(name for name in names & there if ("allocation", name) not in change.kept)
 
 
 def _recut(change: Difference, planned: Difference) -> Iterator[Step]:
-    """Memory that stays by the plans, but would have to be in other pieces, and lose its bytes."""
+    """Steps for memory that should stay, but would be cut in other pieces and lose its bytes."""
     for step in change.old.steps:
         if isinstance(step, CreateAllocation):
             stays = ("allocation", whole_name(step.name)) in planned.kept

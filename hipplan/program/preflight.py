@@ -1,4 +1,4 @@
-"""What cannot work on this machine, said before the first driver call. Each rule has a code (HP3xx)."""
+"""Checks that a machine can hold a plan, before the first driver call. Each rule has a code (HP3xx)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hipplan.units import about_size, format_size
 
 PADDING_MIN = 16 * 2**20
 PADDING_SHARE = 8
-"""HP254: padding worth a word is at least so many bytes, and at least one part in so many of what is taken."""
+"""HP254: padding is reported from so many bytes on, if it is at least 1/PADDING_SHARE of the memory."""
 
 
 def check(
@@ -40,7 +40,7 @@ def check(
 
 
 def _who(mapping: ResolvedMapping) -> list[str]:
-    """Who has a right."""
+    """The names of devices and host that have a right."""
     return [who for who, right in mapping.access.items() if right != "none"]
 
 
@@ -61,7 +61,7 @@ class _Rules:
         self.taken = taken(made, machine)
         self.findings = findings
         self.lines = {id(allocation): name for name, allocation in reversed(plan.objects.allocations.items())}.values()
-        """The first allocation that each line of the plan makes, which is as the others are."""
+        """The first allocation that each line of the plan makes. The others of that line are equal."""
         self.mappings = list(self._mappings())
 
     def add(self, code: str, summary: str, *path: object, why: str = "", hint: str = "") -> None:
@@ -90,7 +90,7 @@ class _Rules:
                              "requires", flag, hint=hint)  # fmt: skip
 
     def capacity(self) -> None:
-        """HP301: device memory, padding and what is in use counted."""
+        """HP301: device memory, with padding and with memory that is in use."""
         for name, ordinal in self.devices.items():
             there, taken = self.machine.devices[ordinal], self.taken[ordinal]
             if there.memory is None:
@@ -184,8 +184,8 @@ class _Rules:
                 )
 
     def _mappings(self) -> Iterator[tuple[str, ResolvedMapping, str]]:
-        """(name, mapping, device that holds it): the first of those that lines of the plan make alike. The chunks of
-        a region go by its name."""
+        """(name, mapping, device that holds it) of the first mapping of each line of the plan. The chunks of a region
+        have the region's name."""
         for name, reservation in self.objects.reservations.items():
             reported: set[tuple[int, int]] = set()
             for mapping in reservation.mappings:
@@ -213,7 +213,7 @@ class _Rules:
             )
 
     def padding(self) -> None:
-        """HP254, a warning: what the granularity adds, by line of the plan."""
+        """HP254, a warning: much padding, by line of the plan."""
         lines: dict[tuple[object, ...], list[Any]] = {}
         for step in self.memory:
             if step.size > step.asked:
@@ -246,7 +246,7 @@ class _Rules:
             self.findings.add(Diagnostic("HP256", summary, span, why=why, severity="warning"))
 
     def releases(self) -> None:
-        """HP309: what this HIP release, or CUDA, does not do."""
+        """HP309: features that this HIP release, or CUDA, does not have."""
         version = self.machine.version
         for name in self.lines:
             self._allocation_release(name, self.objects.allocations[name], version)

@@ -1,4 +1,4 @@
-"""What the compiler makes of a plan: the steps in order, and what they give, seen from several sides."""
+"""The program: the compiler's result, with the steps in order and views of the objects that they make."""
 
 from __future__ import annotations
 
@@ -36,57 +36,57 @@ class Program:
 
     name: str
     source: str
-    """What messages call the document."""
+    """The document's name in messages."""
     digest: str
     machine: str
     devices: dict[str, int]
     """The plan's device names -> ordinals."""
     selectors: dict[str, str]
-    """The plan's device names -> what chose the device, in words."""
+    """The plan's device names -> how the device was chosen, in words."""
     current_device: int = 0
     """The ordinal that `current: true` selectors mean, in updates of its layout too."""
     variables: dict[str, Any] = field(default_factory=dict)
-    """What the plan's variables are set to."""
+    """The values of the plan's variables."""
     measured: Machine | None = None
     """The machine it is made for."""
     steps: tuple[Step, ...]
-    """All steps, in order: the only place that defines them. What is sealed is made open where contents are to
-    come in, and sealed behind them (sealing.py)."""
+    """All steps, in order: the only place that defines them. Sealed memory with contents is made writable, filled, and
+    then sealed (sealing.py)."""
     warnings: tuple[Diagnostic, ...] = ()
     host_visible: frozenset[str] = frozenset()
     """Devices whose memory the CPU may touch through its address."""
     ranges_told: bool = False
-    """Managed ranges report their attributes. Without driver support (HMM) advice succeeds, does nothing and
-    cannot be asked."""
+    """Managed ranges report their attributes. Without driver support (HMM) advice succeeds, has no effect and
+    cannot be read back."""
     regions: Mapping[str, PlacedRegion] = field(default_factory=dict)
-    """The regions by name: what growing them needs to know."""
+    """The regions by name, for growing."""
     sealed: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     """Mappings that are read-only for now -> the access before: (device name, right)."""
     attached: Mapping[str, Attached] = field(default_factory=dict)
-    """What processes that attach to a holder may do, where that is not r, or not that of the reservation: regions,
-    reservations and mappings by name."""
+    """Rights of processes that attach to a holder, by name: of regions and reservations if not r, of mappings if not as
+    their reservation's."""
     rank: Rank = field(default_factory=Rank)
-    """Whose program it is, of a plan for ranks."""
+    """The rank that this program is for, if the plan is for ranks."""
     plan_of_all: str = ""
-    """Of a plan for ranks: the digest of what is the same for all of them."""
+    """Of a plan for ranks: the digest of everything that is equal in all of them."""
     shared: Mapping[str, SharedRegion] = field(default_factory=dict)
     """Regions of the plan that one rank makes and others map, by name."""
     parts: Mapping[str, int] = field(default_factory=dict)
     """Regions that are other ranks' memory -> the rank (parts.py)."""
     beside: Mapping[str, int] = field(default_factory=dict)
-    """Device -> bytes that other ranks of the node take on it, of those who share memory."""
+    """Device -> bytes that other ranks of the node take on it. Only ranks that share memory are known."""
 
     sleeping: tuple[Step, ...] = ()
-    """What made the memory and mappings that sleep, and makes them again when they wake (sleeping.py)."""
+    """The steps that made the sleeping memory and mappings, and make them again when they wake (sleeping.py)."""
     backups: Mapping[str, Backup] = field(default_factory=dict)
-    """Allocation -> where its bytes are while it sleeps, or were and may be again."""
+    """Allocation -> the backup of its bytes while it sleeps, or one kept for the next sleep."""
 
     def __repr__(self) -> str:
         return f"<hipplan.Program '{self.name}' for {self.machine}: {len(self.steps)} steps>"
 
     @cached_property
     def nothing(self) -> Program:
-        """The program without all of it: what its layout is before an apply."""
+        """The empty program, which is the state before an apply."""
         return replace(self, steps=(), regions={}, sealed={}, sleeping=(), backups={})
 
     @cached_property
@@ -98,20 +98,20 @@ class Program:
 
     @cached_property
     def asleep(self) -> dict[str, str]:
-        """What sleeps -> where its bytes are (backups.py): allocations, mappings, regions and tensors."""
+        """Sleeping allocations, mappings, regions and tensors -> where their bytes are (backups.py)."""
         return (
             {resource.name: resource.asleep for resource in self.resources if resource.asleep} if self.sleeping else {}
         )
 
     def sleeps(self, name: str) -> bool:
-        """Whether something does, or something in it."""
+        """Whether an object sleeps, or something in it."""
         return any(
             resource.asleep and name in (resource.name, resource.inside) for resource in self.resources if self.sleeping
         )
 
     @cached_property
     def contents(self) -> tuple[ContentStep, ...]:
-        """Those of the steps that fill memory."""
+        """The steps that fill memory."""
         return tuple(step for _, step in self.single if isinstance(step, CONTENT_STEPS))
 
     @cached_property
@@ -123,7 +123,7 @@ class Program:
 
     @cached_property
     def bindings(self) -> tuple[ImportAllocation | RegisterBuffer, ...]:
-        """Steps that take what the caller of apply passes by name."""
+        """Steps that use what the caller of apply() passes in `bind`."""
         binding = (s for _, s in self.single if isinstance(s, (ImportAllocation, RegisterBuffer)) and s.bind)
         return tuple(s for s in binding if isinstance(s, RegisterBuffer) or s.rank < 0)
 
@@ -133,8 +133,8 @@ class Program:
         return slots_of(self.steps)
 
     def goes_on_from(self, other: Program, more: tuple[Step, ...]) -> None:
-        """Takes over what is known of a program that this one goes on from: growing costs the same however much there
-        is. more: the steps that came, none of which takes what the caller passes."""
+        """Take over cached facts of the program that this one extends, so that the cost of growing does not depend on
+        the layout's size. more: the added steps, none of which uses `bind`."""
         slots = enumerate((step.name for step in more if step.makes), len(other.slots))
         vars(self)["slots"] = {**other.slots, **{name: slot for slot, name in slots}}
         vars(self)["bindings"] = other.bindings
@@ -142,15 +142,15 @@ class Program:
 
     @cached_property
     def single(self) -> tuple[tuple[int, Step], ...]:
-        """(number, step) of all but those that there are thousands of, and that are read back together."""
+        """(number, step) of the steps that are read back one by one: all but kinds of which there are thousands."""
         return tuple((n, step) for n, step in enumerate(self.steps) if type(step) not in _THOUSANDS)
 
     def __getstate__(self) -> dict[str, Any]:
-        """The fields alone: what is kept besides is recreated, and may need the compiled part."""
+        """Pickle only the fields. Cached values are computed again, and some need the compiled part."""
         return {name: value for name, value in vars(self).items() if name in self.__dataclass_fields__}
 
     def bytes_by_device(self) -> dict[str, int]:
-        """Device memory that the plan takes, padding included, what is imported left out, by device name."""
+        """Bytes of device memory that the plan takes, by device name: with padding, without imported memory."""
         out = dict.fromkeys(self.devices, 0)
         names = {ordinal: name for name, ordinal in self.devices.items()}
         for step in self.steps:
@@ -162,6 +162,6 @@ class Program:
 
 
 def descriptors_of(steps: Iterable[Step]) -> int:
-    """File descriptors, at most: AMD's runtime takes one for each allocation, hipplan keeps one of what is shared."""
+    """Upper bound of file descriptors: AMD's runtime takes one for each allocation, hipplan one for each shared one."""
     made: list[Any] = [step for step in steps if step.makes == "allocation"]
     return len(made) + len([step for step in made if isinstance(step, ImportAllocation) or step.shareable != "none"])

@@ -1,4 +1,4 @@
-"""What a stream can do by itself of a fill or copy, for who does not want to wait: arithmetic on resources."""
+"""Fills and copies that a stream can do alone, so that the caller need not wait. Pure arithmetic on resources."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Queue(NamedTuple):
 
 
 class Queued(NamedTuple):
-    """Work that stands in a stream: nothing of the host has a part in it."""
+    """Work for a stream, without any help of the host."""
 
     copies: tuple[tuple[Part, Part], ...] = ()
     """(to, from)."""
@@ -28,9 +28,9 @@ class Queued(NamedTuple):
 
 
 def queued(memory: Memory, step: Fill | Copy | LoadFiles, queue: Queue) -> Queued | None:
-    """The work of a step, all of it done by the stream's device; None where threads of the host have to do some of it.
+    """A step as work for the stream's device alone; None if host threads have to do some of it.
 
-    Raises Refused for bytes that only other devices move.
+    Raises Refused for bytes that only other devices can move.
     """
     for sides in _sides(step):
         devices = {part.device for part in sides} - {CPU_ORDINAL}
@@ -49,7 +49,7 @@ def queued(memory: Memory, step: Fill | Copy | LoadFiles, queue: Queue) -> Queue
 
 
 def _sides(step: Fill | Copy | LoadFiles) -> Iterator[tuple[Part, ...]]:
-    """Who has a part in each piece of the work."""
+    """The parts that each piece of the work uses."""
     if isinstance(step, Copy):
         yield from step.pairs
     else:
@@ -61,7 +61,7 @@ def _is_direct(memory: Memory, to: Part, from_: Part, ordinal: int) -> bool:
     if devices == {ordinal}:
         return True
     if devices == {ordinal, CPU_ORDINAL}:
-        # HIP up to 6.4 has the device copy that the host memory was pinned with.
+        # Up to 6.4 HIP copies with the device that the host memory was pinned with.
         host = to if to.device == CPU_ORDINAL else from_
         return not memory.only_holders or memory.home_of(host) == ordinal
     if CPU_ORDINAL in devices:

@@ -1,4 +1,4 @@
-"""Places and sizes within one reservation, once they are padded for a machine (HP302)."""
+"""Checks of offsets and sizes within one reservation, after padding for a machine (HP302)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Placed = tuple[ResolvedMapping, int, int]
 
 
 def check_size(name: str, size: int, padding: str, span: Span | None, findings: Findings) -> None:
-    """HP302: more bytes than 64 bits count. padding: what the plan's own number was made larger by."""
+    """HP302: more bytes than 64 bits count. padding: the reason why it is larger than in the plan."""
     if size >= 2**64:
         summary = f"'{name}' is too large: {format_size(size)} with {padding}"
         why = "sizes and addresses have 64 bits: less than 16384PiB"
@@ -31,7 +31,7 @@ def check_range(
     step: int,
     findings: Findings,
 ) -> None:
-    """One reservation: places and sizes against the granularity, and overlap once padded (HP302)."""
+    """Check a reservation: offsets and sizes against the granularity, and overlap after padding (HP302)."""
     spec, path = reservation.spec, reservation.path
     if spec.address is not None and spec.address % step:
         findings.add(_misaligned(f"the address of '{reservation.name}'", spec.address, step,

@@ -1,7 +1,7 @@
 """Regions made concrete for a machine: chunks, parts and the places of tensors.
 
 Everything here is arithmetic. A region becomes allocations (name#0, name#1, ...), a reservation of its own name and
-mappings (name[0], ...), so that whatever knows those nouns knows regions: preflight, steps, verification, undo.
+mappings (name[0], ...), so that preflight, steps, verification and undo need no code for regions.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from hipplan.language.loader import LoadedPlan
 
 Needed = tuple[str, Tensor, int, int]
-"""A tensor's name, the tensor, what its offset is a multiple of, and its bytes (of one row where a dimension is -1)."""
+"""(name, tensor, alignment of its offset, its bytes: of one row where a dimension is -1)."""
 
 Granularity = Callable[[str], int]
-"""Device name -> what the size of memory on it is rounded up to."""
+"""Device name -> the granularity of memory on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class PlacedTensor:
     offset: int
     size: int
     open: bool
-    """Follows the mapped size: one dimension is -1."""
+    """Its size follows the mapped size: one dimension is -1."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,13 @@ class SharedRegion:
 
     @property
     def right(self) -> str:
-        """Of those who map it."""
+        """The right of the ranks that map it."""
         return self.region.spec.map.access if self.region.spec.map else "none"
 
 
 @dataclass(frozen=True)
 class PlacedRegion:
-    """A region with its sizes."""
+    """A region with its sizes on a machine."""
 
     region: ResolvedRegion
     chunks: tuple[tuple[str, int], ...]
@@ -88,7 +88,7 @@ class PlacedRegion:
         yield held, start, end
 
     def chunk_at(self, number: int) -> tuple[str, int]:
-        """The chunk with this number, also one that growing would add."""
+        """(device, bytes) of the chunk with this number; it may be one that growing would add."""
         if number < len(self.chunks):
             return self.chunks[number]
         holders = self.region.devices
@@ -99,14 +99,14 @@ class PlacedRegion:
     ) -> Iterator[Resource]:
         """The region itself and its tensors, as a user sees them.
 
-        access: of each device that holds a chunk, who may use its memory now.
+        access: holding device -> who may use its memory now.
         """
         name, first = self.region.name, self.region.devices[0]
         differ = len(set(access.values())) > 1
         common: dict[tuple[str, ...], Access] = {}
 
         def to_all(held: tuple[tuple[str, int], ...]) -> Access:
-            """What each may do with all of the bytes that some devices hold."""
+            """What each device may do with all bytes of these holders."""
             if not differ:
                 return next(iter(access.values()))
             holders = tuple(device for device, _ in held)
@@ -150,7 +150,7 @@ class PlacedRegion:
         if len(self.region.devices) == 1:
             return ()
         held: dict[str, int] = {}
-        begins = bisect_right(self._parts, start, key=itemgetter(2))  # parts and tensors may both be thousands
+        begins = bisect_right(self._parts, start, key=itemgetter(2))  # there may be thousands of parts and of tensors
         for number in range(begins, len(self._parts)):
             device, low, high = self._parts[number]
             if low >= start + size:
@@ -167,12 +167,12 @@ def lay_out(plan: LoadedPlan, granularity: Granularity, findings: Findings) -> d
 
 
 def memory_of(region: str, chunk: int) -> str:
-    """What the allocation behind a chunk is called."""
+    """The name of the allocation behind a chunk."""
     return f"{region}#{chunk}"
 
 
 def mapping_of(region: str, chunk: int) -> str:
-    """What the mapping of a chunk is called."""
+    """The name of the mapping of a chunk."""
     return f"{region}[{chunk}]"
 
 
@@ -192,7 +192,7 @@ def resized(region: PlacedRegion, count: int) -> PlacedRegion:
 
 
 def lowered(objects: Objects, regions: dict[str, PlacedRegion]) -> Objects:
-    """The same objects with the regions' own nouns among them."""
+    """The objects with allocations, reservations and mappings for the regions."""
     allocations, reservations = dict(objects.allocations), dict(objects.reservations)
     for name, placed in regions.items():
         spec, path = placed.region.spec, placed.region.path
@@ -224,7 +224,7 @@ def lowered(objects: Objects, regions: dict[str, PlacedRegion]) -> Objects:
 
 
 def rights_of_attached(objects: Objects) -> dict[str, Attached]:
-    """As of a program."""
+    """Program.attached, made from the plan's objects."""
     ranges = objects.reservations.values()
     attached: dict[str, Attached] = {
         range_.name: range_.spec.attached for range_ in ranges if range_.spec.attached != "r"
@@ -268,7 +268,7 @@ def _lay_out(
 
 
 def _parts_for(needs: Mapping[str, int], chunk: int, step: int, ask: Callable[[int], None]) -> list[tuple[str, int]]:
-    """Each device's own part, in chunks or in one piece; none is empty."""
+    """(device, bytes) for parts sized by the tensors in them, in chunks or in one piece; none is empty."""
     if not chunk:
         ask(len(needs))
         return [(device, round_up(max(need, 1), step)) for device, need in needs.items()]
@@ -293,7 +293,7 @@ def _chunks(region: ResolvedRegion, size: int, step: int, ask: Callable[[int], N
 
 
 def _place(placed: PlacedRegion, tensors: Sequence[Needed], plan: LoadedPlan, findings: Findings) -> list[PlacedTensor]:
-    """Each tensor behind the one before it, or in its device's part behind the one before it there."""
+    """Place each tensor behind the one before it, or behind the last one in its device's part."""
     region = placed.region
     ends = {device: end for device, _, end in placed.parts()} if len(region.devices) > 1 else {}
     cursors = {device: start for device, start, _ in placed.parts()} if ends else {}
@@ -317,7 +317,7 @@ def _place(placed: PlacedRegion, tensors: Sequence[Needed], plan: LoadedPlan, fi
 
 
 def _fitted(tensor: Tensor, row: int, offset: int, limit: int) -> tuple[tuple[int, ...], int]:
-    """Shape and bytes; a dimension of -1 takes what is left up to the limit, in rows."""
+    """(shape, bytes) of a tensor; a dimension of -1 gets as many rows as fit before the limit."""
     if -1 not in tensor.shape:
         return tuple(tensor.shape), row
     rows = max(0, limit - offset) // row
@@ -334,7 +334,7 @@ def _too_large(name: str, tensor: Tensor, room: int, span: Span | None) -> Diagn
 
 
 def _check_overlap(out: list[PlacedTensor], plan: LoadedPlan, region: ResolvedRegion, findings: Findings) -> None:
-    """Only tensors with a given device can overlap a tensor that follows another."""
+    """HP212: overlapping tensors. Only those with a given device can overlap one that follows another."""
     for tensor, other in pairwise(sorted(out, key=lambda tensor: tensor.offset)):
         if other.offset < tensor.offset + tensor.size:
             span = plan.span(*region.path, "tensors", other.name[len(region.name) + 1 :])

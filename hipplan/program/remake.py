@@ -1,4 +1,4 @@
-"""Programs in which mapped memory is recreated under the same addresses. Pure."""
+"""Recreates mapped memory under the same addresses. Pure."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from hipplan.program.sealing import mappings_of, with_access
 
 
 def remapped(program: Program, name: str, *, device: str | None, keep_bytes: bool) -> Difference:
-    """New memory under the same addresses, for a region, a reservation's mappings, one mapping or an allocation.
+    """The change that puts new memory under the addresses of a region, reservation, mapping or allocation.
 
-    device: where the new memory is; None: where the old is. keep_bytes: the bytes come along. Raises ApplyError
+    device: where the new memory is; None: where the old is. keep_bytes: copy the bytes. Raises ApplyError
     (HP420): memory that cannot be recreated, no such device.
     """
     there, program = program, pieces.as_planned(program)
@@ -48,7 +48,7 @@ def remapped(program: Program, name: str, *, device: str | None, keep_bytes: boo
 
 
 def _allocation(program: Program, name: str) -> set[str]:
-    """It alone. ApplyError (HP420): it is a piece of a region."""
+    """The allocation with this name. ApplyError (HP420): it is a chunk of a region."""
     inside = next(
         (
             resource.inside
@@ -63,7 +63,7 @@ def _allocation(program: Program, name: str) -> set[str]:
 
 
 def _moved(program: Program, names: set[str], device: str) -> Program:
-    """With these allocations on another device."""
+    """The program with these allocations on another device."""
     if device not in program.devices or steps.RANK_SIGN in device:
         hint = suggest(device, program.devices) or f"the plan has: {', '.join(program.devices)}"
         raise refuse(f"there is no device '{device}'", hint=hint)
@@ -83,7 +83,7 @@ def _moved(program: Program, names: set[str], device: str) -> Program:
 
 
 def _to_owner(moved: Iterable[PlacedRegion]) -> Iterator[tuple[str, Access]]:
-    """(mapping, who may use it) of regions whose access says what the owner may do, which is another one now."""
+    """(mapping, who may use it) of moved regions whose access names `owner`: the owner is another device now."""
     for placed in moved:
         if placed.region.differs:
             for number, (device, _) in enumerate(placed.chunks):
@@ -93,7 +93,7 @@ def _to_owner(moved: Iterable[PlacedRegion]) -> Iterator[tuple[str, Access]]:
 
 
 def _with_owner(program: Program, access: Mapping[str, Access]) -> Program:
-    """With this access, which what is sealed gets when it is unsealed."""
+    """The program with this access. Sealed mappings get it when they are unsealed."""
     sealed = {mapping: access.get(mapping, before) for mapping, before in program.sealed.items()}
     now = {
         mapping: tuple((who, "r") for who, _ in given) if mapping in sealed else given
@@ -109,8 +109,8 @@ def _on(placed: PlacedRegion, device: str) -> PlacedRegion:
 
 
 def _carries(change: Difference, names: Set[str]) -> Iterator[steps.Step]:
-    """For each allocation: both where their devices may read and write them, then copied. The old one mostly is so
-    already; else it is mapped a second time, as the new one is in any case."""
+    """The steps that copy the bytes of each allocation. The new memory is mapped at a temporary place for this, and so
+    is the old memory, unless it already has a mapping that the copying devices may read."""
     machine = change.new.measured
     new = {step.name: step for step in change.new.steps if isinstance(step, steps.CreateAllocation)}
     in_place = _Places(change.old)
@@ -147,7 +147,7 @@ def _carries(change: Difference, names: Set[str]) -> Iterator[steps.Step]:
 
 
 class _Places:
-    """Where a program has its allocations mapped as a whole."""
+    """The mappings of a program that map a whole allocation."""
 
     def __init__(self, program: Program) -> None:
         self._maps: dict[str, list[steps.Map]] = {}
@@ -157,7 +157,7 @@ class _Places:
         self._rights = {step.name: dict(step.rights) for step in program.steps if isinstance(step, steps.SetAccess)}
 
     def readable(self, allocation: steps.CreateAllocation, devices: Set[int], right: str) -> str | None:
-        """A mapping that all of the devices may read. right: what those must have that do not hold it."""
+        """A mapping that all of these devices may read. right: what devices need that do not hold the memory."""
         needed = {device: "r" if device == allocation.device else right for device in devices}
         for mapping in self._maps.get(allocation.name, ()):
             rights = self._rights.get(mapping.name, {})

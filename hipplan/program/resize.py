@@ -1,4 +1,4 @@
-"""Programs that are another one grown or shrunk. Pure: what leads there is the difference of the two."""
+"""Grows and shrinks regions: makes the new program; the change is the difference of the two. Pure."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Size = int | str
 AnyStep = TypeVar("AnyStep", bound=steps.Step)
 
 CHUNKS_MAX = LIMITS["steps"] // 3
-"""Of one region, as a plan may have: memory, mapping and rights are a step each."""
+"""Chunks of one region at most, as in a plan: memory, mapping and rights take a step each."""
 
 
 def grown(program: Program, name: str, *, by: Size | None = None, to: Size | None = None) -> Program:
-    """With more memory mapped at the end of a region: at least `by` bytes more, or at least `to`.
+    """The program with more memory at the end of a region: at least `by` bytes more, or at least `to` in all.
 
     Raises ApplyError (HP420): no room.
     """
@@ -50,7 +50,7 @@ def grown(program: Program, name: str, *, by: Size | None = None, to: Size | Non
 
 
 def shrunk(program: Program, name: str, *, by: Size | None = None, to: Size | None = None) -> Program:
-    """With whole chunks at the end of a region freed: at most `by` bytes, or so that at least `to` stay.
+    """The program without whole chunks at the end of a region: at most `by` bytes less, or so that at least `to` stay.
 
     Raises ApplyError (HP420): a tensor is in the part to be freed.
     """
@@ -71,7 +71,7 @@ def shrunk(program: Program, name: str, *, by: Size | None = None, to: Size | No
 
 
 def to_bytes(now: int, by: Size | None, to: Size | None, *, sign: int) -> int:
-    """How much is to be there, of one of `by` and `to`. Raises ApplyError (HP420)."""
+    """The wanted size in bytes; exactly one of `by` and `to` must be given. Raises ApplyError (HP420)."""
     if (by is None) == (to is None):
         raise refuse("pass either by= or to=", hint='for example by="1GiB"')
     given = by if by is not None else to
@@ -85,7 +85,7 @@ def to_bytes(now: int, by: Size | None, to: Size | None, *, sign: int) -> int:
 
 
 def find(program: Program, kind: type[AnyStep], name: str) -> AnyStep:
-    """The step of one kind about one thing. KeyError."""
+    """The step of one kind for an object. Raises KeyError."""
     for step in program.steps:
         if type(step) is kind and step.name == name:
             return step
@@ -93,8 +93,7 @@ def find(program: Program, kind: type[AnyStep], name: str) -> AnyStep:
 
 
 def require(program: Program, name: str, *kinds: str) -> str:
-    """Of which of these kinds something is. Raises ApplyError if there is none of that name (HP420), or it sleeps, or
-    something in it does (HP441)."""
+    """Which of these kinds an object is. Raises ApplyError if there is none (HP420), or if any of it sleeps (HP441)."""
     everything = (*program.steps, *program.sleeping)
     made = (step.makes for step in everything if step.name == name and step.makes)
     kind = "region" if name in program.regions else next(made, "")
@@ -109,7 +108,7 @@ def require(program: Program, name: str, *kinds: str) -> str:
 
 
 def require_unsealed(program: Program, mapping: str) -> None:
-    """Raises ApplyError (HP420) where new memory would be as read-only as what it is like."""
+    """Raises ApplyError (HP420) if a mapping is sealed: new memory like it would be read-only."""
     if mapping in program.sealed:
         raise refuse(f"'{mapping}' is sealed: no device could write the new memory", hint="call unseal() first")
 
@@ -131,7 +130,7 @@ def _with_chunks(program: Program, made: PlacedRegion) -> Program:
 
 
 def _more(program: Program, was: PlacedRegion, made: PlacedRegion) -> Iterator[steps.Step]:
-    """The steps of each new chunk, like those of the first one; its rights are those to its own holder's memory."""
+    """The steps of each new chunk, like those of the first one, but with the rights for its own device's memory."""
     name = made.region.name
     create = find(program, steps.CreateAllocation, memory_of(name, 0))
     place = find(program, steps.Map, mapping_of(name, 0))

@@ -12,10 +12,12 @@ Access = tuple[tuple[str, str], ...]
 
 
 def everywhere(several: Iterable[Access]) -> Access:
-    """What each may do everywhere, where these are the rights of one place each."""
+    """What each device may do at all of several places. several: the access at each place."""
     first, *rest = map(dict, several)
     for other in rest:
-        first = {who: min(right, other[who]) for who, right in first.items() if who in other}  # "r" is before "rw"
+        first = {
+            who: min(right, other[who]) for who, right in first.items() if who in other
+        }  # min() works because "r" sorts before "rw"
     return tuple(first.items())
 
 
@@ -32,23 +34,23 @@ class Resource:
     kind: str
     """allocation, reservation, mapping, region, tensor, device, pinned, registered, managed, stream or peer."""
     device: str
-    """The plan's name for where it is; `host`, or empty where that means nothing."""
+    """The plan's name of the device that holds it, or `host`; empty for objects without a place."""
     pinned_with: str = ""
-    """Of pinned and registered memory: the device that was current in the call."""
+    """Of pinned and registered memory: the device that was current when it was made."""
     asked: int = 0
     """Bytes that the plan requests."""
     size: int = 0
-    """Bytes it takes: asked, padded."""
+    """Bytes that it takes: `asked` with padding."""
     access: Access = ()
-    """Of a mapping, region or tensor: what each may do with all of its bytes."""
+    """Of a mapping, region or tensor: what each device may do with all of its bytes."""
     access_by_holder: tuple[tuple[str, Access], ...] = ()
-    """(device, who may use its memory) of a region, where that differs from device to device."""
+    """Of a region, if access differs by holding device: (holding device, who may use its memory)."""
     attached: Attached = "r"
-    """What processes that attach to a holder may do with it, as far as access allows."""
+    """What processes that attach to a holder may do with it, within its access."""
     sealed: bool = False
     """It is read-only until it is unsealed."""
     asleep: str = ""
-    """Its memory has gone and its addresses have not: where its bytes are (backups.py); empty of what is there."""
+    """If its memory sleeps: where its bytes are (backups.py); else empty."""
     inside: str = ""
     """The reservation of a mapping, the region of a tensor."""
     offset: int = 0
@@ -58,7 +60,7 @@ class Resource:
     read_only: bool = False
     """A file that is registered read-only."""
     imported: bool = False
-    """Another process's allocation: its memory is in use already."""
+    """Another process's allocation, whose memory is counted as in use already."""
     dtype: str = ""
     """Of a tensor: its name in hipplan.files.dtypes."""
     shape: tuple[int, ...] = ()
@@ -83,7 +85,7 @@ class Resource:
         return access | {show(who) + " elsewhere" * (who in own): right for who, right in elsewhere.items()}
 
     def _own_and_elsewhere(self) -> tuple[dict[str, str], dict[str, str]]:
-        """Of each device that holds a part, its right there; of each device, its right on all that others hold."""
+        """(device -> its right on its own part, device -> its right on the parts of all others)."""
         own = {holder: dict(access).get(holder, "none") for holder, access in self.access_by_holder}
         rights: dict[str, list[str]] = {}
         for holder, access in self.access_by_holder:
@@ -94,5 +96,5 @@ class Resource:
 
     @property
     def waste(self) -> int:
-        """Bytes that are only padding."""
+        """Bytes of padding."""
         return self.size - self.asked

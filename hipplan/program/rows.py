@@ -1,6 +1,7 @@
-"""Steps as rows: tuples of plain words and numbers that the compiled part runs. What a step names is a slot there.
+"""Steps as rows: tuples of words and numbers that the compiled part runs. Names of objects become slot numbers.
 
-A row is (operation, name, slot, fields ...). The slot is what it fills or alters, -1 for none. See cpp/core/rows.hpp.
+A row is (operation, name, slot, fields ...). The slot is of the object that it makes or alters, -1 for none. See
+cpp/core/rows.hpp.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ def rows_of(todo: Iterable[steps.Step], slots: Slots, old: Callable[[str], int] 
 
 
 def _taken_first(rights: Rights) -> Rights:
-    """What is taken away comes first: HIP gives one after the other, and before 6.3 with each takes what the others
-    have."""
+    """Sort rights so that revoked ones come first. HIP sets one device after the other, and before 6.3 each call
+    also revokes the access of all other devices."""
     return tuple(sorted(rights, key=lambda right: right[1] != "none"))
 
 
 def _fields(operation: str, *fields: str) -> Callable[[Any, Slots, Any], Row]:
-    """Makes the rows of steps that name no other object: fields of the step."""
+    """A function that makes rows of these fields, for steps that name no other object."""
     values = attrgetter("name", *fields)
 
     def row(step: steps.Step, slots: Slots, old: Any) -> Row:
@@ -103,7 +104,7 @@ _ROWS: dict[type[steps.Step], Callable[[Any, Slots, Any], Row]] = {
 
 
 class ChangeRows:
-    """The rows of a change, with slots for what is there only meanwhile behind those of the new program."""
+    """The rows of a change. Slots for old and temporary objects come after those of the new program."""
 
     def __init__(self, new: Slots, old: Slots) -> None:
         self.slots = dict(new)
@@ -113,12 +114,12 @@ class ChangeRows:
 
     @property
     def extra(self) -> int:
-        """Slots behind the new program's."""
+        """The number of slots after the new program's."""
         return self._count - self._first
 
     @property
     def kept(self) -> list[tuple[int, int]]:
-        """(slot here, slot in the old program) of what the rows alter of the old."""
+        """(slot in this change, slot in the old program) of old objects that the rows alter."""
         return [(slot, self._old[name]) for name, slot in self._of_old.items()]
 
     def rows(self, todo: Iterable[steps.Step]) -> list[Row]:

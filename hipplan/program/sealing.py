@@ -1,4 +1,4 @@
-"""Programs in which what is mapped is sealed against writing, or not any more. Pure."""
+"""Seals mapped memory against writing, and unseals it. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def sealed(program: Program, name: str) -> Program:
 
 
 def sealed_ranges(program: Program, names: Set[str]) -> Program:
-    """As a plan says it of regions and reservations."""
+    """Seal what the plan marks as sealed. names: regions and reservations."""
     if not names:
         return program
     return _closed(
@@ -43,19 +43,19 @@ def sealed_ranges(program: Program, names: Set[str]) -> Program:
 
 
 def unsealed(program: Program, name: str) -> Program:
-    """What was sealed has its access again. ApplyError (HP420)."""
+    """Unseal: sealed mappings get their access back. ApplyError (HP420)."""
     names = {mapping.name for mapping in mappings_of(program, name)}
     return _open(program, {mapping: access for mapping, access in program.sealed.items() if mapping in names})
 
 
 def all_open(program: Program) -> Program:
-    """Nothing is sealed."""
+    """The program with everything unsealed."""
     return _open(program, program.sealed) if program.sealed else program
 
 
 def opened(program: Program, contents: Iterable[ContentStep]) -> Program:
-    """With what these contents write not sealed yet. Mappings of unequal sizes in one range are opened together where
-    HIP 7.0 to 7.2 may give them their rights together."""
+    """The program with mappings unsealed that these contents write. Mappings of unequal sizes in one range are unsealed
+    together where HIP 7.0 to 7.2 set their rights in one call."""
     if not program.sealed:
         return program
     written = _Written(part for step in contents for part in written_by(step))
@@ -88,18 +88,18 @@ class _Written:
             ends.append(max(part.offset + part.size, ends[-1] if ends else 0))
 
     def touches(self, name: str, start: int = 0, size: int = 2**64) -> bool:
-        """Whether they write some of a range of bytes."""
+        """Whether contents write into a range of bytes."""
         before_end = bisect_left(self._starts.get(name, ()), start + size)
         return before_end > 0 and self._ends[name][before_end - 1] > start
 
 
 def resealed(opened: Program, sealed: Mapping[str, Access]) -> Program:
-    """What opened() gave, sealed. sealed: mapping -> who may use it when it is not."""
+    """Undo opened(). sealed: mapping -> its access when it is not sealed."""
     return _closed(opened, {mapping: access for mapping, access in sealed.items() if mapping not in opened.sealed})
 
 
 def seals(opened: Program, sealed: Program) -> Iterator[ChangeAccess]:
-    """The steps from the one to the other."""
+    """The steps that seal what opened() unsealed."""
     for was, now in zip(opened.steps, sealed.steps, strict=True):
         if isinstance(was, steps.SetAccess) and isinstance(now, steps.SetAccess) and was.rights != now.rights:
             yield ChangeAccess(
@@ -108,7 +108,7 @@ def seals(opened: Program, sealed: Program) -> Iterator[ChangeAccess]:
 
 
 def mappings_of(program: Program, name: str) -> list[Resource]:
-    """The mappings that a name means. ApplyError (HP420)."""
+    """The mappings of a region, a reservation or one mapping. ApplyError (HP420)."""
     kind = require(program, name, "region", "reservation", "mapping", "allocation")
     mappings = [resource for resource in program.resources if resource.kind == "mapping"]
     if kind == "mapping":
@@ -132,7 +132,7 @@ def _open(program: Program, again: Mapping[str, Access]) -> Program:
 
 
 def with_access(program: Program, access: Mapping[str, Access]) -> Program:
-    """With other access for these mappings."""
+    """The program with this access for these mappings."""
     ordinals = program.devices
     rights = {mapping: steps.rights_of(dict(given), ordinals) for mapping, given in access.items()}
     had = {step.name for step in program.steps if isinstance(step, steps.SetAccess)}

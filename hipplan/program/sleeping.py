@@ -1,7 +1,7 @@
-"""Programs in which memory sleeps: it has gone, with its mappings, and its addresses stay. Pure.
+"""Sleep and wake: memory and its mappings are freed, while addresses stay reserved. Pure.
 
-What leads there makes the backup, copies the bytes into it, and gives the memory back when all of that is done. What
-leads back makes memory anew at the same places, with the same rights, and fills it from the backup, which goes last.
+Falling asleep makes the backup, copies the bytes into it, and frees the memory last. Waking makes memory at the same
+places with the same rights, fills it from the backup, and frees the backup last.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hipplan.program.steps import whole_name
 from hipplan.program.sure_access import concerned
 
 Units = Mapping[str, Sequence[str]]
-"""What a caller names -> the allocations of it."""
+"""A name that the caller passed -> its allocations."""
 
 _KINDS = ("region", "reservation", "mapping", "allocation")
 _WITH_THEIR_ADDRESSES = {
@@ -45,11 +45,11 @@ def falls_asleep(
     unchanged: Sequence[str] = (),
     checked: bool = False,
 ) -> Difference:
-    """What leads to the program in which these sleep. Nothing where they do already.
+    """The change after which these sleep. It is empty if they already do.
 
     names: regions, reservations, mappings or allocations. to: HOST, DROP or FILE, which is called `file`. unchanged:
     those of them whose bytes are in the copy that was kept already. checked: the copy gets a checksum.
-    Raises ApplyError: no such thing (HP420), it cannot sleep (HP440), it sleeps elsewhere (HP441); MachineError.
+    Raises ApplyError: no such object (HP420), it cannot sleep (HP440), its bytes are elsewhere (HP441); MachineError.
     """
     units = _units(program, names)
     _require_able(program, units)
@@ -75,7 +75,7 @@ def falls_asleep(
         what = f"no copy of '{plan_name_of(program, absent[0])}' was kept"
         raise refuse(what, why="unchanged= needs a copy from an earlier sleep", hint="wake(..., retain=True) keeps one")
     if to == FILE and known != memory.keys():
-        known = set()  # it is written as a whole
+        known = set()  # the file is written as a whole
     going = _about(program.steps, memory)
     new = replace(
         new,
@@ -88,12 +88,12 @@ def falls_asleep(
     change = difference(program, contents.with_lanes(new, staging_of(filled)), unmaps=True)
     pieces.require_sure(change)
     if concerned(program.measured):
-        wakes_up(change.new, names)  # what could not wake may not sleep
+        wakes_up(change.new, names)  # raises if these could not be woken again
     return replace(change, contents=filled, saves=bool(filled))
 
 
 def wakes_up(program: Program, names: Sequence[str] | None = None, *, retain: bool = False) -> Difference:
-    """What leads to the program in which these are awake. None: all that sleeps.
+    """The change after which these are awake. names None: everything that sleeps.
 
     retain: the copies stay. Raises ApplyError (HP420), MachineError (HP309).
     """
@@ -119,7 +119,7 @@ def wakes_up(program: Program, names: Sequence[str] | None = None, *, retain: bo
 
 
 def carried_over(old: Program, new: Program) -> Program:
-    """A plan's program as that of a layout in which memory sleeps: what is the same in both sleeps on.
+    """The new program with the old one's sleep: objects that sleep and are equal in both stay asleep.
 
     Raises ApplyError (HP441): the plan changes something that sleeps.
     """
@@ -145,14 +145,14 @@ def carried_over(old: Program, new: Program) -> Program:
 
 
 def require_places(change: Difference) -> None:
-    """Raises ApplyError (HP441): the addresses of something that sleeps go."""
+    """Raises ApplyError (HP441): the change would free addresses of sleeping memory."""
     for step in change.new.sleeping:
         if isinstance(step, steps.Map) and ("reservation", step.reservation) not in change.kept:
             raise _changed(whole_name(step.allocation))
 
 
 def bytes_asleep(program: Program) -> dict[int, int]:
-    """Bytes that the memory of each device would take more if all were awake."""
+    """Device -> bytes that it would need more if everything were awake."""
     bytes_by_device = dict.fromkeys(program.devices.values(), 0)
     for step in program.sleeping:
         if isinstance(step, steps.CreateAllocation):
@@ -165,7 +165,7 @@ def _changed(name: str) -> ApplyError:
 
 
 def _units(program: Program, names: Sequence[str]) -> dict[str, list[str]]:
-    """Raises ApplyError (HP420): there is no such thing, or it is only a piece of a region."""
+    """The allocations of each name. Raises ApplyError (HP420): no such object, or it is only a chunk of a region."""
     known = {resource.name: resource for resource in program.resources}
     units: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
@@ -194,7 +194,7 @@ def _require_whole(resource: Resource, program: Program) -> None:
 
 
 def _require_able(program: Program, units: Units) -> None:
-    """Raises ApplyError (HP440): it is no memory that can go by itself."""
+    """Raises ApplyError (HP440): this memory cannot be freed by itself."""
     kinds = {resource.name: resource.kind for resource in program.resources if resource.name in units}
     made = {whole_name(step.name): step for step in program.steps if step.makes == "allocation"}
     for name, some in units.items():
@@ -207,7 +207,7 @@ def _require_able(program: Program, units: Units) -> None:
             hint = "put it into a region: its addresses are kept" if kinds[name] == "device" else ""
             raise cannot_sleep(name, _WITH_THEIR_ADDRESSES[kinds[name]], hint)
         for memory in some:
-            step = made.get(memory)  # none where it sleeps already
+            step = made.get(memory)  # None if it sleeps already
             if isinstance(step, steps.ImportAllocation):
                 who = f"rank {step.rank}" if step.rank >= 0 else "the process that made it"
                 raise cannot_sleep(name, f"'{memory}' is imported: its memory is freed when {who} frees it")
@@ -216,7 +216,7 @@ def _require_able(program: Program, units: Units) -> None:
 
 
 def _about(some: Sequence[steps.Step], memory: Container[str]) -> set[int]:
-    """The steps that make these allocations, map them, and give rights to that, by id()."""
+    """id() of each step that makes these allocations, maps them, or sets the rights of those mappings."""
     mapped = {step.name for step in some if isinstance(step, steps.Map) and whole_name(step.allocation) in memory}
     return {
         id(step)
@@ -241,7 +241,7 @@ def _steps_of_each(program: Program) -> dict[str, tuple[steps.Step, ...]]:
 def _with_backups(
     program: Program, units: Units, moved: Mapping[str, Sequence[Part]], to: str, checked: bool
 ) -> Program:
-    """With a place for the bytes of each allocation; one that was kept is used again."""
+    """The program with a backup for each allocation; a retained one is used again."""
     backups = dict(program.backups)
     holder = {step.name: step.device for step in program.steps if isinstance(step, steps.CreateAllocation)}
     taken = {step.name for step in program.steps}
@@ -266,7 +266,7 @@ def _with_backups(
 
 
 def _in_file(program: Program, moved: Mapping[str, Sequence[Part]], file: str, checked: bool) -> Program:
-    """With one file for the bytes of all. Raises ApplyError (HP420): it holds others that sleep."""
+    """The program with one file for all bytes. Raises ApplyError (HP420): other sleeping memory is in that file."""
     backups, end = dict(program.backups), 0
     for name, backup in backups.items():
         if backup.place == file and name not in moved:
@@ -298,14 +298,14 @@ def _pinned(ends: Mapping[int, tuple[str, int]], program: Program) -> Iterator[s
 
 
 def _without_unused(program: Program) -> Program:
-    """Without pinned memory that holds no bytes any more."""
+    """The program without pinned memory of backups that are gone."""
     used = {backup.place for backup in program.backups.values() if backup.to == HOST}
     kept = tuple(step for step in program.steps if not is_backup(step) or step.name in used)
     return program if len(kept) == len(program.steps) else replace(program, steps=kept)
 
 
 def _woken(program: Program, memory: Container[str]) -> Program:
-    """With what made these among its steps again, memory first: mappings are made in the order of addresses."""
+    """The program with the steps of these allocations again: memory first, then mappings in the order of addresses."""
     back = _about(program.sleeping, memory)
     woken = [step for step in program.sleeping if id(step) in back]
     made = [step for step in woken if isinstance(step, steps.CreateAllocation)]

@@ -1,4 +1,4 @@
-"""The bytes of what sleeps: who moves them where, out and back. Pure."""
+"""The copies of sleep and wake: which device moves which bytes to the backup and back. Pure."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from hipplan.program.steps import CPU_ORDINAL, whole_name
 
 
 def plan_name_of(program: Program, memory: str) -> str:
-    """An allocation's name in messages: the region that it belongs to."""
+    """An allocation's name in messages: its own, or that of its region."""
     whole = whole_name(memory)
     inside = next((resource.inside for resource in program.resources if resource.memory == whole), "")
     return inside if inside in program.regions else whole
 
 
 def movable(program: Program, memory: Iterable[str]) -> dict[str, tuple[Part, ...]]:
-    """Allocation -> its bytes where a device may write them, and thus read: out they go the way that they come back.
+    """Allocation -> its bytes at mappings where a device may write them: the same parts are used to copy out and back.
 
     Raises ApplyError (HP440): no device may, or not all of them.
     """
@@ -50,7 +50,7 @@ def _reached(name: str, mapped: Sequence[Resource], reach: Memory) -> tuple[Part
 
 
 def moves_out(moved: Mapping[str, Sequence[Part]], new: Program) -> Iterator[ContentStep]:
-    """Steps that copy bytes to where they wait, all devices at the same time."""
+    """Steps that copy bytes to their backups, on all devices at the same time."""
     if moved:
         name, first = _called(new, moved), new.backups[next(iter(moved))]
         pairs = _pairs(moved, new.backups)
@@ -62,7 +62,7 @@ def moves_out(moved: Mapping[str, Sequence[Part]], new: Program) -> Iterator[Con
 
 
 def moves_in(moved: Mapping[str, Sequence[Part]], program: Program) -> Iterator[ContentStep]:
-    """Steps that bring them back."""
+    """Steps that copy them back."""
     on_host = {name: parts for name, parts in moved.items() if program.backups[name].to == HOST}
     if on_host:
         name, pairs = _called(program, on_host), tuple(_pairs(on_host, program.backups))
@@ -80,9 +80,9 @@ def moves_in(moved: Mapping[str, Sequence[Part]], program: Program) -> Iterator[
 
 
 def digests(memory: Container[str], program: Program, known: Container[str] | None = None) -> Iterator[Digest]:
-    """The checksum of each place that holds these bytes, if requested.
+    """Steps for the checksum of each backup, where one is requested.
 
-    known: bytes that are what they were; None: all are.
+    known: allocations whose bytes are unchanged; None: all of them.
     """
     places: dict[str, list[str]] = {}
     for name, backup in program.backups.items():
@@ -105,7 +105,7 @@ def _size_of(program: Program, place: str) -> int:
 
 
 def _called(program: Program, memory: Iterable[str]) -> str:
-    """The name of several allocations in messages."""
+    """The name in messages of the allocations in one place."""
     regions = {
         resource.memory: resource.inside
         for resource in program.resources
@@ -116,7 +116,7 @@ def _called(program: Program, memory: Iterable[str]) -> str:
 
 
 def _pairs(moved: Mapping[str, Sequence[Part]], backups: Mapping[str, Backup]) -> list[tuple[Part, Part]]:
-    """(where bytes are when they are awake, where they wait)."""
+    """(part of the memory, part of its backup)."""
     pairs: list[tuple[Part, Part]] = []
     for name, parts in moved.items():
         backup, done = backups[name], 0
@@ -127,7 +127,7 @@ def _pairs(moved: Mapping[str, Sequence[Part]], backups: Mapping[str, Backup]) -
 
 
 def _join(pairs: list[tuple[Part, Part]], part: Part, copy: Part) -> None:
-    """Adds a pair, as a part of the last one where both sides go on."""
+    """Append a pair, or extend the last one if both sides continue it."""
     if pairs and all(_goes_on(earlier, later) for earlier, later in zip(pairs[-1], (part, copy), strict=True)):
         last, size = pairs[-1], pairs[-1][0].size + part.size
         pairs[-1] = cut(last[0], 0, size), cut(last[1], 0, size)

@@ -1,7 +1,7 @@
 """Steps: one state-changing driver call each, as plain data. The compiled part runs them as rows (rows.py).
 
-A step either happened or did not. Its owner exists before the call, so no step needs an undo of its own: roll back and
-teardown give back what was made, latest first.
+A step either happened or did not. The object's owner exists before the call, so no step needs its own undo: roll back
+and teardown free objects, latest first.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ else:
 _Kind = TypeVar("_Kind")
 
 PIECE_SIGN = "/"
-"""Piece 1 of 'weights' is called 'weights/1', and piece 0 'weights': as no name of a plan is (pieces.py)."""
+"""Piece 1 of 'weights' is called 'weights/1', and piece 0 'weights'. Names in plans have no such sign (pieces.py)."""
 
 RANK_SIGN = "@"
-"""What rank 2 makes for the region 'heap', or calls the device 'gpu', is 'heap@2' and 'gpu@2' in other ranks: as no
-name of a plan is (parts.py)."""
+"""Rank 2's region 'heap' and device 'gpu' are called 'heap@2' and 'gpu@2' in other ranks. Names in plans have no such
+sign (parts.py)."""
 
 CPU_ORDINAL = -1
 """The ordinal that stands for the CPU: hipCpuDeviceId."""
 UNSEEN = -2
-"""The ordinal of a device that this process does not see, or does nothing with: another rank's."""
+"""The ordinal of another rank's device that this process does not see or use."""
 
 
 @dataclass_transform(frozen_default=True)
 def step_data(kind: type[_Kind]) -> type[_Kind]:
-    """A dataclass that is never changed: mypy checks that. A frozen one takes three times as long to make, and programs
-    have thousands. Those that are made by the thousand are made by position, which is twice as fast as by keyword."""
+    """A dataclass that mypy treats as frozen. A really frozen one takes three times as long to make, and programs have
+    thousands. Steps of frequent kinds are made with positional arguments, which is twice as fast as keywords."""
     return dataclass(slots=True, unsafe_hash=True)(kind)
 
 
@@ -63,14 +63,14 @@ class Step:
 
 
 def named(step: Step) -> Callable[[str], Step]:
-    """Makes the same step for another name."""
+    """A function that makes the same step for another name."""
     kind: Callable[..., Step] = type(step)
     _, *others = (getattr(step, field.name) for field in fields(kind))  # type: ignore[arg-type]
     return lambda name: kind(name, *others)
 
 
 def whole_name(name: str) -> str:
-    """What a plan calls that of which this is a piece."""
+    """The plan's name of the object that this is a piece of."""
     return name.partition(PIECE_SIGN)[0] if PIECE_SIGN in name else name
 
 
@@ -114,15 +114,15 @@ class ImportAllocation(Step):
     call = "hipMemImportFromShareableHandle"
     makes = "allocation"
     bind: str
-    """What the caller of apply calls the descriptor; of another rank's memory, what that rank calls the allocation."""
+    """The name in the caller's `bind`; for another rank's memory, the allocation's name in that rank."""
     device: int
-    """Where the plan says that the memory is: the descriptor is not queried."""
+    """The device that holds the memory, according to the plan: the descriptor cannot be asked."""
     size: int
     asked: int
     rank: int = -1
     """The rank of the group that sends the descriptor; -1: the caller passes it."""
     holder: str = ""
-    """What reports call the device of another rank."""
+    """The name in reports of another rank's device."""
 
     def describe(self) -> str:
         if self.rank >= 0:
@@ -167,9 +167,9 @@ class Map(Step):
 class SetAccess(Step):
     call = "hipMemSetAccess"
     rights: tuple[tuple[int, str], ...]
-    """(ordinal or CPU_ORDINAL, right) for each who gets access to the whole mapping."""
+    """(ordinal or CPU_ORDINAL, right) of each device that gets access to the whole mapping."""
     together: bool = False
-    """The call names all that is mapped in the range by then, which has the same rights (pieces.py)."""
+    """The call covers everything mapped in the reservation so far, which has the same rights (pieces.py)."""
 
     def describe(self) -> str:
         who = (f"{'host' if o == CPU_ORDINAL else f'device {o}'}: {right}" for o, right in self.rights)
@@ -177,7 +177,7 @@ class SetAccess(Step):
 
 
 def rights_of(access: Mapping[str, str], ordinals: Mapping[str, int]) -> tuple[tuple[int, str], ...]:
-    """Of each that a plan gives any, as of SetAccess. ordinals: of the plan's devices; KeyError for another."""
+    """SetAccess.rights from a plan's access. ordinals: of the plan's devices; KeyError for another."""
     given = ((who, right) for who, right in access.items() if right != "none")
     return tuple((CPU_ORDINAL if who == HOST else ordinals[who], right) for who, right in given)
 
@@ -212,7 +212,7 @@ class CreatePinnedBuffer(Step):
     flags: tuple[str, ...] = ()
     """Those of hipHostMalloc."""
     numa_node: int = -1
-    """Where the memory is to come from, if it can; -1: the runtime says."""
+    """The preferred node for the memory; -1: the runtime chooses."""
     near: bool = False
     """The plan requires that node, so it is read back."""
 
@@ -299,7 +299,7 @@ class AttachStream(Step):
 
 @step_data
 class AwaitStream(Step):
-    """Waits until what was enqueued has happened. `name` is the stream's; empty: the null stream of `on`."""
+    """Waits until enqueued work is done. `name` is the stream's; empty: the null stream of `on`."""
 
     call = "hipStreamSynchronize"
     on: int

@@ -1,6 +1,6 @@
 """Whether HIP 7.0 to 7.2 accept each hipMemSetAccess of a change in every order of heap addresses (pieces.py).
 
-What is mapped where is followed row by row, there and back.
+The check replays the rows of the change and of its roll back, and tracks what is mapped where.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Rights = frozenset[tuple[int, str]]
 
 
 def concerned(machine: Machine | None) -> bool:
-    """Whether it has such a release."""
+    """Whether a machine has such a release."""
     return machine is not None and machine.runtime != "cuda" and (7, 0) <= machine.version < (7, 3)
 
 
@@ -37,7 +37,7 @@ class _Mapped:
 
 
 class _Ranges:
-    """What is mapped where, and who may use it, while a change goes its way."""
+    """What is mapped where, and who may use it, at one moment of a change."""
 
     def __init__(self, program: Program) -> None:
         self._pieces: dict[str, dict[int, _Mapped]] = {}
@@ -48,7 +48,7 @@ class _Ranges:
                 self.map(step, rights.get(step.name, frozenset()))
 
     def begin(self, name: str) -> None:
-        """A new range of this name, with nothing in it."""
+        """Add an empty range."""
         self._pieces[name], self._sizes[name] = {}, Counter()
 
     def map(self, step: Map, rights: Rights = frozenset()) -> None:
@@ -77,7 +77,7 @@ class _Ranges:
 
 
 def unsure(change: Change) -> Iterator[Step]:
-    """Steps of a change for which hipMemSetAccess may be refused, when they are made or when they are taken back."""
+    """Steps of a change for which hipMemSetAccess may be refused, when they are made or undone."""
     ranges = _Ranges(change.old)
     before = {step.name: (step.reservation, step.offset) for step in change.old.steps if isinstance(step, Map)}
     now = {step.name: (step.reservation, step.offset) for step in change.new.steps if isinstance(step, Map)}

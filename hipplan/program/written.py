@@ -1,7 +1,7 @@
-"""A program as text, and read again: for another process, for a file, for a review.
+"""Writes a program as text and reads it again: for another process, a file or a review.
 
-JSON with a version. The same program is written as the same bytes each time, and what is read is equal to what was
-written, the place of each step in its plan included.
+The text is JSON with a version. Equal programs give equal text, and the program that is read is equal to the one
+written, with the place of each step in its plan.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _STEPS = {
 
 
 def write(program: Program) -> str:
-    """As read() reads it."""
+    """The program as text for read()."""
     data = {field_.name: getattr(program, field_.name) for field_ in fields(program)}
     data |= {of: ({"step": type(step).__name__, **_plain(step)} for step in data[of]) for of in _OF_STEPS}
     written = {key: value if key in _OF_STEPS else _plain(value) for key, value in data.items()}
@@ -53,7 +53,7 @@ def read(text: str | bytes) -> Program:
         types = get_type_hints(Program)
         program = Program(**made, **{name: _read(types[name], value) for name, value in data.items()})
         woken = (*program.making, *program.sleeping)
-        rows_of(woken, slots_of(woken))  # what a step names is there
+        rows_of(woken, slots_of(woken))  # raises if a step names an object that does not exist
         mapped = {resource.name for resource in program.resources if resource.memory}
         if unknown := program.sealed.keys() - mapped:
             raise ValueError(f"{min(unknown)} is sealed but not mapped")
