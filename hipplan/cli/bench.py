@@ -19,8 +19,8 @@ from hipplan.cli.arguments import (
     format_option,
     integer,
     machine_option,
-    runtime_option,
     print_notice,
+    runtime_option,
 )
 from hipplan.cli.interrupts import Interrupted, Interrupts
 from hipplan.cli.progress import Bars

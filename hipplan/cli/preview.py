@@ -133,18 +133,18 @@ def _print_tensors(program: Program, given: Namespace) -> None:
     render.print_line(counted(len(tensors), "tensor"))
 
 
-def _preview_all(messages_of_all: AllRanks, given: Namespace) -> None:
+def _preview_all(all_ranks: AllRanks, given: Namespace) -> None:
     """A line for each rank."""
     from hipplan.show import render, render_json, summary
 
-    ranks = programs_of_ranks(messages_of_all)
+    ranks = programs_of_ranks(all_ranks)
     if given.format != "json" or given.strict:
         show_warnings(together([program.warnings for program in ranks]), given)
     if given.format == "json":
         sys.stdout.writelines(strict_json.pieces(render_json.ranks_json(ranks)))
         return
     first = ranks[0]
-    nodes = counted(1 + max(rank.node for rank in messages_of_all.ranks), "node")
+    nodes = counted(1 + max(rank.node for rank in all_ranks.ranks), "node")
     heading = f"{first.name} on {first.machine}: {counted(len(ranks), 'rank')} on {nodes}, nothing done"
     render.print_line(heading, style="bold")
     shown = ranks if given.all or len(ranks) <= summary.ROWS_MAX else ranks[: summary.ROWS_MAX - 1]

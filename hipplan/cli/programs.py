@@ -49,10 +49,10 @@ def programs(given: Namespace) -> Program | AllRanks | Difference:
         refuse_without_ranks(given)
     profile = machine_of(given)
     if plan.plan.ranks is not None:
-        messages_of_all = _of_ranks(plan, read, profile, given)
+        all_ranks = _of_ranks(plan, read, profile, given)
         if read_old is not None:
-            return _change_of_rank(messages_of_all, read_old, given)
-        return messages_of_all if given.rank is None else messages_of_all.whole(given.rank)
+            return _change_of_rank(all_ranks, read_old, given)
+        return all_ranks if given.rank is None else all_ranks.whole(given.rank)
     if read_old is None:
         return compile_plan(plan, profile)
     return compile_change(compile_plan(load_plan(read_old(), given, which="from-"), profile), plan, profile)
@@ -72,16 +72,12 @@ def _of_ranks(plan: LoadedPlan, read: Callable[[], PlanSource], profile: Machine
     return AllRanks(ranks, lambda rank: load_plan(read(), given, rank), profile)
 
 
-def _change_of_rank(messages_of_all: AllRanks, read_old: Callable[[], PlanSource], given: Namespace) -> Difference:
+def _change_of_rank(all_ranks: AllRanks, read_old: Callable[[], PlanSource], given: Namespace) -> Difference:
     from hipplan.program.all_ranks import AllRanks
     from hipplan.program.compiler import compile_change
 
     if given.rank is None:
         raise WrongUsage("--from: choose the rank with --rank")
-    before = AllRanks(
-        messages_of_all.ranks, lambda rank: load_plan(read_old(), given, rank, "from-"), messages_of_all.machine
-    )
-    own = messages_of_all.load(messages_of_all.ranks[given.rank])
-    return compile_change(
-        before.whole(given.rank), own, messages_of_all.machine, meet=messages_of_all.meeting(given.rank)
-    )
+    before = AllRanks(all_ranks.ranks, lambda rank: load_plan(read_old(), given, rank, "from-"), all_ranks.machine)
+    own = all_ranks.load(all_ranks.ranks[given.rank])
+    return compile_change(before.whole(given.rank), own, all_ranks.machine, meet=all_ranks.meeting(given.rank))

@@ -68,14 +68,14 @@ def refuse_without_ranks(given: Namespace) -> None:
             raise WrongUsage(f"--{option}: the plan has no ranks; add ranks: {{}} to it if it should")
 
 
-def programs_of_ranks(messages_of_all: AllRanks) -> list[Program]:
+def programs_of_ranks(all_ranks: AllRanks) -> list[Program]:
     """The program of each rank. Raises PlanError or MachineError with the diagnostics of all ranks."""
     programs: list[Program] = []
-    for program_of in (messages_of_all.own, messages_of_all.whole):  # each by itself, then what it maps of the others
+    for program_of in (all_ranks.own, all_ranks.whole):  # each by itself, then what it maps of the others
         programs.clear()
         by_rank: list[Sequence[Diagnostic]] = []
         errors: list[MachineError | PlanError] = []
-        for rank in messages_of_all.ranks:
+        for rank in all_ranks.ranks:
             try:
                 programs.append(program_of(rank.rank))
                 by_rank.append(programs[-1].warnings)

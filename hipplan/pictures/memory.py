@@ -211,8 +211,8 @@ class Memory:
 
     def _access(self, pieces: Sequence[Piece]) -> Iterator[Track]:
         """A track for each who may use some of it: thick for rw, thin for r."""
-        messages_of_all = dict.fromkeys(who for piece in pieces for who, _ in piece.access)
-        for who in messages_of_all:
+        users = dict.fromkeys(who for piece in pieces for who, _ in piece.access)
+        for who in users:
             spans: list[tuple[int, int, str]] = []
             for piece in pieces:
                 right = dict(piece.access).get(who, "none")

@@ -1,4 +1,4 @@
-"""Addresses that do not depend on the process: for locks, and for memory that several processes map."""
+"""Chooses addresses that do not depend on the process: for locks, and for memory that several processes map."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from hipplan.program.window import GIB, WINDOW, WINDOW_END, start_for
 from hipplan.units import round_up
 
 ADDRESSES_END = 1 << 57
-"""No processor has addresses beyond, in user space."""
+"""No processor has addresses of user space beyond this."""
 
 
 def addresses_for(program: Program, base: int | None = None) -> dict[str, int]:
-    """Where each reservation is to be. base: of the first one. None: a place in WINDOW that the program's name picks.
+    """The address for each reservation. base: of the first one; None: a place in WINDOW, derived from the program's name.
 
     Reservations with an exact address of their own keep it. Raises MachineError (HP322) if there is no room.
     """
@@ -25,7 +25,7 @@ def addresses_for(program: Program, base: int | None = None) -> dict[str, int]:
         if step.exact:
             out[step.name] = step.address
             continue
-        room = round_up(step.size, GIB) + GIB  # a gap: what runs over the end of one does not hit the next
+        room = round_up(step.size, GIB) + GIB  # a gap, so that overruns do not hit the next one
         start = round_up(start, max(GIB, step.alignment))
         while clash := next((end for at, end in taken if at < start + room and start < end), 0):
             start = round_up(clash, max(GIB, step.alignment))

@@ -1,4 +1,4 @@
-"""What steps take of each device and of the host, and what a change needs while old and new memory exist together."""
+"""The memory that steps take from each device and the host, and the peak of a change: old and new memory together."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Taking = (
     | steps.RegisterBuffer
     | steps.CreateManagedBuffer
 )
-"""Steps that may take memory which is free before."""
+"""Steps that may need free memory."""
 
 _MAPPED = frozenset({steps.Map, steps.SetAccess})
 
@@ -29,10 +29,10 @@ OPEN_FILES_MARGIN = 64
 """Descriptors left for everything else in the process."""
 
 
-def check(way: Difference, machine: Machine, findings: Findings) -> None:
-    """HP301, HP303, HP308: what a change needs while what goes is still there. machine: as if nothing of it were."""
-    there, made = taken(way.old.steps, machine), taken((*way.additions, *way.changes), machine)
-    for name, ordinal in way.new.devices.items():
+def check(change: Difference, machine: Machine, findings: Findings) -> None:
+    """HP301, HP303, HP308: what a change needs at its peak. machine: its `in_use` does not count the layout."""
+    there, made = taken(change.old.steps, machine), taken((*change.additions, *change.changes), machine)
+    for name, ordinal in change.new.devices.items():
         device, both = machine.devices[ordinal], bytes_of(there[ordinal]) + bytes_of(made[ordinal])
         short = 0 if device.memory is None else device.in_use + both - device.memory
         if made[ordinal] and short > 0:
@@ -44,21 +44,21 @@ def check(way: Difference, machine: Machine, findings: Findings) -> None:
         room = format_size(machine.host_memory)
         summary = f"old and new memory together need {format_size(both)} of host memory, the host has {room}"
         findings.add(_too_much("HP303", summary, on_host, coming, format_size))
-    count = descriptors_of((*way.old.steps, *way.additions, *way.changes))
+    count = descriptors_of((*change.old.steps, *change.additions, *change.changes))
     limit = machine.limits.open_files
     if machine.runtime == "amd" and limit and count + OPEN_FILES_MARGIN > limit:
         summary = f"old and new allocations together need {count} file descriptors; the limit is {limit}"
         findings.add(Diagnostic("HP308", summary, hint="remove in one update and add in the next"))
 
 
-def require_capacity(way: Difference) -> None:
+def require_capacity(change: Difference) -> None:
     """Raises ApplyError (HP420): a change needs more memory than a device has, however much of it is free."""
-    machine = way.old.measured
+    machine = change.old.measured
     if machine is None:
         return
-    made = taken(way.additions, machine)
-    there = taken(way.old.steps, machine) if made else made
-    for name, ordinal in way.new.devices.items():
+    made = taken(change.additions, machine)
+    there = taken(change.old.steps, machine) if made else made
+    for name, ordinal in change.new.devices.items():
         total = machine.devices[ordinal].memory
         stay, come = bytes_of(there[ordinal]), bytes_of(made[ordinal])
         if come and total is not None and stay + come > total:
@@ -66,14 +66,14 @@ def require_capacity(way: Difference) -> None:
             raise refuse(f"{name} has {about_size(total)}, {about_size(stay + come - total)} too little", why=why)
 
 
-def bytes_of(some: Iterable[Taking]) -> int:
-    return sum(step.size for step in some)
+def bytes_of(taking: Iterable[Taking]) -> int:
+    return sum(step.size for step in taking)
 
 
 def _too_much(
     code: str, summary: str, there: Sequence[Taking], coming: Sequence[Taking], shown: Callable[[int], str]
 ) -> Diagnostic:
-    """Of one place, where what is there stays until what comes is there too."""
+    """The error for one device or the host: old memory stays until the new memory is made."""
     largest = max(coming, key=lambda step: step.size)
     stay, come = shown(bytes_of(there)), shown(bytes_of(coming))
     why = f"{stay} of the layout stay until the end, {come} are added; '{largest.name}' is the largest"
@@ -81,19 +81,21 @@ def _too_much(
     return Diagnostic(code, summary, largest.origin, why=why, hint=hint)
 
 
-def taken(some: Iterable[steps.Step], machine: Machine) -> dict[int, list[Taking]]:
-    """The steps that take memory, by the ordinal of what they take it of."""
-    found: dict[int, list[Taking]] = defaultdict(list)
-    for step in some:
-        if type(step) in _MAPPED:  # thousands, and they take none
+def taken(taking: Iterable[steps.Step], machine: Machine) -> dict[int, list[Taking]]:
+    """The steps that take memory, by the ordinal of the device that they take it from."""
+    by_ordinal: dict[int, list[Taking]] = defaultdict(list)
+    for step in taking:
+        if type(step) in _MAPPED:  # there are thousands of them, and they take no memory
             continue
         if isinstance(step, steps.CreateAllocation):
-            found[step.device if step.location == "device" else steps.CPU_ORDINAL].append(step)
+            by_ordinal[step.device if step.location == "device" else steps.CPU_ORDINAL].append(step)
         elif isinstance(step, steps.CreateDeviceBuffer):
-            found[step.device].append(step)
+            by_ordinal[step.device].append(step)
         elif isinstance(step, steps.CreateManagedBuffer):
             if machine.runtime != "cuda" and machine.devices[step.device].xnack is False:
-                found[steps.CPU_ORDINAL].append(step)  # pages that cannot migrate on a fault are the host's
+                by_ordinal[steps.CPU_ORDINAL].append(
+                    step
+                )  # without migration on page faults, managed memory is host memory
         elif isinstance(step, (steps.CreatePinnedBuffer, steps.RegisterBuffer)):
-            found[steps.CPU_ORDINAL].append(step)
-    return found
+            by_ordinal[steps.CPU_ORDINAL].append(step)
+    return by_ordinal

@@ -61,11 +61,11 @@ def test_a_file_that_cannot_be_written_is_reported(hipplan: Run, tmp_path: Path)
 
 
 def test_all_ranks_or_one(hipplan: Run) -> None:
-    messages_of_all = hipplan("draw", RANKS, "--machine", "h200-4", "--ranks", "64").stdout
+    all_ranks = hipplan("draw", RANKS, "--machine", "h200-4", "--ranks", "64").stdout
     one = hipplan("draw", RANKS, "--machine", "h200-4", "--rank", "2").stdout
 
-    assert (">rank 15<" in messages_of_all, ">rank 16<" in messages_of_all) == (True, False)
-    assert "48 more ranks not drawn" in messages_of_all
+    assert (">rank 15<" in all_ranks, ">rank 16<" in all_ranks) == (True, False)
+    assert "48 more ranks not drawn" in all_ranks
     assert (">rank 0<" in one, ">heap@0<" in one) == (False, True)
 
 

@@ -44,7 +44,7 @@ def check(machine: Machine, layout: Layout, name: str, address: int, size: int) 
         assert machine.read_by(reader, address, size) == data, f"{name}: {writer} wrote, {reader} read"
 
 
-def messages_of_all(machine: Machine) -> dict[str, Any]:
+def all_objects(machine: Machine) -> dict[str, Any]:
     """One allocation on each linked device, all in one range, all of these devices may write all of it."""
     names = [f"gpu.{n}" for n in range(machine.linked)]
     return {
@@ -63,7 +63,7 @@ def messages_of_all(machine: Machine) -> dict[str, Any]:
 
 
 def test_one_range_over_all_devices_written_and_read_by_each(pair: Machine) -> None:
-    with hipplan.apply(messages_of_all(pair), runtime=pair.wanted) as layout:
+    with hipplan.apply(all_objects(pair), runtime=pair.wanted) as layout:
         mappings = [r for r in layout.program.resources if r.kind == "mapping"]
         assert len(mappings) == pair.linked
         for mapping in mappings:
@@ -74,7 +74,7 @@ def test_one_range_over_all_devices_written_and_read_by_each(pair: Machine) -> N
 
 def test_a_read_runs_from_one_devices_memory_into_the_next(pair: Machine) -> None:
     """The mappings lie back to back: one copy over all of them sees one array."""
-    with hipplan.apply(messages_of_all(pair), runtime=pair.wanted) as layout:
+    with hipplan.apply(all_objects(pair), runtime=pair.wanted) as layout:
         base = layout["all"].address
         assert base is not None
         whole = pattern(SIZE * pair.linked, "whole")
@@ -86,7 +86,7 @@ def test_a_read_runs_from_one_devices_memory_into_the_next(pair: Machine) -> Non
 
 def test_peer_copies_between_all_pairs(pair: Machine) -> None:
     """hipMemcpyPeer between buffers of hipMalloc, and between mappings."""
-    with hipplan.apply(messages_of_all(pair), runtime=pair.wanted) as layout:
+    with hipplan.apply(all_objects(pair), runtime=pair.wanted) as layout:
         base = layout["all"].address
         assert base is not None
         for source, to in itertools.permutations(range(pair.linked), 2):

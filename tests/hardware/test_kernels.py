@@ -12,7 +12,7 @@ import pytest
 import hipplan
 from tests.hardware import kernel
 from tests.hardware.machine import MIB, Machine
-from tests.hardware.test_data import messages_of_all
+from tests.hardware.test_data import all_objects
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,7 +25,7 @@ def kernels(pair: Machine, gpu: Machine) -> Machine:
 def test_each_device_adds_to_memory_of_each(kernels: Machine) -> None:
     import torch
 
-    with hipplan.apply(messages_of_all(kernels), runtime=kernels.wanted) as layout:
+    with hipplan.apply(all_objects(kernels), runtime=kernels.wanted) as layout:
         base = layout["all"].address
         assert base is not None
         size = 2 * MIB * kernels.count

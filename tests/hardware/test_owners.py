@@ -65,18 +65,18 @@ def test_contents_growth_and_a_change_of_rights(pair: Machine) -> None:
         assert pair.read_by(0, base + 2 * MIB, 64) == b"\7" * 64
         layout.fill("experts.pages", 9)
         assert [pair.read_by(reader, base + 6 * MIB, 64) for reader in (0, 1)] == [b"\x09" * 64] * 2
-        messages_of_all = plan(pair, **room | {"size": "8MiB"}, tensors=tensors, access={"gpu.*": "rw"})
-        assert "owner: rw, others: r" in str(layout.update(messages_of_all))
+        wider = plan(pair, **room | {"size": "8MiB"}, tensors=tensors, access={"gpu.*": "rw"})
+        assert "owner: rw, others: r" in str(layout.update(wider))
         assert layout.drift() == []
 
 
 @pytest.mark.parametrize("code", ["hipErrorOutOfMemory", "hipErrorUnknown"])
 def test_rights_that_are_refused_part_way_leave_nothing(code: str, pair: Machine) -> None:
-    messages_of_all = plan(pair, access={"gpu.*": "rw"})
+    wider = plan(pair, access={"gpu.*": "rw"})
     with hipplan.apply(plan(pair), runtime=pair.wanted) as layout:
         pair.runtime.arm_faults(f"hipMemSetAccess@2={code}")
         with pytest.raises(ApplyError, match="hipMemSetAccess"):
-            layout.update(messages_of_all)
+            layout.update(wider)
         assert pair.runtime.faults_fired() == 1
         pair.disarm()
         assert layout.drift() == []

@@ -225,8 +225,8 @@ def test_a_difference_shows_what_comes_changes_and_goes() -> None:
 
 
 def test_every_change_of_a_live_layout_can_be_drawn(sim: Simulator) -> None:
-    messages_of_all = {"gpu.0": "rw", "gpu.1": "rw"}
-    kv = {"device": "gpu.0", "access": messages_of_all, "size": "4MiB", "chunk": "2MiB", "reserve": "64MiB",
+    access = {"gpu.0": "rw", "gpu.1": "rw"}
+    kv = {"device": "gpu.0", "access": access, "size": "4MiB", "chunk": "2MiB", "reserve": "64MiB",
           "tensors": {"pages": {"dtype": "u8", "shape": [-1]}}}  # fmt: skip
     plan = {"hipplan": 1, "name": "changing", "devices": {"gpu": {"count": 2}}, "regions": {"kv": kv}}
     with hipplan.apply(plan, runtime="sim") as layout:
@@ -250,10 +250,10 @@ def test_every_change_of_a_live_layout_can_be_drawn(sim: Simulator) -> None:
 
 def test_ranks_are_columns_and_what_they_share_stands_in_one_row() -> None:
     plan = hipplan.load(ROOT / "plans" / "ranks" / "symmetric-heap.yaml")
-    messages_of_all = AllRanks(
+    ranks = AllRanks(
         ranks_of(plan, 4), lambda rank: hipplan.load(plan.source_name, rank=rank), hipplan.machine("h200-4")
     )
-    svg = hipplan.draw([messages_of_all.whole(number) for number in range(4)]).svg
+    svg = hipplan.draw([ranks.whole(number) for number in range(4)]).svg
     heads = re.findall(r'<text x="([0-9.]+)" y="([0-9.]+)"><tspan class="name">(heap[@0-9]*)<', svg)
     rows = sorted({float(y) for _, y, _ in heads})
 

@@ -122,7 +122,7 @@ regions:
 """
 
 
-def messages_of_all(text: str = SHARED, machine: str = "sim-2", ranks: int = 4) -> AllRanks:
+def ranks_of_plan(text: str = SHARED, machine: str = "sim-2", ranks: int = 4) -> AllRanks:
     first = load(text, 0, ranks)
 
     def read(rank: hipplan.Rank) -> hipplan.LoadedPlan:
@@ -132,7 +132,7 @@ def messages_of_all(text: str = SHARED, machine: str = "sim-2", ranks: int = 4) 
 
 
 def test_a_rank_maps_what_the_ranks_of_its_node_make() -> None:
-    programs = [messages_of_all().whole(rank) for rank in range(4)]
+    programs = [ranks_of_plan().whole(rank) for rank in range(4)]
     assert [program.parts for program in programs] == [
         {"heap@1": 1}, {"heap@0": 0, "weights": 0}, {"heap@3": 3}, {"heap@2": 2, "weights": 2}
     ]  # fmt: skip
@@ -148,7 +148,7 @@ def test_a_rank_maps_what_the_ranks_of_its_node_make() -> None:
 
 
 def test_an_own_program_is_what_is_left_without_the_others() -> None:
-    ranks = messages_of_all()
+    ranks = ranks_of_plan()
     whole = ranks.whole(1)
     assert ranks.meet(1, whole) == whole
     assert whole != ranks.own(1)
@@ -156,7 +156,7 @@ def test_an_own_program_is_what_is_left_without_the_others() -> None:
 
 def test_devices_without_a_link_cannot_map_each_other() -> None:
     with pytest.raises(hipplan.MachineError) as caught:
-        messages_of_all(machine="sim-2-unlinked").whole(0)
+        ranks_of_plan(machine="sim-2-unlinked").whole(0)
     assert {diagnostic.code for diagnostic in caught.value.diagnostics} == {"HP307"}
     assert caught.value.diagnostics[0].span is not None
 
@@ -169,7 +169,7 @@ def test_ranks_on_one_device_are_added_up() -> None:
         .replace("$((rank + 1) * 4MiB), chunk: 4MiB", f"{memory // 5}")
     )
     with pytest.raises(hipplan.MachineError, match="the ranks 0, 1 together"):
-        messages_of_all(text).whole(0)
+        ranks_of_plan(text).whole(0)
 
 
 def test_what_is_left_out_of_ranks_is_no_plan_for_ranks() -> None:
@@ -206,4 +206,4 @@ contents: {COPY: {copy_of: r.t}}
 def test_regions_that_others_map_have_one_name_and_rank_in_all(region: str, said: str) -> None:
     text = f"ranks: {{}}\ndevices: {{gpu: {{ordinal: $(local_rank)}}}}\nregions: {{{region}, map: {{ranks: node}}}}}}\n"
     with pytest.raises(hipplan.MachineError, match=said):
-        messages_of_all(text, ranks=2).whole(0)
+        ranks_of_plan(text, ranks=2).whole(0)
