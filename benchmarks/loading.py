@@ -191,9 +191,7 @@ def _pinned_copy(driver: Driver, layout: Layout, each: int, made: ExitStack) -> 
     size = min(64 * MIB, each)
     for number, (_, device) in enumerate(devices):
         staging = made.enter_context(driver.pinned(device, size))
-        lanes.append(
-            (device, made.enter_context(driver.stream(device)), staging, layout[f"rank.{number}"].address or 0)
-        )
+        lanes.append((device, made.enter_context(driver.stream(device)), staging, layout[f"rank.{number}"].address))
 
     def once() -> Mapping[str, float]:
         started = time.perf_counter()
@@ -309,7 +307,7 @@ def remapping(chosen: Chosen, size: int, rounds: int, folder: Path) -> dict[str,
 
         def by_itself() -> Mapping[str, float]:
             started = time.perf_counter()
-            driver.copy(other, layout["r"].address or 0, size, stream)
+            driver.copy(other, layout["r"].address, size, stream)
             driver.wait(stream)
             return {"copy": (time.perf_counter() - started) * 1e6}
 

@@ -72,7 +72,7 @@ class Plain:
         self._streams = {device: made.enter_context(driver.stream(device)) for device in devices}
 
     def __call__(self) -> Mapping[str, float]:
-        layout, base = self._layout, self._layout["weights"].address or 0
+        layout, base = self._layout, self._layout["weights"].address
         state, places = layout._holding.state, list[tuple[int, int, int, int]]()
         at = 0
         for step in layout.program.steps:

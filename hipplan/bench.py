@@ -99,7 +99,7 @@ def measure(chosen: Chosen, size: int, repeats: int, compare: bool, on_cell: Cal
 def _cell(
     layout: Layout, runtime: _core.Runtime, source: int, to: int, size: int, granted: int, repeats: int, compare: bool
 ) -> Cell:
-    base = layout["range"].address or 0
+    base = layout["range"].address
     places = [(base + 2 * source * granted, base + (2 * to + 1) * granted)]
     if compare:
         places.append((_address(layout, f"plain_source_{source}"), _address(layout, f"plain_to_{to}")))
@@ -112,7 +112,7 @@ def _cell(
 
 
 def _address(layout: Layout, name: str) -> int:
-    return layout[name].address or 0
+    return layout[name].address
 
 
 def _times(

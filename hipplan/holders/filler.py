@@ -147,7 +147,7 @@ def _undo(layout: Layout, error: BaseException) -> None:
 def _hand_over(layout: Layout, chosen: Chosen, to: ToHolder) -> None:
     program = layout.program
     at = {
-        resource.name: layout[resource.name].address or 0
+        resource.name: layout[resource.name].address
         for resource in program.resources
         if resource.kind in ("reservation", "region")
     }

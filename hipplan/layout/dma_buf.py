@@ -27,7 +27,7 @@ class DmaBuf:
         self._descriptor = descriptor
         self._lease: _core.Lease | None = lease
         self.name = piece.name
-        self.address: int = piece.address or 0
+        self.address: int = piece.address
         """Where the memory begins; the first byte of the dma-buf."""
         self.size = piece.size
         """Bytes."""
@@ -61,7 +61,7 @@ def export_dma_buf(state: State, piece: Piece) -> DmaBuf:
     _require_one(state, resource)
     lease = _core.Lease(piece)
     try:
-        descriptor = state.runtime.dma_buf_of(piece.address or 0, resource.size)
+        descriptor = state.runtime.dma_buf_of(piece.address, resource.size)
     except _core.HipError as error:
         del lease  # else the error's traceback keeps the layout in use
         raise driver_failure(error, resource.name, "nothing was changed") from error

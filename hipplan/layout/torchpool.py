@@ -26,7 +26,7 @@ class TorchPool:
         self._name = name
         piece, state = holding.piece(name), holding.state
         resource, devices = piece.resource, state.program.devices
-        if resource.kind not in ("region", "tensor", "mapping", "device") or piece.address is None:
+        if resource.kind not in ("region", "tensor", "mapping", "device"):
             raise ValueError(
                 f"'{name}' has the kind {resource.kind}; a pool needs a region, a tensor or a device buffer"
             )

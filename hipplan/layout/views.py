@@ -75,8 +75,14 @@ class Piece(_core.Window):
         return self._resource
 
     @property
-    def address(self) -> int | None:
-        """Its address, the same for the device and the host; None if it has none."""
+    def address(self) -> int:
+        """Its address, the same for the device and the host.
+
+        Raises AttributeError: allocations, peer links and streams have no address.
+        """
+        if self._address is None:
+            hint = ": its mappings have" if self.kind == "allocation" else ""
+            raise AttributeError(f"the {self.kind} '{self.name}' has no address{hint}")
         return self._address
 
     @property
@@ -111,12 +117,12 @@ class Piece(_core.Window):
         raise TypeError(f"'{self.name}' cannot be copied or pickled: its memory belongs to the layout")
 
     @property
-    def device_pointer(self) -> int | None:
+    def device_pointer(self) -> int:
         """Its address for devices, which may differ from the host's for pinned and registered memory.
 
-        Raises HipError once the memory is freed. Source: hipHostGetDevicePointer.
+        Raises AttributeError without an address, HipError once the memory is freed. Source: hipHostGetDevicePointer.
         """
-        if self.kind not in ("pinned", "registered") or self.address is None:
+        if self.kind not in ("pinned", "registered"):
             return self.address
         return self._runtime.device_pointer(self.address)
 
@@ -211,7 +217,7 @@ class Piece(_core.Window):
         Raises AttributeError for host memory and for what NumPy has no dtype for, BufferError where its reader would
         take another device than this piece is for.
         """
-        if self.address is None or self._place.dl_device[0] not in _GPU_TYPES:
+        if self._address is None or self._place.dl_device[0] not in _GPU_TYPES:
             raise AttributeError(f"'{self.name}' is not device memory")
         if not self.dtype.typestr:
             raise AttributeError(f"the CUDA array interface has no {self.dtype}; use DLPack")
@@ -222,7 +228,7 @@ class Piece(_core.Window):
         return {
             "shape": self.shape,
             "typestr": self.dtype.typestr,
-            "data": (self.address, self._place.read_only),
+            "data": (self._address, self._place.read_only),
             "strides": None,
             "stream": None,
             "version": 3,
@@ -235,7 +241,7 @@ class Piece(_core.Window):
         return numpy.asarray(memoryview(self), dtype=dtype)
 
     def __repr__(self) -> str:
-        where = "no address" if self.address is None else f"{self.address:#x}"
+        where = "no address" if self._address is None else f"{self._address:#x}"
         shape = "x".join(map(str, self.shape))
         holders = (self._place.who,) if self._place.who and len(self.devices) < 2 else self.devices
         on = f" on {', '.join(holders)}" if holders else ""  # a reservation may hold memory of several
@@ -245,7 +251,7 @@ class Piece(_core.Window):
         self, dtype: DType, shape: tuple[int, ...], places: dict[str, Place] | None = None, *, chosen: bool = False
     ) -> Piece:
         return Piece(
-            self.resource, self.address, places or self._places, self._book, self._runtime, self._age,
+            self.resource, self._address, places or self._places, self._book, self._runtime, self._age,
             dtype=dtype, shape=shape, chosen=chosen or self._chosen,
         )  # fmt: skip
 
@@ -276,7 +282,6 @@ class Piece(_core.Window):
     def _require_driver_device(self, place: Place) -> None:
         """Raises BufferError if the driver reports another device for the memory: the array interface does not contain
         the device, so its reader asks the driver."""
-        assert self.address is not None
         if self.nbytes and self._runtime.pointer_attributes(self.address).device != place.dl_device[1]:
             raise BufferError(
                 f"the CUDA array interface cannot express that '{self.name}' is viewed from '{place.who}': its reader "

@@ -59,4 +59,4 @@ def _room(size: int, program: Program, runtime: _core.Runtime) -> int:
     """Where the driver puts a range of `size` bytes, a multiple of STRIDE. The range is freed again."""
     step = Reserve(name="room", size=size, asked=size, alignment=0, slack=0, address=0, exact=False, origin=None)
     with run(replace(program.nothing, steps=(step,), shared={}, parts={}), runtime, check=False) as layout:
-        return layout["room"].address or 0
+        return layout["room"].address

@@ -159,8 +159,10 @@ def resources_table(resources: Sequence[Resource], layout: Layout | None = None)
 
 
 def _address(piece: Piece) -> str:
+    if not hasattr(piece, "address"):
+        return ""
     other = f", to devices {piece.device_pointer:#x}" if piece.device_pointer != piece.address else ""
-    return "" if piece.address is None else f"{piece.address:#x}{other}"
+    return f"{piece.address:#x}{other}"
 
 
 def _access(resource: Resource) -> str:

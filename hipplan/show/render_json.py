@@ -139,7 +139,7 @@ def layout_json(layout: Layout) -> dict[str, Any]:
     program = layout.program
     resources = []
     for resource in program.resources:
-        address = None if resource.asleep else layout[resource.name].address
+        address = None if resource.asleep else getattr(layout[resource.name], "address", None)
         shown = None if address is None else f"{address:#x}"
         described = resource_json(resource) | {"address": shown}
         if resource.kind in ("pinned", "registered"):

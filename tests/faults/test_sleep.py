@@ -81,7 +81,7 @@ class Slept(Change):
         dropped = "drop" in (*state.asleep.values(), *self.was_asleep.values())
         state.wake()
         assert (state.asleep, state.drift()) == ({}, [])
-        assert self.sim.read(state["weights"].address or 0, 4 * MIB) == b"\7" * (4 * MIB)
+        assert self.sim.read(state["weights"].address, 4 * MIB) == b"\7" * (4 * MIB)
         for address, value in self.written.items():
             if not dropped or address != state["twice"].address:
                 assert self.sim.read(address, PATTERN_BYTES) == bytes([value]) * PATTERN_BYTES

@@ -24,7 +24,7 @@ def main() -> None:
     began = time.perf_counter()
     with hipplan.attach(name) as layout:
         took = time.perf_counter() - began
-        addresses = {one: layout[one].address for one in layout if layout[one].address is not None}
+        addresses = {name: layout[name].address for name in layout if hasattr(layout[name], "address")}
         tensors = [one for one in layout if layout[one].kind == "tensor"]
         refused = [] if how != "write" else _written(layout, tensors)
         differing = sum(_differing(layout, one, number, how) for number, one in enumerate(tensors))

@@ -33,7 +33,6 @@ def main() -> None:
         with hipplan.apply(plan, bind={"given": descriptor}) as layout:
             os.close(descriptor)
             address = layout["here"].address
-            assert address is not None
             assert machine.read_by(device, address, size) == pattern(size, "from the first")
             machine.write_by(device, address, pattern(size, "from the second"))
             line.sendall(b"+")

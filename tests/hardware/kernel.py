@@ -63,7 +63,6 @@ def main() -> None:
         plan["contents"] = {"range[0]": {"value": 3}}
     layout = hipplan.apply(plan)
     address = layout["range"].address
-    assert address is not None
     if right != "sealed":
         layout.runtime.fill(address, 3, 2 * MIB)
     view = tensor(device, address, 2 * MIB)

@@ -52,9 +52,7 @@ def apply(machine: Machine, source: Any) -> Layout:
 
 
 def at(layout: Layout, name: str) -> int:
-    address = layout[name].address
-    assert address is not None
-    return address
+    return layout[name].address
 
 
 def test_what_stays_keeps_its_address_and_its_bytes(machine: Machine) -> None:

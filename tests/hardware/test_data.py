@@ -32,7 +32,6 @@ def test_every_mapping_of_a_plan_carries_data(plan: Path, machine: Machine) -> N
             if resource.kind != "mapping":
                 continue
             address = layout[resource.name].address
-            assert address is not None
             check(machine, layout, resource.name, address, resource.size)
 
 
@@ -68,7 +67,6 @@ def test_one_range_over_all_devices_written_and_read_by_each(pair: Machine) -> N
         assert len(mappings) == pair.linked
         for mapping in mappings:
             address = layout[mapping.name].address
-            assert address is not None
             check(pair, layout, mapping.name, address, SIZE)
 
 
@@ -119,7 +117,6 @@ def test_host_memory_is_mapped_for_the_host_and_a_device(machine: Machine) -> No
     with layout:
         for number in range(len(allocations)):
             address = layout[f"range[{number}]"].address
-            assert address is not None
             there, back = pattern(SIZE, ("host", number)), pattern(SIZE, ("device", number))
             ctypes.memmove(address, there, SIZE)
             assert machine.read_by(0, address, SIZE) == there

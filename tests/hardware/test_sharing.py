@@ -34,7 +34,6 @@ def test_data_goes_both_ways(device: int, machine: Machine) -> None:
     }
     with hipplan.apply(plan, runtime=machine.wanted) as layout:
         address = layout["range"].address
-        assert address is not None
         machine.write_by(0, address, pattern(SIZE, "from the first"))
         ours, theirs = socket.socketpair()
         with contextlib.closing(ours):

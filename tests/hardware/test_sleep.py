@@ -21,9 +21,7 @@ PLAN: dict[str, Any] = {
 
 
 def at(layout: Layout, name: str = "weights") -> int:
-    address = layout[name].address
-    assert address is not None
-    return address
+    return layout[name].address
 
 
 def apply(machine: Machine, plan: dict[str, Any] = PLAN) -> Layout:

@@ -44,7 +44,7 @@ def test_dlpack_round_trip_of_device_memory(name: str, gpu: Machine) -> None:
     framework = library(name)
     with hipplan.apply(plan(), runtime=gpu.wanted) as layout:
         piece = layout["r.a"]
-        gpu.runtime.fill(piece.address or 0, 0, piece.nbytes)
+        gpu.runtime.fill(piece.address, 0, piece.nbytes)
         view = framework.from_dlpack(piece)
         address = view.data_ptr() if name == "torch" else view.data.ptr
         view += 1.5
@@ -52,7 +52,7 @@ def test_dlpack_round_trip_of_device_memory(name: str, gpu: Machine) -> None:
 
         assert address == piece.address
         assert tuple(view.shape) == (64, 1024)
-        assert numpy.frombuffer(gpu.runtime.read(piece.address or 0, piece.nbytes), "<f4").tolist() == [1.5] * 65536
+        assert numpy.frombuffer(gpu.runtime.read(piece.address, piece.nbytes), "<f4").tolist() == [1.5] * 65536
         assert layout.leases == 1
         with pytest.raises(LayoutInUse):
             layout.close()

@@ -60,7 +60,7 @@ def _done(task: Task, pipe: Any) -> None:
     try:
         layout = hipplan.attach(task.holder, answer=False)
         values = {float(one) for one in layout.read("model.b").ravel()[::97]}
-        pipe.send(Found(counted.count, layout["model"].address or 0, values == {2.5} and not layout.drift()))
+        pipe.send(Found(counted.count, layout["model"].address, values == {2.5} and not layout.drift()))
     except hipplan.HipplanError as error:
         pipe.send(Found(counted.count, error=error.diagnostics[0].code))
         return

@@ -61,7 +61,7 @@ def up(folder: Path, tmp_path: Path) -> Iterator[Up]:
 
 def rights(layout: hipplan.Layout, name: str) -> list[str]:
     """Of both devices, as the driver says."""
-    return [RIGHTS[layout.runtime.access(device, layout[name].address or 0)] for device in (0, 1)]
+    return [RIGHTS[layout.runtime.access(device, layout[name].address)] for device in (0, 1)]
 
 
 def refusal(layout: hipplan.Layout, name: str) -> tuple[str, str, str]:

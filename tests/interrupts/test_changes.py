@@ -26,7 +26,7 @@ PLACES = 250 if WHOLE else 80
 def look_at_everything(layout: Layout) -> None:
     """Raises LeaseRefused where something is barred."""
     for name in set(layout) - layout.program.asleep.keys():
-        if layout[name].address is not None:
+        if hasattr(layout[name], "address"):
             _core.Lease(layout[name])
 
 

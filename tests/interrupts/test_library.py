@@ -329,8 +329,8 @@ def test_two_applies_at_once_do_not_harm_each_other(sim: Simulator) -> None:
         for _ in range(20):
             try:
                 with run(program, sim.runtime) as layout:
-                    sim.runtime.write(layout["model[0]"].address or 0, b"mine")
-                    assert sim.runtime.read(layout["model[0]"].address or 0, 4) == b"mine"
+                    sim.runtime.write(layout["model[0]"].address, b"mine")
+                    assert sim.runtime.read(layout["model[0]"].address, 4) == b"mine"
                 outcomes.append("applied")
             except hipplan.ApplyError as error:
                 outcomes.append("leaked" if error.leaks else "rolled back")
@@ -348,7 +348,7 @@ def test_two_applies_at_once_do_not_harm_each_other(sim: Simulator) -> None:
 
 def test_a_forked_child_neither_undoes_nor_crashes_and_the_parent_is_unharmed(sim: Simulator) -> None:
     layout = hipplan.apply(QUICKSTART, runtime="sim")
-    address = layout["model[0]"].address or 0
+    address = layout["model[0]"].address
     sim.runtime.write(address, b"parent")
     before = sim.alive()
     layout._holding.lock.acquire()  # as if a thread were closing it: the child must not wait for that thread

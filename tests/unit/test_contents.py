@@ -48,7 +48,6 @@ REGIONS: dict[str, Any] = {
 
 def bytes_of(layout: Layout, name: str) -> bytes:
     piece = layout[name]
-    assert piece.address is not None
     if layout.runtime.pointer_attributes(piece.address).kind == "host":
         return bytes(memoryview(piece.view("u8")))
     return layout.runtime.read(piece.address, piece.nbytes)
@@ -175,7 +174,7 @@ def test_a_copy_between_regions_that_are_cut_otherwise(sim: Simulator) -> None:
     }
     with hipplan.apply(plan({}, regions=regions), runtime="sim") as layout:
         data = RNG.bytes(size)
-        layout.runtime.write(layout["one"].address or 0, data)
+        layout.runtime.write(layout["one"].address, data)
         layout.copy("one", "two")
 
         assert bytes_of(layout, "two") == data
@@ -190,7 +189,7 @@ def test_what_is_saved_is_loaded_again(name: str, suffix: str, sim: Simulator, t
     path = tmp_path / f"x.{suffix}"
     with hipplan.apply(plan({}, buffers=BUFFERS, regions=REGIONS), runtime="sim") as layout:
         data = RNG.bytes(layout[name].nbytes)
-        layout.runtime.write(layout[name].address or 0, data)
+        layout.runtime.write(layout[name].address, data)
         layout.save(name, path)
         members = ["r.a", "r.b"] if (name, suffix) == ("r", "safetensors") else [name]
         before = {member: bytes_of(layout, member) for member in members}
@@ -455,7 +454,7 @@ def test_what_has_no_bytes_is_reported(sim: Simulator) -> None:
     with pytest.raises(ApplyError, match="the layout has no 'x'"):
         layout.fill("x", 0)
     layout.fill("v[0]", 3)
-    assert set(layout.runtime.read(layout["v[0]"].address or 0, 4096)) == {3}
+    assert set(layout.runtime.read(layout["v[0]"].address, 4096)) == {3}
     layout.close()
     with pytest.raises(ValueError, match="closed"):
         layout.fill("v[0]", 0)
@@ -659,7 +658,7 @@ UNLINKED: dict[str, Any] = {
 def test_each_device_copies_its_own_memory_alone(tmp_path: Path, sim: Simulator) -> None:
     """HIP on AMD has copies made by a device that may have no right to the memory: it faults."""
     with hipplan.apply({"hipplan": 1, **UNLINKED}, runtime="sim") as layout:
-        pinned = layout["pinned"].address or 0
+        pinned = layout["pinned"].address
         layout.fill("own0", 7)
         layout.copy("own0", "own1")
         sim.runtime.trace_to(str(tmp_path / "trace"))

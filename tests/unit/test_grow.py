@@ -201,7 +201,7 @@ def test_a_failure_at_any_call_leaves_the_old_or_the_new_size(act: str, lasting:
     while fired:
         n += 1
         layout = hipplan.apply(plan("8MiB"), runtime="sim")
-        base = layout["cache"].address or 0
+        base = layout["cache"].address
         sim.write(base + MIB, b"mine")
         before = sim.alive()
         sim.runtime.arm_faults(f"*@{n}{lasting}=hipErrorUnknown")

@@ -32,7 +32,6 @@ def two_buffers(size: int) -> dict[str, Any]:
 
 def read(sim: Simulator, layout: Layout, name: str) -> bytes:
     piece = layout[name]
-    assert piece.address is not None
     return sim.read(piece.address, piece.nbytes)
 
 
@@ -114,7 +113,7 @@ def test_all_devices_are_filled_at_once(sim: Simulator, tmp_path: Path) -> None:
         with hipplan.layout.run.run(program, sim.runtime) as layout:
             sim.runtime.trace_to("")
             sim.runtime.arm_faults("")
-            begins = [layout[name].address or 0 for name in document["buffers"]]
+            begins = [layout[name].address for name in document["buffers"]]
             assert [read(sim, layout, name) for name in document["buffers"]] == [data, data]
     finally:
         sim.runtime.trace_to("")
@@ -138,7 +137,7 @@ def test_any_number_of_threads_moves_the_same_bytes(processors: int, sim: Simula
     document["streams"] = {"s": {}}
     with hipplan.apply(document, runtime="sim") as layout, path.open("rb") as source, back.open("r+b") as target:
         state = layout._holding.state
-        at, staging = layout["b0"].address or 0, layout["p"].address or 0
+        at, staging = layout["b0"].address, layout["p"].address
         for descriptor in (source.fileno(), target.fileno()):
             filler = _core.Filler(layout.runtime, processors)
             filler.add_device(0, [state.stream_of("s")], staging, 777_777)
@@ -204,8 +203,8 @@ def many_lanes(sim: Simulator, folder: Path) -> Iterator[tuple[Layout, Callable[
             filler = _core.Filler(layout.runtime, 8)
             for device in (0, 1):
                 stream = layout._holding.state.stream_of(f"s{device}")
-                filler.add_device(device, [stream], layout[f"p{device}"].address or 0, 4 * MIB)
-                to = layout[f"b{device}"].address or 0
+                filler.add_device(device, [stream], layout[f"p{device}"].address, 4 * MIB)
+                to = layout[f"b{device}"].address
                 filler.load("b", device, to, len(data), file.fileno(), 0, len(data), len(data), 0)
             return filler
 
@@ -280,7 +279,7 @@ def test_bytes_pass_through_the_pinned_memory_of_two_devices_in_both_directions(
     document["streams"] = {f"s{device}": {"device": f"gpu.{device}"} for device in (0, 1)}
     data = [RNG.bytes(size), RNG.bytes(size), RNG.bytes(size)]
     with hipplan.apply(document, runtime="sim", machine="sim-2-unlinked") as layout:
-        at = {name: layout[name].address or 0 for name in document["buffers"]}
+        at = {name: layout[name].address for name in document["buffers"]}
         for name, one in zip(("b0", "b1", "h0"), data, strict=True):
             sim.write(at[name], one)
         filler = _core.Filler(layout.runtime, processors)

@@ -75,7 +75,6 @@ def layout(sim: Simulator, files: Path) -> Iterator[hipplan.Layout]:
 
 def bytes_of(layout: hipplan.Layout, name: str) -> set[int]:
     address = layout[name].address
-    assert address is not None
     return set(layout.runtime.read(address, SIZE))
 
 

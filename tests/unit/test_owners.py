@@ -48,7 +48,7 @@ def access(program: Program, name: str) -> dict[str, str]:
 
 def of_driver(layout: Layout, name: str) -> list[str]:
     """What each device of the simulator may do there."""
-    return [RIGHTS[layout.runtime.access(device, layout[name].address or 0)] for device in (0, 1)]
+    return [RIGHTS[layout.runtime.access(device, layout[name].address)] for device in (0, 1)]
 
 
 @pytest.mark.parametrize(
@@ -180,9 +180,9 @@ def test_a_view_may_write_what_its_device_may_write_all_of(sim: Simulator) -> No
 def test_contents_are_written_by_the_owners(sim: Simulator) -> None:
     tensors = {"whole": {"dtype": "i32", "shape": [-1]}}
     with hipplan.apply(plan(OWNERS, tensors=tensors, contents={"r.whole": {"value": 7}}), runtime="sim") as layout:
-        assert sim.read(layout["r"].address or 0, 8 * MIB) == (7).to_bytes(4, "little") * (2 * MIB)
+        assert sim.read(layout["r"].address, 8 * MIB) == (7).to_bytes(4, "little") * (2 * MIB)
         layout.fill("r.whole", -1)
-        assert sim.read(layout["r"].address or 0, 8 * MIB) == b"\xff" * (8 * MIB)
+        assert sim.read(layout["r"].address, 8 * MIB) == b"\xff" * (8 * MIB)
     with pytest.raises(MachineError, match=r"HP213.*gpu.0 may not write 'r'"):
         compiled(plan({"owner": "r", "others": "rw"}, contents={"r": {"value": 1}}))
     with pytest.raises(PlanError, match=r"HP213.*no device may write 'r.first'"):
@@ -212,7 +212,7 @@ def test_moved_to_another_device_it_has_one_owner(target: str, sim: Simulator) -
         assert layout["r.pages"].on(target).read_only is False
         layout.grow("r", by="2MiB")
         assert of_driver(layout, "r[4]") == expected
-        assert sim.read(layout["r"].address or 0, 8 * MIB) == b"\5" * (8 * MIB)
+        assert sim.read(layout["r"].address, 8 * MIB) == b"\5" * (8 * MIB)
         assert layout.drift() == []
 
 

@@ -93,7 +93,7 @@ def test_every_mapping_gets_its_rights_and_never_more(what: str, release: str, s
 
     with hipplan.apply(source, runtime="sim", on_step=look) as layout:
         assert exceeded == []
-        may = allowed(source, layout["r"].address or 0)
+        may = allowed(source, layout["r"].address)
         for at, size, rights in may:
             inside = [right for right in rights_in_force(sim) if at <= right[0] < at + size]
             assert {have for _, _, have in inside} == {rights}
@@ -134,7 +134,7 @@ def test_what_people_see_is_in_one_piece(release: str) -> None:
         assert layout["r[0]"].size == 6 * MIB
         assert layout["a"].size == 6 * MIB
         layout.fill("r[0]", 5)
-        assert bytes(layout.runtime.read(layout["r[0]"].address or 0, 6 * MIB)) == bytes([5]) * 6 * MIB
+        assert bytes(layout.runtime.read(layout["r[0]"].address, 6 * MIB)) == bytes([5]) * 6 * MIB
 
 
 @pytest.mark.parametrize("what", UNEQUAL)
@@ -145,7 +145,7 @@ def test_everything_changes_in_place_and_back(what: str, release: str, sim: Simu
     for mapping in other["reservations"]["r"]["mappings"]:
         mapping["access"] = {"gpu.0": "rw", "gpu.1": "rw"}
     with hipplan.apply(source, runtime="sim") as layout:
-        base = layout["r"].address or 0
+        base = layout["r"].address
         for act in (
             lambda: layout.seal("r"),
             lambda: layout.unseal("r"),
@@ -200,9 +200,9 @@ def test_memory_that_several_ranges_share_has_one_size_of_pieces(release: str) -
     }  # fmt: skip
     with hipplan.apply(source, runtime="sim") as layout:
         assert layout.drift() == []
-        layout.runtime.write(layout["r"].address or 0, b"seen through all of them")
+        layout.runtime.write(layout["r"].address, b"seen through all of them")
         for name in ("r", "twice", "part"):
-            assert layout.runtime.read(layout[name].address or 0, 24) == b"seen through all of them"
+            assert layout.runtime.read(layout[name].address, 24) == b"seen through all of them"
 
 
 @pytest.mark.parametrize("what", ["holes", "alike"])

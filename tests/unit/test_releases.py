@@ -110,7 +110,7 @@ def applied(source: Any, release: Simulator) -> Layout:
 
 def accesses(layout: Layout) -> list[tuple[int, int]]:
     """What HIP tells of each mapping: the rights of device 0 and of device 1."""
-    places = [layout[name].address or 0 for name in layout if name.startswith("range[")]
+    places = [layout[name].address for name in layout if name.startswith("range[")]
     return [(layout.runtime.access(0, place), layout.runtime.access(1, place)) for place in places]
 
 
@@ -143,7 +143,7 @@ def test_mappings_of_any_size_are_added_and_get_their_own_rights(release: Simula
     more = uneven(release)
     more["reservations"]["range"]["size"] = "12MiB"
     with applied(less, release) as layout:
-        first = layout["range[0]"].address or 0
+        first = layout["range[0]"].address
         release.runtime.write(first, b"stays")
         layout.update(more)
         assert accesses(layout) == rights(release)
@@ -227,12 +227,12 @@ OURS: dict[str, Any] = {
 def shared(release: Simulator) -> bytes:
     """What the importer sees of five bytes that the exporter has written."""
     with applied(OURS, release) as ours:
-        release.runtime.write(ours["range"].address or 0, b"bytes")
+        release.runtime.write(ours["range"].address, b"bytes")
         descriptor = ours.export("ours")
         try:
             program = prepare(load(THEIRS), choose("sim"), None)
             with run(program, release.runtime, bind={"theirs": descriptor}) as theirs:
-                return release.runtime.read(theirs["range"].address or 0, 5)
+                return release.runtime.read(theirs["range"].address, 5)
         finally:
             os.close(descriptor)
 

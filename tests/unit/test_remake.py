@@ -48,7 +48,7 @@ def layout(sim: Simulator) -> Iterator[Layout]:
 
 
 def access_of(layout: Layout, name: str) -> list[int]:
-    return [layout.runtime.access(device, layout[name].address or 0) for device in (0, 1)]
+    return [layout.runtime.access(device, layout[name].address) for device in (0, 1)]
 
 
 def places(layout: Layout, name: str) -> list[tuple[int, int]]:
@@ -56,7 +56,7 @@ def places(layout: Layout, name: str) -> list[tuple[int, int]]:
     found = [
         resource for resource in layout.program.resources if resource.kind == "mapping" and resource.inside == name
     ]
-    base = layout[name].address or 0
+    base = layout[name].address
     assert [layout[one.name].address for one in found] == [base + one.offset for one in found]
     return [(one.offset, one.size) for one in found]
 
@@ -128,7 +128,7 @@ def test_shrinking_a_reservation_frees_memory_that_nothing_maps_any_more(layout:
 
 @pytest.mark.parametrize("device", [None, "gpu.1"])
 def test_remap_keeps_addresses_bytes_and_access(device: str | None, layout: Layout, sim: Simulator) -> None:
-    base = layout["cache"].address or 0
+    base = layout["cache"].address
     content = numpy.random.default_rng(1).integers(0, 256, 6 * MIB, "u1").tobytes()
     sim.write(base, content)
     handles = {layout._holding.state.handle_of(f"cache#{number}") for number in range(3)}
@@ -152,7 +152,7 @@ def test_remap_keeps_addresses_bytes_and_access(device: str | None, layout: Layo
 
 
 def test_remap_without_the_bytes_copies_nothing(layout: Layout, sim: Simulator) -> None:
-    base = layout["full"].address or 0
+    base = layout["full"].address
     sim.write(base, b"old")
     change = layout.remap("full", keep_bytes=False)
     assert change.carries == ()
@@ -163,7 +163,7 @@ def test_remap_without_the_bytes_copies_nothing(layout: Layout, sim: Simulator) 
 
 
 def test_remap_of_memory_without_read_access_or_with_two_mappings(layout: Layout, sim: Simulator) -> None:
-    first = layout["twice[0]"].address or 0
+    first = layout["twice[0]"].address
     sim.write(first, b"here")
     layout.remap("twice[1]")  # one memory, two places
     assert sim.read(first, 4) == b"here"
@@ -180,7 +180,7 @@ def test_memory_with_views_is_not_recreated(layout: Layout) -> None:
 
 
 def test_sealed_memory_is_read_only_for_everybody_until_it_is_unsealed(layout: Layout, sim: Simulator) -> None:
-    base = layout["cache"].address or 0
+    base = layout["cache"].address
     sim.write(base, b"weights")
     view = layout["cache.head"].__dlpack__(max_version=(1, 0))  # does not stand in the way
     change = layout.seal("cache")
@@ -283,7 +283,7 @@ def test_what_is_copied_is_read_where_it_is_if_its_device_may(
     """Else it is mapped a second time; what is new always is."""
     size = places(layout, name)[-1][0] + places(layout, name)[-1][1]
     data = numpy.random.default_rng(1).bytes(size if name != "twice" else size // 2)
-    address = layout[name].address or 0
+    address = layout[name].address
     sim.write(address, data)
     if sealed:
         layout.seal(name)

@@ -40,12 +40,12 @@ def plan(contents: Any = None, **keys: Any) -> dict[str, Any]:
 
 
 def rights(layout: Layout, name: str) -> list[str]:
-    return [RIGHTS[layout.runtime.access(device, layout[name].address or 0)] for device in (0, 1)]
+    return [RIGHTS[layout.runtime.access(device, layout[name].address)] for device in (0, 1)]
 
 
 def bytes_of(sim: Simulator, layout: Layout, name: str) -> list[int]:
     """Which bytes there are, from the first to the last, runs told once."""
-    data = numpy.frombuffer(sim.read(layout[name].address or 0, layout[name].nbytes), "u1")
+    data = numpy.frombuffer(sim.read(layout[name].address, layout[name].nbytes), "u1")
     return data[numpy.flatnonzero(numpy.diff(data, prepend=-1))].tolist()
 
 

@@ -66,7 +66,7 @@ def pool(layout: Layout) -> Iterator[Any]:
 
 
 def test_blocks_lie_in_the_region_and_are_leases(pool: Any, layout: Layout) -> None:
-    base = layout["scratch"].address or 0
+    base = layout["scratch"].address
     allocator = Allocator(pool)
     first, second = allocator.malloc(1000), allocator.malloc(1)
 
@@ -127,7 +127,7 @@ def test_the_smallest_gap_that_fits_is_taken_and_neighbours_join(pool: Any) -> N
 def test_blocks_never_meet_and_all_room_comes_back(steps: list[tuple[bool, int]]) -> None:
     with hipplan.apply(PLAN, runtime="sim") as layout:
         pool = TorchPool(layout._holding, "scratch").native
-        allocator, base = Allocator(pool), layout["scratch"].address or 0
+        allocator, base = Allocator(pool), layout["scratch"].address
         out: dict[int, int] = {}
         for frees, size in steps:
             if frees and out:
@@ -281,7 +281,7 @@ def test_a_pool_sleeps_with_its_region(layout: Layout, monkeypatch: pytest.Monke
     assert allocator.malloc(KIB) is None  # nothing is there
     layout.wake()
     more = allocator.malloc(KIB)
-    assert (block, more) == (layout["scratch"].address, (layout["scratch"].address or 0) + KIB)
+    assert (block, more) == (layout["scratch"].address, (layout["scratch"].address) + KIB)
     for one in (block, more):
         allocator.free(one or 0)
     layout.sleep("scratch")  # an empty one needs no force

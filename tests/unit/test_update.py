@@ -113,10 +113,10 @@ def same(layout: Layout, plan: Any, sim: Simulator) -> None:
                 for at in range(0, step.size, 4096):
                     asked = [
                         [
-                            one.runtime.range_attribute((one["m"].address or 0) + at, 4096, what)
+                            one.runtime.range_attribute((one["m"].address) + at, 4096, what)
                             for what in ("read_mostly", "preferred_location")
                         ]
-                        + [one.runtime.accessed_by((one["m"].address or 0) + at, 4096)]
+                        + [one.runtime.accessed_by((one["m"].address) + at, 4096)]
                         for one in (layout, fresh)
                     ]
                     assert asked[0] == asked[1]
@@ -407,7 +407,7 @@ def test_a_move_that_waits_finds_the_memory_as_a_change_has_left_it_meanwhile(si
         for move in moves:
             move.join()
         assert failed == []
-        assert sim.read(layout["kv"].address or 0, 2 << 20) == b"\7" * (2 << 20)
+        assert sim.read(layout["kv"].address, 2 << 20) == b"\7" * (2 << 20)
 
 
 def test_updates_from_many_threads_come_one_after_another(sim: Simulator) -> None:

@@ -28,7 +28,6 @@ def region(**keys: Any) -> dict[str, Any]:
 def bytes_of(layout: Layout, name: str) -> list[int]:
     """Which bytes there are, from the first to the last, runs told once."""
     piece = layout[name]
-    assert piece.address is not None
     data = numpy.frombuffer(layout.runtime.read(piece.address, piece.nbytes), "u1")
     return data[numpy.flatnonzero(numpy.diff(data, prepend=-1))].tolist()
 
@@ -79,7 +78,7 @@ def test_every_other_chunk_that_moves_is_filled_with_its_own_bytes_of_a_file(sim
         return plan(contents, regions=both)
 
     with hipplan.apply(over("gpu.0"), runtime="sim") as layout:
-        base, other = layout["r"].address or 0, layout["s"].address or 0
+        base, other = layout["r"].address, layout["s"].address
         for name in "rs":
             layout.fill(name, 255)
         layout.update(over("gpu.0", "gpu.1"))
