@@ -81,8 +81,8 @@ class Piece(_core.Window):
         Raises AttributeError: allocations, peer links and streams have no address.
         """
         if self._address is None:
-            hint = ": its mappings have" if self.kind == "allocation" else ""
-            raise AttributeError(f"the {self.kind} '{self.name}' has no address{hint}")
+            hint = "; its mappings have one" if self.kind == "allocation" else ""
+            raise AttributeError(f"'{self.name}' has no address: it is of the kind {self.kind}{hint}")
         return self._address
 
     @property

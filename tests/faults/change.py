@@ -113,7 +113,7 @@ def facts(sim: Simulator, layout: Layout) -> Facts:
     """Addresses, handles, rights, and the bytes at the beginning of everything: by kind of fact, then by what it is."""
     state, devices, names = layout._holding.state, layout.program.devices.values(), names_of(layout.program)
     return {
-        "address": {name: layout[name].address for name in names.all},
+        "address": {name: getattr(layout[name], "address", None) for name in names.all},
         "handle": {name: state.handle_of(name) for name in names.made},
         "access": {name: [sim.runtime.access(d, state.address_of(name)) for d in devices] for name in names.mapped},
         "bytes": {key: sim.read(address, PATTERN_BYTES) for key, address in writable(layout)},

@@ -24,7 +24,7 @@ def read(layout: Any, name: str) -> bytes:
 
 
 def addresses(layout: Any, sim: Any) -> dict[str, int]:
-    return {name: layout[name].address for name in layout if layout[name].address}
+    return {name: layout[name].address for name in layout if hasattr(layout[name], "address")}
 
 
 def write_to_all(layout: Any, sim: Any) -> list[int]:
