@@ -104,7 +104,7 @@ def run(given: Namespace) -> int:
 
 @contextmanager
 def _end_of_all(given: Namespace) -> Iterator[None]:
-    """Where ranks of mpirun may not come to their end, ends them: MPI has each wait for all."""
+    """End all ranks of mpirun if one fails: MPI's exit would wait for all of them."""
     try:
         yield
     except (GroupError, GroupInDoubt) as error:
@@ -218,15 +218,15 @@ def _apply(
                 _report(layout, as_json)
             if not given.once:
                 _hold(layout, interrupts, given.quiet)
-        finally:  # also when nobody reads standard output any more, or it is full
+        finally:  # also if standard output is closed or full
             code = _save(layout, saves, as_json)
             _tear_down(layout, as_json, given.quiet)
-    # Also of a signal that came after the last step: its sender gets a reply.
+    # Also for a signal that came after the last step: it must be answered.
     return code or (128 + interrupts.number if interrupts.number else 0)
 
 
 class _Interruptible:
-    """An agreement whose waits end when a signal has come."""
+    """An agreement whose waits end when a signal arrives."""
 
     def __init__(self, agreement: Agreement, interrupts: Interrupts) -> None:
         self._agreement = agreement
@@ -252,7 +252,7 @@ class _Interruptible:
             self._interrupts.check()
 
         late = self._agreement.vote(look)
-        return None if isinstance(late, Interrupted) else late  # it ends the holding instead
+        return None if isinstance(late, Interrupted) else late  # ends the holding instead
 
 
 def _saves(given: list[str]) -> list[tuple[str, str]]:
@@ -269,7 +269,7 @@ def _saves(given: list[str]) -> list[tuple[str, str]]:
 
 
 def _check_saves(saves: list[tuple[str, str]], program: Program) -> None:
-    """Refuses now what could not be saved at the end. Raises WrongUsage, PlanError."""
+    """Check now that everything can be saved at the end. Raises WrongUsage, PlanError."""
     from hipplan.layout.transfers import check_save
     from hipplan.program.memory import FILLED
 
@@ -282,7 +282,7 @@ def _check_saves(saves: list[tuple[str, str]], program: Program) -> None:
 
 
 def _save(layout: Layout, saves: list[tuple[str, str]], as_json: bool) -> int:
-    """All that can be saved; the exit code. Signals are answered when it is done."""
+    """Save everything that can be saved; returns the exit code. Signals are handled afterwards."""
     code = 0
     for name, file in saves:
         try:

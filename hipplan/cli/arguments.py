@@ -1,4 +1,4 @@
-"""What the verbs share of the command line: a parser that says what was meant, and options that several have.
+"""The shared parts of the command line: a parser with hints, and options that several verbs have.
 
 A verb is a module of hipplan.cli with `declare(parser)` and `run(given) -> exit code`; main.VERBS names it.
 """
@@ -20,11 +20,11 @@ from hipplan.show.colours import show
 
 
 class WrongUsage(Exception):
-    """Arguments that the parser could not know to be wrong: exit 2."""
+    """Wrong arguments that the parser cannot detect: exit 2."""
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
-    """As wide as docs are: asking the terminal would import shutil, and with it every compression there is."""
+    """A fixed width: asking for the terminal's would import shutil, and with it all compression modules."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=100)
@@ -34,7 +34,7 @@ class Parser(argparse.ArgumentParser):
     """argparse, with options anywhere between the arguments, and "did you mean" for those that do not exist."""
 
     def __init__(self, program: str, about: str) -> None:
-        """about: what the verb does; its last part, from a line `Examples:` on, stands at the end of the help."""
+        """about: what the verb does; its last part, from a line `Examples:` on, is at the end of the help."""
         about, heading, examples = about.partition("\nExamples:\n")
         epilog = f"examples:\n{examples.rstrip()}" if heading else None
         super().__init__(
@@ -44,8 +44,8 @@ class Parser(argparse.ArgumentParser):
     def read(self, arguments: Sequence[str]) -> argparse.Namespace:
         """The arguments by name. Ends the process for --help and for wrong usage, as argparse does.
 
-        What stands behind `--` is given.rest, for a verb that has set_defaults(rest=[]); for the others it is more of
-        the same, and a file whose name begins with a dash is ./-name.
+        Arguments behind `--` are given.rest, if the verb has set_defaults(rest=[]); otherwise `--` has no meaning, and
+        a file whose name begins with a dash must be written as ./-name.
         """
         end = arguments.index("--") if "--" in arguments else len(arguments)
         before, rest = list(arguments[:end]), list(arguments[end + 1 :])
@@ -74,14 +74,14 @@ def integer(text: str) -> int:
 
 
 def not_empty(text: str) -> str:
-    """An argument that a script's variable was to fill: left out is not the same as empty."""
+    """Refuse an empty argument: a script's variable was probably not set."""
     if not text:
         raise argparse.ArgumentTypeError("is empty")
     return text
 
 
 def seconds(text: str) -> float:
-    """A time that is waited at most."""
+    """A timeout in seconds."""
     try:
         value = float(text)
     except ValueError:
@@ -106,8 +106,8 @@ def plan_files(parser: Parser) -> None:
 
 
 def plans_named(given: argparse.Namespace, *, parts: bool = False) -> list[str]:
-    """The files, and the plans of the folders; a folder without one stands for itself. With --only-plans those alone
-    that are plans. Without `parts` not what another plan of the same folder, or with --only-plans of any, includes.
+    """The files, and the plans of the folders; a folder without plans stays in the list. With --only-plans, only plans.
+    Without `parts`, plans are left out that another plan of the folder (with --only-plans: any plan) includes.
     """
     if not given.only_plans and not any(map(is_folder, given.files)):
         return list(given.files)
@@ -135,7 +135,7 @@ def _is_no_path(named: str) -> bool:
 
 
 def format_option(parser: Parser, *more: str) -> None:
-    """--format text|json, and what else a verb can do, as given.format."""
+    """--format text|json and the verb's other formats, as given.format."""
     parser.add_argument(
         "--format",
         choices=("text", "json", *more),
@@ -151,7 +151,7 @@ def machine_option(parser: Parser) -> None:
 
 
 def runtime_option(parser: Parser) -> None:
-    """--runtime, as given.runtime; None leaves it to HIPPLAN_RUNTIME. --without-gpu, as given.without_gpu."""
+    """--runtime, as given.runtime (None: HIPPLAN_RUNTIME decides), and --without-gpu, as given.without_gpu."""
     about = "auto (default: amd if it has a device, else cuda, else sim), amd, cuda, sim or the path of a HIP library; "
     parser.add_argument("--runtime", metavar="RUNTIME", help=about + "HIPPLAN_RUNTIME sets the default")
     about = "run on ROCm's own libraries on a machine without a GPU; --machine chooses the machine they find"
@@ -164,7 +164,7 @@ def quiet_option(parser: Parser) -> None:
 
 
 def as_errors(warnings: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """Warnings as --strict has them."""
+    """Warnings as errors, for --strict."""
     return [
         replace(warning, severity="error", notes=(*warning.notes, "--strict: warnings are errors"))
         for warning in warnings
@@ -179,14 +179,14 @@ def show_warnings(warnings: Sequence[Diagnostic], given: argparse.Namespace) -> 
 
 
 def print_notice(text: str) -> None:
-    """What the user should know, on standard error; nothing where the text is empty."""
+    """Print a notice on standard error, unless it is empty."""
     if text:
         print(printable(f"notice: {text}"), file=sys.stderr)
 
 
 def not_over(outputs: Sequence[tuple[str, str | None]], *inputs: str | None) -> None:
-    """Refuses to write over what is read, or is written too. Pipes and devices may be both; of an index of tensors the
-    files that it names are read.
+    """Refuse an output that is also an input or another output. Pipes and devices may be both. The files
+    named by an index of tensors are inputs too.
 
     outputs: option and file, as they were given.
     """
@@ -229,7 +229,7 @@ def _same_file(a: str | None, b: str | None) -> bool:
 
 
 def print_failure(error: HipplanError, as_json: bool) -> None:
-    """For people on standard error; with --format json also for programs, a line on standard output."""
+    """Print an error on standard error, and with --format json also as a line on standard output."""
     show(error.diagnostics)
     if as_json:
         from hipplan.files import strict_json
@@ -241,7 +241,7 @@ def print_failure(error: HipplanError, as_json: bool) -> None:
 
 
 def print_document(text: str) -> None:
-    """A document goes to standard output as UTF-8, whatever the terminal speaks."""
+    """Print a document to standard output as UTF-8, whatever the terminal's encoding."""
     sys.stdout.flush()
     buffer = getattr(sys.stdout, "buffer", None)
     if buffer is None:
@@ -270,7 +270,7 @@ def write_output(output: str, text: str, what: str) -> None:
 def source_of(file: str) -> str | IO[bytes]:
     """A path, or standard input for `-`."""
     if file != "-":
-        # A text with a line break would be read as a document; a file name is never meant so here.
+        # load() would take a text with a line break as a document, but here it is always a file name.
         if "\n" in file or "\0" in file:
             raise PlanError(Diagnostic("HP001", f"a file name cannot hold a line break or a NUL: {file!r}"))
         return file

@@ -100,7 +100,7 @@ def _print(matrix: Matrix, compare: bool) -> None:
 
 
 def _rounded(figure: float) -> str:
-    """To a tenth; of less than that, two digits."""
+    """Rounded to a tenth; smaller figures to two digits."""
     return f"{figure:.1f}" if figure >= 0.1 else f"{figure:.2g}"
 
 

@@ -32,7 +32,7 @@ def run(given: Namespace) -> int:
 
         def progressed(done: int, total: int) -> None:
             interrupts.check()
-            with contextlib.suppress(OSError):  # a terminal that has gone is no reason to stop
+            with contextlib.suppress(OSError):  # a closed terminal is no reason to stop
                 bars.steps(done, total)
 
         def moved(done: int, total: int) -> None:

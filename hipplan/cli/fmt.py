@@ -71,12 +71,12 @@ def _format(given: Namespace) -> int:
 
 
 def _formatted(file: str) -> tuple[bytes, str]:
-    """(what stands there, what should), of one plan."""
+    """(current bytes, formatted text) of one plan."""
     from hipplan.language.canonical import canonical
     from hipplan.language.source import load_yaml, read_all
 
     source = source_of(file)
-    before = read_all(source, file)  # once: a pipe has it only once
+    before = read_all(source, file)  # a pipe can be read only once
     document = load_yaml(io.BytesIO(before), getattr(source, "name", file))
     if not isinstance(document.data, dict) or "hipplan" not in document.data:
         where, hint = document.span(()), "a plan, and each file that it includes, begins with `hipplan: 1`"

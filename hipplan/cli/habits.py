@@ -1,4 +1,4 @@
-"""Verbs and options that people bring along from other commands, and what hipplan has for them."""
+"""Verbs and options of other commands -> hipplan's own. Used for hints in messages."""
 
 from __future__ import annotations
 

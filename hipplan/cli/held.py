@@ -1,4 +1,4 @@
-"""What the verbs about holders share: how one starts a process of hipplan, and what is shown of a holder."""
+"""Shared parts of the verbs about holders: starting a process of hipplan, and printing a holder's state."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from hipplan.errors import printable
 from hipplan.units import about_size
 
 _MAIN = "import sys; sys.path[:] = [p for p in sys.path if p]; from hipplan.cli.main import main; main()"
-"""Not -m hipplan: modules that lie in the working folder would be taken for Python's own."""
+"""Not -m hipplan, which would import modules of the working folder in place of Python's own."""
 
 
 def this_command(verb: str, arguments: Sequence[str]) -> list[str]:
-    """A process of this hipplan."""
+    """The command line for a process of this hipplan."""
     return [sys.executable, "-c", _MAIN, verb, *arguments]
 
 
 def filler_command(descriptor: int, arguments: Sequence[str]) -> list[str]:
-    """The process that fills for a holder."""
+    """The command line for the process that fills for a holder."""
     return this_command("up", [*arguments, "--filler", str(descriptor)])
 
 
 def arguments_of(given: Namespace, name: str = "") -> list[str]:
-    """What a command line said of a plan, said again. name: of the holder, if it is not given.name."""
+    """The options about a plan, as arguments for another process. name: of the holder, if it is not given.name."""
     arguments = [f"--name={name or given.name}", f"--format={given.format}"]
     for option in ("machine", "runtime", "locked", "access"):
         if (value := getattr(given, option, None)) is not None:
@@ -38,14 +38,14 @@ def arguments_of(given: Namespace, name: str = "") -> list[str]:
 
 
 def print_status(status: dict[str, Any]) -> None:
-    """A holder in a line, and those attached in one each."""
+    """Print a line for a holder, and one for each attached process."""
     generation = status["generations"][-1] if status["generations"] else None
     what = "" if generation is None else f" {generation['plan']}, {sizes(generation['bytes'])},"
     print(printable(f"{status['name']}: {state_of(status)};{what} process {status['pid']}"))
 
 
 def state_of(status: dict[str, Any]) -> str:
-    """filling 40 %, ready, replacing, ending."""
+    """The state as text: filling 40 %, ready, replacing, ending."""
     filled = status["filled"]
     share = f" {100 * filled[0] // filled[1]} %" if filled and filled[1] else ""
     return f"{status['state']}{share}"

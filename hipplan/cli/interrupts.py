@@ -1,4 +1,4 @@
-"""^C, SIGTERM and SIGHUP as something that happens between steps, not inside them."""
+"""Handles ^C, SIGTERM and SIGHUP between steps, not inside them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Interrupted(Exception):
-    """A signal asked us to stop."""
+    """A signal asks the command to stop."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -26,15 +26,15 @@ class Interrupted(Exception):
 
     @property
     def exit_code(self) -> int:
-        """128 + the signal, as shells have it."""
+        """128 + the signal's number, as in shells."""
         return 128 + self.number
 
 
 class Interrupts:
-    """While entered, the caught signals are noted and answered with a sentence, never raised: check() raises,
+    """While entered, signals are noted and answered with a line of text. They raise nothing; check() raises,
     wait() sleeps until one comes.
 
-    undoing: the answer while objects are being released; empty if none are (hipplan.layout.undo.hurry).
+    undoing: returns the answer while objects are being freed, else an empty text (hipplan.layout.undo.hurry).
     """
 
     def __init__(self, undoing: Callable[[], str]) -> None:
@@ -47,7 +47,7 @@ class Interrupts:
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         # Written by C code from whichever thread the signal reaches: no signal falls between test and sleep.
         self._wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        # What was ignored when we came stays so: nohup's SIGHUP, the SIGINT of a script's `command &`.
+        # Signals that were ignored at the start stay ignored: nohup's SIGHUP, the SIGINT of a script's `command &`.
         caught = [number for number in CAUGHT if signal.getsignal(number) is not signal.SIG_IGN]
         self._previous = {number: signal.signal(number, self._note) for number in caught}
         return self
@@ -65,7 +65,7 @@ class Interrupts:
             raise Interrupted(self.number)
 
     def wait(self, server: Server | None) -> int:
-        """Sleeps until a signal comes; its number. Requests to the server are answered meanwhile."""
+        """Sleep until a signal comes, and return its number. Requests to the server are answered meanwhile."""
         from hipplan.processes.messages import serve_until
 
         self._waiting = True
@@ -76,7 +76,7 @@ class Interrupts:
         return self.number
 
     def wait_until_readable(self, descriptor: int) -> None:
-        """Sleeps until a signal comes, or a descriptor can be read."""
+        """Sleep until a signal comes or a descriptor is readable."""
         import select
 
         ready = select.poll()
@@ -90,6 +90,6 @@ class Interrupts:
         self.number = self.number or number
         answer = self._undoing() or ("" if self._waiting else "stopping when the current driver call returns")
         if answer:
-            # Not print: the signal may have come in the middle of one.
-            with contextlib.suppress(OSError):  # a terminal that has gone, which SIGHUP is about
+            # Not print(), which the signal may have interrupted.
+            with contextlib.suppress(OSError):  # after SIGHUP the terminal is closed
                 os.write(2, f"{signal.Signals(number).name}: {answer}\n".encode())

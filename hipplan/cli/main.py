@@ -1,6 +1,6 @@
-"""The command: which verbs there are, and the one place where errors become messages and exit codes.
+"""The command: the list of verbs, and the one place where errors become messages and exit codes.
 
-Only the module of the verb that was asked for is imported: what starts quickly is used in editors and hooks.
+Only the module of the requested verb is imported, so that the command starts quickly in editors and hooks.
 """
 
 from __future__ import annotations
@@ -49,26 +49,26 @@ _EXIT_CODES = """Exit codes: 0 done, 1 a bug, 2 usage or invalid plan, 3 machine
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""What writing to standard output fails with when its file or disk takes no more."""
+"""Errors of writing to standard output when its file or disk is full."""
 _SHORT = {
     errno.ENOMEM: "memory: raise `ulimit -v`, or free some",
     errno.EMFILE: "file descriptors: raise `ulimit -n`",
     errno.ENFILE: "file descriptors: the whole system has none left",
 }
-"""What hipplan itself may lack, however small the plan is."""
+"""Resources that hipplan itself may lack, for any plan."""
 _UNLOADED = {errno.ENOMEM: "failed to map segment from shared object", errno.EMFILE: "Too many open files"}
-"""The dynamic linker's words for it."""
+"""The dynamic linker's messages for these errors."""
 
 
 def main() -> None:
-    """One command, and the end of the process."""
+    """Run one command and end the process."""
     whole()
     sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: list[str]) -> int:
-    """Runs one command; its exit code."""
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a name that the terminal cannot show is no reason to fail
+    """Run one command and return its exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a name with characters that the terminal lacks must not fail
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = _run(arguments)
@@ -78,11 +78,11 @@ def run(arguments: list[str]) -> int:
         except BrokenPipeError:
             sys.stdout = None  # or the interpreter complains at exit
         return code
-    except SystemExit as ended:  # argparse: of --help, or of wrong usage
+    except SystemExit as ended:  # from argparse, for --help or wrong usage
         return ended.code if isinstance(ended.code, int) else ExitCode.OK
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
-    except BrokenPipeError:  # the reader has seen enough (`| head`)
+    except BrokenPipeError:  # the reader has closed the pipe (`| head`)
         sys.stdout = None  # or the interpreter complains at exit
         return ExitCode.OK
     except MemoryError:
@@ -128,7 +128,7 @@ def _bug() -> int:
 
 def _run(arguments: list[str]) -> int:
     verb, rest = (arguments[0], arguments[1:]) if arguments else ("--help", [])
-    if verb == "help":  # of a verb, as git has it
+    if verb == "help":  # `help VERB`, as in git
         verb, rest = (rest[0], ["--help"]) if rest else ("--help", [])
     if verb in ("--help", "-h"):
         print(_help())
@@ -160,8 +160,8 @@ def _run(arguments: list[str]) -> int:
 
 
 def _failure(error: Exception) -> HipplanError | None:
-    """What is ours; a driver's failure outside of an apply too, such as of a query for a report."""
-    core = sys.modules.get("hipplan._core")  # not imported for this: most verbs need no compiled part
+    """The error as a HipplanError, if it is one or a failed driver call outside of an apply (a query for a report)."""
+    core = sys.modules.get("hipplan._core")  # not imported: most verbs do not need the compiled part
     if core is not None and isinstance(error, core.HipError):
         return driver_failure(error)
     return error if isinstance(error, HipplanError) else None

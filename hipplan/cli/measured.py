@@ -1,4 +1,4 @@
-"""The machine that a verb is about: a profile, or this one, measured, with the notice that a simulated one deserves."""
+"""The machine of a verb: a profile, or this machine, measured, with a notice if it is simulated."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hipplan.machines.profiles import load_machine
 
 
 def machine_of(given: Namespace) -> Machine:
-    """What --machine names, else what --runtime shows. Raises MachineError, RuntimeUnavailable."""
+    """The machine of --machine, else this one through --runtime. Raises MachineError, RuntimeUnavailable."""
     if given.machine and given.runtime:
         raise WrongUsage("--machine names a profile and uses no runtime: leave --runtime out")
     return load_machine(given.machine) if given.machine else measured(given.runtime)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from hipplan.program.steps import Step
 
 _FEW = 10
-"""Names of very many that are shown."""
+"""At most so many names are shown."""
 
 
 def declare(parser: Parser) -> None:
@@ -54,7 +54,7 @@ def declare(parser: Parser) -> None:
 def run(given: Namespace) -> int:
     from hipplan.language.budget import no_garbage_collection
 
-    with no_garbage_collection():  # what is shown stays until the process ends
+    with no_garbage_collection():  # everything made here lives until the process ends
         return _preview(given)
 
 
@@ -105,7 +105,7 @@ def _preview_one(program: Program, given: Namespace) -> None:
 
 
 def _print_rows(steps: Sequence[Step], program: Program, given: Namespace) -> None:
-    """The steps and objects, or what they sum up to."""
+    """Print the steps and objects, or a summary of them."""
     from hipplan.show import render, summary
 
     numbered, resources = [*enumerate(steps, 1)], [*program.resources]
@@ -154,7 +154,7 @@ def _preview_all(all_ranks: AllRanks, given: Namespace) -> None:
 
 
 def _preview_change(difference: Difference, given: Namespace) -> bool:
-    """Prints what leads from one plan to another; whether it is anything."""
+    """Print the change from one plan to another; returns whether anything changes."""
     from hipplan.program import listing
     from hipplan.show import render, render_json, summary
     from hipplan.show.tables import console

@@ -1,4 +1,4 @@
-"""What preview and draw show: a program, the programs of all ranks, or what leads from one plan to another."""
+"""Makes what preview and draw show: a program, the programs of all ranks, or the change from one plan to another."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def program_options(parser: Parser) -> None:
-    """What programs() reads."""
+    """The options for programs()."""
     plan_file(parser)
     plan_options(parser)
     parser.add_argument("--from", dest="old", metavar="OLD", help="show the changes from this plan to FILE: + ~ -")
@@ -59,7 +59,7 @@ def programs(given: Namespace) -> Program | AllRanks | Difference:
 
 
 def _of_ranks(plan: LoadedPlan, read: Callable[[], PlanSource], profile: Machine, given: Namespace) -> AllRanks:
-    """Raises WrongUsage for a rank that there is not."""
+    """Raises WrongUsage for a rank that does not exist."""
     from hipplan.program.all_ranks import AllRanks, ranks_of
 
     ranks = ranks_of(plan, given.ranks)

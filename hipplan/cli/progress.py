@@ -9,11 +9,11 @@ from typing_extensions import Self
 
 STEPS_MIN = 200
 BYTES_MIN = 64 * 2**20
-"""From how many on a bar is worth it."""
+"""Fewer bytes have no bar."""
 
 
 class Bars:
-    """Steps and bytes under way, a bar each, on a terminal; drawn when there is something to show."""
+    """Progress bars for steps and bytes on a terminal; drawn when there is something to show."""
 
     def __init__(self) -> None:
         self._bars: Any = None
@@ -35,7 +35,7 @@ class Bars:
             self.show(what, done, total, f"{done / 1e9:.1f} of {total / 1e9:.1f} GB")
 
     def show(self, what: str, done: int, total: int, shown: str) -> None:
-        """The bar of this name. shown: the figures beside it."""
+        """Update the bar of this name. shown: the figures beside it."""
         if not sys.stderr.isatty():
             return
         if self._bars is None:

@@ -1,4 +1,4 @@
-"""Plans for ranks without a group: --ranks and --rank, one reading for each rank, and what all of them found."""
+"""Plans for ranks without a group: --ranks and --rank, loading for each rank, and merging their diagnostics."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _number(text: str) -> int:
 
 
 def read_again(file: str) -> Callable[[], PlanSource]:
-    """A plan's file for several readings; standard input is read once. Raises PlanError."""
+    """A function that opens a plan's file again; standard input is read once and kept. Raises PlanError."""
     if file != "-":
         path = source_of(file)
         return lambda: path
@@ -62,7 +62,7 @@ class _Stdin(BytesIO):
 
 
 def refuse_without_ranks(given: Namespace) -> None:
-    """Raises WrongUsage for options that a plan without `ranks:` has no use for."""
+    """Raises WrongUsage for options that need a plan with `ranks:`."""
     for option in ("ranks", "rank"):
         if getattr(given, option, None) is not None:
             raise WrongUsage(f"--{option}: the plan has no ranks; add ranks: {{}} to it if it should")
@@ -71,7 +71,7 @@ def refuse_without_ranks(given: Namespace) -> None:
 def programs_of_ranks(all_ranks: AllRanks) -> list[Program]:
     """The program of each rank. Raises PlanError or MachineError with the diagnostics of all ranks."""
     programs: list[Program] = []
-    for program_of in (all_ranks.own, all_ranks.whole):  # each by itself, then what it maps of the others
+    for program_of in (all_ranks.own, all_ranks.whole):  # first each rank's own program, then with other ranks' memory
         programs.clear()
         by_rank: list[Sequence[Diagnostic]] = []
         errors: list[MachineError | PlanError] = []
@@ -89,7 +89,7 @@ def programs_of_ranks(all_ranks: AllRanks) -> list[Program]:
 
 
 def together(by_rank: Sequence[Sequence[Diagnostic]]) -> list[Diagnostic]:
-    """What several ranks have found; what not all of them have found names those that have."""
+    """The diagnostics of all ranks, without duplicates. One that not all ranks have names its ranks."""
     ranks: dict[tuple[str, str, str], list[int]] = {}
     first: dict[tuple[str, str, str], Diagnostic] = {}
     for rank, diagnostics in enumerate(by_rank):

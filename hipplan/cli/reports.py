@@ -1,4 +1,4 @@
-"""What `hipplan validate` found, for those who are not people: programs, GitHub, SARIF viewers."""
+"""Reports of `hipplan validate` for programs, GitHub and SARIF viewers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hipplan.files import strict_json
 _SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 Checked = tuple[str, ExitCode, Sequence[Diagnostic]]
-"""A file, how it fared, and what was found in it."""
+"""(file, exit code, diagnostics)."""
 
 
 def as_json(checked: Sequence[Checked]) -> str:
@@ -69,7 +69,7 @@ def _escaped(text: str, more: str = "") -> str:
 
 
 def _message(diagnostic: Diagnostic) -> str:
-    """All that a diagnostic says but its place, a line each."""
+    """A diagnostic as lines of text, without its place."""
     summary = diagnostic.summary + (f" ({diagnostic.label})" if diagnostic.label else "")
     expansion = diagnostic.span.expansion if diagnostic.span else ""
     named = {"in": expansion, "why": diagnostic.why, "hint": diagnostic.hint}
@@ -101,6 +101,6 @@ def _result(file: str, diagnostic: Diagnostic, rule: int) -> dict[str, Any]:
 
 
 def _uri(file: str) -> str:
-    """A relative path stays one: a viewer finds it from the root of the checkout."""
+    """The file as a URI. A relative path stays relative: viewers resolve it from the root of the checkout."""
     path = Path(file)
     return path.as_uri() if path.is_absolute() else quote(os.fsencode(path.as_posix()))

@@ -1,7 +1,7 @@
 """A signal ends the command at once, until a verb has objects to release and waits for signals with Interrupts.
 
-The handler raises nothing: an exception in the middle of an import or of another library's callback may be swallowed
-there, or come back as an error of the plan, as a bug of ours or as a panic of that library's.
+The handler raises nothing: an exception inside an import or another library's callback could be swallowed there, or
+reappear as an error of the plan, a bug of hipplan or a panic of that library.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _last_words: list[Callable[[int], None]] = []
 
 
 def end_at_signals() -> None:
-    """What was ignored when the command began stays so: nohup's SIGHUP, the SIGINT of a script's `command &`."""
+    """Signals that were ignored at the start stay ignored: nohup's SIGHUP, the SIGINT of a script's `command &`."""
     for number in CAUGHT:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _end)
@@ -26,7 +26,7 @@ def end_at_signals() -> None:
 
 @contextlib.contextmanager
 def at_end(call: Callable[[int], None]) -> Iterator[None]:
-    """While entered, a signal that ends the command makes this call first, with the signal's number."""
+    """While entered, a signal that ends the command first makes this call with its number."""
     _last_words.append(call)
     try:
         yield

@@ -41,7 +41,7 @@ def run(given: Namespace) -> int:
         return _on_library(command, given) if given.library else _on_simulator(command, given)
     except OSError as error:
         diagnostic = Diagnostic("HP407", str(error))
-        if error.errno:  # else it is the simulator that is missing
+        if error.errno:  # without errno the simulator itself is missing
             hint = "name an executable program after --"
             diagnostic = Diagnostic("HP407", f"'{command[0]}' cannot be started: {reason_of(error)}", hint=hint)
         raise RuntimeUnavailable(diagnostic) from None
@@ -82,7 +82,7 @@ def _on_simulator(command: list[str], given: Namespace) -> int:
 
 
 def _profile(machine: str | None, hip_version: str | None) -> str | None:
-    """The simulator's profile text; None leaves it to HIPSIM_PROFILE, or to the simulator's own default."""
+    """The simulator's profile text; None: HIPSIM_PROFILE, or the simulator's default."""
     from hipplan.machines.machine import Machine, sim_profile
     from hipplan.machines.profiles import load_machine
     from hipplan.machines.simulator import DEFAULT_MACHINE

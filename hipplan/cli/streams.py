@@ -13,7 +13,7 @@ def whole() -> None:
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
-        except OSError:  # or the next file that is opened gets what was meant for people
+        except OSError:  # otherwise the next opened file would get the output
             os.open(os.devnull, os.O_RDWR)
     if sys.stdout is None:
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
@@ -21,7 +21,7 @@ def whole() -> None:
 
 
 class _Told(io.TextIOBase):
-    """Standard error. On a full disk, or with a reader that has gone, its output is lost, and nothing else."""
+    """Standard error. On a full disk or a closed pipe its output is lost without an error."""
 
     def __init__(self, encoding: str) -> None:
         self._encoding = encoding

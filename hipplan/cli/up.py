@@ -47,8 +47,8 @@ def declare(parser: Parser) -> None:
         "--no-wait", action="store_true", help="return while it fills; `hipplan ps` shows how far it is"
     )
     parser.add_argument("--foreground", action="store_true", help="be the holder, until it is taken down")
-    parser.add_argument("--filler", type=int, help=argparse.SUPPRESS)  # a holder starts this command so
-    parser.add_argument("--starter", type=int, help=argparse.SUPPRESS)  # the background one says there that it is ready
+    parser.add_argument("--filler", type=int, help=argparse.SUPPRESS)  # a holder starts the filler with this option
+    parser.add_argument("--starter", type=int, help=argparse.SUPPRESS)  # the holder reports there that it is ready
     plan_options(parser)
     quiet_option(parser)
     format_option(parser)
@@ -68,7 +68,7 @@ def run(given: Namespace) -> int:
 
 
 def _is_open(descriptor: int) -> bool:
-    """Whether it is a connection or a pipe, as the process that starts this one has it."""
+    """Whether the descriptor is a socket or pipe, as made by the process that started this one."""
     try:
         mode = os.fstat(descriptor).st_mode
     except (OSError, OverflowError):
@@ -77,7 +77,7 @@ def _is_open(descriptor: int) -> bool:
 
 
 def _start(given: Namespace) -> int:
-    """Starts the holder, which goes on without this process, and waits until all is filled."""
+    """Start the holder, which outlives this process, and wait until everything is filled."""
     hears, says = os.pipe2(os.O_CLOEXEC)
     with open(hears, "rb", buffering=0) as ready, Interrupts(lambda: "") as interrupts:  # noqa: PTH123
         os.set_blocking(hears, False)
@@ -98,7 +98,7 @@ def _start(given: Namespace) -> int:
         if code < 0:
             print(f"hipplan up: error: the holder was ended by signal {-code}", file=sys.stderr)
         return code if code >= 0 else ExitCode.ROLLED_BACK
-    holder.returncode = 0  # it runs on without this process, and subprocess must not warn of that
+    holder.returncode = 0  # it keeps running after this process; this avoids subprocess's warning
     return _print_layout(given)
 
 
@@ -132,7 +132,7 @@ def _hold(given: Namespace) -> int:
 
 @contextlib.contextmanager
 def _in_background(name: Name, given: Namespace) -> Iterator[tuple[Sequence[int], Callable[[], None]]]:
-    """Standard streams of whoever started this are the filler's until all is filled; the holder's own are its log."""
+    """The filler uses the starter's standard streams until everything is filled; the holder writes to its log."""
     from hipplan.holders.names import open_log
 
     name.log, log = open_log(name.name)
@@ -140,10 +140,10 @@ def _in_background(name: Name, given: Namespace) -> Iterator[tuple[Sequence[int]
     streams = [null, log, log] if given.no_wait else [os.dup(number) for number in range(3)]
     for own, other in ((0, null), (1, log), (2, log)):
         os.dup2(other, own)
-    os.chdir("/")  # else the folder of its start could not be unmounted
+    os.chdir("/")  # otherwise the file system of the working folder could not be unmounted
 
     def ready() -> None:
-        with contextlib.suppress(OSError):  # who started it has gone
+        with contextlib.suppress(OSError):  # the process that started it has ended
             os.write(given.starter, b"1")
         for descriptor in {given.starter, null, log, *streams}:
             with contextlib.suppress(OSError):
@@ -156,7 +156,7 @@ def _in_background(name: Name, given: Namespace) -> Iterator[tuple[Sequence[int]
 
 
 def _notify() -> None:
-    """Of a service of systemd: it is ready."""
+    """Tell systemd that the service is ready."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if address:
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to:

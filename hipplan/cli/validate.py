@@ -74,8 +74,8 @@ def run(given: Namespace) -> int:
         except ProfileError as error:
             if given.format != "text":
                 raise
-            no_profile = error  # the plans can be checked all the same
-    given_vars(given)  # an error in them is not an error of a plan
+            no_profile = error  # the plans can still be checked
+    given_vars(given)  # raises here, because an error in them is not an error of a plan
     checked: list[Checked] = []
     left = DIAGNOSTICS_MAX
     for file in plans_named(given):
@@ -120,7 +120,7 @@ def _check(file: str, given: Namespace, profile: Machine | None) -> tuple[ExitCo
             diagnostics = list(compile_plan(plan, profile).warnings)
         except (MachineError, PlanError) as error:
             code, diagnostics = error.exit_code, list(error.diagnostics)
-    if errors:  # of what is sound, the machine's errors too
+    if errors:  # also report the machine's errors for the sound objects
         more = (
             [diagnostic for diagnostic in diagnostics if diagnostic.severity == "error"] if code != ExitCode.OK else []
         )
@@ -131,7 +131,7 @@ def _check(file: str, given: Namespace, profile: Machine | None) -> tuple[ExitCo
 def _check_ranks(
     file: str, plan: LoadedPlan, read: Callable[[], PlanSource], given: Namespace, profile: Machine | None
 ) -> tuple[ExitCode, Sequence[Diagnostic]]:
-    """As _check(), of a plan for ranks. Raises PlanError where nothing of a rank's part is left to look at."""
+    """As _check(), for a plan for ranks. Raises PlanError if nothing of a rank's part is left to check."""
     from hipplan.program.all_ranks import AllRanks, ranks_of
 
     ranks = ranks_of(plan, given.ranks)

@@ -1,7 +1,7 @@
 """A plan and its variables, as the command line takes them: FILE, --var, --var-file and HIPPLAN_VAR_name.
 
 The nearest to the command wins: --var before --var-file, a later file before an earlier one, and all of them before
-the environment. A variable of the environment that a plan does not declare is not meant for that plan.
+the environment. A variable of the environment that the plan does not declare is ignored.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from hipplan.language.rank import Rank
 
 ENVIRONMENT = "HIPPLAN_VAR_"
-"""What the name of an environment variable begins with that sets a variable of a plan."""
+"""Prefix of environment variables that set a variable of a plan."""
 
 
 def plan_options(parser: Parser, *, runtime: bool = True) -> None:
-    """What each verb takes that loads a plan for a machine. runtime: the machine may be this one, measured."""
+    """The options of each verb that loads a plan for a machine. runtime: with --runtime, to measure this machine."""
     machine_option(parser)
     if runtime:
         runtime_option(parser)
@@ -36,7 +36,7 @@ def plan_options(parser: Parser, *, runtime: bool = True) -> None:
 
 
 def load_plan(source: PlanSource, given: Namespace, rank: Rank | None = None, which: str = "") -> LoadedPlan:
-    """A plan, with what the options set. rank: whose part of a plan for ranks. which: as of vars_option().
+    """Load a plan with the options' variables. rank: of a plan for ranks. which: as in vars_option().
 
     Raises PlanError, WrongUsage.
     """
@@ -49,7 +49,7 @@ def load_plan(source: PlanSource, given: Namespace, rank: Rank | None = None, wh
 def examine_plan(
     source: PlanSource, given: Namespace, rank: Rank | None = None, which: str = ""
 ) -> tuple[LoadedPlan, list[Diagnostic]]:
-    """As load_plan(), with the plan's errors beside it. Raises PlanError where nothing is left to look at."""
+    """As load_plan(), but returns the errors too. Raises PlanError if nothing is left to check."""
     from hipplan.language.loader import examine
     from hipplan.language.rank import Rank
 
@@ -68,7 +68,7 @@ def vars_option(parser: Parser, which: str = "", of: str = "the plan") -> None:
 
 
 def given_vars(given: Namespace, which: str = "") -> dict[str, Any]:
-    """What the options set, by name; the plan's own default decides the type of a text.
+    """The options' variables by name; the plan's default decides the type of a text.
 
     Raises WrongUsage for an option that is not NAME=VALUE, PlanError for a file that cannot be read as variables.
     """
@@ -87,7 +87,7 @@ def given_vars(given: Namespace, which: str = "") -> dict[str, Any]:
 
 
 def ambient_vars() -> dict[str, str]:
-    """What the environment sets, by name. Raises WrongUsage for a value that is not text."""
+    """The environment's variables by name. Raises WrongUsage for a value that is not valid text."""
     values = {}
     for variable, value in os.environ.items():
         if variable.startswith(ENVIRONMENT):

@@ -1,4 +1,4 @@
-"""`hipplan --version`: this package, its compiled part and the runtime libraries. No driver is asked anything."""
+"""`hipplan --version`: this package, its compiled part and the runtime libraries. No driver is loaded."""
 
 from __future__ import annotations
 

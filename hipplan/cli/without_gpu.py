@@ -11,12 +11,15 @@ from hipplan.cli.arguments import WrongUsage, print_notice
 
 
 def wanted(given: Namespace) -> bool:
-    """Whether the command is to be run so, and is not yet."""
+    """Whether the command must be run again with --without-gpu."""
     return getattr(given, "without_gpu", False) and "KFDSIM_MACHINE" not in os.environ
 
 
 def again(arguments: list[str], given: Namespace) -> int:
-    """Runs `hipplan ARGUMENTS` so; its exit code. Raises WrongUsage, RuntimeUnavailable, ProfileError, MachineError."""
+    """Run `hipplan ARGUMENTS` without a GPU; returns its exit code.
+
+    Raises WrongUsage, RuntimeUnavailable, ProfileError, MachineError.
+    """
     from hipplan.machines import without_gpu
     from hipplan.machines.libraries import amd_library
     from hipplan.machines.profiles import load_machine
@@ -34,7 +37,7 @@ def again(arguments: list[str], given: Namespace) -> int:
 
 
 def _without_machine(arguments: list[str]) -> list[str]:
-    """Less --machine, which chooses what the stand-in is: to the command inside the machine is a real one."""
+    """The arguments without --machine, which is for the stand-in: the inner command sees a real machine."""
     left: list[str] = []
     skip = False
     for argument in arguments:

@@ -1,10 +1,10 @@
-"""How much one document may become: counted before it is made.
+"""Limits on how much one document may expand to, checked before it is expanded.
 
-A plan says in a few characters what is made thousands of times (`each`, `count`, `gpu.*`, `peers: all`, chunks,
-aliases), and such factors multiply. So everything that repeats or spreads asks the document's one Budget first; past a
-limit there is one error, HP023, that says what asked for how many. What is written out one by one costs values, and
-steps where a driver call makes it: a checkpoint may have 100,000 tensors, and its plan names them all. What a program
-needs on top of its plan, the compiler asks of a copy: one plan is compiled for many machines.
+A few characters of a plan can make thousands of objects (`each`, `count`, `gpu.*`, `peers: all`, chunks, aliases),
+and such factors multiply. So all code that repeats or spreads asks the document's one Budget first; past a limit
+there is one error, HP023, that names the object and its count. Objects that are written one by one cost values, and
+steps if a driver call makes them: a checkpoint may have 100,000 tensors, all named in its plan. The compiler takes what
+a program needs in addition from a copy, because one plan is compiled for many machines.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ _COUNTED = {
     "errors": (100_000, ""),
 }
 LIMITS = {kind: most for kind, (most, _) in _COUNTED.items()}
-"""What is counted -> how many of it one document has at most."""
+"""What is counted -> the maximum for one document."""
 
 
 class Budget:
-    """What is left of the limits."""
+    """How much is left of the limits."""
 
     def __init__(self) -> None:
         self.left = dict(LIMITS)
 
     def copy(self) -> Budget:
-        """As much again, for one of several things that become of the same plan."""
+        """A copy with the same amounts, for one of several uses of the same plan."""
         budget = Budget()
         budget.left = dict(self.left)
         return budget
 
     def take(self, kind: str, count: int, who: str, span: Callable[[], Span | None] = lambda: None) -> None:
-        """`who` is about to make so many. Raises PlanError (HP023) where they are too many."""
+        """Count objects that `who` is about to make. Raises PlanError (HP023) if there are too many."""
         left = self.left[kind]
         if count <= left:
             self.left[kind] = left - count
@@ -61,8 +61,8 @@ class Budget:
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """What is made while loading and compiling stays, so looking through it for garbage again and again is
-    wasted: 3 x the time."""
+    """Disable garbage collection while loading and compiling: the objects made there stay alive, and searching them
+    for garbage again and again would triple the time."""
     enabled = gc.isenabled()
     gc.disable()
     try:

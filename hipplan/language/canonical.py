@@ -1,4 +1,4 @@
-"""A plan as `hipplan fmt` writes it: one way to lay out the same data, with every comment kept.
+"""Formats a plan for `hipplan fmt`: one layout for the same data, with every comment kept.
 
     canonical(load_yaml("plan.yaml"))    # the text, or PlanError: HP026, it cannot be written without a loss
 
@@ -49,13 +49,13 @@ def canonical(source: Source) -> str:
         twice, kept = _written(again)
         if _same(source.data, again.data) and Counter(comments) == Counter(kept) and twice == text:
             return text
-    except PlanError:  # the text is not even YAML
+    except PlanError:  # the text is not YAML
         pass
     raise cannot_be_formatted(source, 0, "formatting would change its data or drop a comment")
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Equal, types too: 1 is neither true nor 1.0."""
+    """Whether two values are equal, with equal types: 1 is neither true nor 1.0."""
     if isinstance(a, dict) and isinstance(b, dict):
         return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
     if isinstance(a, list) and isinstance(b, list):
@@ -106,7 +106,7 @@ class _Writer:
             return entries
         if place is self.root:
             numbers = _ROOT_ORDER
-        elif not place.models:  # no key of the language stands here: these are names
+        elif not place.models:  # the keys here are names
             return entries
         else:
             kind = next((value.value for key, value in node.value if key.value == "kind"), "") if place.chosen else ""
@@ -132,7 +132,7 @@ class _Writer:
         return [_beside(prefix, item), *self.block(item, indent + 2, place)]
 
     def listed(self, item: Item, indent: int, place: Place) -> list[str]:
-        """`- value`; a block begins behind the dash, with what is said of its beginning above."""
+        """`- value`; a block begins behind the dash, and comments on its first line go above."""
         pad = " " * indent
         lines = self.entry(pad + "-", item, indent, place)
         if len(lines) == 1 or not item.holds:
@@ -143,7 +143,7 @@ class _Writer:
         return [*above, f"{pad}- {lines[first].lstrip(' ')}", *lines[first + 1 :]]
 
     def piece(self, item: Item, place: Place) -> str:
-        """As flow(): thousands of tensors of one shape are written once."""
+        """As flow(), with a cache: thousands of tensors have the same shape."""
         start, end = item.value.start_mark.index, item.value.end_mark.index
         key = (place, self.source.text[start:end])
         if (written := self._pieces.get(key)) is None:
@@ -171,7 +171,7 @@ class _Writer:
         return '"' + "".join(map(_escaped, value)) + '"'
 
     def lines_of(self, prefix: str, node: yaml.ScalarNode, item: Item, indent: int) -> list[str]:
-        """A text of several lines: moved as it stands."""
+        """A text of several lines, only moved to another indentation."""
         start = node.start_mark.index
         header, *lines = self.source.text[start : node.end_mark.index].splitlines()
         if not _HEADER.fullmatch(header) or item.behind:
@@ -188,7 +188,7 @@ class _Writer:
 
 @cache
 def _numbered(place: Place, kind: str) -> dict[str, int]:
-    """The keys that an object may have -> their numbers in the order in which they are written."""
+    """The keys that an object may have -> their position in the manual's order."""
     keys = dict.fromkeys(("each", "kind", *place.fields(kind)))
     return {key: number for number, key in enumerate(keys)}
 

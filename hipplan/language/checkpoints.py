@@ -1,4 +1,4 @@
-"""A plan for a checkpoint, from the headers of its files alone: what `hipplan import safetensors` writes.
+"""Makes a plan for a checkpoint from the headers of its files, for `hipplan import safetensors`.
 
 One region on each device, with every tensor in the order of the files, and contents that load it. With several
 devices tensors are split as tensor parallel inference does, by the name of their module, if the dimension divides:
@@ -41,11 +41,11 @@ class Divided:
     name: str
     entry: Entry
     shape: tuple[int, ...]
-    """On each device."""
+    """The shape on each device."""
     split: str
     """rows, columns, or empty for whole."""
     undivided: int = 0
-    """Elements of the dimension that would be split, if the devices did not leave a rest; else 0."""
+    """If the tensor would be split but the devices do not divide the dimension: its elements; else 0."""
 
 
 class Imported(NamedTuple):
@@ -53,9 +53,9 @@ class Imported(NamedTuple):
 
     text: str
     whole: tuple[str, ...]
-    """Tensors that would be split, but are on every device as a whole because the number of devices leaves a rest."""
+    """Tensors that would be split, but are whole on every device: the number of devices does not divide them."""
     split: int
-    """How many are split."""
+    """The number of tensors that are split."""
 
 
 def plan_of(source: str, ranks: int = 1, folder: str = ".") -> Imported:
@@ -71,7 +71,7 @@ def plan_of(source: str, ranks: int = 1, folder: str = ".") -> Imported:
 
 
 def entries_of(source: str) -> list[tuple[str, Entry]]:
-    """(file, tensor) of all that a checkpoint has. Raises PlanError: HP405, HP421, HP422."""
+    """(file, tensor) of every tensor of a checkpoint. Raises PlanError: HP405, HP421, HP422."""
     if not is_safetensors(source):
         hint = "pass model.safetensors or model.safetensors.index.json"
         raise PlanError(Diagnostic("HP422", f"{source} is neither a .safetensors file nor an index of them", hint=hint))
@@ -93,7 +93,7 @@ def entries_of(source: str) -> list[tuple[str, Entry]]:
 
 
 def tensors_of(entries_by_file: Sequence[tuple[str, Entry]], ranks: int) -> list[Divided]:
-    """As they are on each device. Raises PlanError: HP104, HP421."""
+    """The tensors as they are on each device. Raises PlanError: HP104, HP421."""
     names = _names([entry for _, entry in entries_by_file])
     return [_divided(entry, ranks, name, file) for (file, entry), name in zip(entries_by_file, names, strict=True)]
 
@@ -116,7 +116,7 @@ def _divided(entry: Entry, ranks: int, name: str, file: str) -> Divided:
 
 
 def _split(entry: Entry) -> str:
-    """rows, columns, or empty for whole, by the name."""
+    """How a tensor with this name is split: rows, columns, or empty for whole."""
     *_, module, what = ("", "", *entry.name.split("."))
     if module in BY_ROWS and what in ("weight", "bias") and entry.shape:
         return "rows"
@@ -124,7 +124,7 @@ def _split(entry: Entry) -> str:
 
 
 def _names(entries: Sequence[Entry]) -> Iterator[str]:
-    """Their names, where a plan can have those; else what is nearest, each once."""
+    """Names for the tensors in the plan: their own if a plan allows it, else a similar unique one."""
     taken: set[str] = set()
     for entry in entries:
         name = entry.name
@@ -171,7 +171,7 @@ def note_on(tensor: Divided, ranks: int) -> str:
 
 
 def contents_of(source: str, held: Sequence[Divided], ranks: int, folder: str) -> Iterator[str]:
-    """The lines of a plan that load them."""
+    """The lines of a plan that load the tensors."""
     file = Path(os.path.realpath(source))  # Path.resolve() raises for links that go round in circles
     try:
         shown = str(file.relative_to(os.path.realpath(folder)))
@@ -192,7 +192,7 @@ def _key(name: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """As YAML and JSON write it; nothing in it is an expression. Raises PlanError for what is not text (HP405)."""
+    """A quoted scalar for YAML, without expressions in it. Raises PlanError for invalid Unicode (HP405)."""
     if not is_text(text):
         hint = "rename it; a plan in the folder of its files needs no more than their own names (-o FOLDER/plan.yaml)"
         raise PlanError(Diagnostic("HP405", f"'{text}' is not text, and no plan can hold it", hint=hint))

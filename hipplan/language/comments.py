@@ -1,4 +1,4 @@
-"""A document as items with the comments that are about them: what `hipplan fmt` keeps besides the data.
+"""Assigns each comment of a document to the item that it is about, for `hipplan fmt`.
 
 root, head, comments = commented(load_yaml("plan.yaml"))
 """
@@ -18,7 +18,7 @@ from hipplan.language.source import LINE_BREAK, Source
 
 _OUTSIDE = re.compile("#[^\r\n\x85\u2028\u2029]*|[&*%]")
 _NEEDS_A_LOOK = re.compile("[#&*%\r\n\x85\u2028\u2029]")
-"""What a comment, an anchor, an alias or a line break is written with."""
+"""Characters that begin a comment, an anchor or an alias, or break a line."""
 
 
 @dataclass(slots=True, eq=False)
@@ -30,8 +30,8 @@ class Item:
     parent: Item | None
     items: list[Item] = field(default_factory=list)
     one_piece: bool = False
-    """It stands on one line without a comment in it, so its items are made only where it gets lines of its own: most
-    of a large plan is such lines."""
+    """It is on one line without a comment in it. Its items are made only if it needs several lines: most of a large
+    plan is such lines."""
     above: list[str] = field(default_factory=list)
     """Comments on the lines before it; an empty text is an empty line."""
     behind: str = ""
@@ -39,9 +39,9 @@ class Item:
     behind_column: int = 0
     """Where that comment began: it stays there if there is room, so that columns of comments stay columns."""
     below: list[str] = field(default_factory=list)
-    """Comments after the last of its items, which are about nothing that follows."""
+    """Comments after the last of its items that do not belong to what follows."""
     blank: bool = False
-    """An empty line stands before it."""
+    """There is an empty line before it."""
 
     @property
     def start(self) -> yaml.Mark:
@@ -59,7 +59,7 @@ class Item:
 
     @property
     def column(self) -> int:
-        """Of its first sign, from 0: for an item of a list its dash."""
+        """The column of its first character, from 0; for an item of a list, of its dash."""
         in_list = self.key is None and self.parent is not None and not self.parent.flows
         return int(self.start.column) - (2 - self.is_empty) * in_list
 
@@ -69,7 +69,7 @@ class Item:
 
     @property
     def around(self) -> Iterator[Item]:
-        """What it is in, from inside out."""
+        """The items that contain it, innermost first."""
         outer = self.parent
         while outer:
             yield outer
@@ -77,14 +77,14 @@ class Item:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is written behind its colon or dash, and comments can stand below it."""
+        """Whether there is no value behind its colon or dash; comments can be below it."""
         value, parent = self.value, self.parent
         in_block = parent is not None and not parent.flows
         return in_block and isinstance(value, yaml.ScalarNode) and value.start_mark.index == value.end_mark.index
 
     @property
     def at_the_end(self) -> list[str]:
-        """Where a comment goes that comes after all that it holds."""
+        """The list for a comment that comes after all of its contents."""
         return self.below if self.holds or self.is_empty else self.above
 
     @property
@@ -129,7 +129,7 @@ def _pairs(node: yaml.Node) -> Sequence[tuple[Any, yaml.Node]]:
 
 
 def _is_one_piece(text: str, node: yaml.CollectionNode) -> bool:
-    """Whether it stands on one line, and no comment in it."""
+    """Whether it is on one line without a comment in it."""
     start, end = node.start_mark.index, node.end_mark.index
     return bool(node.flow_style) and not _NEEDS_A_LOOK.search(text, start, end)
 
@@ -200,7 +200,7 @@ def _gaps(source: Source, items: list[Item]) -> Iterator[tuple[int, int]]:
 
 
 def _behind(last: Item, index: int, column: int, comment: str) -> None:
-    """A comment behind `{a: 1, b: 2}` is about the whole, not about b."""
+    """Assign a comment at the end of a line. Behind `{a: 1, b: 2}` it is about the whole, not about b."""
     while last.parent and last.parent.parent and last.parent.flows and last.parent.end <= index:
         last = last.parent
     if last.behind:
@@ -210,9 +210,9 @@ def _behind(last: Item, index: int, column: int, comment: str) -> None:
 
 
 def _on_its_own(root: Item, before: Item, after: Item | None, index: int, column: int) -> list[str]:
-    """Where a comment on a line of its own goes: above what follows, unless it ends a block that is over."""
+    """The list for a comment on a line of its own: above the next item, unless it is the end of the block before."""
     if not before.holds and before.end > index:
-        return before.above  # between its key and what is written there
+        return before.above  # between its key and its value
     block = next((item for item in before.around if item.flows and item.end > index), None)
     if block is None and before.is_empty and column > before.column:
         block = before

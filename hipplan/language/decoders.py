@@ -20,17 +20,17 @@ from hipplan.plain import called
 
 _MOST_BYTES = 2**20
 _MOST = 2**24
-"""Of any figure in a config."""
+"""The largest number allowed in a config."""
 _MIXTURES = ("mixtral", "qwen3_moe")
 KNOWN = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe")
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """What a config says."""
+    """The figures of a config."""
 
     source: str
-    """The file."""
+    """The path of the config."""
     kind: str
     hidden: int
     layers: int
@@ -41,24 +41,24 @@ class Decoder:
     vocabulary: int
     experts: int
     dtype: str
-    """hipplan's name."""
+    """Name of the dtype in hipplan."""
     is_tied: bool
-    """The head is the embedding."""
+    """The output head uses the embedding's weights."""
     has_qkv_bias: bool
     has_o_bias: bool
     has_mlp_bias: bool
     is_quantized: bool
 
     def cache_bytes(self, dtype: str, ranks: int = 1) -> int:
-        """The keys and values of one token, on each of so many devices."""
+        """Bytes of the keys and values of one token on each device. ranks: number of devices."""
         return prod(self.page_shape(1, ranks)) * BY_NAME[dtype].size
 
     def page_shape(self, tokens: int, ranks: int = 1) -> tuple[int, ...]:
-        """Layer, key or value, token, head, element."""
+        """The shape of one page of the cache: layer, key or value, token, head, element."""
         return self.layers, 2, tokens, self.kv_heads // ranks, self.head_dim
 
     def require_ranks(self, ranks: int) -> None:
-        """Raises PlanError (HP421) where the heads cannot be split so."""
+        """Raises PlanError (HP421) if the heads cannot be split over so many devices."""
         for count, what in ((self.kv_heads, "key/value heads"), (self.heads, "attention heads")):
             if count % ranks:
                 able = ", ".join(
@@ -68,7 +68,7 @@ class Decoder:
                 raise PlanError(Diagnostic("HP421", summary, hint=f"--tp is one of {able}"))
 
     def entries(self) -> Iterator[Entry]:
-        """Its weights, as files have them. Raises PlanError (HP421) where the config does not say all of it."""
+        """Its weights, as in checkpoint files. Raises PlanError (HP421) if the config lacks a figure."""
         if self.is_quantized:
             why = "its weights are quantized, and config.json does not say how large that makes them"
             raise PlanError(Diagnostic("HP421", f"{self.source} alone is not enough", why=why, hint=_NEEDS_FILES))
@@ -123,7 +123,7 @@ _NEEDS_FILES = "put the .safetensors files, or their index, beside it"
 
 
 def read_config(path: str) -> Decoder:
-    """A model's config.json. Raises PlanError: HP405 cannot be read, HP422 is damaged, HP421 no model that is known."""
+    """A model's config.json. Raises PlanError: HP405 unreadable, HP422 damaged, HP421 an unknown model."""
     data = _data(path)
     kind = data.get("model_type")
     if kind not in KNOWN:
@@ -178,7 +178,7 @@ def _data(path: str) -> dict[str, Any]:
 
 
 class _Reader:
-    """Figures of a config, each with its bounds."""
+    """Reads the figures of a config and checks their bounds."""
 
     def __init__(self, path: str, data: dict[str, Any]) -> None:
         self._path = path

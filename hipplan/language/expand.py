@@ -55,8 +55,8 @@ def expand(
 ) -> Expanded:
     """Reads a document and expands it. Raises PlanError with all errors found.
 
-    given: values of variables, each of which the document must declare. ambient: values for those that it declares.
-    rank: whose values $(rank) and the like have, where the document is for ranks.
+    given: values of variables, all of which the document must declare. ambient: values of variables that it may
+    declare. rank: the rank for $(rank) and similar variables, if the document is for ranks.
     """
     if isinstance(source, Mapping):
         root = Source("<data>", "", dict(source), None)
@@ -70,7 +70,7 @@ def expand(
 
 
 class _Place:
-    """Where the walk is: in the document meant (`path`) and in the file (`source`, `origin`)."""
+    """A position of the walk: in the expanded document (`path`) and in the file (`source`, `origin`)."""
 
     __slots__ = ("expansion", "origin", "path", "source")
 
@@ -93,11 +93,11 @@ class _Expander:
         self.nearest = Suggestions().nearest
         self.broken: set[Path] = set()
         self.variables: dict[str, Value] = {}
-        """Those that the document declares."""
+        """The variables that the document declares."""
         self.for_ranks = documents.root.data.get("ranks") is not None
         self.scope: dict[str, Value] = dict(rank.variables) if self.for_ranks else {}
         self.wrong: set[str] = set()
-        """Variables whose definition is wrong: what uses one is left out without a word."""
+        """Variables with a wrong definition: objects that use one are left out without another error."""
         self.families: dict[str, list[Value]] = {}
         self.out = Expanded(documents.root, None)
 
@@ -138,7 +138,7 @@ class _Expander:
     # Variables
 
     def _report_unknown(self) -> None:
-        """Nothing uses an undeclared variable, so all other errors can be reported too."""
+        """HP210: unknown variables. Nothing uses them, so all other errors can be reported too."""
         declared = self.documents.vars
         span = self.documents.root.span(("vars",), key=True)
         for name in self.given:
@@ -176,7 +176,7 @@ class _Expander:
         self.scope[name] = self.variables[name] = value
 
     def _set_aside(self, name: str) -> None:
-        """A variable that was just found to be wrong: the others are good."""
+        """Mark a variable as wrong, so that the others can be used."""
         if ("vars",) in self.broken:
             self.broken.discard(("vars",))
             self.wrong.add(name)
@@ -198,7 +198,7 @@ class _Expander:
     # The walk
 
     def _named(self, noun: str, entries: Mapping[str, Entry]) -> dict[str, Any]:
-        """The things of one noun; one with `each` becomes many."""
+        """The objects of one noun; an object with `each` becomes several."""
         result: dict[str, Any] = {}
         for entry in entries.values():
             place = _Place(entry.source, (noun, entry.name), (noun, entry.name))
@@ -206,7 +206,7 @@ class _Expander:
         return result
 
     def _add_named(self, out: dict[str, Any], written: str, value: Any, scope: Scope, place: _Place) -> None:
-        """One named thing under the names it comes out with."""
+        """Add one written object under each name that it expands to."""
         for suffix, inner, expansion, body in self._repeat(value, scope, place):
             name = written
             if "$(" in name:
@@ -231,12 +231,12 @@ class _Expander:
             return self._text(value, scope, place) if "$(" in value else value
         if not isinstance(value, (dict, list, tuple)):
             return self._number(value, place)
-        if place.source.root is None:  # a program's own data, which is not counted yet
+        if place.source.root is None:  # data from Python, which is not counted yet
             self.budget.take("values", len(value), "this", lambda: self._span(place))
         return self._mapping(value, scope, place) if isinstance(value, dict) else self._list(value, scope, place)
 
     def _number(self, value: Any, place: _Place) -> Any:
-        """A program's own number as Python's, if it has no more digits than one in a text may have."""
+        """A number from Python data as int or float, with at most as many digits as a text may have."""
         value = number(value)
         if type(value) is int and abs(value) >= INTEGER_END:
             self._report(
@@ -295,7 +295,7 @@ class _Expander:
             stand_in = 1 if text.startswith("$(") and text.endswith(")") and not key else text
             name = text[error.start : error.start + error.length]
             if error.diagnostic.code == "HP021" and (name in self.wrong or not self.documents.complete):
-                return stand_in  # its definition is what is wrong, or may be where nothing could be read
+                return stand_in  # only its definition is reported, which may be in a file that could not be read
             span = place.source.span(place.origin, key=key)
             if span is not None:
                 span = replace(within(span, text, error.start, error.length), expansion=place.expansion)
@@ -305,7 +305,7 @@ class _Expander:
     # each
 
     def _repeat(self, value: Any, scope: Scope, place: _Place) -> Iterator[tuple[str, Scope, str, Any]]:
-        """(suffix of the name, scope, what this repetition is, the thing without each) for each repetition."""
+        """(suffix of the name, scope, description, the object without `each`) for each repetition."""
         if not isinstance(value, dict) or "each" not in value:
             yield "", scope, "", value
             return
@@ -323,7 +323,7 @@ class _Expander:
                 values = None
             else:
                 values = self._domain(self._walk(domain, scope, where), where.child(name, name) if several else where)
-            if values is None:  # once, for its other mistakes; of what the values would fill in nothing is said
+            if values is None:  # once, to report its other errors, but none about the missing values
                 unknown = {"index", *map(str, named), *(f"{variable}.index" for variable in named)} - self.wrong
                 self.wrong |= unknown
                 yield "", scope, "", body
@@ -341,7 +341,7 @@ class _Expander:
             yield "".join(f".{own}" for own, _ in choice), inner, shown, body
 
     def _ask(self, times: int, body: Any, domains: list[list[Value]], place: _Place) -> None:
-        """Counts all that a repetition makes; repetitions within it count themselves. Raises PlanError."""
+        """Count everything that a repetition makes; inner repetitions are counted by themselves. Raises PlanError."""
         who = f"each, {shown_number(times)} times,"
         values, characters = size_of(body)
         budget = self.budget.copy()  # evaluating a text counts it again
@@ -384,7 +384,7 @@ class _Expander:
         return replace(span, expansion=place.expansion) if span is not None and place.expansion else span
 
     def _leave_out(self, place: _Place) -> None:
-        """The named thing that holds this place: by its name as made, and by the one as written."""
+        """Leave out the named object at this place, by its expanded name and by the written one."""
         length = 2 if place.path[0] in NOUNS else 1
         self.broken |= {place.path[:length], place.origin[:length]}
         self.out.unfilled.update(place.path[:end] for end in range(length, len(place.path) + 1))

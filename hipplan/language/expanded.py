@@ -1,4 +1,4 @@
-"""A document meant, and where each piece of it was written."""
+"""An expanded document, with the place where each piece of it was written."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ class Expanded:
         self.name = root.name
         self.data = data
         self.written: tuple[Any, ...] = (data,)
-        """What all of its files say before anything is filled in, and what its variables were set to."""
+        """The data of all files before expansion, and the values of the variables."""
         self.found = Findings(root.found)
-        """What is wrong with single things, which are left out of the data; the rest can still be checked."""
+        """Errors of single objects, which are left out of the data; the rest can still be checked."""
         self.broken: frozenset[str] = frozenset()
-        """Their names, as noun:name."""
+        """The names of those objects, as noun:name."""
         self.left_out: dict[Path, Any] = {}
-        """Their data, by (noun, name), as far as it could be filled in."""
+        """The data of those objects by (noun, name), as far as it could be expanded."""
         self.unfilled: set[Path] = set()
-        """Where in it a value could not be filled in, and each path above."""
+        """Paths of values that could not be expanded, and all paths above them."""
         self.files: frozenset[str] = frozenset()
-        """Paths of the plan and of those that it includes, where something is to be filled in."""
+        """Paths of the plan and its includes. Empty if there was nothing to expand."""
         self.budget = root.budget
-        """What is left for what becomes of it."""
+        """What is left of the limits after expansion."""
         self._root = root
         self._spans: dict[tuple[Path, bool], Span | None] = {}
-        """Where things were written: of a counted one it is asked thousands of times."""
+        """A cache of places: those of an object with `count` are asked thousands of times."""
         self._origins: dict[Path, tuple[Source, Path, str]] = {}
 
     def span(self, path: Sequence[Hashable], *, key: bool = False) -> Span | None:
-        """The place the user wrote; for a repeated thing with the repetition it comes from."""
+        """The place in the user's text; for a repeated object, with the repetition that it comes from."""
         path = tuple(path)
         if (path, key) not in self._spans:
             self._spans[path, key] = self._find(path, key)

@@ -42,7 +42,7 @@ class ExpressionError(Exception):
 
 
 def substitute(text: str, scope: Mapping[str, Value], nearest: Callable[..., str] = suggest) -> Value:
-    """The text with its expressions filled in. Raises ExpressionError. nearest: the hint for an unknown name."""
+    """The text with its expressions evaluated. Raises ExpressionError. nearest: makes the hint for an unknown name."""
     if len(text) > TEXT_MAX:
         raise ExpressionError("HP020", f"text with expressions has at most {TEXT_MAX} characters", 0)
     parts: list[str] = []
@@ -69,7 +69,7 @@ def substitute(text: str, scope: Mapping[str, Value], nearest: Callable[..., str
 
 @lru_cache(maxsize=16_384)  # one text is read again for each of thousands of repetitions
 def _token(text: str, at: int) -> tuple[str, str, int, int] | None:
-    """(kind, token, start, end) of what comes next; None: nothing that an expression holds."""
+    """(kind, text, start, end) of the next token; None: it is not part of any expression."""
     match = _TOKEN.match(text, at)
     if match is None:
         return None
@@ -107,7 +107,7 @@ class _Parser:
         self.kind, self.token, self.start, self.at = token
 
     def whole(self) -> Value:
-        """What stands before the closing parenthesis, which is then the token."""
+        """The value before the closing parenthesis, which becomes the current token."""
         value = self.sum()
         if self.token != ")":
             raise self.unexpected()
@@ -193,7 +193,7 @@ class _Parser:
 
 
 def _as_ratio(text: str) -> str:
-    """How whole numbers say what a fraction does: 1.5 is 3 // 2."""
+    """How to write a fraction with whole numbers: 1.5 is 3 // 2."""
     whole, _, fraction = text.partition(".")
     upper, lower = int(whole + fraction), 10 ** len(fraction)
     common = gcd(upper, lower)

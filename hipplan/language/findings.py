@@ -9,9 +9,9 @@ from hipplan.errors import DIAGNOSTICS_MAX, Diagnostic, at_most
 
 
 class Findings:
-    """The first thousand errors and the first thousand warnings; how many more there are is counted.
+    """The first thousand errors and the first thousand warnings; later ones are only counted.
 
-    A mistake in something that `each` repeats is kept once: the first repetition stands for the others.
+    An error in an object with `each` is kept once, for the first repetition.
     """
 
     def __init__(self, found: Iterable[Diagnostic] = ()) -> None:
@@ -36,7 +36,7 @@ class Findings:
             self.add(diagnostic)
 
     def enough(self) -> bool:
-        """Whether one more error need not be put into words; then it is counted by this."""
+        """Whether no more errors are kept. If so, this call counts one, and the caller need not make its text."""
         self._count["error"] += self._count["error"] >= DIAGNOSTICS_MAX
         return self._count["error"] > DIAGNOSTICS_MAX
 
@@ -49,7 +49,7 @@ class Findings:
 
     @property
     def all(self) -> list[Diagnostic]:
-        """By place."""
+        """All diagnostics, in the order of their places."""
         return self._ordered("error", "warning")
 
     @property
@@ -64,7 +64,7 @@ class Findings:
         return list(at_most(self._counted(severities)))
 
     def _counted(self, severities: tuple[str, ...]) -> Iterator[Diagnostic]:
-        """What is kept, and for what is not its number."""
+        """The kept diagnostics, and one more with the number of the others."""
         kept = [diagnostic for diagnostic in self._kept if diagnostic.severity in severities]
         for diagnostic in sorted(kept, key=_place):
             more = self._repeated.get(_repeated(diagnostic), 0)
@@ -78,12 +78,12 @@ class Findings:
 
 
 def in_order(found: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """By place, a thousand at most."""
+    """The diagnostics in the order of their places, a thousand at most."""
     return Findings(found).all
 
 
 def _repeated(diagnostic: Diagnostic) -> object:
-    """What mistakes have in common that are one in the text of the plan; None for what is not repeated."""
+    """A key that is equal for the same error in several repetitions; None if it is not in a repetition."""
     span = diagnostic.span
     return (diagnostic.code, str(span)) if span is not None and span.expansion else None
 

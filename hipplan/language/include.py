@@ -27,7 +27,7 @@ FILES_MAX = 100
 
 
 def keys_taken(path: tuple[Hashable, ...]) -> tuple[str, ...]:
-    """Keys that may be written at a path of a document and are not in the data any more."""
+    """Keys that may be written at a path, but are consumed by the expansion."""
     if not path:
         return ("include",)
     is_tensor = len(path) == 4 and path[::2] == ("regions", "tensors")
@@ -36,7 +36,7 @@ def keys_taken(path: tuple[Hashable, ...]) -> tuple[str, ...]:
 
 
 class Entry(NamedTuple):
-    """One named thing of one noun, as written in one file."""
+    """One named object of one noun, as written in one file."""
 
     source: Source
     name: str
@@ -67,7 +67,7 @@ def plans_among(files: Iterable[Path], *, parts: bool = False) -> list[Path]:
 
 
 def _says(path: Path, key: bytes) -> bool:
-    """Whether a file has this key at its top, as far as can be seen without parsing YAML."""
+    """Whether a file seems to have this key at its top; the YAML is not parsed."""
     try:
         with path.open("rb") as file:
             text = file.read(BYTES_MAX)
@@ -77,7 +77,7 @@ def _says(path: Path, key: bytes) -> bool:
 
 
 def _is_stream(path: Path) -> bool:
-    """Reading it may block, or never end."""
+    """Whether the file is a pipe or device: reading it may block or never end."""
     try:
         mode = path.stat().st_mode
     except (OSError, ValueError):  # reading it reports a better error
@@ -96,7 +96,7 @@ def _included_by(path: Path) -> list[Path]:
 
 
 def _real(path: Path) -> Path:
-    """Without links. Path.resolve() raises for circular links; opening such a file reports them."""
+    """The path with links resolved. Path.resolve() raises for circular links; opening such a file reports them."""
     return Path(os.path.realpath(path))
 
 
@@ -107,19 +107,19 @@ class Documents:
         self.root = root
         self.found = Findings(root.found)
         self.nouns: dict[str, dict[str, Entry]] = {}
-        """In the order of NOUNS, so that devices, which each speaks of, come first."""
+        """In the order of NOUNS, so that devices come first: `each` refers to them."""
         self.complete = True
-        """Everything could be read: an undefined name is an error."""
+        """All files could be read, so an undefined name is an error."""
         self._anywhere = anywhere
         self._folder = _real(Path(root.name)).parent
         self.texts: list[Any] = [root.data]
-        """What the files say, in the order in which they were read."""
+        """The data of the files, in the order in which they were read."""
         self.read: set[Path] = {_real(Path(root.name))}
         self.vars = self._gather(root)
         self.nouns = {noun: self.nouns[noun] for noun in NOUNS if noun in self.nouns}
 
     def _gather(self, source: Source) -> dict[str, Entry]:
-        """Included things first, as if their text stood where the include stands. Gives the variables."""
+        """Collect a file's objects, included ones first, as if they replaced the include. Returns the variables."""
         data = source.data
         if not isinstance(data, dict):
             return {}
@@ -136,7 +136,7 @@ class Documents:
             if included is not None:
                 for variable, entry in self._gather(included).items():
                     if variable in own:
-                        variables.setdefault(variable, entry)  # its place; this file has the last word
+                        variables.setdefault(variable, entry)  # only its place; this file's value wins
                     else:
                         self._add("vars", variables, entry, f"rename one of them, or define it in {source.name} too")
         for noun in ("vars", *NOUNS):

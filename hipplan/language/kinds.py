@@ -1,4 +1,4 @@
-"""What a file is that was given where another kind of file is wanted: hipplan reads and writes several."""
+"""Recognizes files of hipplan's other kinds, to explain what was given instead of the expected kind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KINDS = {
     "report": ("a report in JSON", "it is for other programs; hipplan does not read it"),
     "checkpoint": ("a file of tensors", "`hipplan import safetensors FILE` writes a plan for it"),
 }
-"""Kind -> its name, and what to do with it."""
+"""Kind -> (its name, what to do with it)."""
 
 _MADE_BY = {
     "lock": "`hipplan lock PLAN -o FILE` writes one",

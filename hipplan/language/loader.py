@@ -1,4 +1,4 @@
-"""The one way in: `load(source, vars)` -> LoadedPlan, or PlanError with every mistake of the plan.
+"""`load(source, vars)` reads a plan: it returns a LoadedPlan, or raises PlanError with every error of the plan.
 
     loaded.plan            the Plan as written (after vars, each and include), counts not yet spread
     loaded.objects         the Objects: every concrete thing by its concrete name, in the order written
@@ -50,14 +50,14 @@ PlanSource = str | os.PathLike[str] | IO[Any] | Mapping[str, Any]
 
 @dataclass(frozen=True, repr=False)
 class LoadedPlan:
-    """A plan that is known to be good by itself; whether a machine can hold it is the compiler's question."""
+    """A plan without errors of its own. Whether a machine can hold it is checked by the compiler."""
 
     plan: Plan
     objects: Objects
     warnings: tuple[Diagnostic, ...]
     _document: Expanded
     rank: Rank = _ALONE
-    """Whose part of the plan it is."""
+    """The rank that the plan was loaded for."""
 
     def span(self, *path: Hashable, key: bool = False) -> Span | None:
         """Where the value (or the key) at `path` was written."""
@@ -72,12 +72,12 @@ class LoadedPlan:
 
     @property
     def budget(self) -> Budget:
-        """What is left for what a program needs on top of the plan."""
+        """What is left of the limits for a program of this plan."""
         return self._document.budget.copy()
 
     @property
     def files(self) -> frozenset[str]:
-        """Paths of all that it is made of: the plans that it includes, the files of contents and of buffers."""
+        """Paths of all files that it uses: the included plans, the files of contents and of buffers."""
         held = [content.spec.file for content in self.objects.contents]
         held += [getattr(buffer.spec, "file", None) for buffer in self.objects.buffers.values()]
         folder = PurePath(self.source_name).parent
@@ -93,7 +93,7 @@ class LoadedPlan:
 
     @cached_property
     def digest_of_all(self) -> str:
-        """sha256 of what is the same for all ranks: the document before anything is filled in, and its variables."""
+        """sha256 of what is equal for all ranks: the document before expansion, and its variables."""
         import hashlib
 
         return hashlib.sha256(repr(self._document.written).encode("utf-8", "surrogatepass")).hexdigest()
@@ -129,8 +129,8 @@ def examine(
     include_anywhere: bool = False,
     rank: Rank = _ALONE,
 ) -> tuple[LoadedPlan, list[Diagnostic]]:
-    """One plan and its errors. Of a plan with errors the objects are those that are sound, to be compiled only to see
-    what else is wrong. Raises PlanError where nothing is left to look at.
+    """A plan and its errors. A plan with errors has only its sound objects, and may be compiled only to find more
+    errors. Raises PlanError if nothing is left to check.
 
     vars: values of the plan's variables; one that the plan does not declare is an error (HP210).
     ambient: values for those variables that the plan declares and `vars` leaves out; the others are ignored.
@@ -150,7 +150,7 @@ def examine(
             broken = document.broken.union(":".join(map(str, (*path, "")[:2])) for path in left_out)
             try:
                 objects, more = resolve(plan, document.span, document.budget, broken, left_out, rank)
-            except PlanError as past:  # a limit: what was found before is wrong all the same
+            except PlanError as past:  # a limit was reached; the errors found before are reported too
                 raise PlanError(in_order([*document.found, *diagnostics, *past.diagnostics])) from None
     except PlanError as error:
         raise PlanError([_with_given(diagnostic, set_outside) for diagnostic in error.diagnostics]) from None
@@ -161,12 +161,12 @@ def examine(
 
 
 def _with_given(diagnostic: Diagnostic, given: Mapping[str, Any]) -> Diagnostic:
-    """With the variables in the text that it is about whose values are not the plan's own."""
+    """The diagnostic with a note on variables near it whose values are not the plan's defaults."""
     span = diagnostic.span
     if span is None or not given:
         return diagnostic
     begin, end = span.column - 1, span.end_column - 1 if span.end_line == span.line else len(span.text)
-    near = max(0, begin - TEXT_MAX), begin + TEXT_MAX  # a line may have megabytes, and a thousand mistakes
+    near = max(0, begin - TEXT_MAX), begin + TEXT_MAX  # a line may have megabytes and a thousand errors
     expressions = [
         match for match in _EXPRESSION.finditer(span.text, *near) if match.start() < end and begin < match.end()
     ]
@@ -182,9 +182,9 @@ def loaded(
     vars: Mapping[str, Any] | None = None,  # noqa: A002
     rank: Rank | None = None,
 ) -> LoadedPlan:
-    """Of a plan that may be loaded already.
+    """Load a plan unless it is loaded already.
 
-    Raises as load() does, and TypeError for vars that come too late, as a rank does that it was not loaded for.
+    Raises as load() does, and TypeError if the plan is loaded already and vars or another rank are given.
     """
     if not isinstance(plan, LoadedPlan):
         return load(plan, vars, rank=rank or _ALONE)
@@ -196,11 +196,11 @@ def loaded(
 
 
 def _validate(document: Expanded) -> tuple[Plan, list[Diagnostic], dict[Path, Any]]:
-    """The plan, or of a plan with mistakes the part that is good, so that its names can be checked all the same; the
-    mistakes; and what is left out for them."""
+    """(the plan, errors, objects left out). With errors the plan has only its good part, so that its names can still
+    be checked."""
     diagnostics: list[Diagnostic] = []
     left_out: dict[Path, Any] = {}
-    while True:  # how keys go together is checked only once each of them is good
+    while True:  # pydantic checks combinations of keys only when each key is good
         try:
             return Plan.model_validate(document.data), diagnostics, left_out
         except ValidationError as error:
@@ -217,7 +217,7 @@ def _validate(document: Expanded) -> tuple[Plan, list[Diagnostic], dict[Path, An
 
 
 def _mistakes_beside(document: Expanded) -> list[Diagnostic]:
-    """Of what a value that could not be filled in leaves out: what is wrong with its other keys."""
+    """Errors in other keys of objects that were left out because a value could not be expanded."""
     if not document.left_out:
         return []
     data: dict[str, Any] = {"hipplan": 1}
@@ -233,7 +233,7 @@ def _mistakes_beside(document: Expanded) -> list[Diagnostic]:
 
 
 def _without_the_wrong(data: Any, error: ValidationError) -> tuple[Any, dict[Path, Any]]:
-    """The document less its unknown keys and each named object that has another mistake; and those objects."""
+    """The document without unknown keys and without named objects that have other errors; and those objects."""
     from hipplan.language.model.translate import path_in
 
     wrong: dict[Path, Any] = {}
@@ -263,8 +263,8 @@ def _copied(data: Any) -> Any:
 
 
 def _in_their_order(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A good document with what has names of the plan's own as lists: their order is that of the devices, of the driver
-    calls, of the tensors' places and of what happens to contents."""
+    """The document with mappings of named objects turned into lists, for the digest: their order decides the order of
+    devices, driver calls, tensors and contents."""
     out = {key: [*value.items()] if key in NOUNS else value for key, value in data.items()}
     if "regions" in out:
         out["regions"] = [

@@ -48,8 +48,8 @@ class ResolvedPeer(NamedTuple):
 
 
 class ResolvedAllocation(NamedTuple):
-    """Physical memory: its size stands in `spec.size`, its location in `device` (a device name, or host). Those that
-    one line of the plan makes share it."""
+    """Physical memory: its size is `spec.size`, its location `device` (a device name, or host). All allocations of one
+    line of the plan share one instance."""
 
     spec: Allocation
     device: str
@@ -77,7 +77,7 @@ class ResolvedMapping:
     """True if all of the allocation is mapped, padding included."""
 
     access: dict[str, str]
-    """Device name (or host) -> r or rw, or none where it was said; who is not named has none."""
+    """Device name (or host) -> r, rw, or none if written so. Devices that are not in it have no access."""
 
     path: Path
 
@@ -116,19 +116,19 @@ class ResolvedBuffer(NamedTuple):
 
 
 class ResolvedRegion(NamedTuple):
-    """A region; the compiler makes allocations, a reservation and mappings of it, whose size the machine decides."""
+    """A region. The compiler makes allocations, a reservation and mappings of it, with sizes that fit the machine."""
 
     name: str
     spec: Region
     devices: tuple[str, ...]
-    """Who holds its memory, in order."""
+    """The devices that hold its memory, in order."""
     access: dict[str, str]
-    """As of a mapping: who may use memory that is another device's."""
+    """As of a mapping: what each device may do with other devices' memory."""
     path: Path
 
     @property
     def differs(self) -> bool:
-        """Whether who may use memory depends on the device that holds it."""
+        """Whether the access depends on the device that holds the memory."""
         return OWNER in (self.spec.access or {})
 
     def own(self, holder: str) -> str:
@@ -163,13 +163,13 @@ class Objects:
     regions: dict[str, ResolvedRegion]
     contents: tuple[ResolvedContent, ...] = ()
     mapped_by_others: dict[str, ResolvedRegion] = field(default_factory=dict)
-    """Regions with map:, whichever ranks make them, with the devices of this rank."""
+    """Regions with `map:`, made by any rank, with the devices of this rank."""
 
 
 def sound(objects: Objects, devices: Container[str], wrong: Container[Path] = frozenset()) -> Objects:
-    """What of a plan with mistakes can still be checked: all but what is wrong, and what needs that.
+    """The objects of a plan with errors that can still be checked: all but wrong ones and those that need them.
 
-    devices: the names that are known. wrong: (noun, name) of what has a mistake of its own.
+    devices: the known names. wrong: (noun, name) of objects with an error of their own.
     """
 
     def good(path: Path, *on: str) -> bool:

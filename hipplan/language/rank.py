@@ -1,4 +1,4 @@
-"""Which rank of a group a plan is read for: each of them applies its own part of the same document."""
+"""The rank that a plan is loaded for. Each rank of a group applies its own part of the same document."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ RANKS_MAX = 65536
 
 @dataclass(frozen=True, kw_only=True)
 class Rank:
-    """A rank's place in its group. By itself a process is the only rank there is."""
+    """A rank's place in its group. A single process is the only rank of its group."""
 
     rank: int = 0
     ranks: int = 1
-    """How many the group has."""
+    """The number of ranks of the group."""
     local_rank: int = 0
-    """Of those on the same node."""
+    """The rank's number on its node."""
     node: int = 0
 
     @property
     def variables(self) -> dict[str, int]:
-        """What $(rank), $(ranks), $(local_rank) and $(node) stand for."""
+        """The values of $(rank), $(ranks), $(local_rank) and $(node)."""
         return {name: getattr(self, name) for name in VARIABLES}
 
     def makes(self, spec: object) -> bool:

@@ -1,4 +1,4 @@
-"""Values as they stand in a document: what is to be filled in, how much of it there is, and what a text means."""
+"""Values of a document: whether they contain expressions, how many there are, and conversions from text."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hipplan.plain import INTEGER_END, number
 
 
 def size_of(body: Any) -> tuple[int, int]:
-    """Values of something that is repeated, itself included, and characters of its expressions; as far as anybody
-    wants to know: data of a program may hold itself."""
+    """(number of values, characters of expressions) of a repeated object. Counting stops at a limit, because data from
+    Python may contain itself."""
     values, characters, left = 1, 0, [body]
     while left and values <= LIMITS["values"]:
         value = left.pop()
@@ -26,14 +26,14 @@ def size_of(body: Any) -> tuple[int, int]:
 
 
 def plain(value: Any) -> bool:
-    """Nothing in it to expand."""
+    """Whether nothing in a value needs expansion."""
     return (
         "$(" not in value if value.__class__ is str else value.__class__ is int and -INTEGER_END < value < INTEGER_END
     )
 
 
 def like(value: Any, default: Any) -> Value:
-    """A value from the command line is text: it becomes what the plan's own default is."""
+    """Convert a text from the command line to the type of the plan's default."""
     if isinstance(value, str) and isinstance(default, bool):
         return {"true": True, "false": False}.get(value, value)
     if isinstance(value, str) and isinstance(default, int) and re.fullmatch(r"-?[0-9]{1,20}", value):

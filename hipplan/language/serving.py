@@ -1,4 +1,4 @@
-"""A plan that serves a model: its weights, its key/value cache and pinned staging, on each of several devices."""
+"""Makes a plan for serving a model: its weights, key/value cache and pinned staging, on each of several devices."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hipplan.plain import counted
 from hipplan.units import format_size
 
 PAGE_TOKENS = 16
-"""Of one page of the cache."""
+"""Tokens of one page of the cache."""
 _INDEX, _WEIGHTS, _CONFIG = "model.safetensors.index.json", "model.safetensors", "config.json"
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 _INDICES = "nmijk"
@@ -35,30 +35,30 @@ class Model:
 
     decoder: Decoder
     files: str
-    """The index or file of its weights; empty where there is none yet."""
+    """The index or file of its weights; empty if there is none yet."""
     ranks: int
     cache_dtype: str
     weights: tuple[Divided, ...]
 
     @property
     def page_bytes(self) -> int:
-        """Of one page of the cache, on each device."""
+        """Bytes of one page of the cache on each device."""
         return self.decoder.cache_bytes(self.cache_dtype, self.ranks) * PAGE_TOKENS
 
     @property
     def weight_bytes(self) -> int:
-        """Of all weights, as the files have them."""
+        """Bytes of all weights in the files."""
         return sum(weight.entry.size for weight in self.weights)
 
     @property
     def whole(self) -> tuple[str, ...]:
-        """Tensors that would be split, and cannot be."""
+        """Tensors that would be split, but cannot be."""
         return tuple(weight.name for weight in self.weights if weight.undivided)
 
 
 def read_model(given: str, ranks: int, cache_dtype: str = "") -> Model:
-    """A model by its folder or its config.json; its weights from the headers of the files beside it, else from what
-    the config says of them. Raises PlanError: HP104, HP405, HP421, HP422."""
+    """Read a model by its folder or its config.json: its weights from the headers of the files beside it, else from
+    the config. Raises PlanError: HP104, HP405, HP421, HP422."""
     config = os.path.join(given, _CONFIG) if os.path.isdir(given) else given  # noqa: PTH112, PTH118
     decoder = read_config(config)
     decoder.require_ranks(ranks)
@@ -83,7 +83,7 @@ def _beside(config: str) -> Iterator[Path]:
 
 
 def _require_same(decoder: Decoder, entries_by_file: Sequence[tuple[str, Entry]]) -> None:
-    """The config is that of the files, as far as their names are alike. Raises PlanError (HP421)."""
+    """Check that config and files have the same shapes for tensors of the same name. Raises PlanError (HP421)."""
     if decoder.is_quantized:
         return
     wanted = {entry.name: entry.shape for entry in decoder.entries()}
@@ -99,9 +99,9 @@ def _require_same(decoder: Decoder, entries_by_file: Sequence[tuple[str, Entry]]
 
 
 def plan_text(model: Model, cache: int, staging: int, folder: str = ".", about: Sequence[str] = ()) -> str:
-    """The plan, as `hipplan fmt` writes it. cache, staging: bytes on and for each device; 0: none.
+    """The plan, as `hipplan fmt` writes it. cache, staging: bytes for each device; 0: none.
 
-    folder: where the plan will be. about: lines for its head.
+    folder: where the plan will be. about: comment lines at its top.
     """
     text = "\n".join(_lines(model, cache, staging, folder, about)) + "\n"
     return canonical(load_yaml(StringIO(text), model.decoder.source))
@@ -131,7 +131,7 @@ def _lines(model: Model, cache: int, staging: int, folder: str, about: Sequence[
 
 
 def _weights(model: Model) -> Iterator[str]:
-    """In few lines, as far as one document may repeat what it says."""
+    """The lines for the weights, as few as the limits on repetition allow."""
     ranks, count = model.ranks, len(model.weights)
     lines = list(_patterns(model.weights, ranks))
     if (count + 1) * ranks > LIMITS["repetitions"]:
@@ -165,7 +165,7 @@ def _cache(model: Model, size: int) -> Iterator[str]:
 
 
 def _patterns(tensors: Sequence[Divided], ranks: int) -> Iterator[str]:
-    """Tensors, a line for all that differ only in the numbers in their names, in the order in which these begin."""
+    """The tensors, in order of first appearance: one line for all whose names differ only in numbers."""
     groups: dict[tuple[object, ...], list[Divided]] = {}
     for tensor in tensors:
         kind = (_NUMBER.sub("#", tensor.name), tensor.entry.dtype, tensor.shape, tensor.split, tensor.undivided)
@@ -185,7 +185,7 @@ def _line(tensor: Divided, name: str, each: str, ranks: int) -> str:
 
 
 def _counts(some: Sequence[Divided]) -> tuple[int, ...]:
-    """How far each number in the names goes, where every combination from 0 on is there; else none."""
+    """The count of each number in the names, if all combinations from 0 on exist; else empty."""
     numbers = [tuple(map(int, _NUMBER.findall(tensor.name))) for tensor in some]
     if len(some) < 2 or not numbers[0] or len(numbers[0]) > len(_INDICES):
         return ()

@@ -37,9 +37,9 @@ from hipplan.plain import keys_to
 
 BYTES_MAX = 64 * 2**20
 
-# libyaml counts these five as line breaks, so the lines that are shown must be cut at the same places.
+# libyaml counts these five as line breaks, so the lines shown in messages must be cut at the same places.
 LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
-# The complement of YAML's printable characters: said the other way round it takes ten times as long to compile.
+# The complement of YAML's printable characters: compiling the set itself takes ten times as long.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufeff\ufffe\uffff]")
 
 
@@ -51,7 +51,7 @@ class Source:
         self.text = text
         self.data = data
         self.budget = budget or Budget()
-        """What is left for what becomes of it; documents that belong together share one."""
+        """What is left of the limits; the documents of one plan share it."""
         self.found = Findings()
         """Errors that leave the data readable (a key that appears twice): reported together with later ones."""
         self.root = root
@@ -59,7 +59,7 @@ class Source:
         self._children: dict[int, dict[Any, tuple[yaml.Node, yaml.Node]]] = {}
 
     def span(self, path: Sequence[Hashable] = (), *, key: bool = False) -> Span | None:
-        """Where the value (or the key) at `path` stands; of the nearest ancestor if it is not there."""
+        """The place of the value (or key) at `path`, or of its nearest ancestor if it does not exist."""
         if self.root is None:
             keys = keys_to(self.data, path)
             return Span(self.name, 0, 0, 0, 0, "", path=keys) if keys else None
@@ -67,13 +67,13 @@ class Source:
         for step in path:
             child = self._children_of(node).get(step)
             if child is None:
-                # What is missing is best shown at the key of the object that misses it, not at its whole body.
+                # A missing key is best shown at the key of the object that lacks it, not at its whole body.
                 return self._node_span(key_node if key_node is not None else node)
             key_node, node = child
         return self._node_span(key_node if key and key_node is not None else node)
 
     def text_span(self, line: int, column: int, length: int = 1) -> Span:
-        """A place that no node holds: both numbers count from 1."""
+        """A place that is not a node. Line and column count from 1."""
         return Span(self.name, line, column, line, column + length, self._line(line))
 
     def _node_span(self, node: yaml.Node) -> Span:
@@ -96,7 +96,7 @@ class Source:
         children = self._children.get(id(node))
         if children is None:
             if isinstance(node, yaml.MappingNode):
-                # Of a key that appears twice the data holds the first.
+                # If a key appears twice, the data has the first value.
                 children = {key.value: (key, value) for key, value in reversed(node.value)}
             elif isinstance(node, yaml.SequenceNode):
                 children = {index: (item, item) for index, item in enumerate(node.value)}
@@ -107,7 +107,7 @@ class Source:
 
 
 def within(span: Span, text: str, start: int, length: int) -> Span:
-    """The part of a one-line value: behind an opening quote if there is one."""
+    """The span of a part of a one-line value. start counts from the opening quote, if there is one."""
     begin = span.column - 1
     for offset in (0, 1):
         if span.text.startswith(text, begin + offset):
@@ -161,7 +161,7 @@ def _name(source: Any) -> str:
 
 
 def read_all(source: str | os.PathLike[str] | IO[Any], name: str) -> Any:
-    """What a file or stream holds, as bytes (text, of a stream of text), and no more than shows that it is too large.
+    """The contents of a file or stream: bytes, or text from a text stream. Reads at most a little over the limit.
 
     Raises PlanError.
     """
@@ -177,7 +177,7 @@ def read_all(source: str | os.PathLike[str] | IO[Any], name: str) -> Any:
 
 
 def _pieces(file: IO[Any]) -> Any:
-    """All at once would take room for BYTES_MAX."""
+    """Read in pieces: one read would allocate BYTES_MAX."""
     problems = []
     size = 0
     while size <= BYTES_MAX and (piece := file.read(1 << 20)):
@@ -225,9 +225,9 @@ class _Reader:
         self.seen: set[int] = set()
         self.open: set[int] = set()
         self.places: dict[int, dict[Any, int]] = {}
-        """Of a mapping in which a key appears twice: where each key stands first."""
+        """Mapping in which a key appears twice -> the first index of each key."""
         self.joined: set[int] = set()
-        """Mappings that stand for both values of such a key."""
+        """Mappings into which both values of such a key were merged."""
 
     def read(self) -> Source:
         root = self._compose()
@@ -244,7 +244,7 @@ class _Reader:
         if bad:
             raise PlanError(self._forbidden(bad.start()))
         composer = Composer(text)
-        composer.budget = self.source.budget.copy()  # for nodes, which an alias has none of
+        composer.budget = self.source.budget.copy()  # counts nodes: an alias makes none
         try:
             root: yaml.Node | None = composer.get_single_node()
         except TooDeep:
@@ -275,7 +275,7 @@ class _Reader:
             hint = "a plan is one document; remove `---`"
             return Diagnostic("HP010", "a second document starts here", where, hint=hint)
         if begun and mark and not self.source.text[mark.index :].strip():
-            # The end of the file is where it was noticed: what was never closed is what to look at, or the last word.
+            # Noticed at the end of the file: show the unclosed bracket or quote, or the last word, instead.
             where = self.source.text_span(begun.line + 1, begun.column + 1)
             if begun.index >= mark.index:
                 lines = LINE_BREAK.split(self.source.text.rstrip())
@@ -365,7 +365,7 @@ class _Reader:
     def _duplicate(
         self, node: yaml.MappingNode, key_node: yaml.ScalarNode, value_node: yaml.Node, result: dict[str, Any]
     ) -> None:
-        """Names both places. Two mappings are read as one, so that what is in the second is checked too."""
+        """Report a key that appears twice. If both values are mappings, they are merged, so that both are checked."""
         key = key_node.value
         if id(node) not in self.places:
             keys = [(index, key) for index, (key, _) in enumerate(node.value) if isinstance(key, yaml.ScalarNode)]

@@ -39,7 +39,7 @@ class _Resolver:
     depth = 0
     nodes = 0
     budget: Budget | None = None
-    """Asked before each thousand of nodes."""
+    """Checked before each thousand nodes."""
 
     def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
         self.nodes += 1

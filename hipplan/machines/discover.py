@@ -19,10 +19,10 @@ from hipplan.units import version_text
 
 
 def discover(chosen: Chosen, wanted: Callable[[Machine], Container[int]] | None = None) -> Machine:
-    """The machine, as the runtime reports it. Raises RuntimeUnavailable (HP407) if it cannot tell.
+    """The machine, as the runtime reports it. Raises RuntimeUnavailable (HP407) if a query fails.
 
-    wanted: of which devices to ask for memory and granularity, of the machine without these; None: of all. CUDA makes
-    a context to tell how much memory is free, which takes hundreds of MB of the device.
+    wanted: chooses devices, from the machine without these figures, whose memory and granularity are queried; None:
+    all. To report free memory, CUDA makes a context, which takes hundreds of MB of the device.
     """
     runtime = chosen.runtime
     with _driver_errors():
@@ -41,7 +41,7 @@ def discover(chosen: Chosen, wanted: Callable[[Machine], Container[int]] | None 
 
 
 def current_device(runtime: _core.Runtime) -> int:
-    """The calling thread's. Raises RuntimeUnavailable (HP407) if the runtime cannot tell."""
+    """The current device of the calling thread. Raises RuntimeUnavailable (HP407) if the query fails."""
     with _driver_errors():
         return runtime.current_device()
 
@@ -88,7 +88,7 @@ def _device(chosen: Chosen, ordinal: int) -> MachineDevice:
         pci=pci or None,
         numa_node=next((device.numa_node for device in known), None) if chosen.kind == "sim" else _numa_node(pci),
         multiprocessors=runtime.device_attribute(ordinal, "multiprocessors") or None,
-        vmm=flag("vmm") or False,  # an attribute that is not known means no
+        vmm=flag("vmm") or False,  # a runtime without this attribute does not support it
         managed=flag("managed"),
         concurrent_managed=flag("concurrent_managed"),
         rdma=flag("rdma") or False,  # as with vmm
@@ -99,14 +99,14 @@ def _device(chosen: Chosen, ordinal: int) -> MachineDevice:
 
 
 def _numa_node(pci: str) -> int | None:
-    """None where the kernel does not tell, as in a virtual machine without nodes."""
+    """None if the kernel does not know it, as in a virtual machine without nodes."""
     node = _number_in(f"/sys/bus/pci/devices/{pci}/numa_node")
     return node if node is not None and node >= 0 else None
 
 
 @cache
 def _number_in(path: str) -> int | None:
-    """Of the kernel's, which stays as it is: to read it takes longer than to ask a driver for all that is asked."""
+    """A constant number in a file of the kernel. Cached: reading it takes longer than all driver calls together."""
     try:
         return int(Path(path).read_text())
     except (OSError, ValueError):
@@ -142,7 +142,7 @@ def _link(runtime: _core.Runtime, source: int, target: int) -> Link:
 
 
 def _host_granularity(runtime: _core.Runtime) -> int | None:
-    """None before HIP 7.2, which knows no allocations in host memory."""
+    """None before HIP 7.2, which has no allocations in host memory."""
     try:
         return runtime.granularity(_core.AllocationProperties(0, location="host"), False)
     except _core.HipError:

@@ -1,4 +1,4 @@
-"""Whose library a runtime is: what it hands out is seen by other libraries accordingly."""
+"""The vendor of a runtime's library, which decides how other libraries see its memory."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ Family = Literal["amd", "cuda", "sim"]
 
 
 def family_of(runtime_path: str) -> Family:
-    """Whose memory a runtime gives. The simulator's goes out as ROCm's."""
-    name = runtime_path.rpartition("/")[2]  # asked for each piece of a layout: a path is slow to take apart
+    """The vendor of a runtime's memory. The simulator's counts as ROCm's."""
+    name = runtime_path.rpartition("/")[2]  # called for each piece of a layout, and pathlib is slow
     return "cuda" if name.startswith("libhipcuda") else "sim" if name.startswith("libhipsim") else "amd"

@@ -1,4 +1,4 @@
-"""Running another program with what it needs in a temporary folder: its exit code comes back, signals go to it."""
+"""Runs another program with a temporary folder, returns its exit code, and passes signals on to it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FORWARDED = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, sign
 def launch(command: Sequence[str], environment: Callable[[Path], Mapping[str, str]], prefix: str) -> int:
     """Runs a program and returns its exit code: 128 + n if signal n ended it, as a shell says.
 
-    environment: fills a folder, which goes when the program ends, and returns more for the program's environment.
+    environment: fills a folder, which is deleted when the program ends, and returns additional environment variables.
     Signals that are sent to this process alone are passed on; ^C reaches the program by itself.
     Raises FileNotFoundError if the program is missing, PermissionError if it cannot be run.
     """
@@ -35,7 +35,7 @@ def launch(command: Sequence[str], environment: Callable[[Path], Mapping[str, st
 
 @contextlib.contextmanager
 def _blocked(signals: set[signal.Signals]) -> Iterator[set[int]]:
-    """Keeps signals waiting, so that none falls between the child's start and the wait for it."""
+    """Block signals, so that none arrives between the child's start and the wait for it."""
     before: set[int] = set(signal.pthread_sigmask(signal.SIG_BLOCK, signals))
     try:
         yield before
@@ -49,7 +49,7 @@ def _wait(child: subprocess.Popen[bytes]) -> int:
         got = signal.sigtimedwait(_FORWARDED | {signal.SIGCHLD}, 1.0)
         if got is None or got.si_signo == signal.SIGCHLD:
             continue
-        from_the_terminal = got.si_code > 0  # the kernel's own: the whole process group has it
+        from_the_terminal = got.si_code > 0  # sent by the kernel: the whole process group gets it
         if not from_the_terminal:
             child.send_signal(got.si_signo)
     return code

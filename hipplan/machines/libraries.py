@@ -22,7 +22,7 @@ def were_opened_elsewhere() -> bool:
 
 
 def open_amd() -> _core.Runtime:
-    """ROCm's library: the copy this process has loaded already, else the first that opens. Asks it nothing.
+    """ROCm's library: the copy this process has loaded already, else the first that opens. Calls nothing in it.
 
     Raises RuntimeUnavailable (HP407) with what was looked at.
     """
@@ -32,7 +32,7 @@ def open_amd() -> _core.Runtime:
         try:
             return _opened(candidate)
         except _core.RuntimeUnusable as error:
-            # Only a bare name may be missing without a word: a file that is there may lack what it needs itself.
+            # Only a bare name is skipped silently: a file that exists may lack a library that it needs.
             if not str(error).startswith(f"{candidate}: cannot open shared object") or os.sep in candidate:
                 reasons.append(str(error))
     why = "looked at " + ", ".join(candidates)

@@ -4,7 +4,7 @@
     machine.can_access(0, 1)                # may device 0 reach device 1?
     sim_profile(machine)                    # the same for the simulator, as key=value lines
 
-A figure that is not known is None and stands in `unknown`; preflight skips the rules that would need it.
+An unknown figure is None and is listed in `unknown`; preflight skips the rules that need it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hipplan.units import PAGE
 LinkType = Literal["xgmi", "pcie", "nvlink", "hypertransport", "qpi", "infiniband", "unknown"]
 
 FALLBACK_GRANULARITY = 2 * 2**20
-"""What is assumed where a profile does not know a granularity: 2 MiB is a multiple of every known one."""
+"""The assumption where a granularity is unknown: 2 MiB is a multiple of every known one."""
 
 
 def _granule(bytes_: int) -> int:
@@ -211,11 +211,11 @@ class Machine(PlanModel):
 
     @cached_property
     def _meshed(self) -> list[tuple[frozenset[int], Mesh]]:
-        """Later ones first: they win. Pairs are looked up, not listed: a short profile can name millions."""
+        """The meshes; later ones come first and win. Pairs are looked up, not listed: there can be millions."""
         return [(frozenset(mesh.devices), mesh) for mesh in reversed(self.meshes)]
 
     def link(self, source: int, target: int) -> Link | None:
-        """The link from one device to another, None if it cannot be reached."""
+        """The link from one device to another; None if there is none."""
         if (linked := self._linked.get((source, target))) is not None or source == target:
             return linked
         for devices, mesh in self._meshed:
@@ -237,8 +237,8 @@ class Machine(PlanModel):
 def sim_profile(machine: Machine) -> str:
     """The profile as the simulator reads it: one key=value a line, figures that are not known left out.
 
-    A link of a type that it has not, or an unknown one, is one over PCIe there; a granularity that is not known is
-    what compile() takes it for, so that a plan is as large there as it was said to be.
+    Links of unknown or unsupported types become PCIe links. Unknown granularities become compile()'s assumption, so
+    that a plan has the same size in the simulator as in a preview.
     """
     lines = [f"hip_version={machine.hip_version}"] if machine.hip_version else []
     lines += [f"host_memory={machine.host_memory}"] if machine.host_memory else []

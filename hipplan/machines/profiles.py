@@ -54,7 +54,7 @@ def load_machine(machine: str | os.PathLike[str] | Machine) -> Machine:
 def _read(file: Path | IO[str], name: str) -> Machine:
     try:
         source = load_yaml(file, name, "profile")
-    except PlanError as error:  # the text is no YAML; what is wrong is not a plan
+    except PlanError as error:  # the text is not YAML; the error is about a profile, not a plan
         raise ProfileError(error.diagnostics) from None
     problems = list(source.found)
     try:

@@ -1,4 +1,4 @@
-"""Where copies of ROCm's library may be."""
+"""Folders in which copies of ROCm's library may be."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ SYSTEM_ROCM = "/opt/rocm"
 
 
 def wheel_folders() -> Iterator[str]:
-    """Packages that bring their own copy, which they load when they are imported; looked at, not imported."""
+    """Folders of Python packages with a copy of their own, which they load on import. This does not import them."""
     for package in ("torch", "_rocm_sdk_core"):
         try:
             spec = importlib.util.find_spec(package)
-        except ValueError:  # a module made by hand under that name
+        except ValueError:  # a module without a spec has this name
             continue
         yield from (spec.submodule_search_locations or () if spec else ())

@@ -22,7 +22,7 @@ IDLE_NOTICE_S = 10.0
 
 _lock = threading.Lock()
 _simulated: dict[str, tuple[str, Machine]] = {}
-"""What simulators have become, by path: the profile as they read it, and the machine."""
+"""Simulators that run, by path: (profile text, machine)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +30,16 @@ class Chosen:
     """An open runtime and how it was chosen."""
 
     kind: Family
-    """Whose library it is."""
+    """The vendor of the library."""
     runtime: _core.Runtime
     notice: str
-    """What the user should know about the choice; empty if nothing."""
+    """A notice to the user about the choice, or empty."""
     machine: Machine | None = None
-    """What the simulator has become; None for real machines."""
+    """The machine that the simulator plays; None for real machines."""
 
 
 def version_of(runtime: _core.Runtime) -> str:
-    """The runtime's HIP version, and whose library it is: "HIP 7.2 (libhipsim.so)"."""
+    """The runtime's HIP version and library: "HIP 7.2 (libhipsim.so)"."""
     short = version_text(runtime.version).rpartition(".")[0]
     return f"HIP {short} ({Path(runtime.path).name})"
 
@@ -49,11 +49,11 @@ def choose(wanted: str | os.PathLike[str] | None = None, machine: Machine | None
 
     wanted: auto, amd, cuda, sim or a path; None: HIPPLAN_RUNTIME, else auto. `auto` takes amd if it has a
     device, else cuda if it has one, else the simulator, and reports the choice in `notice`.
-    machine: what the simulator is to be; only for sim.
-    Raises RuntimeUnavailable (HP407) with what was looked at; SettingError (HP407, HP415) for a name that no runtime
-    has, and for an environment variable with a value that it cannot have.
+    machine: the machine to simulate; only for sim.
+    Raises RuntimeUnavailable (HP407) with the places searched; SettingError (HP407, HP415) for an unknown name of a
+    runtime, and for an environment variable with an invalid value.
     """
-    idle_notice_s()  # where it is used nothing may fail
+    idle_notice_s()  # raises here, because nothing may fail where the value is used
     variable = os.environ.get("HIPPLAN_RUNTIME")
     if wanted or not variable:
         return _chosen(os.fsdecode(wanted or "auto"), machine)
@@ -134,8 +134,8 @@ def _auto(machine: Machine | None) -> Chosen:
 
 
 def _chosen_simulator(machine: Machine | None, notice: str = "", path: str = "") -> Chosen:
-    """path: of another simulator than the one that is there for everybody."""
-    if machine is None and "HIPSIM_PROFILE" not in os.environ:  # or `hipplan sim` has said what it is
+    """path: of a simulator other than the default one."""
+    if machine is None and "HIPSIM_PROFILE" not in os.environ:  # with the variable, `hipplan sim` has set the profile
         from hipplan.machines.profiles import load_machine  # reads YAML, which no GPU needs
 
         machine = load_machine(DEFAULT_MACHINE)
@@ -166,7 +166,7 @@ def _simulator(machine: Machine | None, path: str) -> _core.Runtime:
 
 
 def _not_started(error: FileNotFoundError | RuntimeUnavailable, path: str) -> RuntimeUnavailable:
-    """What kept the simulator from starting: a variable of the environment, as far as one did."""
+    """Why the simulator did not start: names the environment variable at fault, if it is one."""
     given = None if path else os.environ.get("HIPSIM_LIBRARY")
     if isinstance(error, FileNotFoundError):
         return (
@@ -200,7 +200,7 @@ def _with_devices(runtime: _core.Runtime, kind: Family) -> _core.Runtime:
 
 
 def described(runtime: _core.Runtime) -> dict[str, str]:
-    """Which library a runtime is, and the versions that it and its driver tell."""
+    """A runtime's library, and the versions that it and its driver report."""
     try:
         driver = version_text(runtime.driver_version())
     except _core.HipError as error:

@@ -1,4 +1,4 @@
-"""What a process may have run out of where a driver says "out of memory": not all of it is the device's."""
+"""Finds what is really short when a driver reports "out of memory": it is not always device memory."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import resource
 from hipplan.machines.family import Family
 
 _SPARE_FILES = 4
-"""What one driver call may open."""
+"""Files that one driver call may open."""
 _ON_HOST = ("hipHostMalloc", "hipHostRegister", "hipMallocManaged")
 
 
 def shortage(call: str, size: int, family: Family, *, is_placed: bool = False) -> str:
-    """What to do about a call that said "out of memory" a moment ago, before anything is released.
+    """The hint for a call that just returned "out of memory". Must be called before anything is freed.
 
     size: bytes that it asked for. is_placed: it asked for an address or an alignment.
     """

@@ -3,8 +3,8 @@
     from hipplan.machines import simulator
     code = simulator.run(["python", "my_hip_script.py"], profile_text=text)
 
-A program finds the simulator under AMD's names, in a temporary folder of links that LD_LIBRARY_PATH puts before
-everything but a program's own RPATH. Nothing is patched and nothing is installed.
+A program finds the simulator under the names of AMD's libraries, in a temporary folder of links. LD_LIBRARY_PATH gives
+it precedence over everything but a program's own RPATH. Nothing is patched or installed.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ LINKS = {
     "libamdhip64.so.7": LIBRARY,
     "libamdhip64.so.6": LIBRARY,
     "libamdhip64.so.5": REFUSES_ABI_5,
-    LIBRARY: LIBRARY,  # for what was linked against one of these links
+    LIBRARY: LIBRARY,  # for programs that were linked against one of these links
 }
-"""The names programs ask for, and the library that each gets."""
+"""Library name that programs load -> the library of the simulator."""
 
 
 def library_path() -> Path:
     """The simulator: HIPSIM_LIBRARY if that is set, else the one built with this package.
 
-    Raises FileNotFoundError with what was looked for.
+    Raises FileNotFoundError with the paths searched.
     """
     given = os.environ.get("HIPSIM_LIBRARY")
     path = Path(given) if given else package_folder() / LIBRARY
@@ -53,8 +53,8 @@ def library_path() -> Path:
 def environment(profile_text: str | None, folder: Path) -> dict[str, str]:
     """Fills `folder` with links to the simulator and returns the variables that make a program use them.
 
-    profile_text: the machine to be, as key=value lines; None: what HIPSIM_PROFILE says, or two generic devices.
-    Raises FileNotFoundError where the simulator is not built.
+    profile_text: the machine to simulate, as key=value lines; None: HIPSIM_PROFILE, or two generic devices.
+    Raises FileNotFoundError if the simulator is not built.
     """
     library = library_path()
     for name, target in LINKS.items():
@@ -68,9 +68,9 @@ def environment(profile_text: str | None, folder: Path) -> dict[str, str]:
 
 
 def refusal(profile_text: str | None, variables: Mapping[str, str]) -> str:
-    """Why a simulator with these settings, and those of the environment, does not start; empty if it does."""
+    """Why the simulator does not start with these settings and the environment's; empty if it does."""
     settings = {**os.environ, **variables, "HIPSIM_LOG": "stderr"}
-    settings.pop("HIPSIM_LEDGER_AT_EXIT", None)  # it is the program's
+    settings.pop("HIPSIM_LEDGER_AT_EXIT", None)  # it is for the program, not for this probe
     if profile_text is not None:
         settings["HIPSIM_PROFILE"] = profile_text
     probe = [sys.executable, "-I", "-S", "-c", _PROBE, str(library_path())]
@@ -80,7 +80,7 @@ def refusal(profile_text: str | None, variables: Mapping[str, str]) -> str:
 
 
 _PROBE = "import ctypes, sys; ctypes.CDLL(sys.argv[1]).hipsim_fail(None)"
-"""Starts the simulator, and is no call that it would trace."""
+"""Starts the simulator with a function that is not traced."""
 _REFUSES = "hipsim: cannot start: "
 
 
@@ -99,7 +99,7 @@ def run(command: Sequence[str], profile_text: str | None = None, variables: Mapp
 
 
 def package_folder() -> Path:
-    """Where the compiled parts are: beside the module _core, which an editable install keeps elsewhere."""
+    """The folder of the compiled parts: that of the module _core, which is elsewhere in an editable install."""
     compiled = importlib.util.find_spec("hipplan._core")
     origin = compiled.origin if compiled else None
     return Path(origin).parent if origin else Path(__file__).parent

@@ -1,8 +1,8 @@
-"""A machine profile as the amdgpu driver describes such a machine in sysfs: what AMD's libraries read there.
+"""Writes a machine profile as files of the amdgpu driver in sysfs, which AMD's libraries read.
 
     write(folder, load_machine("mi300x-8"))    # folder/topology/nodes/0 ...
 
-What a profile does not say is taken from the kind of GPU: figures that a user of memory does not see.
+Figures that are not in a profile come from the kind of GPU; they do not influence memory.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _ANY_DEVICE = 0x74A1
 _MI300A = 0x74A0
 _COMPUTE_UNITS = 104
 _SIMDS = 4
-"""Of a compute unit."""
+"""SIMDs of a compute unit."""
 _ARRAYS = 32
 _FIRST_RENDER_NODE = 128
 _NAME = "profile"
 """The file with the name of the profile."""
 _MAX_GPUS = 64
-"""As many as a table of rights has bits; the kernel has as many render nodes."""
+"""A table of rights has as many bits, and the kernel as many render nodes."""
 
 
 @dataclass(frozen=True)
 class _Gpu:
-    """A device of the profile, with its place among the nodes."""
+    """A device of the profile, with its node number."""
 
     index: int
     node: int
@@ -61,7 +61,7 @@ class _Gpu:
 
     @property
     def unique_id(self) -> int:
-        """HIP shows its hexadecimal digits as the device's UUID."""
+        """The number whose hexadecimal digits HIP shows as the device's UUID."""
         digits = re.sub("^GPU-|-", "", self.device.uuid or "")
         if len(digits) == 32:  # HIP's 16 bytes are those digits, as text
             shown = bytes.fromhex(digits).decode("latin-1")
@@ -70,7 +70,7 @@ class _Gpu:
 
 
 def write(folder: Path, machine: Machine) -> None:
-    """Raises MachineError (HP407) for a machine that has no AMD GPU, or none that is known well enough."""
+    """Write the files. Raises MachineError (HP407) for a machine without AMD GPUs, or with too many unknown figures."""
     hosts = 1 + max((device.numa_node or 0 for device in machine.devices), default=0)
     gpus = [_gpu(machine, index, device, hosts) for index, device in enumerate(machine.devices)]
     if not 0 < len(gpus) <= _MAX_GPUS:
@@ -128,7 +128,7 @@ def _node(path: Path, gpu_id: int, name: str) -> None:
 
 def _write_host(path: Path, host: int, hosts: int, machine: Machine, gpus: list[_Gpu]) -> None:
     near = [gpu for gpu in gpus if gpu.host_node == host]
-    shared = sum(gpu.memory for gpu in gpus if gpu.device.integrated)  # the host has no memory beside that of its APUs
+    shared = sum(gpu.memory for gpu in gpus if gpu.device.integrated)  # APUs share the host's memory
     memory = machine.host_memory or shared or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     _node(path, 0, "")
     _properties(

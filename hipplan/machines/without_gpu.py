@@ -1,9 +1,9 @@
-"""AMD's own libraries on a machine without a GPU: the stand-in for the driver, preloaded below a program.
+"""Runs AMD's own libraries on a machine without a GPU: a preloaded library stands in for the driver.
 
     code = without_gpu.run(["./my_program"], Path("/opt/rocm/lib/libamdhip64.so.7"), load_machine("mi300x-8"))
 
-libamdhip64 and what it needs are the user's own and stay as they are; libkfdsim.so answers in the place of /dev/kfd, of
-libdrm_amdgpu and of the GPUs, as a machine profile describes them.
+libamdhip64 and its dependencies are the user's own, unchanged; libkfdsim.so answers in place of /dev/kfd, libdrm_amdgpu
+and the GPUs, as described by a machine profile.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NOTICE = (
     "AMD's library runs on this machine without a GPU: kernels of your own are not run, managed memory does not "
     "move, and no time is a GPU's"
 )
-"""What a user has to know, said once."""
+"""Notices for the user, printed once."""
 
 _X86_64 = (2, 62)
 """ELF's class and machine."""
@@ -47,12 +47,12 @@ def driver_path() -> Path:
 
 
 def environment(library: Path, folder: Path) -> dict[str, str]:
-    """What a process needs to use `library` on the machine that topology.write() described in `folder`."""
+    """The environment in which a process uses `library` on the machine that topology.write() wrote to `folder`."""
     searched, preloaded = (os.environ.get(name) for name in ("LD_LIBRARY_PATH", "LD_PRELOAD"))
     driver = str(driver_path())
     return {
         "LD_LIBRARY_PATH": f"{library.parent}:{searched}" if searched else str(library.parent),
-        "LD_PRELOAD": f"{preloaded}:{driver}" if preloaded else driver,  # a sanitizer wants to be the first
+        "LD_PRELOAD": f"{preloaded}:{driver}" if preloaded else driver,  # a sanitizer must be the first
         "KFDSIM_MACHINE": str(folder),
         "HSA_ENABLE_DEBUG": "0",
         "HIPPLAN_RUNTIME": str(library),
@@ -60,10 +60,10 @@ def environment(library: Path, folder: Path) -> dict[str, str]:
 
 
 def check(library: Path, machine: Machine, rules: str | None = None) -> None:
-    """Starts the library once, in a process of its own, on that machine.
+    """Check that the library starts on that machine, in a process of its own.
 
-    rules: of KFDSIM_FAIL. Raises RuntimeUnavailable with why the library cannot be used so, MachineError for a
-    machine that is not AMD's, ValueError for rules that cannot be read.
+    rules: for KFDSIM_FAIL. Raises RuntimeUnavailable with the reason why the library cannot be used, MachineError for
+    a machine without AMD GPUs, ValueError for invalid rules.
     """
     try:
         driver_path()
@@ -75,7 +75,7 @@ def check(library: Path, machine: Machine, rules: str | None = None) -> None:
         topology.write(Path(folder), machine)
         settings = os.environ | environment(library, Path(folder)) | {"KFDSIM_ON_FAULT": "count"}
         for name in ("KFDSIM_FAIL", "KFDSIM_LEDGER_AT_EXIT", "KFDSIM_LOG", "AMD_LOG_LEVEL", "HIP_VISIBLE_DEVICES"):
-            settings.pop(name, None)  # those are the program's
+            settings.pop(name, None)  # these are for the program, not for this check
         probe = [sys.executable, "-I", "-S", "-c", _PROBE, str(library), rules or ""]
         ran = subprocess.run(probe, env=settings, capture_output=True, text=True, errors="replace")
     if ran.returncode == _WRONG_RULES:
@@ -118,7 +118,7 @@ if code or not count.value:
     release = f"{{version.value // 10**7}}.{{version.value // 10**5 % 100}}"
     sys.exit(print(f"it finds {{count.value}} devices there (HIP {{release}}, error {{code}})") or 43)
 """
-"""The library's start, and what goes wrong with it on standard output."""
+"""The script that starts the library and prints any error."""
 
 
 def _no_library(path: Path) -> str:

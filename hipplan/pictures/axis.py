@@ -1,4 +1,4 @@
-"""Where bytes lie in a picture: addresses from left to right on one or several rows, holes short, nothing too small."""
+"""Maps addresses to positions in a picture: on one or several rows, with short holes and no invisible boxes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 HOLE_WIDTH = 46.0
-"""Of addresses with nothing behind them, however many."""
+"""The width of a hole (addresses without memory), whatever its size."""
 _LEAST, _LEAST_OF_FEW = 2.5, 26.0
-"""The width of a box of one byte, where there are many and where there are few."""
+"""The minimum width of a box: if there are many, and if there are few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +20,11 @@ class Stretch:
     size: int
     hole: bool = False
     seen: bool = True
-    """Has a box of its own, which must not vanish."""
+    """It has its own box, which must stay visible."""
 
 
 class Axis:
-    """Places on `rows` rows of `width`, one after the other."""
+    """Positions on `rows` rows of `width`, one after the other."""
 
     def __init__(
         self,
@@ -34,14 +34,14 @@ class Axis:
         rows: int = 1,
         least_of_few: float = _LEAST_OF_FEW,
     ) -> None:
-        """least_of_few: the width of a small box where there is room for it."""
+        """least_of_few: the minimum width of a box if there is enough room."""
         self.width = width
         self.rows = rows
         self._edges = [start, *accumulate((stretch.size for stretch in stretches), initial=start)][1:]
         self._places = [0.0, *accumulate(_widths(stretches, width * self.rows, least_of_few))]
 
     def place(self, address: int) -> float:
-        """Where it is, from the beginning of the first row."""
+        """The position of an address, from the beginning of the first row."""
         number = bisect_right(self._edges, address) - 1
         if number >= len(self._places) - 1:
             return self._places[-1]
@@ -50,7 +50,7 @@ class Axis:
         return begin + (end - begin) * (address - low) / (high - low)
 
     def address(self, place: float) -> int:
-        """What lies there."""
+        """The address at a position."""
         number = min(bisect_right(self._places, place) - 1, len(self._edges) - 2)
         begin, end = self._places[number], self._places[number + 1]
         low, high = self._edges[number], self._edges[number + 1]
@@ -72,7 +72,7 @@ class Axis:
 
 
 def _widths(stretches: Sequence[Stretch], room: float, least_of_few: float) -> list[float]:
-    """What fills the room: holes of one width, the rest as the bytes are but for what would vanish."""
+    """The widths that fill the room: holes have a fixed width, the rest is proportional to bytes, with a minimum."""
     holes = sum(stretch.hole for stretch in stretches)
     hole = min(HOLE_WIDTH, room * 0.4 / holes) if holes else 0.0
     left = room - hole * holes

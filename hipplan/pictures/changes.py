@@ -1,4 +1,4 @@
-"""A difference as ribbons: what was above what will be, at the same addresses, each box with its sign."""
+"""A difference as ribbons: the old state above the new one, at the same addresses, each box with its sign."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Changes:
         self.new = Memory(change.new, owners, None, tensors_in_all, self._sign_after)
 
     def ribbons(self) -> Iterator[Ribbon]:
-        """In the order of the new program, then what goes."""
+        """The ribbons in the order of the new program, then removed ones."""
         before = {ribbon.key: ribbon for ribbon in self.old.ribbons()}
         for ribbon in self.new.ribbons():
             was = before.pop(ribbon.key, None)
@@ -112,7 +112,7 @@ def _alike(first: Track, second: Track) -> bool:
 
 
 def _side_by_side(was: Ribbon | None, ribbon: Ribbon) -> Ribbon:
-    """What comes and stays, then what goes."""
+    """Objects that are added or stay, then removed ones."""
     went = [box for box in was.tracks[0].boxes if box.look == OF_SIGNS[WENT]] if was else []
     at, boxes = ribbon.size, [*ribbon.tracks[0].boxes]
     for box in went:

@@ -1,4 +1,4 @@
-"""The machine under a program: devices with how full they get, the host, and who reaches whom."""
+"""The machine of a program: devices and how full they get, the host, and the links between devices."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from hipplan.units import about_size, format_size
 
 DEVICES_MAX = 64
 _UNUSED_UP_TO = 16
-"""Devices that have a box; of a machine with more than so many only those that the plan uses."""
+"""A machine with at most so many devices shows all of them, a larger one only those that the plan uses."""
 _SHARES_MAX = 60
-"""Things of one device that have a box each."""
+"""At most so many objects of one device have a box each."""
 _LINK_NAMES = {"xgmi": "xGMI", "pcie": "PCIe", "nvlink": "NVLink", "hypertransport": "HyperTransport", "qpi": "QPI"}
 
 
 class Hardware:
-    """Of one program."""
+    """The hardware of one program's machine."""
 
     def __init__(self, program: Program, owners: Owners, before: Program | None = None) -> None:
         self.program = program
@@ -35,7 +35,7 @@ class Hardware:
             self._names.setdefault(ordinal, name)
 
     def ordinals(self, *, all_of_them: bool) -> list[int]:
-        """Devices to draw. Another rank's stand in its column."""
+        """Devices to draw. Those of another rank are in that rank's column."""
         used = sorted(
             {ordinal for name, ordinal in self.program.devices.items() if ordinal >= 0 and steps.RANK_SIGN not in name}
         )
@@ -71,11 +71,11 @@ class Hardware:
 
     def _look(self, name: str) -> str:
         if self._before is not None:
-            return OF_NOBODY  # colours stand for changes
+            return OF_NOBODY  # in a difference, colours show changes, not devices
         return self.owners.look(self.program, name) if name else "unused"
 
     def host(self) -> Device | None:
-        """Its memory, if the plan takes some or the machine says how much there is."""
+        """The host's memory, if the plan uses some or its size is known."""
         boxes = [*self._boxes(steps.CPU_ORDINAL, HOST, 0, 0)]
         memory = self.machine.host_memory if self.machine else None
         if not boxes and memory is None:
@@ -85,7 +85,7 @@ class Hardware:
         return Device(name=HOST, what="", memory=memory, boxes=tuple(boxes), look=OF_HOST, title=title)
 
     def _boxes(self, ordinal: int, name: str, in_use: int, beside: int) -> Iterator[Box]:
-        """What takes memory there, side by side; many small things as one."""
+        """The objects that take memory on a device, side by side; many small ones as one box."""
         at = 0
         for size, word in ((in_use, "in use by others"), (beside, "other ranks")):
             if size:
@@ -102,7 +102,7 @@ class Hardware:
                 at += size
 
     def wires(self, ordinals: Iterable[int]) -> Iterator[Wire]:
-        """Links between these devices, and who the plan lets reach whom."""
+        """Links between these devices, and the access that the plan gives."""
         drawn = list(ordinals)
         if self.machine is not None:
             by_type: dict[str, set[tuple[int, int]]] = defaultdict(set)
@@ -122,7 +122,7 @@ class Hardware:
 
 
 def taken(program: Program) -> dict[int, dict[str, int]]:
-    """Ordinal -> what takes memory there -> bytes."""
+    """Ordinal -> object -> bytes that it takes there."""
     bytes_by_device: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for step in program.steps:
         if isinstance(step, steps.CreateAllocation):
@@ -136,7 +136,7 @@ def taken(program: Program) -> dict[int, dict[str, int]]:
 
 
 def _largest(taken_by: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """What takes most, and the rest as one."""
+    """The largest ones, and the rest as one."""
     shares = sorted(((what, size) for what, size in taken_by.items() if size), key=lambda share: -share[1])
     yield from shares[:_SHARES_MAX]
     if small := shares[_SHARES_MAX:]:
@@ -144,7 +144,7 @@ def _largest(taken_by: Mapping[str, int]) -> Iterator[tuple[str, int]]:
 
 
 def _changes(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, dict[str, int]]:
-    """Look -> what takes memory before and after, only after, only before."""
+    """Look -> objects that take memory before and after, only after, or only before."""
     names = dict.fromkeys([*before, *after])
     both = {what: min(before.get(what, 0), after.get(what, 0)) for what in names}
     came = {what: after.get(what, 0) - both[what] for what in names}
@@ -186,7 +186,7 @@ def _kind(link: Link) -> tuple[str, int]:
 
 
 def _wires(pairs: set[tuple[int, int]], look: str, label: str) -> Iterator[Wire]:
-    """One for each group in which everyone reaches everyone, and one for each source of what is left."""
+    """One wire for each group in which all reach all, and one for each source of the remaining pairs."""
     left = set(pairs)
     reached: dict[int, set[int]] = defaultdict(set)
     for source, target in sorted(pairs):

@@ -19,19 +19,19 @@ OF_SIGNS = {CAME: "came", CHANGED: "changed", WENT: "went", STAYED: "stayed"}
 SIGN_FILLS = {"came": FILLS[0], "changed": FILLS[3], "went": FILLS[1]}
 OF_HOST, OF_NOBODY = "oh", "neutral"
 MIXED = "m"
-"""What the look of memory that several hold in turns begins with."""
+"""Prefix of the look of memory that several devices hold in turns."""
 _MIXED_MAX = 4
 
 
 class Owners:
-    """Who holds memory -> the look of its boxes. With several ranks each has devices of its own."""
+    """Maps the holder of memory to the look of its boxes. Each rank has devices of its own."""
 
     def __init__(self, programs: Collection[Program]) -> None:
         self._several = len(programs) > 1
         names = (self._whole(program, name) for program in programs for name in program.devices)
         self._numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
         self.mixtures: dict[str, tuple[int, ...]] = {}
-        """Looks of what several hold in turns -> the numbers of their fills."""
+        """Look of memory that several devices hold in turns -> the numbers of their fills."""
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -46,7 +46,7 @@ class Owners:
         return f"o{self._numbers.setdefault(whole, len(self._numbers)) % len(FILLS)}"
 
     def mixed(self, program: Program, names: Iterable[str]) -> str:
-        """Of what several hold."""
+        """The look of memory that several devices hold."""
         looks = list(dict.fromkeys(self.look(program, name) for name in names))
         if len(looks) == 1:
             return looks[0]

@@ -1,4 +1,4 @@
-"""The machine with places: the host, devices as boxes with a gauge, NUMA nodes around them, and who reaches whom."""
+"""Draws the machine: the host, devices as boxes with a gauge, NUMA nodes around them, and links."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _PAD = 10.0
 _LEAST_SHARE = 1.5
 _SMALL = 9.5
 _TRACKS_MAX, _WORDS_MAX = 12, 4
-"""Of who reaches whom: as lines, and where those would be too many, in words."""
+"""Links between devices: at most so many tracks of lines, else at most so many lines of text."""
 _NODE_HEAD = 18.0
 
 
 class PlacedMachine:
-    """The devices of a column, and how high that is."""
+    """The devices of a column, with their height in the picture."""
 
     def __init__(self, column: Column, width: float) -> None:
         self._column = column
@@ -90,7 +90,7 @@ class PlacedMachine:
 
 
 def _tracks(column: Column) -> list[list[Wire]]:
-    """Lines that are not in each other's way share a track."""
+    """Groups of wires; those that do not cross share a track."""
     places = {device.ordinal: place for place, device in enumerate(column.devices)}
     tracks: list[list[Wire]] = []
     ends: list[tuple[int, str]] = []
@@ -143,7 +143,7 @@ def _less(what: str) -> list[str]:
 
 
 def _draw_gauge(canvas: Canvas, device: Device, x: float, y: float, width: float) -> None:
-    """What is taken of the memory, if somebody knows how much there is."""
+    """Draw how much of the memory is taken, if its size is known."""
     used = device.boxes[-1].end if device.boxes else 0
     canvas.rounded("gauge", x, y, width, 8, device.title, radius=2)
     if not used or not device.memory:

@@ -1,4 +1,4 @@
-"""A program's memory as ribbons: a reservation or region each, then what has no addresses of the plan's own."""
+"""A program's memory as ribbons: one for each reservation or region, then buffers and unmapped allocations."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from hipplan.program.resources import Access, Resource
 from hipplan.units import about_size, format_size
 
 PIECES_MAX = 400
-"""Pieces of one ribbon that have a box each."""
+"""At most so many pieces of one ribbon have a box each."""
 TENSORS_MAX = 10_000
-"""Tensors of a picture that have a box each."""
+"""At most so many tensors of a picture have a box each."""
 RIBBONS_MAX = 200
 _SHOWN_WHO = 4
 _NUMBERS = re.compile(r"[0-9]+")
 _SHADES = 3
 _BUFFERS = ("allocation", "device", "managed", "pinned", "registered")
-"""Kinds of memory without addresses of the plan's own, in the order in which they are drawn."""
+"""Kinds of memory without a reservation, in the order in which they are drawn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Mapped memory that lies side by side and is alike."""
+    """Adjacent mapped memory with equal properties."""
 
     start: int
     end: int
@@ -44,7 +44,7 @@ class Piece:
     name: str
     memory: str
     sign: str = ""
-    """Of a difference."""
+    """The sign in a difference."""
     count: int = 1
 
 
@@ -59,7 +59,7 @@ class Memory:
         tensors_in_all: int = 0,
         sign_of: Callable[[Resource], str] | None = None,
     ) -> None:
-        """addresses: of a live layout. tensors_in_all: of the whole picture. sign_of: in a difference."""
+        """addresses: of a live layout. tensors_in_all: of the whole picture. sign_of: the sign in a difference."""
         self.program = program
         self.owners = owners
         self.sign_of = sign_of or (lambda _: "")
@@ -78,7 +78,7 @@ class Memory:
                 self._about[step.name].append(f"{step.call}: {step.describe()}")
 
     def ranges(self) -> list[Resource]:
-        """What has a ribbon of its own."""
+        """Regions and reservations, which have ribbons of their own."""
         return [
             resource
             for resource in self.program.resources
@@ -99,14 +99,14 @@ class Memory:
             yield self._side_by_side("buffers", "buffers", buffers)
 
     def buffers(self) -> list[Resource]:
-        """Memory that stands alone, by kind; what has a # in its name is hipplan's own."""
+        """Buffers and unmapped allocations, by kind; a # in a name marks hipplan's own."""
         mapped = {mapping.memory for some in self._inside.values() for mapping in some}
         alone = [resource for resource in self.program.resources
                  if resource.kind in _BUFFERS and resource.name not in mapped and "#" not in resource.name]  # fmt: skip
         return sorted(alone, key=lambda buffer: _BUFFERS.index(buffer.kind))
 
     def ribbon(self, of: Resource) -> Ribbon:
-        """Of a reservation or region."""
+        """The ribbon of a reservation or region."""
         pieces = self.pieces(of.name)
         tensors = self._tensors.get(of.name, [])
         boxes = [self._box(piece, of) for piece in pieces]
@@ -134,7 +134,7 @@ class Memory:
         )
 
     def pieces(self, inside: str) -> list[Piece]:
-        """What is mapped there; neighbours that are alike are one piece in a region, or where there are very many."""
+        """The mapped pieces. Equal neighbours are one piece in a region, or if there are very many."""
         mapped = sorted(self._inside.get(inside, []), key=attrgetter("offset"))
         pieces = [
             Piece(mapping.offset, mapping.offset + mapping.size, mapping.offset + mapping.asked, mapping.device,
@@ -170,7 +170,7 @@ class Memory:
         return OF_SIGNS[sign] if sign else self.owners.look(self.program, holder)
 
     def _mixed(self, pieces: Sequence[Piece]) -> Box:
-        """Many small ones as one box."""
+        """One box for many small pieces."""
         held: dict[str, int] = defaultdict(int)
         for piece in pieces:
             held[piece.device] += piece.end - piece.start
@@ -180,7 +180,7 @@ class Memory:
         return Box(pieces[0].start, pieces[-1].end, look, ", ".join(held), title)
 
     def _padding(self, pieces: Sequence[Piece], tensors: Sequence[Resource]) -> Iterator[Box]:
-        """Bytes that are mapped and that nothing of the plan is in."""
+        """Mapped bytes that no object of the plan uses."""
         holes = [(piece.asked_end, piece.end) for piece in pieces if piece.asked_end < piece.end]
         if tensors:
             holes = [*_between(sorted((tensor.offset, tensor.offset + tensor.size) for tensor in tensors), pieces)]
@@ -210,7 +210,7 @@ class Memory:
             yield Box(first.offset, first.offset + first.size, look, short, f"{title}\non {', '.join(who)}")
 
     def _access(self, pieces: Sequence[Piece]) -> Iterator[Track]:
-        """A track for each who may use some of it: thick for rw, thin for r."""
+        """A track for each device that may use some of it: thick for rw, thin for r."""
         users = dict.fromkeys(who for piece in pieces for who, _ in piece.access)
         for who in users:
             spans: list[tuple[int, int, str]] = []
@@ -244,7 +244,7 @@ class Memory:
             yield Chip(state, f"state {state}")
 
     def _side_by_side(self, kind: str, about: str, some: Sequence[Resource]) -> Ribbon:
-        """Things of one kind, each as wide as it is large; their places mean nothing."""
+        """Objects of one kind, with widths by size; their order has no meaning."""
         group = -(-len(some) // TENSORS_MAX)
         boxes, at = [], 0
         for number in range(0, len(some), group):
@@ -290,7 +290,7 @@ def _in_groups(pieces: Sequence[Piece], count: int) -> Iterator[Sequence[Piece]]
 
 
 def _between(taken: Sequence[tuple[int, int]], pieces: Sequence[Piece]) -> Iterator[tuple[int, int]]:
-    """The parts of the pieces that nothing takes. Both are in order."""
+    """The parts of the pieces that nothing takes. Both arguments are sorted."""
     number = 0
     for piece in pieces:
         at = piece.start
@@ -307,7 +307,7 @@ def _between(taken: Sequence[tuple[int, int]], pieces: Sequence[Piece]) -> Itera
 
 
 def _who(access: Access, memory: Memory) -> Iterator[Chip]:
-    """One chip for each right that somebody has on all of it."""
+    """One chip for each right that some device has on all of it."""
     for right in ("rw", "r"):
         who = [name for name, given in access if given == right]
         if who:
@@ -318,6 +318,6 @@ def _who(access: Access, memory: Memory) -> Iterator[Chip]:
 
 
 def _shape(ribbon: Ribbon) -> object:
-    """What two ribbons have in common that need not both be drawn at their full height."""
+    """A key: of ribbons with the same key, only one is drawn at its full height."""
     boxes = tuple((box.start, box.end, box.label) for track in ribbon.tracks[1:] for box in track.boxes)
     return (ribbon.kind, ribbon.size, boxes) if len(boxes) > 1 else object()

@@ -21,7 +21,7 @@ _COLUMN_HEAD = 30.0
 
 
 def paint(scene: Scene, mixtures: Mapping[str, tuple[int, ...]]) -> str:
-    """The document. mixtures: looks of what several devices hold in turns -> the numbers of their fills."""
+    """The SVG document. mixtures: looks of memory that several devices hold in turns -> the numbers of their fills."""
     count = len(scene.columns)
     width = _ALONE if count == 1 else max(_NARROWEST, _TOGETHER / count - _BETWEEN)
     whole = 2 * _MARGIN + count * width + (count - 1) * _BETWEEN
@@ -68,7 +68,7 @@ def _draw_column_heads(canvas: Canvas, columns: tuple[Column, ...], lefts: list[
 
 
 def _draw_row(canvas: Canvas, scene: Scene, key: tuple[str, str], lefts: list[float], width: float, y: float) -> float:
-    """The ribbons of all columns that have one thing in common; how high that is."""
+    """Draw the ribbons of all columns with the same key; returns their height."""
     height = 0.0
     for column, left in zip(scene.columns, lefts, strict=True):
         if key in column.ribbons:

@@ -1,4 +1,4 @@
-"""draw(): programs become a picture."""
+"""draw(): makes a picture of programs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hipplan.program.program import Program
 from hipplan.units import about_size
 
 RANKS_MAX = 16
-"""Ranks that have a column."""
+"""At most so many ranks have a column."""
 _RIGHTS = (("rw", "thick: read and write"), ("r", "thin: read"))
 
 
@@ -117,7 +117,7 @@ def _of_change(change: Difference) -> Picture:
 
 
 def _both_names(change: Difference) -> str:
-    """Of the files, with their paths where the names alone are the same; of one file, the plan's."""
+    """The names of both files, with paths if the names are equal; the plan's name if it is one file."""
     sources = [program.source for program in (change.old, change.new)]
     if sources[0] == sources[1]:
         return change.new.name
@@ -141,7 +141,7 @@ def _column(program: Program, hardware: Hardware, ribbons: Mapping[tuple[str, st
 
 
 def _key(program: Program, key: tuple[str, str]) -> tuple[str, str]:
-    """The same for what one rank makes and others map."""
+    """A ribbon's key, equal for memory that one rank makes and others map."""
     kind, name = key
     own = name in program.shared and name not in program.parts and program.shared[name].region.spec.rank is None
     return kind, f"{name}{steps.RANK_SIGN}{program.rank.rank}" if own else name
@@ -165,7 +165,7 @@ def _streams(programs: Sequence[Program]) -> list[str]:
 
 
 def _legend(columns: Sequence[Column], signs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Of what the picture has."""
+    """The legend, only with entries that occur in the picture."""
     looks = {look for column in columns for ribbon in column.ribbons.values() for track in ribbon.tracks
              for box in track.boxes for look in box.look.split()}  # fmt: skip
     owners = [(device.look, device.name) for column in columns for device in column.devices

@@ -1,4 +1,4 @@
-"""A ribbon with places: its name above it, then its tracks, over as many rows as it needs."""
+"""Draws a ribbon: its name above it, then its tracks, on as many rows as it needs."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ GUTTER = 78.0
 _HEAD = 22.0
 _HEIGHTS = {"memory": 22.0, "tensors": 20.0, "access": 10.0}
 _LOW = 9.0
-"""Of memory over many rows: the tensors below it say more."""
+"""The height of memory on many rows: the tensors below it are more interesting."""
 _BETWEEN = 2.0
 _AFTER_ROW = 10.0
 _ROWS_MAX = 24
 _WIDE_ENOUGH = 14.0
-"""Of a box: there are as many rows as it takes for most to be as wide as this."""
+"""The width of a box: there are enough rows for most boxes to be at least so wide."""
 _AFTER = 12.0
 _SMALL = 9.5
 _LEAST_OF_FEW, _LEAST_OF_BUFFERS = 26.0, 90.0
 _NARROW = 6.0
 _THIN = 2.4
-"""The height of a right to read, in a track for access."""
+"""The height of the right r in a track for access."""
 
 
 class PlacedRibbon:
-    """A ribbon that knows how high it is."""
+    """A ribbon with its height."""
 
     def __init__(self, ribbon: Ribbon, width: float) -> None:
         self.ribbon = ribbon
@@ -98,7 +98,7 @@ class PlacedRibbon:
                     canvas.text(left + GUTTER - 8, middle, shown, "small dim", right)
 
     def _draw_hole(self, canvas: Canvas, start: int, end: int, x: float, y: float) -> None:
-        """A break in the ribbon, with how much is left out."""
+        """Draw a break in the ribbon, labelled with the size of the hole."""
         title = f"addresses only: {format_size(end - start)}\nnothing is mapped at {offset(start)}"
         height = self._heights["memory"]
         for row, left, width in self._axis.parts(start, end):
@@ -143,7 +143,7 @@ def _rows(ribbon: Ribbon, room: float) -> int:
 
 
 def _choices(label: str) -> Iterator[str]:
-    """The whole label, then less and less of it, but not digits alone."""
+    """The whole label, then shorter and shorter forms of it, but not digits alone."""
     yield label
     owner = label.partition(" · ")[0]
     yield owner
@@ -166,7 +166,7 @@ def _chip_width(chip: Chip) -> float:
 
 
 def _stretches(ribbon: Ribbon) -> Iterator[Stretch]:
-    """From the ribbon's start to its end: what is between two neighbouring edges of anything on it."""
+    """The stretches from the ribbon's start to its end, between neighbouring edges of its boxes."""
     mapped: dict[int, int] = {}
     fine: dict[int, int] = {}
     kinds = {track.kind for track in ribbon.tracks}

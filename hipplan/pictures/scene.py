@@ -1,4 +1,4 @@
-"""What a picture shows, before it has places: ribbons of addresses with boxes on them, devices, and columns of both."""
+"""The contents of a picture without positions: ribbons of addresses with boxes, devices, and columns of both."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 CAME, CHANGED, WENT, STAYED = "+", "~", "-", "="
-"""Signs of a difference, as `hipplan preview --from` has them."""
+"""Signs of a difference, as in `hipplan preview --from`."""
 
 
 class Box(NamedTuple):
-    """One piece of memory, or what lies in it."""
+    """One piece of memory, or an object in it."""
 
     start: int
     end: int
@@ -19,7 +19,7 @@ class Box(NamedTuple):
     """Classes of the style sheet."""
     label: str
     title: str
-    """Everything about it, a fact a line; the first is its name."""
+    """The tooltip: one fact on each line, the name first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Track:
     """memory, tensors or access."""
     boxes: tuple[Box, ...]
     name: str = ""
-    """At its left."""
+    """The text at its left."""
 
 
 class Chip(NamedTuple):
@@ -43,10 +43,10 @@ class Chip(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ribbon:
-    """A range of addresses, or things without one side by side."""
+    """A range of addresses, or a row of objects without one."""
 
     key: tuple[str, str]
-    """What it has in common with its like in other columns."""
+    """Equal for the corresponding ribbons of other columns."""
     name: str
     kind: str
     facts: str
@@ -57,7 +57,7 @@ class Ribbon:
     chips: tuple[Chip, ...] = ()
     has_addresses: bool = True
     flat: bool = False
-    """On one row: another one that is the same is drawn at its full height, or nothing of it changes."""
+    """On one row, because an equal ribbon is drawn at its full height, or because nothing in it changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,12 +65,12 @@ class Device:
     """A GPU, or the memory of the host."""
 
     name: str
-    """The plan's; empty of one that the plan does not use."""
+    """The plan's name; empty for a device that the plan does not use."""
     what: str
     memory: int | None
-    """Bytes; None where nobody knows."""
+    """Bytes; None if unknown."""
     boxes: tuple[Box, ...]
-    """What is taken of it, from 0 on."""
+    """The memory taken, from 0 on."""
     look: str
     title: str
     ordinal: int = -1
@@ -79,11 +79,11 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """Devices that reach each other."""
+    """A link or access between devices."""
 
     sources: tuple[int, ...]
     targets: tuple[int, ...]
-    """Ordinals. The same as sources: each reaches each."""
+    """Ordinals. If equal to sources: all reach all."""
     look: str
     label: str
     title: str
@@ -101,7 +101,7 @@ class Column:
     wires: tuple[Wire, ...] = ()
     ribbons: Mapping[tuple[str, str], Ribbon] = field(default_factory=dict)
     more: str = ""
-    """What is not drawn."""
+    """A text about what is not drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""SVG as text: the same numbers, words and order each time."""
+"""Writes SVG as text. The output is the same each time."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from hipplan.units import format_size
 _SPECIAL = re.compile(r"[&<>\"]")
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
 _WIDTH_OF_A_LETTER = 0.6
-"""Of most fonts without serifs, in parts of their size; text that might not fit is left out."""
+"""The width of a letter in most sans-serif fonts, relative to the font's size; text that may not fit is left out."""
 
 
 def number(value: float) -> str:
-    """As short as it can be seen."""
+    """A number with only visible precision."""
     text = f"{value:.1f}" if value >= 10 or value <= -10 else f"{value:.2f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def words(text: str) -> str:
-    """Of anybody, as XML has it; line breaks stay."""
+    """Escape any text for XML; line breaks stay."""
     if not text.isprintable():
         text = "\n".join(map(printable, text.split("\n")))
     return _SPECIAL.sub(lambda match: _ESCAPES[match[0]], text)
@@ -32,23 +32,23 @@ def offset(at: int) -> str:
 
 
 def wide(text: str, size: float = 11) -> float:
-    """About how wide it is."""
+    """The approximate width of a text."""
     return len(text) * size * _WIDTH_OF_A_LETTER
 
 
 def fitting(choices: Iterable[str], width: float, size: float = 11) -> str:
-    """The first that fits; empty if none does."""
+    """The first of the texts that fits; empty if none does."""
     return next((text for text in choices if wide(text, size) <= width), "")
 
 
 def shortened(text: str, width: float, size: float = 11) -> str:
-    """As much of it as fits."""
+    """The text, shortened to fit."""
     room = int(width / (size * _WIDTH_OF_A_LETTER))
     return text if len(text) <= room else text[: max(1, room - 1)] + "…"
 
 
 class Canvas:
-    """Elements, one behind the other."""
+    """A list of SVG elements."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
@@ -64,7 +64,7 @@ class Canvas:
         self._parts.append(text + "\n")
 
     def box(self, look: str, places: Iterable[tuple[float, float, float, float]], title: str) -> None:
-        """One thing at one or several places, each (x, y, width, height)."""
+        """Draw one object as boxes at one or several places, each (x, y, width, height)."""
         if look != self._look:
             self._end_group()
             self._parts.append(f'<g class="{look}">')

@@ -13,7 +13,7 @@ ADDRESSES_END = 1 << 57
 
 
 def addresses_for(program: Program, base: int | None = None) -> dict[str, int]:
-    """The address for each reservation. base: of the first one; None: a place in WINDOW, derived from the program's name.
+    """The address for each reservation. base: of the first one; None: a place in WINDOW, derived from the name.
 
     Reservations with an exact address of their own keep it. Raises MachineError (HP322) if there is no room.
     """

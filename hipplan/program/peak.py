@@ -93,9 +93,7 @@ def taken(taking: Iterable[steps.Step], machine: Machine) -> dict[int, list[Taki
             by_ordinal[step.device].append(step)
         elif isinstance(step, steps.CreateManagedBuffer):
             if machine.runtime != "cuda" and machine.devices[step.device].xnack is False:
-                by_ordinal[steps.CPU_ORDINAL].append(
-                    step
-                )  # without migration on page faults, managed memory is host memory
+                by_ordinal[steps.CPU_ORDINAL].append(step)  # without page faults it is host memory
         elif isinstance(step, (steps.CreatePinnedBuffer, steps.RegisterBuffer)):
             by_ordinal[steps.CPU_ORDINAL].append(step)
     return by_ordinal

@@ -1,6 +1,6 @@
 """Diagnostics for people, on standard error: in colours on a terminal, plain in files and pipes.
 
-NO_COLOR (no-color.org) and FORCE_COLOR (force-color.org) have the last word, in this order; empty ones say nothing.
+NO_COLOR (no-color.org) and FORCE_COLOR (force-color.org) decide first, in this order; empty values are ignored.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _STYLES = (
     (r"(?m)^ +\d* ?\| ", "blue"),
     (r"(?m)^  (?:why|hint|in|first|and|given): ", "cyan"),
 )
-"""What of a rendered diagnostic has which style; later ones on top."""
+"""(pattern in a rendered diagnostic, style); later ones win."""
 
 
 def wanted(stream: TextIO) -> bool:
-    """Whether what is written there is to have colours."""
+    """Whether output to this stream has colours."""
     if os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR"):

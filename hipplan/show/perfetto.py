@@ -13,7 +13,7 @@ _TIMED = ("step", "verify", "undone")
 
 
 def trace(record: Record) -> dict[str, Any]:
-    """For strict_json.document. Times are in microseconds since the record was begun."""
+    """The trace, for strict_json.document. Times are in microseconds since the record began."""
     return {"displayTimeUnit": "ns", "traceEvents": [*_names(record), *_phases(record), *_slices(record)]}
 
 
@@ -24,7 +24,7 @@ def _names(record: Record) -> Iterator[dict[str, Any]]:
 
 
 def _phases(record: Record) -> Iterator[dict[str, Any]]:
-    """The apply and each change: what steps lie in."""
+    """The apply and each change, as slices around their steps."""
     begins = [n for n, event in enumerate(record.events) if n == 0 or event["event"] == "change"]
     for begin, end in pairwise([*begins, len(record.events)]):
         first = record.events[begin]
@@ -32,7 +32,7 @@ def _phases(record: Record) -> Iterator[dict[str, Any]]:
         timed = [event for event in record.events[begin:end] if event["event"] in _TIMED]
         closed = end == len(record.events) and not _rolled_back(record, begin, end)
         if closed and len(timed) > 1 and timed[-1]["event"] == "undone":
-            timed.pop()  # when the layout was closed, which may be hours later
+            timed.pop()  # the closing, which may be hours later
         if timed:
             start, stop = timed[0]["at_us"], max(event["at_us"] + event["us"] for event in timed)
             yield _slice(name, "phase", start, stop - start, {"source": record.head["source"]} if begin == 0 else {})

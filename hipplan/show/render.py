@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def print_line(text: str, style: str = "") -> None:
-    """A line on standard output."""
+    """Print a line on standard output."""
     console().print(_line(text, style))
 
 
@@ -66,7 +66,7 @@ def holders_text(holders: Sequence[Mapping[str, Any]]) -> str:
 
 
 def record_parts(record: Record) -> Iterator[Text]:
-    """A record for people: a heading, a table of the steps, and what came after them."""
+    """A record for people: a heading, a table of the steps, and the events after them."""
     head = record.head
     runtime = head["runtime"]
     machine = head.get("machine")
@@ -75,7 +75,7 @@ def record_parts(record: Record) -> Iterator[Text]:
     yield _line(f"digest {head['digest']}")
     if head["vars"]:
         yield _line("variables: " + ", ".join(f"{name} = {value}" for name, value in head["vars"].items()))
-    if runtime:  # else it was refused before one was chosen
+    if runtime:  # absent if the apply was refused before a runtime was chosen
         driver = runtime.get("driver_version")
         yield _line(f"on {where}, {runtime.get('path')}, HIP {runtime.get('version')}, driver {driver}")
     begins = [n for n, event in enumerate(record.events) if n == 0 or event["event"] == "change"]
@@ -90,7 +90,7 @@ def record_parts(record: Record) -> Iterator[Text]:
 
 
 def _record_part(events: Sequence[Mapping[str, Any]], steps: Sequence[Mapping[str, Any]], first: int) -> Iterator[Text]:
-    """The apply, or one change: its steps, numbered from `first`, and what came after them."""
+    """The apply or one change: its steps, numbered from `first`, and the events after them."""
     rows = [
         [str(cell) for cell in (n, event["call"], event["name"], event["what"], f"{event['us']:,.1f}", _result(event))]
         for n, event in enumerate(steps, first)
@@ -117,7 +117,7 @@ def _result(event: Mapping[str, Any]) -> str:
 
 
 def _line(text: str, style: str = "") -> Text:
-    """Of a file that anybody may have written."""
+    """A line of text from a record, which may contain control characters."""
     return Text(printable(str(text)), style=style)
 
 
@@ -135,7 +135,7 @@ def difference_table(lines: Iterable[listing.Line]) -> Text:
 
 
 def resources_table(resources: Sequence[Resource], layout: Layout | None = None) -> str:
-    """Each resource; of a live layout with its address and what was read back."""
+    """A table of resources; for a live layout with addresses and the results of reading back."""
     columns = ["name", "kind", "device", ">asked", ">padded"]
     columns += [">address", "access", "verified"] if layout else ["access"]
     verified = _verified(layout) if layout else {}
@@ -179,14 +179,14 @@ def _verified(layout: Layout) -> dict[str, str]:
 
 
 def devices_text(program: Program, *, here: bool) -> str:
-    """Which device each name of the plan is, and what chose it; `here` with the variables that hide devices."""
+    """The device that each name means, and what chose it; with `here`, also the variables that hide devices."""
     chosen = [f"{name} is device {ordinal} ({program.selectors[name]})" for name, ordinal in program.devices.items()]
     hidden = [f"{name}={value}" for name, value in visibility().items()] if here else []
     return printable("; ".join([", ".join(chosen), *hidden]))
 
 
 def totals(program: Program) -> str:
-    """Device memory by device, what padding costs, and what is pinned for contents."""
+    """Memory by device, bytes of padding, and memory pinned for contents."""
     parts = [f"{name} {about_size(size)}" for name, size in program.bytes_by_device().items() if size]
     waste = sum(r.waste for r in program.resources if r.kind in ("allocation", "device", "region"))
     padding = f", {about_size(waste)} of it padding" if waste else ""

@@ -1,4 +1,4 @@
-"""Programs, layouts and what became of them as JSON for programs."""
+"""Programs, layouts and results as JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _VISIBILITY = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVI
 
 
 def step_json(step: Step) -> dict[str, Any]:
-    """One step: the call, the name, its own fields, and where the plan asks for it."""
+    """One step: the call, the name, its fields, and its place in the plan."""
     own = {name: _as_json(getattr(step, name)) for name in _own_fields(type(step))}  # type: ignore[arg-type]  # a class has a hash
     origin = None if step.origin is None else str(step.origin)
     return {"call": step.call, "name": step.name, "describe": step.describe(), "origin": origin, **own}
@@ -36,7 +36,7 @@ def _own_fields(kind: Any) -> tuple[str, ...]:
 
 
 def _as_json(value: Any) -> Any:
-    """A field's value as JSON has it; bytes in hexadecimal, places in the plan left out."""
+    """A field's value for JSON: bytes in hexadecimal, without places in the plan."""
     if isinstance(value, (int, str)):
         return value
     if isinstance(value, bytes):
@@ -88,7 +88,7 @@ def resource_json(resource: Resource) -> dict[str, Any]:
 
 
 def program_json(program: Program) -> dict[str, Any]:
-    """For strict_json.pieces: the lists are made as they are written, and once."""
+    """A program for strict_json.pieces: lists are iterators, which are consumed while they are written."""
     return {
         "format_version": FORMAT_VERSION,
         **_identity(program),
@@ -110,7 +110,7 @@ def ranks_json(programs: Sequence[Program]) -> dict[str, Any]:
 
 
 def _identity(program: Program) -> dict[str, Any]:
-    """Which plan it is of, for which machine."""
+    """The plan and machine of a program."""
     keys = ("digest", "machine", "devices", "selectors")
     return {"plan": program.name} | {key: getattr(program, key) for key in keys}
 
@@ -173,5 +173,5 @@ def undone_json(undone: Undone) -> dict[str, Any]:
 
 
 def visibility() -> dict[str, str]:
-    """The variables that choose which devices a process sees, as far as they are set."""
+    """The visibility variables that are set."""
     return {name: os.environ[name] for name in _VISIBILITY if name in os.environ}

@@ -1,9 +1,9 @@
 """JSON Schema 2020-12 of plans and machine profiles, for editors and for checks outside hipplan.
 
-It describes a document as written: with vars, $(...), each and include. What a schema cannot say stays hipplan's:
-names that refer to something, arithmetic (overlaps, ranges, sizes that are whole numbers of bytes), keys that go
-together. So whatever hipplan accepts the schema accepts, and not the other way round; a test holds both to it.
-One exception: what `each` repeats no time at all hipplan never looks at.
+It describes a document as written: with vars, $(...), each and include. A schema cannot express references to names,
+arithmetic (overlaps, ranges, sizes that are whole numbers of bytes) and combinations of keys: only hipplan checks
+those. So the schema accepts everything that hipplan accepts, but not the other way round; a test checks that. One
+exception: hipplan does not check objects that `each` repeats zero times.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _described(root: type[BaseModel], models: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_expressions(field: dict[str, Any]) -> dict[str, Any]:
-    """A field as written: a value, or an expression that becomes one. Names of things may hold expressions too."""
+    """A field as written: a value, or an expression for one. Names of objects may contain expressions too."""
     if "const" in field and field["type"] != "string":
         return field  # the version
     described: dict[str, Any] = {key: field[key] for key in ("description", "default") if key in field}
@@ -101,7 +101,7 @@ def _as_written(schema: dict[str, Any]) -> dict[str, Any]:
             branches = [_as_written(branch) for branch in schema[union]]
             branches = [flat for branch in branches for flat in branch.get("anyOf", [branch])]
             kept = [branch for i, branch in enumerate(branches) if branch not in branches[:i]]
-            return {"anyOf": kept}  # they need not exclude each other: a kind may be an expression
+            return {"anyOf": kept}  # not oneOf: a kind may be an expression, so several may match
     if schema.get("type") == "array":
         return {**schema, "items": _as_written(schema["items"])}
     if schema.get("type") == "object":

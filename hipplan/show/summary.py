@@ -1,4 +1,4 @@
-"""Previews that stay readable: rows that are alike become one, and how full each device gets is a bar."""
+"""Short previews: similar rows become one, and a bar shows how full each device gets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def named(rows: Iterable[_Row], part: str, name_of: Callable[[_Row], str]) -> li
 
 
 def device_bars(program: Program) -> Table:
-    """How full each device of the plan gets, as far as its size is known: what is in use already, and the plan."""
+    """A bar for each device of known size: memory in use already, and memory of the plan."""
     bars = Table.grid(padding=(0, 2))
     there = program.measured.devices if program.measured else []
     for name, size in program.bytes_by_device().items():
@@ -42,7 +42,7 @@ def device_bars(program: Program) -> Table:
         if RANK_SIGN in name or known is None or not known.memory:
             continue
         used = size + known.in_use + program.beside.get(name, 0)
-        seen = max(used, known.memory / (2 * _BAR_WIDTH)) if used else 0  # half a sign at least
+        seen = max(used, known.memory / (2 * _BAR_WIDTH)) if used else 0  # at least half a character
         bar = ProgressBar(total=known.memory, completed=seen, width=_BAR_WIDTH, complete_style="default")
         in_use = f", {about_size(used - size)} of it in use already" if used > size else ""
         bars.add_row(name, bar, f"{_percent(used, known.memory)}  {_short(used)} of {_short(known.memory)}{in_use}")
@@ -57,7 +57,7 @@ def steps_summary(steps: Iterable[Step]) -> str:
 
 
 def resources_summary(resources: Sequence[Resource]) -> str:
-    """A line for each region and reservation with what is in it, and one for other things that are alike."""
+    """A line for each region and reservation with its contents, and one for each group of similar other objects."""
     inside = Counter((resource.kind, resource.inside) for resource in resources)
     parts = {resource.memory for resource in resources if resource.kind == "mapping" and "#" in resource.memory}
     shown = [resource for resource in resources if not resource.inside and resource.name not in parts]
@@ -73,7 +73,7 @@ def resources_summary(resources: Sequence[Resource]) -> str:
 
 
 def outline(resources: Sequence[Resource]) -> Sequence[Resource]:
-    """Of very many those alone that nothing else holds, and no more of them than fit a screen."""
+    """A few resources for a screen: of very many only those that are in no other."""
     if len(resources) <= ROWS_MAX:
         return resources
     parts = {resource.memory for resource in resources if resource.kind == "mapping" and "#" in resource.memory}
@@ -104,14 +104,14 @@ def _summed(
 
 
 def changes_summary(lines: Iterable[Line]) -> str:
-    """A line for each kind of thing that comes, changes or goes."""
+    """A line for each kind of object that is added, changed or removed."""
     groups = _grouped(lines, lambda line: (line.sign, line.kind))
     rows = [(sign, str(len(some)), kind, _names([line.name for line in some])) for (sign, kind), some in groups]
     return fitted_table(("", ">count", "kind", "names"), rows)
 
 
 def tensors_table(resources: Iterable[Resource]) -> str:
-    """Where each tensor lies, and what it is."""
+    """The place, type and shape of each tensor."""
     columns = ("tensor", ">offset", "dtype", "shape", ">bytes", "device")
     rows = []
     for resource in resources:
@@ -125,12 +125,12 @@ def tensors_table(resources: Iterable[Resource]) -> str:
 
 
 def left_out(rows: int) -> str:
-    """What to say below a summary."""
+    """The line below a summary."""
     return f"{counted(rows, 'row')} summed up; --all shows each, --grep NAME those with a name"
 
 
 def _grouped(rows: Iterable[_Row], key: Callable[[_Row], tuple[str, ...]]) -> list[tuple[tuple[str, ...], list[_Row]]]:
-    """In the order in which each group begins."""
+    """(key, rows) of each group, in the order of first appearance."""
     groups: dict[tuple[str, ...], list[_Row]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
@@ -138,12 +138,12 @@ def _grouped(rows: Iterable[_Row], key: Callable[[_Row], tuple[str, ...]]) -> li
 
 
 def _family(name: str) -> str:
-    """Names that differ in numbers alone have one."""
+    """A name without its numbers: the same for names that differ only in numbers."""
     return _NUMBERS.sub("*", name)
 
 
 def _names(names: Iterable[str]) -> str:
-    """The families of names, the first few of them."""
+    """The first few families of names, as text."""
     families: dict[str, set[str]] = {}
     for name in names:
         whole = name.partition("#")[0].partition("[")[0]

@@ -17,7 +17,7 @@ from hipplan.show.colours import wanted
 
 _GAP = "  "
 _NARROW, _WIDE = 12, 200
-"""No column is folded to less; and no cell but a longer one itself is as long as that."""
+"""No column is folded to less than _NARROW; without a width, no cell is padded to more than _WIDE."""
 
 
 class _Console(Console):
@@ -32,13 +32,13 @@ def console() -> Console:
     system: Literal["auto"] | None = "auto" if wanted(sys.stdout) else None
     return _Console(
         width=width, color_system=system, highlight=False, markup=False, emoji=False
-    )  # names are only names
+    )  # names are not markup
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> str:
-    """The rows under their titles. A column whose title begins with > is ragged left and never folded.
+    """The rows under their titles. A column whose title begins with > is aligned right and never folded.
 
-    width: of the terminal; None: as wide as it gets. Where the table would be wider, its widest columns are folded.
+    width: of the terminal; None: unlimited. If the table is wider, its widest columns are folded.
     """
     titles = [title.removeprefix(">") for title in columns]
     right = [title.startswith(">") for title in columns]
@@ -49,7 +49,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | No
     folded = room is not None and sum(widths) > room and _narrow(widths, titles, right, room)
     forms = [f"{{:{'>' if ragged else '<'}{w}}}" for ragged, w in zip(right, widths, strict=True)]
     if not right[-1]:
-        forms[-1] = "{}"  # or one long cell makes every line as long
+        forms[-1] = "{}"  # not padded, or one long cell would make every line as long
     form = _GAP.join(forms)
     line = _line_of(sys.stdout.encoding)
     rule = _GAP.join(line * w for w in widths)
@@ -60,7 +60,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | No
 
 
 def _line_of(encoding: str | None) -> str:
-    """What a rule is drawn with: - where standard output has no lines."""
+    """The character of rules: - if the encoding has no box characters."""
     line = "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
     try:
         line.encode(encoding or "utf-8")
@@ -70,7 +70,7 @@ def _line_of(encoding: str | None) -> str:
 
 
 def _narrow(widths: list[int], titles: Sequence[str], right: Sequence[bool], room: int) -> bool:
-    """Takes from the widest columns until all fit, as far as that is possible; whether any was narrowed."""
+    """Narrow the widest columns until all fit, if possible. Returns whether any was narrowed."""
     least = [
         w if ragged else min(w, max(len(title), _NARROW))
         for w, title, ragged in zip(widths, titles, right, strict=True)
@@ -93,5 +93,5 @@ def _folded(row: Sequence[str], widths: Sequence[int]) -> list[tuple[str, ...]]:
 
 
 def fitted_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """As tables.table(), no wider than the terminal."""
+    """table() with the terminal's width."""
     return table(columns, rows, console().width if sys.stdout.isatty() else None)

@@ -1,8 +1,8 @@
 """The nouns of a plan, as pydantic models. Their docstrings are the manual: docs/plan-reference.md comes
 from them.
 
-Their files do without `from __future__ import annotations`: pydantic would have to compile each annotation from its
-text, at each start.
+These files do not use `from __future__ import annotations`: pydantic would have to compile each annotation from its
+text at each start.
 """
 
 from hipplan.language.model.base import PlanModel

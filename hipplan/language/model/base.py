@@ -1,4 +1,4 @@
-"""What every model shares: strictness, and the scalar types of a plan."""
+"""The base class of all models, and the scalar types of a plan."""
 
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -25,7 +25,7 @@ def refuse(code: str, message: str, *, at: str = "", why: str = "", hint: str = 
 
 
 def written(model: PlanModel, keys: tuple[str, ...], what: str) -> list[str]:
-    """Those of the keys that say something, one at most. Refuses two (HP107). what: what each of them says."""
+    """Which of the keys are set. Two are an error (HP107). what: the common meaning of the keys, for the message."""
     set_keys = [key for key in keys if getattr(model, key) is not None and getattr(model, key) is not False]
     if len(set_keys) > 1:
         raise refuse("HP107", f"{set_keys[0]} and {set_keys[1]} both {what}", at=set_keys[1], hint="keep one")
@@ -33,7 +33,7 @@ def written(model: PlanModel, keys: tuple[str, ...], what: str) -> list[str]:
 
 
 def _within_steps(value: Any, info: ValidationInfo) -> Any:
-    """Before pydantic checks the items: it keeps more than a kilobyte of each that is wrong."""
+    """Check the length before pydantic checks the items: it keeps more than a kilobyte for each wrong one."""
     try:
         Budget().take("steps", len(value) if isinstance(value, list) else 0, f"'{info.field_name}'")
     except PlanError as past:
@@ -44,7 +44,7 @@ def _within_steps(value: Any, info: ValidationInfo) -> Any:
 
 Item = TypeVar("Item")
 Steps = Annotated[list[Item], BeforeValidator(_within_steps), Field(json_schema_extra={"maxItems": LIMITS["steps"]})]
-"""A list of what becomes driver calls: no more than a document may have."""
+"""A list of things that become driver calls: at most as many as a document may have."""
 
 
 def _size(value: Any, more: str = "") -> int:

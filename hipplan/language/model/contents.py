@@ -1,4 +1,4 @@
-"""Contents: what memory holds once the plan is applied."""
+"""Contents: the bytes that memory gets when the plan is applied."""
 
 import re
 from collections.abc import Iterator
@@ -114,10 +114,10 @@ class Content(PlanModel):
         return self
 
     def _for_other_files(self) -> Iterator[tuple[str, str]]:
-        """Keys that this kind of file has no use for, and which has."""
+        """(key, kind of file that it is for) of keys that this kind of file does not use."""
         if self.file is None:
             return
-        from hipplan.files.tensorfiles import is_safetensors  # most plans name no file, and start sooner without
+        from hipplan.files.tensorfiles import is_safetensors  # slow, and rarely needed
 
         tensors = is_safetensors(self.file)
         arrays = tensors or self.file.endswith(".npy")

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 @cache
 def field_docs(model: type[BaseModel]) -> dict[str, str]:
-    """Field -> the text that stands below it in its class, or in the class it inherits it from."""
+    """Field -> the docstring below it, in its class or in a base class."""
     docs: dict[str, str] = {}
     for owner in reversed(model.__mro__):
         if issubclass(owner, BaseModel) and owner is not BaseModel:

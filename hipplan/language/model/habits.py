@@ -1,4 +1,4 @@
-"""Keys and values of other tools, and their names in a plan. Only messages use it."""
+"""Keys and values of other tools -> their names in a plan. Used only for hints in messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which keys may stand where in a document: what "did you mean" chooses from, and the order in which fmt writes."""
+"""Which keys are allowed where in a document: for "did you mean", and for the order in which fmt writes them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Path = tuple[Hashable, ...]
 
 
 def _flat(annotation: Any) -> list[Any]:
-    """The branches of a union, and what Annotated wraps."""
+    """The types in a union, without Annotated."""
     origin = get_origin(annotation)
     if origin is None or origin in (dict, list):
         return [annotation]
@@ -20,14 +20,14 @@ def _flat(annotation: Any) -> list[Any]:
 
 
 class Place:
-    """A kind of place, such as that of any tensor. What lies below it is found once, however often it is asked for."""
+    """A kind of place in a document, such as that of any tensor. Places below it are computed once."""
 
     def __init__(self, annotation: Any) -> None:
         branches = _flat(annotation)
         self.models: Sequence[type[BaseModel]] = [
             part for part in branches if isinstance(part, type) and issubclass(part, BaseModel)
         ]
-        """Those that may stand there."""
+        """The models that may be there."""
         self.chosen = any(map(kinds_of, self.models))
         """Whether the key `kind` chooses the model."""
         entries = [get_args(part)[-1] for part in branches if get_origin(part) in (dict, list)]
@@ -58,17 +58,17 @@ def kinds_of(model: type[BaseModel]) -> tuple[Any, ...]:
 
 
 _NOWHERE = Place(None)
-"""Below a key that no model has, and below names: what stands there is the plan's own."""
+"""The place below an unknown key and below names: keys there are the plan's own."""
 
 
 @cache
 def place_of(model: type[BaseModel]) -> Place:
-    """That of a whole document."""
+    """The place of a whole document."""
     return Place(model)
 
 
 def place_at(model: type[BaseModel], path: Path) -> Place:
-    """That of a path in a document."""
+    """The place of a path in a document."""
     place = place_of(model)
     for step in path:
         place = place.below(step)

@@ -1,4 +1,4 @@
-"""Plans for several ranks: who makes an object, and who else maps its memory."""
+"""Plans for several ranks: which rank makes an object, and which others map its memory."""
 
 from typing import Annotated, Any, Literal
 
@@ -25,7 +25,7 @@ OfRank = Annotated[
     BeforeValidator(_of_rank),
     WithJsonSchema({"anyOf": [{"const": FIRST_OF_NODE, "type": "string"}, _NUMBER]}),
 ]
-"""Who makes an object: a rank by its number, or the first rank of each node."""
+"""Which rank makes an object: a rank by its number, or the first rank of each node."""
 
 
 class Ranks(PlanModel):

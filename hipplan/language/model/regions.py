@@ -18,7 +18,7 @@ OTHERS = "others"
 """In the access of a region: its devices but the owner."""
 
 TENSOR_ALIGNMENT = 256
-"""What every tensor's offset is a multiple of unless it says more: what hipMalloc and cudaMalloc promise."""
+"""The default alignment of a tensor's offset: hipMalloc and cudaMalloc guarantee as much."""
 
 
 def _dtype(value: object) -> object:
@@ -68,12 +68,12 @@ class Tensor(PlanModel):
 
     @property
     def step(self) -> int:
-        """What its offset is a multiple of."""
+        """The alignment of its offset."""
         return max(self.alignment or 0, TENSOR_ALIGNMENT)
 
     @property
     def bytes_least(self) -> int:
-        """Its bytes; of one row where a dimension is -1."""
+        """Its bytes; if a dimension is -1, those of one row."""
         return abs(prod(self.shape)) * BY_NAME[self.dtype].size
 
     @model_validator(mode="after")
@@ -235,7 +235,7 @@ class Region(PlanModel):
             raise refuse("HP107", "a sealed region cannot be mapped for writing", at="map", hint=hint)
 
     def _owners(self) -> None:
-        """Words for devices that hold parts, where there are parts."""
+        """Check that `owner` and `others` are used only in regions over several devices."""
         words = [word for word in (OWNER, OTHERS) if word in (self.access or {})]
         if words and self.devices is None:
             hint = f"name the device: access: {{{self.device or 'gpu.0'}: rw}}"
@@ -245,14 +245,14 @@ class Region(PlanModel):
             raise refuse("HP107", "'others' leaves out the owner's own access", at="access", hint=hint)
 
     def _fair_chunk(self) -> int:
-        """Bytes of a chunk with which each device gets some of what is mapped: a power of two, 2MiB to 1GiB."""
+        """A chunk size with which each device gets a share of the mapped bytes: a power of two, 2MiB to 1GiB."""
         bytes_ = self.size if self.size != "auto" else sum(tensor.bytes_least for tensor in self.tensors.values())
         patterns = any(name.endswith(".*") for name in self.devices or ())
         share = bytes_ // (8 if patterns else max(1, len(self.devices or ())))
         return min(max(1 << max(0, share.bit_length() - 1), 2 << 20), 1 << 30)
 
     def _open_tensors(self) -> None:
-        """-1 is for the last tensor, or the last one of a device's part, and needs a size to take the rest of."""
+        """Check that -1 is used only in the last tensor, or the last of a device's part, and that the size is given."""
         placed = [tensor.device is not None for tensor in self.tensors.values()]
         if self.size == "auto" and any(placed) and not all(placed):
             hint = "write device: for all tensors or for none, or add size:"

@@ -1,6 +1,6 @@
 """Plan -> Objects: spreads counts and patterns, resolves names, checks the arithmetic of the plan alone.
 
-It goes on after a mistake, so that one run tells them all; what depends on something wrong is left out.
+It continues after an error, so that one run reports all of them; objects that depend on a wrong one are left out.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ def resolve(
     left_out: LeftOut = _NOTHING,
     rank: Rank = _ALONE,
 ) -> tuple[Objects, list[Diagnostic]]:
-    """The objects of a plan and everything that is wrong with it; where something is, the objects that are sound.
+    """(objects, errors) of a plan; with errors, only the sound objects.
 
-    `broken` are names (as noun:name) whose own definition is wrong already: references to them are not errors.
-    `left_out` are such definitions; only the names that they refer to are checked. rank: whose objects they are.
-    Raises PlanError (HP023) where it makes too many.
+    `broken` are names (as noun:name) whose definition is known to be wrong: references to them are not errors.
+    `left_out` are such definitions; only the names that they refer to are checked. rank: the rank to resolve for.
+    Raises PlanError (HP023) if there are too many objects.
     """
     names = Names(span, broken, budget)
     whole, plan = plan, part_of(plan, rank, names)
@@ -71,7 +71,7 @@ def resolve(
         for alike, path, spec in names.spread("buffers", plan.buffers)
         for name in alike
     }
-    made = {buffer.path: buffer for buffer in buffers.values()}  # of a counted one the first stands for all
+    made = {buffer.path: buffer for buffer in buffers.values()}  # one buffer for all that `count` makes
     for buffer in made.values():
         check_buffer(buffer, names, devices, streams)
     check_bindings(buffers, names)
@@ -95,7 +95,7 @@ def resolve(
 
 
 def _ask_for_steps(plan: Plan, peers: Sequence[ResolvedPeer], names: Names) -> None:
-    """For driver calls. Those of mappings were counted as they were spread; chunks follow from the machine too."""
+    """Count driver calls. Those of mappings are counted already; those of chunks depend on the machine."""
     names.ask("steps", len(peers), "peers", ("peers",))
     names.ask("steps", len(plan.reservations), "reservations", ("reservations",))
     for noun, things in (("allocations", plan.allocations), ("streams", plan.streams), ("buffers", plan.buffers)):

@@ -1,4 +1,4 @@
-"""What buffers refer to: devices, streams, ranges of themselves, and the caller's memory."""
+"""Checks the references of buffers: to devices, streams, ranges of themselves, and the caller's memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hipplan.units import format_size
 
 
 def check_buffer(buffer: ResolvedBuffer, names: Names, devices: Devices, streams: Mapping[str, ResolvedStream]) -> None:
-    """Advice, prefetches and attachment name what exists and stay inside the buffer."""
+    """Check that advice, prefetches and attachment name existing objects and stay inside the buffer."""
     spec = buffer.spec
     if not isinstance(spec, ManagedBuffer):
         return

@@ -1,4 +1,4 @@
-"""What contents refer to: buffers, regions, tensors and mappings, and nothing else."""
+"""Resolves contents, which may refer to buffers, regions, tensors and mappings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def resolve_contents(
     reservations: dict[str, ResolvedReservation],
     names: Names,
 ) -> tuple[ResolvedContent, ...]:
-    """In the order written."""
+    """The contents, in the order written."""
     if not plan.contents:
         return ()
     access = {mapping.name: mapping.access for some in reservations.values() for mapping in some.mappings}
@@ -39,13 +39,13 @@ def resolve_contents(
     whole = {mapping.name: some.path for some in reservations.values() for mapping in some.mappings}
     whole |= {f"{name}.{short}": region.path for name, region in regions.items() for short in region.spec.tensors}
     whole |= {name: region.path for name, region in regions.items()}
-    # Of what is wrong itself, who has which right may be what is wrong.
+    # An object with errors may have wrong rights, so these are not checked.
     access = {name: rights for name, rights in access.items() if whole[name] not in names.wrong}
     out = []
     for name, spec in plan.contents.items():
         path: Path = ("contents", name)
         if name not in dtypes and any(names.is_elsewhere(noun, name.partition("[")[0]) for noun in _HAVE_BYTES):
-            continue  # the rank that makes it fills it
+            continue  # only the rank that makes it fills it
         known = _known(name, path, dtypes, names, key=True)
         if spec.copy_of is not None and not _known(spec.copy_of, (*path, "copy_of"), dtypes, names):
             continue
@@ -55,7 +55,7 @@ def resolve_contents(
             if spec.copy_of == name:
                 names.report("HP213", f"'{name}' cannot be a copy of itself", (*path, "copy_of"), hint="name another")
             _check_reachable(spec.copy_of, "r", buffers, access, (*path, "copy_of"), names)
-            size, other = sizes.get(name, 0), sizes.get(spec.copy_of, 0)  # 0: the machine, or a file, decides it
+            size, other = sizes.get(name, 0), sizes.get(spec.copy_of, 0)  # 0: the machine or a file decides it
             if size and other and size != other:
                 summary = f"'{name}' has {format_size(size)}, '{spec.copy_of}' has {format_size(other)}"
                 names.report("HP421", summary, (*path, "copy_of"), hint="a copy needs the same number of bytes")
@@ -70,14 +70,14 @@ def resolve_contents(
 
 
 def _anywhere(region: ResolvedRegion) -> dict[str, str]:
-    """The most that each may do with some part of a region: the machine decides which bytes lie in which."""
+    """The largest right of each device on any part of a region: the machine decides which bytes are in which part."""
     own = {holder: region.own(holder) for holder in region.devices} if region.differs else {}
     more = {who: max(right, region.access.get(who, right), key=_RIGHTS.index) for who, right in own.items()}
     return region.access | more
 
 
 def _size(buffer: ResolvedBuffer) -> int:
-    """0: a file, or the caller, decides it."""
+    """The size of a buffer; 0: a file or the caller decides it."""
     fresh = buffer.spec.anonymous if isinstance(buffer.spec, RegisteredBuffer) else None
     return fresh.size if fresh else buffer.spec.size or 0
 

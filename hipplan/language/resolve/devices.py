@@ -1,4 +1,4 @@
-"""Devices by name: which there are, who is meant, who may access, who is whose peer."""
+"""Resolves names of devices, access and peer links."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DEFAULT_NAME = re.compile(r"gpu\.(0|[1-9][0-9]{0,3})")
 
 
 class Devices:
-    """The devices of one plan. more: names of devices in what the plan has left out."""
+    """The devices of one plan. more: names of devices in objects that were left out because of errors."""
 
     def __init__(self, plan: Plan, names: Names, more: Iterable[str] = ()) -> None:
         self.all: dict[str, ResolvedDevice] = {}
@@ -37,7 +37,7 @@ class Devices:
         self._first = next(iter(self.all), "gpu.0")
 
     def device(self, name: str | None, path: Path) -> str:
-        """The device of this name; the first one of the plan if none is said."""
+        """The device of this name; without a name, the first one of the plan."""
         if name is not None and name in self.all:
             return name
         if name == HOST:
@@ -52,12 +52,12 @@ class Devices:
         return HOST if name == HOST else self.device(name, path)
 
     def access(self, access: Access, path: Path) -> dict[str, str]:
-        """Patterns first, so that a device named by itself has the last word. What is written alike is one mapping."""
+        """Device -> right. A device's own name wins over patterns. Equal texts give the same dict."""
         written = tuple(access.items())
         if written in self._resolved:
             return self._resolved[written]
         resolved = self._access(access, path)
-        if path[:2] not in self._names.wrong:  # a name that does not exist is an error at each place
+        if path[:2] not in self._names.wrong:  # not cached with errors: an unknown name is an error at each place
             self._resolved[written] = resolved
         return resolved
 
@@ -140,7 +140,7 @@ class Devices:
                 )
 
     def _check_twins(self) -> None:
-        """Two names of one device, as far as the plan alone shows it. A machine shows the rest (HP310)."""
+        """Check for two names of one device, as far as the plan shows it. HP310 finds the rest on a machine."""
         first: dict[tuple[str, object], ResolvedDevice] = {}
         reported: set[Path] = set()
         for name, device in self.all.items():
@@ -160,7 +160,7 @@ class Devices:
             )
 
     def _default(self, spoken: Mapping[str | None, Path]) -> None:
-        """gpu.0 to the highest that is named. spoken: each name, and where the plan has it first."""
+        """Make the default devices: gpu.0 to the highest that is used. spoken: each name, and its first place."""
         selector = DeviceSelector()
         highest = max(_ordinals(spoken), default=0)
         last = spoken.get(f"gpu.{highest}", _DEVICES)
@@ -184,7 +184,7 @@ class Devices:
         )
 
     def _meant(self, name: str) -> str:
-        """For who names a device as PyTorch does, or by its number alone."""
+        """The hint for a name in PyTorch's form, or for a number alone."""
         if name == "cpu":
             return "the CPU is named host"
         if name in (OWNER, OTHERS):
@@ -201,7 +201,7 @@ class Devices:
 
 
 def _identity(device: ResolvedDevice) -> tuple[str, object]:
-    """The key of the plan that chooses a device, and what of its value decides."""
+    """(key that chooses the device, its value in normal form)."""
     selector = device.selector
     if selector.uuid:
         return "uuid", bare_uuid(selector.uuid)
@@ -219,7 +219,7 @@ def _ordinals(names: Iterable[str | None]) -> Iterator[int]:
 
 
 def _names_spoken_of(plan: Plan) -> Iterator[tuple[str | None, Path]]:
-    """Each name, and where it stands."""
+    """Each used name of a device, and its place."""
     for name, allocation in plan.allocations.items():
         yield allocation.device, ("allocations", name, "device")
     for name, stream in plan.streams.items():

@@ -1,4 +1,4 @@
-"""Mappings: patterns spread, places counted, overlaps and ends checked."""
+"""Resolves mappings: spreads patterns, computes offsets, checks overlaps and ends."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ class Mappings:
         self._families = families(allocations, names.budget)
 
     def of(self, name: str, reservation: Reservation, path: Path) -> tuple[ResolvedMapping, ...]:
-        """What a reservation maps, in order."""
+        """The mappings of a reservation, in order."""
         mappings = tuple(self._spread(name, reservation, path))
         # A pattern expands to many mappings, but its line is reported once.
         reported: set[Path] = set()
         if reservation.size is not None:
             self._check_end(name, reservation.size, mappings, reported)
-        if any(mapping.at is not None for mapping in reservation.mappings):  # what follows another overlaps nothing
+        if any(
+            mapping.at is not None for mapping in reservation.mappings
+        ):  # without `at`, mappings follow each other and cannot overlap
             self._check_overlaps(mappings, reported)
         return mappings
 
@@ -58,7 +60,7 @@ class Mappings:
                 end, at, number = start + size, None, number + 1
 
     def matching(self, name: str, path: Path) -> Sequence[str]:
-        """The allocations that a name, or a pattern such as kv.*, stands for."""
+        """The allocations that a name or a pattern such as kv.* means."""
         if name in self._allocations:
             return (name,)
         members = self._families.get(name.removesuffix(".*"), [])

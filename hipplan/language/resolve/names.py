@@ -1,4 +1,4 @@
-"""Names: counts spread, duplicates found, references explained. Collects what is wrong."""
+"""Names: spreads counts, finds duplicates, explains unknown references, collects diagnostics."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ T = TypeVar("T")
 
 
 class Names:
-    """The one namespace of a plan's things (devices have their own), and the diagnostics found so far."""
+    """The namespace of a plan's objects (devices have another), and the diagnostics found so far."""
 
     def __init__(self, span: SpanOf, broken: frozenset[str], budget: Budget) -> None:
         self.span = span
         self.found = Findings()
         self.budget = budget
         self.wrong: set[Path] = set()
-        """(noun, name) of what something is wrong with, found here."""
+        """(noun, name) of objects in which this run has found errors."""
         self.elsewhere: dict[Path, object] = {}
-        """(noun, name) of what other ranks make -> who."""
+        """(noun, name) of objects that other ranks make -> which rank."""
         self._broken = broken
         self._begins = tuple({section.partition("$(")[0] for section in broken if "$(" in section})
         self._taken: dict[str, Path] = {}
@@ -35,7 +35,7 @@ class Names:
     def spread(
         self, noun: str, things: Mapping[str, T], taken: dict[str, Path] | None = None
     ) -> Iterator[tuple[list[str], Path, T]]:
-        """Each thing with its concrete names: `kv` with a count of 2 is kv.0 and kv.1."""
+        """Each object with its concrete names: `kv` with a count of 2 is kv.0 and kv.1."""
         taken = self._taken if taken is None else taken
         for written, entry in things.items():
             path = (noun, written)
@@ -52,12 +52,12 @@ class Names:
             yield names, path, entry
 
     def take(self, name: str, path: Path) -> None:
-        """One more name that nothing else may have."""
+        """Register a name; reports a duplicate."""
         if self._taken.setdefault(name, path) is not path:
             self._twice(name, self._taken[name], path)
 
     def ask(self, kind: str, count: int, who: str, path: Path) -> None:
-        """For what is about to be made. Raises PlanError where it is too much."""
+        """Count objects that are about to be made. Raises PlanError if there are too many."""
         self.budget.take(kind, count, who, lambda: self.span(path))
 
     def missing(
@@ -72,9 +72,9 @@ class Names:
         hint: str = "",
         otherwise: Callable[[], str] = str,
     ) -> None:
-        """A reference to what does not exist, unless its definition has been called wrong already.
+        """Report a reference to an unknown name, unless the error in its definition is reported already.
 
-        known: the existing names; otherwise: a hint if none is near. Both only for the first errors.
+        known: the existing names; otherwise: a hint if none is similar. Both are called only for the first errors.
         """
         self.wrong.add(path[:2])
         if self.is_broken(noun, name) or self.found.enough():
@@ -89,11 +89,11 @@ class Names:
         self.report(code, f"there is no {noun[:-1]} '{name}'", path, key=key, hint=hint)
 
     def is_elsewhere(self, noun: str, name: str) -> bool:
-        """Whether other ranks make it, or what it is a part of."""
+        """Whether other ranks make this object, or the one that it is a part of."""
         return any((noun, part) in self.elsewhere for part in (name, *families_of(name))) if self.elsewhere else False
 
     def whose(self, noun: str, name: str, advice: str) -> str:
-        """The hint for a name that only other ranks have; empty for another one."""
+        """The hint for a name that only other ranks have; else empty."""
         name = name.removesuffix(".*")
         who = next(
             (self.elsewhere[noun, part] for part in (name, *families_of(name)) if (noun, part) in self.elsewhere), ""
@@ -101,18 +101,18 @@ class Names:
         return "" if who == "" else f"only rank {who} makes '{name}': {advice}"
 
     def is_broken(self, noun: str, name: str) -> bool:
-        """Whether a name may be that of something whose definition has been called wrong already."""
+        """Whether a name may belong to an object whose definition is wrong."""
         if not self._broken:
             return False
         if not self._broken.isdisjoint((noun, f"{noun}:")):  # all of them
             return True
         if any(f"{noun}:{part}" in self._broken for part in (name.removesuffix(".*"), *families_of(name))):
             return True
-        # A name with an expression in it stands for all that begin alike.
+        # A name with an expression in it stands for all names with the same beginning.
         return f"{noun}:{name}".startswith(self._begins)
 
     def report(self, code: str, summary: str, path: Path, *, key: bool = False, **more: str) -> None:
-        """One more diagnostic, at the value (or the key) of a path."""
+        """Add a diagnostic at the value (or the key) of a path."""
         self.wrong.add(path[:2])
         if not self.found.enough():
             self.found.add(Diagnostic(code, summary, self.span(path, key=key), **more))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What of a plan one rank makes, and whether the plan is for its group at all."""
+"""Selects the part of a plan that one rank makes, and checks that the plan fits the group."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MADE = ("allocations", "reservations", "streams", "buffers", "regions")
 
 
 def part_of(plan: Plan, rank: Rank, names: Names) -> Plan:
-    """The plan without what other ranks make; `names` knows that it is theirs."""
+    """The plan without objects of other ranks, which are noted in `names`."""
     _check_group(plan, rank, names)
     by_rank: dict[str, dict[str, Any]] = {}
     for noun in _MADE:

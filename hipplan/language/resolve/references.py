@@ -33,11 +33,11 @@ _ALLOCATIONS: list[Path] = [("reservations", "*", "mappings", "*", "allocation")
 _STREAMS: list[Path] = [("buffers", "*", "prefetch", "*", "stream"), ("buffers", "*", "attach_to", "stream")]
 
 LeftOut = Mapping[Path, Any]
-"""What is left out of a document because something in it is wrong: (noun, name) and its data as written."""
+"""Objects that were left out because of an error: (noun, name) -> data as written."""
 
 
 def devices_named(left_out: LeftOut) -> Iterator[str]:
-    """Every name of a device that it has."""
+    """Every name of a device in the left-out objects."""
     for _, name in _texts(left_out, [*_DEVICES, *_LOCATIONS]):
         yield name
     for _, several in _found(left_out, _FAMILIES):
@@ -47,7 +47,7 @@ def devices_named(left_out: LeftOut) -> Iterator[str]:
 def check_references(
     left_out: LeftOut, names: Names, devices: Devices, mappings: Mappings, streams: Collection[str]
 ) -> None:
-    """HP201, HP202 and HP203 in what is left out."""
+    """HP201, HP202 and HP203 in the left-out objects."""
     for path, name in _texts(left_out, _DEVICES):
         devices.device(name, path)
     for path, name in _texts(left_out, _LOCATIONS):
@@ -77,7 +77,7 @@ def _texts(left_out: LeftOut, patterns: list[Path]) -> Iterator[tuple[Path, str]
 
 
 def _found(left_out: LeftOut, patterns: list[Path]) -> Iterator[tuple[Path, Any]]:
-    """What stands where the patterns say, with its path; * is every key of a mapping and every item of a list."""
+    """(path, value) of everything that matches the patterns; * is every key of a mapping and every item of a list."""
     for path, data in left_out.items():
         for pattern in patterns:
             if pattern[0] == path[0]:

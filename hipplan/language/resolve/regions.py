@@ -1,5 +1,4 @@
-"""Regions: devices and access resolved, tensors' names taken, sizes checked as far as the plan alone determines
-them."""
+"""Resolves regions: devices, access, names of tensors, and sizes as far as the plan alone determines them."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ def resolve_region(name: str, spec: Region, path: Path, names: Names, devices: D
 
 
 def _access(spec: Region, holders: tuple[str, ...], path: Path, devices: Devices) -> dict[str, str]:
-    """Who may use memory of the region that another device holds."""
+    """Device -> right on memory of the region that another device holds."""
     if spec.access is None:
         return dict.fromkeys(holders, "rw")
     named = {name: right for name, right in spec.access.items() if name not in (OWNER, OTHERS)}
@@ -48,7 +47,7 @@ def _access(spec: Region, holders: tuple[str, ...], path: Path, devices: Devices
 
 
 def _check_room(region: str, spec: Region, path: Path, names: Names) -> None:
-    """HP212: more than the size that is written. A machine may round it up, but not every one does."""
+    """HP212: tensors need more than the written size. Some machines round the size up, but not all."""
     end = 0
     for short, tensor in spec.tensors.items():
         start = round_up(end, tensor.step)

@@ -1,4 +1,4 @@
-"""Warnings about objects that a plan makes but does not use. They stop nothing."""
+"""Warnings about objects that a plan makes but does not use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def warn_of_unused(objects: Objects, plan: Plan, names: Names) -> None:
     reported: set[Path] = set()
 
     def warn(code: str, summary: str, path: Path, why: str, hint: str) -> None:
-        if path not in reported:  # a counted thing is one line of the plan
+        if path not in reported:  # all objects of one `count` are one line of the plan
             reported.add(path)
             span = names.span(path, key=True)
             names.found.add(Diagnostic(code, summary, span, why=why, hint=hint, severity="warning"))
@@ -38,7 +38,9 @@ def warn_of_unused(objects: Objects, plan: Plan, names: Names) -> None:
             why = "an allocation has no address until a reservation maps it"
             warn("HP251", f"nothing maps '{name}'", allocation.path, why, "map it, or remove it")
     reached = {b.device for b in objects.buffers.values() if isinstance(b.spec, DeviceBuffer)}
-    for link in objects.peers if plan.peers != "all" else ():  # `all` is said to be on the safe side
+    for link in (
+        objects.peers if plan.peers != "all" else ()
+    ):  # `all` is often written as a precaution, so unused links are not reported
         if link.peer not in reached:
             why = "peer links are for buffers of kind device; mappings use access"
             warn("HP252", f"no buffer on '{link.peer}' for a peer to reach", link.path, why, "remove the link")
@@ -58,7 +60,7 @@ def warn_of_unused(objects: Objects, plan: Plan, names: Names) -> None:
 
 
 def _rights_of_attached(range_: ResolvedRegion | ResolvedReservation) -> set[str]:
-    """The rights of devices to what attached processes may write."""
+    """The rights of devices on memory that attached processes may write."""
     if isinstance(range_, ResolvedRegion):
         rights = {*range_.access.values(), *map(range_.own, range_.devices)}
         return rights if range_.spec.attached == "rw" else set()
@@ -71,7 +73,7 @@ def _rights_of_attached(range_: ResolvedRegion | ResolvedReservation) -> set[str
 
 
 def _filled(objects: Objects) -> Iterator[str]:
-    """Regions and reservations that contents write; imported memory was filled by who made it."""
+    """Regions and reservations that contents write, or whose memory is imported: its maker has filled it."""
     tensors = {f"{name}.{short}": name for name, region in objects.regions.items() for short in region.spec.tensors}
     for content in objects.contents:
         yield tensors.get(content.name, content.name.partition("[")[0])

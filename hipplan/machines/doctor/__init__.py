@@ -1,5 +1,5 @@
-"""What a user should know of a machine before the first apply.
+"""Examines a machine before the first apply.
 
-In: files of the kernel, the environment, libraries on disk, and what a driver answers in a process of its own. Out: a
-Report: facts, and findings, each with what to do about it. Nothing here loads a driver into the process that asks.
+In: files of the kernel, the environment, libraries on disk, and the answers of a driver in a process of its own. Out:
+a Report with facts and findings, each with what to do about it. No driver is loaded into the calling process.
 """

@@ -1,4 +1,4 @@
-"""Asks a driver in a process of its own, so that the doctor neither hangs nor dies with it, nor loads it twice."""
+"""Queries a driver in a process of its own: the doctor neither hangs nor crashes with it, nor loads it twice."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _MOST_BYTES = 2**22
 
 
 class Answer(NamedTuple):
-    """What came of asking one runtime."""
+    """The result of querying one runtime."""
 
     machine: Machine | None = None
     runtime: Mapping[str, str] = {}
     """Its library and versions."""
     summary: str = ""
-    """Why there is no machine."""
+    """If there is no machine: the reason."""
     why: str = ""
     hint: str = ""
     is_broken: bool = False
-    """It did not even answer."""
+    """The runtime crashed or did not answer."""
 
 
 def ask(kind: str, timeout_s: float = TIMEOUT_S, environ: Mapping[str, str] | None = None) -> Answer:
-    """amd or cuda."""
+    """Query a runtime. kind: amd or cuda."""
     command = [sys.executable, "-m", "hipplan.machines.doctor.asked", kind]
     package = str(Path(__file__).parents[3])
     given = dict(os.environ if environ is None else environ)
@@ -53,7 +53,7 @@ def ask(kind: str, timeout_s: float = TIMEOUT_S, environ: Mapping[str, str] | No
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """A process that waits inside of a driver may not even end when it is killed: it is left alone then."""
+    """Kill the child. A process that hangs inside a driver may survive that: it is then left alone."""
     if child.poll() is None:
         child.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):

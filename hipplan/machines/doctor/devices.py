@@ -1,4 +1,4 @@
-"""What a driver said of its devices, and what that means for plans."""
+"""Findings about the devices that a driver reported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hipplan.machines.machine import Machine
 
 _HIDING = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 _FEW = 6
-"""Pairs that are named."""
+"""At most so many pairs are named."""
 
 
 def examined(place: Place, machine: Machine) -> Iterator[Finding]:
@@ -90,7 +90,7 @@ def _nodes_of_this_process(place: Place) -> set[int]:
 
 
 def _processors(text: str) -> set[int]:
-    """Of a list such as 0-3,8."""
+    """The numbers in a list such as 0-3,8."""
     numbers: set[int] = set()
     for part in text.split(","):
         first, _, last = part.partition("-")
@@ -109,7 +109,7 @@ def _hidden(place: Place, machine: Machine) -> Iterator[Finding]:
 
 
 def _simds(place: Place, node: str) -> int:
-    """Of a GPU; 0 for a processor."""
+    """The SIMDs of a GPU; 0 for a processor."""
     text = place.text(f"/sys/class/kfd/kfd/topology/nodes/{node}/properties")
     simds = next((line.split()[1:] for line in text.splitlines() if line.startswith("simd_count ")), [])
     return int(simds[0]) if simds and simds[0].isdecimal() else 0

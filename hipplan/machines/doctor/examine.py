@@ -1,4 +1,4 @@
-"""All of the doctor's examination, as one Report."""
+"""The whole examination of a machine, as a Report."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ def examine(
     only: str | None = None,
     packages: Mapping[str, str] | None = None,
 ) -> Report:
-    """only: amd or cuda, which has to work then. asked, packages: how to ask a driver, and folders of packages that
-    bring libraries; for tests."""
+    """Examine the machine.
+
+    only: amd or cuda; it is an error if that does not work. asked, packages: how to query a driver, and the folders of
+    packages with libraries; tests replace them.
+    """
     place = place or Place.here()
     copies_found = libraries.copies(place, packages)
     findings = [*system.examined(place), *libraries.examined(place, copies_found), *variables.examined(place)]
@@ -70,7 +73,7 @@ _PURE = Finding(
 
 
 def _is_there(place: Place, family: str, copies: list[Copy]) -> bool:
-    """Whether asking makes sense: a library, or the kernel's driver."""
+    """Whether a query makes sense: there is a library or the kernel's driver."""
     return any(copy.family == family for copy in copies) or system.has_driver(place, family)
 
 

@@ -1,4 +1,4 @@
-"""Every copy of a driver's library that this process could load. Looked at as files; none is loaded."""
+"""Finds every copy of a driver's library that this process could load. Reads the files, loads none."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ _USUAL = ("/lib64", "/usr/lib64", "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linu
           "/usr/lib/aarch64-linux-gnu", "/usr/lib/wsl/lib", "/usr/lib", "/usr/local/lib",
           "/usr/local/nvidia/lib64")  # fmt: skip
 _MOST = 64
-"""Copies that are listed."""
+"""At most so many copies are listed."""
 
 
 class Copy(NamedTuple):
-    """One library on disk, whatever links lead to it."""
+    """One library on disk; several links may lead to it."""
 
     family: str
     path: str
-    """Without links."""
+    """The path with links resolved."""
     found_as: str
-    """The first way to it."""
+    """The first path at which it was found."""
     version: str
-    """As the file's name has it; empty where it has none."""
+    """The version in the file's name, or empty."""
     is_loadable: bool
-    """Whether it is whole, and for this machine's processor."""
+    """Whether the file is complete and for this machine's processor."""
 
 
 def copies(place: Place, folders: Mapping[str, str] | None = None) -> list[Copy]:
-    """In the order in which hipplan, and the dynamic linker, look. folders: of packages; for tests."""
+    """The copies, in the order in which hipplan and the dynamic linker search. folders: of packages, for tests."""
     by_path: dict[str, Copy] = {}
     for folder in _folders(place, folders):
         for family, name in _NAMES.items():
@@ -85,7 +85,7 @@ def _folders(place: Place, packages: Mapping[str, str] | None) -> Iterator[Path]
 
 
 def _files(folder: Path, name: str) -> list[Path]:
-    """The library's files and links there; the shortest name, which the linker opens, first."""
+    """The library's files and links in a folder. The shortest name, which the linker opens, comes first."""
     try:
         paths = [path for path in folder.glob(f"{name}*") if re.fullmatch(r"\.so(\.\d+)*", path.name[len(name) - 3 :])]
         return sorted((path for path in paths if path.exists()), key=lambda path: len(path.name))
@@ -111,7 +111,9 @@ def _is_loadable(path: str) -> bool:
             segments = file.read(entry * count)
         for at in range(0, entry * count, entry):
             _, _, offset, _, _, bytes_in_file = _SEGMENT.unpack_from(segments, at)
-            if offset + bytes_in_file > size:  # the linker maps it all the same, and the process ends by SIGBUS
+            if (
+                offset + bytes_in_file > size
+            ):  # the linker would map the file anyway, and the process would end by SIGBUS
                 return False
     except (OSError, ValueError, struct.error):
         return False

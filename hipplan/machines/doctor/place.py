@@ -1,4 +1,4 @@
-"""Where the doctor looks: the kernel's files, the environment, the limits of a process."""
+"""The sources of the doctor's facts: the kernel's files, the environment, the limits of a process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MOST_BYTES = 2**20
-"""Of a file that is read: the kernel's are short."""
+"""At most so many bytes are read from a file: the kernel's are short."""
 
 _LIMITS = {
     "open_files": resource.RLIMIT_NOFILE,
@@ -40,7 +40,7 @@ class Place:
         return self.root / path.lstrip("/")
 
     def text(self, path: str) -> str:
-        """Of a file of the kernel's, without the blanks around it; empty where it cannot be read."""
+        """The stripped text of a file of the kernel; empty if it cannot be read."""
         try:
             with self.path(path).open("rb") as file:
                 return file.read(MOST_BYTES).decode(errors="replace").strip()
@@ -54,7 +54,7 @@ class Place:
             return None
 
     def found(self, folder: str, pattern: str) -> list[Path]:
-        """Files by a pattern, in order."""
+        """The files that match a pattern, sorted."""
         try:
             return sorted(self.path(folder).glob(pattern))
         except OSError:

@@ -1,4 +1,4 @@
-"""Defects of known releases that a plan may meet, and what hipplan makes of them."""
+"""Defects of known releases that may affect a plan, and how hipplan avoids them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class _Defect(NamedTuple):
     first: tuple[int, ...]
     """The first release that has it."""
     behind: tuple[int, ...]
-    """The first later one that has not."""
+    """The first later release without it."""
     level: Level
     summary: str
     do: str
@@ -56,7 +56,7 @@ AMD = (
 
 
 def examined(family: str, version: tuple[int, ...]) -> Iterator[Finding]:
-    """What the version of a runtime is known for."""
+    """A finding for each known defect of this version."""
     if family != "amd":
         return
     release = ".".join(map(str, version[:2]))

@@ -1,4 +1,4 @@
-"""What the doctor found."""
+"""The doctor's report: findings and facts."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, Literal
 
 Level = Literal["error", "warning", "note"]
 LEVELS: tuple[Level, ...] = ("error", "warning", "note")
-"""error: plans cannot be applied, or not on a device that is there. warning: something does less, or other, than one
-would think. note: good to know."""
+"""error: plans cannot be applied, or not on all devices. warning: something does less than expected, or something else.
+note: good to know."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to know."""
+    """One finding."""
 
     level: Level
     topic: str
@@ -27,7 +27,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """All of it. facts: by topic, plain data."""
+    """The whole report. facts: plain data by topic."""
 
     facts: dict[str, Any] = field(default_factory=dict)
     findings: Sequence[Finding] = ()

@@ -47,7 +47,7 @@ def on_the_bus(place: Place) -> dict[str, int]:
 
 
 def has_driver(place: Place, family: str) -> bool:
-    """Whether the kernel has a vendor's driver."""
+    """Whether the kernel has loaded this vendor's driver."""
     return bool(_amdgpu(place) if family == "amd" else _nvidia(place))
 
 
@@ -58,7 +58,7 @@ def examined(place: Place) -> Iterator[Finding]:
 
 
 def _amdgpu(place: Place) -> str:
-    """The version of the kernel's driver, as far as it says one; empty where it is not loaded."""
+    """The version of the kernel's driver, if it reports one; empty if it is not loaded."""
     if not place.path("/sys/module/amdgpu").exists() and not place.path("/dev/kfd").exists():
         return ""
     return place.text("/sys/module/amdgpu/version") or "of this kernel"

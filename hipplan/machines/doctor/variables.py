@@ -13,7 +13,7 @@ from hipplan.machines.doctor.report import Finding, Level
 class _Known(NamedTuple):
     level: Level
     matches: str
-    """A pattern for values that are worth a word."""
+    """A pattern of the values that are reported."""
     summary: str
     do: str
 
@@ -96,10 +96,10 @@ VARIABLES: dict[str, tuple[_Known, ...]] = {
         _Known("warning", _ANY, "calls of the simulator are made to fail", "unset it after testing"),
     ),
 }  # fmt: skip
-"""Variable -> what values of it mean; the first that matches counts."""
+"""Variable -> the findings for its values; the first pattern that matches counts."""
 
 _PYTORCH = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
-"""One setting under three names, of different releases."""
+"""The three names that this setting has in different releases."""
 
 
 def examined(place: Place) -> Iterator[Finding]:
@@ -122,7 +122,7 @@ def examined(place: Place) -> Iterator[Finding]:
 
 
 def names() -> tuple[str, ...]:
-    """All that are checked."""
+    """The variables that are checked."""
     return (*VARIABLES, *_PYTORCH, "LD_PRELOAD")
 
 
