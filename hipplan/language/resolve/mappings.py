@@ -27,9 +27,7 @@ class Mappings:
         reported: set[Path] = set()
         if reservation.size is not None:
             self._check_end(name, reservation.size, mappings, reported)
-        if any(
-            mapping.at is not None for mapping in reservation.mappings
-        ):  # without `at`, mappings follow each other and cannot overlap
+        if any(mapping.at is not None for mapping in reservation.mappings):  # others follow each other
             self._check_overlaps(mappings, reported)
         return mappings
 

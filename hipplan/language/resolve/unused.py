@@ -38,9 +38,7 @@ def warn_of_unused(objects: Objects, plan: Plan, names: Names) -> None:
             why = "an allocation has no address until a reservation maps it"
             warn("HP251", f"nothing maps '{name}'", allocation.path, why, "map it, or remove it")
     reached = {b.device for b in objects.buffers.values() if isinstance(b.spec, DeviceBuffer)}
-    for link in (
-        objects.peers if plan.peers != "all" else ()
-    ):  # `all` is often written as a precaution, so unused links are not reported
+    for link in objects.peers if plan.peers != "all" else ():  # `all` is often only a precaution
         if link.peer not in reached:
             why = "peer links are for buffers of kind device; mappings use access"
             warn("HP252", f"no buffer on '{link.peer}' for a peer to reach", link.path, why, "remove the link")

@@ -111,9 +111,7 @@ def _is_loadable(path: str) -> bool:
             segments = file.read(entry * count)
         for at in range(0, entry * count, entry):
             _, _, offset, _, _, bytes_in_file = _SEGMENT.unpack_from(segments, at)
-            if (
-                offset + bytes_in_file > size
-            ):  # the linker would map the file anyway, and the process would end by SIGBUS
+            if offset + bytes_in_file > size:  # the linker maps such a file, and the process ends by SIGBUS
                 return False
     except (OSError, ValueError, struct.error):
         return False
