@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hipplan import _core
 from hipplan.errors import Diagnostic, RuntimeUnavailable
+from hipplan.machines.elf import fault_of
 from hipplan.machines.rocm_folders import SYSTEM_ROCM, wheel_folders
 
 SYSTEM_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64")
@@ -52,15 +53,19 @@ def open_amd() -> _core.Runtime:
 def amd_library() -> Path:
     """The file of ROCm's library that open_amd() would open, without opening it. Raises RuntimeUnavailable (HP407)."""
     for candidate in _amd_candidates():
-        if os.sep not in candidate:
-            searched = os.environ.get("LD_LIBRARY_PATH", "").split(":")
-            for folder in filter(None, (*searched, *SYSTEM_FOLDERS)):
-                if (path := Path(folder, candidate)).is_file():
-                    return path.absolute()
-        elif (path := Path(candidate)).is_file():
-            return path.absolute()
+        if file := _file_of(candidate):
+            return file
     hint = "install ROCm, set ROCM_PATH, or name the library: --runtime /opt/rocm/lib/libamdhip64.so.7"
     raise RuntimeUnavailable(Diagnostic("HP407", "no ROCm library was found", hint=hint))
+
+
+def _file_of(candidate: str) -> Path | None:
+    """The file that the linker would open for a path or a bare name, as far as that can be known without it."""
+    searched: tuple[str, ...] = ("",)
+    if os.sep not in candidate:
+        searched = (*filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":")), *SYSTEM_FOLDERS)
+    paths = (Path(folder, candidate) for folder in searched)
+    return next((path.absolute() for path in paths if path.is_file()), None)
 
 
 def _amd_candidates() -> Iterator[str]:
@@ -77,7 +82,10 @@ def _amd_candidates() -> Iterator[str]:
 
 
 def _opened(path: str) -> _core.Runtime:
+    """Raises RuntimeUnusable."""
     global _opened_by
+    if (file := _file_of(path)) and (fault := fault_of(str(file))):
+        raise _core.RuntimeUnusable(f"{file} {fault}")
     runtime = _core.Runtime.open(path)
     _opened_by = os.getpid()
     return runtime

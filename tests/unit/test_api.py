@@ -34,7 +34,7 @@ def plan(**nouns: Any) -> dict[str, Any]:
 def test_a_layout_reports_addresses_and_sizes(sim: Simulator) -> None:
     with hipplan.apply(QUICKSTART, runtime="sim") as layout:
         assert layout["staging"].size == 4 * MIB
-        with pytest.raises(AttributeError, match="'weights' has no address: .* kind allocation; its mappings have one"):
+        with pytest.raises(AttributeError, match="kind allocation; its mappings have one"):
             _ = layout["weights"].address
         assert layout["model[1]"].address == layout["model"].address + 32 * MIB
         assert "table" in layout

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from hipplan.machines.doctor.place import Place
 from hipplan.machines.doctor.report import Finding
+from hipplan.machines.elf import fault_of
 from hipplan.machines.rocm_folders import SYSTEM_ROCM, wheel_folders
 
 _NAMES = {"amd": "libamdhip64.so", "cuda": "libcuda.so"}
@@ -31,8 +31,8 @@ class Copy(NamedTuple):
     """The first path at which it was found."""
     version: str
     """The version in the file's name, or empty."""
-    is_loadable: bool
-    """Whether the file is complete and for this machine's processor."""
+    fault: str
+    """Why it cannot be loaded, such as "is cut off"; empty if it can."""
 
 
 def copies(place: Place, folders: Mapping[str, str] | None = None) -> list[Copy]:
@@ -44,21 +44,20 @@ def copies(place: Place, folders: Mapping[str, str] | None = None) -> list[Copy]
                 real = os.path.realpath(path)
                 if real not in by_path and len(by_path) < _MOST:
                     version = re.search(r"\.so\.(\d[\d.]*)", Path(real).name)
-                    loadable = _is_loadable(real)
-                    by_path[real] = Copy(family, real, str(path), version[1] if version else "", loadable)
+                    by_path[real] = Copy(family, real, str(path), version[1] if version else "", fault_of(real))
     return list(by_path.values())
 
 
 def examined(place: Place, copies_found: list[Copy]) -> Iterator[Finding]:
-    amd = [copy for copy in copies_found if copy.family == "amd" and copy.is_loadable]
+    amd = [copy for copy in copies_found if copy.family == "amd" and not copy.fault]
     if len(amd) > 1:
         shown = ", ".join(copy.path for copy in amd)
         why = "two copies in one process do not know each other's memory (views of one are refused in the other)"
         do = "import PyTorch, or what else brings a copy, before hipplan opens a runtime: then hipplan takes that one"
         yield Finding("warning", "libraries.amd", f"{len(amd)} copies of ROCm's library: {shown}", do, why)
     for copy in copies_found:
-        if not copy.is_loadable:
-            summary = f"{copy.path} is damaged, or for another processor"
+        if copy.fault:
+            summary = f"{copy.path} {copy.fault}"
             yield Finding("warning", f"libraries.{copy.family}", summary, "remove it, or what puts it on the path")
     if (root := place.environ.get("ROCM_PATH")) and not _files(Path(root, "lib"), _NAMES["amd"]):
         summary = f"ROCM_PATH={root[:80]}: there is no lib/libamdhip64.so"
@@ -91,28 +90,3 @@ def _files(folder: Path, name: str) -> list[Path]:
         return sorted((path for path in paths if path.exists()), key=lambda path: len(path.name))
     except (OSError, ValueError):
         return []
-
-
-_MACHINES = {"x86_64": 62, "aarch64": 183}
-"""ELF's e_machine."""
-_HEADER = struct.Struct("<5s11xHHIQQQIHHH")
-_SEGMENT = struct.Struct("<IIQQQQ")
-
-
-def _is_loadable(path: str) -> bool:
-    """Whether it is a whole shared library of 64 bits for this processor."""
-    try:
-        with open(path, "rb") as file:  # noqa: PTH123
-            size = os.fstat(file.fileno()).st_size
-            magic, kind, machine, _, _, table, _, _, _, entry, count = _HEADER.unpack(file.read(_HEADER.size))
-            if magic != b"\x7fELF\x02" or kind != 3 or machine != _MACHINES.get(os.uname().machine, machine):
-                return False
-            file.seek(table)
-            segments = file.read(entry * count)
-        for at in range(0, entry * count, entry):
-            _, _, offset, _, _, bytes_in_file = _SEGMENT.unpack_from(segments, at)
-            if offset + bytes_in_file > size:  # the linker maps such a file, and the process ends by SIGBUS
-                return False
-    except (OSError, ValueError, struct.error):
-        return False
-    return True
