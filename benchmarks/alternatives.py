@@ -2,7 +2,7 @@
 
     python benchmarks/alternatives.py [--runtime cuda] [--rounds 10] [--json FILE]
 
-256 tensors of 2 MiB on device 0 that every linked device may use, made and given back. What is not installed is left
+256 tensors of 2 MiB on device 0 that every linked device may use, made and freed. What is not installed is left
 out and named. hipplan stands twice: a handle per tensor, as the others do it, and one handle for all tensors.
 """
 

@@ -3,7 +3,7 @@
     python benchmarks/calls.py [--runtime cuda] [--counts 64,512] [--rounds 25] [--json FILE]
 
 hipplan and hand-written C++ make the same calls through a library that adds up what they take; what is left is their
-own. Medians, in microseconds. See apply.py for the ratios, which are taken without that library in between.
+own. Medians, in microseconds. See apply.py for the ratios, which are measured without that library.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def watched(name: str, once: Variant, counting: ctypes.CDLL, how_many: dict[str, int]) -> Variant:
-    """A round whose time is told apart; how many calls it made goes into `how_many`."""
+    """A round, with the time inside and outside of driver calls. Stores its number of calls in `how_many`."""
 
     def again() -> Mapping[str, float]:
         counted(counting)  # what was before

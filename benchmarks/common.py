@@ -72,9 +72,9 @@ _libc.malloc.restype = ctypes.c_void_p
 
 
 def tidy_heap() -> None:
-    """Puts together what the variant before, or the driver for it, left to the heap in small pieces.
+    """Merge small free pieces of the heap that the previous variant left.
 
-    glibc does that at the next large malloc or free, and it takes milliseconds: whoever comes next would pay for it.
+    glibc does that at the next large malloc or free, and it takes milliseconds, which the next variant would pay.
     """
     _libc.free(ctypes.c_void_p(_libc.malloc(ctypes.c_size_t(2**16))))
 

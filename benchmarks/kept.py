@@ -1,4 +1,4 @@
-"""Attaching to memory that a holder keeps, against loading the same bytes anew.
+"""Attaching to memory that a holder keeps, against loading the same bytes again.
 
     python benchmarks/kept.py [--runtime cuda] [--gib 64] [--chunk-mib 1024] [--json FILE]
 
@@ -95,7 +95,7 @@ def measure(chosen: Chosen, folder: Path, chunks: int, chunk: int, rounds: int) 
     total = chunks * chunk
     print(f"{total / 2**30:.2f} GiB in {chunks} chunks; milliseconds")
     table(["", "imports", "context", "ready", "again"], [_row(name, times) for name, times in took.items()])
-    print(f"ratio of attaching to loading anew: {Ratio.of(took['attach'], took['load'], 'ready')}")
+    print(f"ratio of attaching to loading again: {Ratio.of(took['attach'], took['load'], 'ready')}")
     return {"bytes": total, "chunks": chunks, "us": took}
 
 

@@ -47,7 +47,7 @@ PUBLIC int plain_open(const char* path) {
 }
 
 /// `count` allocations on device 0 mapped back to back into one reservation, with access for `devices`
-/// devices, and all of it given back. Returns HIP's code; times in nanoseconds.
+/// devices, and all of it freed. Returns HIP's code; times in nanoseconds.
 PUBLIC int plain_mappings(int count, std::size_t size, int devices, std::int64_t* up_ns,
                           std::int64_t* down_ns) {
   std::vector<hipMemGenericAllocationHandle_t> handles(count);
@@ -82,7 +82,7 @@ PUBLIC int plain_mappings(int count, std::size_t size, int devices, std::int64_t
 }
 
 /// A handle for each tensor on its device, those of a device mapped back to back into one reservation of its
-/// own with access for that device, and all of it given back. Returns HIP's code; times in nanoseconds.
+/// own with access for that device, and all of it freed. Returns HIP's code; times in nanoseconds.
 PUBLIC int plain_tensors(int count, const std::size_t* sizes, const int* devices, std::int64_t* up_ns,
                          std::int64_t* down_ns) {
   std::vector<hipMemGenericAllocationHandle_t> handles(count);

@@ -2,7 +2,7 @@
 
     python benchmarks/sim_steps.py [--rounds 15] [--json FILE]
 
-512 mappings of 2 MiB, applied and given back. hip-python (7.2, from PyPI) is left out where it is not installed; it
+512 mappings of 2 MiB, applied and freed. hip-python (7.2, from PyPI) is left out where it is not installed; it
 finds the simulator under AMD's library name, so this starts itself again through hipplan's launcher.
 """
 

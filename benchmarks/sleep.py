@@ -6,7 +6,7 @@ A region with an equal part on each device, filled, sleeps and wakes; the copy i
 pinned is pinned before the first round. The first sleep, which pins, is shown by itself. Beside it, in the same
 rounds: one plain copy a device, all devices at once, between the same memory and the same pinned memory. "ratio" is
 that copy's time by hipplan's whole call: unmapping, giving back, making and mapping included. Between sleep and wake
-nothing happens for a second (`--rest`), as a driver may still be clearing what was just given back, and a copy into
+nothing happens for a second (`--rest`), as a driver may still be clearing what was just freed, and a copy into
 new memory waits for that; "at once" is without that rest. Then, where it is installed, torch_memory_saver with a copy
 on the CPU, in a process of its own.
 """

@@ -7,7 +7,7 @@ While it is held, `hipplan verify` in another process reads it back; `hipplan re
 fresh folder that all of them see.
 --format json prints JSON documents, one a line: when applied, when torn down, and one for an error.
 Exit code: 0 done, 2 invalid plan, 3 the machine cannot hold it, 4 failed and rolled back, 5 something could not be
-given back, 7 it cannot be read whether the group commits, 129, 130 and 143 interrupted by SIGHUP, ^C and SIGTERM.
+freed, 7 it cannot be read whether the group commits, 129, 130 and 143 interrupted by SIGHUP, ^C and SIGTERM.
 
 Examples:
   hipplan apply plan.yaml

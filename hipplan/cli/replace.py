@@ -3,7 +3,7 @@
 Those attached keep the old until they attach again, and are notified (layout.lost). On any failure the old stays. What
 does not fit beside the old is refused.
 Exit code: 0 it is replaced, 2 invalid plan, 3 the machine cannot hold both, 4 failed and rolled back, 5 something could
-not be given back, 130 interrupted: the old stays.
+not be freed, 130 interrupted: the old stays.
 
 Examples:
   hipplan replace weights new.yaml

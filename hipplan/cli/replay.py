@@ -1,5 +1,5 @@
 """hipplan replay: show what an apply that was recorded did: each step with its time and result, what was read back, and
-what was given back. Makes no driver call. With --format perfetto: a timeline, which https://ui.perfetto.dev opens.
+what was freed. Makes no driver call. With --format perfetto: a timeline, which https://ui.perfetto.dev opens.
 
 Exit code: 0, also if the record ends in the middle because the process was killed; 2 the file is not a record.
 

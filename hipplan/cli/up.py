@@ -4,7 +4,7 @@ It returns when all is filled; the holder stays in the background, without a ter
 `hipplan ps` shows it, Python's hipplan.attach(NAME) and `hipplan attach NAME -- COMMAND` use it.
 --foreground stays, for a service manager; systemd is notified when all is filled (Type=notify).
 Exit code: 0 it is filled, 2 invalid plan, or something that cannot be held, 3 the machine cannot hold it, 4 failed and
-rolled back, or the name is taken, 5 something could not be given back, 129, 130 and 143 interrupted.
+rolled back, or the name is taken, 5 something could not be freed, 129, 130 and 143 interrupted.
 
 Examples:
   hipplan up plan.yaml --name weights

@@ -80,13 +80,13 @@ class TorchPool:
 
     def renew(self) -> None:
         """Allocates blocks again after its memory slept and is restored."""
-        with contextlib.suppress(KeyError, BufferError):  # it is gone, or still sleeps
+        with contextlib.suppress(KeyError, BufferError):  # it was removed, or still sleeps
             if self._placed()[:2] == self._place[:2]:
                 self._place = self._placed()
                 self.native.renew()
 
     def close(self) -> None:
-        """Gives out no more blocks."""
+        """Stop allocating blocks."""
         self._torch_pool = None
         self.native.close()
 
@@ -102,4 +102,4 @@ class TorchPool:
 
 
 _allocators: list[Any] = []
-"""Kept for good: PyTorch gives blocks back through them whenever a tensor dies, and does not own them."""
+"""Kept forever: PyTorch frees blocks through them whenever a tensor dies, and does not own them."""

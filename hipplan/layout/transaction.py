@@ -1,9 +1,9 @@
-"""From one program to another, as a transaction: apply, update, grow, shrink, remap, seal, sleep and back.
+"""Changes a layout from one program to another as a transaction: apply, update, grow, remap, seal, sleep and others.
 
-Order: what is new is made and read back; then what stays is altered, and read back; then contents; then what they
-filled is sealed if the plan asks for it, and read back. Then the decision falls, natively, and what is left over, of
-the old or of the new, is given back last. Until the decision a failure leaves the layout unchanged: addresses, access,
-and bytes but those that contents were writing.
+Order: new objects are made and read back; then existing objects are altered and read back; then contents are loaded;
+then memory is sealed if the plan asks for it, and read back. Then native code decides, and the objects that are no
+longer needed (old or new ones) are freed last. A failure before the decision leaves the layout unchanged: addresses,
+access, and all bytes except those that contents were writing.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from hipplan.program.rows import ChangeRows
 from hipplan.program.steps import CreateAllocation, ImportAllocation, Reserve, Step
 
 OnStep = Callable[[int, Step], None]
-"""Called before each step with its number from 0. What it raises rolls back. Each step is made by itself then."""
+"""Called before each step with its number from 0. An exception in it rolls back. With it, steps run one by one."""
 OnProgress = Callable[[int, int], None]
-"""Called every few milliseconds with how many steps are done, and how many there are. What it raises rolls back."""
+"""Called every few milliseconds with the number of steps done and of all steps. An exception in it rolls back."""
 
 
 class Transaction:
-    """One change of what a layout holds: prepare(), then commit() or roll_back(); run() does it all.
+    """One change of a layout: prepare(), then commit() or roll_back(); run() does all of it.
 
-    Whatever interrupts it, it ends when it is dropped, at the latest.
+    If it is interrupted, it is rolled back when it is dropped, at the latest.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Transaction:
         self.change = change
         self.old: State = holdings.state
         self.retries = 0
-        """Calls that were made again, because the driver said NotReady."""
+        """Calls that were repeated because the driver returned NotReady."""
         self._bindings = still_needed({**self.old.bindings, **(bind or {})}, change.new)
         self._on_step = on_step
         self._on_progress = on_progress
@@ -77,9 +77,9 @@ class Transaction:
         self._together = together
         self._force = force
         self._number = 0
-        """Of the step under way, from 0."""
+        """The number of the running step, from 0."""
         self._step: Step | None = None
-        """The step under way."""
+        """The running step."""
         self._bound: Bound = {}
         self._callbacks = Callbacks()
         self._hint = ""
@@ -89,13 +89,13 @@ class Transaction:
         self._checks: Sequence[Check] = ()
         self._sums = dict(self.old.sums)
         self._devices: Mapping[str, int] = {}
-        """That were last said to be waited for."""
+        """The devices that were last set to be waited for."""
 
     def run(self) -> None:
         """Raises ApplyError after rolling back: a driver call failed (HP401), what was read back differs (HP402), an
         address or a binding cannot be had (HP404, HP405). Any other exception rolls back and goes on. LayoutInUse with
-        nothing changed; LeakError if the change was made, but something could not be given back."""
-        report_leaks(_core.take_leaks_here())  # what is in the log at the end is of this
+        nothing changed; LeakError if the change was made, but something could not be freed."""
+        report_leaks(_core.take_leaks_here())  # so that the log contains only leaks of this change at the end
         before = _core.thread_retries()
         try:
             try:
@@ -113,7 +113,7 @@ class Transaction:
         undone.raise_failures()
 
     def prepare(self) -> None:
-        """Makes and alters all of it, reads it back, and fills it. Raises what the first failure raises."""
+        """Make and alter all objects, read them back, and load contents. Raises the first failure."""
         if not self.change.contents:
             self._make()
             self._alter()
@@ -142,7 +142,7 @@ class Transaction:
         change, old = self.change, self.old
         altering = (*change.carries, *change.changes)
         if altering:
-            if change.takes_out:  # hipMemUnmap does not wait by itself
+            if change.takes_out:  # hipMemUnmap does not wait for kernels
                 self._step = next(step for step in change.changes if isinstance(step, TakeOut))
                 wait_until_idle(old.runtime, change.devices_of_both)
             self._advance(altering)
@@ -150,7 +150,7 @@ class Transaction:
                 self._read_back(replace(change.filling, steps=change.to_read_back(change.filling)))
 
     def _add(self, steps: Sequence[Step]) -> None:
-        """What is new: this rank's own, then what it maps of others."""
+        """Make new objects: this rank's own, then memory of other ranks."""
         if self._together is None:
             self._advance(steps)
             return
@@ -163,7 +163,7 @@ class Transaction:
         owned = {step.name: step for step in self.change.new.steps if isinstance(step, CreateAllocation)}
 
         def share(name: str) -> int:
-            self._step = owned[name]  # where the driver refuses it
+            self._step = owned[name]  # for the error if the driver refuses it
             return making.share(slots[name])
 
         with memory_of_others(self._together, imports, share) as came:
@@ -173,11 +173,11 @@ class Transaction:
             self._advance(steps[own:])
 
     def _place(self, ranges: Sequence[Step], together: Together) -> None:
-        """Raises PlacesTaken: they are not free in all ranks."""
+        """Raises PlacesTaken if these addresses are not free in all ranks."""
         occupied: ApplyError | None = None
         try:
             self._advance(ranges)
-        except ApplyError as error:  # the driver has put one of them somewhere else
+        except ApplyError as error:  # the driver placed one of them elsewhere
             occupied = error
         if not together.placed(occupied is None):
             raise PlacesTaken from occupied
@@ -191,8 +191,7 @@ class Transaction:
                 self._read_back(touched if self.old.program.steps else change.new)
 
     def commit(self) -> Undone:
-        """Commits the change; then releases what it replaces. Raises ValueError where the layout was
-        closed meanwhile."""
+        """Commit the change, then free the replaced objects. Raises ValueError if the layout was closed meanwhile."""
         if not self._started.committed:
             self._decide()
         return self._free_retired(self.change.new.devices)
@@ -213,7 +212,7 @@ class Transaction:
         return undone
 
     def _wait_for(self, devices: Mapping[str, int]) -> None:
-        """The devices to wait for in releases from now on."""
+        """Set the devices that releases wait for from now on."""
         if devices != self._devices:
             self._devices = devices
             self.holdings.retired.set_devices([*devices.items()])
@@ -226,13 +225,13 @@ class Transaction:
 
     @property
     def _state(self) -> State:
-        """What is being made."""
+        """The state that is being made."""
         return State(
             self.change.new, self.old.runtime, _core.Snapshot(self._started), self._checks, self._bindings, self._sums
         )
 
     def _begin(self, altering: Sequence[Step]) -> _core.Rows:
-        """Gives the rows of all that is made and altered."""
+        """Pass the rows of all steps to native code."""
         change, holdings = self.change, self.holdings
         self._wait_for(change.devices_of_both)
         slots, timed = len(change.new.slots), self._record is not None
@@ -259,7 +258,7 @@ class Transaction:
         begin = change.done
         end = begin + len(steps)
         while change.done < end:
-            self._step = None  # what a signal's handler raises meanwhile is no step's
+            self._step = None  # so that an exception of a signal handler is not blamed on a step
             done = change.done
             self._call_on_step(steps[done - begin])
             failure: BaseException | None = None
@@ -317,7 +316,7 @@ class Transaction:
         self._step = None
 
     def _call_on_step(self, step: Step) -> None:
-        """Those who look, of the step that comes. Raises what they raise."""
+        """Call on_step and other observers before a step. Raises what they raise."""
         if self._on_progress is not None:
             self._callbacks.call(self._on_progress, self._number, self._total)
         if self._on_step is not None:
@@ -325,7 +324,7 @@ class Transaction:
             self._callbacks.call(self._on_step, self._number, step)
 
     def _stopped(self, error: BaseException) -> NoReturn:
-        """Rolls back, unless the decision has fallen already."""
+        """Roll back, unless native code has decided already."""
         try:
             if self._change is not None and self._change.committed:
                 self._free_retired(self.change.new.devices)
@@ -351,8 +350,8 @@ class Transaction:
             del error  # its traceback has this frame: a circle would hold what was bound until a garbage collection
 
     def _raise_undone(self, error: BaseException, undone: Undone) -> NoReturn:
-        """Raises what stopped the change, with what was undone in it."""
-        failed = error  # which there is whatever interrupts the next line
+        """Raise the error that stopped the change, with a note on what was undone."""
+        failed = error  # defined even if the next line is interrupted
         try:
             failed = self._failed(error, undone)
             if undone.interrupt is not None and isinstance(failed, Exception):
@@ -365,12 +364,12 @@ class Transaction:
             del error, failed
 
     def _failed(self, error: BaseException, undone: Undone) -> BaseException:
-        """The error to raise: ours with what was undone in it, anybody else's as it is."""
+        """The error to raise: hipplan's own with notes on what was undone, any other unchanged."""
         step = self._step
         callers_own = error is self._callbacks.raised
         notes = (f"retried: {retried_text(self.retries)}",) if self.retries else ()
         notes = (*notes, f"undone: {undone.summary()}")
-        changed = tuple(_core.take_leaks_here())  # else they are never reported
+        changed = tuple(_core.take_leaks_here())  # the only place where they are reported
         notes = (*notes, *(f"not restored: {line}" for line in changed))
         if isinstance(error, _core.HipError) and not callers_own:
             diagnostics = [refused(error, step, f"{self._number + 1} of {self._total}", self._hint, notes)]

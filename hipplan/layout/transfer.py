@@ -1,7 +1,7 @@
-"""Bytes on their way while their caller does something else: what layout.copy, load and fill return with `stream=`.
+"""Transfers that run while the caller does something else: layout.copy, load and fill return one with `stream=`.
 
-Work that the stream's device can do alone stands in the stream, with an event behind it. What the host has a part in,
-such as reading a file, is done by threads, which begin when the stream has done what it had.
+Work that the stream's device can do alone is enqueued in the stream, followed by an event. Work of the host, such as
+reading a file, is done by threads, which begin when the stream's earlier work is done.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from hipplan.plain import seconds
 log = logging.getLogger("hipplan")
 
 Failure = Callable[[str, Exception], ApplyError]
-"""Makes the error for what a name's bytes were to be."""
+"""Makes the error for a failed transfer: (name, exception) -> error."""
 
 _FIRST_PAUSE_S = 2e-5
 _LONGEST_PAUSE_S = 1e-3
 
 
 class Transfer:
-    """A copy, load or fill that is under way: wait() for it, `await` it in asyncio, or ask whether it is done.
+    """A running copy, load or fill: wait() for it, `await` it in asyncio, or ask whether it is done.
 
-    It holds leases on its memory until it is done, as a view does. One that is dropped is waited for.
+    It holds leases on its memory until it is done, as a view does. Dropping it waits for its end.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Transfer:
         close: Callable[[], None],
         failure: Failure,
     ) -> None:
-        """close: of the files, once it is done."""
+        """close: closes the files when it is done."""
         self._native: _core.QueuedWork | _core.Background | None = native  # first: it is destroyed before the leases
         self._leases = list(leases)
         self._close = close
@@ -51,12 +51,12 @@ class Transfer:
         self.name = name
         """Where the bytes go."""
         self.ordered = isinstance(native, _core.QueuedWork)
-        """Whether it stands in the stream, so that what is enqueued there later begins after it. Where it is False,
-        threads of the host have a part in it: wait for it before you enqueue what needs its bytes."""
+        """Whether it is enqueued in the stream, so that later work in the stream begins after it. If False, threads of
+        the host work on it: wait for it before you enqueue work that needs its bytes."""
 
     @property
     def done(self) -> bool:
-        """Whether it has ended, well or not; wait() says which. Never waits. Raises ValueError in a forked child."""
+        """Whether it has ended; wait() tells with which result. Never waits. Raises ValueError in a forked child."""
         if self._native is None:
             return True
         if self._process != os.getpid():
@@ -70,9 +70,9 @@ class Transfer:
         return True
 
     def wait(self, timeout: float | None = None) -> None:
-        """Returns when the bytes are there. timeout: seconds, after which TimeoutError is raised; it goes on then.
+        """Returns when the bytes have arrived. timeout: seconds until TimeoutError; the transfer continues after it.
 
-        Raises ApplyError, each time it is called, if it failed (HP401, HP405): the bytes are undefined then.
+        Raises ApplyError on each call if it failed (HP401, HP405); the bytes are then undefined.
         """
         timeout = None if timeout is None else seconds(timeout, "timeout", zero=True)
         end = None if timeout is None else time.monotonic() + timeout
@@ -85,8 +85,8 @@ class Transfer:
         self._result()
 
     def __await__(self) -> Generator[Any, None, None]:
-        """As wait(), for asyncio: others run meanwhile."""
-        import asyncio  # which is slow to import; code that awaits has it already
+        """As wait(), for asyncio: other tasks run meanwhile."""
+        import asyncio  # slow to import, but a caller that awaits has imported it already
 
         pause_s = _FIRST_PAUSE_S
         while not self.done:
@@ -102,7 +102,7 @@ class Transfer:
         raise TypeError("a transfer is one of its kind: it cannot be copied or pickled")
 
     def stop(self) -> None:
-        """Threads of the host end early; it has failed then. A device cannot be stopped."""
+        """Make threads of the host end early, so that the transfer fails. A device's work cannot be stopped."""
         if isinstance(self._native, _core.Background):
             self._native.stop()
 
@@ -127,7 +127,7 @@ class Transfer:
 
 
 class UnderWay:
-    """The transfers of one layout that are not done."""
+    """The transfers of one layout that are not done yet."""
 
     def __init__(self) -> None:
         self._all: list[Transfer] = []
@@ -138,7 +138,7 @@ class UnderWay:
         self._all.append(transfer)
 
     def settle(self) -> Sequence[Transfer]:
-        """Lets go of those that are done; gives the others. A forked child has none."""
+        """Forget those that are done; return the others. A forked child has none."""
         if self._process != os.getpid():
             return ()
         for transfer in list(self._all):
@@ -147,7 +147,7 @@ class UnderWay:
         return tuple(self._all)
 
     def explained(self, in_use: Diagnostic) -> Diagnostic:
-        """Why memory is in use, with what is under way in it."""
+        """The diagnostic for memory in use, with the names of running transfers."""
         names = ", ".join(dict.fromkeys(f"'{transfer.name}'" for transfer in self.settle()))
         if not names:
             return in_use
@@ -157,11 +157,11 @@ class UnderWay:
         )
 
     def wait_for_threads(self) -> None:
-        """Until no thread of the host moves bytes. What a signal's handler raises goes on: nothing is lost by it."""
+        """Wait until no thread of the host moves bytes. An exception of a signal handler passes through; it is safe."""
         self._wait(None, lambda transfer: not transfer.ordered)
 
     def wait(self, patience_s: float, *, stop: bool = False) -> None:
-        """Until all are done, but no longer than so many seconds. stop: threads of the host end early."""
+        """Wait until all are done, at most so many seconds. stop: end threads of the host early."""
         for transfer in self.settle():
             if stop:
                 transfer.stop()
@@ -177,5 +177,5 @@ class UnderWay:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def _remove(self, transfer: Transfer) -> None:
-        if transfer in self._all:  # another thread may have been quicker
+        if transfer in self._all:  # another thread may have removed it
             self._all.remove(transfer)

@@ -1,6 +1,6 @@
-"""Bytes into and out of a live layout: fill, load, copy and save, while the memory is leased.
+"""Moves bytes into and out of a live layout: fill, load, copy and save, under leases on the memory.
 
-A failure leaves the layout as it is, and the bytes of what was being written undefined.
+A failure leaves the layout unchanged, but the bytes of the destination undefined.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 
 
 class Moves:
-    """The bytes of one live layout. leases: one on each object that is moved, as long as it lasts."""
+    """Moves of bytes in one live layout. leases: one on each object that is moved, held during the move."""
 
     memory: Memory
-    """What the layout has; found when the leases are held."""
+    """The layout's memory; looked up when the leases are held."""
 
     def __init__(
         self, holding: Holding, leases: list[_core.Lease], on_bytes: OnBytes | None, stream: Stream | None = None
     ) -> None:
-        """stream: where fill, copy and load go; they return what is under way then."""
+        """stream: for fill, copy and load, which then return a Transfer."""
         self._holding = holding
         self._leases = leases
         self._on_bytes = on_bytes
@@ -51,7 +51,7 @@ class Moves:
         self._stream = stream
 
     def let_go(self) -> None:
-        """Somebody else may change the memory again."""
+        """Return the leases, so that others may change the memory again."""
         self._leases.clear()
 
     def fill(self, name: str, value: float | bool, dtype: str) -> Transfer | None:
@@ -63,13 +63,13 @@ class Moves:
             return self._do(contents.copy(self.memory, name, source))
 
     def load(self, name: str, path: str, keys: Mapping[str, Any]) -> Transfer | None:
-        """keys: as in a plan's contents."""
+        """keys: as in the `contents` of a plan."""
         with self._as_apply_errors(name):
             taken = contents.load(self.memory, name, _content(path, keys), path)
             return self._do(contents.together([(name, taken)]))
 
     def save(self, name: str, path: str) -> None:
-        """Into a new file that takes the old one's place when it is complete."""
+        """Save to a new file, which replaces an old one when it is complete."""
         with self._as_apply_errors(name):
             header, members = _laid_out(self.memory, name, path)
             parts = tuple(part for member in members for part in self.memory.parts(member.name, "r"))
@@ -92,7 +92,7 @@ class Moves:
             self._plainly(name, parts).write(name, parts, given.ctypes.data)
 
     def _plainly(self, name: str, parts: tuple[Part, ...]) -> Mover:
-        """For bytes to or from ordinary memory of the host, which pass through pinned memory as those of files do."""
+        """The mover for ordinary host memory, whose bytes pass through pinned memory as those of files do."""
         return self._with_lanes(staging_of((Save(name=name, origin=None, file="", parts=parts),)), Files())
 
     def _do(self, step: Fill | Copy | LoadFiles) -> Transfer | None:
@@ -104,8 +104,8 @@ class Moves:
         return None
 
     def _begin(self, step: Fill | Copy | LoadFiles, stream: Stream) -> Transfer:
-        """The leases stay with the transfer, and the files open."""
-        with self._holding.lock:  # else a change in another thread may take the stream away
+        """Start a transfer. It keeps the leases, and the files open."""
+        with self._holding.lock:  # otherwise a change in another thread may destroy the stream
             return self._begun(step, stream)
 
     def _begun(self, step: Fill | Copy | LoadFiles, stream: Stream) -> Transfer:
@@ -137,7 +137,7 @@ class Moves:
         return _core.QueuedWork(self._holding.state.runtime, step.name, ordinal, handle, copies, fills)
 
     def _with_lanes(self, staging: Staging, files: Files) -> Mover:
-        """With lanes for these devices: they are made where there are none yet, or too small ones, and stay."""
+        """The mover, with lanes for these devices. Missing or too small ones are made, and kept."""
         holding = self._holding
         there = contents.lanes_of(holding.state.program)
         if any(size > there.get(device, 0) for device, size in staging.items()):
@@ -147,7 +147,7 @@ class Moves:
 
     @contextlib.contextmanager
     def _as_apply_errors(self, name: str) -> Iterator[None]:
-        """What can go wrong as ApplyError, with a diagnostic; what on_bytes raises as it is."""
+        """Turn errors into ApplyError with a diagnostic, except those raised by on_bytes."""
         try:
             yield
         except Refused as refused:
@@ -162,7 +162,7 @@ class Moves:
 
 
 def _content(path: str, keys: Mapping[str, Any]) -> Content:
-    """What a plan would say. Raises ApplyError with all that is wrong with it."""
+    """The `contents` entry for these arguments. Raises ApplyError with all errors in it."""
     from pydantic import ValidationError
 
     from hipplan.language.model import Content
@@ -193,7 +193,7 @@ def _failure(name: str, error: Exception) -> ApplyError:
 
 
 def _laid_out(memory: Memory, name: str, path: str) -> tuple[bytes, Sequence[Resource]]:
-    """The header of the file and whose bytes follow it."""
+    """(header of the file, objects whose bytes follow it)."""
     resource = memory.by_name[name]
     if path.endswith(".npy"):
         if resource.kind == "region":

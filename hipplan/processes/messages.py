@@ -125,7 +125,7 @@ class Server:
         try:
             connection, _ = self._listener.accept()
         except OSError as error:  # the client has ended already, or
-            if error.errno in (errno.EMFILE, errno.ENFILE):  # it stays in the queue, which would be readable for ever
+            if error.errno in (errno.EMFILE, errno.ENFILE):  # it stays in the queue, which would stay readable
                 self._ready.unregister(self._listener)
                 self._paused_until = monotonic() + ACCEPT_PAUSE_S
             return

@@ -221,7 +221,7 @@ def _connected(sockets: Iterator[tuple[int, str]], until: float) -> list[tuple[i
             messages.remove_stale(folder, name)
         except TimeoutError as error:
             callers.append((int(process), error))
-        except OSError:  # it has gone
+        except OSError:  # the process has ended
             continue
         if len(callers) == _AT_ONCE:
             break

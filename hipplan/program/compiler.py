@@ -50,7 +50,7 @@ def _planned(plan: LoadedPlan | PlanSource, machine: Machine | str | os.PathLike
     plan, machine = loaded(plan), load_machine(machine)
     findings = Findings()
     devices = place(plan, machine, current_device, findings)
-    if findings.errors:  # the rest can be checked all the same
+    if findings.errors:  # the rest can still be checked
         plan = replace(plan, objects=sound(plan.objects, devices))
     with no_garbage_collection():
         digest = plan.digest  # which it keeps: the next compile need not work it out again

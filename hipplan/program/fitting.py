@@ -41,7 +41,9 @@ def fitted(model: Model, machine: Machine, cache: int | None, reserve: Reserve) 
         device = machine.devices[ordinal]
         if device.memory is None:
             why = f"{machine.name} does not say how much memory device {ordinal} has"
-            raise MachineError(Diagnostic("HP301", "nobody can say what fits", why=why, hint="measure the machine"))
+            raise MachineError(
+                Diagnostic("HP301", "the memory of a device is unknown", why=why, hint="measure the machine")
+            )
         room.append(device.memory - device.in_use - reserve.of(device.memory) - weights[ordinal])
     step = max(_granularity(machine, ordinal) for ordinal in range(model.ranks))
     wanted = round_up(max(cache or page, page), step)

@@ -125,7 +125,7 @@ def _line(resource: Resource, change: Change, old: _Side, new: _Side, filled: Se
     elif was.asleep or resource.asleep:
         what = _slept(was, resource, change)
     elif _kept(resource, change, new):
-        what = ", ".join((*_anew(was, resource, change), *_details(was, resource, change)))
+        what = ", ".join((*_recreated(was, resource, change), *_details(was, resource, change)))
     elif resource.kind in ("region", "reservation"):
         what = ", ".join(("moves to other addresses", *_elsewhere(was, resource, change)))
     else:
@@ -144,7 +144,7 @@ def _slept(was: Resource, now: Resource, change: Change) -> str:
     return f"wakes, {_size(now)}, {'with' if comes_back else 'without'} its bytes"
 
 
-def _anew(was: Resource, now: Resource, change: Change) -> Iterator[str]:
+def _recreated(was: Resource, now: Resource, change: Change) -> Iterator[str]:
     """Which memory of a region was recreated."""
     if now.kind == "region":
         both = range(min(len(program.regions[now.name].chunks) for program in (change.old, change.new)))
@@ -159,7 +159,7 @@ def _elsewhere(was: Resource, now: Resource, change: Change) -> Iterator[str]:
     if sizes := _sizes(was, now):
         yield sizes
     if now.kind == "region":
-        yield from [*_anew(was, now, change)] or ["with its bytes"]
+        yield from [*_recreated(was, now, change)] or ["with its bytes"]
 
 
 def _bytes(now: Resource, change: Change) -> str:

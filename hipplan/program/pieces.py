@@ -89,14 +89,14 @@ def lead(old: Program, planned: Program, renewed: Set[str] = frozenset(), *, fil
         raise MachineError(in_order(findings.all))
     if not concerned(planned.measured):
         return difference(old, new, renewed, fills=fills)
-    planned_way = None
+    planned_change = None
     if new is not planned or _is_cut(old):
-        planned_way = difference(as_planned(old), planned, renewed)
-        renewed = renewed | _made_anew(planned_way)
+        planned_change = difference(as_planned(old), planned, renewed)
+        renewed = renewed | _recreated(planned_change)
     change = difference(old, new, named(old, renewed) | named(new, renewed), fills=fills)
     require_sure(change)
-    if planned_way is not None:
-        for place in _recut(change, planned_way):
+    if planned_change is not None:
+        for place in _recut(change, planned_change):
             raise MachineError(_no_way(place, change))
     return change
 
@@ -303,7 +303,7 @@ def _is_cut(program: Program) -> bool:
     return any(PIECE_SIGN in step.name for step in program.steps if isinstance(step, CreateAllocation))
 
 
-def _made_anew(change: Difference) -> frozenset[str]:
+def _recreated(change: Difference) -> frozenset[str]:
     """Allocations that both plans have, but that are recreated with all of their pieces."""
     names = {step.name for step in change.new.steps if isinstance(step, CreateAllocation)}
     there = {step.name for step in change.old.steps if isinstance(step, CreateAllocation)}

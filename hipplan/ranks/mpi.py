@@ -46,7 +46,7 @@ def is_communicator(over: object) -> bool:
 
 
 def abort(code: int) -> None:
-    """Ends all ranks of this mpirun: MPI_Finalize would wait for ever for a rank that does not answer."""
+    """Ends all ranks of this mpirun: MPI_Finalize would wait forever for a rank that does not answer."""
     import_module("mpi4py.MPI").COMM_WORLD.Abort(code)
 
 

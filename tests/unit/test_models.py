@@ -165,7 +165,7 @@ def test_what_is_missing_is_reported_to_the_byte(name: str, write: Write) -> Non
 def test_unknown_memory_sizes_are_reported(write: Write) -> None:
     machine = load_machine("h200-1")
     unknown = machine.model_copy(update={"devices": [machine.devices[0].model_copy(update={"memory": None})]})
-    with pytest.raises(MachineError, match=r"HP301.*nobody can say what fits"):
+    with pytest.raises(MachineError, match=r"HP301.*the memory of a device is unknown"):
         fitted(read_model(str(write(QWEN)), 1), unknown, None, Reserve())
 
 
