@@ -107,20 +107,26 @@ class Mover:
     def _save(self, step: Save) -> None:
         size = len(step.header) + sum(part.size for part in step.parts)
         try:
+            if step.descriptor >= 0:
+                self._write_to(step, step.descriptor)
+                return
             with replacing(step.file) as descriptor:
                 os.posix_fallocate(descriptor, 0, max(size, 1))  # a full disk is reported before the first byte
                 os.ftruncate(descriptor, size)
-                os.pwrite(descriptor, step.header, 0)
-                offset = len(step.header)
-                for part in step.parts:
-                    self.filler.save(step.name, part.device, self.at(part), part.size, descriptor, offset)
-                    offset += part.size
-                self.run()
+                self._write_to(step, descriptor)
         except (OSError, ValueError) as error:
             if error is self._callbacks.raised:
                 raise
             summary = f"{step.file!r} cannot be written"
             raise ApplyError(Diagnostic("HP413", summary, why=reason_of(error))) from None
+
+    def _write_to(self, step: Save, descriptor: int) -> None:
+        os.pwrite(descriptor, step.header, 0)
+        offset = len(step.header)
+        for part in step.parts:
+            self.filler.save(step.name, part.device, self.at(part), part.size, descriptor, offset)
+            offset += part.size
+        self.run()
 
     def _digest(self, step: Digest) -> None:
         if step.is_file:

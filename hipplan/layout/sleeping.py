@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from hipplan import _core
-from hipplan.errors import ApplyError, Diagnostic, LayoutInUse, MachineError, driver_failure, reason_of, suggest
+from hipplan.errors import ApplyError, LayoutInUse, MachineError, driver_failure, reason_of, suggest
 from hipplan.files.open_by import open_by
 from hipplan.language.findings import Findings
 from hipplan.layout import update
@@ -23,12 +23,11 @@ from hipplan.layout.state import State
 from hipplan.machines.family import family_of
 from hipplan.plain import called
 from hipplan.program import peak, sleeping, steps
-from hipplan.program.alterations import cannot_sleep, refuse, refuse_asleep
+from hipplan.program.alterations import cannot_sleep, no_room_to_wake, refuse, refuse_asleep
 from hipplan.program.backups import DROP, FILE, HOST, Backup
 from hipplan.program.difference import Difference
 from hipplan.program.program import Program
 from hipplan.program.sleeping_bytes import plan_name_of
-from hipplan.units import format_size
 
 log = logging.getLogger("hipplan")
 
@@ -241,9 +240,7 @@ def _require_room(state: State, change: Difference) -> None:
     for device, size in sorted(needed.items()):
         free, _ = _asked(partial(state.runtime.memory_info, device), names[device])
         if size > free:
-            summary = f"{names[device]} lacks {format_size(size - free)} to wake: {format_size(size)} are needed"
-            hint = "everything is still asleep, and no copy is lost: free memory on the device, then wake again"
-            diagnostics.append(Diagnostic("HP442", summary, why=f"{format_size(free)} are free", hint=hint))
+            diagnostics.append(no_room_to_wake(names[device], size, free))
     if diagnostics:
         raise ApplyError(diagnostics)
 

@@ -110,5 +110,12 @@ def cannot_sleep(name: str, why: str, hint: str = "") -> ApplyError:
     return ApplyError(Diagnostic("HP440", f"'{name}' cannot sleep", why=why, hint=hint))
 
 
+def no_room_to_wake(device: str, needed: int, free: int) -> Diagnostic:
+    """HP442. needed, free: bytes of the device."""
+    summary = f"{device} lacks {format_size(needed - free)} to wake: {format_size(needed)} are needed"
+    hint = "everything is still asleep, and no copy is lost: free memory on the device, then wake again"
+    return Diagnostic("HP442", summary, why=f"{format_size(free)} are free", hint=hint)
+
+
 def _who(ordinal: int) -> str:
     return "the host" if ordinal == CPU_ORDINAL else f"device {ordinal}"

@@ -178,14 +178,13 @@ def attached(program: Program, here: Machine, access: Access, addresses: Address
     of reach.
     """
     most = {mapping.name: _most(mapping, access) for mapping in _mappings(program)}
-    there = program.measured.devices if program.measured else []
-    same = {number: _same(there[number], number, here) for number in program.devices.values()}
+    same = ordinals_here(program, here)
     ordinals = {name: own for name, number in program.devices.items() if (own := same[number]) is not None}
     names = {number: name for name, number in program.devices.items()}
 
     def mapped(step: steps.Step) -> steps.Step | None:
         if isinstance(step, steps.CreateAllocation):
-            return _imported(step, names, same)
+            return import_of(step, names, same)
         if addresses == "any":
             step = _unplaced(step)
         if isinstance(step, steps.SetAccess):
@@ -212,9 +211,16 @@ def attached(program: Program, here: Machine, access: Access, addresses: Address
     return whole
 
 
-def _imported(
+def ordinals_here(program: Program, here: Machine) -> dict[int, int | None]:
+    """Ordinal of a device in the process that made a program -> its ordinal in this one; None if it does not see it."""
+    there = program.measured.devices if program.measured else []
+    return {number: _same(there[number], number, here) for number in program.devices.values()}
+
+
+def import_of(
     step: steps.CreateAllocation, names: Mapping[int, str], same: Mapping[int, int | None]
 ) -> steps.ImportAllocation:
+    """The step by which another process takes an allocation. names, same: by ordinal in the process that made it."""
     ordinal = same[step.device] if step.location == "device" else steps.CPU_ORDINAL
     return steps.ImportAllocation(
         step.name,

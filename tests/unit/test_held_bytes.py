@@ -1,0 +1,85 @@
+"""What a holder's sleep needs of programs and of the host: each allocation by itself, and how much room there is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import hipplan
+from hipplan.errors import ApplyError, HeldError
+from hipplan.machines import host_room
+from hipplan.machines.profiles import load_machine
+from hipplan.program import held, held_bytes, steps
+from hipplan.program.content_steps import LoadFiles, Save
+from hipplan.program.program import Program
+
+PLAN = {
+    "hipplan": 1,
+    "devices": {"gpu": {"count": 2}},
+    "allocations": {"a": {"device": "gpu.0", "size": "4MiB"}, "b": {"device": "gpu.1", "size": "2MiB"}},
+    "reservations": {"r": {"size": "2MiB", "mappings": [{"allocation": "b", "access": {"gpu.0": "r"}}]}},
+}
+
+
+def kept() -> Program:
+    whole = held.holdable(hipplan.compile(PLAN, "sim-2"))
+    return held.as_held(held.at_known_places(whole), {"r": 0x680000000000})
+
+
+def test_each_allocation_is_mapped_whole_and_writable_by_the_device_that_has_it() -> None:
+    saving = held_bytes.saves(kept(), load_machine("sim-2"), 7)
+    assert held.imported(saving) == ["a", "b"]
+    mapped = {step.allocation: step.size for step in saving.steps if isinstance(step, steps.Map)}
+    assert mapped == {"a": 4 << 20, "b": 2 << 20}
+    assert [step.rights for step in saving.steps if isinstance(step, steps.SetAccess)] == [((0, "rw"),), ((1, "rw"),)]
+    (save,) = saving.contents
+    assert isinstance(save, Save)
+    assert (save.descriptor, [part.size for part in save.parts]) == (7, [4 << 20, 2 << 20])
+
+
+def test_bytes_come_back_from_where_they_were_saved() -> None:
+    restoring = held_bytes.restores(kept(), load_machine("sim-2"), "/proc/self/fd/7")
+    made = {step.name: step.shareable for step in restoring.steps if isinstance(step, steps.CreateAllocation)}
+    assert made == {"a": "posix_fd", "b": "posix_fd"}
+    (load,) = restoring.contents
+    assert isinstance(load, LoadFiles)
+    assert [(taken.wanted.name, taken.wanted.at) for taken in load.loads] == [("a", 0), ("b", 4 << 20)]
+
+
+def test_a_process_that_does_not_see_a_device_cannot_move_its_bytes() -> None:
+    machine = load_machine("sim-2")
+    with pytest.raises(HeldError) as caught:
+        held_bytes.saves(kept(), machine.model_copy(update={"devices": machine.devices[:1], "links": []}), 7)
+    assert caught.value.diagnostics[0].code == "HP454"
+
+
+def test_what_a_device_has_no_room_for_stays_asleep() -> None:
+    machine, program = load_machine("sim-2"), kept()
+    memory = machine.devices[1].memory
+    assert memory is not None
+    known = machine.devices[1].model_copy(update={"uuid": "GPU-1", "in_use": 1 << 20})
+    machine = machine.model_copy(update={"devices": [machine.devices[0], known]})
+    held_bytes.require_room(program, machine, {"1": memory - (2 << 20)})
+    with pytest.raises(ApplyError) as caught:
+        held_bytes.require_room(program, machine, {"1": memory - (1 << 20)})
+    (error,) = caught.value.diagnostics
+    assert (error.code, error.summary) == ("HP442", "gpu.1 lacks 1MiB to wake: 2MiB are needed")
+
+
+def test_the_room_of_the_host_is_that_of_the_tightest_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = tmp_path / "groups" / "outer" / "inner"
+    inner.mkdir(parents=True)
+    (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable:  8000 kB\n")
+    (tmp_path / "own").write_text("1:cpu:/elsewhere\n0::/outer/inner\n")
+    for name, path in (("_MEMORY", "meminfo"), ("_GROUPS", "groups"), ("_OWN_GROUP", "own")):
+        monkeypatch.setattr(host_room, name, tmp_path / path)
+    assert host_room.host_memory_available() == 8000 << 10
+    for folder, limit, used in ((inner, "max", 10), (inner.parent, "5000", 4000)):
+        (folder / "memory.max").write_text(limit)
+        (folder / "memory.current").write_text(str(used))
+        (folder / "memory.stat").write_text("anon 3000\ninactive_file 500\n")
+    assert host_room.host_memory_available() == 1500
+    (tmp_path / "meminfo").unlink()
+    (tmp_path / "own").unlink()
+    assert host_room.host_memory_available() is None
